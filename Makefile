@@ -1,0 +1,130 @@
+# Every target sets up what it needs in a virtual environment: a fresh machine needs Python 3.11, its venv module,
+# and a C++17 compiler. Stamps under .venv/ keep a second run fast.
+#
+#   make demo       train a small GPT on the CPU, analyse its trace, write the report
+#   make test       lint, types, room contracts, tests
+#   make help       all targets
+
+PYTHON ?= python3
+# Extra arguments for the call that installs torch, e.g. --index-url https://download.pytorch.org/whl/cpu
+TORCH_PIP_ARGS ?=
+PYTEST_ARGS ?=
+TORCH := torch==2.13.0
+
+VENV := .venv
+BIN := $(VENV)/bin
+SANITIZE_VENV := .venv-sanitize
+# The demo takes the torch that is there: that of .venv, or that of the Python that runs make.
+DEMO_VENV = $(shell $(call has_torch,$(BIN)/python) && echo $(VENV) || echo .venv-demo)
+DEMO_RUN := whystall-runs/demo
+
+NATIVE := CMakeLists.txt $(wildcard src/whystall/_native/*.cpp src/whystall/_native/*.hpp)
+CHECKED := src tests examples benchmarks docs
+
+has_torch = $(1) -c 'import importlib.util as u, sys; sys.exit(u.find_spec("torch") is None)' 2>/dev/null
+
+.PHONY: help demo test lint format types contracts docs screenshot sanitize bench clean
+
+help:
+	@echo 'make demo        train a small GPT on the CPU, analyse its trace, write the report'
+	@echo 'make test        lint, types, room contracts and all tests'
+	@echo 'make lint        lint, types and room contracts'
+	@echo 'make format      let ruff rewrite what it can'
+	@echo 'make docs        build the documentation into site/'
+	@echo 'make screenshot  take the picture of the report again'
+	@echo 'make sanitize    native and fuzz tests under AddressSanitizer and UndefinedBehaviorSanitizer'
+	@echo 'make bench       measure reading and analysing'
+	@echo 'make clean       remove what the targets built'
+
+# --- environments -----------------------------------------------------------------------------------------------------
+
+%/.pip:
+	$(PYTHON) -m venv $(if $(filter .venv-demo,$*),$$($(call has_torch,$(PYTHON)) && echo --system-site-packages)) $*
+	$*/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
+	@touch $@
+
+$(VENV)/.torch: $(VENV)/.pip
+	$(BIN)/python -m pip install --quiet $(TORCH_PIP_ARGS) $(TORCH)
+	@touch $@
+
+$(VENV)/.tools: pyproject.toml $(VENV)/.torch
+	$(BIN)/python -m pip install --quiet --group test
+	@touch $@
+
+$(VENV)/.whystall: $(NATIVE) $(VENV)/.tools
+	$(BIN)/python -m pip install --quiet --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.docs: pyproject.toml $(VENV)/.pip
+	$(BIN)/python -m pip install --quiet --group docs
+	@touch $@
+
+# --- the demo ---------------------------------------------------------------------------------------------------------
+
+demo:
+	@$(MAKE) --no-print-directory run-demo ENVIRONMENT=$(DEMO_VENV)
+
+.PHONY: run-demo
+run-demo: $(ENVIRONMENT)/.demo
+	@mkdir -p $(DEMO_RUN)
+	$(ENVIRONMENT)/bin/python examples/train_gpt.py --profile $(DEMO_RUN)/rank0.trace.json.gz
+	$(ENVIRONMENT)/bin/whystall analyze $(DEMO_RUN)/rank0.trace.json.gz --quiet --force \
+		-o $(DEMO_RUN)/report.html -o $(DEMO_RUN)/report.json
+	@echo 'report: $(CURDIR)/$(DEMO_RUN)/report.html'
+
+$(VENV)/.demo: $(VENV)/.demo-tools $(NATIVE)
+	$(BIN)/python -m pip install --quiet --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.demo-tools: pyproject.toml
+	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(BIN)/python -m pip install --quiet --group build
+	@touch $@
+
+.venv-demo/.demo: $(NATIVE) pyproject.toml $(shell find src/whystall -name '*.py') .venv-demo/.pip
+	@$(call has_torch,$(@D)/bin/python) || $(@D)/bin/python -m pip install --quiet $(TORCH_PIP_ARGS) $(TORCH)
+	$(@D)/bin/python -m pip install --quiet .
+	@touch $@
+
+# --- checks -----------------------------------------------------------------------------------------------------------
+
+lint: $(VENV)/.whystall
+	$(BIN)/ruff check $(CHECKED)
+	$(BIN)/ruff format --check $(CHECKED)
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.tools
+	$(BIN)/ruff check --fix $(CHECKED)
+	$(BIN)/ruff format $(CHECKED)
+
+test: lint
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+# A second, instrumented build in an environment of its own; leaks are not looked for, since CPython keeps memory.
+sanitize: $(SANITIZE_VENV)/.whystall
+	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1 PYTHONMALLOC=malloc \
+		LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libubsan.so)" \
+		$(SANITIZE_VENV)/bin/python -m pytest tests/native tests/fuzz $(PYTEST_ARGS)
+
+$(SANITIZE_VENV)/.whystall: $(NATIVE) pyproject.toml $(SANITIZE_VENV)/.pip
+	$(@D)/bin/python -m pip install --quiet --group test
+	$(@D)/bin/python -m pip install --quiet --no-build-isolation --editable . \
+		--config-settings=cmake.define.WHYSTALL_SANITIZE=ON --config-settings=cmake.build-type=Debug \
+		--config-settings=build-dir=build/sanitize
+	@touch $@
+
+bench: $(VENV)/.whystall
+	$(BIN)/python benchmarks/startup.py
+
+# --- documentation ----------------------------------------------------------------------------------------------------
+
+docs: $(VENV)/.docs
+	$(BIN)/mkdocs build --strict --quiet
+
+screenshot: $(VENV)/.whystall
+	$(BIN)/python docs/make_screenshot.py
+
+clean:
+	rm -rf build dist site $(VENV) .venv-demo $(SANITIZE_VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis \
+		.import_linter_cache
