@@ -1,0 +1,7 @@
+"""Facts about hardware: the table of accelerators, and what this machine has."""
+
+from __future__ import annotations
+
+from whystall.hardware.accelerators import Accelerator, find
+
+__all__ = ["Accelerator", "find"]

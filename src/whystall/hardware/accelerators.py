@@ -1,0 +1,133 @@
+"""What an accelerator can do at best, by the device name that a trace or a driver gives.
+
+``accelerators.csv`` holds one row per model with the source of its numbers. A cell that no source could fill is
+``None``: a peak that is not known is never guessed, and a name that no row knows finds nothing.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Literal, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "fp4"]
+Confidence = Literal["high", "medium", "low", "conflict"]
+
+TABLE = "accelerators.csv"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accelerator:
+    """One row of the table: dense peaks of one device as the framework sees it; ``None`` where no source says.
+
+    Rates are decimal TFLOP/s and GB/s, as their sources print them. ``memory_gb`` lists every variant that was
+    sold under the name. ``bf16_achievable_tflops`` is the best matrix multiplication that was measured (MAMF).
+    """
+
+    name: str
+    device_name_regex: str
+    vendor: str
+    fp32_tflops: float | None
+    tf32_tflops: float | None
+    fp16_tflops: float | None
+    bf16_tflops: float | None
+    fp8_tflops: float | None
+    fp4_tflops: float | None
+    memory_gb_per_s: float | None
+    memory_gb: tuple[float, ...]
+    link_gb_per_s: float | None
+    compute_units: int | None
+    bf16_achievable_tflops: float | None
+    confidence: Confidence
+    source: str
+    notes: str | None
+
+    def peak_flops_per_s(self, precision: Precision) -> float | None:
+        """The dense peak of ``precision`` in FLOP/s, ``None`` if no source says.
+
+        >>> find("NVIDIA H100 80GB HBM3").peak_flops_per_s("bf16")
+        989000000000000.0
+        """
+        tflops = cast("float | None", getattr(self, f"{precision}_tflops"))
+        return None if tflops is None else tflops * 1e12
+
+    @property
+    def memory_bytes_per_s(self) -> float | None:
+        """The peak memory bandwidth in bytes per second."""
+        return None if self.memory_gb_per_s is None else self.memory_gb_per_s * 1e9
+
+
+def find(name: str, *, memory_gb: float | None = None) -> Accelerator | None:
+    """The row for the device called ``name``, or ``None``.
+
+    The most specific row wins: the one whose pattern covers most of the name. ``memory_gb``, where the caller knows
+    it, rules out rows of another size, for a name that was sold in several. A partition of a device (MIG) finds
+    nothing: it has a fraction of the peaks.
+
+    >>> find("NVIDIA L40S").name
+    'L40S'
+    >>> find("AMD Radeon Graphics") is None
+    True
+    """
+    if PARTITION.search(name):
+        return None
+    matches = [
+        (match.end() - match.start(), row)
+        for row in table()
+        if (match := re.search(row.device_name_regex, name.strip())) and _may_have(row, memory_gb)
+    ]
+    return max(matches, key=lambda pair: pair[0])[1] if matches else None
+
+
+PARTITION = re.compile(r"\bMIG\b")
+
+# Drivers report usable GiB, data sheets sell GB, and GiB read as GB is 7 % less: "80 GB" shows as 79.1 or 85.
+MEMORY_TOLERANCE = 0.12
+
+
+def _may_have(row: Accelerator, memory_gb: float | None) -> bool:
+    if memory_gb is None or not row.memory_gb:
+        return True
+    return any(abs(memory_gb - size) <= MEMORY_TOLERANCE * size for size in row.memory_gb)
+
+
+@cache
+def table() -> tuple[Accelerator, ...]:
+    """Every row of the table, in its order."""
+    text = files("whystall.hardware").joinpath(TABLE).read_text(encoding="utf-8")
+    return tuple(_rows(text))
+
+
+def _rows(text: str) -> Iterator[Accelerator]:
+    for cells in csv.DictReader(text.splitlines()):
+        devices = int(cells["devices_per_package"])  # sources print numbers of the package
+        units = _share(cells["sm_or_cu"], devices)
+        yield Accelerator(
+            name=cells["name"],
+            device_name_regex=cells["device_name_regex"],
+            vendor=cells["vendor"],
+            fp32_tflops=_share(cells["fp32_tflops"], devices),
+            tf32_tflops=_share(cells["tf32_tflops"], devices),
+            fp16_tflops=_share(cells["fp16_tflops"], devices),
+            bf16_tflops=_share(cells["bf16_tflops"], devices),
+            fp8_tflops=_share(cells["fp8_tflops"], devices),
+            fp4_tflops=_share(cells["fp4_tflops"], devices),
+            memory_gb_per_s=_share(cells["hbm_gb_s"], devices),
+            memory_gb=tuple(float(size) / devices for size in cells["mem_gb"].split("/") if size),
+            link_gb_per_s=_share(cells["link_uni_gb_s"], devices),
+            compute_units=None if units is None else int(units),
+            bf16_achievable_tflops=_share(cells["mamf_bf16_tflops"], devices),
+            confidence=cast("Confidence", cells["confidence"].lower()),
+            source=cells["source"],
+            notes=cells["notes"] or None,
+        )
+
+
+def _share(cell: str, devices: int) -> float | None:
+    return float(cell) / devices if cell else None
