@@ -1,0 +1,64 @@
+"""The way from an argument list to an exit code: 0 done, 1 threshold crossed, 2 usage, 3 input unreadable."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from whystall.cli._parser import parse
+from whystall.cli.console import Console
+from whystall.errors import WhystallError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h: a bug of ours must not read as a threshold crossed
+INTERRUPTED = 130  # 128 + SIGINT, as shells report it
+CLOSED_PIPE = 141  # 128 + SIGPIPE, as shells report it
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The exit code of ``whystall ARGUMENTS...``; ``None`` takes them from the process."""
+    console = Console()
+    try:
+        code = _run(sys.argv[1:] if arguments is None else list(arguments), console)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _discard_stdout()
+        return CLOSED_PIPE
+    except KeyboardInterrupt:
+        console.error("interrupted")
+        return INTERRUPTED
+    return code
+
+
+def _run(arguments: list[str], console: Console) -> int:
+    try:
+        command, options = parse(arguments)
+        console.configure(quiet=options.quiet, verbose=options.verbose)
+        return command.run(options, console)
+    except WhystallError as error:
+        console.error(str(error))
+        return error.exit_code
+    except BrokenPipeError:
+        raise
+    except Exception as error:  # noqa: BLE001 - a bug ends in one sentence that says how to report it
+        return _internal_error(error, console)
+
+
+def _internal_error(error: Exception, console: Console) -> int:
+    if console.verbose:
+        import traceback
+
+        traceback.print_exception(error, file=sys.stderr)
+    console.error(
+        f"internal error, {type(error).__name__}: {error}\n"
+        "This is a bug in whystall: run again with -v for the traceback, and please report it."
+    )
+    return INTERNAL_ERROR
+
+
+def _discard_stdout() -> None:
+    """Points stdout at nothing, so that the interpreter's last flush does not raise again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

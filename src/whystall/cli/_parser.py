@@ -1,0 +1,73 @@
+"""The argument parser: common options, one sub-parser per verb, defaults from the configuration."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from typing import TYPE_CHECKING
+
+from whystall.cli import settings
+from whystall.cli.registry import COMMANDS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from whystall.cli.command import Command
+
+EPILOG = """\
+exit codes: 0 done, 1 a threshold was crossed, 2 usage, 3 input unreadable
+
+Begin with `whystall demo`, then `whystall analyze TRACE`."""
+
+
+def parse(arguments: Sequence[str]) -> tuple[Command, Namespace]:
+    """The verb and its options; options that were not given come from the configuration.
+
+    Exits as argparse does: 0 after ``--help`` and ``--version``, 2 on arguments that make no sense.
+    """
+    parser, verbs = _build()
+    given = parser.parse_args(arguments)
+    parsers = {command.name: verbs[command.name] for command in COMMANDS}
+    defaults = settings.defaults_for(given.verb, parsers, config=given.config)
+    if defaults:
+        verbs[given.verb].set_defaults(**defaults)
+        given = parser.parse_args(arguments)
+    command = next(command for command in COMMANDS if command.name == given.verb)
+    return command, given
+
+
+def _build() -> tuple[ArgumentParser, dict[str, ArgumentParser]]:
+    parser = ArgumentParser(
+        prog="whystall",
+        description="Tells why a deep-learning job is slow, from PyTorch traces.",
+        epilog=EPILOG,
+        formatter_class=RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"whystall {_version()}")
+    subparsers = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    verbs = {}
+    for command in COMMANDS:
+        verb = subparsers.add_parser(
+            command.name, help=command.help, description=_sentence(command.help), allow_abbrev=False
+        )
+        command.add_arguments(verb)
+        _add_common(verb)
+        verbs[command.name] = verb
+    return parser, verbs
+
+
+def _add_common(parser: ArgumentParser) -> None:
+    group = parser.add_argument_group("common options")
+    group.add_argument("-q", "--quiet", action="store_true", help="no progress, notes or hints on stderr")
+    group.add_argument("-v", "--verbose", action="store_true", help="say more on stderr; tracebacks for bugs")
+    group.add_argument("--config", metavar="FILE", help="read defaults from FILE instead of ./pyproject.toml")
+
+
+def _sentence(help_line: str) -> str:
+    return help_line[:1].upper() + help_line[1:] + "."
+
+
+def _version() -> str:
+    from whystall import __version__
+
+    return __version__

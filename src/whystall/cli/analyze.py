@@ -1,0 +1,84 @@
+"""``whystall analyze``: traces in, verdict and ledger out."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from whystall.cli import inputs, output
+from whystall.cli.rendering import render
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+    from collections.abc import Iterable
+
+    from whystall.cli.console import Console
+    from whystall.cli.output import Format
+
+FOLDER_FORMATS = (".html", ".json", ".md")  # what `-o FOLDER` holds
+
+
+class Analyze:
+    """The verb ``analyze``."""
+
+    name = "analyze"
+    help = "read traces and say where the time of a step went"
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Declares the verb's arguments."""
+        parser.add_argument("paths", nargs="+", metavar="PATH", help="trace, folder, glob or run folder")
+        stdout = parser.add_mutually_exclusive_group()
+        stdout.add_argument("--json", action="store_true", help="print the report as JSON (schema whystall.report/1)")
+        stdout.add_argument("--markdown", action="store_true", help="print the report as Markdown")
+        parser.add_argument(
+            "-o",
+            "--output",
+            action="append",
+            default=[],
+            metavar="FILE|DIR",
+            help="also write the report: .html, .json, .md or .txt, or a folder for the first three; may be repeated",
+        )
+        inputs.add_reading(parser)
+        output.add_force(parser)
+
+    def run(self, options: Namespace, console: Console) -> int:
+        """Prints the report, writes it where ``-o`` says; 0."""
+        targets = _targets(options.output)
+        for path, _ in targets:
+            output.check_free(path, force=options.force)
+        started = time.monotonic()
+        report = inputs.analyze(options.paths, options, console)
+        console.detail(f"analysed {report.source.events} events in {time.monotonic() - started:.2f} s")
+        console.result(render(report, _stdout_format(options), console))
+        for path, format_ in targets:
+            output.write_text(path, render(report, format_))
+            console.note(f"wrote {path}")
+        console.next(_next_command(options.paths, [path for path, _ in targets]))
+        return 0
+
+
+def _stdout_format(options: Namespace) -> Format:
+    if options.json:
+        return "json"
+    return "markdown" if options.markdown else "terminal"
+
+
+def _targets(names: Iterable[str]) -> list[tuple[Path, Format]]:
+    """The files to write with their formats; a folder (existing, or ending in a slash) stands for three."""
+    targets: list[tuple[Path, Format]] = []
+    for name in names:
+        path = Path(name)
+        if path.is_dir() or name.endswith("/"):
+            path.mkdir(parents=True, exist_ok=True)
+            targets += [(path / f"report{suffix}", output.FORMATS[suffix]) for suffix in FOLDER_FORMATS]
+        else:
+            targets.append((path, output.format_of(path)))
+    return targets
+
+
+def _next_command(paths: list[str], written: list[Path]) -> str:
+    page = next((path for path in written if path.suffix == ".html"), None)
+    if page is not None:
+        return f"open {page} in a browser"
+    return f"whystall report {inputs.shell_quote(paths)} -o report.html"

@@ -1,0 +1,56 @@
+"""``whystall doctor``: can this machine capture and analyse, and if not, what is missing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+    from collections.abc import Sequence
+
+    from whystall.cli.console import Console
+    from whystall.hardware.checkup import Check
+
+MARKS = {"ok": "ok  ", "warning": "warn", "missing": "none"}
+
+
+class Doctor:
+    """The verb ``doctor``."""
+
+    name = "doctor"
+    help = "say whether this machine can capture and analyse"
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Declares the verb's arguments."""
+        parser.add_argument("--json", action="store_true", help="print the checks as JSON")
+        parser.add_argument(
+            "--import-torch", action="store_true", help="import torch to ask for its devices (takes seconds)"
+        )
+
+    def run(self, options: Namespace, console: Console) -> int:
+        """Prints the checks; 0 whatever they find."""
+        from whystall.hardware.checkup import checkup
+
+        checks = checkup(import_torch=options.import_torch)
+        console.result(_as_json(checks) if options.json else _as_text(checks))
+        console.next("whystall demo")
+        return 0
+
+
+def _as_json(checks: Sequence[Check]) -> str:
+    import json
+
+    rows = [
+        {"check": check.name, "status": check.status, "found": check.found, "advice": check.advice} for check in checks
+    ]
+    return json.dumps({"schema": "whystall.doctor/1", "checks": rows}, indent=1)
+
+
+def _as_text(checks: Sequence[Check]) -> str:
+    width = max(len(check.name) for check in checks)
+    lines = []
+    for check in checks:
+        lines.append(f"{MARKS[check.status]}  {check.name:{width}}  {check.found}")
+        if check.advice:
+            lines.append(f"{'':{width + 8}}{check.advice}")
+    return "\n".join(lines)

@@ -1,0 +1,64 @@
+"""Writing results to files: the extension picks the format, nothing is overwritten unasked, files appear whole."""
+
+from __future__ import annotations
+
+import os
+from typing import IO, TYPE_CHECKING, Literal
+
+from whystall.errors import UsageError
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
+    from collections.abc import Callable
+    from pathlib import Path
+
+Format = Literal["terminal", "json", "markdown", "html"]
+
+FORMATS: dict[str, Format] = {
+    ".html": "html",
+    ".json": "json",
+    ".md": "markdown",
+    ".txt": "terminal",
+}
+STDOUT = "-"
+
+
+def add_force(parser: ArgumentParser) -> None:
+    """Declares ``-f/--force``."""
+    parser.add_argument("-f", "--force", action="store_true", help="overwrite files that exist")
+
+
+def format_of(path: Path) -> Format:
+    """The format that the extension of ``path`` asks for. Raises ``UsageError`` where it asks for none."""
+    try:
+        return FORMATS[path.suffix.lower()]
+    except KeyError:
+        raise UsageError(f"cannot tell a format from {path}: end it in one of {', '.join(FORMATS)}") from None
+
+
+def check_free(path: Path, *, force: bool) -> None:
+    """Raises ``UsageError`` where writing ``path`` would overwrite something or cannot work."""
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder: name a file in it")
+    if path.exists() and not force:
+        raise UsageError(f"{path} exists: add --force to overwrite it, or name another file")
+    if not path.parent.is_dir():
+        raise UsageError(f"cannot write {path}: the folder {path.parent} does not exist")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes ``text`` to ``path``, which then holds all of it or is untouched."""
+    write(path, lambda stream: stream.write(text.encode("utf-8", "replace")))
+
+
+def write(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
+    """Writes to ``path`` what ``fill`` writes to the stream it is given; all of it or nothing."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        with partial.open("wb") as stream:
+            fill(stream)
+        partial.replace(path)
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror or error}") from error
+    finally:
+        partial.unlink(missing_ok=True)

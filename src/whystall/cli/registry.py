@@ -1,0 +1,22 @@
+"""Every verb, in the order in which ``whystall --help`` lists them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from whystall.cli.analyze import Analyze
+from whystall.cli.demo import Demo
+from whystall.cli.doctor import Doctor
+from whystall.cli.export import Export
+from whystall.cli.report import Report
+
+if TYPE_CHECKING:
+    from whystall.cli.command import Command
+
+COMMANDS: tuple[Command, ...] = (
+    Analyze(),
+    Report(),
+    Export(),
+    Demo(),
+    Doctor(),
+)

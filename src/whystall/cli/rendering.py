@@ -1,0 +1,19 @@
+"""Rendering for a stream: what the terminal can show goes into the renderer's options."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from whystall.cli.console import Console
+    from whystall.cli.output import Format
+    from whystall.report.schema import Report
+
+
+def render(report: Report, format_: Format, console: Console | None = None) -> str:
+    """``report`` in ``format_``; for the terminal in the width and colours of ``console``'s stdout, else plain."""
+    import whystall
+
+    if format_ == "terminal" and console is not None:
+        return whystall.render(report, format_, color=console.color, width=console.width)
+    return whystall.render(report, format_)

@@ -1,0 +1,104 @@
+"""Defaults for options from ``[tool.whystall]`` of ./pyproject.toml or from ``--config FILE``.
+
+A key is an option's long name without the dashes. Keys on top hold for every verb that has the option; a table
+named like a verb holds for that verb alone and wins::
+
+    [tool.whystall]
+    no-cache = true
+
+    [tool.whystall.analyze]
+    kernel-classes = "kernels.csv"
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from whystall.errors import InputError, UsageError
+
+if TYPE_CHECKING:
+    from argparse import Action, ArgumentParser
+    from collections.abc import Mapping
+
+PROJECT_FILE = "pyproject.toml"
+NEVER_CONFIGURED = frozenset({"help", "config", "force"})  # a file must not overwrite, nor point at another
+PATHS = frozenset({"kernel-classes"})  # relative to the file that names them
+
+
+def defaults_for(verb: str, parsers: Mapping[str, ArgumentParser], *, config: str | None) -> dict[str, object]:
+    """The configured defaults of ``verb``'s options by destination.
+
+    Raises ``InputError`` for a file that cannot be read and ``UsageError`` for a key or value that makes no sense.
+    """
+    path = Path(config or PROJECT_FILE)
+    if config is None and not path.is_file():
+        return {}
+    table = _read(path)
+    options = {name: _options(parser) for name, parser in parsers.items()}
+    _reject_unknown(table, options, path)
+    general = {key: value for key, value in table.items() if key in options[verb]}
+    own = _table(table.get(verb, {}), verb, path)
+    return {
+        options[verb][key].dest: _checked(key, value, options[verb][key], path)
+        for key, value in (general | own).items()
+    }
+
+
+def _read(path: Path) -> dict[str, object]:
+    """The settings in ``path``: all of it, or ``[tool.whystall]`` of a pyproject.toml."""
+    import tomllib
+
+    try:
+        with path.open("rb") as stream:
+            content = tomllib.load(stream)
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is no valid TOML: {error}") from error
+    if path.name != PROJECT_FILE:
+        return content
+    return _table(_table(content.get("tool", {}), "tool", path).get("whystall", {}), "tool.whystall", path)
+
+
+def _table(value: object, name: str, path: Path) -> dict[str, object]:
+    if not isinstance(value, dict):
+        raise UsageError(f"{path}: {name} must be a table, not {value!r}")
+    return value
+
+
+def _options(parser: ArgumentParser) -> dict[str, Action]:
+    """The options that may be configured, by key."""
+    return {
+        name.removeprefix("--"): action
+        for action in parser._actions  # noqa: SLF001 - argparse has no public way to list its options
+        for name in action.option_strings
+        if name.startswith("--") and action.dest not in NEVER_CONFIGURED
+    }
+
+
+def _reject_unknown(table: Mapping[str, object], options: Mapping[str, Mapping[str, Action]], path: Path) -> None:
+    known = {key for verb in options.values() for key in verb}
+    for key, value in table.items():
+        if key in options:
+            unknown = _table(value, key, path).keys() - options[key].keys()
+            if unknown:
+                raise UsageError(f"{path}: {key} has no option {min(unknown)!r}")
+        elif key not in known:
+            raise UsageError(f"{path}: no verb and no option is called {key!r}")
+
+
+def _checked(key: str, value: object, action: Action, path: Path) -> object:
+    """``value`` in the type that ``action`` gives its option."""
+    if action.nargs == 0:
+        if not isinstance(value, bool):
+            raise UsageError(f"{path}: {key} must be true or false, not {value!r}")
+        return value
+    values = value if isinstance(value, list) else [value]
+    if not all(isinstance(one, str) for one in values):
+        raise UsageError(f"{path}: {key} must be a string, not {value!r}")
+    if key in PATHS:
+        values = [str(path.parent / one) for one in values]
+    if action.choices is not None and any(one not in action.choices for one in values):
+        raise UsageError(f"{path}: {key} must be one of {', '.join(action.choices)}, not {value!r}")
+    return values if isinstance(action.default, list) else values[0]
