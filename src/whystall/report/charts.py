@@ -1,0 +1,173 @@
+"""Where marks lie in the page's drawings, in percent of their frame; the templates only place them."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from whystall.analysis.results import Device, MemoryPeak, Module, Step
+from whystall.report import format as fmt
+from whystall.report.names import clean, shorten
+
+_MOST_STEPS = 120
+_MOST_NODES = 400
+_DEEPEST = 12
+_NARROWEST = 0.15
+_MOST_POINTS = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A rectangle in percent of its frame."""
+
+    kind: str
+    x: float
+    y: float
+    width: float
+    height: float
+
+
+@dataclass(frozen=True, slots=True)
+class StepColumn:
+    """One step as a stack of boxes."""
+
+    title: str
+    outlier: bool
+    middle: float
+    boxes: tuple[Box, ...]
+
+
+def step_columns(device: Device) -> tuple[StepColumn, ...]:
+    """The device's steps as columns whose height is the step's window."""
+    steps = device.steps[:_MOST_STEPS]
+    tallest = max((step.window_ns for step in steps), default=0)
+    if tallest <= 0:
+        return ()
+    pitch = 100 / len(steps)
+    return tuple(_column(step, index * pitch, pitch, tallest) for index, step in enumerate(steps))
+
+
+def _column(step: Step, x: float, pitch: float, tallest: int) -> StepColumn:
+    parts = (
+        ("compute", step.ledger.compute),
+        ("communication", step.ledger.communication),
+        ("memory", step.ledger.memory),
+        ("idle", step.ledger.idle_ns),
+    )
+    boxes, top = [], 100.0
+    for kind, ns in parts:
+        height = ns * 100 / tallest
+        top -= height
+        if ns > 0:
+            boxes.append(Box(kind, x + pitch * 0.1, top, pitch * 0.8, height))
+    flag = ", outlier" if step.outlier else ""
+    idle = fmt.share(fmt.ratio(step.ledger.idle_ns, step.window_ns))
+    title = f"{clean(step.name, 60)}: {fmt.duration(step.window_ns)}, idle {idle}{flag}"
+    return StepColumn(title, step.outlier, x + pitch / 2, tuple(boxes))
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One module of the icicle; ``shade`` alternates so that neighbours differ."""
+
+    path: str
+    label: str
+    detail: str
+    depth: int
+    shade: int
+    x: float
+    width: float
+
+
+def icicle(modules: Sequence[Module]) -> tuple[Node, ...]:
+    """The module tree as rows of boxes, parents above children, as wide as their time."""
+    weight = _weight_of(modules)
+    heaviest = sorted(modules, key=lambda row: (-weight[row.path], row.path))[:_MOST_NODES]
+    rows = {row.path: row for row in heaviest if weight[row.path] > 0}
+    children: defaultdict[str | None, list[str]] = defaultdict(list)
+    for path in sorted(rows, key=_natural):
+        children[_parent(path, rows)].append(path)
+    return tuple(_nodes(rows, children, weight))
+
+
+def _weight_of(modules: Sequence[Module]) -> dict[str, int]:
+    """Device time of each module, or host time in a recording without any."""
+    on_device = any(row.forward_ns + row.backward_ns for row in modules)
+    return {row.path: row.forward_ns + row.backward_ns if on_device else row.host_ns for row in modules}
+
+
+def _natural(path: str) -> list[tuple[int, str]]:
+    return [(int(piece[:18]), "") if piece.isdecimal() else (-1, piece) for piece in re.split(r"(\d+)", path[:400])]
+
+
+def _parent(path: str, rows: dict[str, Module]) -> str | None:
+    if not path:
+        return None
+    prefix = path
+    for _ in range(64):
+        prefix, dot, _ = prefix.rpartition(".")
+        if not dot:
+            break
+        if prefix in rows:
+            return prefix
+    return "" if "" in rows else None
+
+
+def _nodes(rows: dict[str, Module], children: dict[str | None, list[str]], weight: dict[str, int]) -> Iterator[Node]:
+    whole = sum(weight[path] for path in children.get(None, []))
+    pending: list[tuple[str | None, int, float, float, int]] = [(None, 0, 0.0, 100.0, whole)]
+    while pending:
+        parent, depth, x, width, parent_ns = pending.pop()
+        inner = children.get(parent, [])
+        scale = width / max(parent_ns, sum(weight[path] for path in inner), 1)
+        for index, path in enumerate(inner):
+            own = weight[path] * scale
+            if own >= _NARROWEST and depth < _DEEPEST:
+                yield _node(rows[path], depth, index, x, own, weight[path])
+                pending.append((path, depth + 1, x, own, weight[path]))
+            x += own
+
+
+def _node(module: Module, depth: int, index: int, x: float, width: float, ns: int) -> Node:
+    path = shorten(module.path, 80) if module.path else "(root)"
+    leaf = shorten(module.path.rpartition(".")[2] or module.class_, 32)
+    detail = f"{path} · {shorten(module.class_, 48)} · {fmt.duration(ns)}"
+    return Node(path, leaf, detail, depth, (depth + index) % 2, x, width)
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Memory over time as an SVG path in a frame of 1000 by 100."""
+
+    label: str
+    peak: str
+    span: str
+    points: str
+
+
+def curve(peak: MemoryPeak) -> Curve | None:
+    """The curve of one allocator, thinned so that no peak is lost."""
+    points = _thinned(peak.curve)
+    if len(points) < 2:
+        return None
+    start, end = points[0][0], points[-1][0]
+    highest = max(max(held for _, held in points), 1)
+    width = max(end - start, 1)
+    drawn = (f"{(at - start) * 1000 / width:.1f},{100 - held * 100 / highest:.2f}" for at, held in points)
+    label = clean(f"{peak.device_type} {peak.device}" if peak.device >= 0 else peak.device_type, 60)
+    return Curve(label, fmt.size(highest), fmt.duration(end - start), " ".join(drawn))
+
+
+def _thinned(points: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """At most some hundreds of points: the lowest and highest of each bucket, in time order."""
+    ordered = sorted(points)
+    if len(ordered) <= _MOST_POINTS:
+        return ordered
+    bucket = -(-len(ordered) * 2 // _MOST_POINTS)
+    kept: set[tuple[int, int]] = {ordered[0], ordered[-1]}
+    for index in range(0, len(ordered), bucket):
+        chunk = ordered[index : index + bucket]
+        kept |= {max(chunk, key=lambda point: point[1]), min(chunk, key=lambda point: point[1])}
+    return sorted(kept)

@@ -1,0 +1,132 @@
+"""Numbers as people read them: one place decides units, digits and the word for what is not known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from decimal import ROUND_HALF_EVEN, Decimal
+
+UNKNOWN = "\N{EN DASH}"
+
+_DURATIONS = (("ns", 1), ("µs", 10**3), ("ms", 10**6), ("s", 10**9))
+_SIZES = (("B", 1), ("KiB", 2**10), ("MiB", 2**20), ("GiB", 2**30), ("TiB", 2**40), ("PiB", 2**50))
+_RATES = (("", 1), ("k", 10**3), ("M", 10**6), ("G", 10**9), ("T", 10**12), ("P", 10**15), ("E", 10**18))
+
+
+def significant(value: Decimal, digits: int = 3) -> str:
+    """A number with ``digits`` significant digits and no exponent.
+
+    >>> significant(Decimal("0.012345")), significant(Decimal("12.0")), significant(Decimal(123456))
+    ('0.0123', '12.0', '123,456')
+    """
+    if not value:
+        return "0"
+    exponent = value.adjusted() - digits + 1
+    rounded = value.quantize(Decimal(1).scaleb(min(exponent, 0)), rounding=ROUND_HALF_EVEN)
+    if rounded.adjusted() > value.adjusted() and exponent < 0:
+        rounded = rounded.quantize(Decimal(1).scaleb(exponent + 1))
+    return f"{rounded:,f}"
+
+
+def _scaled(value: Decimal, units: Sequence[tuple[str, int]], step: int) -> str:
+    name, scale = units[0]
+    for name, scale in units:
+        if name == units[-1][0] or abs(value) / scale < step - Decimal("0.5"):
+            break
+    return f"{significant(value / scale)} {name}".rstrip()
+
+
+def duration(ns: int | None) -> str:
+    """A span of time with three significant digits.
+
+    >>> duration(812), duration(12_345_678), duration(999_999), duration(129_012_000_000)
+    ('812 ns', '12.3 ms', '1.00 ms', '129 s')
+    """
+    if ns is None:
+        return UNKNOWN
+    return f"{ns} ns" if abs(ns) < 1000 else _scaled(Decimal(ns), _DURATIONS, 1000)
+
+
+def size(n_bytes: int | None) -> str:
+    """An amount of memory in IEC units.
+
+    >>> size(512), size(1536), size(80 * 2**30)
+    ('512 B', '1.50 KiB', '80.0 GiB')
+    """
+    if n_bytes is None:
+        return UNKNOWN
+    return f"{n_bytes} B" if abs(n_bytes) < 1000 else _scaled(Decimal(n_bytes), _SIZES, 1000)
+
+
+def rate(value: float | None, unit: str) -> str:
+    """A rate in SI units.
+
+    >>> rate(4.56e11, "B/s"), rate(9.89e14, "FLOP/s")
+    ('456 GB/s', '989 TFLOP/s')
+    """
+    if value is None:
+        return UNKNOWN
+    exact = Decimal(value)
+    if not exact.is_finite():
+        return UNKNOWN
+    number, _, prefix = _scaled(exact, _RATES, 1000).partition(" ")
+    return f"{number} {prefix}{unit}"
+
+
+def count(value: int | None) -> str:
+    """A whole number with its thousands set apart.
+
+    >>> count(1234567)
+    '1,234,567'
+    """
+    return UNKNOWN if value is None else f"{value:,}"
+
+
+def plural(value: int, noun: str) -> str:
+    """A count with its noun.
+
+    >>> plural(1, "rank"), plural(2000, "event")
+    ('1 rank', '2,000 events')
+    """
+    return f"{value:,} {noun}" if value == 1 else f"{value:,} {noun}s"
+
+
+def share(fraction: float | None) -> str:
+    """A fraction as a percentage; what is there but rounds to nothing says so.
+
+    >>> share(0.4567), share(0.0001), share(0.0)
+    ('45.7 %', '<0.1 %', '0.0 %')
+    """
+    if fraction is None:
+        return UNKNOWN
+    return "<0.1 %" if 0 < fraction < 0.0005 else f"{fraction * 100:.1f} %"
+
+
+def ratio(part: int, whole: int) -> float | None:
+    """A part of a whole as a fraction, unknown where there is no whole."""
+    return part / whole if whole else None
+
+
+def tenths(parts: Iterable[int]) -> tuple[int, ...]:
+    """Tenths of a percent per part that add up to 1000 exactly, by the largest remainder.
+
+    >>> tenths([1, 1, 1])
+    (334, 333, 333)
+    """
+    values = tuple(parts)
+    whole = sum(values)
+    if whole <= 0:
+        return (0,) * len(values)
+    floors = [value * 1000 // whole for value in values]
+    by_remainder = sorted(range(len(values)), key=lambda i: (-(values[i] * 1000 % whole), i))
+    for index in by_remainder[: 1000 - sum(floors)]:
+        floors[index] += 1
+    return tuple(floors)
+
+
+def percent_of_tenths(value: int) -> str:
+    """Tenths of a percent in words.
+
+    >>> percent_of_tenths(334)
+    '33.4 %'
+    """
+    return f"{value // 10}.{value % 10} %"

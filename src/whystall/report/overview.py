@@ -1,0 +1,161 @@
+"""What stands on top of every format: one step's ledger, and what was lost or repaired in the input."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from whystall.analysis.results import Device, Ledger, Step
+from whystall.report import format as fmt
+from whystall.report.names import clean
+from whystall.report.ranks import RankReport
+from whystall.report.schema import Report
+from whystall.report.vocabulary import PARTS, Part
+
+_LONGEST_SENTENCE = 600
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One part of a ledger: its time, its share as shown, and where it lies in the bar, in percent."""
+
+    part: Part
+    ns: int
+    tenths: int
+    start: float
+    width: float
+
+    @property
+    def percent(self) -> str:
+        """The share as shown; the shares of a bar add up to 100.0 %."""
+        return fmt.percent_of_tenths(self.tenths)
+
+    @property
+    def time(self) -> str:
+        """The time as shown."""
+        return fmt.duration(self.ns)
+
+
+def segments(ledger: Ledger) -> tuple[Segment, ...]:
+    """The parts of a ledger that are not empty, in the order of attribution."""
+    parts = ledger.parts()
+    shown = [(part, parts[part.key]) for part in PARTS if parts[part.key] > 0]
+    whole = sum(ns for _, ns in shown)
+    result, before = [], 0
+    for (part, ns), tenths in zip(shown, fmt.tenths(ns for _, ns in shown), strict=True):
+        result.append(Segment(part, ns, tenths, before * 100 / whole, ns * 100 / whole))
+        before += ns
+    return tuple(result)
+
+
+def empty_parts(ledger: Ledger) -> tuple[str, ...]:
+    """The labels of the parts that hold no time."""
+    parts = ledger.parts()
+    return tuple(part.label for part in PARTS if parts[part.key] <= 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """The ledger of one window, ready to be drawn, and the window it is of."""
+
+    device: Device
+    step: str | None
+    window_ns: int
+    ledger: Ledger
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """The parts of the bar."""
+        return segments(self.ledger)
+
+    @property
+    def window(self) -> str:
+        """The window in words."""
+        name = f"step {clean(self.step, 60)}" if self.step else "the whole recording"
+        return f"{name}, {fmt.duration(self.window_ns)}"
+
+
+def typical_step(device: Device, preferred: str | None = None) -> Step | None:
+    """The step that stands for the others: the one asked for, or the median without outliers."""
+    for step in device.steps:
+        if preferred is not None and step.name == preferred:
+            return step
+    usual = [step for step in device.steps if not step.outlier] or device.steps
+    ordered = sorted(usual, key=lambda step: (step.window_ns, step.start_ns))
+    return ordered[(len(ordered) - 1) // 2] if ordered else None
+
+
+def bar_of(device: Device, rank: RankReport) -> Bar:
+    """The bar of a device's typical step, or of its whole window where no step was marked."""
+    timeline = rank.timeline_of(device)
+    step = typical_step(device, timeline.step if timeline else None)
+    if step is None:
+        return Bar(device, None, device.window_ns, device.ledger)
+    return Bar(device, step.name, step.window_ns, step.ledger)
+
+
+def headline(report: Report, ranks: Iterable[RankReport]) -> Bar | None:
+    """The bar on top of the report: that of its first device."""
+    if not report.devices:
+        return None
+    device = report.devices[0]
+    return bar_of(device, next(rank for rank in ranks if rank.rank == device.rank))
+
+
+def summary(report: Report) -> str:
+    """The verdict's sentence, safe to show."""
+    return clean(report.verdict.summary, _LONGEST_SENTENCE)
+
+
+def source_line(report: Report) -> tuple[str, ...]:
+    """What was read, as short phrases."""
+    source = report.source
+    phrases = [
+        clean(source.framework, 60) if source.framework else None,
+        fmt.plural(len(source.ranks), "rank") if source.ranks else None,
+        f"world size {source.world_size:,}" if source.world_size and source.world_size > len(source.ranks) else None,
+        fmt.plural(len(source.files), "file"),
+        fmt.plural(source.events, "event"),
+    ]
+    return tuple(phrase for phrase in phrases if phrase)
+
+
+def losses(report: Report, *, limit: int = 50) -> tuple[str, ...]:
+    """What was lost, repaired or never recorded, one sentence each."""
+    source = report.source
+    lines = [clean(warning, _LONGEST_SENTENCE) for warning in source.warnings[:limit]]
+    lines += [
+        f"Set aside {fmt.plural(drop.events, 'event')} of rank {drop.rank}"
+        f"{f' ({fmt.duration(drop.device_ns)} of device time)' if drop.device_ns else ''}: {clean(drop.reason, 200)}"
+        for drop in source.dropped[:limit]
+    ]
+    lines += [
+        f"{clean(file.path, 120)} ends early: what precedes the damage was read"
+        for file in [file for file in source.files if file.truncated][:limit]
+    ]
+    more = len(source.warnings) + len(source.dropped) + sum(file.truncated for file in source.files) - len(lines)
+    if more > 0:
+        lines.append(f"… and {more:,} more")
+    if source.missing_signals:
+        names = ", ".join(clean(signal, 60) for signal in source.missing_signals[:20])
+        lines.append(f"Not recorded: {names}")
+    return tuple(lines)
+
+
+def unlinked(report: Report) -> tuple[int, int]:
+    """How many device events lack their launch, and of how many."""
+    launches = [device.launch for device in report.devices]
+    missing = sum(launch.unlinked for launch in launches)
+    return missing, missing + sum(launch.linked for launch in launches)
+
+
+def efficiency_line(report: Report) -> str:
+    """Utilisation against the peak, which is never shown as a guess."""
+    figures = report.efficiency
+    known = [
+        ("MFU", figures.mfu),
+        ("HFU", figures.hfu),
+        ("tensor cores", figures.tensor_core_share),
+    ]
+    told = [f"{label} {fmt.share(value)}" for label, value in known if value is not None]
+    return " · ".join(told) if told else "MFU and tensor-core share unknown"

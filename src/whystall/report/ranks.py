@@ -1,0 +1,102 @@
+"""A report cut into ranks, so that each rank's section is made from its own rows alone."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from whystall.analysis.results import (
+    Collective,
+    Device,
+    HostCall,
+    HostThread,
+    InputWait,
+    Kernel,
+    KernelFamily,
+    MemoryPeak,
+    Module,
+    Operator,
+    Phase,
+    Timeline,
+)
+from whystall.report.names import clean
+from whystall.report.schema import Report
+
+
+class _Ranked(Protocol):
+    @property
+    def rank(self) -> int: ...
+
+
+Row = TypeVar("Row", bound=_Ranked)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankReport:
+    """What a report says about one rank."""
+
+    rank: int
+    devices: Sequence[Device]
+    kernels: Sequence[Kernel]
+    families: Sequence[KernelFamily]
+    operators: Sequence[Operator]
+    modules: Sequence[Module]
+    phases: Sequence[Phase]
+    communication: Sequence[Collective]
+    input: Sequence[InputWait]
+    threads: Sequence[HostThread]
+    calls: Sequence[HostCall]
+    memory: Sequence[MemoryPeak]
+    timelines: Sequence[Timeline]
+
+    def timeline_of(self, device: Device) -> Timeline | None:
+        """The timeline of a device's representative step."""
+        return next((timeline for timeline in self.timelines if timeline.device == device.device), None)
+
+
+def _grouped(rows: Iterable[Row]) -> dict[int, list[Row]]:
+    groups: defaultdict[int, list[Row]] = defaultdict(list)
+    for row in rows:
+        groups[row.rank].append(row)
+    return dict(groups)
+
+
+def by_rank(report: Report) -> tuple[RankReport, ...]:
+    """The report's ranks in order, each with its own rows."""
+    devices, kernels, families = _grouped(report.devices), _grouped(report.kernels), _grouped(report.kernel_families)
+    operators, modules, phases = _grouped(report.operators), _grouped(report.modules), _grouped(report.phases)
+    communication, waits, memory = _grouped(report.communication), _grouped(report.input), _grouped(report.memory)
+    threads, calls = _grouped(report.host.threads), _grouped(report.host.calls)
+    timelines = _grouped(report.timelines)
+    tables = (devices, kernels, operators, modules, phases, communication, waits, memory, threads, calls)
+    return tuple(
+        RankReport(
+            rank=rank,
+            devices=devices.get(rank, ()),
+            kernels=kernels.get(rank, ()),
+            families=families.get(rank, ()),
+            operators=operators.get(rank, ()),
+            modules=modules.get(rank, ()),
+            phases=phases.get(rank, ()),
+            communication=communication.get(rank, ()),
+            input=waits.get(rank, ()),
+            threads=threads.get(rank, ()),
+            calls=calls.get(rank, ()),
+            memory=memory.get(rank, ()),
+            timelines=timelines.get(rank, ()),
+        )
+        for rank in sorted(set().union(*tables))
+    )
+
+
+def device_name(device: Device) -> str:
+    """What people call a device: its kind, number and model."""
+    kind = {"gpu": f"GPU {device.device}", "accelerator": f"Accelerator {device.device}", "cpu": "CPU"}[device.kind]
+    return f"{kind} · {clean(device.name, 80)}" if device.name else kind
+
+
+def device_title(device: Device) -> str:
+    """A device's name with its rank in front."""
+    return f"Rank {device.rank} · {device_name(device)}"

@@ -1,0 +1,97 @@
+"""``whystall.report/1``: the one structure every renderer reads and ``report.json`` holds."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from whystall.analysis.results import (
+    Collective,
+    Device,
+    Efficiency,
+    Host,
+    InputWait,
+    Kernel,
+    KernelFamily,
+    MemoryPeak,
+    Module,
+    Operator,
+    Phase,
+    Result,
+    Timeline,
+)
+from whystall.diagnosis.finding import Finding, Verdict
+
+SCHEMA = "whystall.report/1"
+
+
+class SourceFile(Result, frozen=True, kw_only=True):
+    """One file that was read; ``path`` is the base name only, so that reports can be shared."""
+
+    path: str
+    rank: int
+    bytes: int
+    raw_bytes: int
+    events: int
+    truncated: bool
+
+
+class Dropped(Result, frozen=True, kw_only=True):
+    """Events that were set aside, and the device time they would have carried."""
+
+    reason: str
+    events: int
+    device_ns: int
+    rank: int
+
+
+class Source(Result, frozen=True, kw_only=True):
+    """What was read, what was lost or repaired, and which signals the capture lacks."""
+
+    files: list[SourceFile]
+    framework: str | None
+    ranks: list[int]
+    world_size: int | None
+    events: int
+    dropped: list[Dropped]
+    warnings: list[str]
+    missing_signals: list[str]
+    signals: dict[str, bool]
+
+
+class Report(Result, frozen=True, kw_only=True):
+    """Everything whystall says about a run."""
+
+    schema: Literal["whystall.report/1"] = SCHEMA
+    whystall: str
+    verdict: Verdict
+    source: Source
+    devices: list[Device]
+    kernels: list[Kernel]
+    kernel_families: list[KernelFamily]
+    operators: list[Operator]
+    modules: list[Module]
+    phases: list[Phase]
+    communication: list[Collective]
+    input: list[InputWait]
+    host: Host
+    memory: list[MemoryPeak]
+    efficiency: Efficiency
+    timelines: list[Timeline]
+    findings: list[Finding] = []
+
+
+def encode(report: Report) -> bytes:
+    """The report as JSON: same report, same bytes."""
+    return msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n"
+
+
+def decode(data: bytes) -> Report:
+    """A report from its JSON. Raises ``msgspec.ValidationError`` with the offending path."""
+    return msgspec.json.decode(data, type=Report)
+
+
+def json_schema() -> dict[str, object]:
+    """The JSON Schema (draft 2020-12) of ``whystall.report/1``."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": SCHEMA} | msgspec.json.schema(Report)

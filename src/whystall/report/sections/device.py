@@ -1,0 +1,161 @@
+"""What a device did: its steps, streams, kernels and longest events."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from whystall.analysis.results import Device, Step, Timeline
+from whystall.report import format as fmt
+from whystall.report import tables
+from whystall.report.ranks import RankReport, device_name
+from whystall.report.tables import Cell, Column, Limits, Table
+from whystall.report.vocabulary import UNKNOWN_FAMILY
+
+
+def devices(devices: Sequence[Device], limits: Limits) -> Table:
+    """All devices side by side."""
+    columns = (
+        Column("Rank"), Column("Device", "name"), Column("Window"), Column("Compute"), Column("Communication"),
+        Column("Exposed comm.", note="Communication that compute does not hide"), Column("Idle"),
+        Column("Idle share"), Column("Steps"), Column("Events"),
+    )  # fmt: skip
+    rows = (
+        (
+            tables.count(device.rank),
+            tables.name(device_name(device), limits),
+            tables.duration(device.window_ns),
+            tables.duration(device.compute_ns),
+            tables.duration(device.communication_ns),
+            tables.duration(device.exposed_communication_ns),
+            tables.duration(device.idle_ns),
+            tables.share(fmt.ratio(device.idle_ns, device.window_ns)),
+            tables.count(len(device.steps)),
+            tables.count(device.gpu_events),
+        )
+        for device in devices[: limits.rows]
+    )
+    caption = "Every device over its whole recording."
+    return tables.table("devices", "Devices", caption, columns, rows, total=len(devices))
+
+
+def steps(device: Device, limits: Limits) -> Table:
+    """A device's steps in order, outliers flagged and never cut."""
+    columns = (
+        Column("Step", "name"),
+        Column("Window", note="From the step's first device event to that of the next step"),
+        Column("Compute", note="Union of the compute that the step launched"),
+        Column("Communication"),
+        Column("Memory"),
+        Column("Idle", note="Nothing ran on the device, in the step's window"),
+        Column("Idle share"),
+        Column("Host", note="The step's span on the host"),
+        Column("Events"),
+        Column("Flag", "mark"),
+    )
+    shown = _steps_to_show(device.steps, limits.rows)
+    rows = (
+        (
+            tables.name(step.name, limits),
+            tables.duration(step.window_ns),
+            tables.duration(step.compute_ns),
+            tables.duration(step.communication_ns),
+            tables.duration(step.memory_ns),
+            tables.duration(step.ledger.idle_ns),
+            tables.share(fmt.ratio(step.ledger.idle_ns, step.window_ns)),
+            tables.duration(step.host_ns),
+            tables.count(step.gpu_events),
+            tables.mark("outlier" if step.outlier else ""),
+        )
+        for step in shown
+    )
+    caption = "Each step as the device saw it: what the step launched, not what ran meanwhile."
+    return tables.table("steps", "Steps", caption, columns, rows, total=len(device.steps))
+
+
+def _steps_to_show(steps: Sequence[Step], rows: int) -> list[Step]:
+    """At most ``rows`` steps in order: outliers first, then the earliest."""
+    ranked = sorted(range(len(steps)), key=lambda i: (not steps[i].outlier, i))[:rows]
+    return [steps[index] for index in sorted(ranked)]
+
+
+def streams(device: Device, limits: Limits) -> Table:
+    """A device's queues."""
+    columns = (Column("Stream"), Column("Events"), Column("Busy"), Column("Share of window"))
+    shown = tables.largest(device.streams, limits, lambda stream: (stream.busy_ns, f"{stream.stream:09}"))
+    rows = (
+        (
+            tables.identifier(stream.stream),
+            tables.count(stream.events),
+            tables.duration(stream.busy_ns),
+            tables.share(fmt.ratio(stream.busy_ns, device.window_ns)),
+        )
+        for stream in shown
+    )
+    return tables.table("streams", "Streams", "Each queue of the device.", columns, rows, total=len(device.streams))
+
+
+def families(rank: RankReport, limits: Limits) -> Table:
+    """Device time by family of kernels, those that no rule knows included."""
+    columns = (Column("Family", "name"), Column("Class", "text"), Column("Count"), Column("Total"), Column("Share"))
+    shown = tables.largest(rank.families, limits, lambda row: (row.total_ns, row.family or ""))
+    rows = (
+        (
+            tables.name(row.family or UNKNOWN_FAMILY, limits),
+            Cell(row.class_, row.class_, part=row.class_),
+            tables.count(row.count),
+            tables.duration(row.total_ns),
+            tables.share(row.share),
+        )
+        for row in shown
+    )
+    caption = "Device time by family. What no rule knows is listed with its share."
+    return tables.table("families", "Kernel families", caption, columns, rows, total=len(rank.families))
+
+
+def kernels(rank: RankReport, limits: Limits) -> Table:
+    """The kernels that take most device time."""
+    columns = (
+        Column("Name", "name"), Column("Class", "text"), Column("Family", "text"), Column("Count"), Column("Total"), Column("Mean"), Column("Max"),
+        Column("Share", note="Of the sum of all device events"),
+    )  # fmt: skip
+    shown = tables.largest(rank.kernels, limits, lambda row: (row.total_ns, row.name))
+    rows = (
+        (
+            tables.name(row.name, limits),
+            Cell(row.class_, row.class_, part=row.class_),
+            tables.name(row.family or UNKNOWN_FAMILY, limits),
+            tables.count(row.count),
+            tables.duration(row.total_ns),
+            tables.duration(row.mean_ns),
+            tables.duration(row.max_ns),
+            tables.share(row.share),
+        )
+        for row in shown
+    )
+    caption = "Device events by name, longest total first."
+    return tables.table("kernels", "Kernels", caption, columns, rows, total=len(rank.kernels))
+
+
+def longest_events(timeline: Timeline, limits: Limits) -> Table:
+    """A timeline in words: its longest events."""
+    columns = (
+        Column("Name", "name"),
+        Column("Lane", "text"),
+        Column("Class", "text"),
+        Column("Start", note="From the start of the step"),
+        Column("Duration"),
+    )
+    events = [(event, lane.label) for lane in timeline.lanes for event in lane.events]
+    shown = tables.largest(events, limits, lambda row: (row[0][1], f"{row[0][0]:020}"))
+    rows = (
+        (
+            tables.name(timeline.names[event[2]], limits),
+            tables.name(lane, limits),
+            tables.name(timeline.classes[event[3]], limits),
+            tables.duration(event[0] - timeline.start_ns),
+            tables.duration(event[1]),
+        )
+        for event, lane in shown
+    )
+    caption = "The longest events of the step drawn above."
+    return tables.table("events", "Longest events", caption, columns, rows, total=len(events))

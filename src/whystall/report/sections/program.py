@@ -1,0 +1,145 @@
+"""What the program did: operators, modules, phases, and the host that ran them."""
+
+from __future__ import annotations
+
+from whystall.analysis.results import HostThread
+from whystall.report import format as fmt
+from whystall.report import tables
+from whystall.report.ranks import RankReport
+from whystall.report.tables import Cell, Column, Limits, Table
+
+
+def operators(rank: RankReport, limits: Limits) -> Table:
+    """The operators that take most device time, or host time where there is no device."""
+    columns = (
+        Column("Operator", "name"),
+        Column("Calls"),
+        Column("Device", note="Device time of all that the operator launched, inner operators included"),
+        Column("Device self", note="Device time of what it launched itself"),
+        Column("Host"),
+        Column("Host self", note="Host time outside inner operators"),
+        Column("FLOPs"),
+        Column("FLOP/s"),
+        Column("Roofline", note="Share of what the device allows at this intensity"),
+    )
+    shown = tables.largest(
+        rank.operators, limits, lambda row: (row.device_self_ns * 10**6 + row.host_self_ns, row.name)
+    )
+    rows = (
+        (
+            tables.name(row.name, limits),
+            tables.count(row.calls),
+            tables.duration(row.device_ns),
+            tables.duration(row.device_self_ns),
+            tables.duration(row.host_ns),
+            tables.duration(row.host_self_ns),
+            tables.rate(row.flops, "FLOP"),
+            tables.rate(row.flops_per_s, "FLOP/s"),
+            tables.share(row.roofline),
+        )
+        for row in shown
+    )
+    caption = "Operators by the device time of what they launched themselves."
+    return tables.table("operators", "Operators", caption, columns, rows, total=len(rank.operators))
+
+
+def modules(rank: RankReport, limits: Limits) -> Table:
+    """The modules that take most time, children included."""
+    columns = (
+        Column("Module", "name"), Column("Type", "text"), Column("Calls"), Column("Forward"), Column("Backward"),
+        Column("Forward self"), Column("Backward self"), Column("Host"), Column("Parameters"),
+    )  # fmt: skip
+    shown = tables.largest(
+        rank.modules, limits, lambda row: ((row.forward_ns + row.backward_ns) * 10**6 + row.host_ns, row.path)
+    )
+    rows = (
+        (
+            tables.name(row.path or "(root)", limits),
+            tables.name(row.class_, limits),
+            tables.count(row.calls),
+            tables.duration(row.forward_ns),
+            tables.duration(row.backward_ns),
+            tables.duration(row.forward_self_ns),
+            tables.duration(row.backward_self_ns),
+            tables.duration(row.host_ns),
+            tables.count(row.parameters),
+        )
+        for row in shown
+    )
+    caption = "Device time of each module, its children included; self leaves them out."
+    return tables.table("modules", "Modules", caption, columns, rows, total=len(rank.modules))
+
+
+def phases(rank: RankReport, limits: Limits) -> Table:
+    """Forward, backward, optimizer."""
+    columns = (
+        Column("Phase", "text"),
+        Column("Device"),
+        Column("Device time"),
+        Column("Share"),
+        Column("Events"),
+        Column("Host time"),
+    )
+    whole = sum(row.device_ns for row in rank.phases)
+    rows = (
+        (
+            Cell(row.phase.capitalize(), row.phase),
+            tables.count(row.device),
+            tables.duration(row.device_ns),
+            tables.share(fmt.ratio(row.device_ns, whole)),
+            tables.count(row.device_events),
+            tables.duration(row.host_ns),
+        )
+        for row in rank.phases[: limits.rows]
+    )
+    caption = "Device and host time of each phase."
+    return tables.table("phases", "Phases", caption, columns, rows, total=len(rank.phases))
+
+
+def threads(rank: RankReport, limits: Limits) -> Table:
+    """The process's threads and what they were seen doing."""
+    columns = (
+        Column("Thread", "name"), Column("Role", "text"), Column("Operators", note="Self time"),
+        Column("Runtime calls"), Column("Python", note="Self time"), Column("Annotations", note="Self time"),
+        Column("Launches"),
+    )  # fmt: skip
+    shown = tables.largest(rank.threads, limits, lambda row: (_seen_ns(row), f"{row.pid}/{row.tid}"))
+    rows = (
+        (
+            tables.name(row.name or f"thread {row.tid}", limits),
+            Cell(row.role, row.role),
+            tables.duration(row.operator_self_ns),
+            tables.duration(row.runtime_ns),
+            tables.duration(row.python_self_ns),
+            tables.duration(row.annotation_self_ns),
+            tables.count(row.launches),
+        )
+        for row in shown
+    )
+    caption = "What each host thread was seen doing, innermost event first."
+    return tables.table("threads", "Host threads", caption, columns, rows, total=len(rank.threads))
+
+
+def _seen_ns(row: HostThread) -> int:
+    return row.operator_self_ns + row.runtime_ns + row.python_self_ns
+
+
+def calls(rank: RankReport, limits: Limits) -> Table:
+    """Runtime calls by name."""
+    columns = (
+        Column("Call", "name"), Column("Kind", "text"), Column("Count"), Column("Total"), Column("Mean"), Column("Max"),
+    )  # fmt: skip
+    shown = tables.largest(rank.calls, limits, lambda row: (row.total_ns, row.name))
+    rows = (
+        (
+            tables.name(row.name, limits),
+            Cell(row.kind, row.kind),
+            tables.count(row.count),
+            tables.duration(row.total_ns),
+            tables.duration(row.mean_ns),
+            tables.duration(row.max_ns),
+        )
+        for row in shown
+    )
+    caption = "Calls into the device's runtime, longest total first."
+    return tables.table("calls", "Runtime calls", caption, columns, rows, total=len(rank.calls))

@@ -1,0 +1,93 @@
+"""What a step waited for or filled up: communication, input, memory."""
+
+from __future__ import annotations
+
+from whystall.report import format as fmt
+from whystall.report import tables
+from whystall.report.ranks import RankReport
+from whystall.report.tables import Column, Limits, Table
+
+
+def communication(rank: RankReport, limits: Limits) -> Table:
+    """Collectives by kind, group and dtype."""
+    columns = (
+        Column("Collective", "name"),
+        Column("Group", "text"),
+        Column("Size", note="Ranks in the group"),
+        Column("Dtype", "text"),
+        Column("Count"),
+        Column("Bytes"),
+        Column("Total"),
+        Column("Hidden", note="Ran while compute ran"),
+        Column("Exposed", note="Not hidden behind compute"),
+        Column("Hidden share"),
+        Column("Waiting", note="Waiting for other ranks"),
+        Column("Max"),
+        Column("Bus bandwidth"),
+    )
+    shown = tables.largest(rank.communication, limits, lambda row: (row.total_ns, row.collective))
+    rows = (
+        (
+            tables.name(row.collective, limits),
+            tables.name(row.group, limits),
+            tables.count(row.group_size),
+            tables.name(row.dtype, limits),
+            tables.count(row.count),
+            tables.size(row.bytes),
+            tables.duration(row.total_ns),
+            tables.duration(row.overlap_ns),
+            tables.duration(row.exposed_ns),
+            tables.share(fmt.ratio(row.overlap_ns, row.total_ns)),
+            tables.duration(row.wait_ns),
+            tables.duration(row.max_ns),
+            tables.rate(row.busbw, "B/s"),
+        )
+        for row in shown
+    )
+    caption = "Collectives by kind, group and dtype. Only exposed time delays the step."
+    return tables.table("communication", "Communication", caption, columns, rows, total=len(rank.communication))
+
+
+def waits(rank: RankReport, limits: Limits) -> Table:
+    """Waits for input."""
+    columns = (
+        Column("Name", "name"),
+        Column("Count"),
+        Column("Total"),
+        Column("Max"),
+        Column("Exposed", note="Meanwhile the device stood idle"),
+    )
+    shown = tables.largest(rank.input, limits, lambda row: (row.total_ns, row.name))
+    rows = (
+        (
+            tables.name(row.name, limits),
+            tables.count(row.count),
+            tables.duration(row.total_ns),
+            tables.duration(row.max_ns),
+            tables.duration(row.exposed_ns),
+        )
+        for row in shown
+    )
+    caption = "Time the training thread spent fetching input."
+    return tables.table("input", "Input", caption, columns, rows, total=len(rank.input))
+
+
+def memory(rank: RankReport, limits: Limits) -> Table:
+    """Peaks of each allocator."""
+    columns = (
+        Column("Allocator", "name"), Column("Peak allocated"), Column("Peak reserved"),
+        Column("At start"), Column("At end"), Column("Events"),
+    )  # fmt: skip
+    rows = (
+        (
+            tables.name(f"{row.device_type} {row.device}" if row.device >= 0 else row.device_type, limits),
+            tables.size(row.peak_allocated_bytes),
+            tables.size(row.peak_reserved_bytes),
+            tables.size(row.allocated_start_bytes),
+            tables.size(row.allocated_end_bytes),
+            tables.count(row.events),
+        )
+        for row in rank.memory[: limits.rows]
+    )
+    caption = "Peaks of each allocator over the recording."
+    return tables.table("memory", "Memory", caption, columns, rows, total=len(rank.memory))

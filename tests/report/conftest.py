@@ -1,0 +1,357 @@
+"""Sample reports, made from the structs: what renderers are tested on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from whystall.analysis.results import (
+    ClassCounts,
+    Collective,
+    Device,
+    Efficiency,
+    Host,
+    HostCall,
+    HostThread,
+    IdleCause,
+    InputWait,
+    Kernel,
+    KernelFamily,
+    Lane,
+    LaunchLinks,
+    Ledger,
+    MemoryPeak,
+    Module,
+    Operator,
+    Phase,
+    ShortKernels,
+    Step,
+    Stream,
+    Timeline,
+    UnknownTime,
+)
+from whystall.diagnosis.finding import (
+    CodeLocation,
+    Evidence,
+    EvidenceEvent,
+    Finding,
+    Gain,
+    Rejected,
+    Remedy,
+    Scope,
+    Verdict,
+    Verification,
+)
+from whystall.report.schema import Dropped, Report, Source, SourceFile
+
+MS = 10**6
+
+HOSTILE = (
+    "</script><script>window.pwned=1</script>",
+    '"><img src=x onerror="window.pwned=1">',
+    "'-->]]><svg onload=window.pwned=1>",
+    "\x1b[31mred\x1b]8;;http://evil.example\x07link\x1b]8;;\x07\x00\r\n",
+    "[bold red]markup[/bold red][link=http://evil.example]x[/link]",
+    "\u202egnp.exe\u2066rtl\u2069\ufeff\u2028\u2029",
+    "a | b ` c ``` d \\| e <b>f</b> [x](javascript:alert(1)) ![y](http://evil.example/z.png)",
+    'pie "quote" : 99\n    "injected" : 100 %%{init: {}}%% ; end',
+    "{{ 7 * 7 }}{% for x in y %}",
+    "void at::native::kernel<" + "std::tuple<float, " * 600 + "int" + ">" * 600 + ">(int, char const*)",
+    "k" * 10_000,
+    "@team #1 http://evil.example www.evil.example",
+    "",
+)
+
+KERNELS = (
+    ("void cutlass::Kernel2<cutlass_80_wmma_tensorop_bf16_s161616gemm_bf16_16x16_128x2_tn_align8>(cutlass::Params)", "compute", "gemm"),
+    ("void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<64, 128, 128, 4, false, false, cutlass::bfloat16_t>, true, true>(Flash_fwd_params)", "compute", "attention"),
+    ("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "communication", "nccl"),
+    ("void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<c10::BFloat16>, std::array<char*, 3ul> >(int, at::native::CUDAFunctor_add<c10::BFloat16>)", "compute", "elementwise"),
+    ("void at::native::(anonymous namespace)::cunn_SoftMaxForward<8, c10::BFloat16, float>(float*, c10::BFloat16 const*, int)", "compute", "softmax"),
+    ("triton_poi_fused_add_gelu_mul_7", "compute", None),
+    ("Memcpy HtoD (Pageable -> Device)", "memory", "copy"),
+)  # fmt: skip
+
+
+def ledger(**parts: int) -> Ledger:
+    return Ledger(**{name: round(value * MS) for name, value in parts.items()})
+
+
+def step(index: int, start_ms: int, *, slow: bool = False) -> Step:
+    parts = ledger(
+        compute=61.2, communication=14.9, memory=1.31, idle_input=38.75 if slow else 8.75, idle_sync=21.4,
+        idle_python=6.02, idle_dispatch=3.4, idle_launch=0.9, idle_dependency=1.1, idle_gap=1.22, idle_unknown=2.31,
+    )  # fmt: skip
+    window = parts.total_ns
+    return Step(
+        name=f"ProfilerStep#{index}", gpu_events=983, start_ns=start_ms * MS, window_ns=window, device_span_ns=window,
+        host_ns=window + 3 * MS, busy_ns=window - parts.idle_ns, compute_ns=parts.compute, communication_ns=22 * MS,
+        memory_ns=2 * MS, ledger=parts, outlier=slow,
+    )  # fmt: skip
+
+
+def summed(steps: list[Step]) -> Ledger:
+    return Ledger(**{name: sum(s.ledger.parts()[name] for s in steps) for name in Ledger().parts()})
+
+
+def device(
+    rank: int = 0, *, kind: Any = "gpu", steps: list[Step] | None = None, name: str | None = "NVIDIA H100 80GB HBM3"
+) -> Device:
+    rows = [step(i, 100 + 125 * i, slow=i == 4) for i in range(6)] if steps is None else steps
+    total = summed(rows)
+    return Device(
+        rank=rank, device=rank, kind=kind, name=name, gpu_events=5898, start_ns=100 * MS, window_ns=total.total_ns,
+        busy_ns=total.total_ns - total.idle_ns, idle_ns=total.idle_ns, compute_ns=total.compute,
+        communication_ns=132 * MS, memory_ns=12 * MS, compute_communication_overlap_ns=42 * MS,
+        exposed_communication_ns=total.communication, exposed_memory_ns=total.memory, kernel_sum_ns=520 * MS,
+        counts=ClassCounts(compute=5600, communication=90, memory=208), ledger=total,
+        idle_cause=IdleCause(host_late_ns=220 * MS, queued_but_waiting_ns=13 * MS, launch_unknown_ns=6 * MS, gaps=412),
+        idle_unknown=[UnknownTime(reason="509 device events have no launch call in the file", missing_signal="runtime_launch", idle_ns=13_860_000)],
+        streams=[Stream(stream=7, events=5700, busy_ns=400 * MS), Stream(stream=23, events=90, busy_ns=132 * MS)],
+        launch=LaunchLinks(linked=5389, unlinked=509),
+        short_kernels=ShortKernels(threshold_ns=10_000, count=3000, total_ns=12 * MS),
+        distinct_kernel_names=len(KERNELS), same_stream_overlaps=0, steps=rows, steps_from="ProfilerStep",
+    )  # fmt: skip
+
+
+def timeline(rank: int = 0, *, names: tuple[str, ...] = (), cpu: bool = False) -> Timeline:
+    labels = list(names) or [name for name, _, _ in KERNELS]
+    start, window = 350 * MS, step(2, 350).window_ns
+    events = [(start + i * window // 300, window // (320 + i % 7 * 60), i % len(labels), i % 3) for i in range(300)]
+    host = [(start + i * window // 80, window // 90, i % len(labels), 3 + i % 3) for i in range(80)]
+    lanes = [
+        Lane(label="stream 7", kind="stream", events=events),
+        Lane(label="stream 23", kind="stream", events=events[::9], coalesced=40),
+    ]
+    thread = Lane(label="thread 4242 (training)", kind="thread", events=host)
+    classes = ["compute", "communication", "memory", "operator", "runtime", "python"]
+    return Timeline(
+        rank=rank, device=rank, step="ProfilerStep#2", start_ns=start, window_ns=window, names=labels, classes=classes,
+        lanes=[thread] if cpu else [*lanes, thread],
+    )  # fmt: skip
+
+
+def modules(rank: int = 0, layers: int = 6) -> list[Module]:
+    def module(path: str, kind: str, ms: float) -> Module:
+        forward = round(ms * MS)
+        return Module(
+            rank=rank, path=path, calls=6, forward_ns=forward, backward_ns=2 * forward, forward_self_ns=forward // 5,
+            backward_self_ns=forward // 3, host_ns=forward, host_self_ns=forward // 9, **{"class_": kind},
+        )  # fmt: skip
+
+    rows = [module("", "GPT", 20 * layers + 16), module("embed", "Embedding", 4), module("lm_head", "Linear", 10)]
+    rows.append(module("layers", "ModuleList", 20 * layers))
+    for i in range(layers):
+        rows += [
+            module(f"layers.{i}", "Block", 20), module(f"layers.{i}.attn", "Attention", 9),
+            module(f"layers.{i}.attn.qkv", "Linear", 5), module(f"layers.{i}.mlp", "MLP", 10.5),
+            module(f"layers.{i}.mlp.up", "Linear", 5), module(f"layers.{i}.mlp.down", "Linear", 5),
+        ]  # fmt: skip
+    return rows
+
+
+def rows_of(rank: int, *, names: tuple[tuple[str, Any, str | None], ...] = KERNELS) -> dict[str, list[Any]]:
+    weights = [2 ** (len(names) - i) for i in range(len(names))]
+    total = sum(weights)
+    kernels = [
+        Kernel(rank=rank, name=name, family=family, count=96 * (i + 1), total_ns=520 * MS * w // total, mean_ns=520 * MS * w // total // (96 * (i + 1)),
+               min_ns=900, max_ns=4 * MS, share=w / total, **{"class_": kind})
+        for i, ((name, kind, family), w) in enumerate(zip(names, weights, strict=True))
+    ]  # fmt: skip
+    return {
+        "kernels": kernels,
+        "kernel_families": [
+            KernelFamily(rank=rank, family=k.family, count=k.count, total_ns=k.total_ns, share=k.share, **{"class_": k.class_})
+            for k in kernels
+        ],
+        "operators": [
+            Operator(rank=rank, name=name, calls=96, device_ns=90 * MS // (i + 1), device_self_ns=80 * MS // (i + 1), device_events=96,
+                     host_ns=30 * MS // (i + 1), host_self_ns=9 * MS // (i + 1))
+            for i, name in enumerate(["aten::mm", "aten::addmm", "aten::linear", "aten::_scaled_dot_product_flash_attention", "aten::add_", "c10d::allreduce_"])
+        ],
+        "modules": modules(rank),
+        "phases": [
+            Phase(rank=rank, device=rank, phase="forward", device_ns=150 * MS, device_events=2000, host_ns=160 * MS),
+            Phase(rank=rank, device=rank, phase="backward", device_ns=300 * MS, device_events=3000, host_ns=190 * MS),
+            Phase(rank=rank, device=rank, phase="optimizer", device_ns=70 * MS, device_events=898, host_ns=90 * MS),
+        ],
+        "communication": [
+            Collective(rank=rank, device=rank, collective="all_reduce", group="default_pg", group_size=8, ranks=list(range(8)), dtype="BFloat16",
+                       count=90, bytes=306_684_384, total_ns=132 * MS, min_ns=20_000, max_ns=9 * MS, overlap_ns=42 * MS, exposed_ns=90 * MS),
+            Collective(rank=rank, device=rank, collective="broadcast", group=None, group_size=None, ranks=None, dtype=None,
+                       count=1, bytes=None, total_ns=20_000, min_ns=20_000, max_ns=20_000, overlap_ns=0, exposed_ns=20_000),
+        ],
+        "input": [InputWait(rank=rank, name="enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", count=6, total_ns=91 * MS, max_ns=40 * MS, exposed_ns=82 * MS)],
+        "memory": [
+            MemoryPeak(rank=rank, device_type="cuda", device=rank, events=5000, peak_allocated_bytes=62 * 2**30, peak_reserved_bytes=71 * 2**30,
+                       allocated_start_bytes=11 * 2**30, allocated_end_bytes=11 * 2**30,
+                       curve=[((100 + i) * MS, (11 + (i * 7919 % 997) * 51 // 997) * 2**30) for i in range(300)]),
+        ],
+        "timelines": [timeline(rank)],
+    }  # fmt: skip
+
+
+def host(rank: int = 0) -> Host:
+    return Host(
+        threads=[
+            HostThread(rank=rank, pid=4242, tid=4242, name="python (training)", role="training", operator_self_ns=210 * MS, runtime_ns=190 * MS,
+                       python_self_ns=120 * MS, annotation_self_ns=20 * MS, launches=4000),
+            HostThread(rank=rank, pid=4242, tid=4300, name=None, role="backward", operator_self_ns=110 * MS, runtime_ns=90 * MS,
+                       python_self_ns=0, annotation_self_ns=0, launches=1800),
+        ],
+        calls=[
+            HostCall(rank=rank, name="cudaStreamSynchronize", kind="sync", count=12, total_ns=128 * MS, mean_ns=128 * MS // 12, max_ns=30 * MS),
+            HostCall(rank=rank, name="cudaLaunchKernel", kind="launch", count=5389, total_ns=31 * MS, mean_ns=5752, max_ns=2 * MS),
+        ],
+    )  # fmt: skip
+
+
+def source(ranks: list[int], **changes: Any) -> Source:
+    full = Source(
+        files=[SourceFile(path=f"rank{r}.trace.json.gz", rank=r, bytes=7_340_032, raw_bytes=104_857_600, events=412_345, truncated=False) for r in ranks],
+        framework="pytorch 2.13.0", ranks=ranks, world_size=len(ranks), events=412_345 * len(ranks),
+        dropped=[Dropped(reason="duration is negative", events=3, device_ns=0, rank=ranks[0])] if ranks else [],
+        warnings=["509 of 5,898 device events have no launch call in the file: they ran before the recording began."],
+        missing_signals=["cuda_sync_events"],
+        signals={"cpu_ops": True, "cuda_runtime": True, "cuda_sync_events": False, "python_stacks": False, "memory_events": True},
+    )  # fmt: skip
+    return msgspec.structs.replace(full, **changes)
+
+
+def report(**changes: Any) -> Report:
+    full = Report(
+        whystall="0.1.0",
+        verdict=Verdict(
+            summary="The GPU stands idle 37 % of a step: 17.7 % waits for the host in synchronisations, 7.2 % for input.",
+            cause=None, gain=None, confidence=0.9,
+        ),
+        source=source([0]), devices=[device()], **rows_of(0), host=host(), efficiency=Efficiency(),
+    )  # fmt: skip
+    return msgspec.structs.replace(full, **changes)
+
+
+def finding() -> Finding:
+    return Finding(
+        id="host.sync", title="loss.item() drains the queue every step", severity="major",
+        scope=Scope(ranks=[0], steps=["ProfilerStep#2"]), attributed_ns_per_step=21_400_000,
+        gain=Gain(floor=1.12, expected=1.22, ceiling=1.31, method="replay: remove edge"), confidence=0.86,
+        evidence=[Evidence(what="blocking synchronisations per step", value=2, unit="calls",
+                           events=[EvidenceEvent(rank=0, ts_ns=360 * MS, duration_ns=10 * MS, name="cudaStreamSynchronize")])],
+        code=[CodeLocation(file="train.py", line=88, symbol="loss.item()")],
+        rejected=[Rejected(id="input.synchronous-loader", because="input waits are 7 % of the step")], missing_signals=[],
+        remedy=Remedy(text="Log the loss every 50 steps.", patch="- log(loss.item())\n+ if step % 50 == 0: log(loss.item())", risk="Coarser curves."),
+        verify=Verification(command="whystall verify -- python train.py", expect="1.12x to 1.31x"),
+    )  # fmt: skip
+
+
+def gpu() -> Report:
+    return report()
+
+
+def diagnosed() -> Report:
+    gain = Gain(floor=1.12, expected=1.22, ceiling=1.31, method="replay: remove edge")
+    verdict = Verdict(summary="loss.item() drains the queue every step.", cause="host.sync", gain=gain, confidence=0.86)
+    return report(verdict=verdict, findings=[finding()])
+
+
+def cpu() -> Report:
+    parts = ledger(compute=80, idle_python=12.5, idle_dispatch=6, idle_input=1.5)
+    rows = rows_of(0) | {"kernels": [], "kernel_families": [], "communication": [], "timelines": [timeline(cpu=True)]}
+    one = msgspec.structs.replace(step(0, 100), ledger=parts, window_ns=parts.total_ns, communication_ns=0)
+    only = msgspec.structs.replace(
+        device(kind="cpu", steps=[one], name=None), idle_cause=None, streams=[], idle_unknown=[]
+    )
+    verdict = Verdict(
+        summary="The CPU computes 80 % of the step; Python takes 12.5 %.", cause=None, gain=None, confidence=1.0
+    )
+    clean_source = source([0], warnings=[], dropped=[], missing_signals=[])
+    return report(verdict=verdict, devices=[only], source=clean_source, **rows)
+
+
+def empty() -> Report:
+    nothing: dict[str, Any] = dict.fromkeys(rows_of(0), [])
+    verdict = Verdict(
+        summary="No device activity was recorded, so there is no time to account for.",
+        cause=None,
+        gain=None,
+        confidence=0.0,
+    )
+    lost = source(
+        [], files=[], events=0, warnings=["empty.json holds no events."], signals={}, framework=None, world_size=None
+    )
+    return report(verdict=verdict, devices=[], host=Host(), source=lost, **nothing)
+
+
+def many(ranks: int = 2) -> Report:
+    per_rank = [rows_of(r) for r in range(ranks)]
+    rows = {key: [row for one in per_rank for row in one[key]] for key in per_rank[0]}
+    hosts = [host(r) for r in range(ranks)]
+    both = Host(threads=[t for h in hosts for t in h.threads], calls=[c for h in hosts for c in h.calls])
+    return report(devices=[device(r) for r in range(ranks)], host=both, source=source(list(range(ranks))), **rows)
+
+
+def hostile() -> Report:
+    """Every string of a report replaced by something nasty."""
+    nasty = tuple((name, ("compute", "communication", "memory")[i % 3], name) for i, name in enumerate(HOSTILE))
+    raw = msgspec.to_builtins(report(**rows_of(0, names=nasty), findings=[finding()]))
+    closed = {"schema", "kind", "class", "phase", "role", "severity"}
+    counter = iter(range(10**9))
+
+    def poison(value: Any, key: str = "") -> Any:
+        if isinstance(value, dict):
+            if key == "signals":
+                return dict.fromkeys(HOSTILE, True)
+            return {k: poison(v, k) for k, v in value.items()}
+        if isinstance(value, list | tuple):
+            return [poison(v, key) for v in value]
+        return HOSTILE[next(counter) % len(HOSTILE)] if isinstance(value, str) and key not in closed else value
+
+    return msgspec.convert(poison(raw), Report)
+
+
+def huge() -> Report:
+    """64 ranks, 100,000 kernels with names of 5 KB, and everything else in proportion."""
+    base = many(64)
+    template = base.kernels[0]
+    kernels = [
+        msgspec.structs.replace(template, rank=i % 64, name=f"void k{i}<{'std::pair<' * 500}é>(x)".ljust(5000, "&"), total_ns=10**9 - i)
+        for i in range(100_000)
+    ]  # fmt: skip
+    steps = [step(i, 125 * i) for i in range(3000)]
+    devices = [msgspec.structs.replace(d, steps=steps) for d in base.devices]
+    events = [(i * 1000, 900, i % 5000, i % 3) for i in range(20_000)]
+    lanes = [Lane(label=f"stream {i}" * 50, kind="stream", events=events) for i in range(4)]
+    wide = [
+        msgspec.structs.replace(t, names=["<&>" * 700 + str(i) for i in range(5000)], lanes=lanes)
+        for t in base.timelines
+    ]
+    modules_ = [m for r in range(64) for m in modules(r, 200)]
+    lost = source(list(range(64)), warnings=["& lost " * 400] * 5000)
+    return msgspec.structs.replace(
+        base, kernels=kernels, devices=devices, timelines=wide, modules=modules_, source=lost
+    )
+
+
+SAMPLES = {"gpu": gpu, "diagnosed": diagnosed, "cpu": cpu, "empty": empty, "two-ranks": many, "hostile": hostile}
+
+
+@pytest.fixture(params=SAMPLES, scope="session")
+def named_sample(request: pytest.FixtureRequest) -> tuple[str, Report]:
+    return request.param, SAMPLES[request.param]()
+
+
+@pytest.fixture
+def sample(named_sample: tuple[str, Report]) -> Report:
+    return named_sample[1]
+
+
+@pytest.fixture(scope="session")
+def samples() -> dict[str, Report]:
+    return {name: make() for name, make in SAMPLES.items()}
+
+
+@pytest.fixture(scope="session")
+def huge_report() -> Report:
+    return huge()
