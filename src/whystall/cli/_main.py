@@ -23,7 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console = Console()
     try:
         code = _run(sys.argv[1:] if arguments is None else list(arguments), console)
-        sys.stdout.flush()
+        sys.stdout.flush()  # here, where a closed pipe is still an exception that can be caught
     except BrokenPipeError:
         _discard_stdout()
         return CLOSED_PIPE
@@ -38,6 +38,8 @@ def _run(arguments: list[str], console: Console) -> int:
         command, options = parse(arguments)
         console.configure(quiet=options.quiet, verbose=options.verbose)
         return command.run(options, console)
+    except SystemExit as end:  # argparse, after --help, --version or a usage error
+        return end.code if isinstance(end.code, int) else 0
     except WhystallError as error:
         console.error(str(error))
         return error.exit_code
