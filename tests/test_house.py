@@ -1,0 +1,121 @@
+"""What holds for the project as a whole: versions agree, links lead somewhere, importing is cheap."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from importlib import metadata
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+import whystall
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCES = sorted((ROOT / "src").rglob("*.py"))
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+HEAVY = {"torch", "polars", "numpy", "rich", "msgspec", "jinja2", "pyarrow", "psutil", "isal"}
+
+
+def project() -> dict[str, object]:
+    table: dict[str, object] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return table
+
+
+def test_the_version_is_the_same_everywhere() -> None:
+    version = whystall.__version__
+
+    assert project()["version"] == version
+    assert metadata.version("whystall") == version
+    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
+
+
+def test_the_public_names_are_few_and_exist() -> None:
+    assert sorted(whystall.__all__) == list(whystall.__all__)
+    assert {"analyze", "load", "render"} <= set(whystall.__all__)
+    assert all(hasattr(whystall, name) for name in whystall.__all__)
+
+
+def test_the_package_says_that_it_is_typed() -> None:
+    assert (files("whystall") / "py.typed").is_file()
+
+
+@pytest.mark.parametrize("program", ["import whystall", "import whystall.cli", "import whystall.errors"])
+def test_importing_loads_nothing_heavy(program: str) -> None:
+    check = f"import sys; {program}; print(sorted({{name.partition('.')[0] for name in sys.modules}} & {HEAVY}))"
+
+    ended = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
+
+    assert ended.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT / "src")))
+def test_a_module_says_why_it_exists_and_stays_short(path: Path) -> None:
+    text = path.read_text()
+
+    assert ast.get_docstring(ast.parse(text)), "a module docstring says why the file exists"
+    assert text.count("\n") <= 500, "a file of 500 lines wants a second look"
+
+
+def links(page: Path) -> list[str]:
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    return [link for link in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in link]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in links(page):
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+def anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), flags=re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    navigation = (ROOT / "mkdocs.yml").read_text()
+
+    missing = [page for page in (ROOT / "docs").rglob("*.md") if str(page.relative_to(ROOT / "docs")) not in navigation]
+
+    assert missing == []
+
+
+def test_the_pages_name_only_commands_that_exist() -> None:
+    from whystall.cli.registry import COMMANDS
+
+    verbs = {command.name for command in COMMANDS} | {"VERB"}
+    named = {
+        verb for page in PAGES for verb in re.findall(r"(?:^ {4}|`)whystall (\w+)", page.read_text(), re.MULTILINE)
+    }
+
+    assert named <= verbs
+
+
+def test_every_make_target_in_the_pages_exists() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
+    named = {
+        target for page in PAGES for target in re.findall(r"(?:^ {4}|`)make ([a-z-]+)", page.read_text(), re.MULTILINE)
+    }
+
+    assert named <= targets
+
+
+def test_every_reader_of_a_trace_is_free_of_torch() -> None:
+    allowed = {"capture", "model", "probe", "integrations"}
+    imports = re.compile(r"^\s*(?:import|from) torch\b", flags=re.MULTILINE)
+
+    guilty = [
+        path
+        for path in SOURCES
+        if path.relative_to(ROOT / "src" / "whystall").parts[0] not in allowed and imports.search(path.read_text())
+    ]
+
+    assert guilty == []
