@@ -1,0 +1,228 @@
+// Python bindings: buffers and numpy arrays in, numpy arrays out; the GIL is released while bytes are scanned.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "scanner.hpp"
+#include "sweep.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace {
+
+template <class T>
+using Input = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Array = nb::ndarray<nb::numpy, nb::ndim<1>>;
+
+Array to_numpy(whystall::Block&& block, std::size_t width, bool is_float = false) {
+  const std::size_t count = block.size() / width;
+  auto* owned = new whystall::Block(std::move(block));
+  nb::capsule owner(owned, [](void* p) noexcept { delete static_cast<whystall::Block*>(p); });
+  nb::dlpack::dtype type = nb::dtype<std::int64_t>();
+  if (is_float) type = nb::dtype<double>();
+  if (!is_float && width == 1) type = nb::dtype<std::int8_t>();
+  if (!is_float && width == 2) type = nb::dtype<std::int16_t>();
+  if (!is_float && width == 4) type = nb::dtype<std::int32_t>();
+  // numpy refuses a null pointer even for no elements
+  void* data = owned->data() != nullptr ? static_cast<void*>(owned->data()) : static_cast<void*>(owned);
+  return Array(data, {count}, owner, {}, type);
+}
+
+template <class T>
+Array to_numpy(std::vector<T>&& values) {
+  auto* owned = new std::vector<T>(std::move(values));
+  nb::capsule owner(owned, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
+  void* data = owned->data() != nullptr ? static_cast<void*>(owned->data()) : static_cast<void*>(owned);
+  return Array(data, {owned->size()}, owner, {}, nb::dtype<T>());
+}
+
+nb::str to_str(std::string_view text) { return nb::str(text.data(), text.size()); }
+
+nb::list to_list(const whystall::StringPool& pool) {
+  nb::list out;
+  for (std::uint32_t id = 0; id < pool.size(); ++id) out.append(to_str(pool.text(id)));
+  return out;
+}
+
+nb::bytes to_bytes(const std::string& text) { return nb::bytes(text.data(), text.size()); }
+
+nb::object thread_part(const whystall::StringPool& texts, std::uint8_t kind, std::int64_t value) {
+  if (kind == 0) return nb::none();
+  if (kind == 1) return nb::int_(value);
+  return to_str(texts.text(static_cast<std::uint32_t>(value)));
+}
+
+nb::dict table_to_dict(whystall::Scanner& scanner, whystall::EventTable& table) {
+  nb::dict out;
+  out["category"] = to_str(scanner.categories().text(table.category));
+  out["metadata"] = table.metadata;
+  out["rows"] = table.rows;
+  out["phase"] = to_numpy(table.phase.take(), 1);
+  out["name"] = to_numpy(table.name.take(), 4);
+  const unsigned thread_width = table.thread.width();
+  out["thread"] = to_numpy(table.thread.take(), thread_width);
+  out["start"] = to_numpy(table.start.take(), 8);
+  const unsigned duration_width = table.duration.width();
+  out["duration"] = to_numpy(table.duration.take(), duration_width);
+  nb::list arguments;
+  for (std::size_t i = 0; i < table.columns.size(); ++i) {
+    whystall::ArgumentColumn& column = table.columns[i];
+    nb::object rows = nb::none();
+    if (column.sparse()) rows = nb::cast(to_numpy(column.take_rows(), 4));
+    const unsigned width = column.width();
+    const bool is_float = column.kind() == whystall::Kind::Float;
+    arguments.append(nb::make_tuple(to_str(scanner.keys().text(table.column_key[i])), static_cast<int>(column.kind()),
+                                    rows, to_numpy(column.take_values(), width, is_float)));
+  }
+  out["arguments"] = arguments;
+  return out;
+}
+
+nb::dict counts_to_dict(const whystall::Scanner& scanner) {
+  const whystall::ScanCounts& counts = scanner.counts();
+  nb::dict out;
+  out["events"] = counts.events;
+  out["bytes"] = counts.bytes;
+  out["not_objects"] = counts.not_objects;
+  out["without_phase"] = counts.without_phase;
+  out["broken"] = counts.broken;
+  out["broken_bytes"] = counts.broken_bytes;
+  out["quoted_times"] = counts.quoted_times;
+  out["nanosecond_times"] = counts.nanosecond_times;
+  out["unfinished_bytes"] = counts.unfinished_bytes;
+  out["found_events"] = scanner.found_events();
+  out["is_json"] = scanner.is_json();
+  out["top_is_array"] = scanner.top_is_array();
+  out["closed"] = scanner.closed();
+  out["over_limit"] = scanner.over_limit();
+  return out;
+}
+
+nb::list threads_to_list(whystall::Scanner& scanner) {
+  nb::list out;
+  for (const whystall::ThreadKey& key : scanner.threads()) {
+    out.append(nb::make_tuple(thread_part(scanner.texts(), key.pid_kind, key.pid),
+                              thread_part(scanner.texts(), key.tid_kind, key.tid)));
+  }
+  return out;
+}
+
+nb::list texts_at(whystall::Scanner& scanner, const Input<std::int32_t>& ids) {
+  nb::list out;
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const auto id = static_cast<std::size_t>(ids.data()[i]);
+    if (id >= scanner.texts().size()) throw nb::index_error("no text has this id");
+    out.append(to_str(scanner.texts().text(static_cast<std::uint32_t>(id))));
+  }
+  return out;
+}
+
+void require(bool condition, const char* what) {
+  if (!condition) throw nb::value_error(what);
+}
+
+template <class A, class B>
+whystall::Intervals intervals(const Input<A>& start, const Input<B>& end) {
+  require(start.size() == end.size(), "start and end must have the same length");
+  for (std::size_t i = 0; i < start.size(); ++i) require(start.data()[i] <= end.data()[i], "an interval ends before it starts");
+  return {start.data(), end.data(), start.size()};
+}
+
+nb::tuple nest(const Input<std::int32_t>& thread, const Input<std::int64_t>& start, const Input<std::int64_t>& end,
+               const Input<std::uint8_t>& rank) {
+  const whystall::Intervals events = intervals(start, end);
+  require(thread.size() == events.count && rank.size() == events.count, "columns must have the same length");
+  std::int32_t last = -1;
+  for (std::size_t i = 0; i < events.count; ++i) {
+    require(thread.data()[i] >= 0, "a thread is negative");
+    last = std::max(last, thread.data()[i]);
+  }
+  whystall::Nesting out;
+  {
+    nb::gil_scoped_release release;
+    out = whystall::nest(events, thread.data(), static_cast<std::size_t>(last + 1), rank.data());
+  }
+  return nb::make_tuple(to_numpy(std::move(out.order)), to_numpy(std::move(out.parent)), to_numpy(std::move(out.self_ns)));
+}
+
+Array nearest_marked(const Input<std::uint32_t>& order, const Input<std::int32_t>& parent, const Input<std::uint8_t>& marked) {
+  const std::size_t count = order.size();
+  require(parent.size() == count && marked.size() == count, "columns must have the same length");
+  for (std::size_t i = 0; i < count; ++i) {
+    require(order.data()[i] < count, "order names no event");
+    require(parent.data()[i] < static_cast<std::int64_t>(count), "parent names no event");
+  }
+  return to_numpy(whystall::nearest_marked(order.data(), parent.data(), marked.data(), count));
+}
+
+nb::tuple thread_states(const Input<std::int64_t>& start, const Input<std::int64_t>& end, const Input<std::uint32_t>& order,
+                        const Input<std::uint8_t>& state, const Input<bool>& inherited) {
+  const whystall::Intervals events = intervals(start, end);
+  require(state.size() == events.count, "columns must have the same length");
+  for (std::size_t i = 0; i < order.size(); ++i) require(order.data()[i] < events.count, "order names no event");
+  for (std::size_t i = 0; i < state.size(); ++i) require(state.data()[i] < inherited.size(), "a state is unknown");
+  require(inherited.size() > 0, "at least one state is needed");
+  whystall::States out = whystall::thread_states(events, order.data(), order.size(), state.data(), inherited.data());
+  return nb::make_tuple(to_numpy(std::move(out.times)), to_numpy(std::move(out.states)));
+}
+
+nb::tuple class_states(const Input<std::int64_t>& start, const Input<std::int64_t>& end, const Input<std::uint8_t>& klass) {
+  const whystall::Intervals events = intervals(start, end);
+  require(klass.size() == events.count, "columns must have the same length");
+  for (std::size_t i = 0; i < klass.size(); ++i) require(klass.data()[i] < 8, "a class is above seven");
+  whystall::States out = whystall::class_states(events, klass.data());
+  return nb::make_tuple(to_numpy(std::move(out.times)), to_numpy(std::move(out.states)));
+}
+
+// Feeds any contiguous buffer without copying it first.
+void feed(whystall::Scanner& scanner, const nb::handle& data) {
+  Py_buffer view;
+  if (PyObject_GetBuffer(data.ptr(), &view, PyBUF_SIMPLE) != 0) throw nb::python_error();
+  try {
+    nb::gil_scoped_release release;
+    scanner.feed(static_cast<const char*>(view.buf), static_cast<std::size_t>(view.len));
+  } catch (...) {
+    PyBuffer_Release(&view);
+    throw;
+  }
+  PyBuffer_Release(&view);
+}
+
+}  // namespace
+
+NB_MODULE(_ext, m) {
+  nb::class_<whystall::Scanner>(m, "Scanner")
+      .def(nb::init<const std::vector<std::string>&, std::uint64_t, std::uint64_t>(), "keep"_a, "event_limit"_a,
+           "value_limit"_a)
+      .def("feed", &feed, "data"_a)
+      .def("finish", &whystall::Scanner::finish, nb::call_guard<nb::gil_scoped_release>())
+      .def("counts", &counts_to_dict)
+      .def("take_tables",
+           [](whystall::Scanner& scanner) {
+             nb::list out;
+             for (whystall::EventTable& table : scanner.tables()) out.append(table_to_dict(scanner, table));
+             return out;
+           })
+      .def("names", [](whystall::Scanner& scanner) { return to_list(scanner.names()); })
+      .def("texts", &texts_at, "ids"_a)
+      .def("text_count", [](whystall::Scanner& scanner) { return scanner.texts().size(); })
+      .def("threads", &threads_to_list)
+      .def("kept", [](const whystall::Scanner& scanner) {
+        nb::list out;
+        for (const auto& [key, value] : scanner.kept()) {
+          out.append(nb::make_tuple(to_str(whystall::decode_json_text(key)), to_bytes(value)));
+        }
+        return out;
+      });
+  m.def("nest", &nest, "thread"_a, "start"_a, "end"_a, "rank"_a);
+  m.def("nearest_marked", &nearest_marked, "order"_a, "parent"_a, "marked"_a);
+  m.def("thread_states", &thread_states, "start"_a, "end"_a, "order"_a, "state"_a, "inherited"_a);
+  m.def("class_states", &class_states, "start"_a, "end"_a, "klass"_a);
+}

@@ -1,0 +1,83 @@
+// Columns of a scanned trace: integers that widen as needed, and values that may be absent.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+
+#include "memory.hpp"
+
+namespace whystall {
+
+// Signed integers in the narrowest of 1, 2, 4 or 8 bytes that holds all of them.
+class IntColumn {
+ public:
+  void append(std::int64_t value) {
+    if (!fits(value, cells_.width())) widen(value);
+    switch (cells_.width()) {
+      case 1: cells_.append(static_cast<std::int8_t>(value)); break;
+      case 2: cells_.append(static_cast<std::int16_t>(value)); break;
+      case 4: cells_.append(static_cast<std::int32_t>(value)); break;
+      default: cells_.append(value);
+    }
+  }
+  void replace_last(std::int64_t value);
+  std::size_t size() const { return cells_.size(); }
+  unsigned width() const { return cells_.width(); }
+  Block take() { return cells_.take(); }
+
+ private:
+  static bool fits(std::int64_t value, unsigned width) {
+    switch (width) {
+      case 1: return value == static_cast<std::int8_t>(value);
+      case 2: return value == static_cast<std::int16_t>(value);
+      case 4: return value == static_cast<std::int32_t>(value);
+      default: return true;
+    }
+  }
+  void widen(std::int64_t value);
+  Segments cells_{1};
+};
+
+enum class Kind : std::uint8_t { Integer, Float, Text, Raw };
+constexpr unsigned kKinds = 4;
+
+// The values of one argument of one type. Rows are stored only from the first gap on.
+class ArgumentColumn {
+ public:
+  explicit ArgumentColumn(Kind kind) : kind_(kind) {}
+  // Rows must not decrease; the same row again replaces its value (JSON: the last one wins).
+  void append(std::uint32_t row, std::int64_t bits) {
+    if (count_ > 0 && row == last_row_) {
+      replace_last(bits);
+      return;
+    }
+    if (!rows_ && row != count_) make_sparse();
+    if (rows_) rows_->append(row);
+    if (kind_ == Kind::Float) {
+      floats_.append(bits);
+    } else {
+      integers_.append(bits);
+    }
+    last_row_ = row;
+    ++count_;
+  }
+  Kind kind() const { return kind_; }
+  std::size_t size() const { return count_; }
+  bool sparse() const { return rows_.has_value(); }
+  unsigned width() const { return kind_ == Kind::Float ? 8 : integers_.width(); }
+  Block take_rows() { return rows_->take(); }
+  Block take_values() { return kind_ == Kind::Float ? floats_.take() : integers_.take(); }
+
+ private:
+  void replace_last(std::int64_t bits);
+  void make_sparse();
+  Kind kind_;
+  std::uint32_t last_row_ = 0;
+  std::size_t count_ = 0;
+  std::optional<Segments> rows_;
+  IntColumn integers_;
+  Segments floats_{8};
+};
+
+}  // namespace whystall

@@ -1,0 +1,639 @@
+#include "scanner.hpp"
+
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
+#include <charconv>
+#include <cmath>
+
+namespace whystall {
+
+namespace {
+
+// Bytes that may be read (never used) past the data, so that short comparisons need no bounds check.
+constexpr std::size_t kPadding = 256;
+constexpr std::size_t kLongestPrediction = 128;
+constexpr std::size_t kPredictionsPerCategory = 256;
+constexpr std::size_t kPredictedCategories = 64;
+constexpr std::size_t kRetryFrom = 64 * 1024;
+constexpr std::uint64_t kLargestMicroseconds = 9'200'000'000'000'000;  // times 1000 still fits 64 bits
+constexpr std::uint64_t kLargestNanoseconds = 9'200'000'000'000'000'000;
+
+bool is_space(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool ends_bare_value(char c) { return c == ',' || c == '}' || c == ']' || is_space(c); }
+
+// The next quote or backslash at or after `at`. May stop past `end` when there is none before it.
+const char* find_quote_or_backslash(const char* at, const char* end) {
+#if defined(__SSE2__)
+  const __m128i quote = _mm_set1_epi8('"');
+  const __m128i backslash = _mm_set1_epi8('\\');
+  while (at < end) {
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(at));
+    const int found = _mm_movemask_epi8(_mm_or_si128(_mm_cmpeq_epi8(bytes, quote), _mm_cmpeq_epi8(bytes, backslash)));
+    if (found != 0) return at + __builtin_ctz(static_cast<unsigned>(found));
+    at += 16;
+  }
+#else
+  while (at < end && *at != '"' && *at != '\\') ++at;
+#endif
+  return at;
+}
+
+struct Decimal {
+  std::uint64_t whole = 0;
+  std::uint32_t thousandths = 0;
+  bool negative = false;
+  bool valid = false;
+};
+
+// A decimal number as whole and thousandths, exactly; further digits round to nearest.
+Decimal parse_decimal(std::string_view token) {
+  Decimal out;
+  std::size_t at = 0;
+  if (at < token.size() && (token[at] == '-' || token[at] == '+')) out.negative = token[at++] == '-';
+  const std::size_t first_digit = at;
+  for (; at < token.size() && is_digit(token[at]); ++at) {
+    if (out.whole > kLargestNanoseconds / 10) return out;
+    out.whole = out.whole * 10 + static_cast<std::uint64_t>(token[at] - '0');
+  }
+  if (at == first_digit) return out;
+  if (at < token.size() && token[at] == '.') {
+    ++at;
+    std::uint32_t scale = 100;
+    bool round_up = false;
+    for (unsigned place = 0; at < token.size() && is_digit(token[at]); ++at, ++place) {
+      if (place < 3) {
+        out.thousandths += scale * static_cast<std::uint32_t>(token[at] - '0');
+        scale /= 10;
+      } else if (place == 3) {
+        round_up = token[at] >= '5';
+      }
+    }
+    if (round_up && ++out.thousandths == 1000) {
+      out.thousandths = 0;
+      ++out.whole;
+    }
+  }
+  if (at < token.size() && (token[at] == 'e' || token[at] == 'E')) {
+    double value = 0;
+    const auto read = std::from_chars(token.data() + first_digit, token.data() + token.size(), value);
+    if (read.ec != std::errc() || read.ptr != token.data() + token.size() || !(value < 9.0e15)) return out;
+    const double thousandths = std::round(value * 1000.0);
+    out.whole = static_cast<std::uint64_t>(thousandths / 1000.0);
+    out.thousandths = static_cast<std::uint32_t>(thousandths - static_cast<double>(out.whole) * 1000.0);
+    out.valid = true;
+    return out;
+  }
+  out.valid = at == token.size();
+  return out;
+}
+
+std::int64_t in_nanoseconds(const Decimal& microseconds) {
+  const auto value = static_cast<std::int64_t>(microseconds.whole * 1000 + microseconds.thousandths);
+  return microseconds.negative ? -value : value;
+}
+
+}  // namespace
+
+Scanner::Scanner(const std::vector<std::string>& keep, std::uint64_t event_limit, std::uint64_t value_limit)
+    : event_limit_(event_limit), value_limit_(value_limit), keep_(keep.begin(), keep.end()) {
+  categories_.intern("", false);
+  names_.intern("", false);
+  predicted_.resize(kPredictedCategories * kPredictionsPerCategory);
+  thread_cache_.fill(0);
+}
+
+void Scanner::feed(const char* data, std::size_t size) {
+  counts_.bytes += size;
+  if (stage_ == Stage::End) return;
+  if (filled_ + size + kPadding > buffer_.size()) buffer_.resize(filled_ + size + kPadding);
+  if (size > 0) std::memcpy(buffer_.data() + filled_, data, size);
+  filled_ += size;
+  // An event longer than a chunk is parsed again only once twice as much has come: linear overall.
+  if (filled_ < retry_at_ && !last_) return;
+  run();
+}
+
+void Scanner::finish() {
+  last_ = true;
+  feed(nullptr, 0);
+  while (stage_ == Stage::Event && filled_ > 0) {
+    // Either the file ends inside this event, or something unclosed swallowed events after it.
+    const std::size_t left = filled_;
+    stage_ = Stage::Resync;
+    searched_ = 1;
+    const std::uint64_t broken_bytes = counts_.broken_bytes;
+    run();
+    if (stage_ == Stage::Resync) {
+      counts_.broken_bytes = broken_bytes;
+      counts_.unfinished_bytes = left;
+      return;
+    }
+    ++counts_.broken;
+  }
+  if (stage_ == Stage::Resync) {
+    counts_.broken_bytes += filled_;
+  } else if (stage_ != Stage::End) {
+    counts_.unfinished_bytes = filled_;
+  }
+}
+
+void Scanner::run() {
+  if (buffer_.size() < filled_ + kPadding) buffer_.resize(filled_ + kPadding);
+  std::memset(buffer_.data() + filled_, 0, kPadding);
+  begin_ = buffer_.data();
+  end_ = begin_ + filled_;
+  while (stage_ != Stage::End && step()) {
+  }
+  const auto left = static_cast<std::size_t>(stage_ == Stage::End ? 0 : end_ - begin_);
+  if (left > 0) std::memmove(buffer_.data(), begin_, left);
+  filled_ = left;
+  retry_at_ = left >= kRetryFrom ? left * 2 : 0;
+  if (left > value_limit_) {
+    ++counts_.broken;
+    stage_ = Stage::Resync;
+    searched_ = 1;
+    retry_at_ = 0;
+  }
+}
+
+// Runs one stage once. Returns false when more bytes are needed.
+bool Scanner::step() {
+  Status status = Status::More;
+  switch (stage_) {
+    case Stage::Start: status = start_document(); break;
+    case Stage::TopKey: status = top_key(); break;
+    case Stage::Event: status = next_event(); break;
+    case Stage::Resync: status = resync(); break;
+    case Stage::End: return false;
+  }
+  if (status == Status::Bad) {
+    ++counts_.broken;
+    stage_ = Stage::Resync;
+    searched_ = 1;
+    return true;
+  }
+  return status == Status::Done;
+}
+
+Scanner::Status Scanner::start_document() {
+  if (end_ - begin_ < 3 && !last_) return Status::More;
+  if (end_ - begin_ >= 3 && std::memcmp(begin_, "\xef\xbb\xbf", 3) == 0) begin_ += 3;
+  const char* at = begin_;
+  if (skip_space(at) == Status::More) {
+    begin_ = at;
+    return Status::More;
+  }
+  begin_ = at + 1;
+  if (*at == '[') {
+    top_is_array_ = true;
+    found_events_ = true;
+    stage_ = Stage::Event;
+  } else if (*at == '{') {
+    stage_ = Stage::TopKey;
+  } else {
+    is_json_ = false;
+    stage_ = Stage::End;
+  }
+  return Status::Done;
+}
+
+Scanner::Status Scanner::top_key() {
+  const char* at = begin_;
+  while (true) {
+    if (skip_space(at) == Status::More) return Status::More;
+    if (*at != ',') break;
+    ++at;
+  }
+  begin_ = at;
+  if (*at == '}') {
+    stage_ = Stage::End;
+    return Status::Done;
+  }
+  std::string_view key;
+  bool escaped = false;
+  if (*at != '"') return Status::Bad;
+  if (const Status status = parse_text(at, key, escaped); status != Status::Done) return status;
+  if (const Status status = skip_colon(at); status != Status::Done) return status;
+  if (key == "traceEvents" && *at == '[') {
+    found_events_ = true;
+    stage_ = Stage::Event;
+    begin_ = at + 1;
+    return Status::Done;
+  }
+  std::string_view raw;
+  if (const Status status = skip_value(at, raw); status != Status::Done) return status;
+  if (keep_.count(std::string(key)) > 0) kept_.emplace_back(std::string(key), std::string(raw));
+  begin_ = at;
+  return Status::Done;
+}
+
+Scanner::Status Scanner::next_event() {
+  const char* at = begin_;
+  while (true) {
+    if (skip_space(at) == Status::More) {
+      begin_ = at;
+      return Status::More;
+    }
+    if (*at != ',') break;
+    ++at;
+  }
+  begin_ = at;
+  if (*at == ']') {
+    ++begin_;
+    stage_ = top_is_array_ ? Stage::End : Stage::TopKey;
+    return Status::Done;
+  }
+  if (*at == '{') {
+    const Status status = parse_event(at);
+    if (status == Status::Done) begin_ = at;
+    return status;
+  }
+  std::string_view raw;
+  const Status status = skip_value(at, raw);
+  if (status == Status::Done) {
+    ++counts_.not_objects;
+    begin_ = at;
+  }
+  return status;
+}
+
+// Finds the next place where an event starts. In a Kineto trace `{"ph"` starts an event and can
+// stand nowhere else: inside a JSON string the quotes would be escaped.
+Scanner::Status Scanner::resync() {
+  const char* const from = begin_;
+  const char* at = std::min(from + searched_, end_);
+  searched_ = 0;
+  for (; at < end_; ++at) {
+    at = static_cast<const char*>(std::memchr(at, '{', static_cast<std::size_t>(end_ - at)));
+    if (at == nullptr) {
+      at = end_;
+      break;
+    }
+    const char* key = at + 1;
+    const bool cut = skip_space(key) == Status::More || end_ - key < 4;
+    if (cut && !last_) break;
+    if (!(phase_first_ ? starts_event(at) : follows_event(at))) continue;
+    counts_.broken_bytes += static_cast<std::uint64_t>(at - from);
+    begin_ = at;
+    stage_ = Stage::Event;
+    found_events_ = true;
+    return Status::Done;
+  }
+  // Keep a little, so that what precedes a brace is still known when it comes.
+  const char* const kept = std::max(from, std::min(at, end_ - 64));
+  counts_.broken_bytes += static_cast<std::uint64_t>(kept - from);
+  begin_ = kept;
+  searched_ = static_cast<std::size_t>(at - kept);
+  return Status::More;
+}
+
+// Whether `{"ph"` stands at `at`, in a trace whose events all begin so.
+bool Scanner::starts_event(const char* at) const {
+  if (!phase_first_) return false;
+  ++at;
+  return skip_space(at) == Status::Done && end_ - at >= 4 && std::memcmp(at, "\"ph\"", 4) == 0;
+}
+
+// Whether only "}," stands between the brace at `at` and what precedes it.
+bool Scanner::follows_event(const char* at) const {
+  const auto back_over_space = [&](const char*& p) {
+    while (p > begin_ && is_space(p[-1])) --p;
+  };
+  back_over_space(at);
+  if (at == begin_ || at[-1] != ',') return false;
+  --at;
+  back_over_space(at);
+  return at > begin_ && at[-1] == '}';
+}
+
+Scanner::Status Scanner::parse_event(const char*& at) {
+  Event event;
+  pending_.clear();
+  ++at;
+  bool first = true;
+  while (true) {
+    if (skip_space(at) == Status::More) return Status::More;
+    if (*at == '}') {
+      ++at;
+      break;
+    }
+    if (*at == ',') {
+      ++at;
+      continue;
+    }
+    if (*at != '"') return Status::Bad;
+    if (first) {
+      event.phase_first = std::memcmp(at, "\"ph\"", 4) == 0;
+      first = false;
+    }
+    if (const Status status = parse_field(at, event); status != Status::Done) return status;
+  }
+  if (!event.has_phase) {
+    ++counts_.without_phase;
+    return Status::Done;
+  }
+  if (!saw_event_) {
+    saw_event_ = true;
+    phase_first_ = event.phase_first;
+  }
+  commit(event);
+  return Status::Done;
+}
+
+Scanner::Status Scanner::parse_field(const char*& at, Event& event) {
+  const auto is = [at](const char* key, std::size_t size) {
+    return std::memcmp(at + 1, key, size) == 0 && at[size + 1] == '"';
+  };
+  const auto value_after = [&](std::size_t key_size) {
+    at += key_size + 2;
+    return skip_colon(at);
+  };
+  std::string_view text;
+  bool escaped = false;
+  if (is("ts", 2)) {
+    if (const Status status = value_after(2); status != Status::Done) return status;
+    return parse_time(at, event.start, event);
+  }
+  if (is("dur", 3)) {
+    if (const Status status = value_after(3); status != Status::Done) return status;
+    return parse_time(at, event.duration, event);
+  }
+  if (is("pid", 3)) {
+    if (const Status status = value_after(3); status != Status::Done) return status;
+    return parse_thread_part(at, event.thread.pid, event.thread.pid_kind);
+  }
+  if (is("tid", 3)) {
+    if (const Status status = value_after(3); status != Status::Done) return status;
+    return parse_thread_part(at, event.thread.tid, event.thread.tid_kind);
+  }
+  if (is("args", 4)) {
+    if (const Status status = value_after(4); status != Status::Done) return status;
+    if (*at == '{') return parse_arguments(at, event.category);
+    return parse_argument(at, keys_.intern(".args", false));
+  }
+  const bool phase = is("ph", 2);
+  const bool category = !phase && is("cat", 3);
+  const bool name = !phase && !category && is("name", 4);
+  if (!phase && !category && !name) return parse_other_field(at);
+  if (const Status status = value_after(phase ? 2 : category ? 3 : 4); status != Status::Done) return status;
+  if (*at == '"') {
+    if (const Status status = parse_text(at, text, escaped); status != Status::Done) return status;
+  } else if (const Status status = skip_value(at, text); status != Status::Done) {
+    return status;
+  }
+  if (phase) {
+    event.has_phase = !text.empty();
+    event.phase = text.empty() ? '\0' : text.front();
+  } else if (category) {
+    event.category = categories_.intern(text, escaped);
+  } else {
+    event.name = names_.intern(text, escaped);
+  }
+  return Status::Done;
+}
+
+// A key of the event itself that has no column of its own, stored as an argument named ".key".
+Scanner::Status Scanner::parse_other_field(const char*& at) {
+  std::string_view key;
+  bool escaped = false;
+  if (const Status status = parse_text(at, key, escaped); status != Status::Done) return status;
+  if (const Status status = skip_colon(at); status != Status::Done) return status;
+  if (key == "id") return parse_argument(at, id_key_);
+  std::string dotted = ".";
+  dotted.append(key);
+  return parse_argument(at, keys_.intern(dotted, escaped));
+}
+
+Scanner::Status Scanner::parse_arguments(const char*& at, std::uint32_t category) {
+  Predicted* const predictions = &predicted_[(category % kPredictedCategories) * kPredictionsPerCategory];
+  std::uint32_t previous = 0;
+  ++at;
+  while (true) {
+    if (skip_space(at) == Status::More) return Status::More;
+    if (*at == '}') {
+      ++at;
+      return Status::Done;
+    }
+    if (*at == ',') {
+      ++at;
+      continue;
+    }
+    if (*at != '"') return Status::Bad;
+    // The key after this key is nearly always the same as last time: one comparison, no hashing.
+    Predicted& next = predictions[previous % kPredictionsPerCategory];
+    if (next.text != nullptr && std::memcmp(at + 1, next.text, next.size) == 0 && at[next.size + 1] == '"') {
+      at += next.size + 2;
+    } else {
+      std::string_view key;
+      bool escaped = false;
+      if (const Status status = parse_text(at, key, escaped); status != Status::Done) return status;
+      next.key = keys_.intern(key, escaped);
+      const bool predictable = !escaped && key.size() <= kLongestPrediction;
+      next.text = predictable ? keys_.text(next.key).data() : nullptr;
+      next.size = static_cast<std::uint32_t>(key.size());
+    }
+    const std::uint32_t key = next.key;
+    previous = key + 1;
+    if (const Status status = skip_colon(at); status != Status::Done) return status;
+    if (const Status status = parse_argument(at, key); status != Status::Done) return status;
+  }
+}
+
+Scanner::Status Scanner::parse_argument(const char*& at, std::uint32_t key) {
+  std::string_view text;
+  const char first = *at;
+  if (first == '"') {
+    bool escaped = false;
+    if (const Status status = parse_text(at, text, escaped); status != Status::Done) return status;
+    pending_.push_back({key, Kind::Text, texts_.intern(text, escaped)});
+    return Status::Done;
+  }
+  if (const Status status = skip_value(at, text); status != Status::Done) return status;
+  if (text == "null") return Status::Done;
+  Kind kind = Kind::Raw;
+  std::int64_t bits = 0;
+  if (first == '[' || first == '{' || !parse_number(text, kind, bits)) {
+    kind = Kind::Raw;
+    bits = texts_.intern(text, false);
+  }
+  pending_.push_back({key, kind, bits});
+  return Status::Done;
+}
+
+bool Scanner::parse_number(std::string_view token, Kind& kind, std::int64_t& bits) {
+  const char* const last = token.data() + token.size();
+  const auto whole = std::from_chars(token.data(), last, bits);
+  if (whole.ptr == last && whole.ec == std::errc()) {
+    kind = Kind::Integer;
+    return true;
+  }
+  if (!is_digit(token.front()) && token.front() != '-') return false;
+  if (token.size() > 1 && token.front() == '-' && !is_digit(token[1])) return false;  // -inf, -NaN
+  if (whole.ptr == last) return false;  // an integer beyond 64 bits stays exact as text
+  double value = 0;
+  const auto read = std::from_chars(token.data(), last, value);
+  if (read.ptr != last || read.ec != std::errc()) return false;
+  kind = Kind::Float;
+  std::memcpy(&bits, &value, sizeof bits);
+  return true;
+}
+
+Scanner::Status Scanner::parse_time(const char*& at, std::int64_t& nanoseconds, Event& event) {
+  std::string_view token;
+  const bool quoted = *at == '"';
+  bool escaped = false;
+  const Status status = quoted ? parse_text(at, token, escaped) : skip_value(at, token);
+  if (status != Status::Done) return status;
+  const bool is_start = &nanoseconds == &event.start;
+  const Decimal value = parse_decimal(token);
+  nanoseconds = kMissing;
+  if (!value.valid || (is_start && value.negative)) return Status::Done;
+  event.quoted_time |= quoted;
+  if (value.whole <= kLargestMicroseconds) {
+    nanoseconds = in_nanoseconds(value);
+  } else if (is_start && value.whole <= kLargestNanoseconds) {
+    nanoseconds = -static_cast<std::int64_t>(value.whole);
+    event.nanosecond_time = true;
+  }
+  return Status::Done;
+}
+
+Scanner::Status Scanner::parse_thread_part(const char*& at, std::int64_t& value, std::uint8_t& kind) {
+  std::string_view text;
+  bool escaped = false;
+  if (*at == '"') {
+    if (const Status status = parse_text(at, text, escaped); status != Status::Done) return status;
+  } else {
+    if (const Status status = skip_value(at, text); status != Status::Done) return status;
+    const auto read = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (read.ec == std::errc() && read.ptr == text.data() + text.size()) {
+      kind = 1;
+      return Status::Done;
+    }
+  }
+  value = texts_.intern(text, escaped);
+  kind = 2;
+  return Status::Done;
+}
+
+// Reads the string at `at` (a quote); `text` is what stands between the quotes.
+Scanner::Status Scanner::parse_text(const char*& at, std::string_view& text, bool& has_escape) {
+  const char* const first = at + 1;
+  const char* p = first;
+  while (true) {
+    p = find_quote_or_backslash(p, end_);
+    if (p >= end_) return Status::More;
+    if (*p == '"') break;
+    has_escape = true;
+    p += 2;
+  }
+  text = std::string_view(first, static_cast<std::size_t>(p - first));
+  at = p + 1;
+  return Status::Done;
+}
+
+// Reads any value and returns its source text. No recursion: depth is only counted.
+Scanner::Status Scanner::skip_value(const char*& at, std::string_view& raw) {
+  const char* const first = at;
+  if (*at != '"' && *at != '[' && *at != '{') return skip_bare(at, raw);
+  std::size_t depth = 0;
+  do {
+    if (at >= end_) return Status::More;
+    const char c = *at;
+    if (c == '"') {
+      std::string_view text;
+      bool escaped = false;
+      if (const Status status = parse_text(at, text, escaped); status != Status::Done) return status;
+      continue;
+    }
+    if (c == '{' && at != first && starts_event(at)) return Status::Bad;  // something was left unclosed
+    depth += static_cast<std::size_t>(c == '[' || c == '{');
+    depth -= static_cast<std::size_t>(c == ']' || c == '}');
+    ++at;
+  } while (depth > 0);
+  raw = std::string_view(first, static_cast<std::size_t>(at - first));
+  return Status::Done;
+}
+
+Scanner::Status Scanner::skip_bare(const char*& at, std::string_view& raw) {
+  const char* const first = at;
+  while (at < end_ && !ends_bare_value(*at) && *at != '"' && *at != '[' && *at != '{') ++at;
+  if (at >= end_) return Status::More;
+  if (at == first) return Status::Bad;
+  raw = std::string_view(first, static_cast<std::size_t>(at - first));
+  return Status::Done;
+}
+
+Scanner::Status Scanner::skip_space(const char*& at) const {
+  while (is_space(*at)) ++at;
+  return at < end_ ? Status::Done : Status::More;
+}
+
+Scanner::Status Scanner::skip_colon(const char*& at) const {
+  if (skip_space(at) == Status::More) return Status::More;
+  if (*at != ':') return Status::Bad;
+  ++at;
+  return skip_space(at);
+}
+
+void Scanner::commit(const Event& event) {
+  if (counts_.events >= event_limit_) {
+    over_limit_ = true;
+    stage_ = Stage::End;
+    return;
+  }
+  ++counts_.events;
+  counts_.quoted_times += event.quoted_time ? 1 : 0;
+  counts_.nanosecond_times += event.nanosecond_time ? 1 : 0;
+  EventTable& table = table_of(event);
+  const std::uint32_t row = table.rows++;
+  table.phase.append(event.phase);
+  table.name.append(event.name);
+  table.thread.append(thread_of(event.thread));
+  table.start.append(event.start);
+  table.duration.append(event.duration);
+  for (const PendingValue& value : pending_) {
+    const std::size_t slot = std::size_t{value.key} * kKinds + static_cast<std::size_t>(value.kind);
+    if (slot >= table.column_of.size()) table.column_of.resize(slot + kKinds, -1);
+    std::int32_t& column = table.column_of[slot];
+    if (column < 0) {
+      column = static_cast<std::int32_t>(table.columns.size());
+      table.columns.emplace_back(value.kind);
+      table.column_key.push_back(value.key);
+    }
+    table.columns[static_cast<std::size_t>(column)].append(row, value.bits);
+  }
+}
+
+EventTable& Scanner::table_of(const Event& event) {
+  const bool metadata = event.phase == 'M';
+  const std::size_t slot = std::size_t{event.category} * 2 + (metadata ? 1 : 0);
+  if (slot >= table_index_.size()) table_index_.resize(slot + 2, -1);
+  std::int32_t& index = table_index_[slot];
+  if (index < 0) {
+    index = static_cast<std::int32_t>(tables_.size());
+    tables_.emplace_back();
+    tables_.back().category = event.category;
+    tables_.back().metadata = metadata;
+  }
+  return tables_[static_cast<std::size_t>(index)];
+}
+
+std::uint32_t Scanner::thread_of(const ThreadKey& key) {
+  const auto hash = static_cast<std::uint64_t>(key.pid) * 0x9e3779b97f4a7c15ULL ^
+                    static_cast<std::uint64_t>(key.tid) * 0xff51afd7ed558ccdULL ^ (key.pid_kind * 4U + key.tid_kind);
+  std::uint32_t& cached = thread_cache_[(hash >> 32) % thread_cache_.size()];
+  if (cached < threads_.size() && threads_[cached] == key) return cached;
+  for (const std::uint32_t index : thread_index_[hash]) {
+    if (threads_[index] == key) return cached = index;
+  }
+  const auto index = static_cast<std::uint32_t>(threads_.size());
+  threads_.push_back(key);
+  thread_index_[hash].push_back(index);
+  return cached = index;
+}
+
+}  // namespace whystall

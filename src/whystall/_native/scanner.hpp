@@ -1,0 +1,178 @@
+// The streaming, lenient scanner: bytes of a trace in, columns out, one pass, no tree.
+//
+// A trace is never held whole. Chunks are appended to a small buffer, complete events are moved
+// into columns, and the incomplete rest waits for the next chunk. Whatever is no event is counted
+// and skipped, never guessed.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <limits>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "columns.hpp"
+#include "strings.hpp"
+
+namespace whystall {
+
+// A time that was not given or is no number.
+constexpr std::int64_t kMissing = std::numeric_limits<std::int64_t>::min();
+
+// Process and thread as written; text ids refer to the pool of texts.
+struct ThreadKey {
+  std::int64_t pid = 0;
+  std::int64_t tid = 0;
+  std::uint8_t pid_kind = 0;  // 0 absent, 1 number, 2 text
+  std::uint8_t tid_kind = 0;
+  bool operator==(const ThreadKey& other) const {
+    return pid == other.pid && tid == other.tid && pid_kind == other.pid_kind && tid_kind == other.tid_kind;
+  }
+};
+
+// All events of one category; the fixed keys as columns, every argument as a column of its type.
+struct EventTable {
+  std::uint32_t category = 0;
+  bool metadata = false;
+  std::uint32_t rows = 0;
+  Segments phase{1};
+  Segments name{4};
+  IntColumn thread;
+  Segments start{8};
+  IntColumn duration;
+  std::vector<std::int32_t> column_of;  // by key id * kKinds + kind; -1 where there is none
+  std::deque<ArgumentColumn> columns;
+  std::vector<std::uint32_t> column_key;
+};
+
+struct ScanCounts {
+  std::uint64_t events = 0;
+  std::uint64_t bytes = 0;
+  std::uint64_t not_objects = 0;       // null, numbers, text or lists where events belong
+  std::uint64_t without_phase = 0;     // objects that are no events
+  std::uint64_t broken = 0;            // places where the text could not be parsed
+  std::uint64_t broken_bytes = 0;      // bytes skipped there
+  std::uint64_t quoted_times = 0;      // ts or dur given as text that holds a number
+  std::uint64_t nanosecond_times = 0;  // ts too large for microseconds since 1970
+  std::uint64_t unfinished_bytes = 0;  // an incomplete event at the end of the file
+};
+
+class Scanner {
+ public:
+  // Values of the top-level keys named in `keep` are kept as raw text; others are skipped.
+  explicit Scanner(const std::vector<std::string>& keep, std::uint64_t event_limit, std::uint64_t value_limit);
+  Scanner(const Scanner&) = delete;
+  Scanner& operator=(const Scanner&) = delete;
+
+  void feed(const char* data, std::size_t size);
+  // Says that no more bytes come. Returns nothing; see the counts and flags.
+  void finish();
+
+  const ScanCounts& counts() const { return counts_; }
+  bool found_events() const { return found_events_; }
+  bool is_json() const { return is_json_; }
+  bool top_is_array() const { return top_is_array_; }
+  bool closed() const { return stage_ == Stage::End; }
+  bool over_limit() const { return over_limit_; }
+  std::deque<EventTable>& tables() { return tables_; }
+  StringPool& names() { return names_; }
+  StringPool& texts() { return texts_; }
+  StringPool& keys() { return keys_; }
+  StringPool& categories() { return categories_; }
+  const std::vector<ThreadKey>& threads() const { return threads_; }
+  const std::vector<std::pair<std::string, std::string>>& kept() const { return kept_; }
+
+ private:
+  enum class Stage { Start, TopKey, Event, Resync, End };
+  enum class Status { Done, More, Bad };
+
+  struct PendingValue {
+    std::uint32_t key;
+    Kind kind;
+    std::int64_t bits;
+  };
+  struct Event {
+    bool has_phase = false;
+    bool phase_first = false;
+    bool quoted_time = false;
+    bool nanosecond_time = false;
+    char phase = 0;
+    std::uint32_t category = 0;
+    std::uint32_t name = 0;
+    ThreadKey thread;
+    std::int64_t start = kMissing;
+    std::int64_t duration = kMissing;
+  };
+  struct Predicted {
+    const char* text = nullptr;
+    std::uint32_t size = 0;
+    std::uint32_t key = 0;
+  };
+
+  void run();
+  bool step();
+  Status start_document();
+  Status top_key();
+  Status next_event();
+  Status resync();
+  bool starts_event(const char* at) const;
+  bool follows_event(const char* at) const;
+
+  Status parse_event(const char*& at);
+  Status parse_field(const char*& at, Event& event);
+  Status parse_other_field(const char*& at);
+  Status parse_arguments(const char*& at, std::uint32_t category);
+  Status parse_argument(const char*& at, std::uint32_t key);
+  Status parse_time(const char*& at, std::int64_t& nanoseconds, Event& event);
+  Status parse_thread_part(const char*& at, std::int64_t& value, std::uint8_t& kind);
+  Status parse_text(const char*& at, std::string_view& text, bool& has_escape);
+  Status skip_value(const char*& at, std::string_view& raw);
+  Status skip_bare(const char*& at, std::string_view& raw);
+  Status skip_space(const char*& at) const;
+  Status skip_colon(const char*& at) const;
+  static bool parse_number(std::string_view token, Kind& kind, std::int64_t& bits);
+  void commit(const Event& event);
+  EventTable& table_of(const Event& event);
+  std::uint32_t thread_of(const ThreadKey& key);
+
+  std::vector<char> buffer_;
+  const char* begin_ = nullptr;
+  const char* end_ = nullptr;
+  std::size_t searched_ = 0;  // while resynchronising: bytes from begin_ known to start no event
+  std::size_t filled_ = 0;
+  std::size_t retry_at_ = 0;
+  bool last_ = false;
+
+  Stage stage_ = Stage::Start;
+  bool top_is_array_ = false;
+  bool found_events_ = false;
+  bool is_json_ = true;
+  bool over_limit_ = false;
+  bool phase_first_ = true;
+  bool saw_event_ = false;
+  std::uint64_t event_limit_;
+  std::uint64_t value_limit_;
+
+  ScanCounts counts_;
+  StringPool names_;
+  StringPool texts_;
+  StringPool keys_;
+  StringPool categories_;
+  const std::uint32_t id_key_ = keys_.intern(".id", false);
+  std::vector<PendingValue> pending_;
+  std::vector<Predicted> predicted_;
+  std::deque<EventTable> tables_;
+  std::vector<std::int32_t> table_index_;
+  std::vector<ThreadKey> threads_;
+  std::unordered_map<std::uint64_t, std::vector<std::uint32_t>> thread_index_;
+  std::array<std::uint32_t, 256> thread_cache_{};
+  std::unordered_set<std::string> keep_;
+  std::vector<std::pair<std::string, std::string>> kept_;
+};
+
+}  // namespace whystall

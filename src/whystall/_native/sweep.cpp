@@ -1,0 +1,188 @@
+#include "sweep.hpp"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+
+namespace whystall {
+
+namespace {
+
+struct Entry {
+  std::int64_t start;
+  std::int64_t end;
+  std::uint32_t index;
+  std::uint8_t rank;
+
+  bool operator<(const Entry& other) const {
+    if (start != other.start) return start < other.start;
+    if (end != other.end) return end > other.end;
+    if (rank != other.rank) return rank < other.rank;
+    return index < other.index;
+  }
+};
+
+// Events that may still contain a later one, outermost first. An event that ends before a
+// later-started one can contain nothing that comes after it, so ends never increase towards the top.
+struct Open {
+  std::int64_t end;
+  std::uint32_t index;
+};
+
+// Drops what cannot contain an event over [start, end); calls closed(entry) for each, innermost first.
+template <class Closed>
+void close_before(std::vector<Open>& stack, std::int64_t start, std::int64_t end, Closed closed) {
+  while (!stack.empty() && (stack.back().end <= start || stack.back().end < end)) {
+    const Open entry = stack.back();
+    stack.pop_back();
+    closed(entry);
+  }
+}
+
+// Nests one thread's sorted events.
+void nest_thread(const std::vector<Entry>& entries, Nesting& out) {
+  std::vector<Open> stack;
+  std::int64_t now = 0;
+  const auto run_until = [&](std::int64_t time) {
+    // From `now` to `time` the innermost open event that has not ended runs.
+    while (!stack.empty() && now < time) {
+      const Open& top = stack.back();
+      const std::int64_t until = std::min(top.end, time);
+      if (until > now) {
+        out.self_ns[top.index] += until - now;
+        now = until;
+      }
+      if (top.end > time) break;
+      stack.pop_back();
+    }
+    now = std::max(now, time);
+  };
+  now = entries.empty() ? 0 : entries.front().start;
+  for (const Entry& entry : entries) {
+    run_until(entry.start);
+    close_before(stack, entry.start, entry.end, [](const Open&) {});
+    out.parent[entry.index] = stack.empty() ? -1 : static_cast<std::int32_t>(stack.back().index);
+    stack.push_back({entry.end, entry.index});
+  }
+  run_until(std::numeric_limits<std::int64_t>::max());
+}
+
+}  // namespace
+
+Nesting nest(const Intervals& events, const std::int32_t* thread, std::size_t threads, const std::uint8_t* rank) {
+  Nesting out;
+  out.order.reserve(events.count);
+  out.parent.assign(events.count, -1);
+  out.self_ns.assign(events.count, 0);
+  std::vector<std::size_t> first(threads + 1, 0);
+  for (std::size_t i = 0; i < events.count; ++i) ++first[static_cast<std::size_t>(thread[i]) + 1];
+  for (std::size_t t = 0; t < threads; ++t) first[t + 1] += first[t];
+  std::vector<std::uint32_t> members(events.count);
+  std::vector<std::size_t> next(first.begin(), first.end() - 1);
+  for (std::size_t i = 0; i < events.count; ++i) {
+    members[next[static_cast<std::size_t>(thread[i])]++] = static_cast<std::uint32_t>(i);
+  }
+  std::vector<Entry> entries;
+  for (std::size_t t = 0; t < threads; ++t) {
+    entries.clear();
+    for (std::size_t m = first[t]; m < first[t + 1]; ++m) {
+      const std::uint32_t i = members[m];
+      entries.push_back({events.start[i], events.end[i], i, rank[i]});
+    }
+    std::sort(entries.begin(), entries.end());
+    for (const Entry& entry : entries) out.order.push_back(entry.index);
+    nest_thread(entries, out);
+  }
+  return out;
+}
+
+std::vector<std::int32_t> nearest_marked(const std::uint32_t* order, const std::int32_t* parent,
+                                         const std::uint8_t* marked, std::size_t count) {
+  std::vector<std::int32_t> nearest(count, -1);
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::uint32_t event = order[i];
+    const std::int32_t above = parent[event];
+    if (above >= 0) nearest[event] = marked[above] != 0 ? above : nearest[static_cast<std::size_t>(above)];
+  }
+  return nearest;
+}
+
+States thread_states(const Intervals& events, const std::uint32_t* order, std::size_t count,
+                     const std::uint8_t* state, const bool* inherited) {
+  struct Running {
+    std::int64_t end;
+    std::uint8_t state;
+  };
+  States out;
+  std::vector<Running> stack;
+  std::int64_t now = count == 0 ? 0 : events.start[order[0]];
+  const auto emit = [&](std::int64_t until, std::uint8_t code) {
+    if (until <= now) return;
+    if (out.states.empty() || out.states.back() != code) {
+      out.times.push_back(now);
+      out.states.push_back(code);
+    }
+    now = until;
+  };
+  const auto run_until = [&](std::int64_t time) {
+    while (!stack.empty() && now < time) {
+      const Running top = stack.back();
+      emit(std::min(top.end, time), top.state);
+      if (top.end > time) break;
+      stack.pop_back();
+    }
+    if (now < time) emit(time, 0);
+  };
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::uint32_t event = order[i];
+    const std::int64_t start = events.start[event];
+    const std::int64_t end = events.end[event];
+    run_until(start);
+    while (!stack.empty() && (stack.back().end <= start || stack.back().end < end)) stack.pop_back();
+    const bool inherits = !stack.empty() && inherited[stack.back().state];
+    stack.push_back({end, inherits ? stack.back().state : state[event]});
+  }
+  while (!stack.empty()) {
+    emit(stack.back().end, stack.back().state);
+    stack.pop_back();
+  }
+  out.times.push_back(now);
+  return out;
+}
+
+States class_states(const Intervals& events, const std::uint8_t* klass) {
+  struct Edge {
+    std::int64_t time;
+    std::uint8_t klass;
+    bool operator<(const Edge& other) const { return time < other.time; }
+  };
+  std::vector<Edge> starts(events.count);
+  std::vector<Edge> ends(events.count);
+  for (std::size_t i = 0; i < events.count; ++i) {
+    starts[i] = {events.start[i], klass[i]};
+    ends[i] = {events.end[i], klass[i]};
+  }
+  std::sort(starts.begin(), starts.end());
+  std::sort(ends.begin(), ends.end());
+  States out;
+  std::array<std::uint32_t, 8> active{};
+  std::uint8_t mask = 0;
+  for (std::size_t s = 0, e = 0; e < events.count;) {
+    const std::int64_t now = s < events.count ? std::min(starts[s].time, ends[e].time) : ends[e].time;
+    for (; e < events.count && ends[e].time == now; ++e) --active[ends[e].klass];
+    for (; s < events.count && starts[s].time == now; ++s) ++active[starts[s].klass];
+    std::uint8_t next = 0;
+    for (unsigned bit = 0; bit < active.size(); ++bit) {
+      next = static_cast<std::uint8_t>(next | (active[bit] != 0 ? 1U << bit : 0U));
+    }
+    if (out.times.empty() || next != mask) {
+      out.times.push_back(now);
+      out.states.push_back(next);
+      mask = next;
+    }
+  }
+  if (!out.times.empty()) out.states.pop_back();  // after the last end nothing runs
+  return out;
+}
+
+}  // namespace whystall

@@ -1,0 +1,44 @@
+// Sweeps over intervals: nesting of host events, states of a thread, classes active on a device.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace whystall {
+
+// Intervals [start, end) of `count` events.
+struct Intervals {
+  const std::int64_t* start;
+  const std::int64_t* end;
+  std::size_t count;
+};
+
+struct Nesting {
+  std::vector<std::uint32_t> order;   // events by thread, then start, then longest first
+  std::vector<std::int32_t> parent;   // innermost event of the thread that contains the event, or -1
+  std::vector<std::int64_t> self_ns;  // time in which the event was the latest-started one running
+};
+
+// Nests events per thread. `thread` is in [0, threads). Equal intervals nest by `rank`, lower outside,
+// then by index. Events that overlap partly are siblings; their common time belongs to the later one.
+Nesting nest(const Intervals& events, const std::int32_t* thread, std::size_t threads, const std::uint8_t* rank);
+
+// The nearest ancestor that is marked, or -1. `order` must list parents before their children.
+std::vector<std::int32_t> nearest_marked(const std::uint32_t* order, const std::int32_t* parent,
+                                         const std::uint8_t* marked, std::size_t count);
+
+struct States {
+  std::vector<std::int64_t> times;    // times[i] to times[i + 1] is in states[i]
+  std::vector<std::uint8_t> states;   // one fewer than times
+};
+
+// What one thread was doing at each instant: the state of the latest-started event running, or of its
+// outermost ancestor whose state is inherited; 0 between events. `order` lists the thread's events.
+States thread_states(const Intervals& events, const std::uint32_t* order, std::size_t count,
+                     const std::uint8_t* state, const bool* inherited);
+
+// Which of up to eight classes had an event running at each instant, as a bit mask.
+States class_states(const Intervals& events, const std::uint8_t* klass);
+
+}  // namespace whystall

@@ -1,0 +1,102 @@
+"""What a diagnosis says: the finding, its gain, and the verdict on top (DESIGN, "report.json")."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+
+class _Result(msgspec.Struct, frozen=True, kw_only=True):
+    pass
+
+
+class Gain(_Result):
+    """Speed-ups of the step (1.2 is 20 % more steps per second): floor <= expected <= ceiling."""
+
+    floor: float
+    expected: float
+    ceiling: float
+    method: str
+
+
+class EvidenceEvent(_Result):
+    """One event of the trace that a finding rests on."""
+
+    rank: int
+    ts_ns: int
+    duration_ns: int
+    name: str
+
+
+class Evidence(_Result):
+    """One measured fact behind a finding."""
+
+    what: str
+    value: float | int | str
+    unit: str
+    events: list[EvidenceEvent] = []
+
+
+class CodeLocation(_Result):
+    """Where in the user's code."""
+
+    file: str
+    line: int | None
+    symbol: str | None
+
+
+class Rejected(_Result):
+    """A cause that was considered and why it was not named."""
+
+    id: str
+    because: str
+
+
+class Remedy(_Result):
+    """A change to make."""
+
+    text: str
+    patch: str | None
+    risk: str | None
+
+
+class Verification(_Result):
+    """How to prove that the remedy worked."""
+
+    command: str
+    expect: str
+
+
+class Scope(_Result):
+    """Which ranks and steps a finding speaks of."""
+
+    ranks: list[int]
+    steps: list[str]
+
+
+class Finding(_Result):
+    """A named cause with evidence, gain, remedy, and the way to verify it."""
+
+    id: str
+    title: str
+    severity: Literal["info", "minor", "major", "critical"]
+    scope: Scope
+    attributed_ns_per_step: int
+    gain: Gain | None
+    confidence: float
+    evidence: list[Evidence]
+    code: list[CodeLocation]
+    rejected: list[Rejected]
+    missing_signals: list[str]
+    remedy: Remedy | None
+    verify: Verification | None
+
+
+class Verdict(_Result):
+    """The one sentence on top of a report."""
+
+    summary: str
+    cause: str | None
+    gain: Gain | None
+    confidence: float

@@ -1,0 +1,137 @@
+"""What a trace says of itself: devices, ranks, process groups, and what the profiler recorded."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+
+class DeviceProperties(msgspec.Struct, frozen=True):
+    """A device as the profiler printed it; ``None`` where it did not."""
+
+    id: int
+    name: str | None
+    memory_bytes: int | None
+    compute_capability: tuple[int, int] | None
+    multiprocessors: int | None
+
+
+class ProcessGroup(msgspec.Struct, frozen=True):
+    """A communicator; ``ranks`` is empty where the trace does not list them."""
+
+    name: str
+    description: str | None
+    size: int | None
+    ranks: tuple[int, ...]
+
+
+class Metadata(msgspec.Struct, frozen=True, kw_only=True):
+    """The metadata that analyses may use (an allow-list: ``scan.KEPT_METADATA``)."""
+
+    devices: tuple[DeviceProperties, ...] = ()
+    rank: int | None = None
+    world_size: int | None = None
+    backend: str | None = None
+    groups: tuple[ProcessGroup, ...] = ()
+    base_time_ns: int | None = None
+    settings: dict[str, bool] = {}
+    versions: dict[str, str] = {}
+
+    def device_name(self, device: int) -> str | None:
+        """The name of the device with this id, or of the only device listed."""
+        named = [properties for properties in self.devices if properties.name]
+        for properties in named:
+            if properties.id == device:
+                return properties.name
+        same = {properties.name for properties in named}
+        return same.pop() if len(same) == 1 else None
+
+
+_SETTINGS = ("record_shapes", "profile_memory", "with_stack", "with_modules", "with_flops")
+_NOT_JSON_NUMBER = re.compile(r"(?<=[:\[,])(\s*)(-?(?:inf|nan|Infinity|NaN)|N/A)(?=\s*[,\]}])")
+
+
+def parse_metadata(kept: Sequence[tuple[str, bytes]]) -> Metadata:
+    """Metadata from the raw top-level values that the scanner kept. What does not parse is left out."""
+    values = {key: _lenient(raw) for key, raw in kept}
+    info = values.get("distributedInfo")
+    info = info if isinstance(info, dict) else {}
+    return Metadata(
+        devices=tuple(_devices(values.get("deviceProperties"))),
+        rank=_integer(info.get("rank")),
+        world_size=_integer(info.get("world_size")),
+        backend=info.get("backend") if isinstance(info.get("backend"), str) else None,
+        groups=tuple(_groups(info.get("pg_config"))),
+        base_time_ns=_integer(values.get("baseTimeNanoseconds")),
+        settings={key: bool(values[key]) for key in _SETTINGS if isinstance(values.get(key), int)},
+        versions={key: str(values[key]) for key in values if key.endswith("_version") and _is_plain(values[key])},
+    )
+
+
+def _lenient(raw: bytes) -> Any:
+    text = raw.decode("utf-8", "replace")
+    with contextlib.suppress(ValueError, RecursionError):
+        return json.loads(text, strict=False)
+    with contextlib.suppress(ValueError, RecursionError):
+        return json.loads(_NOT_JSON_NUMBER.sub(r"\1null", text), strict=False)
+    return None
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, int | float | str) and len(str(value)) < 64  # noqa: PLR2004 - a version is short
+
+
+def _integer(value: Any) -> int | None:
+    if isinstance(value, str) and value.isdecimal() and len(value) < 20:  # noqa: PLR2004 - 64 bits
+        return int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63 else None
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _devices(value: Any) -> list[DeviceProperties]:
+    if not isinstance(value, list):
+        return []
+    out = []
+    for entry in value:
+        device = _integer(entry.get("id")) if isinstance(entry, dict) else None
+        if device is None:
+            continue
+        major, minor = _integer(entry.get("computeMajor")), _integer(entry.get("computeMinor"))
+        out.append(
+            DeviceProperties(
+                id=device,
+                name=_text(entry.get("name")),
+                memory_bytes=_integer(entry.get("totalGlobalMem")),
+                compute_capability=None if major is None or minor is None else (major, minor),
+                multiprocessors=_integer(entry.get("numSms")),
+            )
+        )
+    return out
+
+
+def _groups(value: Any) -> list[ProcessGroup]:
+    if not isinstance(value, list):
+        return []
+    out = []
+    for entry in value:
+        if not isinstance(entry, dict) or (name := entry.get("pg_name")) is None:
+            continue
+        ranks = entry.get("ranks")
+        members = [_integer(rank) for rank in ranks] if isinstance(ranks, list) else []
+        out.append(
+            ProcessGroup(
+                name=str(name),
+                description=_text(entry.get("pg_desc")),
+                size=_integer(entry.get("pg_size")),
+                ranks=tuple(rank for rank in members if rank is not None),
+            )
+        )
+    return out

@@ -1,0 +1,179 @@
+"""Feeds a file to the native scanner, piece by piece, and says what was wrong with it.
+
+The file is read in chunks of at most 256 KiB and, when its first bytes say so, gunzipped as a stream:
+neither the file nor its text is ever held whole. Damage ends the reading, not the result.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from isal import igzip_lib
+
+from whystall._native import Scanner
+from whystall.trace.errors import InputError
+
+Progress = Callable[[int, int | None], None]
+
+CHUNK_BYTES: Final = 256 * 1024
+_GZIP_MAGIC: Final = b"\x1f\x8b"
+
+# What a report may use of the top-level metadata. Everything else (environment variables, command
+# lines, host and user names, tokens: published traces do carry them) is skipped by the scanner.
+KEPT_METADATA: Final = (
+    "schemaVersion",
+    "deviceProperties",
+    "distributedInfo",
+    "displayTimeUnit",
+    "baseTimeNanoseconds",
+    "record_shapes",
+    "profile_memory",
+    "with_stack",
+    "with_modules",
+    "with_flops",
+    "cuda_runtime_version",
+    "cuda_driver_version",
+    "cupti_version",
+    "hip_runtime_version",
+    "hip_driver_version",
+    "roctracer_version",
+    "pytorch_version",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds on what is read, so that a hostile file cannot take the machine.
+
+    ``value_bytes`` bounds one event or one metadata value, the rest one file.
+    """
+
+    raw_bytes: int = 256 << 30
+    events: int = 1 << 31
+    value_bytes: int = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """A scanned file: the scanner that holds its columns, sizes, and damage in plain sentences."""
+
+    scanner: Scanner
+    file_bytes: int
+    raw_bytes: int
+    truncated: bool
+    warnings: tuple[str, ...]
+
+
+def scan_file(path: Path, *, limits: Limits | None = None, progress: Progress | None = None) -> Scan:
+    """The scanned contents of a trace file, as far as they can be read.
+
+    ``progress`` is called with the bytes read so far and the file's size. Raises `InputError` when the
+    file cannot be opened or holds no trace at all.
+    """
+    limits = limits or Limits()
+    scanner = Scanner(KEPT_METADATA, limits.events, limits.value_bytes)
+    warnings: list[str] = []
+    with _opened(path) as (file, size):
+        _feed(scanner, file, size, limits, warnings, progress)
+    scanner.finish()
+    counts = scanner.counts()
+    if not counts["is_json"]:
+        raise InputError(f"{path.name} is not JSON: a PyTorch trace starts with '{{' or '['")
+    if not counts["found_events"]:
+        raise InputError(f"{path.name} is JSON but no trace: it has no 'traceEvents'")
+    if counts["over_limit"]:
+        warnings.append(f"reading stopped after {limits.events:,} events, the limit")
+    truncated = not counts["closed"] and not counts["over_limit"] and (counts["unfinished_bytes"] > 0 or _is_open(scanner))
+    if truncated:
+        warnings.append(f"the file ends in the middle: everything before the break is kept ({counts['events']:,} events)")
+    return Scan(scanner, size, counts["bytes"], truncated, tuple(warnings))
+
+
+def _is_open(scanner: Scanner) -> bool:
+    """Whether a top-level object never ended (a top-level array may end without its bracket)."""
+    return not scanner.counts()["top_is_array"]
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[tuple[BinaryIO, int]]:
+    try:
+        with path.open("rb") as file:
+            yield file, path.stat().st_size
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except IsADirectoryError:
+        raise InputError(f"{path} is a folder, not a trace") from None
+    except PermissionError:
+        raise InputError(f"{path}: permission denied") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from None
+
+
+def _feed(
+    scanner: Scanner,
+    file: BinaryIO,
+    size: int,
+    limits: Limits,
+    warnings: list[str],
+    progress: Progress | None,
+) -> None:
+    raw_bytes = 0
+    for chunk in _chunks(file, size, warnings, progress):
+        raw_bytes += len(chunk)
+        if raw_bytes > limits.raw_bytes:
+            warnings.append(f"reading stopped after {limits.raw_bytes:,} bytes of JSON, the limit")
+            return
+        scanner.feed(chunk)
+
+
+def _chunks(file: BinaryIO, size: int, warnings: list[str], progress: Progress | None) -> Iterator[bytes]:
+    compressed = _read_chunks(file, size, progress)
+    first = next(compressed, b"")
+    pieces = _chain(first, compressed)
+    if first.startswith(_GZIP_MAGIC):
+        yield from _gunzip(pieces, warnings)
+    else:
+        yield from pieces
+
+
+def _read_chunks(file: BinaryIO, size: int, progress: Progress | None) -> Iterator[bytes]:
+    done = 0
+    while chunk := file.read(CHUNK_BYTES):
+        done += len(chunk)
+        if progress is not None:
+            progress(done, size)
+        yield chunk
+
+
+def _chain(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
+    if first:
+        yield first
+    yield from rest
+
+
+def _gunzip(pieces: Iterator[bytes], warnings: list[str]) -> Iterator[bytes]:
+    """The decompressed stream; members may follow each other, and damage ends it with a warning."""
+    inflater = igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP)
+    for piece in pieces:
+        pending = piece
+        while True:
+            if inflater.eof:
+                if not pending.startswith(_GZIP_MAGIC):
+                    break
+                inflater = igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP)
+            try:
+                out = inflater.decompress(pending, CHUNK_BYTES)
+            except igzip_lib.IsalError as error:
+                warnings.append(f"the gzip stream is damaged ({error}): everything before the damage is kept")
+                return
+            pending = inflater.unused_data if inflater.eof else b""
+            if out:
+                yield out
+            if inflater.needs_input or (inflater.eof and not pending):
+                break
+    if not inflater.eof:
+        warnings.append("the gzip stream ends early: everything before its end is kept")
