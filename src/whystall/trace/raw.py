@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from whystall._native import Scanner
-from whystall._native._ext import TableColumns
+
+if TYPE_CHECKING:
+    from whystall._native._ext import TableColumns
 
 INTEGER: Final = 0
 FLOAT: Final = 1
@@ -42,10 +44,6 @@ class RawTable:
         self._arguments: dict[tuple[str, int], tuple[NDArray[np.int32] | None, NDArray[Any]]] = {
             (key, kind): (rows, values) for key, kind, rows, values in columns["arguments"]
         }
-
-    def keys(self) -> list[str]:
-        """The argument names that are still here."""
-        return sorted({key for key, _ in self._arguments})
 
     def take(self, key: str, kind: int) -> Sparse | None:
         """Rows and values of an argument of one type, or ``None`` where no event has it."""
@@ -107,7 +105,7 @@ class RawTable:
                     out[rows[fresh]] = ids[fresh]
         return out
 
-    def rest(self) -> list[tuple[str, NDArray[Any], list[str]]]:
+    def rest(self) -> list[tuple[str, NDArray[Any], pl.Series]]:
         """The arguments nobody took: name, rows, and values as text."""
         out = []
         for key, kind in sorted(self._arguments):
@@ -115,10 +113,10 @@ class RawTable:
             assert part is not None
             rows, values = part
             if kind in (TEXT, RAW):
-                texts = self._scanner.texts(values.astype(np.int32))
+                texts = coded(values, self._scanner.texts, self._scanner.text_count())
             else:
-                texts = [str(value) for value in values.tolist()]
-            out.append((key, rows, texts))
+                texts = pl.Series(values).cast(pl.String)
+            out.append((key, rows, texts.cast(pl.Categorical)))
         return out
 
 

@@ -1,0 +1,63 @@
+"""Repairs of known peculiarities, each with the trace it was seen in."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from whystall.trace.raw import nullable
+from whystall.trace.tables import Build
+
+_STREAM_NAME: Final = re.compile(r"^\s*(?:stream\s+)?(-?\d{1,18})\s*$")
+
+
+def place_device_events(tables: dict[str, pl.DataFrame], threads: pl.DataFrame, build: Build) -> None:
+    """Gives device events without a device or stream argument those that their pid and tid name.
+
+    Kineto writes the device as pid and the stream as tid (``7``, in 2021 ``"stream 7"``); MTIA writes
+    only a stream, and damaged traces no arguments at all.
+    """
+    events = tables["device_events"]
+    without = int((events["device"].is_null() & events["stream"].is_null()).sum()) if len(events) else 0
+    columns = []
+    for column, part in (("device", "pid"), ("stream", "tid")):
+        numbers = [_number(text) for text in threads[part].to_list()]
+        known = np.array([number is not None for number in numbers], np.bool_)
+        values = np.array([number or 0 for number in numbers], np.int64)
+        thread = events["thread"].to_numpy()
+        if not len(values):
+            continue
+        fallback = nullable(values[thread], known[thread])
+        columns.append(events[column].cast(pl.Int64).fill_null(fallback).fill_null(-1).alias(column))
+    tables["device_events"] = events.with_columns(columns)
+    if without:
+        build.warnings.append(
+            f"{without:,} device events carry no arguments: device and stream were taken from their process and "
+            "thread, and their launches are unknown"
+        )
+
+
+def _number(text: str | None) -> int | None:
+    match = _STREAM_NAME.match(text) if text is not None else None
+    return int(match[1]) if match else None
+
+
+def place_python_functions(tables: dict[str, pl.DataFrame]) -> None:
+    """Moves Python frames of the thread that does not exist to the thread that runs operators.
+
+    Some Kineto versions write pid 0 and tid 0 for Python functions (seen in bert-small-h100), so that
+    no operator ever lies in one. Frames move only when nothing but frames was recorded on their thread,
+    and there is only one such thread.
+    """
+    frames = tables["python_functions"]
+    if frames.is_empty():
+        return
+    busy = pl.concat([tables[name].select("thread") for name in ("operators", "annotations", "runtime_calls")])["thread"]
+    orphaned = [thread for thread in frames["thread"].unique().to_list() if thread not in set(busy.unique().to_list())]
+    candidates = tables["operators"]["thread"].value_counts().sort("count", descending=True)
+    if len(orphaned) != 1 or candidates.is_empty() or frames["thread"].n_unique() != 1:
+        return
+    tables["python_functions"] = frames.with_columns(pl.lit(candidates["thread"][0], dtype=pl.Int32).alias("thread"))

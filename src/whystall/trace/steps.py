@@ -1,0 +1,114 @@
+"""Steps of a trace: from the profiler's own marks or, failing that, from what repeats.
+
+Sources in order: ``ProfilerStep#N`` annotations; the ends of optimizer steps; annotations of one name
+(digits aside) that repeat without overlap and cover most of their thread's time.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+_PROFILER_STEP: Final = re.compile(r"^ProfilerStep\s*#\s*\d+$")
+_OPTIMIZER_STEP: Final = re.compile(r"^Optimizer\.step#.+\.step$")
+_DIGITS: Final = re.compile(r"\d+")
+_LEAST_REPEATS: Final = 3
+_LEAST_COVER: Final = 0.5
+STEP_SCHEMA: Final = {"name": pl.String, "ts_ns": pl.Int64, "duration_ns": pl.Int64, "thread": pl.Int32}
+
+
+def find_steps(annotations: pl.DataFrame, operators: pl.DataFrame) -> tuple[pl.DataFrame, str | None]:
+    """The steps in order of time and a sentence saying what they were taken from, or none and ``None``."""
+    marks = _marks(annotations, operators, _PROFILER_STEP)
+    if not marks.is_empty():
+        once = marks.unique("name", keep="first", maintain_order=True)
+        return once.select(STEP_SCHEMA.keys()), "ProfilerStep annotations"
+    marks = _marks(annotations, operators, _OPTIMIZER_STEP)
+    steps = _between_optimizer_steps(marks)
+    if not steps.is_empty():
+        return steps, "optimizer steps (no ProfilerStep annotations)"
+    steps = _repeated(annotations)
+    if not steps.is_empty():
+        return steps, "a repeated annotation (no ProfilerStep annotations, no optimizer steps)"
+    return pl.DataFrame(schema=STEP_SCHEMA), None
+
+
+def _marks(annotations: pl.DataFrame, operators: pl.DataFrame, pattern: re.Pattern[str]) -> pl.DataFrame:
+    # traces of 2021 record annotations among the operators
+    found = [_matching(table, pattern) for table in (annotations, operators)]
+    return pl.concat(found).sort("ts_ns", maintain_order=True)
+
+
+def _matching(table: pl.DataFrame, pattern: re.Pattern[str]) -> pl.DataFrame:
+    categories = table["name"].dtype.categories.to_list()
+    codes = [code for code, text in enumerate(categories) if pattern.match(text)]
+    if not codes:
+        return pl.DataFrame(schema=STEP_SCHEMA)
+    mask = np.isin(table["name"].to_physical().to_numpy(), codes)
+    return table.filter(pl.Series(mask)).select(
+        pl.col("name").cast(pl.String), pl.col("ts_ns"), pl.col("duration_ns"), pl.col("thread").cast(pl.Int32)
+    )
+
+
+def _between_optimizer_steps(marks: pl.DataFrame) -> pl.DataFrame:
+    """Steps that end where the first-named optimizer's step ends (several optimizers count once)."""
+    if marks.is_empty():
+        return pl.DataFrame(schema=STEP_SCHEMA)
+    counts = marks.group_by("name", maintain_order=True).len()
+    fewest = counts.filter(pl.col("len") == counts["len"].min())["name"][-1]
+    own = marks.filter(pl.col("name") == fewest)
+    ends = (own["ts_ns"] + own["duration_ns"]).to_numpy()
+    if len(ends) < 2:  # noqa: PLR2004 - one end bounds no step
+        return pl.DataFrame(schema=STEP_SCHEMA)
+    return pl.DataFrame(
+        {
+            "name": [f"step {i + 1}" for i in range(len(ends) - 1)],
+            "ts_ns": ends[:-1],
+            "duration_ns": np.diff(ends),
+            "thread": own["thread"][1:],
+        },
+        schema=STEP_SCHEMA,
+    )
+
+
+def _repeated(annotations: pl.DataFrame) -> pl.DataFrame:
+    """The repeating annotation that covers the largest part of its thread, if that is most of it."""
+    best = pl.DataFrame(schema=STEP_SCHEMA)
+    best_cover = _LEAST_COVER
+    patterns: dict[str, list[int]] = {}
+    for code, text in enumerate(annotations["name"].dtype.categories.to_list()):
+        patterns.setdefault(_DIGITS.sub("#", text), []).append(code)
+    codes_of_rows = annotations["name"].to_physical().to_numpy()
+    for codes in patterns.values():
+        rows = annotations.filter(pl.Series(np.isin(codes_of_rows, codes)))
+        for _, group in rows.group_by("thread", maintain_order=True):
+            cover = _cover(group)
+            if len(group) >= _LEAST_REPEATS and cover > best_cover:
+                best, best_cover = group, cover
+    if best.is_empty():
+        return best
+    named = [f"{name} ({i + 1})" for i, name in enumerate(best["name"].cast(pl.String).to_list())]
+    return best.select(pl.Series("name", named), "ts_ns", "duration_ns", pl.col("thread").cast(pl.Int32))
+
+
+def _cover(group: pl.DataFrame) -> float:
+    """The share of the time from first start to last end that is covered, or 0 where they overlap."""
+    start = group["ts_ns"].to_numpy()
+    end = start + group["duration_ns"].to_numpy()
+    if np.any(start[1:] < end[:-1]):
+        return 0.0
+    return float(group["duration_ns"].sum() / max(int(end[-1] - start[0]), 1))
+
+
+def step_of_launch(launch_start: np.ndarray, steps: pl.DataFrame) -> np.ndarray:
+    """Per launch time the row of the step whose host span contains it, else -1."""
+    if steps.is_empty() or not len(launch_start):
+        return np.full(len(launch_start), -1, np.int32)
+    start = steps["ts_ns"].to_numpy()
+    end = start + steps["duration_ns"].to_numpy()
+    row = np.searchsorted(start, launch_start, side="right") - 1
+    inside = (row >= 0) & (launch_start < end[np.maximum(row, 0)])
+    return np.where(inside, row, -1).astype(np.int32)
