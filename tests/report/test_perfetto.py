@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import gzip
+import io
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import polars as pl
+import pytest
+
+from whystall.report.perfetto import write_chrome_trace
+
+ORIGIN = 1_700_000_000_000_000_000
+NAMES = pl.Enum(['gemm<"a">', "Memcpy HtoD\n"])
+
+
+def host_events(*rows: tuple[int, int, str, int], **columns: list[int | None]) -> pl.DataFrame:
+    schema = {"ts_ns": pl.Int64, "duration_ns": pl.Int64, "name": pl.String, "thread": pl.Int32}
+    frame = pl.DataFrame([(ORIGIN + start, *rest) for start, *rest in rows], schema=schema, orient="row")
+    return frame.with_columns(pl.Series(name, values, dtype=pl.Int64) for name, values in columns.items())
+
+
+def recording(**changes: Any) -> Any:
+    """One launched kernel, one copy without a launch, and a host thread of each kind."""
+    tables = {
+        "metadata": SimpleNamespace(device_name=lambda device: "NVIDIA H200" if device == 0 else None),
+        "threads": pl.DataFrame(
+            {"pid": ["12", "12", None], "tid": ["12", "main", "7"], "name": ["python", None, None]}
+        ),
+        "device_events": pl.DataFrame(
+            {
+                "ts_ns": [ORIGIN + 5_000, ORIGIN + 7_001],
+                "duration_ns": [1, 2_003],
+                "name": pl.Series(['gemm<"a">', "Memcpy HtoD\n"], dtype=NAMES),
+                "kind": ["kernel", "memcpy"],
+                "device": [0, 0],
+                "stream": [7, 20],
+                "thread": [2, 2],
+                "launch": pl.Series([0, None], dtype=pl.UInt32),
+                "correlation": [5, None],
+                "bytes": [None, 64],
+            }
+        ),
+        "operators": host_events((0, 1_500, "aten::mm", 0), sequence=[3]),
+        "annotations": host_events(),
+        "python_functions": host_events((2, 1_400, "train.py(8): step", 1)),
+        "runtime_calls": host_events((20, 15, "cudaLaunchKernel", 0), correlation=[5]),
+    }
+    return SimpleNamespace(**(tables | changes))
+
+
+def written(trace: Any) -> Any:
+    stream = io.BytesIO()
+    write_chrome_trace(trace, stream)
+    return json.loads(stream.getvalue(), parse_float=str)
+
+
+def test_times_are_exact_microseconds_from_the_first_event() -> None:
+    trace = written(recording())
+
+    slices = {event["name"]: (event["ts"], event["dur"]) for event in trace["traceEvents"] if event["ph"] == "X"}
+    assert trace["baseTimeNanoseconds"] == ORIGIN
+    assert slices == {
+        'gemm<"a">': ("5.000", "0.001"),
+        "Memcpy HtoD\n": ("7.001", "2.003"),
+        "aten::mm": ("0.000", "1.500"),
+        "train.py(8): step": ("0.002", "1.400"),
+        "cudaLaunchKernel": ("0.020", "0.015"),
+    }
+
+
+def test_tracks_have_small_numbers_and_names_that_say_what_they_are() -> None:
+    events = written(recording())["traceEvents"]
+
+    processes = {event["args"]["name"] for event in events if event["name"] == "process_name"}
+    threads = {event["args"]["name"] for event in events if event["name"] == "thread_name"}
+    assert processes == {"device 0: NVIDIA H200", "host 12"}
+    assert threads == {"stream 7", "stream 20", "python", "thread main"}
+    assert all(isinstance(event["pid"], int) and isinstance(event["tid"], int) for event in events)
+
+
+def test_a_launch_is_tied_to_its_event_by_an_arrow() -> None:
+    events = written(recording())["traceEvents"]
+
+    begin, end = (event for event in events if event["ph"] in "sf")
+    assert (begin["ph"], begin["ts"]) == ("s", "0.020")
+    assert (end["ph"], end["ts"]) == ("f", "5.000")
+    assert begin["id"] == end["id"]
+
+
+def test_known_arguments_are_kept_and_unknown_ones_are_absent() -> None:
+    events = {event["name"]: event for event in written(recording())["traceEvents"]}
+
+    assert events['gemm<"a">']["args"] == {"device": 0, "stream": 7, "correlation": 5}
+    assert events["Memcpy HtoD\n"]["args"] == {"device": 0, "stream": 20, "bytes": 64}
+    assert events["aten::mm"]["args"] == {"Sequence number": 3}
+
+
+def test_nothing_but_events_is_written() -> None:
+    assert written(recording()).keys() == {"displayTimeUnit", "baseTimeNanoseconds", "traceEvents"}
+
+
+def test_a_trace_without_events_is_still_a_trace() -> None:
+    nothing = {table: host_events() for table in ("operators", "python_functions", "runtime_calls")}
+    empty = recording(device_events=recording().device_events.head(0), **nothing)
+
+    assert written(empty)["traceEvents"] == []
+
+
+@pytest.mark.parametrize("compress", [False, True])
+def test_the_same_trace_gives_the_same_bytes(*, compress: bool) -> None:
+    streams = [io.BytesIO(), io.BytesIO()]
+    for stream in streams:
+        write_chrome_trace(recording(), stream, compress=compress)
+
+    assert streams[0].getvalue() == streams[1].getvalue()
+
+
+def test_gzip_holds_the_same_events() -> None:
+    stream = io.BytesIO()
+
+    write_chrome_trace(recording(), stream, compress=True)
+
+    assert json.loads(gzip.decompress(stream.getvalue()), parse_float=str) == written(recording())
