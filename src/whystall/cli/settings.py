@@ -94,11 +94,16 @@ def _checked(key: str, value: object, action: Action, path: Path) -> object:
         if not isinstance(value, bool):
             raise UsageError(f"{path}: {key} must be true or false, not {value!r}")
         return value
-    values = value if isinstance(value, list) else [value]
-    if not all(isinstance(one, str) for one in values):
+    given = value if isinstance(value, list) else [value]
+    values = [one for one in given if isinstance(one, str)]
+    if len(values) < len(given):
         raise UsageError(f"{path}: {key} must be a string, not {value!r}")
     if key in PATHS:
         values = [str(path.parent / one) for one in values]
     if action.choices is not None and any(one not in action.choices for one in values):
         raise UsageError(f"{path}: {key} must be one of {', '.join(action.choices)}, not {value!r}")
-    return values if isinstance(action.default, list) else values[0]
+    if isinstance(action.default, list):
+        return values
+    if isinstance(value, list):
+        raise UsageError(f"{path}: {key} takes one value, not {value!r}")
+    return values[0]

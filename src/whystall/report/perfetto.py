@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, Final, cast
 
 import polars as pl
 from isal import igzip
@@ -50,8 +50,8 @@ def _compressed(stream: IO[bytes], *, compress: bool) -> Iterator[IO[bytes]]:
     if not compress:
         yield stream
         return
-    with igzip.IGzipFile(filename="", mode="wb", fileobj=stream, mtime=0) as out:
-        yield out
+    with igzip.IGzipFile(filename="", mode="wb", fileobj=stream, mtime=0) as out:  # type: ignore[no-untyped-call]
+        yield cast("IO[bytes]", out)
 
 
 def _chunks(trace: Trace) -> Iterator[bytes]:
