@@ -33,12 +33,12 @@ def test_json_and_markdown_together_make_no_sense(cli: Cli, api: FakeApi, trace_
 
 
 def test_all_paths_and_options_reach_the_analysis(cli: Cli, api: FakeApi) -> None:
-    cli("analyze", "a.json", "b/", "c*.json", "--no-cache", "--kernel-classes", "mine.csv")
+    cli("analyze", "a.json", "b/", "c*.json", "--no-cache", "--kernel-classes", "mine.toml")
 
     ((paths, options),) = api.analyzed
     assert paths == ["a.json", "b/", "c*.json"]
     assert options["cache"] is False
-    assert options["kernel_classes"] == "mine.csv"
+    assert options["kernel_classes"] == "mine.toml"
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_an_unknown_extension_is_refused_before_the_analysis(cli: Cli, api: Fake
     outcome = cli("analyze", trace_file, "-o", "report.pdf")
 
     assert outcome.code == 2
-    assert "end it in one of .html, .json, .md, .txt" in outcome.err
+    assert "end it in one of .txt, .json, .md, .html" in outcome.err
     assert api.analyzed == []
 
 
@@ -123,7 +123,7 @@ class Terminal(io.StringIO):
 
 
 @pytest.mark.parametrize(
-    ("variables", "color"),
+    ("variables", "colour"),
     [
         ({"TERM": "xterm"}, True),
         ({"TERM": "xterm", "NO_COLOR": ""}, True),
@@ -132,7 +132,7 @@ class Terminal(io.StringIO):
     ],
 )
 def test_colour_is_for_terminals_that_want_it(
-    variables: dict[str, str], color: bool, cli: Cli, api: FakeApi, trace_file: Path, monkeypatch: pytest.MonkeyPatch
+    variables: dict[str, str], colour: bool, cli: Cli, api: FakeApi, trace_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("COLUMNS", "80")
@@ -142,10 +142,10 @@ def test_colour_is_for_terminals_that_want_it(
 
     cli("analyze", trace_file)
 
-    assert api.rendered == [("terminal", {"color": color, "width": 80})]
+    assert api.rendered == [("terminal", {"width": 80, "colour": colour, "verbose": False})]
 
 
 def test_a_pipe_gets_plain_text(cli: Cli, api: FakeApi, trace_file: Path) -> None:
     cli("analyze", trace_file)
 
-    assert api.rendered == [("terminal", {"color": False, "width": 100})]
+    assert api.rendered == [("terminal", {"width": 100, "colour": False, "verbose": False})]

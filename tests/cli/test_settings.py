@@ -27,22 +27,22 @@ def test_a_verb_has_its_own_table_which_wins(cli: Cli, api: FakeApi, trace_file:
 
 
 def test_an_argument_beats_the_configuration(cli: Cli, api: FakeApi, trace_file: Path, tmp_path: Path) -> None:
-    (tmp_path / "settings.toml").write_text('kernel-classes = "theirs.csv"\n')
+    (tmp_path / "settings.toml").write_text('kernel-classes = "theirs.toml"\n')
 
-    cli("analyze", trace_file, "--config", "settings.toml", "--kernel-classes", "mine.csv")
+    cli("analyze", trace_file, "--config", "settings.toml", "--kernel-classes", "mine.toml")
 
-    assert api.analyzed[0][1]["kernel_classes"] == "mine.csv"
+    assert api.analyzed[0][1]["kernel_classes"] == "mine.toml"
 
 
 def test_paths_are_relative_to_the_file_that_names_them(
     cli: Cli, api: FakeApi, trace_file: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "team").mkdir()
-    (tmp_path / "team" / "settings.toml").write_text('kernel-classes = "kernels.csv"\n')
+    (tmp_path / "team" / "settings.toml").write_text('kernel-classes = "kernels.toml"\n')
 
     cli("analyze", trace_file, "--config", "team/settings.toml")
 
-    assert api.analyzed[0][1]["kernel_classes"] == "team/kernels.csv"
+    assert api.analyzed[0][1]["kernel_classes"] == "team/kernels.toml"
 
 
 def test_outputs_can_be_configured(cli: Cli, api: FakeApi, trace_file: Path, tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def _build() -> tuple[ArgumentParser, dict[str, ArgumentParser]]:
 def _add_common(parser: ArgumentParser) -> None:
     group = parser.add_argument_group("common options")
     group.add_argument("-q", "--quiet", action="store_true", help="no progress, notes or hints on stderr")
-    group.add_argument("-v", "--verbose", action="store_true", help="say more on stderr; tracebacks for bugs")
+    group.add_argument("-v", "--verbose", action="store_true", help="the whole report, and more on stderr")
     group.add_argument("--config", metavar="FILE", help="read defaults from FILE instead of ./pyproject.toml")
 
 

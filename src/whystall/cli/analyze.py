@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from whystall.cli.console import Console
     from whystall.cli.output import Format
 
-FOLDER_FORMATS = (".html", ".json", ".md")  # what `-o FOLDER` holds
+FOLDER_FILES = ("report.html", "report.json", "report.md")  # what `-o FOLDER` holds
 
 
 class Analyze:
@@ -71,9 +71,10 @@ def _targets(names: Iterable[str]) -> list[tuple[Path, Format]]:
         path = Path(name)
         if path.is_dir() or name.endswith("/"):
             path.mkdir(parents=True, exist_ok=True)
-            targets += [(path / f"report{suffix}", output.FORMATS[suffix]) for suffix in FOLDER_FORMATS]
+            files = [path / file for file in FOLDER_FILES]
         else:
-            targets.append((path, output.format_of(path)))
+            files = [path]
+        targets += [(file, output.format_of(file)) for file in files]
     return targets
 
 

@@ -48,7 +48,7 @@ class Console:
         print(f"whystall: {text}", file=sys.stderr)  # noqa: T201 - this is the one place that prints
 
     @property
-    def color(self) -> bool:
+    def colour(self) -> bool:
         """Whether stdout wants colour: a terminal, without ``NO_COLOR`` (no-color.org)."""
         return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 

@@ -26,7 +26,7 @@ def add_reading(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--kernel-classes",
         metavar="FILE",
-        help="CSV of further kernel-name rules, tried before those of whystall",
+        help="TOML of further rules for kernel names, tried before those of whystall",
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import IO, TYPE_CHECKING, Literal
+from typing import IO, TYPE_CHECKING, Literal, cast
 
 from whystall.errors import UsageError
 
@@ -14,12 +14,6 @@ if TYPE_CHECKING:
 
 Format = Literal["terminal", "json", "markdown", "html"]
 
-FORMATS: dict[str, Format] = {
-    ".html": "html",
-    ".json": "json",
-    ".md": "markdown",
-    ".txt": "terminal",
-}
 STDOUT = "-"
 
 
@@ -30,10 +24,13 @@ def add_force(parser: ArgumentParser) -> None:
 
 def format_of(path: Path) -> Format:
     """The format that the extension of ``path`` asks for. Raises ``UsageError`` where it asks for none."""
-    try:
-        return FORMATS[path.suffix.lower()]
-    except KeyError:
-        raise UsageError(f"cannot tell a format from {path}: end it in one of {', '.join(FORMATS)}") from None
+    from whystall.report import registry
+
+    format_ = registry.format_of(path.name)
+    if format_ is None:
+        endings = ", ".join(renderer.suffixes[0] for renderer in registry.RENDERERS)
+        raise UsageError(f"cannot tell a format from {path}: end it in one of {endings}")
+    return cast("Format", format_)
 
 
 def check_free(path: Path, *, force: bool) -> None:

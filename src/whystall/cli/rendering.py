@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 
 def render(report: Report, format_: Format, console: Console | None = None) -> str:
-    """``report`` in ``format_``; for the terminal in the width and colours of ``console``'s stdout, else plain."""
+    """``report`` in ``format_``; for the terminal as ``console``'s stdout and ``-v`` want it, else plain."""
     import whystall
 
     if format_ == "terminal" and console is not None:
-        return whystall.render(report, format_, color=console.color, width=console.width)
+        return whystall.render(report, format_, width=console.width, colour=console.colour, verbose=console.verbose)
     return whystall.render(report, format_)

@@ -7,7 +7,7 @@ named like a verb holds for that verb alone and wins::
     no-cache = true
 
     [tool.whystall.analyze]
-    kernel-classes = "kernels.csv"
+    kernel-classes = "kernels.toml"
 """
 
 from __future__ import annotations
