@@ -1,0 +1,77 @@
+"""The commands and examples that the pages show are run as they stand."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+import whystall
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+PLACEHOLDERS = re.compile(r"[…\[\]|]|\b[A-Z]{4,}\b")  # a synopsis, not a command
+KERNELS = "[[rule]]\nclass = 'communication'\nfamily = 'mine'\npattern = 'my_ring'\n"
+
+
+def commands(page: Path) -> list[str]:
+    lines = re.findall(r"^ {4}(whystall .+)$", page.read_text(), flags=re.MULTILINE)
+    return [line.partition(" #")[0].strip() for line in lines if not PLACEHOLDERS.search(line.partition(" #")[0])]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with the files that the pages speak of."""
+    recording = files("whystall") / "demo" / "recording.json.gz"
+    (tmp_path / "traces").mkdir()
+    for name in ("trace.json.gz", "traces/rank0.trace.json.gz"):
+        (tmp_path / name).write_bytes(recording.read_bytes())
+    (tmp_path / "kernels.toml").write_text(KERNELS)
+    report = whystall.analyze(tmp_path / "trace.json.gz", cache=False)
+    (tmp_path / "report.json").write_text(whystall.render(report, "json"))
+    return tmp_path
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if commands(page)], ids=lambda page: page.stem)
+def test_the_commands_of_a_page_run(page: Path, folder: Path) -> None:
+    environment = os.environ | {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "XDG_CACHE_HOME": str(folder / "cache"),
+        "TMPDIR": str(folder),
+        "DISPLAY": "",
+        "WAYLAND_DISPLAY": "",
+    }
+
+    for command in commands(page):
+        (folder / "report.html").unlink(missing_ok=True)
+        ended = subprocess.run(
+            ["bash", "-c", command], cwd=folder, env=environment, capture_output=True, text=True, check=False
+        )
+        assert ended.returncode == 0, f"{command}: {ended.stderr}"
+        assert ended.stdout or ">" in command, command
+
+
+def test_the_python_example_runs(folder: Path) -> None:
+    text = (ROOT / "docs" / "reference" / "python.md").read_text()
+    program = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)[0]
+
+    ended = subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=False)
+
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout
+
+
+@pytest.mark.skipif(find_spec("torch") is None, reason="the example trains with torch")
+def test_the_example_trains_the_same_way_twice() -> None:
+    command = [sys.executable, str(ROOT / "examples" / "train_gpt.py"), "--steps", "2"]
+
+    first, second = (subprocess.run(command, capture_output=True, text=True, check=True).stdout for _ in range(2))
+
+    assert first == second
+    assert first.startswith("step   0  loss 3.")
