@@ -12,7 +12,7 @@ from whystall.report import format as fmt
 from whystall.report.names import clean, shorten
 
 _MOST_STEPS = 120
-_MOST_NODES = 400
+_FEWEST_STEPS = 16
 _DEEPEST = 12
 _NARROWEST = 0.15
 _MOST_POINTS = 400
@@ -45,7 +45,7 @@ def step_columns(device: Device) -> tuple[StepColumn, ...]:
     tallest = max((step.window_ns for step in steps), default=0)
     if tallest <= 0:
         return ()
-    pitch = 100 / len(steps)
+    pitch = 100 / max(len(steps), _FEWEST_STEPS)
     return tuple(_column(step, index * pitch, pitch, tallest) for index, step in enumerate(steps))
 
 
@@ -81,10 +81,10 @@ class Node:
     width: float
 
 
-def icicle(modules: Sequence[Module]) -> tuple[Node, ...]:
-    """The module tree as rows of boxes, parents above children, as wide as their time."""
+def icicle(modules: Sequence[Module], most: int) -> tuple[Node, ...]:
+    """The module tree as rows of boxes, parents above children, as wide as their time; ``most`` nodes at most."""
     weight = _weight_of(modules)
-    heaviest = sorted(modules, key=lambda row: (-weight[row.path], row.path))[:_MOST_NODES]
+    heaviest = sorted(modules, key=lambda row: (-weight[row.path], row.path))[:most]
     rows = {row.path: row for row in heaviest if weight[row.path] > 0}
     children: defaultdict[str | None, list[str]] = defaultdict(list)
     for path in sorted(rows, key=_natural):

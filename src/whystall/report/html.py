@@ -44,9 +44,8 @@ def _render(report: Report, budget: Budget) -> str:
             summary=overview.summary(report),
             source_line=overview.source_line(report),
             losses=overview.losses(report, limit=min(budget.rows, 20)),
-            unlinked=overview.unlinked(report),
             efficiency=overview.efficiency_line(report),
-            findings=report.findings[: budget.rows],
+            findings=report.findings[: max(budget.rows // 4, 3)],
             parts=PARTS,
             severities=SEVERITIES,
             style=Markup(style),  # noqa: S704 - the package's own file

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 import unicodedata
 from dataclasses import dataclass
+from functools import lru_cache
 
 ELLIPSIS = "…"
-_LONGEST_PARSED = 4000
+_LONGEST_PARSED = 1200
 _UNSAFE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 _ANONYMOUS = re.compile(r"\(anonymous namespace\)::|\(anonymous namespace\)")
 _OPENING, _CLOSING = "<(", ">)"
@@ -44,6 +45,7 @@ def middle_cut(text: str, limit: int) -> str:
     return text[:head] + ELLIPSIS + (text[-tail:] if tail else "")
 
 
+@lru_cache(maxsize=16_384)
 def shorten(text: str, limit: int) -> str:
     """A name that still tells one kernel from another: return type, arguments and inner templates go first.
 

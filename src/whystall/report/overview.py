@@ -71,7 +71,7 @@ class Bar:
     @property
     def window(self) -> str:
         """The window in words."""
-        name = f"step {clean(self.step, 60)}" if self.step else "the whole recording"
+        name = f"Step {clean(self.step, 60)}" if self.step else "The whole recording"
         return f"{name}, {fmt.duration(self.window_ns)}"
 
 
@@ -140,13 +140,6 @@ def losses(report: Report, *, limit: int = 50) -> tuple[str, ...]:
         names = ", ".join(clean(signal, 60) for signal in source.missing_signals[:20])
         lines.append(f"Not recorded: {names}")
     return tuple(lines)
-
-
-def unlinked(report: Report) -> tuple[int, int]:
-    """How many device events lack their launch, and of how many."""
-    launches = [device.launch for device in report.devices]
-    missing = sum(launch.unlinked for launch in launches)
-    return missing, missing + sum(launch.linked for launch in launches)
 
 
 def efficiency_line(report: Report) -> str:

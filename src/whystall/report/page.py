@@ -18,6 +18,9 @@ from whystall.report.tables import Limits, Table
 from whystall.report.vocabulary import ABSENT, class_colour
 
 
+_TIMELINE_NAME = 80
+
+
 @dataclass(frozen=True, slots=True)
 class Budget:
     """How much of a report goes into one page."""
@@ -29,6 +32,7 @@ class Budget:
     full: int
     events: int
     overview: int
+    nodes: int
 
     @property
     def limits(self) -> Limits:
@@ -37,11 +41,11 @@ class Budget:
 
 
 BUDGETS: tuple[Budget, ...] = (
-    Budget(ranks=16, devices=8, rows=100, name=96, full=400, events=12_000, overview=256),
-    Budget(ranks=8, devices=4, rows=60, name=96, full=300, events=6_000, overview=128),
-    Budget(ranks=4, devices=4, rows=40, name=80, full=200, events=3_000, overview=64),
-    Budget(ranks=2, devices=2, rows=20, name=72, full=120, events=1_000, overview=64),
-    Budget(ranks=1, devices=1, rows=10, name=60, full=80, events=300, overview=32),
+    Budget(ranks=16, devices=8, rows=100, name=96, full=400, events=12_000, overview=256, nodes=400),
+    Budget(ranks=8, devices=4, rows=60, name=96, full=300, events=6_000, overview=128, nodes=300),
+    Budget(ranks=4, devices=4, rows=40, name=80, full=200, events=3_000, overview=64, nodes=200),
+    Budget(ranks=2, devices=2, rows=20, name=72, full=120, events=1_000, overview=64, nodes=120),
+    Budget(ranks=1, devices=1, rows=10, name=60, full=80, events=300, overview=32, nodes=60),
 )
 """From generous to minimal: the first whose page is small enough is used."""
 
@@ -117,13 +121,13 @@ def timeline_view(timeline: Timeline, budget: Budget, events: int) -> TimelineVi
         lanes.append({"label": clean(lane.label, 60), "kind": lane.kind, "events": flat})
     data: dict[str, object] = {
         "window": timeline.window_ns,
-        "names": [shorten(timeline.names[index], min(budget.full, 120)) for index in names],
+        "names": [shorten(timeline.names[index], _TIMELINE_NAME) for index in names],
         "classes": [clean(name, 30) for name in timeline.classes],
         "colours": [class_colour(name) for name in timeline.classes],
         "lanes": lanes,
     }
-    step = f"step {clean(timeline.step, 60)}" if timeline.step else "the whole recording"
-    caption = f"{step.capitalize()}, {fmt.duration(timeline.window_ns)}, one row per stream and launching thread."
+    step = f"Step {clean(timeline.step, 60)}" if timeline.step else "The whole recording"
+    caption = f"{step}, {fmt.duration(timeline.window_ns)}, one row per stream and launching thread."
     limits = Limits(min(budget.rows, 20), budget.name, budget.full)
     coalesced = sum(lane.coalesced for lane in timeline.lanes)
     return TimelineView(data, device_tables.longest_events(timeline, limits), total - len(kept) + coalesced, caption)
@@ -139,6 +143,7 @@ class DeviceView:
     steps: Table
     columns: tuple[StepColumn, ...]
     timeline: TimelineView | None
+    facts: Table
     streams: Table
     undecided: Table
 
@@ -194,6 +199,7 @@ def _device_view(device: Device, rank: RankReport, budget: Budget, events: int, 
         steps=device_tables.steps(device, budget.limits),
         columns=step_columns(device),
         timeline=timeline_view(timeline, budget, events) if timeline and drawable else None,
+        facts=device_tables.facts(device, budget.limits),
         streams=device_tables.streams(device, budget.limits),
         undecided=capture.undecided(device, budget.limits),
     )
@@ -201,7 +207,7 @@ def _device_view(device: Device, rank: RankReport, budget: Budget, events: int, 
 
 def _rank_view(rank: RankReport, budget: Budget, events: int, *, top: Bar | None) -> RankView:
     limits = budget.limits
-    nodes = icicle(rank.modules)
+    nodes = icicle(rank.modules, budget.nodes)
     names = ", ".join(device_name(device) for device in rank.devices[:2])
     return RankView(
         rank=rank.rank,

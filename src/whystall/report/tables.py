@@ -11,7 +11,7 @@ from whystall.report import format as fmt
 from whystall.report.names import clean, shorten
 
 Row = TypeVar("Row")
-Kind = Literal["name", "text", "number", "mark"]
+Kind = Literal["name", "text", "prose", "number", "mark"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,20 +96,21 @@ def table(
     rows: Iterable[Sequence[Cell]],
     *,
     total: int | None = None,
+    sortable: bool = True,
 ) -> Table:
     """A table of these rows, of which there are ``total`` in all."""
     kept = tuple(tuple(row) for row in rows)
     omitted = 0 if total is None else max(total - len(kept), 0)
-    return Table(id, title, caption, tuple(columns), kept, omitted).known()
+    return Table(id, title, caption, tuple(columns), kept, omitted, sortable).known()
 
 
 def name(text: str | None, limits: Limits) -> Cell:
     """A name from the trace: short on the page, in full on demand."""
     if text is None:
         return Cell(fmt.UNKNOWN)
-    short = shorten(text, limits.name)
+    short = shorten(text, limits.name) or "(no name)"
     full = clean(text, limits.full) if limits.full else None
-    return Cell(short, short.lower(), full if full != short else None)
+    return Cell(short, short.lower(), full if full and full != short else None)
 
 
 def words(text: str | None, limits: Limits) -> Cell:

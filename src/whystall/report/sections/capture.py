@@ -17,7 +17,7 @@ def files(report: Report, limits: Limits) -> Table:
     rows = (
         (
             tables.name(file.path, limits),
-            tables.count(file.rank),
+            tables.identifier(file.rank),
             tables.size(file.bytes),
             tables.size(file.raw_bytes),
             tables.count(file.events),
@@ -31,12 +31,12 @@ def files(report: Report, limits: Limits) -> Table:
 
 def dropped(report: Report, limits: Limits) -> Table:
     """The events that were set aside."""
-    columns = (Column("Reason", "name"), Column("Rank"), Column("Events"), Column("Device time"))
+    columns = (Column("Reason", "prose"), Column("Rank"), Column("Events"), Column("Device time"))
     shown = tables.largest(report.source.dropped, limits, lambda row: (row.events, row.reason))
     rows = (
         (
             tables.words(row.reason, limits),
-            tables.count(row.rank),
+            tables.identifier(row.rank),
             tables.count(row.events),
             tables.duration(row.device_ns),
         )
@@ -48,7 +48,7 @@ def dropped(report: Report, limits: Limits) -> Table:
 
 def signals(report: Report, limits: Limits) -> Table:
     """Which signals the capture carries."""
-    columns = (Column("Signal", "name"), Column("Recorded", "text"))
+    columns = (Column("Signal", "prose"), Column("Recorded", "text"))
     found = sorted(report.source.signals.items())
     rows = (
         (tables.words(signal.replace("_", " "), limits), Cell("yes" if present else "no", int(present)))
@@ -60,7 +60,7 @@ def signals(report: Report, limits: Limits) -> Table:
 
 def undecided(device: Device, limits: Limits) -> Table:
     """Why some of a device's idle time could not be decided."""
-    columns = (Column("Why", "name"), Column("Missing signal", "text"), Column("Idle time"))
+    columns = (Column("Why", "prose"), Column("Missing signal", "text"), Column("Idle time"))
     rows = (
         (
             tables.words(row.reason, limits),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from whystall.analysis.results import Device, Step, Timeline
 from whystall.report import format as fmt
@@ -15,13 +15,13 @@ from whystall.report.vocabulary import UNKNOWN_FAMILY
 def devices(devices: Sequence[Device], limits: Limits) -> Table:
     """All devices side by side."""
     columns = (
-        Column("Rank"), Column("Device", "name"), Column("Window"), Column("Compute"), Column("Communication"),
+        Column("Rank", "text"), Column("Device", "name"), Column("Window"), Column("Compute"), Column("Communication"),
         Column("Exposed comm.", note="Communication that compute does not hide"), Column("Idle"),
         Column("Idle share"), Column("Steps"), Column("Events"),
     )  # fmt: skip
     rows = (
         (
-            tables.count(device.rank),
+            tables.identifier(device.rank),
             tables.name(device_name(device), limits),
             tables.duration(device.window_ns),
             tables.duration(device.compute_ns),
@@ -78,9 +78,68 @@ def _steps_to_show(steps: Sequence[Step], rows: int) -> list[Step]:
     return [steps[index] for index in sorted(ranked)]
 
 
+def facts(device: Device, limits: Limits) -> Table:
+    """A device's totals over its whole recording, one measure per row."""
+    columns = (
+        Column("Measure", "prose"),
+        Column("Time"),
+        Column("Share of window"),
+        Column("Events"),
+        Column("Meaning", "prose"),
+    )
+    rows = (
+        (
+            tables.words(label, limits),
+            tables.duration(ns),
+            tables.share(fmt.ratio(ns, device.window_ns)) if ns is not None else Cell(""),
+            tables.count(events) if events is not None else Cell(""),
+            tables.words(meaning, limits),
+        )
+        for label, ns, events, meaning in _measures(device)
+    )
+    return tables.table("facts", "Device", "The device over its whole recording.", columns, rows, sortable=False)
+
+
+_Measure = tuple[str, int | None, int | None, str]
+
+
+def _measures(device: Device) -> Iterator[_Measure]:
+    events, counts = "events" if device.kind == "cpu" else "device events", device.counts
+    yield "Window", device.window_ns, device.gpu_events, f"From the first of the {events} to the end of the last"
+    yield "Busy", device.busy_ns, None, "Something runs: the union of all events"
+    yield "Compute", device.compute_ns, counts.compute, "The union of all compute"
+    yield "Communication", device.communication_ns, counts.communication, "The union of all communication"
+    yield "Hidden communication", device.compute_communication_overlap_ns, None, "Communication while compute runs"
+    yield "Exposed communication", device.exposed_communication_ns, None, "Communication while nothing else runs"
+    yield "Memory", device.memory_ns, counts.memory, "The union of all copies and memory sets"
+    yield "Exposed memory", device.exposed_memory_ns, None, "Copies and memory sets while nothing else runs"
+    yield (
+        "Idle",
+        device.idle_ns,
+        device.idle_cause.gaps if device.idle_cause else None,
+        "Nothing runs; the events are gaps",
+    )
+    if device.idle_cause:
+        cause = device.idle_cause
+        yield "Idle: host late", cause.host_late_ns, None, "The next event was not launched yet"
+        yield "Idle: queued but waiting", cause.queued_but_waiting_ns, None, "The next event was launched, and waited"
+        yield "Idle: launch unknown", cause.launch_unknown_ns, None, "The next event has no launch call in the file"
+    short = device.short_kernels
+    yield "Short events", short.total_ns, short.count, f"Events shorter than {fmt.duration(short.threshold_ns)}"
+    yield "Launch in the file", None, device.launch.linked, "Events whose launch call was recorded"
+    yield "Launch not in the file", None, device.launch.unlinked, "Events kept and counted without a launch call"
+    if device.same_stream_overlaps:
+        yield (
+            "Overlaps in one stream",
+            None,
+            device.same_stream_overlaps,
+            "Events that start before their predecessor ends",
+        )
+
+
 def streams(device: Device, limits: Limits) -> Table:
     """A device's queues."""
-    columns = (Column("Stream"), Column("Events"), Column("Busy"), Column("Share of window"))
+    columns = (Column("Stream", "text"), Column("Events"), Column("Busy"), Column("Share of window"))
     shown = tables.largest(device.streams, limits, lambda stream: (stream.busy_ns, f"{stream.stream:09}"))
     rows = (
         (

@@ -81,10 +81,11 @@ def phases(rank: RankReport, limits: Limits) -> Table:
         Column("Host time"),
     )
     whole = sum(row.device_ns for row in rank.phases)
+    several = len({row.device for row in rank.phases}) > 1
     rows = (
         (
             Cell(row.phase.capitalize(), row.phase),
-            tables.count(row.device),
+            tables.identifier(row.device) if several else Cell(""),
             tables.duration(row.device_ns),
             tables.share(fmt.ratio(row.device_ns, whole)),
             tables.count(row.device_events),

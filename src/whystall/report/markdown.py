@@ -1,0 +1,192 @@
+"""The report for a pull request: GitHub's Markdown with two Mermaid pies, always below GitHub's size limit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from whystall.analysis.results import Module
+from whystall.report import overview
+from whystall.report.names import clean
+from whystall.report.ranks import RankReport, by_rank, device_title
+from whystall.report.schema import Report
+from whystall.report.sections import capture, device, program, resources
+from whystall.report.tables import Limits, Table
+from whystall.report.vocabulary import SEVERITIES
+
+MAX_BYTES = 60_000
+_LIMITS = (Limits(rows=15, name=72), Limits(rows=8, name=48), Limits(rows=3, name=32))
+_MOST_SLICES = 8
+_SPECIAL = re.compile(r"([\\`*_{}\[\]#!|~@$:<>&])")
+_WWW = re.compile(r"(?i)(www)\.")
+_APART = "&#8203;"
+_ENTITIES = {
+    "<": "&lt;",
+    ">": "&gt;",
+    "&": "&amp;",
+    "|": "&#124;",
+    "@": "&#64;",
+    "#": "&#35;",
+    ":": "&#58;",
+    "$": "&#36;",
+}
+
+
+def render_markdown(report: Report) -> str:
+    """The report as GitHub Markdown, cut until it fits a comment."""
+    document = ""
+    for limits in _LIMITS:
+        document = "\n".join(_lines(report, limits)).rstrip() + "\n"
+        if len(document.encode()) <= MAX_BYTES:
+            break
+    return document
+
+
+def _lines(report: Report, limits: Limits) -> Iterator[str]:
+    ranks = by_rank(report)
+    top = overview.headline(report, ranks)
+    yield f"### {escape(overview.summary(report))}\n"
+    yield f"{escape(' · '.join(overview.source_line(report)))}\n"
+    if top:
+        yield f"{escape(device_title(top.device))} · {escape(top.window)} · {overview.efficiency_line(report)}\n"
+        yield from _ledger(top)
+    yield from _bullets("Lost or repaired in the input", overview.losses(report, limit=min(limits.rows, 10)))
+    yield from _findings(report, limits)
+    if len(report.devices) > 1:
+        yield from _folded(device.devices(report.devices, limits))
+    for rank in ranks[:1]:
+        yield from _rank(rank, limits)
+    if len(ranks) > 1:
+        yield f"Tables are of rank {ranks[0].rank}; the HTML and JSON reports have the others.\n"
+    yield from _folded(capture.dropped(report, limits))
+
+
+def _ledger(bar: overview.Bar) -> Iterator[str]:
+    yield "| Part | Share | Time | Meaning |"
+    yield "|---|--:|--:|---|"
+    for segment in bar.segments:
+        part = segment.part
+        yield f"| {part.label} | {segment.percent} | {segment.time} | {part.explained(bar.device.kind)} |"
+    yield ""
+    slices = [(segment.part.label, segment.tenths) for segment in bar.segments if segment.tenths > 0]
+    yield from _pie("One step", slices)
+
+
+def _pie(title: str, slices: Sequence[tuple[str, int]]) -> Iterator[str]:
+    if not slices:
+        return
+    yield "```mermaid"
+    yield f"pie showData title {title}, in percent"
+    for label, tenths in slices:
+        yield f'    "{_plain(label)}" : {tenths // 10}.{tenths % 10}'
+    yield "```\n"
+
+
+def _rank(rank: RankReport, limits: Limits) -> Iterator[str]:
+    for one in rank.devices[:1]:
+        yield from _folded(device.steps(one, limits).only("Step", "Window", "Compute", "Communication", "Idle", "Flag"))
+    yield from _table(device.kernels(rank, limits).only("Name", "Class", "Count", "Total", "Share"))
+    yield from _pie("Device time by module", _module_slices(rank.modules))
+    yield from _folded(program.operators(rank, limits).only("Operator", "Calls", "Device self", "Host self"))
+    yield from _table(
+        resources.communication(rank, limits).only("Collective", "Count", "Bytes", "Total", "Exposed", "Hidden share")
+    )
+    yield from _folded(resources.waits(rank, limits))
+    yield from _folded(resources.memory(rank, limits))
+
+
+def _module_slices(modules: Sequence[Module]) -> list[tuple[str, int]]:
+    """The modules by their own device time, so that the slices make up a whole."""
+    own = {row.path or row.class_: row.forward_self_ns + row.backward_self_ns for row in modules}
+    heaviest = sorted(((path, ns) for path, ns in own.items() if ns > 0), key=lambda item: (-item[1], item[0]))
+    shown = heaviest[:_MOST_SLICES]
+    rest = sum(ns for _, ns in heaviest[_MOST_SLICES:])
+    slices = [*shown, ("other modules", rest)] if rest else shown
+    shares = overview.fmt.tenths(ns for _, ns in slices)
+    return [(path, share) for (path, _), share in zip(slices, shares, strict=True) if share > 0]
+
+
+def _table(table: Table, *, title: bool = True) -> Iterator[str]:
+    if not table:
+        return
+    if title:
+        yield f"#### {table.title}\n"
+    yield "| " + " | ".join(column.label for column in table.columns) + " |"
+    yield "|" + "|".join("--:" if column.kind == "number" else "---" for column in table.columns) + "|"
+    for row in table.rows:
+        yield (
+            "| "
+            + " | ".join(_cell(cell.text, column.kind) for cell, column in zip(row, table.columns, strict=True))
+            + " |"
+        )
+    if table.omitted:
+        yield f"\n… {table.omitted:,} more"
+    yield ""
+
+
+def _cell(text: str, kind: str) -> str:
+    return code(text) if kind == "name" else escape(text)
+
+
+def _folded(table: Table) -> Iterator[str]:
+    if not table:
+        return
+    yield f"<details><summary>{table.title}</summary>\n"
+    yield from _table(table, title=False)
+    yield "</details>\n"
+
+
+def _bullets(title: str, lines: Sequence[str]) -> Iterator[str]:
+    if not lines:
+        return
+    yield f"#### {title}\n"
+    for line in lines:
+        yield f"- {escape(line)}"
+    yield ""
+
+
+def _findings(report: Report, limits: Limits) -> Iterator[str]:
+    if not report.findings:
+        return
+    yield "#### Findings\n"
+    for finding in report.findings[: limits.rows]:
+        gain = f", expected {finding.gain.expected:.2f}×" if finding.gain else ""
+        yield f"1. **{escape(clean(finding.title, 200))}** ({SEVERITIES[finding.severity].lower()}{gain})"
+        for place in finding.code[:3]:
+            line = f":{place.line}" if place.line is not None else ""
+            yield f"   - {code(clean(place.file, 120) + line)}"
+        if finding.remedy:
+            yield f"   - {escape(clean(finding.remedy.text, 400))}"
+        if finding.verify:
+            yield f"   - {code(clean(finding.verify.command, 300))}"
+    yield ""
+
+
+def escape(text: str) -> str:
+    r"""Text that Markdown shows as it is: no markup, no HTML, no link, and nobody is mentioned.
+
+    >>> escape("a|b <i> step_1 12.3 %")
+    'a&#124;b &lt;i&gt; step\\_1 12.3 %'
+    """
+    return (
+        _literal(text).replace(_ENTITIES["@"], _ENTITIES["@"] + _APART).replace(_ENTITIES["#"], _ENTITIES["#"] + _APART)
+    )
+
+
+def code(text: str) -> str:
+    """A name in code type that no backtick or pipe can leave.
+
+    >>> code("f<int>(a | b)")
+    '<code>f&lt;int&gt;(a &#124; b)</code>'
+    """
+    return f"<code>{_literal(text)}</code>" if text else ""
+
+
+def _literal(text: str) -> str:
+    escaped = _SPECIAL.sub(lambda match: _ENTITIES.get(match[1], f"\\{match[1]}"), text)
+    return _WWW.sub(r"\1&#46;", escaped)
+
+
+def _plain(label: str) -> str:
+    """A label that cannot end a Mermaid string, nor start a directive."""
+    return re.sub(r'["%{}<>;#&`\\]', "", clean(label, 60)).strip() or "(unnamed)"

@@ -1,0 +1,202 @@
+"""The report for a terminal: about a screen and a half, and all of it when asked."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+
+from rich.console import Console, RenderableType
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from whystall.report import overview
+from whystall.report.names import clean
+from whystall.report.ranks import RankReport, by_rank, device_title
+from whystall.report.schema import Report
+from whystall.report.sections import capture, device, program, resources
+from whystall.report.tables import Limits, Table
+from whystall.report.vocabulary import SEVERITIES
+
+_NARROWEST = 40
+_SHORT = {
+    "steps": 6,
+    "kernels": 6,
+    "operators": 5,
+    "modules": 4,
+    "communication": 4,
+    "input": 3,
+    "calls": 3,
+    "devices": 16,
+}
+_COLUMNS = {
+    "steps": ("Step", "Window", "Compute", "Communication", "Idle", "Idle share", "Flag"),
+    "kernels": ("Name", "Class", "Count", "Total", "Mean", "Share"),
+    "operators": ("Operator", "Calls", "Device self", "Host self"),
+    "modules": ("Module", "Type", "Forward", "Backward", "Host"),
+    "communication": ("Collective", "Size", "Count", "Bytes", "Total", "Exposed", "Hidden share"),
+    "calls": ("Call", "Kind", "Count", "Total", "Max"),
+    "devices": ("Rank", "Device", "Window", "Compute", "Communication", "Exposed comm.", "Idle share"),
+}
+
+
+def render_terminal(report: Report, *, width: int = 100, colour: bool = False, verbose: bool = False) -> str:
+    """The report as text at most ``width`` columns wide, with ANSI colours only if ``colour``."""
+    wide = max(width, _NARROWEST)
+    output = io.StringIO()
+    console = Console(
+        file=output,
+        width=wide,
+        force_terminal=colour,
+        color_system="truecolor" if colour else None,
+        no_color=not colour,
+        force_jupyter=False,
+        force_interactive=False,
+        legacy_windows=False,
+        markup=False,
+        emoji=False,
+        highlight=False,
+        _environ={},
+    )
+    for part in _parts(report, wide, verbose=verbose):
+        console.print(part)
+    return "\n".join(line.rstrip() for line in output.getvalue().split("\n")).rstrip("\n") + "\n"
+
+
+def _parts(report: Report, width: int, *, verbose: bool) -> Iterator[RenderableType]:
+    ranks = by_rank(report)
+    yield Text.assemble(("whystall", "bold"), "  ", (" · ".join(overview.source_line(report)), "dim"))
+    yield ""
+    yield Text(overview.summary(report), style="bold")
+    yield from _verdict_facts(report)
+    top = overview.headline(report, ranks)
+    if top:
+        yield ""
+        yield from _ledger(top, width, overview.efficiency_line(report))
+    yield from _losses(report, verbose=verbose)
+    yield from _findings(report, verbose=verbose)
+    if len(report.devices) > 1:
+        yield from _section(device.devices(report.devices, _limits("devices", width, verbose=verbose)), verbose=verbose)
+    for rank in ranks if verbose else ranks[:1]:
+        yield from _rank(rank, width, verbose=verbose, several=len(ranks) > 1)
+    if verbose:
+        for table in (capture.signals, capture.dropped, capture.files):
+            yield from _section(table(report, _limits("", width, verbose=True)), verbose=True)
+
+
+def _verdict_facts(report: Report) -> Iterator[Text]:
+    verdict = report.verdict
+    if verdict.cause:
+        yield Text(f"cause {clean(verdict.cause, 80)} · confidence {verdict.confidence * 100:.0f} %")
+    if verdict.gain:
+        gain = verdict.gain
+        yield Text(f"expected gain {gain.expected:.2f}x ({gain.floor:.2f}x to {gain.ceiling:.2f}x)")
+
+
+def _heading(text: str) -> Text:
+    return Text(f"\n{text.upper()}", style="bold")
+
+
+def _ledger(bar: overview.Bar, width: int, efficiency: str) -> Iterator[RenderableType]:
+    yield Text(f"{device_title(bar.device)} · {bar.window}", style="dim")
+    yield _bar(bar.segments, width)
+    grid = _grid(("", "Part", "Share", "Time", "Meaning"), numbers={2, 3})
+    for segment in bar.segments:
+        grid.add_row(
+            Text(segment.part.glyph, style=segment.part.colour),
+            Text(segment.part.label),
+            Text(segment.percent),
+            Text(segment.time),
+            Text(segment.part.explained(bar.device.kind), style="dim"),
+        )
+    yield grid
+    yield Text(efficiency, style="dim")
+
+
+def _bar(segments: tuple[overview.Segment, ...], width: int) -> Text:
+    """The bar in letters: each part's mark as often as its share of the width."""
+    bar, drawn = Text(no_wrap=True), 0
+    for segment in segments:
+        upto = round((segment.start + segment.width) * width / 100)
+        bar.append(segment.part.glyph * (upto - drawn), style=f"{segment.part.ink} on {segment.part.colour}")
+        drawn = upto
+    return bar
+
+
+def _losses(report: Report, *, verbose: bool) -> Iterator[RenderableType]:
+    lines = overview.losses(report, limit=200 if verbose else 5)
+    if lines:
+        yield _heading("Lost or repaired in the input")
+    for line in lines:
+        yield Text(f"! {line}")
+
+
+def _findings(report: Report, *, verbose: bool) -> Iterator[RenderableType]:
+    findings = report.findings if verbose else report.findings[:5]
+    if findings:
+        yield _heading("Findings")
+    for number, finding in enumerate(findings, 1):
+        gain = f", expected {finding.gain.expected:.2f}x" if finding.gain else ""
+        yield Text(f"{number}. {clean(finding.title, 200)} ({SEVERITIES[finding.severity].lower()}{gain})")
+        for place in finding.code[:3]:
+            line = f":{place.line}" if place.line is not None else ""
+            yield Text(f"   at {clean(place.file, 120)}{line}", style="dim")
+        if finding.remedy:
+            yield Text(f"   do: {clean(finding.remedy.text, 300)}")
+        if finding.verify:
+            yield Text(f"   verify: {clean(finding.verify.command, 200)}", style="dim")
+
+
+def _rank(rank: RankReport, width: int, *, verbose: bool, several: bool) -> Iterator[RenderableType]:
+    suffix = f" · rank {rank.rank}" if several else ""
+
+    def limits(name: str) -> Limits:
+        return _limits(name, width, verbose=verbose)
+
+    for one in rank.devices if verbose else rank.devices[:1]:
+        yield from _section(device.steps(one, limits("steps")), suffix, verbose=verbose)
+        if verbose:
+            for extra in (device.facts, device.streams, capture.undecided):
+                yield from _section(extra(one, limits("")), suffix, verbose=True)
+    shown = [
+        device.kernels(rank, limits("kernels")),
+        program.operators(rank, limits("operators")),
+        program.modules(rank, limits("modules")),
+        resources.communication(rank, limits("communication")),
+        resources.waits(rank, limits("input")),
+        program.calls(rank, limits("calls")),
+        resources.memory(rank, limits("memory")),
+    ]
+    if verbose:
+        shown += [
+            program.phases(rank, limits("")),
+            device.families(rank, limits("")),
+            program.threads(rank, limits("")),
+        ]
+    for table in shown:
+        yield from _section(table, suffix, verbose=verbose)
+
+
+def _limits(name: str, width: int, *, verbose: bool) -> Limits:
+    return Limits(rows=200 if verbose else _SHORT.get(name, 8), name=max(min(width - 52, 200), 16))
+
+
+def _section(table: Table, suffix: str = "", *, verbose: bool) -> Iterator[RenderableType]:
+    if not table:
+        return
+    shown = table if verbose or table.id not in _COLUMNS else table.only(*_COLUMNS[table.id])
+    yield _heading(table.title + suffix)
+    numbers = {index for index, column in enumerate(shown.columns) if column.kind == "number"}
+    grid = _grid(tuple(column.label for column in shown.columns), numbers)
+    for row in shown.rows:
+        grid.add_row(*(Text(cell.text) for cell in row))
+    yield grid
+    if shown.omitted:
+        yield Text(f"… {shown.omitted:,} more", style="dim")
+
+
+def _grid(labels: tuple[str, ...], numbers: set[int]) -> RichTable:
+    grid = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim", show_edge=False)
+    for index, label in enumerate(labels):
+        justify = "right" if index in numbers else "left"
+        grid.add_column(Text(label), justify=justify, overflow="fold", no_wrap=index in numbers)
+    return grid

@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from html.parser import HTMLParser
+
+import msgspec
+import pytest
+
+from whystall.report.html import MAX_BYTES, as_json, render_html
+from whystall.report.schema import Report
+
+VOID = {"meta", "link", "input", "br"}
+
+
+class Outline(HTMLParser):
+    """The page's structure, as a strict reader sees it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.headings: list[int] = []
+        self.errors: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if re.fullmatch(r"h[1-6]", tag):
+            self.headings.append(int(tag[1]))
+        if tag not in VOID and not (self.get_starttag_text() or "").endswith("/>"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        if not self.open or self.open.pop() != tag:
+            self.errors.append(tag)
+
+
+def outline(page: str) -> Outline:
+    parser = Outline()
+    parser.feed(page)
+    return parser
+
+
+def test_every_tag_is_closed_in_order(sample: Report) -> None:
+    parsed = outline(render_html(sample))
+    assert parsed.errors == []
+    assert parsed.open == []
+
+
+def test_ids_are_unique_and_links_lead_somewhere(sample: Report) -> None:
+    tags = outline(render_html(sample)).tags
+    ids = [attrs["id"] for _, attrs in tags if "id" in attrs]
+    assert len(ids) == len(set(ids))
+    for tag, attrs in tags:
+        if tag == "a":
+            assert (attrs["href"] or "").removeprefix("#") in ids
+
+
+def test_headings_start_at_one_and_skip_no_level(sample: Report) -> None:
+    headings = outline(render_html(sample)).headings
+    assert headings.count(1) == 1
+    assert headings[0] == 1
+    assert all(after - before <= 1 for before, after in zip(headings, headings[1:], strict=False))
+
+
+def test_nothing_remote_is_named_in_an_attribute(sample: Report) -> None:
+    for _, attrs in outline(render_html(sample)).tags:
+        for name, value in attrs.items():
+            if name in {"src", "href", "action", "data", "poster", "srcset", "xlink:href"}:
+                assert (value or "").startswith(("#", "data:,"))
+            assert not name.startswith("on")
+            assert name != "style"
+
+
+def test_hostile_names_open_no_tag(samples: dict[str, Report]) -> None:
+    tags = {tag for tag, _ in outline(render_html(samples["hostile"])).tags}
+    assert not tags & {"img", "iframe", "object", "embed", "base", "b"}
+    assert "window.pwned=1</script>" not in render_html(samples["hostile"])
+
+
+def test_the_policy_allows_this_page_s_own_code_only(sample: Report) -> None:
+    page = render_html(sample)
+    policy = re.search(r'Content-Security-Policy" content="([^"]+)"', page)
+    assert policy
+    assert "unsafe" not in policy[1]
+    wanted = re.findall(r"<style>(.*?)</style>", page, re.DOTALL) + re.findall(
+        r'<script type="module">(.*?)</script>', page, re.DOTALL
+    )
+    for text in wanted:
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert f"sha256-{digest}" in policy[1].replace("&#39;", "'")
+
+
+def test_data_for_scripts_cannot_end_the_script() -> None:
+    text = as_json({"name": "</script><!--&\u2028\u2029"})
+    assert not re.search("[<>&\u2028\u2029]", text)
+    assert json.loads(text) == {"name": "</script><!--&\u2028\u2029"}
+
+
+def test_the_verdict_is_the_first_heading(samples: dict[str, Report]) -> None:
+    page = render_html(samples["gpu"])
+    heading = re.search("<h1>(.*?)</h1>", page)
+    assert heading
+    assert heading[1].replace("\u00a0", " ") == samples["gpu"].verdict.summary
+
+
+def test_findings_have_their_place(samples: dict[str, Report]) -> None:
+    page = render_html(samples["diagnosed"])
+    for text in (
+        "loss.item() drains the queue",
+        "1.22×",
+        "train.py:88",
+        "Log the loss every 50 steps.",
+        "whystall verify",
+    ):
+        assert text in page
+    assert "No named causes" in render_html(samples["gpu"])
+
+
+def test_an_empty_report_says_why(samples: dict[str, Report]) -> None:
+    page = render_html(samples["empty"])
+    assert "empty.json holds no events." in page
+    assert "There is no device time to account for" in page
+
+
+def test_a_cpu_report_does_not_speak_of_gpus(samples: dict[str, Report]) -> None:
+    text = re.sub(r"<(script|style).*?</\1>", "", render_html(samples["cpu"]), flags=re.DOTALL)
+    assert "GPU" not in text
+    assert "inside an operator" in text
+
+
+def test_what_is_missing_is_named_with_the_way_to_get_it(samples: dict[str, Report]) -> None:
+    bare = msgspec.structs.replace(samples["gpu"], modules=[], memory=[])
+    page = render_html(bare)
+    assert "with_modules=True" in page
+    assert "profile_memory=True" in page
+
+
+def test_the_largest_report_is_below_a_megabyte_and_says_what_it_leaves_out(huge_report: Report) -> None:
+    page = render_html(huge_report)
+    assert len(page.encode()) <= MAX_BYTES
+    assert "more ranks are in the overview" in page
+    assert "more not shown" in page
+    assert "short events are left out" in page
+
+
+@pytest.mark.parametrize("character", ["\U0001f600", '"', "<", "\x00", "\u202e"])
+def test_no_character_makes_the_page_too_large(huge_report: Report, character: str) -> None:
+    name = character * 5000
+    lanes = [msgspec.structs.replace(lane, events=lane.events[:3000]) for lane in huge_report.timelines[0].lanes]
+    swollen = msgspec.structs.replace(
+        huge_report,
+        kernels=[msgspec.structs.replace(k, name=name + str(i), family=name) for i, k in enumerate(huge_report.kernels[:640])],
+        modules=[msgspec.structs.replace(m, path=f"{name}{i}", class_=name) for i, m in enumerate(huge_report.modules[:2000])],
+        operators=[msgspec.structs.replace(o, name=name + str(i)) for i, o in enumerate(huge_report.operators)],
+        devices=[msgspec.structs.replace(d, name=name, steps=[msgspec.structs.replace(s, name=name) for s in d.steps[:200]]) for d in huge_report.devices],
+        timelines=[msgspec.structs.replace(t, names=[name + str(i) for i in range(5000)], lanes=lanes) for t in huge_report.timelines[:2]],
+    )  # fmt: skip
+    assert len(render_html(swollen).encode()) <= MAX_BYTES

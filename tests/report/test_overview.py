@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from whystall.analysis.results import Ledger
+from whystall.report import overview
+from whystall.report.ranks import by_rank
+from whystall.report.schema import Report
+from whystall.report.vocabulary import PART, PARTS
+
+ledgers = st.builds(Ledger, **{name: st.integers(0, 10**12) for name in Ledger().parts()})
+
+
+@given(ledgers)
+def test_a_bar_is_whole(ledger: Ledger) -> None:
+    segments = overview.segments(ledger)
+    assert sum(segment.ns for segment in segments) == ledger.total_ns
+    if segments:
+        assert sum(segment.tenths for segment in segments) == 1000
+        assert sum(segment.width for segment in segments) == pytest.approx(100)
+        assert segments[-1].start + segments[-1].width == pytest.approx(100)
+
+
+def test_every_part_of_the_ledger_has_its_words() -> None:
+    assert list(PART) == list(Ledger().parts())
+    assert len({part.glyph for part in PARTS}) == len({part.label for part in PARTS}) == len(PARTS)
+    assert len({(part.colour, part.pattern) for part in PARTS}) == len(PARTS)
+
+
+def luminance(colour: str) -> float:
+    channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.key)
+def test_labels_in_the_bar_have_enough_contrast(part: Any) -> None:
+    bright, dark = sorted((luminance(part.colour), luminance(part.ink)), reverse=True)
+    assert (bright + 0.05) / (dark + 0.05) >= 4.5
+
+
+def test_the_bar_is_of_the_step_that_the_timeline_draws(samples: dict[str, Report]) -> None:
+    report = samples["gpu"]
+    bar = overview.headline(report, by_rank(report))
+    assert bar is not None
+    assert bar.step == "ProfilerStep#2"
+    assert bar.ledger.total_ns == bar.window_ns
+
+
+def test_without_a_timeline_the_median_step_stands_for_the_others(samples: dict[str, Report]) -> None:
+    device = samples["gpu"].devices[0]
+    step = overview.typical_step(device)
+    assert step is not None
+    assert not step.outlier
+
+
+def test_without_steps_the_bar_is_of_the_whole_recording(samples: dict[str, Report]) -> None:
+    report = samples["gpu"]
+    device = msgspec.structs.replace(report.devices[0], steps=[])
+    bar = overview.headline(msgspec.structs.replace(report, devices=[device]), by_rank(report))
+    assert bar is not None
+    assert (bar.step, bar.window_ns) == (None, device.window_ns)
+
+
+def test_losses_name_everything_and_count_what_they_leave_out(samples: dict[str, Report]) -> None:
+    report = samples["gpu"]
+    assert any("cuda_sync_events" in line for line in overview.losses(report))
+    assert any("3 events" in line and "negative" in line for line in overview.losses(report))
+    source = msgspec.structs.replace(report.source, warnings=["w"] * 100)
+    lines = overview.losses(msgspec.structs.replace(report, source=source), limit=10)
+    assert "… and 90 more" in lines
+
+
+def test_a_peak_that_is_not_known_is_said_to_be_unknown(samples: dict[str, Report]) -> None:
+    assert "unknown" in overview.efficiency_line(samples["gpu"])

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import os
+import unicodedata
+from pathlib import Path
+
+import pytest
+
+from whystall.report.schema import Report
+from whystall.report.terminal import render_terminal
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def test_the_text_is_as_recorded(named_sample: tuple[str, Report]) -> None:
+    name, report = named_sample
+    golden = GOLDEN / f"{name}.txt"
+    text = render_terminal(report)
+    if os.environ.get("WHYSTALL_UPDATE_GOLDEN"):
+        golden.write_text(text, encoding="utf-8")
+    assert text == golden.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+@pytest.mark.parametrize("width", [40, 80, 100, 160])
+def test_no_line_is_wider_than_asked(sample: Report, width: int, verbose: bool) -> None:
+    for line in render_terminal(sample, width=width, verbose=verbose).splitlines():
+        assert len(line) <= width
+
+
+def test_plain_text_has_no_control_characters(sample: Report) -> None:
+    text = render_terminal(sample, verbose=True)
+    assert not {c for c in text if unicodedata.category(c) in {"Cc", "Cf"}} - {"\n"}
+
+
+def test_colour_comes_only_from_us(samples: dict[str, Report]) -> None:
+    text = render_terminal(samples["hostile"], colour=True, verbose=True)
+    assert "\x1b[" in text
+    assert "\x1b]8" not in text
+    assert "\x1b[31mred" not in text
+    assert "[bold red]" in text
+
+
+def test_the_environment_changes_nothing(samples: dict[str, Report], monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, coloured = render_terminal(samples["gpu"]), render_terminal(samples["gpu"], colour=True)
+    for name, value in {"COLUMNS": "33", "NO_COLOR": "1", "FORCE_COLOR": "1", "TERM": "dumb", "COLORTERM": ""}.items():
+        monkeypatch.setenv(name, value)
+    assert render_terminal(samples["gpu"]) == plain
+    assert render_terminal(samples["gpu"], colour=True) == coloured
+
+
+def test_it_fits_about_a_screen_and_a_half(sample: Report) -> None:
+    assert len(render_terminal(sample).splitlines()) <= 88
+
+
+def test_verbose_shows_more(samples: dict[str, Report]) -> None:
+    assert "SIGNALS" in render_terminal(samples["gpu"], verbose=True)
+    assert "SIGNALS" not in render_terminal(samples["gpu"])
+
+
+def test_the_verdict_comes_first(sample: Report) -> None:
+    first = render_terminal(sample, width=400).split("\n\n")[1]
+    assert first.strip()
+
+
+def test_the_largest_report_stays_short(huge_report: Report) -> None:
+    assert len(render_terminal(huge_report)) < 30_000
