@@ -51,6 +51,10 @@ def nest(
 def nearest_marked(
     order: NDArray[np.uint32], parent: NDArray[np.int32], marked: NDArray[np.uint8]
 ) -> NDArray[np.int32]: ...
+def subtree_sums(
+    order: NDArray[np.uint32], parent: NDArray[np.int32], values: NDArray[np.int64]
+) -> NDArray[np.int64]: ...
+def outermost(order: NDArray[np.uint32], parent: NDArray[np.int32], label: NDArray[np.int32]) -> NDArray[np.uint8]: ...
 def thread_states(
     start: NDArray[np.int64],
     end: NDArray[np.int64],

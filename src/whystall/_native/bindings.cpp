@@ -152,14 +152,37 @@ nb::tuple nest(const Input<std::int32_t>& thread, const Input<std::int64_t>& sta
   return nb::make_tuple(to_numpy(std::move(out.order)), to_numpy(std::move(out.parent)), to_numpy(std::move(out.self_ns)));
 }
 
-Array nearest_marked(const Input<std::uint32_t>& order, const Input<std::int32_t>& parent, const Input<std::uint8_t>& marked) {
+void require_tree(const Input<std::uint32_t>& order, const Input<std::int32_t>& parent) {
   const std::size_t count = order.size();
-  require(parent.size() == count && marked.size() == count, "columns must have the same length");
+  require(parent.size() == count, "columns must have the same length");
   for (std::size_t i = 0; i < count; ++i) {
     require(order.data()[i] < count, "order names no event");
     require(parent.data()[i] < static_cast<std::int64_t>(count), "parent names no event");
   }
+}
+
+Array nearest_marked(const Input<std::uint32_t>& order, const Input<std::int32_t>& parent, const Input<std::uint8_t>& marked) {
+  const std::size_t count = order.size();
+  require_tree(order, parent);
+  require(marked.size() == count, "columns must have the same length");
   return to_numpy(whystall::nearest_marked(order.data(), parent.data(), marked.data(), count));
+}
+
+Array subtree_sums(const Input<std::uint32_t>& order, const Input<std::int32_t>& parent, const Input<std::int64_t>& values) {
+  require_tree(order, parent);
+  require(values.size() == order.size(), "columns must have the same length");
+  return to_numpy(whystall::subtree_sums(order.data(), parent.data(), values.data(), order.size()));
+}
+
+Array outermost(const Input<std::uint32_t>& order, const Input<std::int32_t>& parent, const Input<std::int32_t>& label) {
+  require_tree(order, parent);
+  require(label.size() == order.size(), "columns must have the same length");
+  std::int32_t last = -1;
+  for (std::size_t i = 0; i < label.size(); ++i) {
+    require(label.data()[i] >= 0, "a label is negative");
+    last = std::max(last, label.data()[i]);
+  }
+  return to_numpy(whystall::outermost(order.data(), parent.data(), label.data(), static_cast<std::size_t>(last) + 1, order.size()));
 }
 
 nb::tuple thread_states(const Input<std::int64_t>& start, const Input<std::int64_t>& end, const Input<std::uint32_t>& order,
@@ -223,6 +246,8 @@ NB_MODULE(_ext, m) {
       });
   m.def("nest", &nest, "thread"_a, "start"_a, "end"_a, "rank"_a);
   m.def("nearest_marked", &nearest_marked, "order"_a, "parent"_a, "marked"_a);
+  m.def("subtree_sums", &subtree_sums, "order"_a, "parent"_a, "values"_a);
+  m.def("outermost", &outermost, "order"_a, "parent"_a, "label"_a);
   m.def("thread_states", &thread_states, "start"_a, "end"_a, "order"_a, "state"_a, "inherited"_a);
   m.def("class_states", &class_states, "start"_a, "end"_a, "klass"_a);
 }

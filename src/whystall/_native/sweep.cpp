@@ -107,6 +107,33 @@ std::vector<std::int32_t> nearest_marked(const std::uint32_t* order, const std::
   return nearest;
 }
 
+std::vector<std::int64_t> subtree_sums(const std::uint32_t* order, const std::int32_t* parent,
+                                       const std::int64_t* values, std::size_t count) {
+  std::vector<std::int64_t> sums(values, values + count);
+  for (std::size_t i = count; i-- > 0;) {
+    const std::uint32_t event = order[i];
+    if (parent[event] >= 0) sums[static_cast<std::size_t>(parent[event])] += sums[event];
+  }
+  return sums;
+}
+
+std::vector<std::uint8_t> outermost(const std::uint32_t* order, const std::int32_t* parent,
+                                    const std::int32_t* label, std::size_t labels, std::size_t count) {
+  std::vector<std::uint8_t> out(count, 0);
+  std::vector<std::uint32_t> open_of_label(labels, 0);
+  std::vector<std::uint32_t> stack;
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::uint32_t event = order[i];
+    while (!stack.empty() && static_cast<std::int32_t>(stack.back()) != parent[event]) {
+      --open_of_label[static_cast<std::size_t>(label[stack.back()])];
+      stack.pop_back();
+    }
+    out[event] = open_of_label[static_cast<std::size_t>(label[event])]++ == 0 ? 1 : 0;
+    stack.push_back(event);
+  }
+  return out;
+}
+
 States thread_states(const Intervals& events, const std::uint32_t* order, std::size_t count,
                      const std::uint8_t* state, const bool* inherited) {
   struct Running {

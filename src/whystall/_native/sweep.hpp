@@ -28,6 +28,14 @@ Nesting nest(const Intervals& events, const std::int32_t* thread, std::size_t th
 std::vector<std::int32_t> nearest_marked(const std::uint32_t* order, const std::int32_t* parent,
                                          const std::uint8_t* marked, std::size_t count);
 
+// Per event the sum of `values` over itself and everything inside it.
+std::vector<std::int64_t> subtree_sums(const std::uint32_t* order, const std::int32_t* parent,
+                                       const std::int64_t* values, std::size_t count);
+
+// Which events lie inside no event of the same label (so that recursion counts once).
+std::vector<std::uint8_t> outermost(const std::uint32_t* order, const std::int32_t* parent,
+                                    const std::int32_t* label, std::size_t labels, std::size_t count);
+
 struct States {
   std::vector<std::int64_t> times;    // times[i] to times[i + 1] is in states[i]
   std::vector<std::uint8_t> states;   // one fewer than times

@@ -1,0 +1,105 @@
+"""Kernel classes: what a device event is, from its name, by rules that are data."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any, Final, get_args
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from whystall.analysis.results import EventClass
+from whystall.errors import InputError
+
+CLASSES: Final[tuple[EventClass, ...]] = get_args(EventClass)
+COMPUTE, COMMUNICATION, MEMORY = range(3)
+_LONGEST_NAME: Final = 4096  # characters that a rule sees of a name
+
+
+@dataclass(frozen=True, slots=True)
+class ClassRule:
+    """Names in which ``pattern`` is found belong to ``class_`` and ``family``."""
+
+    class_: EventClass
+    family: str
+    pattern: re.Pattern[str]
+
+
+Rules = tuple[ClassRule, ...]
+
+
+def parse_rules(text: str) -> Rules:
+    """The rules of a TOML file. Raises `InputError` naming the rule that is wrong."""
+    try:
+        entries = tomllib.loads(text).get("rule", [])
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"the kernel classes are not TOML: {error}") from None
+    if not isinstance(entries, list):
+        raise InputError("the kernel classes need a list of [[rule]] tables")
+    return tuple(_rule(number, entry) for number, entry in enumerate(entries, 1))
+
+
+def _rule(number: int, entry: Any) -> ClassRule:
+    class_, family, pattern = (entry.get(key) if isinstance(entry, dict) else None for key in ("class", "family", "pattern"))
+    if class_ not in CLASSES:
+        raise InputError(f"kernel class rule {number}: class must be one of {', '.join(CLASSES)}, not {class_!r}")
+    if not isinstance(family, str) or not isinstance(pattern, str):
+        raise InputError(f"kernel class rule {number}: family and pattern must be given as text")
+    try:
+        return ClassRule(class_, family, re.compile(pattern, re.IGNORECASE))
+    except re.error as error:
+        raise InputError(f"kernel class rule {number}: {pattern!r} is no regular expression ({error})") from None
+
+
+@cache
+def default_rules() -> Rules:
+    """The rules that ship with whystall."""
+    return parse_rules((files("whystall.analysis") / "kernel_classes.toml").read_text("utf-8"))
+
+
+@dataclass(frozen=True, slots=True)
+class Classified:
+    """Class and family of every device event; ``names`` lists the distinct names that ``name_of`` counts."""
+
+    class_of: NDArray[np.uint8]
+    family_of: NDArray[np.int32]
+    name_of: NDArray[np.int64]
+    names: list[str]
+    families: list[str | None]
+
+
+def classify(events: pl.DataFrame, rules: Sequence[ClassRule] = ()) -> Classified:
+    """Classes of device events: copies and sets by category, the rest by ``rules``, then the shipped ones."""
+    names = events["name"].dtype.categories.to_list()
+    name_of = events["name"].to_physical().to_numpy().astype(np.int64)
+    kinds = events["kind"].dtype.categories.to_list()
+    is_copy = np.isin(
+        events["kind"].to_physical().to_numpy(), [kinds.index(kind) for kind in ("memcpy", "memset") if kind in kinds]
+    )
+    families: list[str | None] = [None, "copy", "set"]
+    class_of_name = np.zeros(max(len(names), 1), np.uint8)
+    family_of_name = np.zeros(max(len(names), 1), np.int32)
+    for index, name in enumerate(names):
+        rule = first_match((*rules, *default_rules()), name)
+        if rule is None:
+            continue
+        if rule.family not in families:
+            families.append(rule.family)
+        class_of_name[index] = CLASSES.index(rule.class_)
+        family_of_name[index] = families.index(rule.family)
+    class_of = np.where(is_copy, MEMORY, class_of_name[name_of]).astype(np.uint8)
+    is_set = is_copy & np.isin(events["kind"].to_physical().to_numpy(), [kinds.index(k) for k in ("memset",) if k in kinds])
+    family_of = np.where(is_set, 2, np.where(is_copy, 1, family_of_name[name_of])).astype(np.int32)
+    return Classified(class_of, family_of, name_of, names, families)
+
+
+def first_match(rules: Sequence[ClassRule], name: str) -> ClassRule | None:
+    """The first rule that knows ``name``."""
+    shown = name[:_LONGEST_NAME]
+    return next((rule for rule in rules if rule.pattern.search(shown)), None)

@@ -1,0 +1,270 @@
+"""One device's account: intervals, ledger, idle causes, streams and steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from whystall.analysis import intervals
+from whystall.analysis.classify import COMMUNICATION, COMPUTE, MEMORY
+from whystall.analysis.host_states import HostEvents
+from whystall.analysis.idle import IDLE_PARTS, SHORT_NS, IdleSplit, Launches, split_idle
+from whystall.analysis.intervals import Gaps, Timeline
+from whystall.analysis.results import (
+    ClassCounts,
+    Device,
+    IdleCause,
+    LaunchLinks,
+    Ledger,
+    ShortKernels,
+    Step,
+    Stream,
+    UnknownTime,
+)
+from whystall.trace.link import rows_of
+from whystall.trace.model import Trace
+
+# A step is an outlier when it is this much longer than the median of its device's steps.
+OUTLIER_RATIO: Final = 1.2
+_LEAST_STEPS_FOR_OUTLIERS: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceEvents:
+    """One device's events in order of start, as columns; ``row`` is the row in ``Trace.device_events``."""
+
+    row: NDArray[np.int64]
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    class_of: NDArray[np.uint8]
+    stream: NDArray[np.int64]
+    step: NDArray[np.int32]
+    launches: Launches
+
+    @property
+    def window(self) -> tuple[int, int]:
+        """First start and last end."""
+        return int(self.start[0]), int(self.end.max())
+
+    def of(self, chosen: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]:
+        """Start, end and class of the chosen events."""
+        return self.start[chosen], self.end[chosen], self.class_of[chosen]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceAccount:
+    """A device's events with everything that later analyses ask windows of."""
+
+    events: DeviceEvents
+    timeline: Timeline
+    gaps: Gaps
+    idle: IdleSplit
+
+
+def devices_of(trace: Trace, class_of: NDArray[np.uint8]) -> dict[int, DeviceEvents]:
+    """The events of each device of a trace, devices in order."""
+    table = trace.device_events
+    device = table["device"].to_numpy()
+    start = table["ts_ns"].to_numpy()
+    end = start + table["duration_ns"].to_numpy()
+    stream = table["stream"].to_numpy()
+    step = rows_of(table["step"])
+    launch = rows_of(table["launch"])
+    calls = trace.runtime_calls
+    call_start = np.append(calls["ts_ns"].to_numpy(), 0)
+    call_end = np.append(calls["ts_ns"].to_numpy() + calls["duration_ns"].to_numpy(), 0)
+    call_thread = np.append(calls["thread"].to_numpy(), -1).astype(np.int32)
+    out = {}
+    for number in np.unique(device).tolist():
+        row = np.flatnonzero(device == number)
+        call = launch[row]
+        launches = Launches(call >= 0, call_start[call], call_end[call], call_thread[call])
+        out[int(number)] = DeviceEvents(row, start[row], end[row], class_of[row], stream[row], step[row], launches)
+    return out
+
+
+def account_for(events: DeviceEvents, host: HostEvents) -> DeviceAccount:
+    """Intervals, gaps and the split of idle time of one device."""
+    timeline = intervals.class_timeline(events.start, events.end, events.class_of)
+    gaps = intervals.gaps_between(events.start, events.end)
+    return DeviceAccount(events, timeline, gaps, split_idle(gaps, events.launches, host))
+
+
+def ledger_within(account: DeviceAccount, begin: int, end: int) -> Ledger:
+    """The ledger of a window whose begin is where an event starts (so that no gap straddles it)."""
+    timeline = account.timeline
+    window = (np.array([begin]), np.array([end]))
+    parts = {
+        "compute": intervals.COMPUTE_RUNS,
+        "communication": intervals.COMMUNICATION_NOT_COMPUTE,
+        "memory": intervals.ONLY_MEMORY,
+    }
+    busy = {part: int(timeline.cumulative(counted).within(*window)[0]) for part, counted in parts.items()}
+    inside = (account.gaps.begin >= begin) & (account.gaps.begin < end)
+    idle = dict(zip(IDLE_PARTS, account.idle.parts[inside].sum(axis=0).tolist(), strict=True))
+    return Ledger(**busy, **idle)
+
+
+def device_result(trace: Trace, rank: int, number: int, account: DeviceAccount, origin_ns: int) -> Device:
+    """The device's numbers over the window from its first event's start to its last event's end."""
+    events, timeline = account.events, account.timeline
+    begin, end = events.window
+    busy = timeline.total(intervals.ANY)
+    streams = _streams(events)
+    duration = events.end - events.start
+    short = duration < SHORT_NS
+    ledger = ledger_within(account, begin, end)
+    kinds = trace.device_events["kind"].cast(pl.String)
+    other_accelerator = bool((kinds == "accelerator").any())
+    return Device(
+        rank=rank,
+        device=number,
+        kind="accelerator" if other_accelerator else "gpu",
+        name=trace.metadata.device_name(number),
+        gpu_events=len(events.row),
+        start_ns=begin - origin_ns,
+        window_ns=end - begin,
+        busy_ns=busy,
+        idle_ns=end - begin - busy,
+        compute_ns=timeline.total(intervals.COMPUTE_RUNS),
+        communication_ns=timeline.total(intervals.COMMUNICATION_RUNS),
+        memory_ns=timeline.total(intervals.MEMORY_RUNS),
+        compute_communication_overlap_ns=timeline.total(intervals.COMPUTE_AND_COMMUNICATION),
+        exposed_communication_ns=timeline.total(intervals.ONLY_COMMUNICATION),
+        exposed_memory_ns=timeline.total(intervals.ONLY_MEMORY),
+        kernel_sum_ns=int(duration.sum()),
+        counts=ClassCounts(
+            compute=int(np.count_nonzero(events.class_of == COMPUTE)),
+            communication=int(np.count_nonzero(events.class_of == COMMUNICATION)),
+            memory=int(np.count_nonzero(events.class_of == MEMORY)),
+        ),
+        ledger=ledger,
+        idle_cause=_idle_cause(account),
+        idle_unknown=_unknown(account, ledger),
+        streams=streams,
+        launch=LaunchLinks(
+            linked=int(np.count_nonzero(events.launches.known)), unlinked=int(np.count_nonzero(~events.launches.known))
+        ),
+        short_kernels=ShortKernels(
+            threshold_ns=SHORT_NS, count=int(np.count_nonzero(short)), total_ns=int(duration[short].sum())
+        ),
+        distinct_kernel_names=len(np.unique(trace.device_events["name"].to_physical().to_numpy()[events.row])),
+        same_stream_overlaps=_same_stream_overlaps(events),
+        steps=_steps(trace, account, origin_ns),
+        steps_from=trace.steps_from,
+    )
+
+
+def _idle_cause(account: DeviceAccount) -> IdleCause:
+    length = account.gaps.end - account.gaps.begin
+    late, queued = account.idle.host_late, account.idle.queued
+    return IdleCause(
+        host_late_ns=int(length[late].sum()),
+        queued_but_waiting_ns=int(length[queued].sum()),
+        launch_unknown_ns=int(length[~late & ~queued].sum()),
+        gaps=len(length),
+    )
+
+
+def _unknown(account: DeviceAccount, ledger: Ledger) -> list[UnknownTime]:
+    out = []
+    without_launch = ledger.idle_unknown - account.idle.silent_host_ns
+    if without_launch:
+        out.append(
+            UnknownTime(
+                reason="the launch of the next device event is not in the trace: it was made before the recording "
+                "began, or its record was lost",
+                missing_signal="launch calls",
+                idle_ns=without_launch,
+            )
+        )
+    if account.idle.silent_host_ns:
+        out.append(
+            UnknownTime(
+                reason="nothing was recorded on the launching thread yet, or nothing any more",
+                missing_signal="host events",
+                idle_ns=account.idle.silent_host_ns,
+            )
+        )
+    return out
+
+
+def _streams(events: DeviceEvents) -> list[Stream]:
+    out = []
+    for stream in np.unique(events.stream).tolist():
+        mine = events.stream == stream
+        busy = intervals.class_timeline(*events.of(mine)).total(intervals.ANY)
+        out.append(Stream(stream=int(stream), events=int(np.count_nonzero(mine)), busy_ns=busy))
+    return sorted(out, key=lambda row: (-row.busy_ns, row.stream))
+
+
+def _same_stream_overlaps(events: DeviceEvents) -> int:
+    """How many events start before the one before them on their stream ends (programmatic launch)."""
+    order = np.lexsort((events.start, events.stream))
+    same = events.stream[order][1:] == events.stream[order][:-1]
+    overlaps = same & (events.start[order][1:] < events.end[order][:-1])
+    return int(np.count_nonzero(overlaps))
+
+
+def _steps(trace: Trace, account: DeviceAccount, origin_ns: int) -> list[Step]:
+    events = account.events
+    first = _first_starts(events, len(trace.steps))
+    present = [step for step, start in enumerate(first) if start is not None]
+    present.sort(key=lambda step: first[step] or 0)
+    out = []
+    for position, step in enumerate(present):
+        own = events.step == step
+        begin = first[step] or 0
+        last = int(events.end[own].max())
+        following = first[present[position + 1]] if position + 1 < len(present) else None
+        out.append(_step(trace, account, step, own, (begin, last if following is None else following), origin_ns))
+    return _marked_outliers(out)
+
+
+def _first_starts(events: DeviceEvents, steps: int) -> list[int | None]:
+    out: list[int | None] = [None] * steps
+    attributed = np.flatnonzero(events.step >= 0)
+    found, at = np.unique(events.step[attributed], return_index=True)
+    for step, index in zip(found.tolist(), at.tolist(), strict=True):
+        out[step] = int(events.start[attributed[index]])
+    return out
+
+
+def _step(
+    trace: Trace, account: DeviceAccount, step: int, own: NDArray[np.bool_], window: tuple[int, int], origin_ns: int
+) -> Step:
+    events = account.events
+    timeline = intervals.class_timeline(*events.of(own))
+    begin, end = window
+    return Step(
+        name=trace.steps["name"][step],
+        gpu_events=int(np.count_nonzero(own)),
+        start_ns=begin - origin_ns,
+        window_ns=end - begin,
+        device_span_ns=int(events.end[own].max()) - begin,
+        host_ns=int(trace.steps["duration_ns"][step]),
+        busy_ns=timeline.total(intervals.ANY),
+        compute_ns=timeline.total(intervals.COMPUTE_RUNS),
+        communication_ns=timeline.total(intervals.COMMUNICATION_RUNS),
+        memory_ns=timeline.total(intervals.MEMORY_RUNS),
+        ledger=ledger_within(account, begin, end),
+    )
+
+
+def _marked_outliers(steps: list[Step]) -> list[Step]:
+    """Steps with those that are much longer, or communicate much longer, than the median marked."""
+    if len(steps) < _LEAST_STEPS_FOR_OUTLIERS:
+        return steps
+    limits = [
+        (field, float(np.median([getattr(step, field) for step in steps])) * OUTLIER_RATIO)
+        for field in ("window_ns", "busy_ns")
+    ]
+    return [
+        Step(**{name: getattr(step, name) for name in step.__struct_fields__ if name != "outlier"}, outlier=outlier)
+        for step in steps
+        for outlier in [any(getattr(step, field) > limit for field, limit in limits)]
+    ]

@@ -1,0 +1,155 @@
+"""What a host thread was doing at each instant, in the words of the ledger."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from whystall._native import thread_states
+from whystall.analysis.intervals import Timeline
+from whystall.trace.link import HOST_TABLES
+from whystall.trace.model import Trace
+
+
+class HostState(IntEnum):
+    """The innermost thing a thread was seen doing; later members outrank nothing, they are only names."""
+
+    NONE = 0
+    PYTHON = 1
+    DISPATCH = 2
+    LAUNCH = 3
+    SYNC = 4
+    ALLOCATOR = 5
+    INPUT = 6
+    GC = 7
+    COMMUNICATION = 8
+
+
+# Whatever runs inside these counts as them: an operator inside the loader's `__next__` is input.
+_INHERITED: Final = (HostState.INPUT, HostState.GC, HostState.COMMUNICATION)
+
+# Runtime calls that wait for the device, that allocate, and that start work on it.
+SYNC_CALL: Final = re.compile(
+    r"Synchronize(_ptsz)?$|^(cuda|hip)Memcpy(2D|3D|ToSymbol|FromSymbol)?$|^hipMemcpyWithStream$|StreamWaitValue|^cuMemcpy(DtoH|HtoD)(_v2)?$",
+    re.IGNORECASE,
+)
+ALLOCATOR_CALL: Final = re.compile(
+    r"^(cuda|hip|cu)(Malloc|Free|HostAlloc|HostRegister|HostUnregister|MemAlloc|MemFree|MemCreate|MemMap|MemUnmap"
+    r"|MemRelease|MemSetAccess|MemAddress(Reserve|Free)|MemPool|FreeHost|MallocHost|ExtMalloc)",
+)
+GRAPH_CALL: Final = re.compile(r"GraphLaunch")
+LAUNCH_CALL: Final = re.compile(r"Launch|Memcpy|Memset|execGraph|runGraph", re.IGNORECASE)
+
+INPUT_NAME: Final = re.compile(
+    r"^enumerate\(DataLoader\)|^enumerate\(.*DataLoader|DataLoader.*__next__|dataloader\.py\(\d+\): __next__$|^\[pl\].*train_dataloader_next"
+)
+_GC_NAME: Final = re.compile(r"^Python GC|<built-in (function|method) collect\b|^gc\.py\(\d+\)")
+COLLECTIVE_NAME: Final = re.compile(r"^(gloo|nccl|mpi|ucc|xccl):|^c10d::|^_c10d_functional::|^record_param_comms$")
+
+
+@dataclass(frozen=True, slots=True)
+class HostEvents:
+    """All host events of a trace in one numbering, with the state that each stands for."""
+
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    thread: NDArray[np.int32]
+    state: NDArray[np.uint8]
+    order: NDArray[np.uint32]
+
+    def timeline(self, thread: int) -> Timeline:
+        """What ``thread`` was doing, from its first event to the end of its last."""
+        mine = self.order[self.thread[self.order] == thread]
+        inherited = np.isin(np.arange(len(HostState)), _INHERITED)
+        times, states = thread_states(self.start, self.end, mine, self.state, inherited)
+        return Timeline(times, states)
+
+
+def host_events(trace: Trace, *, collectives: bool) -> HostEvents:
+    """The host events of a trace.
+
+    ``collectives`` says whether communication on the host counts as such, as it does on jobs without an
+    accelerator; elsewhere those operators only launch it.
+    """
+    tables = [getattr(trace, name) for name in HOST_TABLES]
+    start = np.concatenate([table["ts_ns"].to_numpy() for table in tables])
+    duration = np.concatenate([table["duration_ns"].to_numpy() for table in tables])
+    states = {
+        "operators": _states(trace.operators["name"], HostState.DISPATCH, collectives=collectives),
+        "annotations": _states(trace.annotations["name"], HostState.PYTHON, collectives=collectives),
+        "python_functions": _states(trace.python_functions["name"], HostState.PYTHON, collectives=False),
+        "runtime_calls": _call_states(trace.runtime_calls["name"]),
+    }
+    return HostEvents(
+        start=start,
+        end=start + duration,
+        thread=np.concatenate([table["thread"].to_numpy() for table in tables]),
+        state=np.concatenate([states[name] for name in HOST_TABLES]),
+        order=trace.host_order,
+    )
+
+
+def _states(names: pl.Series, otherwise: HostState, *, collectives: bool) -> NDArray[np.uint8]:
+    def state(name: str) -> HostState:
+        if INPUT_NAME.search(name):
+            return HostState.INPUT
+        if _GC_NAME.search(name):
+            return HostState.GC
+        if collectives and COLLECTIVE_NAME.search(name):
+            return HostState.COMMUNICATION
+        return HostState.PYTHON if name.startswith("ProfilerStep") else otherwise
+
+    return _by_name(names, [state(name) for name in categories(names)])
+
+
+def call_state(name: str) -> HostState:
+    """What a runtime call means for its thread."""
+    if SYNC_CALL.search(name):
+        return HostState.SYNC
+    if ALLOCATOR_CALL.search(name):
+        return HostState.ALLOCATOR
+    return HostState.LAUNCH
+
+
+def _call_states(names: pl.Series) -> NDArray[np.uint8]:
+    return _by_name(names, [call_state(name) for name in categories(names)])
+
+
+def _by_name(names: pl.Series, states: list[HostState]) -> NDArray[np.uint8]:
+    return np.array([*states, HostState.NONE], np.uint8)[names.to_physical().to_numpy()]
+
+
+def categories(names: pl.Series) -> list[str]:
+    """The distinct names of an ``Enum`` column, by code."""
+    return names.dtype.categories.to_list()  # type: ignore[attr-defined]
+
+
+def overlay(primary: Timeline, secondary: Timeline) -> Timeline:
+    """``primary``, with what ``secondary`` was definitely doing where ``primary`` was in Python or nowhere.
+
+    While one thread waits in Python for another (the training thread for the backward thread), what
+    keeps the device waiting is what the other one does.
+    """
+    soft = (HostState.NONE, HostState.PYTHON)
+    times = np.union1d(primary.times, secondary.times)
+    if len(times) < 2:  # noqa: PLR2004 - no span at all
+        return primary
+    mine = _state_at(primary, times[:-1])
+    theirs = _state_at(secondary, times[:-1])
+    takes_over = np.isin(mine, soft) & ~np.isin(theirs, soft)
+    awake = (mine == HostState.NONE) & (theirs == HostState.PYTHON)
+    return Timeline(times, np.where(takes_over | awake, theirs, mine).astype(np.uint8))
+
+
+def _state_at(timeline: Timeline, instants: NDArray[np.int64]) -> NDArray[np.uint8]:
+    if not len(timeline.states):
+        return np.zeros(len(instants), np.uint8)
+    span = np.searchsorted(timeline.times, instants, side="right") - 1
+    known = (span >= 0) & (span < len(timeline.states))
+    return np.where(known, timeline.states[np.clip(span, 0, len(timeline.states) - 1)], HostState.NONE).astype(np.uint8)

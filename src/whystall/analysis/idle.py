@@ -1,0 +1,143 @@
+"""Why the device stood idle: each gap is split by what the next event was waiting for.
+
+Before event ``k`` with launch call [l0, l1], a gap [g0, g1) is *host late* when the call started at or
+after g0 or was still running then, *queued but waiting* when it had ended, *unknown* when the launch
+is not in the trace. Within "host late" every instant up to l1 belongs to what the launching thread was
+doing; from l1 on the launch is on its way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whystall.analysis.host_states import HostEvents, HostState, overlay
+from whystall.analysis.intervals import Gaps, Timeline
+
+IDLE_PARTS: Final = (
+    "idle_input",
+    "idle_sync",
+    "idle_python",
+    "idle_dispatch",
+    "idle_launch",
+    "idle_allocator",
+    "idle_gc",
+    "idle_dependency",
+    "idle_gap",
+    "idle_unknown",
+)
+_PART_OF_STATE: Final = {
+    HostState.INPUT: "idle_input",
+    HostState.SYNC: "idle_sync",
+    HostState.PYTHON: "idle_python",
+    HostState.DISPATCH: "idle_dispatch",
+    HostState.COMMUNICATION: "idle_dispatch",
+    HostState.LAUNCH: "idle_launch",
+    HostState.ALLOCATOR: "idle_allocator",
+    HostState.GC: "idle_gc",
+    HostState.NONE: "idle_unknown",
+}
+# A launch reaches an idle device within a few microseconds; a queued event follows the one before it
+# as quickly. What takes longer waited for something else. (traces.md: "gap < 10 us")
+SHORT_NS: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class IdleSplit:
+    """Nanoseconds of idle time per gap (rows) and part (columns, `IDLE_PARTS`), and per gap its kind."""
+
+    parts: NDArray[np.int64]
+    host_late: NDArray[np.bool_]
+    queued: NDArray[np.bool_]
+    silent_host_ns: int
+    """Of ``idle_unknown``: the launching thread had no event recorded before or after."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launches:
+    """Per device event its launch call: whether it is known, and its start, end and thread."""
+
+    known: NDArray[np.bool_]
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    thread: NDArray[np.int32]
+
+
+def split_idle(gaps: Gaps, launches: Launches, host: HostEvents) -> IdleSplit:
+    """Every nanosecond of every gap attributed to exactly one part."""
+    event = gaps.next_event
+    length = gaps.end - gaps.begin
+    known = launches.known[event]
+    host_late = known & ((launches.end[event] > gaps.begin) | (launches.start[event] >= gaps.begin))
+    queued = known & ~host_late
+    parts = np.zeros((len(length), len(IDLE_PARTS)), np.int64)
+    column = {part: index for index, part in enumerate(IDLE_PARTS)}
+    parts[~known, column["idle_unknown"]] = length[~known]
+    short = length < SHORT_NS
+    parts[queued & short, column["idle_gap"]] = length[queued & short]
+    parts[queued & ~short, column["idle_dependency"]] = length[queued & ~short]
+    called = np.clip(launches.end[event], gaps.begin, gaps.end)
+    arriving = np.where(host_late, gaps.end - called, 0)
+    parts[:, column["idle_launch"]] += np.minimum(arriving, SHORT_NS)
+    parts[:, column["idle_dependency"]] += np.maximum(arriving - SHORT_NS, 0)
+    until = np.where(host_late, called, gaps.begin)
+    silent = _split_host_time(gaps.begin, until, launches.thread[event], launches.thread[launches.known], host, parts)
+    return IdleSplit(parts, host_late, queued, silent)
+
+
+def _split_host_time(
+    begin: NDArray[np.int64],
+    end: NDArray[np.int64],
+    thread: NDArray[np.int32],
+    launching: NDArray[np.int32],
+    host: HostEvents,
+    parts: NDArray[np.int64],
+) -> int:
+    """Adds the time of each window to the part of the thread's state; returns what stayed unknown."""
+    column = {part: index for index, part in enumerate(IDLE_PARTS)}
+    waiting = end > begin
+    silent = 0
+    for member, timeline in launching_timelines(host, launching).items():
+        rows = np.flatnonzero(waiting & (thread == member))
+        left = end[rows] - begin[rows]
+        for state, part in _PART_OF_STATE.items():
+            if state == HostState.NONE:
+                continue
+            spent = timeline.cumulative(_only(state)).within(begin[rows], end[rows])
+            parts[rows, column[part]] += spent
+            left -= spent
+        # Between its events a thread runs code that records none: Python, unless it has not begun or has ended.
+        within = _within(timeline, begin[rows], end[rows])
+        parts[rows, column["idle_python"]] += np.minimum(left, within)
+        parts[rows, column["idle_unknown"]] += left - np.minimum(left, within)
+        silent += int((left - np.minimum(left, within)).sum())
+    return silent
+
+
+def _only(state: HostState) -> NDArray[np.bool_]:
+    counted = np.zeros(len(HostState), np.bool_)
+    counted[state] = True
+    return counted
+
+
+def _within(timeline: Timeline, begin: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The part of each window between the thread's first and last event that is in no state."""
+    return timeline.cumulative(_only(HostState.NONE)).within(begin, end)
+
+
+def launching_timelines(host: HostEvents, threads: NDArray[np.int32]) -> dict[int, Timeline]:
+    """Per launching thread what it, or the thread it was waiting for, was doing."""
+    counts = np.bincount(threads) if len(threads) else np.zeros(0, np.int64)
+    busiest = [int(thread) for thread in np.argsort(-counts, kind="stable") if counts[thread] > 0]
+    own = {thread: host.timeline(thread) for thread in busiest}
+    out = {}
+    for thread in busiest:
+        combined = own[thread]
+        for other in busiest:
+            if other != thread:
+                combined = overlay(combined, own[other])
+        out[thread] = combined
+    return out
