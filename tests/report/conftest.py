@@ -75,7 +75,7 @@ KERNELS = (
 )  # fmt: skip
 
 
-def ledger(**parts: int) -> Ledger:
+def ledger(**parts: float) -> Ledger:
     return Ledger(**{name: round(value * MS) for name, value in parts.items()})
 
 
@@ -138,7 +138,7 @@ def modules(rank: int = 0, layers: int = 6) -> list[Module]:
         forward = round(ms * MS)
         return Module(
             rank=rank, path=path, calls=6, forward_ns=forward, backward_ns=2 * forward, forward_self_ns=forward // 5,
-            backward_self_ns=forward // 3, host_ns=forward, host_self_ns=forward // 9, **{"class_": kind},
+            backward_self_ns=forward // 3, host_ns=forward, host_self_ns=forward // 9, class_=kind,
         )  # fmt: skip
 
     rows = [module("", "GPT", 20 * layers + 16), module("embed", "Embedding", 4), module("lm_head", "Linear", 10)]
@@ -152,18 +152,18 @@ def modules(rank: int = 0, layers: int = 6) -> list[Module]:
     return rows
 
 
-def rows_of(rank: int, *, names: tuple[tuple[str, Any, str | None], ...] = KERNELS) -> dict[str, list[Any]]:
+def rows_of(rank: int, *, names: tuple[tuple[str, Any, str | None], ...] = KERNELS) -> dict[str, Any]:
     weights = [2 ** (len(names) - i) for i in range(len(names))]
     total = sum(weights)
     kernels = [
         Kernel(rank=rank, name=name, family=family, count=96 * (i + 1), total_ns=520 * MS * w // total, mean_ns=520 * MS * w // total // (96 * (i + 1)),
-               min_ns=900, max_ns=4 * MS, share=w / total, **{"class_": kind})
+               min_ns=900, max_ns=4 * MS, share=w / total, class_=kind)
         for i, ((name, kind, family), w) in enumerate(zip(names, weights, strict=True))
     ]  # fmt: skip
     return {
         "kernels": kernels,
         "kernel_families": [
-            KernelFamily(rank=rank, family=k.family, count=k.count, total_ns=k.total_ns, share=k.share, **{"class_": k.class_})
+            KernelFamily(rank=rank, family=k.family, count=k.count, total_ns=k.total_ns, share=k.share, class_=k.class_)
             for k in kernels
         ],
         "operators": [
@@ -271,7 +271,7 @@ def cpu() -> Report:
 
 
 def empty() -> Report:
-    nothing: dict[str, Any] = dict.fromkeys(rows_of(0), [])
+    nothing: dict[str, Any] = {key: [] for key in rows_of(0)}
     verdict = Verdict(
         summary="No device activity was recorded, so there is no time to account for.",
         cause=None,

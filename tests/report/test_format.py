@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from whystall.report import format as fmt
 
-SCALES = {"ns": 1, "µs": 10**3, "ms": 10**6, "s": 10**9, "B": 1} | {
+SCALES: dict[str, int] = {"ns": 1, "µs": 10**3, "ms": 10**6, "s": 10**9, "B": 1} | {
     f"{p}iB": 2 ** (10 * i) for i, p in enumerate("KMGTP", 1)
 }
 
@@ -16,7 +16,7 @@ def value_of(text: str) -> float:
 
 
 def digits_of(text: str) -> int:
-    return len(text.split(" ")[0].replace(".", "").replace(",", "").lstrip("0"))
+    return len(text.split(" ", maxsplit=1)[0].replace(".", "").replace(",", "").lstrip("0"))
 
 
 @given(st.integers(0, 10**18))

@@ -4,9 +4,12 @@ import html
 import os
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from whystall.report.markdown import MAX_BYTES, code, escape, render_markdown
-from whystall.report.schema import Report
+
+if TYPE_CHECKING:
+    from whystall.report.schema import Report
 
 GOLDEN = Path(__file__).parent / "golden"
 

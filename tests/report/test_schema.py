@@ -6,13 +6,16 @@ import json
 import os
 from importlib import resources
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import jsonschema
 import msgspec
 import pytest
 
 from whystall.report import FORMATS, decode, encode, format_of, json_schema, render
-from whystall.report.schema import Report
+
+if TYPE_CHECKING:
+    from whystall.report.schema import Report
 
 SHIPPED = "report.schema.json"
 
@@ -41,9 +44,9 @@ def test_json_that_is_no_report_is_refused_with_its_path() -> None:
         decode(b'{"whystall": "0.1.0"}')
 
 
-@pytest.mark.parametrize("format", FORMATS)
-def test_every_format_renders_every_sample_the_same_twice(sample: Report, format: str) -> None:
-    assert render(sample, format) == render(decode(encode(sample)), format)
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format_renders_every_sample_the_same_twice(sample: Report, name: str) -> None:
+    assert render(sample, name) == render(decode(encode(sample)), name)
 
 
 def test_an_unknown_format_names_the_known_ones(samples: dict[str, Report]) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from whystall.report.registry import FORMATS, RENDERERS, Renderer, format_of, render
+from whystall.report.registry import FORMATS, RENDERERS, Options, Renderer, format_of, render
 from whystall.report.schema import SCHEMA, Report, decode, encode, json_schema
 
 __all__ = [
     "FORMATS",
     "RENDERERS",
     "SCHEMA",
+    "Options",
     "Renderer",
     "Report",
     "decode",

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from whystall.analysis.results import Device, MemoryPeak, Module, Step
 from whystall.report import format as fmt
 from whystall.report.names import clean, shorten
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from whystall.analysis.results import Device, MemoryPeak, Module, Step
 
 _MOST_STEPS = 120
 _FEWEST_STEPS = 16
@@ -125,12 +129,12 @@ def _nodes(rows: dict[str, Module], children: dict[str | None, list[str]], weigh
         for index, path in enumerate(inner):
             own = weight[path] * scale
             if own >= _NARROWEST and depth < _DEEPEST:
-                yield _node(rows[path], depth, index, x, own, weight[path])
+                yield _node(rows[path], depth, index, x=x, width=own, ns=weight[path])
                 pending.append((path, depth + 1, x, own, weight[path]))
             x += own
 
 
-def _node(module: Module, depth: int, index: int, x: float, width: float, ns: int) -> Node:
+def _node(module: Module, depth: int, index: int, *, x: float, width: float, ns: int) -> Node:
     path = shorten(module.path, 80) if module.path else "(root)"
     leaf = shorten(module.path.rpartition(".")[2] or module.class_, 32)
     detail = f"{path} · {shorten(module.class_, 48)} · {fmt.duration(ns)}"
@@ -153,7 +157,7 @@ def curve(peak: MemoryPeak) -> Curve | None:
     if len(points) < 2:
         return None
     start, end = points[0][0], points[-1][0]
-    highest = max(max(held for _, held in points), 1)
+    highest = max(1, *(held for _, held in points))
     width = max(end - start, 1)
     drawn = (f"{(at - start) * 1000 / width:.1f},{100 - held * 100 / highest:.2f}" for at, held in points)
     label = clean(f"{peak.device_type} {peak.device}" if peak.device >= 0 else peak.device_type, 60)

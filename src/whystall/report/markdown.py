@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from whystall.analysis.results import Module
+from whystall.report import format as fmt
 from whystall.report import overview
 from whystall.report.names import clean
 from whystall.report.ranks import RankReport, by_rank, device_title
-from whystall.report.schema import Report
 from whystall.report.sections import capture, device, program, resources
 from whystall.report.tables import Limits, Table
 from whystall.report.vocabulary import SEVERITIES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from whystall.analysis.results import Module
+    from whystall.report.schema import Report
 
 MAX_BYTES = 60_000
 _LIMITS = (Limits(rows=15, name=72), Limits(rows=8, name=48), Limits(rows=3, name=32))
@@ -102,7 +107,7 @@ def _module_slices(modules: Sequence[Module]) -> list[tuple[str, int]]:
     shown = heaviest[:_MOST_SLICES]
     rest = sum(ns for _, ns in heaviest[_MOST_SLICES:])
     slices = [*shown, ("other modules", rest)] if rest else shown
-    shares = overview.fmt.tenths(ns for _, ns in slices)
+    shares = fmt.tenths(ns for _, ns in slices)
     return [(path, share) for (path, _), share in zip(slices, shares, strict=True) if share > 0]
 
 
@@ -150,7 +155,7 @@ def _findings(report: Report, limits: Limits) -> Iterator[str]:
         return
     yield "#### Findings\n"
     for finding in report.findings[: limits.rows]:
-        gain = f", expected {finding.gain.expected:.2f}×" if finding.gain else ""
+        gain = f", expected {finding.gain.expected:.2f}\N{MULTIPLICATION SIGN}" if finding.gain else ""
         yield f"1. **{escape(clean(finding.title, 200))}** ({SEVERITIES[finding.severity].lower()}{gain})"
         for place in finding.code[:3]:
             line = f":{place.line}" if place.line is not None else ""

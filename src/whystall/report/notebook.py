@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from markupsafe import Markup, escape
 
 from whystall.report import overview
 from whystall.report.ranks import by_rank, device_title
-from whystall.report.schema import Report
 from whystall.report.sections import device
 from whystall.report.tables import Cell, Limits, Table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from whystall.report.schema import Report
 
 _CELL = "text-align:left;padding:2px 12px 2px 0"
 _NUMBER = "text-align:right;padding:2px 12px 2px 0;font-variant-numeric:tabular-nums"
@@ -75,7 +79,7 @@ def _table(table: Table) -> Markup:
     return Markup("<table><thead><tr>{}</tr></thead><tbody>{}</tbody></table>{}").format(head, body, more)
 
 
-def _row(row: tuple[Cell, ...], kinds: list[str]) -> Markup:
+def _row(row: tuple[Cell, ...], kinds: Sequence[str]) -> Markup:
     return Markup("").join(
         Markup('<td style="{}">{}</td>').format(_style(kind), escape(cell.text))
         for cell, kind in zip(row, kinds, strict=True)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from whystall.analysis.results import Device, Ledger, Step
 from whystall.report import format as fmt
 from whystall.report.names import clean
-from whystall.report.ranks import RankReport
-from whystall.report.schema import Report
 from whystall.report.vocabulary import PARTS, Part
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from whystall.analysis.results import Device, Ledger, Step
+    from whystall.report.ranks import RankReport
+    from whystall.report.schema import Report
 
 _LONGEST_SENTENCE = 600
 

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from whystall.analysis.results import Device, Timeline
 from whystall.report import format as fmt
 from whystall.report.charts import Curve, Node, StepColumn, curve, icicle, step_columns
 from whystall.report.names import clean, shorten
 from whystall.report.overview import Bar, Segment, bar_of, empty_parts, headline, segments
 from whystall.report.ranks import RankReport, by_rank, device_name, device_title
-from whystall.report.schema import Report
-from whystall.report.sections import capture, device as device_tables, program, resources
+from whystall.report.sections import capture, program, resources
+from whystall.report.sections import device as device_tables
 from whystall.report.tables import Limits, Table
 from whystall.report.vocabulary import ABSENT, class_colour
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from whystall.analysis.results import Device, Timeline
+    from whystall.report.schema import Report
 
 
 _TIMELINE_NAME = 80

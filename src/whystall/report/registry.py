@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from whystall.report.schema import Report, encode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How a person wants to read the report; files take no notice of it."""
+
+    width: int = 100
+    colour: bool = False
+    verbose: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,26 +26,26 @@ class Renderer:
 
     format: str
     suffixes: tuple[str, ...]
-    render: Callable[[Report], str]
+    render: Callable[[Report, Options], str]
 
 
-def _terminal(report: Report) -> str:
+def _terminal(report: Report, options: Options) -> str:
     from whystall.report.terminal import render_terminal  # noqa: PLC0415 - rich loads only when it is asked for
 
-    return render_terminal(report)
+    return render_terminal(report, width=options.width, colour=options.colour, verbose=options.verbose)
 
 
-def _json(report: Report) -> str:
+def _json(report: Report, _options: Options) -> str:
     return encode(report).decode()
 
 
-def _markdown(report: Report) -> str:
+def _markdown(report: Report, _options: Options) -> str:
     from whystall.report.markdown import render_markdown  # noqa: PLC0415
 
     return render_markdown(report)
 
 
-def _html(report: Report) -> str:
+def _html(report: Report, _options: Options) -> str:
     from whystall.report.html import render_html  # noqa: PLC0415 - jinja2 loads only when it is asked for
 
     return render_html(report)
@@ -49,11 +61,19 @@ RENDERERS: tuple[Renderer, ...] = (
 FORMATS: tuple[str, ...] = tuple(renderer.format for renderer in RENDERERS)
 
 
-def render(report: Report, format: str) -> str:  # noqa: A002 - the word that users know
-    """The report in one of ``FORMATS``. Raises ``ValueError`` for any other."""
+def render(
+    report: Report,
+    format: str,  # noqa: A002 - the word that users know
+    *,
+    width: int = 100,
+    colour: bool = False,
+    verbose: bool = False,
+) -> str:
+    """The report in one of ``FORMATS``; the options are for the terminal. Raises ``ValueError`` for other formats."""
+    options = Options(width=width, colour=colour, verbose=verbose)
     for renderer in RENDERERS:
         if renderer.format == format:
-            return renderer.render(report)
+            return renderer.render(report, options)
     raise ValueError(f"unknown format {format!r}: choose one of {', '.join(FORMATS)}")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -21,9 +21,9 @@ from whystall.analysis.results import (
     Result,
     Timeline,
 )
-from whystall.diagnosis.finding import Finding, Verdict
+from whystall.diagnosis.finding import Finding, Verdict  # noqa: TC001 - msgspec reads annotations at run time
 
-SCHEMA = "whystall.report/1"
+SCHEMA: Final = "whystall.report/1"
 
 
 class SourceFile(Result, frozen=True, kw_only=True):
@@ -79,7 +79,7 @@ class Report(Result, frozen=True, kw_only=True):
     memory: list[MemoryPeak]
     efficiency: Efficiency
     timelines: list[Timeline]
-    findings: list[Finding] = []
+    findings: list[Finding] = msgspec.field(default_factory=list)
 
 
 def encode(report: Report) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from rich.console import Console, RenderableType
 from rich.table import Table as RichTable
@@ -12,10 +12,14 @@ from rich.text import Text
 from whystall.report import overview
 from whystall.report.names import clean
 from whystall.report.ranks import RankReport, by_rank, device_title
-from whystall.report.schema import Report
 from whystall.report.sections import capture, device, program, resources
 from whystall.report.tables import Limits, Table
 from whystall.report.vocabulary import SEVERITIES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from whystall.report.schema import Report
 
 _NARROWEST = 40
 _SHORT = {
@@ -197,6 +201,6 @@ def _section(table: Table, suffix: str = "", *, verbose: bool) -> Iterator[Rende
 def _grid(labels: tuple[str, ...], numbers: set[int]) -> RichTable:
     grid = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim", show_edge=False)
     for index, label in enumerate(labels):
-        justify = "right" if index in numbers else "left"
-        grid.add_column(Text(label), justify=justify, overflow="fold", no_wrap=index in numbers)
+        number = index in numbers
+        grid.add_column(Text(label), justify="right" if number else "left", overflow="fold", no_wrap=number)
     return grid
