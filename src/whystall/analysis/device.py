@@ -222,7 +222,7 @@ def _steps(trace: Trace, account: DeviceAccount, origin_ns: int) -> list[Step]:
         last = int(events.end[own].max())
         following = first[present[position + 1]] if position + 1 < len(present) else None
         out.append(_step(trace, account, step, own, (begin, last if following is None else following), origin_ns))
-    return _marked_outliers(out)
+    return marked_outliers(out)
 
 
 def _first_starts(events: DeviceEvents, steps: int) -> list[int | None]:
@@ -255,7 +255,7 @@ def _step(
     )
 
 
-def _marked_outliers(steps: list[Step]) -> list[Step]:
+def marked_outliers(steps: list[Step]) -> list[Step]:
     """Steps with those that are much longer, or communicate much longer, than the median marked."""
     if len(steps) < _LEAST_STEPS_FOR_OUTLIERS:
         return steps

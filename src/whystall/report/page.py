@@ -17,13 +17,14 @@ from whystall.report.tables import Limits, Table
 from whystall.report.vocabulary import ABSENT, class_colour
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    from whystall.analysis.results import Device, Timeline
+    from whystall.analysis.results import Device, Lane, Timeline
     from whystall.report.schema import Report
 
 
 _TIMELINE_NAME = 80
+_MOST_LANES = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,34 +109,43 @@ class TimelineView:
 
 
 def timeline_view(timeline: Timeline, budget: Budget, events: int) -> TimelineView:
-    """The longest events of each lane, times from the start of the step, names in use only."""
-    total = sum(len(lane.events) for lane in timeline.lanes)
-    by_length = (
-        (event[1], -number, -place)
-        for number, lane in enumerate(timeline.lanes)
-        for place, event in enumerate(lane.events)
-    )
-    kept = {(-number, -place) for _, number, place in heapq.nlargest(events, by_length)}
+    """The longest events of the busiest lanes, times from the start of the step, names in use only."""
+    total = sum(len(lane.events) + lane.coalesced for lane in timeline.lanes)
+    lanes = _busiest(timeline.lanes)
+    kept = _longest(lanes, events)
     names: dict[int, int] = {}
-    lanes = []
-    for number, lane in enumerate(timeline.lanes):
+    drawn: list[dict[str, object]] = []
+    for number, lane in enumerate(lanes):
         flat: list[int] = []
         for place, (start, length, name, kind) in enumerate(lane.events):
             if (number, place) in kept:
                 flat += (start - timeline.start_ns, length, names.setdefault(name, len(names)), kind)
-        lanes.append({"label": clean(lane.label, 60), "kind": lane.kind, "events": flat})
+        drawn.append({"label": clean(lane.label, 60), "kind": lane.kind, "events": flat})
     data: dict[str, object] = {
         "window": timeline.window_ns,
         "names": [shorten(timeline.names[index], _TIMELINE_NAME) for index in names],
         "classes": [clean(name, 30) for name in timeline.classes],
         "colours": [class_colour(name) for name in timeline.classes],
-        "lanes": lanes,
+        "lanes": drawn,
     }
     step = f"Step {clean(timeline.step, 60)}" if timeline.step else "The whole recording"
     caption = f"{step}, {fmt.duration(timeline.window_ns)}, one row per stream and launching thread."
     limits = Limits(min(budget.rows, 20), budget.name, budget.full)
-    coalesced = sum(lane.coalesced for lane in timeline.lanes)
-    return TimelineView(data, device_tables.longest_events(timeline, limits), total - len(kept) + coalesced, caption)
+    return TimelineView(data, device_tables.longest_events(timeline, limits), total - len(kept), caption)
+
+
+def _busiest(lanes: Sequence[Lane]) -> list[Lane]:
+    """The lanes with most events, in the order in which they were given."""
+    ranked = sorted(range(len(lanes)), key=lambda number: (-len(lanes[number].events), number))[:_MOST_LANES]
+    return [lanes[number] for number in sorted(ranked)]
+
+
+def _longest(lanes: Sequence[Lane], events: int) -> set[tuple[int, int]]:
+    """Lane and place of the longest events."""
+    by_length = (
+        (event[1], -number, -place) for number, lane in enumerate(lanes) for place, event in enumerate(lane.events)
+    )
+    return {(-number, -place) for _, number, place in heapq.nlargest(events, by_length)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +253,7 @@ class Page:
     devices: Table
     bars: tuple[Bar, ...]
     ranks: tuple[RankView, ...]
+    shown: frozenset[int]
     omitted_ranks: int
     files: Table
     dropped: Table
@@ -261,6 +272,7 @@ def page(report: Report, budget: Budget) -> Page:
         devices=device_tables.devices(report.devices, wide),
         bars=tuple(_bars(report, ranks, budget)),
         ranks=tuple(_rank_view(rank, budget, budget.events // timelines, top=top) for rank in shown),
+        shown=frozenset(rank.rank for rank in shown),
         omitted_ranks=len(ranks) - len(shown),
         files=capture.files(report, budget.limits),
         dropped=capture.dropped(report, budget.limits),

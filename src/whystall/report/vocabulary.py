@@ -62,7 +62,7 @@ PARTS: tuple[Part, ...] = (
          "The training thread waits for another thread or rank."),
     Part("idle_gap", "Idle: short gaps", "#93a3b8", "#1b1b1b", "-", "vertical",
          "Short gaps between kernels already queued.", "Short gaps between operators."),
-    Part("idle_unknown", "Idle: unknown", "#d3d9e0", "#1b1b1b", "?", "cross",
+    Part("idle_unknown", "Idle: unknown", "#b4bdc8", "#1b1b1b", "?", "cross",
          "The capture lacks the signal that would tell.",
          "The capture lacks the signal that would tell."),
 )  # fmt: skip
@@ -74,7 +74,7 @@ CLASS_COLOURS: Mapping[str, str] = MappingProxyType(
         "compute": PART["compute"].colour,
         "communication": PART["communication"].colour,
         "memory": PART["memory"].colour,
-        "operator": "#6d8fbf",
+        "operator": "#4a6fa5",
         "runtime": PART["idle_launch"].colour,
         "sync": PART["idle_sync"].colour,
         "python": PART["idle_python"].colour,

@@ -1,0 +1,1 @@
+"""What was recorded: readers, the linked tables of a `Trace`, and its cache."""

@@ -94,7 +94,7 @@ def facts(device: Device, limits: Limits) -> Table:
     rows = (
         (
             tables.words(label, limits),
-            tables.duration(ns),
+            tables.duration(ns) if ns is not None else Cell(""),
             tables.share(fmt.ratio(ns, device.window_ns)) if ns is not None else Cell(""),
             tables.count(events) if events is not None else Cell(""),
             tables.words(meaning, limits),
@@ -130,8 +130,9 @@ def _measures(device: Device) -> Iterator[_Measure]:
         yield "Idle: launch unknown", cause.launch_unknown_ns, None, "The next event has no launch call in the file"
     short = device.short_kernels
     yield "Short events", short.total_ns, short.count, f"Events shorter than {fmt.duration(short.threshold_ns)}"
-    yield "Launch in the file", None, device.launch.linked, "Events whose launch call was recorded"
-    yield "Launch not in the file", None, device.launch.unlinked, "Events kept and counted without a launch call"
+    if device.kind != "cpu":
+        yield "Launch in the file", None, device.launch.linked, "Events whose launch call was recorded"
+        yield "Launch not in the file", None, device.launch.unlinked, "Events kept and counted without a launch call"
     if device.same_stream_overlaps:
         yield (
             "Overlaps in one stream",

@@ -32,6 +32,13 @@ class Table {
     if (table.dataset.filter) this.addFilter();
     if (!this.open) this.addMore();
     this.show();
+    new ResizeObserver(() => this.addStop()).observe(table.parentElement);
+  }
+
+  // The keyboard stops at a table only where it needs scrolling.
+  addStop() {
+    const frame = this.table.parentElement;
+    frame.tabIndex = frame.scrollWidth > frame.clientWidth ? 0 : -1;
   }
 
   addSorting() {

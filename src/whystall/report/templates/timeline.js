@@ -12,6 +12,12 @@ function time(ns) {
   return `${Math.round(ns)} ns`;
 }
 
+// White or near-black, whichever reads better on the colour.
+function inkOn(colour) {
+  const [red, green, blue] = [1, 3, 5].map((at) => (parseInt(colour.slice(at, at + 2), 16) / 255) ** 2.2);
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.22 ? "#111" : "#fff";
+}
+
 function unpack(data) {
   const events = [];
   let top = AXIS;
@@ -45,6 +51,7 @@ class Timeline {
     this.output = figure.querySelector("output");
     this.data = JSON.parse(figure.querySelector("script").textContent);
     Object.assign(this, unpack(this.data));
+    this.inks = this.data.colours.map(inkOn);
     this.whole = Math.max(this.data.window, ...this.events.map((event) => event.end), 1);
     this.from = 0;
     this.to = this.whole;
@@ -229,7 +236,7 @@ class Timeline {
     pen.beginPath();
     pen.rect(left, top, wide - 4, ROW);
     pen.clip();
-    pen.fillStyle = "#fff";
+    pen.fillStyle = this.inks[event.kind];
     pen.font = `11px ${this.ink.font}`;
     pen.fillText(this.data.names[event.name], left + 4, top + 11.5);
     pen.restore();

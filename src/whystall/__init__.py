@@ -1,0 +1,39 @@
+"""whystall tells why a deep-learning job is slow.
+
+``load`` reads a trace, ``analyze`` makes the report on one or many, ``render`` prints it. Nothing heavy
+is imported before it is used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from whystall._version import __version__
+
+if TYPE_CHECKING:
+    from whystall._api import analyze, demo_recording, load
+    from whystall.report import render
+    from whystall.report.schema import Report
+    from whystall.trace.model import Trace
+
+__all__ = ["Report", "Trace", "__version__", "analyze", "demo_recording", "load", "render"]
+
+_HOMES = {
+    "Report": "whystall.report.schema",
+    "Trace": "whystall.trace.model",
+    "analyze": "whystall._api",
+    "demo_recording": "whystall._api",
+    "load": "whystall._api",
+    "render": "whystall.report",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'whystall' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

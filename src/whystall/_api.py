@@ -1,0 +1,242 @@
+"""The public functions: load a trace, analyse traces, render a report."""
+
+from __future__ import annotations
+
+import glob
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Final
+
+from whystall._version import __version__
+from whystall.analysis.classify import Rules, parse_rules
+from whystall.analysis.results import Efficiency, Host
+from whystall.analysis.trace_analysis import TraceAnalysis, analyze_trace
+from whystall.diagnosis.verdict import ledger_verdict
+from whystall.errors import InputError
+from whystall.report.schema import Dropped, Report, Source, SourceFile
+from whystall.trace.load import load_trace
+from whystall.trace.model import Trace
+
+Progress = Callable[[int, int | None], None]
+PathLike = str | Path
+
+_RANK_IN_NAME: Final = re.compile(r"rank[-_]?(\d{1,6})", re.IGNORECASE)
+_TRACE_SUFFIXES: Final = (".json", ".json.gz", ".pt.trace", ".pt.trace.json", ".pt.trace.json.gz", ".trace", ".gz")
+_NOT_TRACES: Final = ("report.json", "run.json")
+
+
+def load(path: PathLike, *, cache: bool = True, progress: Progress | None = None) -> Trace:
+    """The trace in a file, as linked Polars tables.
+
+    Raises `whystall.errors.InputError` when there is no readable trace.
+
+    >>> import whystall
+    >>> trace = whystall.load(whystall.demo_recording())
+    >>> trace.operators["duration_ns"].min() >= 0
+    True
+    """
+    return load_trace(Path(path), cache=cache, progress=progress)
+
+
+def demo_recording() -> Path:
+    """The small recording that ships with whystall: a few steps of a GPT on a CPU."""
+    return Path(str(files("whystall") / "demo" / "recording.json.gz"))
+
+
+def analyze(
+    sources: PathLike | Trace | Iterable[PathLike | Trace],
+    *,
+    cache: bool = True,
+    kernel_classes: PathLike | None = None,
+    progress: Progress | None = None,
+) -> Report:
+    """The report on traces: files, folders, glob patterns, or traces that are loaded already.
+
+    Each file is a rank of its own. A file that cannot be read is named in ``report.source.warnings``;
+    when none can be read `whystall.errors.InputError` is raised.
+
+    >>> import whystall
+    >>> report = whystall.analyze(whystall.demo_recording())
+    >>> device = report.devices[0]
+    >>> device.ledger.total_ns == device.window_ns
+    True
+    """
+    rules = _rules(kernel_classes)
+    loaded, failures = _load_all(sources, cache=cache, progress=progress)
+    if not loaded:
+        raise InputError(failures[0] if len(failures) == 1 else f"no trace could be read: {'; '.join(failures)}")
+    ranks, notes = assign_ranks(loaded)
+    analyses = [analyze_trace(trace, rank=rank, rules=rules) for trace, rank in zip(loaded, ranks, strict=True)]
+    return _report(loaded, analyses, [*failures, *notes])
+
+
+def _rules(path: PathLike | None) -> Rules:
+    if path is None:
+        return ()
+    try:
+        return parse_rules(Path(path).read_text("utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"the kernel classes {path} cannot be read: {error}") from None
+
+
+def _load_all(
+    sources: PathLike | Trace | Iterable[PathLike | Trace], *, cache: bool, progress: Progress | None
+) -> tuple[list[Trace], list[str]]:
+    given = [sources] if isinstance(sources, str | Path | Trace) else list(sources)
+    traces: list[Trace] = []
+    failures: list[str] = []
+    for source in given:
+        if isinstance(source, Trace):
+            traces.append(source)
+            continue
+        try:
+            paths = find_traces(source)
+        except InputError as error:
+            failures.append(str(error))
+            continue
+        for path in paths:
+            try:
+                traces.append(load_trace(path, cache=cache, progress=progress))
+            except InputError as error:
+                failures.append(str(error))
+    return traces, failures
+
+
+def find_traces(source: PathLike) -> list[Path]:
+    """The trace files that a path, folder or glob pattern names, in order of name.
+
+    Raises `InputError` when it names none.
+    """
+    path = Path(source)
+    if path.is_dir():
+        found = sorted(entry for entry in path.rglob("*") if entry.is_file() and _looks_like_trace(entry))
+        if not found:
+            raise InputError(f"{path}: no traces in this folder (looked for *.json, *.json.gz and *.pt.trace)")
+        return found
+    if path.exists() or not glob.has_magic(str(source)):
+        return [path]
+    found = sorted(Path(match) for match in glob.glob(str(source), recursive=True))
+    traces = [entry for entry in found if entry.is_file()]
+    if not traces:
+        raise InputError(f"{source}: no file matches")
+    return traces
+
+
+def _looks_like_trace(path: Path) -> bool:
+    return path.name.endswith(_TRACE_SUFFIXES) and path.name not in _NOT_TRACES and not path.name.startswith(".")
+
+
+def assign_ranks(traces: Sequence[Trace]) -> tuple[list[int], list[str]]:
+    """A rank per trace, no two alike: what the file says, else what its name says, else the next free number."""
+    taken: set[int] = set()
+    ranks: list[int | None] = []
+    notes = []
+    for trace in traces:
+        match = _RANK_IN_NAME.search(trace.name)
+        wanted = trace.rank if trace.rank is not None else int(match[1]) if match else None
+        if wanted is not None and wanted in taken:
+            notes.append(f"{trace.name} says it is rank {wanted}, as another file does; it is listed under a free number")
+            wanted = None
+        if wanted is not None:
+            taken.add(wanted)
+        ranks.append(wanted)
+    free = (number for number in range(len(traces) + len(taken) + 1) if number not in taken)
+    return [next(free) if rank is None else rank for rank in ranks], notes
+
+
+@dataclass(frozen=True, slots=True)
+class _Signal:
+    """A signal of a recording and how to switch it on."""
+
+    key: str
+    missing: str
+
+
+_WANTED_SIGNALS: Final = (
+    _Signal("device_events", "device events (ProfilerActivity.CUDA; none are expected on a CPU job)"),
+    _Signal("launch_calls", "launch calls (CUDA runtime events)"),
+    _Signal("operators", "operators (ProfilerActivity.CPU)"),
+    _Signal("steps", "step marks (profiler.step() after each iteration)"),
+    _Signal("shapes", "operator shapes (record_shapes=True)"),
+    _Signal("python_stacks", "Python stacks (with_stack=True)"),
+    _Signal("modules", "modules (with_modules=True and with_stack=True)"),
+    _Signal("memory", "memory events (profile_memory=True)"),
+    _Signal("sync_events", "synchronisation events (_ExperimentalConfig(enable_cuda_sync_events=True))"),
+)
+_ONLY_WITH_A_DEVICE: Final = ("launch_calls", "sync_events")
+
+
+def _report(traces: Sequence[Trace], analyses: Sequence[TraceAnalysis], problems: Sequence[str]) -> Report:
+    devices = [device for analysis in analyses for device in analysis.devices]
+    warnings = [*problems, *_warnings(traces)]
+    return Report(
+        whystall=__version__,
+        verdict=ledger_verdict(devices, warnings),
+        source=_source(traces, analyses, warnings),
+        devices=devices,
+        kernels=[row for analysis in analyses for row in analysis.kernels],
+        kernel_families=[row for analysis in analyses for row in analysis.kernel_families],
+        operators=[row for analysis in analyses for row in analysis.operators],
+        modules=[row for analysis in analyses for row in analysis.modules],
+        phases=[row for analysis in analyses for row in analysis.phases],
+        communication=[row for analysis in analyses for row in analysis.communication],
+        input=[row for analysis in analyses for row in analysis.input],
+        host=Host(
+            threads=[row for analysis in analyses for row in analysis.host.threads],
+            calls=[row for analysis in analyses for row in analysis.host.calls],
+        ),
+        memory=[row for analysis in analyses for row in analysis.memory],
+        efficiency=Efficiency(),
+        timelines=[row for analysis in analyses for row in analysis.timelines],
+    )
+
+
+def _warnings(traces: Sequence[Trace]) -> list[str]:
+    prefix = len(traces) > 1
+    return [f"{trace.name}: {warning}" if prefix else warning for trace in traces for warning in trace.source.warnings]
+
+
+def _source(traces: Sequence[Trace], analyses: Sequence[TraceAnalysis], warnings: list[str]) -> Source:
+    read = [
+        SourceFile(
+            path=trace.name,
+            rank=analysis.rank,
+            bytes=trace.source.file_bytes,
+            raw_bytes=trace.source.raw_bytes,
+            events=trace.source.events,
+            truncated=trace.source.truncated,
+        )
+        for trace, analysis in zip(traces, analyses, strict=True)
+    ]
+    dropped = [
+        Dropped(reason=entry.reason, events=entry.events, device_ns=entry.device_ns, rank=analysis.rank)
+        for trace, analysis in zip(traces, analyses, strict=True)
+        for entry in trace.source.quarantined
+    ]
+    signals = {key: all(analysis.signals[key] for analysis in analyses) for key in analyses[0].signals}
+    on_cpu = not any(analysis.signals["device_events"] for analysis in analyses)
+    missing = [
+        signal.missing
+        for signal in _WANTED_SIGNALS
+        if not signals[signal.key] and not (on_cpu and signal.key in _ONLY_WITH_A_DEVICE)
+    ]
+    sizes = {trace.metadata.world_size for trace in traces if trace.metadata.world_size is not None}
+    return Source(
+        files=read,
+        framework=_framework(traces),
+        ranks=sorted(analysis.rank for analysis in analyses),
+        world_size=max(sizes, default=None),
+        events=sum(trace.source.events for trace in traces),
+        dropped=dropped,
+        warnings=warnings,
+        missing_signals=missing,
+        signals=signals,
+    )
+
+
+def _framework(traces: Sequence[Trace]) -> str:
+    versions = sorted({trace.metadata.versions.get("pytorch_version", "") for trace in traces} - {""})
+    return f"pytorch {', '.join(versions)}" if versions else "pytorch"

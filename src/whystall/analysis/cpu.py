@@ -1,0 +1,160 @@
+"""The account of a job without an accelerator: the device is the CPU of the training thread.
+
+Time in operators (on the training thread or the autograd engine's) is compute, collectives (on any
+thread) communicate, and the rest of the training thread's time goes to the causes of the ledger.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whystall.analysis import intervals
+from whystall.analysis.classify import COMMUNICATION, COMPUTE
+from whystall.analysis.device import marked_outliers
+from whystall.analysis.host_states import HostEvents, HostState, host_events, overlay
+from whystall.analysis.hosts import backward_threads, training_thread
+from whystall.analysis.intervals import Cumulative, Timeline
+from whystall.analysis.results import ClassCounts, Device, LaunchLinks, Ledger, ShortKernels, Step
+from whystall.trace.model import Trace
+
+_IDLE_PART: Final = {
+    HostState.INPUT: "idle_input",
+    HostState.SYNC: "idle_sync",
+    HostState.PYTHON: "idle_python",
+    HostState.NONE: "idle_python",
+    HostState.LAUNCH: "idle_launch",
+    HostState.ALLOCATOR: "idle_allocator",
+    HostState.GC: "idle_gc",
+}
+_SHORT_NS: Final = 10_000
+
+
+class _Account:
+    """What the CPU did at each instant of the training thread's recording."""
+
+    def __init__(self, host: HostEvents, training: int, computing: set[int]) -> None:
+        own = host.timeline(training)
+        self.begin, self.end = int(own.times[0]), int(own.times[-1])
+        spans: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]] = []
+        combined = own
+        for thread in np.unique(host.thread).tolist():
+            timeline = own if thread == training else host.timeline(int(thread))
+            if thread in computing:
+                spans.append(_spans(timeline, HostState.DISPATCH, COMPUTE))
+            spans.append(_spans(timeline, HostState.COMMUNICATION, COMMUNICATION))
+            if thread in computing and thread != training:
+                combined = overlay(combined, timeline)
+        start, end, class_of = (np.concatenate([span[part] for span in spans]) for part in range(3))
+        self.work = intervals.class_timeline(start, end, class_of)
+        self._parts = self._partition(combined)
+
+    def _partition(self, combined: Timeline) -> dict[str, Cumulative]:
+        """Ledger part -> time up to any instant; the parts never overlap."""
+        times = np.union1d(self.work.times, combined.times)
+        times = np.union1d(times, np.array([self.begin, self.end]))
+        work = _at(self.work, times[:-1])
+        state = _at(combined, times[:-1])
+        parts = {"compute": (work & 1) != 0, "communication": (work & 3) == 2}  # noqa: PLR2004 - the class masks
+        for name in sorted(set(_IDLE_PART.values())):
+            members = [int(member) for member, part in _IDLE_PART.items() if part == name]
+            parts[name] = (work == 0) & np.isin(state, members)
+        decided = np.any(np.stack(list(parts.values())), axis=0)
+        parts["idle_unknown"] = ~decided
+        spans = np.diff(times)
+        return {
+            name: Cumulative(times, flags, np.append(0, np.cumsum(np.where(flags, spans, 0)))) for name, flags in parts.items()
+        }
+
+    def ledger(self, begin: int, end: int) -> Ledger:
+        window = (np.array([begin]), np.array([end]))
+        return Ledger(**{name: int(part.within(*window)[0]) for name, part in self._parts.items()})
+
+    def work_within(self, counted: NDArray[np.bool_], begin: int, end: int) -> int:
+        window = (np.array([begin]), np.array([end]))
+        return int(self.work.cumulative(counted).within(*window)[0])
+
+
+def _spans(timeline: Timeline, state: HostState, class_of: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]:
+    chosen = np.flatnonzero(timeline.states == state)
+    return timeline.times[chosen], timeline.times[chosen + 1], np.full(len(chosen), class_of, np.uint8)
+
+
+def _at(timeline: Timeline, instants: NDArray[np.int64]) -> NDArray[np.uint8]:
+    if not len(timeline.states):
+        return np.zeros(len(instants), np.uint8)
+    span = np.searchsorted(timeline.times, instants, side="right") - 1
+    known = (span >= 0) & (span < len(timeline.states))
+    return np.where(known, timeline.states[np.clip(span, 0, len(timeline.states) - 1)], 0).astype(np.uint8)
+
+
+def cpu_device(trace: Trace, rank: int, origin_ns: int) -> Device | None:
+    """The CPU's account over the training thread's recording; ``None`` when no thread recorded anything."""
+    training = training_thread(trace)
+    if training is None:
+        return None
+    account = _Account(host_events(trace, collectives=True), training, {training, *backward_threads(trace)})
+    begin, end = account.begin, account.end
+    compute = account.work_within(intervals.COMPUTE_RUNS, begin, end)
+    communication = account.work_within(intervals.COMMUNICATION_RUNS, begin, end)
+    overlap = account.work_within(intervals.COMPUTE_AND_COMMUNICATION, begin, end)
+    busy = compute + communication - overlap
+    return Device(
+        rank=rank,
+        device=0,
+        kind="cpu",
+        name=None,
+        gpu_events=0,
+        start_ns=begin - origin_ns,
+        window_ns=end - begin,
+        busy_ns=busy,
+        idle_ns=end - begin - busy,
+        compute_ns=compute,
+        communication_ns=communication,
+        memory_ns=0,
+        compute_communication_overlap_ns=overlap,
+        exposed_communication_ns=communication - overlap,
+        exposed_memory_ns=0,
+        kernel_sum_ns=0,
+        counts=ClassCounts(compute=0, communication=0, memory=0),
+        ledger=account.ledger(begin, end),
+        idle_cause=None,
+        idle_unknown=[],
+        streams=[],
+        launch=LaunchLinks(linked=0, unlinked=0),
+        short_kernels=ShortKernels(threshold_ns=_SHORT_NS, count=0, total_ns=0),
+        distinct_kernel_names=0,
+        same_stream_overlaps=0,
+        steps=_steps(trace, account, origin_ns),
+        steps_from=trace.steps_from,
+    )
+
+
+def _steps(trace: Trace, account: _Account, origin_ns: int) -> list[Step]:
+    """Steps as windows of the training thread: from one's start to the next one's, the last to its own end."""
+    start = trace.steps["ts_ns"].to_list()
+    duration = trace.steps["duration_ns"].to_list()
+    out = []
+    for index, name in enumerate(trace.steps["name"].to_list()):
+        begin = min(max(start[index], account.begin), account.end)
+        last = start[index] + duration[index] if index + 1 == len(start) else start[index + 1]
+        end = min(max(last, begin), account.end)
+        ledger = account.ledger(begin, end)
+        out.append(
+            Step(
+                name=name,
+                gpu_events=0,
+                start_ns=begin - origin_ns,
+                window_ns=end - begin,
+                device_span_ns=end - begin,
+                host_ns=duration[index],
+                busy_ns=account.work_within(intervals.ANY, begin, end),
+                compute_ns=account.work_within(intervals.COMPUTE_RUNS, begin, end),
+                communication_ns=account.work_within(intervals.COMMUNICATION_RUNS, begin, end),
+                memory_ns=0,
+                ledger=ledger,
+            )
+        )
+    return marked_outliers(out)

@@ -1,0 +1,114 @@
+"""The host: what each thread did, and the runtime calls it made."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from whystall.analysis.host_states import GRAPH_CALL, LAUNCH_CALL, HostState, call_state, categories
+from whystall.analysis.results import Host, HostCall, HostThread
+from whystall.trace.link import rows_of
+from whystall.trace.model import Trace
+
+
+def host_result(trace: Trace, rank: int) -> Host:
+    """Threads with host events, the busiest first, and runtime calls by name."""
+    return Host(threads=_threads(trace, rank), calls=_calls(trace, rank))
+
+
+def training_thread(trace: Trace) -> int | None:
+    """The thread that runs the steps: the one with their marks, else the one with the most operator time."""
+    if not trace.steps.is_empty():
+        return int(trace.steps["thread"].mode().sort()[0])
+    for table in (trace.operators, trace.annotations, trace.python_functions):
+        if not table.is_empty():
+            sums = table.group_by("thread").agg(pl.col("self_ns").sum()).sort(["self_ns", "thread"], descending=[True, False])
+            return int(sums["thread"][0])
+    return None
+
+
+def backward_threads(trace: Trace) -> set[int]:
+    """Threads on which the autograd engine runs."""
+    names = categories(trace.operators["name"])
+    codes = [code for code, name in enumerate(names) if name.startswith("autograd::engine::")]
+    mask = np.isin(trace.operators["name"].to_physical().to_numpy(), codes)
+    return {int(thread) for thread in trace.operators.filter(pl.Series(mask))["thread"].unique().to_list()}
+
+
+def _threads(trace: Trace, rank: int) -> list[HostThread]:
+    count = len(trace.threads)
+    sums = {
+        name: _per_thread(getattr(trace, name), count)
+        for name in ("operators", "runtime_calls", "python_functions", "annotations")
+    }
+    launch = rows_of(trace.device_events["launch"])
+    thread_of_call = trace.runtime_calls["thread"].to_numpy()
+    launches = np.bincount(thread_of_call[np.unique(launch[launch >= 0])], minlength=count) if count else np.zeros(0, int)
+    training, backward = training_thread(trace), backward_threads(trace)
+    out = []
+    for thread in range(count):
+        if not any(values[thread] for values in sums.values()) and not launches[thread]:
+            continue
+        pid, tid, name = trace.threads.row(thread)
+        role = "training" if thread == training else "backward" if thread in backward else "other"
+        out.append(
+            HostThread(
+                rank=rank,
+                pid=_number(pid),
+                tid=_number(tid),
+                name=name,
+                role=role,
+                operator_self_ns=int(sums["operators"][thread]),
+                runtime_ns=int(sums["runtime_calls"][thread]),
+                python_self_ns=int(sums["python_functions"][thread]),
+                annotation_self_ns=int(sums["annotations"][thread]),
+                launches=int(launches[thread]),
+            )
+        )
+    return sorted(out, key=lambda row: (-row.launches, -row.operator_self_ns, str(row.tid)))
+
+
+def _per_thread(table: pl.DataFrame, count: int) -> np.ndarray:
+    out = np.zeros(count, np.int64)
+    np.add.at(out, table["thread"].to_numpy(), table["self_ns"].to_numpy())
+    return out
+
+
+def _number(text: str | None) -> int | str:
+    return int(text) if text is not None and text.isdecimal() and len(text) < 19 else text or ""  # noqa: PLR2004 - 64 bits
+
+
+def _kind(name: str) -> str:
+    state = call_state(name)
+    if state is HostState.SYNC:
+        return "sync"
+    if state is HostState.ALLOCATOR:
+        return "allocator"
+    if GRAPH_CALL.search(name):
+        return "graph"
+    return "launch" if LAUNCH_CALL.search(name) else "other"
+
+
+def _calls(trace: Trace, rank: int) -> list[HostCall]:
+    grouped = (
+        trace.runtime_calls.group_by("name", maintain_order=True)
+        .agg(
+            pl.len().alias("count"),
+            pl.col("duration_ns").sum().alias("total_ns"),
+            pl.col("duration_ns").max().alias("max_ns"),
+        )
+        .with_columns(pl.col("name").cast(pl.String))
+        .sort(["total_ns", "name"], descending=[True, False])
+    )
+    return [
+        HostCall(
+            rank=rank,
+            name=row["name"],
+            kind=_kind(row["name"]),  # type: ignore[arg-type]
+            count=row["count"],
+            total_ns=row["total_ns"],
+            mean_ns=round(row["total_ns"] / row["count"]),
+            max_ns=row["max_ns"],
+        )
+        for row in grouped.iter_rows(named=True)
+    ]

@@ -1,0 +1,57 @@
+"""Memory: peaks and course of what each allocator held, from its memory events."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from whystall.analysis.results import MemoryPeak
+from whystall.trace.model import Trace
+
+# c10::DeviceType (c10/core/DeviceType.h), as the events' "Device Type" gives it.
+_DEVICE_TYPES: Final = {0: "cpu", 1: "cuda", 6: "hip", 9: "xla", 12: "xpu", 13: "mps", 18: "hpu", 19: "mtia", 20: "privateuse1"}
+_CURVE_POINTS: Final = 400
+
+
+def memory_results(trace: Trace, rank: int, origin_ns: int) -> list[MemoryPeak]:
+    """One row per device whose allocator reported; totals are ``None`` where old traces carry none."""
+    table = trace.memory_events
+    out = []
+    keyed = table.with_columns(pl.col("device_type").fill_null(-1), pl.col("device").fill_null(-1))
+    for (kind, device), group in keyed.group_by(["device_type", "device"], maintain_order=True):
+        allocated = group["total_allocated"].drop_nulls()
+        reserved = group["total_reserved"].drop_nulls()
+        out.append(
+            MemoryPeak(
+                rank=rank,
+                device_type=_DEVICE_TYPES.get(int(str(kind)), f"type {kind}"),
+                device=int(str(device)),
+                events=len(group),
+                peak_allocated_bytes=_peak(allocated),
+                peak_reserved_bytes=_peak(reserved),
+                allocated_start_bytes=int(allocated[0]) if len(allocated) else None,
+                allocated_end_bytes=int(allocated[-1]) if len(allocated) else None,
+                curve=_curve(group.filter(pl.col("total_allocated").is_not_null()), origin_ns),
+            )
+        )
+    return sorted(out, key=lambda row: (row.device_type, row.device))
+
+
+def _peak(totals: pl.Series) -> int | None:
+    return int(np.max(totals.to_numpy())) if len(totals) else None
+
+
+def _curve(events: pl.DataFrame, origin_ns: int) -> list[tuple[int, int]]:
+    """Time and bytes; where there are too many events, the highest of each stretch, so that peaks stay."""
+    time = events["ts_ns"].to_numpy() - origin_ns
+    held = events["total_allocated"].to_numpy()
+    rows = _highest_of_stretches(held) if len(held) > _CURVE_POINTS else np.arange(len(held))
+    return [(int(time[row]), int(held[row])) for row in rows]
+
+
+def _highest_of_stretches(held: NDArray[np.int64]) -> NDArray[np.intp]:
+    edges = np.linspace(0, len(held), _CURVE_POINTS + 1).astype(np.intp)
+    return np.array([begin + np.argmax(held[begin:end]) for begin, end in zip(edges[:-1], edges[1:], strict=True)])

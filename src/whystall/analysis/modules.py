@@ -1,0 +1,121 @@
+"""The module tree: device and host time of every ``nn.Module`` call, forward and backward."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whystall.analysis.backward import forward_operator_of, is_backward
+from whystall.analysis.host_states import categories
+from whystall.analysis.operators import OperatorTree
+from whystall.analysis.results import Module
+from whystall.trace.link import rows_of
+from whystall.trace.model import Trace
+
+_PREFIX: Final = "nn.Module: "
+_INSTANCE_NUMBER: Final = re.compile(r"_\d+$")
+
+
+@dataclass(frozen=True, slots=True)
+class _Tree:
+    """Paths of modules; ``path_of`` gives the path of each Python call's innermost module, or -1."""
+
+    paths: list[str]
+    parents: list[int]
+    calls: NDArray[np.int64]
+    path_of: NDArray[np.int32]
+    host_ns: NDArray[np.int64]
+
+
+def module_results(trace: Trace, tree: OperatorTree, rank: int) -> list[Module]:
+    """One row per module path, parents before children; nothing when no Python frames were recorded."""
+    modules = _module_tree(trace)
+    if not modules.paths:
+        return []
+    forward_of = forward_operator_of(trace, tree)
+    backward = is_backward(tree, forward_of)
+    frame = rows_of(trace.operators["frame"])
+    path_of_frame = np.append(modules.path_of, -1)
+    own_path = path_of_frame[frame] if len(frame) else np.zeros(0, np.int32)
+    path = np.where(forward_of >= 0, own_path[np.maximum(forward_of, 0)], own_path) if len(frame) else own_path
+    forward_self = _sums(path, tree.work_ns, ~backward, len(modules.paths))
+    backward_self = _sums(path, tree.work_ns, backward, len(modules.paths))
+    host_self = _sums(own_path, trace.operators["self_ns"].to_numpy(), np.ones(len(own_path), np.bool_), len(modules.paths))
+    forward_self += _without_operator(trace, modules)
+    forward_all, backward_all = (_upwards(modules.parents, values) for values in (forward_self, backward_self))
+    return [
+        Module(
+            rank=rank,
+            path=name,
+            class_=_INSTANCE_NUMBER.sub("", name.rpartition("/")[2]),
+            calls=int(modules.calls[index]),
+            forward_ns=int(forward_all[index]),
+            backward_ns=int(backward_all[index]),
+            forward_self_ns=int(forward_self[index]),
+            backward_self_ns=int(backward_self[index]),
+            host_ns=int(modules.host_ns[index]),
+            host_self_ns=int(host_self[index]),
+        )
+        for index, name in enumerate(modules.paths)
+    ]
+
+
+def _module_tree(trace: Trace) -> _Tree:
+    frames = trace.python_functions
+    names = categories(frames["name"])
+    labels = [name[len(_PREFIX) :] if name.startswith(_PREFIX) else None for name in names]
+    name_of = frames["name"].to_physical().to_numpy()
+    module = rows_of(frames["module"])
+    parent = rows_of(frames["parent"])
+    own = np.flatnonzero(module == np.arange(len(module)))
+    above = np.where(parent[own] >= 0, module[np.maximum(parent[own], 0)], -1) if len(own) else own
+    # A parent starts no later than its child; where both start together the parent ends later.
+    start, duration = frames["ts_ns"].to_numpy(), frames["duration_ns"].to_numpy()
+    paths: list[str] = []
+    parents: list[int] = []
+    index_of: dict[tuple[int, str], int] = {}
+    path_of_call = {-1: -1}
+    waiting = sorted(zip(own.tolist(), above.tolist(), strict=True), key=lambda pair: (start[pair[0]], -duration[pair[0]]))
+    for row, outer in waiting:
+        outer_path = path_of_call.get(outer, -1)
+        label = labels[name_of[row]] or "?"
+        key = (outer_path, label)
+        if key not in index_of:
+            index_of[key] = len(paths)
+            parents.append(outer_path)
+            paths.append(f"{paths[outer_path]}/{label}" if outer_path >= 0 else label)
+        path_of_call[row] = index_of[key]
+    path_of = np.array([path_of_call.get(int(row), -1) for row in module], np.int32)
+    calls = np.bincount(path_of[own], minlength=len(paths)).astype(np.int64) if len(own) else np.zeros(0, np.int64)
+    host = np.zeros(len(paths), np.int64)
+    np.add.at(host, path_of[own], duration[own])
+    return _Tree(paths, parents, calls, path_of, host)
+
+
+def _sums(path: NDArray[np.int32], values: NDArray[np.int64], chosen: NDArray[np.bool_], count: int) -> NDArray[np.int64]:
+    out = np.zeros(count, np.int64)
+    known = chosen & (path >= 0)
+    np.add.at(out, path[known], values[known])
+    return out
+
+
+def _without_operator(trace: Trace, modules: _Tree) -> NDArray[np.int64]:
+    """Time of device events that a module launched outside any operator (a kernel of one's own)."""
+    events = trace.device_events
+    frame, operator = rows_of(events["frame"]), rows_of(events["operator"])
+    loose = (operator < 0) & (frame >= 0)
+    path = modules.path_of[frame[loose]]
+    return _sums(path, events["duration_ns"].to_numpy()[loose], np.ones(len(path), np.bool_), len(modules.paths))
+
+
+def _upwards(parents: list[int], values: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Sums over each path and everything below it; a parent's index is below its children's."""
+    out = values.copy()
+    for index in range(len(parents) - 1, -1, -1):
+        if parents[index] >= 0:
+            out[parents[index]] += out[index]
+    return out

@@ -1,0 +1,128 @@
+"""A drawable timeline of one representative step: streams and the threads that launch on them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from whystall.analysis.classify import CLASSES
+from whystall.analysis.device import DeviceAccount
+from whystall.analysis.results import Device, Lane, Step, Timeline
+from whystall.trace.model import Trace
+
+_HOST_CLASSES: Final = ("operator", "runtime", "annotation", "python")
+_MOST_EVENTS: Final = 3000
+_MOST_LANES: Final = 12
+_RESOLUTION: Final = 1500
+_MANY: Final = "several short events"
+
+_Events = tuple[NDArray[np.int64], NDArray[np.int64], list[str], NDArray[np.int64]]
+
+
+def representative_step(steps: list[Step]) -> Step | None:
+    """The step whose window is the (lower) median."""
+    ordered = sorted(steps, key=lambda step: (step.window_ns, step.start_ns))
+    return ordered[(len(ordered) - 1) // 2] if ordered else None
+
+
+def device_timeline(trace: Trace, result: Device, account: DeviceAccount | None, origin_ns: int) -> Timeline | None:
+    """The events of the representative step (or of the window's start when there are no steps)."""
+    step = representative_step(result.steps)
+    begin = (step.start_ns if step else result.start_ns) + origin_ns
+    window = step.window_ns if step else result.window_ns
+    if window <= 0:
+        return None
+    names: dict[str, int] = {_MANY: 0}
+    lanes = []
+    if account is not None:
+        for stream in result.streams[:_MOST_LANES]:
+            lanes.append(_stream_lane(trace, account, stream.stream, (begin, window), names))
+    for thread in _host_threads(trace, account)[: _MOST_LANES // 2]:
+        lanes.append(_thread_lane(trace, thread, (begin, window), names))
+    return Timeline(
+        rank=result.rank,
+        device=result.device,
+        step=step.name if step else None,
+        start_ns=begin - origin_ns,
+        window_ns=window,
+        names=list(names),
+        classes=[*CLASSES, *_HOST_CLASSES],
+        lanes=[lane for lane in lanes if lane.events],
+    )
+
+
+def _host_threads(trace: Trace, account: DeviceAccount | None) -> list[int]:
+    threads = trace.operators["thread"].to_numpy() if account is None else account.events.launches.thread[account.events.launches.known]
+    if not len(threads):
+        return []
+    counts = np.bincount(threads)
+    return [int(thread) for thread in np.argsort(-counts, kind="stable") if counts[thread] > 0]
+
+
+def _stream_lane(trace: Trace, account: DeviceAccount, stream: int, span: tuple[int, int], names: dict[str, int]) -> Lane:
+    events = account.events
+    rows = np.flatnonzero((events.stream == stream) & (events.end > span[0]) & (events.start < sum(span)))
+    texts = trace.device_events["name"][events.row[rows]].cast(pl.String).to_list()
+    found: _Events = (events.start[rows], events.end[rows], texts, events.class_of[rows].astype(np.int64))
+    return _lane(f"stream {stream}", "stream", found, span, names)
+
+
+def _thread_lane(trace: Trace, thread: int, span: tuple[int, int], names: dict[str, int]) -> Lane:
+    """The thread's outermost operators and its runtime calls."""
+    parts = []
+    outermost = trace.operators.filter((pl.col("thread") == thread) & pl.col("parent").is_null())
+    parts.append((outermost, len(CLASSES)))
+    parts.append((trace.runtime_calls.filter((pl.col("thread") == thread) & pl.col("operator").is_null()), len(CLASSES) + 1))
+    starts, ends, texts, classes = [], [], [], []
+    for table, number in parts:
+        start = table["ts_ns"].to_numpy()
+        end = start + table["duration_ns"].to_numpy()
+        seen = np.flatnonzero((end > span[0]) & (start < sum(span)))
+        starts.append(start[seen])
+        ends.append(end[seen])
+        texts += table["name"][seen].cast(pl.String).to_list()
+        classes.append(np.full(len(seen), number, np.int64))
+    order = np.argsort(np.concatenate(starts), kind="stable")
+    found: _Events = (
+        np.concatenate(starts)[order],
+        np.concatenate(ends)[order],
+        [texts[i] for i in order],
+        np.concatenate(classes)[order],
+    )
+    _, tid, name = trace.threads.row(thread)
+    return _lane(f"thread {tid}" + (f" ({name})" if name else ""), "thread", found, span, names)
+
+
+def _lane(label: str, kind: str, events: _Events, span: tuple[int, int], names: dict[str, int]) -> Lane:
+    """The lane's events, clipped to the window; runs of short ones become one when there are too many."""
+    start, end, texts, classes = events
+    begin, last = span[0], sum(span)
+    clipped = [
+        (max(int(start[i]), begin), min(int(end[i]), last), texts[i], int(classes[i])) for i in range(len(start))
+    ]
+    drawn, merged = clipped, 0
+    if len(clipped) > _MOST_EVENTS // 4:
+        drawn, merged = _coalesced(clipped, max(span[1] // _RESOLUTION, 1))
+    rows = [(low - begin, high - low, names.setdefault(text, len(names)), number) for low, high, text, number in drawn]
+    return Lane(label=label, kind=kind, events=rows, coalesced=merged)  # type: ignore[arg-type]
+
+
+def _coalesced(events: list[tuple[int, int, str, int]], resolution: int) -> tuple[list[tuple[int, int, str, int]], int]:
+    """Events with runs of neighbours that are shorter than ``resolution`` joined, and how many were joined."""
+    out: list[tuple[int, int, str, int]] = []
+    joined = 0
+    for low, high, text, number in events:
+        if out and high - low < resolution:
+            before = out[-1]
+            close = low - before[1] < resolution and before[3] == number and max(high, before[1]) - before[0] < resolution
+            if close:
+                out[-1] = (before[0], max(before[1], high), _MANY, number)
+                joined += 1
+                continue
+        out.append((low, high, text, number))
+    return out, joined
+
+

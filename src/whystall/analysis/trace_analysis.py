@@ -1,0 +1,118 @@
+"""Everything that can be said of one trace by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from whystall.analysis.classify import ClassRule, classify
+from whystall.analysis.communication import communication_results, host_communication_results
+from whystall.analysis.cpu import cpu_device
+from whystall.analysis.device import DeviceAccount, account_for, device_result, devices_of
+from whystall.analysis.host_states import host_events
+from whystall.analysis.hosts import host_result
+from whystall.analysis.inputs import input_results
+from whystall.analysis.kernels import family_results, kernel_results
+from whystall.analysis.memory import memory_results
+from whystall.analysis.modules import module_results
+from whystall.analysis.operators import operator_results, operator_tree
+from whystall.analysis.phases import phase_results
+from whystall.analysis.results import (
+    Collective,
+    Device,
+    Host,
+    InputWait,
+    Kernel,
+    KernelFamily,
+    MemoryPeak,
+    Module,
+    Operator,
+    Phase,
+    Timeline,
+)
+from whystall.analysis.timelines import device_timeline
+from whystall.trace.model import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class TraceAnalysis:
+    """The results of one trace, as sections of a report."""
+
+    rank: int
+    devices: list[Device]
+    kernels: list[Kernel]
+    kernel_families: list[KernelFamily]
+    operators: list[Operator]
+    modules: list[Module]
+    phases: list[Phase]
+    communication: list[Collective]
+    input: list[InputWait]
+    host: Host
+    memory: list[MemoryPeak]
+    timelines: list[Timeline]
+    signals: dict[str, bool]
+
+
+def analyze_trace(trace: Trace, *, rank: int = 0, rules: Sequence[ClassRule] = ()) -> TraceAnalysis:
+    """The analysis of one trace. ``rules`` are kernel classes that go before the shipped ones."""
+    origin = _origin(trace)
+    classified = classify(trace.device_events, rules)
+    tree = operator_tree(trace)
+    accounts: dict[int, DeviceAccount] = {}
+    devices: list[Device] = []
+    if trace.device_events.is_empty():
+        cpu = cpu_device(trace, rank, origin)
+        devices = [cpu] if cpu is not None else []
+    else:
+        host = host_events(trace, collectives=False)
+        for number, events in devices_of(trace, classified.class_of).items():
+            accounts[number] = account_for(events, host)
+            devices.append(device_result(trace, rank, number, accounts[number], origin))
+    communication = [row for number, account in accounts.items() for row in communication_results(trace, account, rank, number)]
+    drawn = [device_timeline(trace, device, accounts.get(device.device), origin) for device in devices]
+    return TraceAnalysis(
+        rank=rank,
+        devices=devices,
+        kernels=kernel_results(trace, classified, rank),
+        kernel_families=family_results(trace, classified, rank),
+        operators=operator_results(trace, tree, rank),
+        modules=module_results(trace, tree, rank),
+        phases=phase_results(trace, tree, rank),
+        communication=communication if accounts else host_communication_results(trace, rank),
+        input=input_results(trace, accounts, rank),
+        host=host_result(trace, rank),
+        memory=memory_results(trace, rank, origin),
+        timelines=[timeline for timeline in drawn if timeline is not None],
+        signals=signals_of(trace),
+    )
+
+
+def _origin(trace: Trace) -> int:
+    """The earliest time in the trace, which reports count from."""
+    tables = (
+        trace.device_events,
+        trace.operators,
+        trace.annotations,
+        trace.python_functions,
+        trace.runtime_calls,
+        trace.memory_events,
+    )
+    return min((int(table["ts_ns"][0]) for table in tables if len(table)), default=0)
+
+
+def signals_of(trace: Trace) -> dict[str, bool]:
+    """What the recording holds; a signal that is absent limits what can be concluded."""
+    operators = trace.operators
+    return {
+        "device_events": not trace.device_events.is_empty(),
+        "launch_calls": not trace.runtime_calls.is_empty(),
+        "operators": not operators.is_empty(),
+        "steps": not trace.steps.is_empty(),
+        "shapes": len(operators) > 0 and bool(operators["input_dims"].is_not_null().any()),
+        "python_stacks": not trace.python_functions.is_empty(),
+        "modules": len(trace.python_functions) > 0 and bool(trace.python_functions["module"].is_not_null().any()),
+        "memory": not trace.memory_events.is_empty(),
+        "sync_events": not trace.synchronizations.is_empty(),
+        "communication_records": not trace.collectives.is_empty(),
+        "forward_backward_links": len(operators) > 0 and bool(operators["forward"].is_not_null().any()),
+    }

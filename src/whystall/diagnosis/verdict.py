@@ -1,0 +1,82 @@
+"""The verdict from the ledger alone: what the device did, and where most of the rest went.
+
+It states measured shares of time. It names no cause and predicts no gain: those come from findings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from whystall.analysis.results import Device, Ledger
+from whystall.diagnosis.finding import Verdict
+
+_LOSSES: Final[dict[str, str]] = {
+    "communication": "communication that nothing hides",
+    "memory": "copies that nothing hides",
+    "idle_input": "waiting for input data",
+    "idle_sync": "the host waiting for the device (synchronisation)",
+    "idle_python": "the host running Python between operators",
+    "idle_dispatch": "the host dispatching operators",
+    "idle_launch": "the host in launch calls",
+    "idle_allocator": "the host allocating memory",
+    "idle_gc": "Python's garbage collection",
+    "idle_dependency": "launched work waiting for something else",
+    "idle_gap": "short gaps between queued events",
+    "idle_unknown": "an undecided cause",
+}
+# Below this share nothing is worth naming as the loss.
+_SMALL: Final = 0.05
+_HIDDEN: Final = 0.9
+_LARGE: Final = 0.2
+
+
+def ledger_verdict(devices: Sequence[Device], warnings: Sequence[str] = ()) -> Verdict:
+    """The verdict on the device that lost the largest share of its window."""
+    measured = [device for device in devices if device.window_ns > 0]
+    if not measured:
+        reason = f": {warnings[0]}" if warnings else " in the trace"
+        return Verdict(summary=f"No device or operator time{reason}.", cause=None, gain=None, confidence=0.0)
+    worst = max(measured, key=lambda device: (1 - device.ledger.compute / device.window_ns, -device.rank, -device.device))
+    sentence = _sentence(worst)
+    if len(measured) > 1:
+        sentence = f"Of {len(measured)} devices rank {worst.rank}'s computes least: {sentence}"
+    decided = 1 - worst.ledger.idle_unknown / worst.window_ns
+    return Verdict(summary=sentence, cause=None, gain=None, confidence=round(decided, 4))
+
+
+def _sentence(device: Device) -> str:
+    who = "CPU" if device.kind == "cpu" else "GPU" if device.kind == "gpu" else "device"
+    losses = sorted(_shares(device.ledger).items(), key=lambda item: -item[1])
+    name, share = losses[0]
+    computing = f"the {who} computes {_percent(device.ledger.compute / device.window_ns)} of the time"
+    hidden = _hidden_communication(device)
+    if share < _SMALL:
+        text = f"{computing}; no loss reaches 5 %, the largest is {_LOSSES[name]} ({_percent(share)})"
+    else:
+        text = f"{computing}; the largest loss is {_LOSSES[name]} ({_percent(share)})"
+        second, second_share = losses[1]
+        if second_share >= _SMALL:
+            text += f", then {_LOSSES[second]} ({_percent(second_share)})"
+    text += hidden
+    return text[0].upper() + text[1:] + "."
+
+
+def _shares(ledger: Ledger) -> dict[str, float]:
+    whole = max(ledger.total_ns, 1)
+    return {part: value / whole for part, value in ledger.parts().items() if part != "compute"}
+
+
+def _hidden_communication(device: Device) -> str:
+    """Communication that is large but hidden, which invites the wrong conclusion."""
+    if not device.communication_ns:
+        return ""
+    share = device.communication_ns / device.window_ns
+    overlap = device.compute_communication_overlap_ns / device.communication_ns
+    if share < _LARGE or overlap < _HIDDEN:
+        return ""
+    return f"; communication runs {_percent(share)} of the time, {_percent(overlap)} of it hidden behind compute"
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:.1f} %"

@@ -1,0 +1,158 @@
+"""A cache of parsed traces: Arrow IPC files, keyed by the file's content and this schema's version.
+
+An entry is a folder that appears whole or not at all. What is there and does not fit (another version,
+another user's, damaged) is ignored. Nothing in it is executed. A cache that cannot be written costs a
+sentence, never the result.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import numpy as np
+import polars as pl
+
+from whystall.trace.metadata import Metadata
+from whystall.trace.model import TABLES, Source, Trace
+
+# Raise whenever tables, columns or their meaning change.
+SCHEMA_VERSION: Final = 1
+# Reading a smaller file takes no longer than looking it up.
+LEAST_RAW_BYTES: Final = 32 << 20
+LARGEST_BYTES: Final = 4 << 30
+_HOST_ORDER: Final = "host_order"
+
+
+class _Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """What is not a table."""
+
+    schema_version: int
+    source: Source
+    metadata: Metadata
+    steps_from: str | None
+    columns: dict[str, dict[str, str]]
+
+
+def default_folder() -> Path:
+    """``$WHYSTALL_CACHE_DIR``, else ``whystall`` in the user's cache folder."""
+    if chosen := os.environ.get("WHYSTALL_CACHE_DIR"):
+        return Path(chosen)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "whystall"
+
+
+class TraceCache:
+    """Parsed traces on disk."""
+
+    def __init__(
+        self,
+        folder: Path | None = None,
+        *,
+        least_raw_bytes: int = LEAST_RAW_BYTES,
+        largest_bytes: int = LARGEST_BYTES,
+    ) -> None:
+        self.folder = folder or default_folder()
+        self._least_raw_bytes = least_raw_bytes
+        self._largest_bytes = largest_bytes
+
+    def key(self, path: Path) -> str | None:
+        """The entry's name: a digest of the file's bytes, or ``None`` when they cannot be read."""
+        try:
+            with path.open("rb") as file:
+                return hashlib.file_digest(file, "sha256").hexdigest()[:40]
+        except OSError:
+            return None
+
+    def read(self, key: str | None, name: str) -> Trace | None:
+        """The cached trace under ``key``, as of a file called ``name``; ``None`` when there is none to trust."""
+        if key is None:
+            return None
+        folder = self.folder / key
+        try:
+            if not _is_ours(folder):
+                return None
+            entry = msgspec.json.decode((folder / "trace.json").read_bytes(), type=_Entry)
+            if entry.schema_version != SCHEMA_VERSION:
+                return None
+            tables = {table: pl.read_ipc(folder / f"{table}.arrow") for table in (*TABLES, _HOST_ORDER)}
+            if {table: _columns(frame) for table, frame in tables.items()} != entry.columns:
+                return None
+            order = tables.pop(_HOST_ORDER)["order"].to_numpy()
+        except (OSError, msgspec.MsgspecError, pl.exceptions.PolarsError):
+            return None
+        with contextlib.suppress(OSError):
+            os.utime(folder)
+        source = Source(
+            name=name,
+            **{field: getattr(entry.source, field) for field in Source.__dataclass_fields__ if field != "name"},
+        )
+        return Trace(
+            source=source,
+            metadata=entry.metadata,
+            steps_from=entry.steps_from,
+            host_order=np.ascontiguousarray(order),
+            **tables,
+        )
+
+    def write(self, key: str | None, trace: Trace) -> str | None:
+        """Keeps a trace; returns a sentence when that was not possible, ``None`` otherwise."""
+        if key is None or trace.source.raw_bytes < self._least_raw_bytes:
+            return None
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            staging = Path(tempfile.mkdtemp(prefix=".writing-", dir=self.folder))
+        except OSError as error:
+            return f"the cache {self.folder} cannot be written ({error.strerror}); the result is not affected"
+        try:
+            _write_entry(staging, trace)
+            if (self.folder / key).exists():
+                shutil.rmtree(self.folder / key)
+            staging.rename(self.folder / key)
+            self._evict(keep=key)
+        except (OSError, pl.exceptions.PolarsError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            return f"the trace could not be cached in {self.folder} ({reason}); the result is not affected"
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
+        return None
+
+    def _evict(self, keep: str) -> None:
+        """Removes the entries that were not used for longest until the rest fits."""
+        entries = [entry for entry in self.folder.iterdir() if entry.is_dir() and not entry.name.startswith(".")]
+        entries.sort(key=lambda entry: (entry.name != keep, -entry.stat().st_mtime))
+        total = 0
+        for entry in entries:
+            total += sum(file.stat().st_size for file in entry.iterdir())
+            if total > self._largest_bytes and entry.name != keep:
+                shutil.rmtree(entry, ignore_errors=True)
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether nobody but this user could have written the entry."""
+    status = folder.stat()
+    return status.st_uid == os.getuid() and not status.st_mode & 0o022
+
+
+def _columns(frame: pl.DataFrame) -> dict[str, str]:
+    return {name: type(dtype).__name__ for name, dtype in frame.schema.items()}
+
+
+def _write_entry(folder: Path, trace: Trace) -> None:
+    frames = {table: getattr(trace, table) for table in TABLES}
+    frames[_HOST_ORDER] = pl.DataFrame({"order": trace.host_order})
+    for table, frame in frames.items():
+        frame.write_ipc(folder / f"{table}.arrow", compression="zstd")
+    entry = _Entry(
+        schema_version=SCHEMA_VERSION,
+        source=trace.source,
+        metadata=trace.metadata,
+        steps_from=trace.steps_from,
+        columns={table: _columns(frame) for table, frame in frames.items()},
+    )
+    (folder / "trace.json").write_bytes(msgspec.json.encode(entry))
