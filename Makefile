@@ -19,6 +19,8 @@ DEMO_VENV = $(shell $(call has_torch,$(BIN)/python) && echo $(VENV) || echo .ven
 DEMO_RUN := whystall-runs/demo
 
 NATIVE := CMakeLists.txt $(wildcard src/whystall/_native/*.cpp src/whystall/_native/*.hpp)
+# An editable install lists the files it found: a new one makes its folder newer than the stamp.
+FOLDERS := $(shell find src/whystall -type d -not -name __pycache__)
 CHECKED := src tests examples benchmarks docs
 
 has_torch = $(1) -c 'import importlib.util as u, sys; sys.exit(u.find_spec("torch") is None)' 2>/dev/null
@@ -51,7 +53,7 @@ $(VENV)/.tools: pyproject.toml $(VENV)/.torch
 	$(BIN)/python -m pip install --quiet --group test
 	@touch $@
 
-$(VENV)/.whystall: $(NATIVE) $(VENV)/.tools
+$(VENV)/.whystall: $(NATIVE) $(FOLDERS) $(VENV)/.tools
 	$(BIN)/python -m pip install --quiet --no-build-isolation --editable .
 	@touch $@
 
@@ -72,7 +74,7 @@ run-demo: $(ENVIRONMENT)/.demo
 		-o $(DEMO_RUN)/report.html -o $(DEMO_RUN)/report.json
 	@echo 'report: $(CURDIR)/$(DEMO_RUN)/report.html'
 
-$(VENV)/.demo: $(VENV)/.demo-tools $(NATIVE)
+$(VENV)/.demo: $(VENV)/.demo-tools $(NATIVE) $(FOLDERS)
 	$(BIN)/python -m pip install --quiet --no-build-isolation --editable .
 	@touch $@
 
@@ -107,7 +109,7 @@ sanitize: $(SANITIZE_VENV)/.whystall
 		LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libubsan.so)" \
 		$(SANITIZE_VENV)/bin/python -m pytest tests/native tests/fuzz $(PYTEST_ARGS)
 
-$(SANITIZE_VENV)/.whystall: $(NATIVE) pyproject.toml $(SANITIZE_VENV)/.pip
+$(SANITIZE_VENV)/.whystall: $(NATIVE) $(FOLDERS) pyproject.toml $(SANITIZE_VENV)/.pip
 	$(@D)/bin/python -m pip install --quiet --group test
 	$(@D)/bin/python -m pip install --quiet --no-build-isolation --editable . \
 		--config-settings=cmake.define.WHYSTALL_SANITIZE=ON --config-settings=cmake.build-type=Debug \

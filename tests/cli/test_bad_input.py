@@ -57,7 +57,7 @@ def test_a_folder_without_traces(cli: Cli, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"not json at all", b'{"name": "no trace", "version": [1, 2, 3]}', b"[1, 2, 3]", b"\x00" * 4096, b"null"],
+    [b"", b"not json at all", b'{"name": "no trace", "version": [1, 2, 3]}', b"\x00" * 4096, b"null"],
 )
 def test_a_file_that_is_no_trace(content: bytes, cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "odd.json").write_bytes(content)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,8 +16,6 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
     from whystall.cli.console import Console
-
-RECORDING = "recording.json.gz"
 
 
 class Demo:
@@ -40,8 +37,7 @@ class Demo:
         import whystall
 
         path = _page(options.output, force=options.force)
-        with as_file(files("whystall") / "demo" / RECORDING) as recording:
-            report = whystall.analyze(recording, cache=False)
+        report = whystall.analyze(whystall.demo_recording(), cache=False)
         console.result(render(report, "terminal", console))
         output.write_text(path, render(report, "html"))
         console.result(f"report: {path}")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from whystall.cli.console import Console
     from whystall.cli.output import Format
-    from whystall.trace import Trace
+    from whystall.trace.model import Trace
 
 ReportFormat = Literal["json", "markdown", "html"]
 TableFormat = Literal["csv", "parquet"]

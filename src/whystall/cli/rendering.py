@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 def render(report: Report, format_: Format, console: Console | None = None) -> str:
     """``report`` in ``format_``; for the terminal as ``console``'s stdout and ``-v`` want it, else plain."""
     import whystall
+    from whystall.report import terminal
 
     if format_ == "terminal" and console is not None:
-        return whystall.render(report, format_, width=console.width, colour=console.colour, verbose=console.verbose)
+        return terminal.render_terminal(report, width=console.width, colour=console.colour, verbose=console.verbose)
     return whystall.render(report, format_)

@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Final, Literal
 import polars as pl
 
 if TYPE_CHECKING:
-    from whystall.trace import Trace
+    from whystall.trace.model import Trace
 
 TABLES: Final = (
     "threads",

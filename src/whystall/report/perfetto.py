@@ -18,7 +18,7 @@ from isal import igzip
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from whystall.trace import Trace
+    from whystall.trace.model import Trace
 
 BATCH: Final = 50_000  # events per write: some MB of text at a time
 HOST_TABLES: Final = {
