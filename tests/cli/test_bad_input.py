@@ -5,17 +5,18 @@ from __future__ import annotations
 import gzip
 import json
 import os
-from importlib.resources import files
 from typing import TYPE_CHECKING
 
 import pytest
+
+import whystall
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from .conftest import Cli, Outcome
 
-RECORDING = files("whystall") / "demo" / "recording.json.gz"
+RECORDING = whystall.demo_recording()
 
 
 @pytest.fixture
