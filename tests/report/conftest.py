@@ -119,8 +119,8 @@ def device(
 def timeline(rank: int = 0, *, names: tuple[str, ...] = (), cpu: bool = False) -> Timeline:
     labels = list(names) or [name for name, _, _ in KERNELS]
     start, window = 350 * MS, step(2, 350).window_ns
-    events = [(start + i * window // 300, window // (320 + i % 7 * 60), i % len(labels), i % 3) for i in range(300)]
-    host = [(start + i * window // 80, window // 90, i % len(labels), 3 + i % 3) for i in range(80)]
+    events = [(i * window // 300, window // (320 + i % 7 * 60), i % len(labels), i % 3) for i in range(300)]
+    host = [(i * window // 80, window // 90, i % len(labels), 3 + i % 3) for i in range(80)]
     lanes = [
         Lane(label="stream 7", kind="stream", events=events),
         Lane(label="stream 23", kind="stream", events=events[::9], coalesced=40),

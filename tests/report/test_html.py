@@ -150,7 +150,7 @@ def test_the_largest_report_is_below_a_megabyte_and_says_what_it_leaves_out(huge
     assert len(page.encode()) <= MAX_BYTES
     assert "more ranks are in the overview" in page
     assert "more not shown" in page
-    assert "short events are left out" in page
+    assert "short events are joined or left out" in page
 
 
 @pytest.mark.parametrize("character", ["\U0001f600", '"', "<", "\x00", "\u202e"])

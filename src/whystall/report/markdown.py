@@ -55,7 +55,7 @@ def _lines(report: Report, limits: Limits) -> Iterator[str]:
     if top:
         yield f"{escape(device_title(top.device))} · {escape(top.window)} · {overview.efficiency_line(report)}\n"
         yield from _ledger(top)
-    yield from _bullets("Lost or repaired in the input", overview.losses(report, limit=min(limits.rows, 10)))
+    yield from _bullets("Lost, repaired or not recorded", overview.losses(report, limit=min(limits.rows, 10)))
     yield from _findings(report, limits)
     if len(report.devices) > 1:
         yield from _folded(device.devices(report.devices, limits))

@@ -141,7 +141,7 @@ def losses(report: Report, *, limit: int = 50) -> tuple[str, ...]:
     if more > 0:
         lines.append(f"… and {more:,} more")
     if source.missing_signals:
-        names = ", ".join(clean(signal, 60) for signal in source.missing_signals[:20])
+        names = ", ".join(clean(signal, 160) for signal in source.missing_signals[:20])
         lines.append(f"Not recorded: {names}")
     return tuple(lines)
 

@@ -119,7 +119,7 @@ def timeline_view(timeline: Timeline, budget: Budget, events: int) -> TimelineVi
         flat: list[int] = []
         for place, (start, length, name, kind) in enumerate(lane.events):
             if (number, place) in kept:
-                flat += (start - timeline.start_ns, length, names.setdefault(name, len(names)), kind)
+                flat += (start, length, names.setdefault(name, len(names)), kind)
         drawn.append({"label": clean(lane.label, 60), "kind": lane.kind, "events": flat})
     data: dict[str, object] = {
         "window": timeline.window_ns,

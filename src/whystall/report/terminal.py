@@ -129,7 +129,7 @@ def _bar(segments: tuple[overview.Segment, ...], width: int) -> Text:
 def _losses(report: Report, *, verbose: bool) -> Iterator[RenderableType]:
     lines = overview.losses(report, limit=200 if verbose else 5)
     if lines:
-        yield _heading("Lost or repaired in the input")
+        yield _heading("Lost, repaired or not recorded")
     for line in lines:
         yield Text(f"! {line}")
 

@@ -216,7 +216,7 @@ def longest_events(timeline: Timeline, limits: Limits) -> Table:
             tables.name(timeline.names[event[2]], limits),
             tables.name(lane, limits),
             tables.name(timeline.classes[event[3]], limits),
-            tables.duration(event[0] - timeline.start_ns),
+            tables.duration(event[0]),
             tables.duration(event[1]),
         )
         for event, lane in shown
