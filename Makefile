@@ -83,8 +83,16 @@ $(VENV)/.demo-tools: pyproject.toml
 	$(BIN)/python -m pip install --quiet --group build
 	@touch $@
 
-.venv-demo/.demo: $(NATIVE) pyproject.toml $(shell find src/whystall -name '*.py') .venv-demo/.pip
-	@$(call has_torch,$(@D)/bin/python) || $(@D)/bin/python -m pip install --quiet $(TORCH_PIP_ARGS) $(TORCH)
+# torch of the Python that runs make is made visible, be it in its own site-packages or in those of a virtual environment.
+.venv-demo/.torch: .venv-demo/.pip
+	@$(call has_torch,$(@D)/bin/python) || { $(call has_torch,$(PYTHON)) && \
+		$(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+			> "$$($(@D)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/outer.pth"; } || \
+		$(@D)/bin/python -m pip install --quiet $(TORCH_PIP_ARGS) $(TORCH)
+	@touch $@
+
+.venv-demo/.demo: $(NATIVE) pyproject.toml $(shell find src/whystall -type f -name '*.py') .venv-demo/.torch
+	$(@D)/bin/python -m pip install --quiet --force-reinstall --no-deps .
 	$(@D)/bin/python -m pip install --quiet .
 	@touch $@
 
