@@ -20,9 +20,28 @@ constexpr std::size_t kRetryFrom = 64 * 1024;
 constexpr std::uint64_t kLargestMicroseconds = 9'200'000'000'000'000;  // times 1000 still fits 64 bits
 constexpr std::uint64_t kLargestNanoseconds = 9'200'000'000'000'000'000;
 
-bool is_space(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-bool ends_bare_value(char c) { return c == ',' || c == '}' || c == ']' || is_space(c); }
+// Blanks and, leniently, every control character but NUL (which the padding is made of).
+inline bool is_space(char c) { return static_cast<unsigned char>(c - 1) < 32; }
+inline bool is_digit(char c) { return static_cast<unsigned char>(c - '0') < 10; }
+inline bool ends_bare_value(char c) { return c == ',' || c == '}' || c == ']' || is_space(c); }
+
+// Reads the digits at `at` while there are at most 18, which always fit. Returns where they end.
+inline const char* read_digits(const char* at, std::uint64_t& value) {
+  const char* const last = at + 18;
+  value = 0;
+  while (at < last && is_digit(*at)) value = value * 10 + static_cast<std::uint64_t>(*at++ - '0');
+  return at;
+}
+
+// Eight bytes as one word, the first byte least significant.
+inline std::uint64_t load_word(const char* at) {
+  std::uint64_t word;
+  std::memcpy(&word, at, sizeof word);
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+  word = __builtin_bswap64(word);
+#endif
+  return word;
+}
 
 // The next quote or backslash at or after `at`. May stop past `end` when there is none before it.
 const char* find_quote_or_backslash(const char* at, const char* end) {
@@ -94,6 +113,28 @@ std::int64_t in_nanoseconds(const Decimal& microseconds) {
   const auto value = static_cast<std::int64_t>(microseconds.whole * 1000 + microseconds.thousandths);
   return microseconds.negative ? -value : value;
 }
+
+// A key with its quotes, as it stands in the first bytes of a word (least significant byte first).
+struct FieldKey {
+  std::uint64_t word = 0;
+  std::uint64_t mask = 0;
+  unsigned size = 0;
+};
+
+constexpr FieldKey field_key(const char* quoted) {
+  FieldKey key;
+  for (; quoted[key.size] != '\0'; ++key.size) {
+    key.word |= std::uint64_t{static_cast<unsigned char>(quoted[key.size])} << (8 * key.size);
+    key.mask |= std::uint64_t{0xff} << (8 * key.size);
+  }
+  return key;
+}
+
+// In the order of Scanner::Field.
+constexpr std::array<FieldKey, 11> kFieldKeys{
+    field_key("\"ph\""),  field_key("\"cat\""), field_key("\"name\""), field_key("\"pid\""),
+    field_key("\"tid\""), field_key("\"ts\""),  field_key("\"dur\""),  field_key("\"id\""),
+    field_key("\"bp\""),  field_key("\"s\""),   field_key("\"args\"")};
 
 }  // namespace
 
@@ -313,6 +354,7 @@ Scanner::Status Scanner::parse_event(const char*& at) {
   Event event;
   pending_.clear();
   ++at;
+  Field previous = Field::Other;
   bool first = true;
   while (true) {
     if (skip_space(at) == Status::More) return Status::More;
@@ -325,11 +367,9 @@ Scanner::Status Scanner::parse_event(const char*& at) {
       continue;
     }
     if (*at != '"') return Status::Bad;
-    if (first) {
-      event.phase_first = std::memcmp(at, "\"ph\"", 4) == 0;
-      first = false;
-    }
-    if (const Status status = parse_field(at, event); status != Status::Done) return status;
+    if (const Status status = parse_field(at, event, previous); status != Status::Done) return status;
+    if (first) event.phase_first = previous == Field::Phase;
+    first = false;
   }
   if (!event.has_phase) {
     ++counts_.without_phase;
@@ -343,52 +383,53 @@ Scanner::Status Scanner::parse_event(const char*& at) {
   return Status::Done;
 }
 
-Scanner::Status Scanner::parse_field(const char*& at, Event& event) {
-  const auto is = [at](const char* key, std::size_t size) {
-    return std::memcmp(at + 1, key, size) == 0 && at[size + 1] == '"';
-  };
-  const auto value_after = [&](std::size_t key_size) {
-    at += key_size + 2;
-    return skip_colon(at);
-  };
+// Which key stands at `at` (a quote): nearly always the one that followed the previous key last time.
+Scanner::Field Scanner::field_at(const char* at, Field previous) {
+  const std::uint64_t word = load_word(at);
+  Field& expected = next_field_[static_cast<std::size_t>(previous)];
+  const FieldKey& likely = kFieldKeys[static_cast<std::size_t>(expected)];
+  if ((word & likely.mask) == likely.word) return expected;
+  for (std::size_t field = 0; field < kFieldKeys.size(); ++field) {
+    if ((word & kFieldKeys[field].mask) == kFieldKeys[field].word) return expected = static_cast<Field>(field);
+  }
+  return Field::Other;
+}
+
+Scanner::Status Scanner::parse_field(const char*& at, Event& event, Field& previous) {
+  const Field field = field_at(at, previous);
+  previous = field;
+  if (field == Field::Other) return parse_other_field(at);
+  at += kFieldKeys[static_cast<std::size_t>(field)].size;
+  if (const Status status = skip_colon(at); status != Status::Done) return status;
+  switch (field) {
+    case Field::Start: return parse_time(at, event.start, event);
+    case Field::Duration: return parse_time(at, event.duration, event);
+    case Field::Process: return parse_thread_part(at, event.thread.pid, event.thread.pid_kind);
+    case Field::Thread: return parse_thread_part(at, event.thread.tid, event.thread.tid_kind);
+    case Field::Id: return parse_argument(at, id_key_);
+    case Field::Binding: return parse_argument(at, binding_key_);
+    case Field::Scope: return parse_argument(at, scope_key_);
+    case Field::Arguments:
+      return *at == '{' ? parse_arguments(at, event.category) : parse_argument(at, keys_.intern(".args", false));
+    default: return parse_label(at, event, field);
+  }
+}
+
+// Phase, category or name: text, though a number is taken as it is written.
+Scanner::Status Scanner::parse_label(const char*& at, Event& event, Field field) {
   std::string_view text;
   bool escaped = false;
-  if (is("ts", 2)) {
-    if (const Status status = value_after(2); status != Status::Done) return status;
-    return parse_time(at, event.start, event);
-  }
-  if (is("dur", 3)) {
-    if (const Status status = value_after(3); status != Status::Done) return status;
-    return parse_time(at, event.duration, event);
-  }
-  if (is("pid", 3)) {
-    if (const Status status = value_after(3); status != Status::Done) return status;
-    return parse_thread_part(at, event.thread.pid, event.thread.pid_kind);
-  }
-  if (is("tid", 3)) {
-    if (const Status status = value_after(3); status != Status::Done) return status;
-    return parse_thread_part(at, event.thread.tid, event.thread.tid_kind);
-  }
-  if (is("args", 4)) {
-    if (const Status status = value_after(4); status != Status::Done) return status;
-    if (*at == '{') return parse_arguments(at, event.category);
-    return parse_argument(at, keys_.intern(".args", false));
-  }
-  const bool phase = is("ph", 2);
-  const bool category = !phase && is("cat", 3);
-  const bool name = !phase && !category && is("name", 4);
-  if (!phase && !category && !name) return parse_other_field(at);
-  if (const Status status = value_after(phase ? 2 : category ? 3 : 4); status != Status::Done) return status;
   if (*at == '"') {
     if (const Status status = parse_text(at, text, escaped); status != Status::Done) return status;
   } else if (const Status status = skip_value(at, text); status != Status::Done) {
     return status;
   }
-  if (phase) {
+  if (field == Field::Phase) {
     event.has_phase = !text.empty();
     event.phase = text.empty() ? '\0' : text.front();
-  } else if (category) {
-    event.category = categories_.intern(text, escaped);
+  } else if (field == Field::Category) {
+    if (text != categories_.text(last_category_) || escaped) last_category_ = categories_.intern(text, escaped);
+    event.category = last_category_;
   } else {
     event.name = names_.intern(text, escaped);
   }
@@ -401,7 +442,6 @@ Scanner::Status Scanner::parse_other_field(const char*& at) {
   bool escaped = false;
   if (const Status status = parse_text(at, key, escaped); status != Status::Done) return status;
   if (const Status status = skip_colon(at); status != Status::Done) return status;
-  if (key == "id") return parse_argument(at, id_key_);
   std::string dotted = ".";
   dotted.append(key);
   return parse_argument(at, keys_.intern(dotted, escaped));
@@ -443,8 +483,17 @@ Scanner::Status Scanner::parse_arguments(const char*& at, std::uint32_t category
 }
 
 Scanner::Status Scanner::parse_argument(const char*& at, std::uint32_t key) {
-  std::string_view text;
   const char first = *at;
+  if (is_digit(first)) {
+    std::uint64_t value = 0;
+    const char* const last = read_digits(at, value);
+    if (last < end_ && ends_bare_value(*last)) {
+      at = last;
+      pending_.push_back({key, Kind::Integer, static_cast<std::int64_t>(value)});
+      return Status::Done;
+    }
+  }
+  std::string_view text;
   if (first == '"') {
     bool escaped = false;
     if (const Status status = parse_text(at, text, escaped); status != Status::Done) return status;
@@ -482,6 +531,26 @@ bool Scanner::parse_number(std::string_view token, Kind& kind, std::int64_t& bit
 }
 
 Scanner::Status Scanner::parse_time(const char*& at, std::int64_t& nanoseconds, Event& event) {
+  std::uint64_t whole = 0;
+  const char* last = read_digits(at, whole);
+  if (last > at && whole <= kLargestMicroseconds) {
+    std::uint64_t thousandths = 0;
+    if (*last == '.' && is_digit(last[1]) && is_digit(last[2]) && is_digit(last[3])) {
+      thousandths = static_cast<std::uint64_t>(last[1] - '0') * 100 + static_cast<std::uint64_t>(last[2] - '0') * 10 +
+                    static_cast<std::uint64_t>(last[3] - '0');
+      last += 4;
+    }
+    if (last < end_ && ends_bare_value(*last)) {
+      at = last;
+      nanoseconds = static_cast<std::int64_t>(whole * 1000 + thousandths);
+      return Status::Done;
+    }
+  }
+  return parse_odd_time(at, nanoseconds, event);
+}
+
+// Times that are not plain decimals with none or three places: signs, exponents, quotes, other lengths.
+Scanner::Status Scanner::parse_odd_time(const char*& at, std::int64_t& nanoseconds, Event& event) {
   std::string_view token;
   const bool quoted = *at == '"';
   bool escaped = false;
@@ -502,6 +571,14 @@ Scanner::Status Scanner::parse_time(const char*& at, std::int64_t& nanoseconds, 
 }
 
 Scanner::Status Scanner::parse_thread_part(const char*& at, std::int64_t& value, std::uint8_t& kind) {
+  std::uint64_t digits = 0;
+  const char* const last = read_digits(at, digits);
+  if (last > at && last < end_ && ends_bare_value(*last)) {
+    at = last;
+    value = static_cast<std::int64_t>(digits);
+    kind = 1;
+    return Status::Done;
+  }
   std::string_view text;
   bool escaped = false;
   if (*at == '"') {
@@ -567,18 +644,6 @@ Scanner::Status Scanner::skip_bare(const char*& at, std::string_view& raw) {
   return Status::Done;
 }
 
-Scanner::Status Scanner::skip_space(const char*& at) const {
-  while (is_space(*at)) ++at;
-  return at < end_ ? Status::Done : Status::More;
-}
-
-Scanner::Status Scanner::skip_colon(const char*& at) const {
-  if (skip_space(at) == Status::More) return Status::More;
-  if (*at != ':') return Status::Bad;
-  ++at;
-  return skip_space(at);
-}
-
 void Scanner::commit(const Event& event) {
   if (counts_.events >= event_limit_) {
     over_limit_ = true;
@@ -597,14 +662,14 @@ void Scanner::commit(const Event& event) {
   table.duration.append(event.duration);
   for (const PendingValue& value : pending_) {
     const std::size_t slot = std::size_t{value.key} * kKinds + static_cast<std::size_t>(value.kind);
-    if (slot >= table.column_of.size()) table.column_of.resize(slot + kKinds, -1);
-    std::int32_t& column = table.column_of[slot];
-    if (column < 0) {
-      column = static_cast<std::int32_t>(table.columns.size());
+    if (slot >= table.column_of.size()) table.column_of.resize(slot + kKinds, nullptr);
+    ArgumentColumn*& column = table.column_of[slot];
+    if (column == nullptr) {
       table.columns.emplace_back(value.kind);
       table.column_key.push_back(value.key);
+      column = &table.columns.back();
     }
-    table.columns[static_cast<std::size_t>(column)].append(row, value.bits);
+    column->append(row, value.bits);
   }
 }
 

@@ -45,8 +45,8 @@ struct EventTable {
   IntColumn thread;
   Segments start{8};
   IntColumn duration;
-  std::vector<std::int32_t> column_of;  // by key id * kKinds + kind; -1 where there is none
-  std::deque<ArgumentColumn> columns;
+  std::vector<ArgumentColumn*> column_of;  // by key id * kKinds + kind; null where there is none
+  std::deque<ArgumentColumn> columns;      // never moves what it holds
   std::vector<std::uint32_t> column_key;
 };
 
@@ -91,6 +91,7 @@ class Scanner {
   enum class Stage { Start, TopKey, Event, Resync, End };
   enum class Status { Done, More, Bad };
 
+  enum class Field : std::uint8_t { Phase, Category, Name, Process, Thread, Start, Duration, Id, Binding, Scope, Arguments, Other };
   struct PendingValue {
     std::uint32_t key;
     Kind kind;
@@ -124,17 +125,32 @@ class Scanner {
   bool follows_event(const char* at) const;
 
   Status parse_event(const char*& at);
-  Status parse_field(const char*& at, Event& event);
+  Field field_at(const char* at, Field previous);
+  Status parse_field(const char*& at, Event& event, Field& previous);
+  Status parse_label(const char*& at, Event& event, Field field);
   Status parse_other_field(const char*& at);
   Status parse_arguments(const char*& at, std::uint32_t category);
   Status parse_argument(const char*& at, std::uint32_t key);
   Status parse_time(const char*& at, std::int64_t& nanoseconds, Event& event);
+  Status parse_odd_time(const char*& at, std::int64_t& nanoseconds, Event& event);
   Status parse_thread_part(const char*& at, std::int64_t& value, std::uint8_t& kind);
   Status parse_text(const char*& at, std::string_view& text, bool& has_escape);
   Status skip_value(const char*& at, std::string_view& raw);
   Status skip_bare(const char*& at, std::string_view& raw);
-  Status skip_space(const char*& at) const;
-  Status skip_colon(const char*& at) const;
+  Status skip_space(const char*& at) const {
+    while (static_cast<unsigned char>(*at - 1) < 32) ++at;
+    return at < end_ ? Status::Done : Status::More;
+  }
+  Status skip_colon(const char*& at) const {
+    if (at[0] == ':' && at[1] == ' ' && static_cast<unsigned char>(at[2]) > 32) {
+      at += 2;
+      return at < end_ ? Status::Done : Status::More;
+    }
+    if (skip_space(at) == Status::More) return Status::More;
+    if (*at != ':') return Status::Bad;
+    ++at;
+    return skip_space(at);
+  }
   static bool parse_number(std::string_view token, Kind& kind, std::int64_t& bits);
   void commit(const Event& event);
   EventTable& table_of(const Event& event);
@@ -164,6 +180,10 @@ class Scanner {
   StringPool keys_;
   StringPool categories_;
   const std::uint32_t id_key_ = keys_.intern(".id", false);
+  const std::uint32_t binding_key_ = keys_.intern(".bp", false);
+  const std::uint32_t scope_key_ = keys_.intern(".s", false);
+  std::array<Field, static_cast<std::size_t>(Field::Other) + 1> next_field_{};  // after each key, the key that came last time
+  std::uint32_t last_category_ = 0;
   std::vector<PendingValue> pending_;
   std::vector<Predicted> predicted_;
   std::deque<EventTable> tables_;

@@ -53,8 +53,7 @@ class _Account:
 
     def _partition(self, combined: Timeline) -> dict[str, Cumulative]:
         """Ledger part -> time up to any instant; the parts never overlap."""
-        times = np.union1d(self.work.times, combined.times)
-        times = np.union1d(times, np.array([self.begin, self.end]))
+        times = intervals.merged_times(self.work.times, combined.times, np.array([self.begin, self.end]))
         work = _at(self.work, times[:-1])
         state = _at(combined, times[:-1])
         parts = {"compute": (work & 1) != 0, "communication": (work & 3) == 2}  # noqa: PLR2004 - the class masks

@@ -13,7 +13,7 @@ from whystall.analysis import intervals
 from whystall.analysis.classify import COMMUNICATION, COMPUTE, MEMORY
 from whystall.analysis.host_states import HostEvents
 from whystall.analysis.idle import IDLE_PARTS, SHORT_NS, IdleSplit, Launches, split_idle
-from whystall.analysis.intervals import Gaps, Timeline
+from whystall.analysis.intervals import Cumulative, Gaps, Timeline
 from whystall.analysis.results import (
     ClassCounts,
     Device,
@@ -28,6 +28,11 @@ from whystall.analysis.results import (
 from whystall.trace.link import rows_of
 from whystall.trace.model import Trace
 
+_BUSY_PARTS: Final = {
+    "compute": intervals.COMPUTE_RUNS,
+    "communication": intervals.COMMUNICATION_NOT_COMPUTE,
+    "memory": intervals.ONLY_MEMORY,
+}
 # A step is an outlier when it is this much longer than the median of its device's steps.
 OUTLIER_RATIO: Final = 1.2
 _LEAST_STEPS_FOR_OUTLIERS: Final = 4
@@ -63,6 +68,7 @@ class DeviceAccount:
     timeline: Timeline
     gaps: Gaps
     idle: IdleSplit
+    busy_parts: dict[str, Cumulative]
 
 
 def devices_of(trace: Trace, class_of: NDArray[np.uint8]) -> dict[int, DeviceEvents]:
@@ -91,19 +97,14 @@ def account_for(events: DeviceEvents, host: HostEvents) -> DeviceAccount:
     """Intervals, gaps and the split of idle time of one device."""
     timeline = intervals.class_timeline(events.start, events.end, events.class_of)
     gaps = intervals.gaps_between(events.start, events.end)
-    return DeviceAccount(events, timeline, gaps, split_idle(gaps, events.launches, host))
+    busy = {part: timeline.cumulative(counted) for part, counted in _BUSY_PARTS.items()}
+    return DeviceAccount(events, timeline, gaps, split_idle(gaps, events.launches, host), busy)
 
 
 def ledger_within(account: DeviceAccount, begin: int, end: int) -> Ledger:
     """The ledger of a window whose begin is where an event starts (so that no gap straddles it)."""
-    timeline = account.timeline
     window = (np.array([begin]), np.array([end]))
-    parts = {
-        "compute": intervals.COMPUTE_RUNS,
-        "communication": intervals.COMMUNICATION_NOT_COMPUTE,
-        "memory": intervals.ONLY_MEMORY,
-    }
-    busy = {part: int(timeline.cumulative(counted).within(*window)[0]) for part, counted in parts.items()}
+    busy = {part: int(time.within(*window)[0]) for part, time in account.busy_parts.items()}
     inside = (account.gaps.begin >= begin) & (account.gaps.begin < end)
     idle = dict(zip(IDLE_PARTS, account.idle.parts[inside].sum(axis=0).tolist(), strict=True))
     return Ledger(**busy, **idle)

@@ -12,7 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from whystall._native import thread_states
-from whystall.analysis.intervals import Timeline
+from whystall.analysis.intervals import Timeline, merged_times
 from whystall.trace.link import HOST_TABLES
 from whystall.trace.model import Trace
 
@@ -137,7 +137,7 @@ def overlay(primary: Timeline, secondary: Timeline) -> Timeline:
     keeps the device waiting is what the other one does.
     """
     soft = (HostState.NONE, HostState.PYTHON)
-    times = np.union1d(primary.times, secondary.times)
+    times = merged_times(primary.times, secondary.times)
     if len(times) < 2:  # noqa: PLR2004 - no span at all
         return primary
     mine = _state_at(primary, times[:-1])

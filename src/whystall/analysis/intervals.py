@@ -67,6 +67,13 @@ class Cumulative:
         return self.until(end) - self.until(begin)
 
 
+def merged_times(*sorted_times: Times) -> Times:
+    """The distinct times of several sorted arrays, sorted (numpy's ``union1d`` hashes, which is ten times slower)."""
+    times = np.concatenate(sorted_times)
+    times.sort(kind="stable")
+    return times[np.append(True, times[1:] != times[:-1])] if len(times) else times  # noqa: FBT003
+
+
 def class_timeline(start: Times, end: Times, class_of: NDArray[np.uint8]) -> Timeline:
     """Which classes run at each instant; a state is the mask of classes."""
     times, states = class_states(

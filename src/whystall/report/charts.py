@@ -20,6 +20,7 @@ _FEWEST_STEPS = 16
 _DEEPEST = 12
 _NARROWEST = 0.15
 _MOST_POINTS = 400
+_SEPARATORS = re.compile(r"[./]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,13 +110,9 @@ def _natural(path: str) -> list[tuple[int, str]]:
 def _parent(path: str, rows: dict[str, Module]) -> str | None:
     if not path:
         return None
-    prefix = path
-    for _ in range(64):
-        prefix, dot, _ = prefix.rpartition(".")
-        if not dot:
-            break
-        if prefix in rows:
-            return prefix
+    for cut in reversed(list(_SEPARATORS.finditer(path))[-64:]):
+        if path[: cut.start()] in rows:
+            return path[: cut.start()]
     return "" if "" in rows else None
 
 
@@ -136,7 +133,7 @@ def _nodes(rows: dict[str, Module], children: dict[str | None, list[str]], weigh
 
 def _node(module: Module, depth: int, index: int, *, x: float, width: float, ns: int) -> Node:
     path = shorten(module.path, 80) if module.path else "(root)"
-    leaf = shorten(module.path.rpartition(".")[2] or module.class_, 32)
+    leaf = shorten(_SEPARATORS.split(module.path)[-1] or module.class_, 32)
     detail = f"{path} · {shorten(module.class_, 48)} · {fmt.duration(ns)}"
     return Node(path, leaf, detail, depth, (depth + index) % 2, x, width)
 

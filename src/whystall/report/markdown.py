@@ -59,10 +59,11 @@ def _lines(report: Report, limits: Limits) -> Iterator[str]:
     yield from _findings(report, limits)
     if len(report.devices) > 1:
         yield from _folded(device.devices(report.devices, limits))
-    for rank in ranks[:1]:
+    rank = overview.headline_rank(top, ranks)
+    if rank:
         yield from _rank(rank, limits)
-    if len(ranks) > 1:
-        yield f"Tables are of rank {ranks[0].rank}; the HTML and JSON reports have the others.\n"
+    if rank and len(ranks) > 1:
+        yield f"Tables are of rank {rank.rank}; the HTML and JSON reports have the others.\n"
     yield from _folded(capture.dropped(report, limits))
 
 

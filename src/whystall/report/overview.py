@@ -10,7 +10,7 @@ from whystall.report.names import clean
 from whystall.report.vocabulary import PARTS, Part
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from whystall.analysis.results import Device, Ledger, Step
     from whystall.report.ranks import RankReport
@@ -53,9 +53,10 @@ def segments(ledger: Ledger) -> tuple[Segment, ...]:
 
 
 def empty_parts(ledger: Ledger) -> tuple[str, ...]:
-    """The labels of the parts that hold no time."""
+    """The parts that hold no time, in words."""
     parts = ledger.parts()
-    return tuple(part.label for part in PARTS if parts[part.key] <= 0)
+    words = (part.label.removeprefix("Idle: ") for part in PARTS if parts[part.key] <= 0)
+    return tuple(word if word == "Python" else word.lower() for word in words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +100,23 @@ def bar_of(device: Device, rank: RankReport) -> Bar:
 
 
 def headline(report: Report, ranks: Iterable[RankReport]) -> Bar | None:
-    """The bar on top of the report: that of its first device."""
-    if not report.devices:
+    """The bar on top of the report: that of the device the verdict speaks of, which lost the largest share."""
+    measured = [device for device in report.devices if device.window_ns > 0]
+    if not measured:
         return None
-    device = report.devices[0]
+    device = max(measured, key=lambda device: (_lost(device), -device.rank, -device.device))
     return bar_of(device, next(rank for rank in ranks if rank.rank == device.rank))
+
+
+def _lost(device: Device) -> float:
+    return 1 - device.ledger.compute / device.window_ns
+
+
+def headline_rank(bar: Bar | None, ranks: Sequence[RankReport]) -> RankReport | None:
+    """The rank whose tables stand for all where there is room for one only."""
+    if bar is None:
+        return ranks[0] if ranks else None
+    return next(rank for rank in ranks if rank.rank == bar.device.rank)
 
 
 def summary(report: Report) -> str:

@@ -205,12 +205,11 @@ class RankView:
 
 def _device_view(device: Device, rank: RankReport, budget: Budget, events: int, *, top: Bar | None) -> DeviceView:
     timeline = rank.timeline_of(device)
-    is_top = top is not None and top.device is device
     drawable = timeline is not None and any(lane.events for lane in timeline.lanes)
     return DeviceView(
         id=f"r{device.rank}d{device.device}",
         title=device_name(device),
-        ledger=None if is_top else ledger_view(bar_of(device, rank)),
+        ledger=None if top is not None and top.device is device else ledger_view(bar_of(device, rank)),
         steps=device_tables.steps(device, budget.limits),
         columns=step_columns(device),
         timeline=timeline_view(timeline, budget, events) if timeline and drawable else None,
@@ -265,13 +264,14 @@ def page(report: Report, budget: Budget) -> Page:
     ranks = by_rank(report)
     shown = ranks[: budget.ranks]
     top = headline(report, ranks)
+    alone = top if len(report.devices) == 1 else None
     timelines = max(sum(len(rank.timelines) for rank in shown), 1)
     wide = Limits(budget.overview, budget.name, 0)
     return Page(
         top=ledger_view(top) if top else None,
         devices=device_tables.devices(report.devices, wide),
         bars=tuple(_bars(report, ranks, budget)),
-        ranks=tuple(_rank_view(rank, budget, budget.events // timelines, top=top) for rank in shown),
+        ranks=tuple(_rank_view(rank, budget, budget.events // timelines, top=alone) for rank in shown),
         shown=frozenset(rank.rank for rank in shown),
         omitted_ranks=len(ranks) - len(shown),
         files=capture.files(report, budget.limits),

@@ -54,6 +54,11 @@ class RankReport:
     memory: Sequence[MemoryPeak]
     timelines: Sequence[Timeline]
 
+    @property
+    def on_cpu(self) -> bool:
+        """Whether the rank ran without an accelerator."""
+        return all(device.kind == "cpu" for device in self.devices)
+
     def timeline_of(self, device: Device) -> Timeline | None:
         """The timeline of a device's representative step."""
         return next((timeline for timeline in self.timelines if timeline.device == device.device), None)

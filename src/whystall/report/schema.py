@@ -21,7 +21,7 @@ from whystall.analysis.results import (
     Result,
     Timeline,
 )
-from whystall.diagnosis.finding import Finding, Verdict  # noqa: TC001 - msgspec reads annotations at run time
+from whystall.diagnosis.finding import Finding, Verdict
 
 SCHEMA: Final = "whystall.report/1"
 

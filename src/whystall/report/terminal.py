@@ -80,8 +80,10 @@ def _parts(report: Report, width: int, *, verbose: bool) -> Iterator[RenderableT
     yield from _findings(report, verbose=verbose)
     if len(report.devices) > 1:
         yield from _section(device.devices(report.devices, _limits("devices", width, verbose=verbose)), verbose=verbose)
-    for rank in ranks if verbose else ranks[:1]:
-        yield from _rank(rank, width, verbose=verbose, several=len(ranks) > 1)
+    only = overview.headline_rank(top, ranks)
+    for rank in ranks:
+        if verbose or rank is only:
+            yield from _rank(rank, width, verbose=verbose, several=len(ranks) > 1)
     if verbose:
         for table in (capture.signals, capture.dropped, capture.files):
             yield from _section(table(report, _limits("", width, verbose=True)), verbose=True)

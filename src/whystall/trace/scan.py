@@ -101,7 +101,7 @@ def _is_open(scanner: Scanner) -> bool:
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[tuple[BinaryIO, int]]:
     try:
-        with path.open("rb") as file:
+        with path.open("rb", buffering=0) as file:
             yield file, path.stat().st_size
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
@@ -122,7 +122,10 @@ def _feed(
     progress: Progress | None,
 ) -> None:
     raw_bytes = 0
-    for chunk in _chunks(file, size, warnings, progress):
+    pieces = _pieces(file, size, progress)
+    first = next(pieces, memoryview(b""))
+    chunks = _gunzip(first, pieces, warnings) if bytes(first[:2]) == _GZIP_MAGIC else _chain(first, pieces)
+    for chunk in chunks:
         raw_bytes += len(chunk)
         if raw_bytes > limits.raw_bytes:
             warnings.append(f"reading stopped after {limits.raw_bytes:,} bytes of JSON, the limit")
@@ -130,36 +133,27 @@ def _feed(
         scanner.feed(chunk)
 
 
-def _chunks(file: BinaryIO, size: int, warnings: list[str], progress: Progress | None) -> Iterator[bytes]:
-    compressed = _read_chunks(file, size, progress)
-    first = next(compressed, b"")
-    pieces = _chain(first, compressed)
-    if first.startswith(_GZIP_MAGIC):
-        yield from _gunzip(pieces, warnings)
-    else:
-        yield from pieces
-
-
-def _read_chunks(file: BinaryIO, size: int, progress: Progress | None) -> Iterator[bytes]:
+def _pieces(file: BinaryIO, size: int, progress: Progress | None) -> Iterator[memoryview]:
+    """The file in pieces that share one buffer: each is gone when the next is asked for."""
+    buffer = memoryview(bytearray(CHUNK_BYTES))
     done = 0
-    while chunk := file.read(CHUNK_BYTES):
-        done += len(chunk)
+    while count := file.readinto(buffer):  # type: ignore[attr-defined]
+        done += count
         if progress is not None:
             progress(done, size)
-        yield chunk
+        yield buffer[:count]
 
 
-def _chain(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
-    if first:
-        yield first
+def _chain(first: memoryview, rest: Iterator[memoryview]) -> Iterator[memoryview]:
+    yield first
     yield from rest
 
 
-def _gunzip(pieces: Iterator[bytes], warnings: list[str]) -> Iterator[bytes]:
+def _gunzip(first: memoryview, rest: Iterator[memoryview], warnings: list[str]) -> Iterator[bytes]:
     """The decompressed stream; members may follow each other, and damage ends it with a warning."""
     inflater = igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP)
-    for piece in pieces:
-        pending = piece
+    for piece in _chain(first, rest):
+        pending = bytes(piece)
         while True:
             if inflater.eof:
                 if not pending.startswith(_GZIP_MAGIC):

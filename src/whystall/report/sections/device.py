@@ -34,7 +34,7 @@ def devices(devices: Sequence[Device], limits: Limits) -> Table:
             tables.duration(device.idle_ns),
             tables.share(fmt.ratio(device.idle_ns, device.window_ns)),
             tables.count(len(device.steps)),
-            tables.count(device.gpu_events),
+            tables.count(device.gpu_events) if device.kind != "cpu" else Cell(""),
         )
         for device in devices[: limits.rows]
     )
@@ -67,7 +67,7 @@ def steps(device: Device, limits: Limits) -> Table:
             tables.duration(step.ledger.idle_ns),
             tables.share(fmt.ratio(step.ledger.idle_ns, step.window_ns)),
             tables.duration(step.host_ns),
-            tables.count(step.gpu_events),
+            tables.count(step.gpu_events) if device.kind != "cpu" else Cell(""),
             tables.mark("outlier" if step.outlier else ""),
         )
         for step in shown
@@ -108,8 +108,20 @@ _Measure = tuple[str, int | None, int | None, str]
 
 
 def _measures(device: Device) -> Iterator[_Measure]:
-    events, counts = "events" if device.kind == "cpu" else "device events", device.counts
-    yield "Window", device.window_ns, device.gpu_events, f"From the first of the {events} to the end of the last"
+    yield from _cpu_measures(device) if device.kind == "cpu" else _accelerator_measures(device)
+
+
+def _cpu_measures(device: Device) -> Iterator[_Measure]:
+    yield "Window", device.window_ns, None, "The training thread from its first event to its last"
+    yield "Compute", device.compute_ns, None, "In operators"
+    if device.communication_ns:
+        yield "Communication", device.communication_ns, None, "In collectives"
+    yield "Outside operators", device.idle_ns, None, "Python, input, and whatever else the ledger names"
+
+
+def _accelerator_measures(device: Device) -> Iterator[_Measure]:
+    counts, gaps = device.counts, device.idle_cause.gaps if device.idle_cause else None
+    yield "Window", device.window_ns, device.gpu_events, "From the first device event's start to the last one's end"
     yield "Busy", device.busy_ns, None, "Something runs: the union of all events"
     yield "Compute", device.compute_ns, counts.compute, "The union of all compute"
     yield "Communication", device.communication_ns, counts.communication, "The union of all communication"
@@ -117,12 +129,7 @@ def _measures(device: Device) -> Iterator[_Measure]:
     yield "Exposed communication", device.exposed_communication_ns, None, "Communication while nothing else runs"
     yield "Memory", device.memory_ns, counts.memory, "The union of all copies and memory sets"
     yield "Exposed memory", device.exposed_memory_ns, None, "Copies and memory sets while nothing else runs"
-    yield (
-        "Idle",
-        device.idle_ns,
-        device.idle_cause.gaps if device.idle_cause else None,
-        "Nothing runs; the events are gaps",
-    )
+    yield "Idle", device.idle_ns, gaps, "Nothing runs; the events are gaps"
     if device.idle_cause:
         cause = device.idle_cause
         yield "Idle: host late", cause.host_late_ns, None, "The next event was not launched yet"
@@ -130,9 +137,8 @@ def _measures(device: Device) -> Iterator[_Measure]:
         yield "Idle: launch unknown", cause.launch_unknown_ns, None, "The next event has no launch call in the file"
     short = device.short_kernels
     yield "Short events", short.total_ns, short.count, f"Events shorter than {fmt.duration(short.threshold_ns)}"
-    if device.kind != "cpu":
-        yield "Launch in the file", None, device.launch.linked, "Events whose launch call was recorded"
-        yield "Launch not in the file", None, device.launch.unlinked, "Events kept and counted without a launch call"
+    yield "Launch in the file", None, device.launch.linked, "Events whose launch call was recorded"
+    yield "Launch not in the file", None, device.launch.unlinked, "Events kept and counted without a launch call"
     if device.same_stream_overlaps:
         yield (
             "Overlaps in one stream",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from whystall.report import format as fmt
@@ -44,7 +45,14 @@ def operators(rank: RankReport, limits: Limits) -> Table:
         for row in shown
     )
     caption = "Operators by the device time of what they launched themselves."
-    return tables.table("operators", "Operators", caption, columns, rows, total=len(rank.operators))
+    made = tables.table("operators", "Operators", caption, columns, rows, total=len(rank.operators))
+    return _on_the_host(made) if rank.on_cpu else made
+
+
+def _on_the_host(table: Table) -> Table:
+    """The table without device times, which on a CPU are the host's."""
+    labels = (column.label for column in table.columns if column.label not in {"Device", "Device self"})
+    return replace(table.only(*labels), caption="Operators by their own time, inner operators left out.")
 
 
 def modules(rank: RankReport, limits: Limits) -> Table:
@@ -70,7 +78,7 @@ def modules(rank: RankReport, limits: Limits) -> Table:
         )
         for row in shown
     )
-    caption = "Device time of each module, its children included; self leaves them out."
+    caption = "Time of each module, its children included; self leaves them out."
     return tables.table("modules", "Modules", caption, columns, rows, total=len(rank.modules))
 
 
