@@ -92,7 +92,6 @@ $(VENV)/.demo-tools: pyproject.toml
 	@touch $@
 
 .venv-demo/.demo: $(NATIVE) pyproject.toml $(shell find src/whystall -type f -name '*.py') .venv-demo/.torch
-	$(@D)/bin/python -m pip install --quiet --force-reinstall --no-deps .
 	$(@D)/bin/python -m pip install --quiet .
 	@touch $@
 
