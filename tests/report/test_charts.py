@@ -41,6 +41,11 @@ def test_layers_are_in_the_order_of_the_model() -> None:
     assert [node.label for node in nodes] == ["1", "2", "9", "10"]
 
 
+def test_paths_may_be_split_by_slashes() -> None:
+    nodes = icicle([module(path, 10, 0) for path in ("GPT_0", "GPT_0/Block_0", "GPT_0/Block_0/Linear_0")], most=10)
+    assert [(node.label, node.depth) for node in nodes] == [("GPT_0", 0), ("Block_0", 1), ("Linear_0", 2)]
+
+
 def test_without_device_time_the_tree_is_of_host_time() -> None:
     nodes = icicle([module("a", 0, 30), module("b", 0, 10)], most=10)
     assert [node.width for node in nodes] == [pytest.approx(75), pytest.approx(25)]

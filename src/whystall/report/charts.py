@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from whystall.analysis.results import Device, MemoryPeak, Module, Step
 from whystall.report import format as fmt
 from whystall.report.names import clean, shorten
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from whystall.analysis.results import Device, MemoryPeak, Module, Step
 
 _MOST_STEPS = 120
 _FEWEST_STEPS = 16

@@ -7,7 +7,6 @@ import hashlib
 import json
 from functools import cache
 from importlib import resources
-from typing import TYPE_CHECKING
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -15,10 +14,8 @@ from markupsafe import Markup
 from whystall.report import overview
 from whystall.report.names import clean
 from whystall.report.page import BUDGETS, Budget, page
+from whystall.report.schema import Report
 from whystall.report.vocabulary import PARTS, SEVERITIES
-
-if TYPE_CHECKING:
-    from whystall.report.schema import Report
 
 MAX_BYTES = 1_000_000
 _SCRIPTS = ("theme.js", "tables.js", "timeline.js", "icicle.js")

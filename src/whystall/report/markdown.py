@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
+from whystall.analysis.results import Module
 from whystall.report import format as fmt
 from whystall.report import overview
 from whystall.report.names import clean
 from whystall.report.ranks import RankReport, by_rank, device_title
+from whystall.report.schema import Report
 from whystall.report.sections import capture, device, program, resources
 from whystall.report.tables import Limits, Table
 from whystall.report.vocabulary import SEVERITIES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from whystall.analysis.results import Module
-    from whystall.report.schema import Report
 
 MAX_BYTES = 60_000
 _LIMITS = (Limits(rows=15, name=72), Limits(rows=8, name=48), Limits(rows=3, name=32))
@@ -58,7 +54,7 @@ def _lines(report: Report, limits: Limits) -> Iterator[str]:
     yield from _bullets("Lost, repaired or not recorded", overview.losses(report, limit=min(limits.rows, 10)))
     yield from _findings(report, limits)
     if len(report.devices) > 1:
-        yield from _folded(device.devices(report.devices, limits))
+        yield from _folded(device.devices(overview.in_order(report), limits))
     rank = overview.headline_rank(top, ranks)
     if rank:
         yield from _rank(rank, limits)

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
 from markupsafe import Markup, escape
 
 from whystall.report import overview
 from whystall.report.ranks import by_rank, device_title
+from whystall.report.schema import Report
 from whystall.report.sections import device
 from whystall.report.tables import Cell, Limits, Table
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from whystall.report.schema import Report
 
 _CELL = "text-align:left;padding:2px 12px 2px 0"
 _NUMBER = "text-align:right;padding:2px 12px 2px 0;font-variant-numeric:tabular-nums"
@@ -35,7 +31,7 @@ def _parts(report: Report) -> Iterator[Markup]:
         yield Markup('<p style="margin:0 0 6px;opacity:.75">{}</p>').format(" · ".join(facts))
         yield _bar(top)
         yield _legend(top)
-    yield _table(device.devices(report.devices, Limits(rows=16, name=60)))
+    yield _table(device.devices(overview.in_order(report), Limits(rows=16, name=60)))
     yield Markup("").join(
         Markup('<p style="margin:2px 0">! {}</p>').format(line) for line in overview.losses(report, limit=5)
     )

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from whystall.analysis.results import Device, Ledger, Step
 from whystall.report import format as fmt
 from whystall.report.names import clean
+from whystall.report.ranks import RankReport
+from whystall.report.schema import Report
 from whystall.report.vocabulary import PARTS, Part
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from whystall.analysis.results import Device, Ledger, Step
-    from whystall.report.ranks import RankReport
-    from whystall.report.schema import Report
 
 _LONGEST_SENTENCE = 600
 
@@ -110,6 +106,11 @@ def headline(report: Report, ranks: Iterable[RankReport]) -> Bar | None:
 
 def _lost(device: Device) -> float:
     return 1 - device.ledger.compute / device.window_ns
+
+
+def in_order(report: Report) -> list[Device]:
+    """The devices by rank."""
+    return sorted(report.devices, key=lambda device: (device.rank, device.device))
 
 
 def headline_rank(bar: Bar | None, ranks: Sequence[RankReport]) -> RankReport | None:

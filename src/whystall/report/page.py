@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from whystall.analysis.results import Device, Lane, Timeline
 from whystall.report import format as fmt
 from whystall.report.charts import Curve, Node, StepColumn, curve, icicle, step_columns
 from whystall.report.names import clean, shorten
-from whystall.report.overview import Bar, Segment, bar_of, empty_parts, headline, segments
+from whystall.report.overview import Bar, Segment, bar_of, empty_parts, headline, headline_rank, in_order, segments
 from whystall.report.ranks import RankReport, by_rank, device_name, device_title
+from whystall.report.schema import Report
 from whystall.report.sections import capture, program, resources
 from whystall.report.sections import device as device_tables
 from whystall.report.tables import Limits, Table
 from whystall.report.vocabulary import ABSENT, class_colour
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from whystall.analysis.results import Device, Lane, Timeline
-    from whystall.report.schema import Report
-
 
 _TIMELINE_NAME = 80
 _MOST_LANES = 24
@@ -262,14 +257,14 @@ class Page:
 def page(report: Report, budget: Budget) -> Page:
     """The report cut to the budget."""
     ranks = by_rank(report)
-    shown = ranks[: budget.ranks]
     top = headline(report, ranks)
+    shown = _ranks_to_show(ranks, budget.ranks, headline_rank(top, ranks))
     alone = top if len(report.devices) == 1 else None
     timelines = max(sum(len(rank.timelines) for rank in shown), 1)
     wide = Limits(budget.overview, budget.name, 0)
     return Page(
         top=ledger_view(top) if top else None,
-        devices=device_tables.devices(report.devices, wide),
+        devices=device_tables.devices(in_order(report), wide),
         bars=tuple(_bars(report, ranks, budget)),
         ranks=tuple(_rank_view(rank, budget, budget.events // timelines, top=alone) for rank in shown),
         shown=frozenset(rank.rank for rank in shown),
@@ -280,7 +275,13 @@ def page(report: Report, budget: Budget) -> Page:
     )
 
 
+def _ranks_to_show(ranks: Sequence[RankReport], most: int, needed: RankReport | None) -> list[RankReport]:
+    """The first ranks, and the one that the verdict speaks of."""
+    first = sorted(ranks, key=lambda rank: (rank is not needed, rank.rank))[:most]
+    return sorted(first, key=lambda rank: rank.rank)
+
+
 def _bars(report: Report, ranks: tuple[RankReport, ...], budget: Budget) -> Iterator[Bar]:
     owner = {rank.rank: rank for rank in ranks}
-    for device in report.devices[: budget.overview]:
+    for device in in_order(report)[: budget.overview]:
         yield bar_of(device, owner[device.rank])

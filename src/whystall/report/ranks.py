@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
+from whystall.analysis.results import (
+    Collective,
+    Device,
+    HostCall,
+    HostThread,
+    InputWait,
+    Kernel,
+    KernelFamily,
+    MemoryPeak,
+    Module,
+    Operator,
+    Phase,
+    Timeline,
+)
 from whystall.report.names import clean
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from whystall.analysis.results import (
-        Collective,
-        Device,
-        HostCall,
-        HostThread,
-        InputWait,
-        Kernel,
-        KernelFamily,
-        MemoryPeak,
-        Module,
-        Operator,
-        Phase,
-        Timeline,
-    )
-    from whystall.report.schema import Report
+from whystall.report.schema import Report
 
 
 class _Ranked(Protocol):

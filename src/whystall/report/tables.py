@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from whystall.report import format as fmt
 from whystall.report.names import clean, shorten
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
 
 Row = TypeVar("Row")
 Kind = Literal["name", "text", "prose", "number", "mark"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from rich.console import Console, RenderableType
 from rich.table import Table as RichTable
@@ -12,14 +12,10 @@ from rich.text import Text
 from whystall.report import overview
 from whystall.report.names import clean
 from whystall.report.ranks import RankReport, by_rank, device_title
+from whystall.report.schema import Report
 from whystall.report.sections import capture, device, program, resources
 from whystall.report.tables import Limits, Table
 from whystall.report.vocabulary import SEVERITIES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from whystall.report.schema import Report
 
 _NARROWEST = 40
 _SHORT = {
@@ -79,7 +75,9 @@ def _parts(report: Report, width: int, *, verbose: bool) -> Iterator[RenderableT
     yield from _losses(report, verbose=verbose)
     yield from _findings(report, verbose=verbose)
     if len(report.devices) > 1:
-        yield from _section(device.devices(report.devices, _limits("devices", width, verbose=verbose)), verbose=verbose)
+        yield from _section(
+            device.devices(overview.in_order(report), _limits("devices", width, verbose=verbose)), verbose=verbose
+        )
     only = overview.headline_rank(top, ranks)
     for rank in ranks:
         if verbose or rank is only:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from whystall.analysis.results import Device
 from whystall.report import tables
+from whystall.report.schema import Report
 from whystall.report.tables import Cell, Column, Limits, Table
-
-if TYPE_CHECKING:
-    from whystall.analysis.results import Device
-    from whystall.report.schema import Report
 
 
 def files(report: Report, limits: Limits) -> Table:

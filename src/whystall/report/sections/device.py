@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
+from whystall.analysis.results import Device, Step, Timeline
 from whystall.report import format as fmt
 from whystall.report import tables
 from whystall.report.ranks import RankReport, device_name
 from whystall.report.tables import Cell, Column, Limits, Table
 from whystall.report.vocabulary import UNKNOWN_FAMILY
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from whystall.analysis.results import Device, Step, Timeline
 
 
 def devices(devices: Sequence[Device], limits: Limits) -> Table:

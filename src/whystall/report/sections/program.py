@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from whystall.analysis.results import HostThread
 from whystall.report import format as fmt
 from whystall.report import tables
+from whystall.report.ranks import RankReport
 from whystall.report.tables import Cell, Column, Limits, Table
-
-if TYPE_CHECKING:
-    from whystall.analysis.results import HostThread
-    from whystall.report.ranks import RankReport
 
 
 def operators(rank: RankReport, limits: Limits) -> Table:

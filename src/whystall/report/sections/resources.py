@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from whystall.report import format as fmt
 from whystall.report import tables
+from whystall.report.ranks import RankReport
 from whystall.report.tables import Column, Limits, Table
-
-if TYPE_CHECKING:
-    from whystall.report.ranks import RankReport
 
 
 def communication(rank: RankReport, limits: Limits) -> Table:
