@@ -60,6 +60,17 @@ def test_slow_work_shows_a_bar_a_few_times_per_second_and_removes_it() -> None:
     assert bar.closed
 
 
+def test_the_end_of_the_file_is_always_shown() -> None:
+    bar = FakeBar()
+    instants = clock(0.0, 0.6, 0.61)
+
+    with ReadingProgress(Watched(), clock=lambda: next(instants), make_bar=lambda: bar) as progress:
+        progress(10, 100)
+        progress(100, 100)
+
+    assert bar.shown == [(10, 100), (100, 100)]
+
+
 def test_nobody_watches_a_pipe() -> None:
     assert not Console().shows_progress
 

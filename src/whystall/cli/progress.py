@@ -59,7 +59,8 @@ class ReadingProgress:
     def __call__(self, done: int, total: int | None) -> None:
         """Shows that ``done`` bytes of ``total`` are read, a few times per second at most."""
         now = self._clock()
-        if not self._enabled or now < self._due:
+        ended = self._bar is not None and done == total
+        if not self._enabled or (now < self._due and not ended):
             return
         if self._bar is None:
             self._bar = self._make_bar()
@@ -73,7 +74,7 @@ class _RichBar:
         from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
         self._progress: Progress = Progress(
-            TextColumn("reading"),
+            TextColumn("{task.description}"),
             BarColumn(),
             DownloadColumn(),
             TransferSpeedColumn(),
@@ -84,7 +85,8 @@ class _RichBar:
         self._progress.start()
 
     def show(self, done: int, total: int | None) -> None:
-        self._progress.update(self._task, completed=done, total=total)
+        doing = "analysing" if done == total else "reading"
+        self._progress.update(self._task, completed=done, total=total, description=doing)
 
     def close(self) -> None:
         self._progress.stop()
