@@ -36,9 +36,10 @@ class Demo:
         """Prints the report, writes and opens the page; 0."""
         import whystall
 
-        path = _page(options.output, force=options.force)
+        wanted = None if options.output is None else _page(options.output, force=options.force)
         report = whystall.analyze(whystall.demo_recording(), cache=False)
         console.result(render(report, "terminal", console))
+        path = wanted or Path(tempfile.mkdtemp(prefix="whystall-demo-")) / "report.html"
         output.write_text(path, render(report, "html"))
         console.result(f"report: {path}")
         if not options.no_open and has_display():
@@ -47,10 +48,8 @@ class Demo:
         return 0
 
 
-def _page(name: str | None, *, force: bool) -> Path:
+def _page(name: str, *, force: bool) -> Path:
     """The file to write the page to, free to be written."""
-    if name is None:
-        return Path(tempfile.mkdtemp(prefix="whystall-demo-")) / "report.html"
     path = Path(name)
     if output.format_of(path) != "html":
         raise UsageError(f"the demo writes a page: end {path} in .html")
