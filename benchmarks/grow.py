@@ -49,13 +49,17 @@ def copies(events: bytes, gigabytes: float) -> Iterator[bytes]:
     written = 0
     number = 0
     while written < gigabytes * 1e9:
-        later, more, further = number * shift, number * ids, number * steps
-        copy = _TIME.sub(lambda match: b'"ts": %d%s' % (int(match[1]) + later, match[2] or b""), events)
-        copy = _IDS.sub(lambda match: b'"%s": %d' % (match[1], int(match[2]) + more), copy)
-        copy = _STEP.sub(lambda match: b"ProfilerStep#%d" % (int(match[1]) + further), copy)
+        copy = _shifted(events, number * shift, number * ids, number * steps)
         yield copy if number == 0 else b"," + copy
         written += len(copy)
         number += 1
+
+
+def _shifted(events: bytes, later: int, more: int, further: int) -> bytes:
+    """The events with later times, larger ids and higher step numbers."""
+    copy = _TIME.sub(lambda match: b'"ts": %d%s' % (int(match[1]) + later, match[2] or b""), events)
+    copy = _IDS.sub(lambda match: b'"%s": %d' % (match[1], int(match[2]) + more), copy)
+    return _STEP.sub(lambda match: b"ProfilerStep#%d" % (int(match[1]) + further), copy)
 
 
 def grow(source: Path, target: Path, gigabytes: float) -> None:

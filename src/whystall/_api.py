@@ -118,7 +118,7 @@ def find_traces(source: PathLike) -> list[Path]:
         return found
     if path.exists() or not glob.has_magic(str(source)):
         return [path]
-    found = sorted(Path(match) for match in glob.glob(str(source), recursive=True))
+    found = sorted(Path(match) for match in glob.iglob(str(source), recursive=True))  # noqa: PTH207 - pathlib has no absolute globs
     traces = [entry for entry in found if entry.is_file()]
     if not traces:
         raise InputError(f"{source}: no file matches")
@@ -138,7 +138,9 @@ def assign_ranks(traces: Sequence[Trace]) -> tuple[list[int], list[str]]:
         match = _RANK_IN_NAME.search(trace.name)
         wanted = trace.rank if trace.rank is not None else int(match[1]) if match else None
         if wanted is not None and wanted in taken:
-            notes.append(f"{trace.name} says it is rank {wanted}, as another file does; it is listed under a free number")
+            notes.append(
+                f"{trace.name} says it is rank {wanted}, as another file does; it is listed under a free number"
+            )
             wanted = None
         if wanted is not None:
             taken.add(wanted)

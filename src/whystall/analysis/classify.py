@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Any, Final, get_args
+from typing import Final, get_args
 
 import numpy as np
 import polars as pl
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from whystall.analysis.results import EventClass
 from whystall.errors import InputError
+from whystall.trace.columns import codes, distinct, matching
 
 CLASSES: Final[tuple[EventClass, ...]] = get_args(EventClass)
 COMPUTE, COMMUNICATION, MEMORY = range(3)
@@ -45,8 +46,10 @@ def parse_rules(text: str) -> Rules:
     return tuple(_rule(number, entry) for number, entry in enumerate(entries, 1))
 
 
-def _rule(number: int, entry: Any) -> ClassRule:
-    class_, family, pattern = (entry.get(key) if isinstance(entry, dict) else None for key in ("class", "family", "pattern"))
+def _rule(number: int, entry: object) -> ClassRule:
+    class_, family, pattern = (
+        entry.get(key) if isinstance(entry, dict) else None for key in ("class", "family", "pattern")
+    )
     if class_ not in CLASSES:
         raise InputError(f"kernel class rule {number}: class must be one of {', '.join(CLASSES)}, not {class_!r}")
     if not isinstance(family, str) or not isinstance(pattern, str):
@@ -76,12 +79,10 @@ class Classified:
 
 def classify(events: pl.DataFrame, rules: Sequence[ClassRule] = ()) -> Classified:
     """Classes of device events: copies and sets by category, the rest by ``rules``, then the shipped ones."""
-    names = events["name"].dtype.categories.to_list()
-    name_of = events["name"].to_physical().to_numpy().astype(np.int64)
-    kinds = events["kind"].dtype.categories.to_list()
-    is_copy = np.isin(
-        events["kind"].to_physical().to_numpy(), [kinds.index(kind) for kind in ("memcpy", "memset") if kind in kinds]
-    )
+    names = distinct(events["name"])
+    name_of = codes(events["name"]).astype(np.int64)
+    is_copy = matching(events["kind"], ("memcpy", "memset").__contains__)
+    is_set = matching(events["kind"], ("memset",).__contains__)
     families: list[str | None] = [None, "copy", "set"]
     class_of_name = np.zeros(max(len(names), 1), np.uint8)
     family_of_name = np.zeros(max(len(names), 1), np.int32)
@@ -94,7 +95,6 @@ def classify(events: pl.DataFrame, rules: Sequence[ClassRule] = ()) -> Classifie
         class_of_name[index] = CLASSES.index(rule.class_)
         family_of_name[index] = families.index(rule.family)
     class_of = np.where(is_copy, MEMORY, class_of_name[name_of]).astype(np.uint8)
-    is_set = is_copy & np.isin(events["kind"].to_physical().to_numpy(), [kinds.index(k) for k in ("memset",) if k in kinds])
     family_of = np.where(is_set, 2, np.where(is_copy, 1, family_of_name[name_of])).astype(np.int32)
     return Classified(class_of, family_of, name_of, names, families)
 

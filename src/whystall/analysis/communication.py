@@ -13,6 +13,7 @@ from whystall.analysis import intervals
 from whystall.analysis.classify import COMMUNICATION
 from whystall.analysis.device import DeviceAccount
 from whystall.analysis.results import Collective
+from whystall.trace.columns import codes, distinct
 from whystall.trace.link import rows_of
 from whystall.trace.model import Trace
 
@@ -73,7 +74,9 @@ def communication_results(trace: Trace, account: DeviceAccount, rank: int, devic
     start, end = events.start[chosen], events.end[chosen]
     hidden = account.timeline.cumulative(intervals.COMPUTE_RUNS).within(start, end)
     table = records.with_columns(duration=pl.Series(end - start), overlap=pl.Series(hidden))
-    table = table.with_columns(bytes=pl.Series([_bytes(*row) for row in table.select(_SIZED).iter_rows()], dtype=pl.Int64))
+    table = table.with_columns(
+        bytes=pl.Series([_bytes(*row) for row in table.select(_SIZED).iter_rows()], dtype=pl.Int64)
+    )
     return _grouped(table, rank, device)
 
 
@@ -88,11 +91,15 @@ def host_communication_results(trace: Trace, rank: int) -> list[Collective]:
         if records.is_empty():
             continue
         duration = events["duration_ns"].to_numpy()[records["row"].to_numpy()]
-        parts.append(records.select(_RECORD_COLUMNS).with_columns(duration=pl.Series(duration), overlap=pl.lit(0, pl.Int64)))
+        parts.append(
+            records.select(_RECORD_COLUMNS).with_columns(duration=pl.Series(duration), overlap=pl.lit(0, pl.Int64))
+        )
     if not parts:
         return []
     table = pl.concat(parts)
-    table = table.with_columns(bytes=pl.Series([_bytes(*row) for row in table.select(_SIZED).iter_rows()], dtype=pl.Int64))
+    table = table.with_columns(
+        bytes=pl.Series([_bytes(*row) for row in table.select(_SIZED).iter_rows()], dtype=pl.Int64)
+    )
     return _grouped(table, rank, 0)
 
 
@@ -122,9 +129,9 @@ def _records(trace: Trace, rows: np.ndarray) -> pl.DataFrame:
 
 
 def _collective_in_name(names: pl.Series, rows: np.ndarray) -> list[str | None]:
-    texts = names.dtype.categories.to_list()  # type: ignore[attr-defined]
+    texts = distinct(names)
     found = [next((name for pattern, name in _IN_KERNEL_NAME if pattern.search(text)), None) for text in texts]
-    return [found[code] for code in names.to_physical().to_numpy()[rows].tolist()]
+    return [found[code] for code in codes(names)[rows].tolist()]
 
 
 def element_bytes(dtype: str | None) -> int | None:

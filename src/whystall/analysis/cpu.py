@@ -56,7 +56,7 @@ class _Account:
         times = intervals.merged_times(self.work.times, combined.times, np.array([self.begin, self.end]))
         work = _at(self.work, times[:-1])
         state = _at(combined, times[:-1])
-        parts = {"compute": (work & 1) != 0, "communication": (work & 3) == 2}  # noqa: PLR2004 - the class masks
+        parts = {"compute": (work & 1) != 0, "communication": (work & 3) == 2}
         for name in sorted(set(_IDLE_PART.values())):
             members = [int(member) for member, part in _IDLE_PART.items() if part == name]
             parts[name] = (work == 0) & np.isin(state, members)
@@ -64,7 +64,8 @@ class _Account:
         parts["idle_unknown"] = ~decided
         spans = np.diff(times)
         return {
-            name: Cumulative(times, flags, np.append(0, np.cumsum(np.where(flags, spans, 0)))) for name, flags in parts.items()
+            name: Cumulative(times, flags, np.append(0, np.cumsum(np.where(flags, spans, 0))))
+            for name, flags in parts.items()
         }
 
     def ledger(self, begin: int, end: int) -> Ledger:
@@ -76,7 +77,9 @@ class _Account:
         return int(self.work.cumulative(counted).within(*window)[0])
 
 
-def _spans(timeline: Timeline, state: HostState, class_of: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]:
+def _spans(
+    timeline: Timeline, state: HostState, class_of: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]:
     chosen = np.flatnonzero(timeline.states == state)
     return timeline.times[chosen], timeline.times[chosen + 1], np.full(len(chosen), class_of, np.uint8)
 

@@ -25,6 +25,7 @@ from whystall.analysis.results import (
     Stream,
     UnknownTime,
 )
+from whystall.trace.columns import codes
 from whystall.trace.link import rows_of
 from whystall.trace.model import Trace
 
@@ -153,7 +154,7 @@ def device_result(trace: Trace, rank: int, number: int, account: DeviceAccount, 
         short_kernels=ShortKernels(
             threshold_ns=SHORT_NS, count=int(np.count_nonzero(short)), total_ns=int(duration[short].sum())
         ),
-        distinct_kernel_names=len(np.unique(trace.device_events["name"].to_physical().to_numpy()[events.row])),
+        distinct_kernel_names=len(np.unique(codes(trace.device_events["name"])[events.row])),
         same_stream_overlaps=_same_stream_overlaps(events),
         steps=_steps(trace, account, origin_ns),
         steps_from=trace.steps_from,

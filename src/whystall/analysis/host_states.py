@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from whystall._native import thread_states
 from whystall.analysis.intervals import Timeline, merged_times
+from whystall.trace.columns import codes, distinct
 from whystall.trace.link import HOST_TABLES
 from whystall.trace.model import Trace
 
@@ -105,7 +106,7 @@ def _states(names: pl.Series, otherwise: HostState, *, collectives: bool) -> NDA
             return HostState.COMMUNICATION
         return HostState.PYTHON if name.startswith("ProfilerStep") else otherwise
 
-    return _by_name(names, [state(name) for name in categories(names)])
+    return _by_name(names, [state(name) for name in distinct(names)])
 
 
 def call_state(name: str) -> HostState:
@@ -118,16 +119,12 @@ def call_state(name: str) -> HostState:
 
 
 def _call_states(names: pl.Series) -> NDArray[np.uint8]:
-    return _by_name(names, [call_state(name) for name in categories(names)])
+    return _by_name(names, [call_state(name) for name in distinct(names)])
 
 
 def _by_name(names: pl.Series, states: list[HostState]) -> NDArray[np.uint8]:
-    return np.array([*states, HostState.NONE], np.uint8)[names.to_physical().to_numpy()]
-
-
-def categories(names: pl.Series) -> list[str]:
-    """The distinct names of an ``Enum`` column, by code."""
-    return names.dtype.categories.to_list()  # type: ignore[attr-defined]
+    chosen: NDArray[np.uint8] = np.array([*states, HostState.NONE], np.uint8)[codes(names)]
+    return chosen
 
 
 def overlay(primary: Timeline, secondary: Timeline) -> Timeline:
@@ -138,7 +135,7 @@ def overlay(primary: Timeline, secondary: Timeline) -> Timeline:
     """
     soft = (HostState.NONE, HostState.PYTHON)
     times = merged_times(primary.times, secondary.times)
-    if len(times) < 2:  # noqa: PLR2004 - no span at all
+    if len(times) < 2:
         return primary
     mine = _state_at(primary, times[:-1])
     theirs = _state_at(secondary, times[:-1])

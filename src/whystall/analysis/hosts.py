@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 import polars as pl
 
-from whystall.analysis.host_states import GRAPH_CALL, LAUNCH_CALL, HostState, call_state, categories
+from whystall.analysis.host_states import GRAPH_CALL, LAUNCH_CALL, HostState, call_state
 from whystall.analysis.results import Host, HostCall, HostThread
+from whystall.trace.columns import matching
 from whystall.trace.link import rows_of
 from whystall.trace.model import Trace
+
+Role = Literal["training", "backward", "other"]
+CallKind = Literal["launch", "sync", "allocator", "graph", "other"]
 
 
 def host_result(trace: Trace, rank: int) -> Host:
@@ -22,16 +28,18 @@ def training_thread(trace: Trace) -> int | None:
         return int(trace.steps["thread"].mode().sort()[0])
     for table in (trace.operators, trace.annotations, trace.python_functions):
         if not table.is_empty():
-            sums = table.group_by("thread").agg(pl.col("self_ns").sum()).sort(["self_ns", "thread"], descending=[True, False])
+            sums = (
+                table.group_by("thread")
+                .agg(pl.col("self_ns").sum())
+                .sort(["self_ns", "thread"], descending=[True, False])
+            )
             return int(sums["thread"][0])
     return None
 
 
 def backward_threads(trace: Trace) -> set[int]:
     """Threads on which the autograd engine runs."""
-    names = categories(trace.operators["name"])
-    codes = [code for code, name in enumerate(names) if name.startswith("autograd::engine::")]
-    mask = np.isin(trace.operators["name"].to_physical().to_numpy(), codes)
+    mask = matching(trace.operators["name"], lambda name: name.startswith("autograd::engine::"))
     return {int(thread) for thread in trace.operators.filter(pl.Series(mask))["thread"].unique().to_list()}
 
 
@@ -43,14 +51,16 @@ def _threads(trace: Trace, rank: int) -> list[HostThread]:
     }
     launch = rows_of(trace.device_events["launch"])
     thread_of_call = trace.runtime_calls["thread"].to_numpy()
-    launches = np.bincount(thread_of_call[np.unique(launch[launch >= 0])], minlength=count) if count else np.zeros(0, int)
+    launches = (
+        np.bincount(thread_of_call[np.unique(launch[launch >= 0])], minlength=count) if count else np.zeros(0, int)
+    )
     training, backward = training_thread(trace), backward_threads(trace)
     out = []
     for thread in range(count):
         if not any(values[thread] for values in sums.values()) and not launches[thread]:
             continue
         pid, tid, name = trace.threads.row(thread)
-        role = "training" if thread == training else "backward" if thread in backward else "other"
+        role: Role = "training" if thread == training else "backward" if thread in backward else "other"
         out.append(
             HostThread(
                 rank=rank,
@@ -75,10 +85,10 @@ def _per_thread(table: pl.DataFrame, count: int) -> np.ndarray:
 
 
 def _number(text: str | None) -> int | str:
-    return int(text) if text is not None and text.isdecimal() and len(text) < 19 else text or ""  # noqa: PLR2004 - 64 bits
+    return int(text) if text is not None and text.isdecimal() and len(text) < 19 else text or ""
 
 
-def _kind(name: str) -> str:
+def _kind(name: str) -> CallKind:
     state = call_state(name)
     if state is HostState.SYNC:
         return "sync"
@@ -104,7 +114,7 @@ def _calls(trace: Trace, rank: int) -> list[HostCall]:
         HostCall(
             rank=rank,
             name=row["name"],
-            kind=_kind(row["name"]),  # type: ignore[arg-type]
+            kind=_kind(row["name"]),
             count=row["count"],
             total_ns=row["total_ns"],
             mean_ns=round(row["total_ns"] / row["count"]),

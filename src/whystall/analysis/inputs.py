@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 
 from whystall.analysis import intervals
 from whystall.analysis.device import DeviceAccount
-from whystall.analysis.host_states import INPUT_NAME, categories
+from whystall.analysis.host_states import INPUT_NAME
 from whystall.analysis.results import InputWait
+from whystall.trace.columns import matching
 from whystall.trace.model import Trace
 
 
@@ -40,14 +41,11 @@ def input_results(trace: Trace, accounts: dict[int, DeviceAccount], rank: int) -
 
 
 def _waits(table: pl.DataFrame) -> pl.DataFrame:
-    codes = [code for code, name in enumerate(categories(table["name"])) if INPUT_NAME.search(name)]
-    mask = pl.Series(np.isin(table["name"].to_physical().to_numpy(), codes))
+    mask = pl.Series(matching(table["name"], INPUT_NAME.search))
     return table.filter(mask).select(pl.col("name").cast(pl.String), "ts_ns", "duration_ns")
 
 
 def _exposed(begin: NDArray[np.int64], end: NDArray[np.int64], accounts: dict[int, DeviceAccount]) -> int:
     total = int((end - begin).sum())
-    busy = [
-        int(account.timeline.cumulative(intervals.ANY).within(begin, end).sum()) for account in accounts.values()
-    ]
+    busy = [int(account.timeline.cumulative(intervals.ANY).within(begin, end).sum()) for account in accounts.values()]
     return total - max(busy, default=0)

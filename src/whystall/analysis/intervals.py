@@ -19,8 +19,8 @@ COMPUTE_RUNS: Final = (_MASKS & 1) != 0
 COMMUNICATION_RUNS: Final = (_MASKS & 2) != 0
 MEMORY_RUNS: Final = (_MASKS & 4) != 0
 COMPUTE_AND_COMMUNICATION: Final = COMPUTE_RUNS & COMMUNICATION_RUNS
-ONLY_COMMUNICATION: Final = _MASKS == 2  # noqa: PLR2004 - the mask of communication alone
-ONLY_MEMORY: Final = _MASKS == 4  # noqa: PLR2004 - the mask of memory alone
+ONLY_COMMUNICATION: Final = _MASKS == 2
+ONLY_MEMORY: Final = _MASKS == 4
 COMMUNICATION_NOT_COMPUTE: Final = COMMUNICATION_RUNS & ~COMPUTE_RUNS
 
 
@@ -71,7 +71,7 @@ def merged_times(*sorted_times: Times) -> Times:
     """The distinct times of several sorted arrays, sorted (numpy's ``union1d`` hashes, which is ten times slower)."""
     times = np.concatenate(sorted_times)
     times.sort(kind="stable")
-    return times[np.append(True, times[1:] != times[:-1])] if len(times) else times  # noqa: FBT003
+    return times[np.append(True, times[1:] != times[:-1])] if len(times) else times
 
 
 def class_timeline(start: Times, end: Times, class_of: NDArray[np.uint8]) -> Timeline:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -12,7 +13,17 @@ from whystall.analysis.results import MemoryPeak
 from whystall.trace.model import Trace
 
 # c10::DeviceType (c10/core/DeviceType.h), as the events' "Device Type" gives it.
-_DEVICE_TYPES: Final = {0: "cpu", 1: "cuda", 6: "hip", 9: "xla", 12: "xpu", 13: "mps", 18: "hpu", 19: "mtia", 20: "privateuse1"}
+_DEVICE_TYPES: Final = {
+    0: "cpu",
+    1: "cuda",
+    6: "hip",
+    9: "xla",
+    12: "xpu",
+    13: "mps",
+    18: "hpu",
+    19: "mtia",
+    20: "privateuse1",
+}
 _CURVE_POINTS: Final = 400
 
 
@@ -54,4 +65,4 @@ def _curve(events: pl.DataFrame, origin_ns: int) -> list[tuple[int, int]]:
 
 def _highest_of_stretches(held: NDArray[np.int64]) -> NDArray[np.intp]:
     edges = np.linspace(0, len(held), _CURVE_POINTS + 1).astype(np.intp)
-    return np.array([begin + np.argmax(held[begin:end]) for begin, end in zip(edges[:-1], edges[1:], strict=True)])
+    return np.array([begin + np.argmax(held[begin:end]) for begin, end in pairwise(edges.tolist())])

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whystall.analysis.backward import forward_operator_of, is_backward
-from whystall.analysis.host_states import categories
 from whystall.analysis.operators import OperatorTree
 from whystall.analysis.results import Module
+from whystall.trace.columns import codes, distinct
 from whystall.trace.link import rows_of
 from whystall.trace.model import Trace
 
@@ -44,7 +44,9 @@ def module_results(trace: Trace, tree: OperatorTree, rank: int) -> list[Module]:
     path = np.where(forward_of >= 0, own_path[np.maximum(forward_of, 0)], own_path) if len(frame) else own_path
     forward_self = _sums(path, tree.work_ns, ~backward, len(modules.paths))
     backward_self = _sums(path, tree.work_ns, backward, len(modules.paths))
-    host_self = _sums(own_path, trace.operators["self_ns"].to_numpy(), np.ones(len(own_path), np.bool_), len(modules.paths))
+    host_self = _sums(
+        own_path, trace.operators["self_ns"].to_numpy(), np.ones(len(own_path), np.bool_), len(modules.paths)
+    )
     forward_self += _without_operator(trace, modules)
     forward_all, backward_all = (_upwards(modules.parents, values) for values in (forward_self, backward_self))
     return [
@@ -66,9 +68,9 @@ def module_results(trace: Trace, tree: OperatorTree, rank: int) -> list[Module]:
 
 def _module_tree(trace: Trace) -> _Tree:
     frames = trace.python_functions
-    names = categories(frames["name"])
+    names = distinct(frames["name"])
     labels = [name[len(_PREFIX) :] if name.startswith(_PREFIX) else None for name in names]
-    name_of = frames["name"].to_physical().to_numpy()
+    name_of = codes(frames["name"])
     module = rows_of(frames["module"])
     parent = rows_of(frames["parent"])
     own = np.flatnonzero(module == np.arange(len(module)))
@@ -79,7 +81,9 @@ def _module_tree(trace: Trace) -> _Tree:
     parents: list[int] = []
     index_of: dict[tuple[int, str], int] = {}
     path_of_call = {-1: -1}
-    waiting = sorted(zip(own.tolist(), above.tolist(), strict=True), key=lambda pair: (start[pair[0]], -duration[pair[0]]))
+    waiting = sorted(
+        zip(own.tolist(), above.tolist(), strict=True), key=lambda pair: (start[pair[0]], -duration[pair[0]])
+    )
     for row, outer in waiting:
         outer_path = path_of_call.get(outer, -1)
         label = labels[name_of[row]] or "?"
@@ -96,7 +100,9 @@ def _module_tree(trace: Trace) -> _Tree:
     return _Tree(paths, parents, calls, path_of, host)
 
 
-def _sums(path: NDArray[np.int32], values: NDArray[np.int64], chosen: NDArray[np.bool_], count: int) -> NDArray[np.int64]:
+def _sums(
+    path: NDArray[np.int32], values: NDArray[np.int64], chosen: NDArray[np.bool_], count: int
+) -> NDArray[np.int64]:
     out = np.zeros(count, np.int64)
     known = chosen & (path >= 0)
     np.add.at(out, path[known], values[known])

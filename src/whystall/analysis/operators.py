@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whystall._native import outermost, subtree_sums
-from whystall.analysis.host_states import categories
 from whystall.analysis.results import Operator
+from whystall.trace.columns import codes, distinct
 from whystall.trace.link import rows_of
 from whystall.trace.model import Trace
 
@@ -47,8 +47,8 @@ def operator_tree(trace: Trace) -> OperatorTree:
     return OperatorTree(
         order=order,
         parent=rows_of(table["parent"]),
-        name_of=table["name"].to_physical().to_numpy().astype(np.int32),
-        names=categories(table["name"]),
+        name_of=codes(table["name"]).astype(np.int32),
+        names=distinct(table["name"]),
         work_ns=np.ascontiguousarray(work, dtype=np.int64),
         work_events=events,
     )

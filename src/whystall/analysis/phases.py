@@ -10,10 +10,11 @@ import polars as pl
 from numpy.typing import NDArray
 
 from whystall.analysis.backward import forward_operator_of, is_backward
-from whystall.analysis.host_states import INPUT_NAME, categories
+from whystall.analysis.host_states import INPUT_NAME
 from whystall.analysis.intervals import ANY, class_timeline
 from whystall.analysis.operators import OperatorTree
 from whystall.analysis.results import Phase
+from whystall.trace.columns import matching
 from whystall.trace.link import rows_of
 from whystall.trace.model import Trace
 
@@ -37,7 +38,9 @@ def phase_results(trace: Trace, tree: OperatorTree, rank: int) -> list[Phase]:
     else:
         rows = _device_rows(trace, of_operator)
     return [
-        Phase(rank=rank, device=device, phase=PHASES[phase], device_ns=time, device_events=count, host_ns=int(host[phase]))
+        Phase(
+            rank=rank, device=device, phase=PHASES[phase], device_ns=time, device_events=count, host_ns=int(host[phase])
+        )
         for device, phase, time, count in rows
     ]
 
@@ -79,8 +82,7 @@ def _named(trace: Trace, pattern: re.Pattern[str]) -> pl.DataFrame:
     """Annotations and operators whose name matches (traces of 2021 keep annotations among operators)."""
     found = []
     for table in (trace.annotations, trace.operators):
-        codes = [code for code, name in enumerate(categories(table["name"])) if pattern.search(name)]
-        mask = pl.Series(np.isin(table["name"].to_physical().to_numpy(), codes))
+        mask = pl.Series(matching(table["name"], pattern.search))
         found.append(table.filter(mask).select("ts_ns", "duration_ns", pl.col("thread").cast(pl.Int32)))
     return pl.concat(found)
 

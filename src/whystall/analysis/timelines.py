@@ -38,10 +38,10 @@ def device_timeline(trace: Trace, result: Device, account: DeviceAccount | None,
     names: dict[str, int] = {_MANY: 0}
     lanes = []
     if account is not None:
-        for stream in result.streams[:_MOST_LANES]:
-            lanes.append(_stream_lane(trace, account, stream.stream, (begin, window), names))
-    for thread in _host_threads(trace, account)[: _MOST_LANES // 2]:
-        lanes.append(_thread_lane(trace, thread, (begin, window), names))
+        streams = [row.stream for row in result.streams[:_MOST_LANES]]
+        lanes += [_stream_lane(trace, account, stream, (begin, window), names) for stream in streams]
+    threads = _host_threads(trace, account)[: _MOST_LANES // 2]
+    lanes += [_thread_lane(trace, thread, (begin, window), names) for thread in threads]
     return Timeline(
         rank=result.rank,
         device=result.device,
@@ -55,14 +55,20 @@ def device_timeline(trace: Trace, result: Device, account: DeviceAccount | None,
 
 
 def _host_threads(trace: Trace, account: DeviceAccount | None) -> list[int]:
-    threads = trace.operators["thread"].to_numpy() if account is None else account.events.launches.thread[account.events.launches.known]
+    threads = (
+        trace.operators["thread"].to_numpy()
+        if account is None
+        else account.events.launches.thread[account.events.launches.known]
+    )
     if not len(threads):
         return []
     counts = np.bincount(threads)
     return [int(thread) for thread in np.argsort(-counts, kind="stable") if counts[thread] > 0]
 
 
-def _stream_lane(trace: Trace, account: DeviceAccount, stream: int, span: tuple[int, int], names: dict[str, int]) -> Lane:
+def _stream_lane(
+    trace: Trace, account: DeviceAccount, stream: int, span: tuple[int, int], names: dict[str, int]
+) -> Lane:
     events = account.events
     rows = np.flatnonzero((events.stream == stream) & (events.end > span[0]) & (events.start < sum(span)))
     texts = trace.device_events["name"][events.row[rows]].cast(pl.String).to_list()
@@ -75,7 +81,9 @@ def _thread_lane(trace: Trace, thread: int, span: tuple[int, int], names: dict[s
     parts = []
     outermost = trace.operators.filter((pl.col("thread") == thread) & pl.col("parent").is_null())
     parts.append((outermost, len(CLASSES)))
-    parts.append((trace.runtime_calls.filter((pl.col("thread") == thread) & pl.col("operator").is_null()), len(CLASSES) + 1))
+    parts.append(
+        (trace.runtime_calls.filter((pl.col("thread") == thread) & pl.col("operator").is_null()), len(CLASSES) + 1)
+    )
     starts, ends, texts, classes = [], [], [], []
     for table, number in parts:
         start = table["ts_ns"].to_numpy()
@@ -117,12 +125,12 @@ def _coalesced(events: list[tuple[int, int, str, int]], resolution: int) -> tupl
     for low, high, text, number in events:
         if out and high - low < resolution:
             before = out[-1]
-            close = low - before[1] < resolution and before[3] == number and max(high, before[1]) - before[0] < resolution
+            close = (
+                low - before[1] < resolution and before[3] == number and max(high, before[1]) - before[0] < resolution
+            )
             if close:
                 out[-1] = (before[0], max(before[1], high), _MANY, number)
                 joined += 1
                 continue
         out.append((low, high, text, number))
     return out, joined
-
-

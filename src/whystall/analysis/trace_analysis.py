@@ -68,7 +68,9 @@ def analyze_trace(trace: Trace, *, rank: int = 0, rules: Sequence[ClassRule] = (
         for number, events in devices_of(trace, classified.class_of).items():
             accounts[number] = account_for(events, host)
             devices.append(device_result(trace, rank, number, accounts[number], origin))
-    communication = [row for number, account in accounts.items() for row in communication_results(trace, account, rank, number)]
+    communication = [
+        row for number, account in accounts.items() for row in communication_results(trace, account, rank, number)
+    ]
     drawn = [device_timeline(trace, device, accounts.get(device.device), origin) for device in devices]
     return TraceAnalysis(
         rank=rank,

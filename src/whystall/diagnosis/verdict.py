@@ -37,7 +37,9 @@ def ledger_verdict(devices: Sequence[Device], warnings: Sequence[str] = ()) -> V
     if not measured:
         reason = f": {warnings[0]}" if warnings else " in the trace"
         return Verdict(summary=f"No device or operator time{reason}.", cause=None, gain=None, confidence=0.0)
-    worst = max(measured, key=lambda device: (1 - device.ledger.compute / device.window_ns, -device.rank, -device.device))
+    worst = max(
+        measured, key=lambda device: (1 - device.ledger.compute / device.window_ns, -device.rank, -device.device)
+    )
     sentence = _sentence(worst)
     if len(measured) > 1:
         sentence = f"Of {len(measured)} devices rank {worst.rank}'s computes least: {sentence}"

@@ -110,17 +110,25 @@ def timeline_view(timeline: Timeline, budget: Budget, events: int) -> TimelineVi
     kept = _longest(lanes, events)
     names: dict[int, int] = {}
     drawn: list[dict[str, object]] = []
+    classes = timeline.classes or ["unknown"]
     for number, lane in enumerate(lanes):
         flat: list[int] = []
         for place, (start, length, name, kind) in enumerate(lane.events):
             if (number, place) in kept:
-                flat += (start, length, names.setdefault(name, len(names)), kind)
+                flat += (
+                    start,
+                    length,
+                    names.setdefault(name, len(names)),
+                    kind if 0 <= kind < len(timeline.classes) else 0,
+                )
         drawn.append({"label": clean(lane.label, 60), "kind": lane.kind, "events": flat})
     data: dict[str, object] = {
         "window": timeline.window_ns,
-        "names": [shorten(timeline.names[index], _TIMELINE_NAME) for index in names],
-        "classes": [clean(name, 30) for name in timeline.classes],
-        "colours": [class_colour(name) for name in timeline.classes],
+        "names": [
+            shorten(device_tables.named(timeline.names, index) or "(no name)", _TIMELINE_NAME) for index in names
+        ],
+        "classes": [clean(name, 30) for name in classes],
+        "colours": [class_colour(name) for name in classes],
         "lanes": drawn,
     }
     step = f"Step {clean(timeline.step, 60)}" if timeline.step else "The whole recording"

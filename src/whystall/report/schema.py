@@ -81,6 +81,12 @@ class Report(Result, frozen=True, kw_only=True):
     timelines: list[Timeline]
     findings: list[Finding] = msgspec.field(default_factory=list)
 
+    def _repr_html_(self) -> str:
+        """The report in a notebook's cell: verdict, one step's bar, devices."""
+        from whystall.report.notebook import render_fragment  # noqa: PLC0415 - notebooks alone need it
+
+        return render_fragment(self)
+
 
 def encode(report: Report) -> bytes:
     """The report as JSON: same report, same bytes."""

@@ -67,7 +67,7 @@ def clock_of(tables: Sequence[RawTable], base_time_ns: int | None) -> Clock:
     giants = int(np.count_nonzero(times < 0))
     if giants * 2 > len(times):
         middle = -int(np.median(times[times < 0]))
-        return Clock(_MICROSECOND, True, 0, middle - _DAY_NS, middle + _DAY_NS)  # noqa: FBT003
+        return Clock(_MICROSECOND, True, 0, middle - _DAY_NS, middle + _DAY_NS)
     times = times[times >= 0]
     middle = int(np.median(times)) if len(times) else 0
     # Kineto renews its base every few weeks: a time within a year of it is absolute, any other relative,
@@ -77,4 +77,4 @@ def clock_of(tables: Sequence[RawTable], base_time_ns: int | None) -> Clock:
     divide_by = _MICROSECOND if in_ns else 1
     offset = base_time_ns if relative and base_time_ns is not None else 0
     middle = middle // divide_by + offset
-    return Clock(divide_by, False, offset, middle - _DAY_NS, middle + _DAY_NS)  # noqa: FBT003
+    return Clock(divide_by, False, offset, middle - _DAY_NS, middle + _DAY_NS)

@@ -31,10 +31,7 @@ def collective_table(tables: dict[str, pl.DataFrame]) -> pl.DataFrame:
             .select(
                 pl.lit(source).alias("source"),
                 pl.col("row").cast(pl.Int32),
-                *(
-                    pl.col(column).cast(pl.Int64 if column in _INTEGERS else pl.String)
-                    for column in _COLUMNS
-                ),
+                *(pl.col(column).cast(pl.Int64 if column in _INTEGERS else pl.String) for column in _COLUMNS),
             )
         )
         tables[name] = table.drop(_COLUMNS)

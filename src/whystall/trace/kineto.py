@@ -101,7 +101,9 @@ def _report_damage(scan: Scan, build: Build) -> None:
     if counts["quoted_times"]:
         build.warnings.append(f"{counts['quoted_times']:,} events give their times as text; they were read as numbers")
     if build.clock.in_nanoseconds:
-        build.warnings.append("times are in nanoseconds where PyTorch writes microseconds; they were read as nanoseconds")
+        build.warnings.append(
+            "times are in nanoseconds where PyTorch writes microseconds; they were read as nanoseconds"
+        )
 
 
 def _with_steps(events: pl.DataFrame, runtime: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:

@@ -10,6 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from whystall._native import nearest_marked, nest
+from whystall.trace.columns import matching
 
 HOST_TABLES: Final = ("operators", "annotations", "python_functions", "runtime_calls")
 # Of events with the same start and end, which is outside.
@@ -85,10 +86,7 @@ def link_host(tables: dict[str, pl.DataFrame], nesting: HostNesting) -> None:
 
 def is_module(names: pl.Series) -> NDArray[np.bool_]:
     """Which Python calls are calls of an ``nn.Module``."""
-    codes = names.to_physical().to_numpy()
-    texts = names.dtype.categories.to_list()
-    flags = np.array([text.startswith(_MODULE_PREFIX) for text in texts], np.bool_)
-    return flags[codes] if len(texts) else np.zeros(len(names), np.bool_)
+    return matching(names, lambda text: text.startswith(_MODULE_PREFIX))
 
 
 def link_series(name: str, rows: NDArray[Any]) -> pl.Series:
@@ -110,7 +108,9 @@ def _forward_of(operators: pl.DataFrame) -> NDArray[np.int32]:
     backward is taken, which is the innermost, and all of them lie in the same module.
     """
     out = np.full(len(operators), _NO_ROW, np.int32)
-    numbered = operators.lazy().with_row_index("row").filter(pl.col("sequence").is_not_null() & (pl.col("sequence") >= 0))
+    numbered = (
+        operators.lazy().with_row_index("row").filter(pl.col("sequence").is_not_null() & (pl.col("sequence") >= 0))
+    )
     keys = [pl.col("row").cast(pl.Int32), pl.col("ts_ns"), pl.col("sequence").cast(pl.Int64)]
     is_backward = pl.col("forward_thread").fill_null(0) > 0
     backward = numbered.filter(is_backward).select(keys)
@@ -167,7 +167,9 @@ def _launch_of(events: pl.DataFrame, runtime: pl.DataFrame) -> NDArray[np.int32]
     if calls["correlation"].is_unique().all():
         found = keyed.join(calls.select("call", "correlation"), on="correlation", how="inner")
     else:
-        before = keyed.sort("ts_ns").join_asof(calls.sort("ts_ns"), on="ts_ns", by="correlation", check_sortedness=False)
+        before = keyed.sort("ts_ns").join_asof(
+            calls.sort("ts_ns"), on="ts_ns", by="correlation", check_sortedness=False
+        )
         after = keyed.sort("ts_ns").join_asof(
             calls.sort("ts_ns"), on="ts_ns", by="correlation", strategy="forward", check_sortedness=False
         )
@@ -191,7 +193,9 @@ def _launch_by_flow(events: pl.DataFrame, flows: pl.DataFrame, runtime: pl.DataF
     found = (
         lost_events.join(heads, on=["ts_ns", "thread"])
         .join(tails.unique("id", keep="first", maintain_order=True), on="id")
-        .join(calls.unique(["tail_ts", "tail_thread"], keep="first", maintain_order=True), on=["tail_ts", "tail_thread"])
+        .join(
+            calls.unique(["tail_ts", "tail_thread"], keep="first", maintain_order=True), on=["tail_ts", "tail_thread"]
+        )
     )
     out[found["row"].to_numpy()] = found["call"].to_numpy()
     return out
@@ -209,6 +213,10 @@ def _by_external_id(events: pl.DataFrame, operators: pl.DataFrame) -> NDArray[np
     # Kineto of 2022 writes the correlation id as external id: those name no operator.
     own = pl.col("correlation").is_null() | (pl.col("external_id") != pl.col("correlation"))
     wanted = events.lazy().with_row_index("row").filter((pl.col("external_id") > 0) & own)
-    found = wanted.select(pl.col("row").cast(pl.Int32), pl.col("external_id").cast(pl.Int64)).join(ids, on="external_id").collect()
+    found = (
+        wanted.select(pl.col("row").cast(pl.Int32), pl.col("external_id").cast(pl.Int64))
+        .join(ids, on="external_id")
+        .collect()
+    )
     out[found["row"].to_numpy()] = found["operator_row"].to_numpy()
     return out

@@ -83,11 +83,11 @@ def _lenient(raw: bytes) -> Any:
 
 
 def _is_plain(value: Any) -> bool:
-    return isinstance(value, int | float | str) and len(str(value)) < 64  # noqa: PLR2004 - a version is short
+    return isinstance(value, int | float | str) and len(str(value)) < 64
 
 
 def _integer(value: Any) -> int | None:
-    if isinstance(value, str) and value.isdecimal() and len(value) < 20:  # noqa: PLR2004 - 64 bits
+    if isinstance(value, str) and value.isdecimal() and len(value) < 20:
         return int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63 else None
 

@@ -109,8 +109,8 @@ class RawTable:
         """The arguments nobody took: name, rows, and values as text."""
         out = []
         for key, kind in sorted(self._arguments):
-            part = self.take(key, kind)
-            assert part is not None
+            if (part := self.take(key, kind)) is None:
+                continue
             rows, values = part
             if kind in (TEXT, RAW):
                 texts = coded(values, self._scanner.texts, self._scanner.text_count())

@@ -35,8 +35,7 @@ def place_device_events(tables: dict[str, pl.DataFrame], threads: pl.DataFrame, 
     tables["device_events"] = events.with_columns(columns)
     if without:
         build.warnings.append(
-            f"{without:,} device events carry no arguments: device and stream were taken from their process and "
-            "thread, and their launches are unknown"
+            f"{without:,} device events carry no arguments: device and stream were taken from their process and thread"
         )
 
 
@@ -55,7 +54,9 @@ def place_python_functions(tables: dict[str, pl.DataFrame]) -> None:
     frames = tables["python_functions"]
     if frames.is_empty():
         return
-    busy = pl.concat([tables[name].select("thread") for name in ("operators", "annotations", "runtime_calls")])["thread"]
+    busy = pl.concat([tables[name].select("thread") for name in ("operators", "annotations", "runtime_calls")])[
+        "thread"
+    ]
     orphaned = [thread for thread in frames["thread"].unique().to_list() if thread not in set(busy.unique().to_list())]
     candidates = tables["operators"]["thread"].value_counts().sort("count", descending=True)
     if len(orphaned) != 1 or candidates.is_empty() or frames["thread"].n_unique() != 1:

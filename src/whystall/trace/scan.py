@@ -87,9 +87,13 @@ def scan_file(path: Path, *, limits: Limits | None = None, progress: Progress | 
         raise InputError(f"{path.name} is JSON but no trace: it has no 'traceEvents'")
     if counts["over_limit"]:
         warnings.append(f"reading stopped after {limits.events:,} events, the limit")
-    truncated = not counts["closed"] and not counts["over_limit"] and (counts["unfinished_bytes"] > 0 or _is_open(scanner))
+    truncated = (
+        not counts["closed"] and not counts["over_limit"] and (counts["unfinished_bytes"] > 0 or _is_open(scanner))
+    )
     if truncated:
-        warnings.append(f"the file ends in the middle: everything before the break is kept ({counts['events']:,} events)")
+        warnings.append(
+            f"the file ends in the middle: everything before the break is kept ({counts['events']:,} events)"
+        )
     return Scan(scanner, size, counts["bytes"], truncated, tuple(warnings))
 
 
@@ -161,7 +165,7 @@ def _gunzip(first: memoryview, rest: Iterator[memoryview], warnings: list[str]) 
                 inflater = igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP)
             try:
                 out = inflater.decompress(pending, CHUNK_BYTES)
-            except igzip_lib.IsalError as error:
+            except igzip_lib.error as error:  # type: ignore[misc]  # the stub does not say that it is an exception
                 warnings.append(f"the gzip stream is damaged ({error}): everything before the damage is kept")
                 return
             pending = inflater.unused_data if inflater.eof else b""

@@ -12,6 +12,8 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from whystall.trace.columns import codes, distinct, matching
+
 _PROFILER_STEP: Final = re.compile(r"^ProfilerStep\s*#\s*\d+$")
 _OPTIMIZER_STEP: Final = re.compile(r"^Optimizer\.step#.+\.step$")
 _DIGITS: Final = re.compile(r"\d+")
@@ -43,12 +45,7 @@ def _marks(annotations: pl.DataFrame, operators: pl.DataFrame, pattern: re.Patte
 
 
 def _matching(table: pl.DataFrame, pattern: re.Pattern[str]) -> pl.DataFrame:
-    categories = table["name"].dtype.categories.to_list()
-    codes = [code for code, text in enumerate(categories) if pattern.match(text)]
-    if not codes:
-        return pl.DataFrame(schema=STEP_SCHEMA)
-    mask = np.isin(table["name"].to_physical().to_numpy(), codes)
-    return table.filter(pl.Series(mask)).select(
+    return table.filter(pl.Series(matching(table["name"], pattern.match))).select(
         pl.col("name").cast(pl.String), pl.col("ts_ns"), pl.col("duration_ns"), pl.col("thread").cast(pl.Int32)
     )
 
@@ -61,7 +58,7 @@ def _between_optimizer_steps(marks: pl.DataFrame) -> pl.DataFrame:
     fewest = counts.filter(pl.col("len") == counts["len"].min())["name"][-1]
     own = marks.filter(pl.col("name") == fewest)
     ends = (own["ts_ns"] + own["duration_ns"]).to_numpy()
-    if len(ends) < 2:  # noqa: PLR2004 - one end bounds no step
+    if len(ends) < 2:
         return pl.DataFrame(schema=STEP_SCHEMA)
     return pl.DataFrame(
         {
@@ -79,11 +76,11 @@ def _repeated(annotations: pl.DataFrame) -> pl.DataFrame:
     best = pl.DataFrame(schema=STEP_SCHEMA)
     best_cover = _LEAST_COVER
     patterns: dict[str, list[int]] = {}
-    for code, text in enumerate(annotations["name"].dtype.categories.to_list()):
+    for code, text in enumerate(distinct(annotations["name"])):
         patterns.setdefault(_DIGITS.sub("#", text), []).append(code)
-    codes_of_rows = annotations["name"].to_physical().to_numpy()
-    for codes in patterns.values():
-        rows = annotations.filter(pl.Series(np.isin(codes_of_rows, codes)))
+    codes_of_rows = codes(annotations["name"])
+    for members in patterns.values():
+        rows = annotations.filter(pl.Series(np.isin(codes_of_rows, members)))
         for _, group in rows.group_by("thread", maintain_order=True):
             cover = _cover(group)
             if len(group) >= _LEAST_REPEATS and cover > best_cover:

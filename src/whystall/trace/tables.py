@@ -100,6 +100,7 @@ _SPECS: Final[dict[str, tuple[_Spec, ...]]] = {
     categories.OTHER: (),
 }
 
+
 @dataclass(slots=True)
 class Build:
     """What the tables are built with, and the events that had to be set aside."""
@@ -159,14 +160,19 @@ def _sound(
         ("start time far outside the trace", lambda: ~build.clock.plausible(start)),
         ("no usable duration", lambda: complete & (duration == MISSING_TIME)),
         ("negative duration", lambda: complete & (duration < 0)),
-        ("duration of more than a day", lambda: complete & (duration > build.clock.latest_ns - build.clock.earliest_ns)),
+        (
+            "duration of more than a day",
+            lambda: complete & (duration > build.clock.latest_ns - build.clock.earliest_ns),
+        ),
         ("separate begin and end events are not read", lambda: np.isin(phase, _BEGIN_END)),
     ]
     for reason, test in tests:
         failed = test() & ~bad
         if failed.any():
             lost = duration[failed & (duration > 0)]
-            build.set_aside(reason, int(np.count_nonzero(failed)), int(lost.sum()) if device and len(lost) < 2**20 else 0)
+            build.set_aside(
+                reason, int(np.count_nonzero(failed)), int(lost.sum()) if device and len(lost) < 2**20 else 0
+            )
             bad |= failed
     return np.flatnonzero(~bad)
 

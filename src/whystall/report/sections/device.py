@@ -202,24 +202,29 @@ def kernels(rank: RankReport, limits: Limits) -> Table:
     return tables.table("kernels", "Kernels", caption, columns, rows, total=len(rank.kernels))
 
 
+def named(names: Sequence[str], index: int) -> str | None:
+    """The name that an event refers to; none where a damaged report refers to nothing."""
+    return names[index] if 0 <= index < len(names) else None
+
+
 def longest_events(timeline: Timeline, limits: Limits) -> Table:
     """A timeline in words: its longest events."""
     columns = (
         Column("Name", "name"),
-        Column("Lane", "text"),
-        Column("Class", "text"),
-        Column("Start", note="From the start of the step"),
         Column("Duration"),
+        Column("Start", note="From the start of the step"),
+        Column("Class", "text"),
+        Column("Lane", "text"),
     )
     events = [(event, lane.label) for lane in timeline.lanes for event in lane.events]
     shown = tables.largest(events, limits, lambda row: (row[0][1], f"{row[0][0]:020}"))
     rows = (
         (
-            tables.name(timeline.names[event[2]], limits),
-            tables.name(lane, limits),
-            tables.name(timeline.classes[event[3]], limits),
-            tables.duration(event[0]),
+            tables.name(named(timeline.names, event[2]), limits),
             tables.duration(event[1]),
+            tables.duration(event[0]),
+            tables.name(named(timeline.classes, event[3]), limits),
+            tables.name(lane, limits),
         )
         for event, lane in shown
     )

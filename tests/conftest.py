@@ -1,0 +1,69 @@
+"""What all tests share: the recorded traces beside the repository."""
+
+from __future__ import annotations
+
+import json
+import os
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import whystall
+from whystall.report.schema import Report
+from whystall.trace.model import Trace
+
+TRACES = Path(__file__).resolve().parents[2] / "shared" / "traces"
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WHYSTALL_CACHE_DIR", str(tmp_path / "cache"))
+
+
+class RealTraces:
+    """The recorded traces by file name, and what an independent program says of them."""
+
+    def path(self, name: str) -> Path:
+        path = TRACES / name
+        if not path.exists():
+            reason = f"the recorded trace {name} is not beside the repository (../shared/traces)"
+            if os.environ.get("WHYSTALL_REQUIRE_TRACES") == "1":
+                pytest.fail(reason)
+            pytest.skip(reason)
+        return path
+
+    def load(self, name: str) -> Trace:
+        self.path(name)
+        return _load(name)
+
+    def report(self, name: str) -> Report:
+        self.path(name)
+        return _report(name)
+
+    def expected(self, name: str) -> dict[str, Any]:
+        self.path("expected.json")
+        found: dict[str, Any] = _expected()[name]
+        return found
+
+
+@cache
+def _load(name: str) -> Trace:
+    return whystall.load(TRACES / name, cache=False)
+
+
+@cache
+def _report(name: str) -> Report:
+    return whystall.analyze(TRACES / name, cache=False)
+
+
+@cache
+def _expected() -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads((TRACES / "expected.json").read_text("utf-8"))
+    return loaded
+
+
+@pytest.fixture(scope="session")
+def real_traces() -> RealTraces:
+    return RealTraces()
