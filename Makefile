@@ -124,7 +124,7 @@ $(SANITIZE_VENV)/.whystall: $(NATIVE) $(FOLDERS) pyproject.toml $(SANITIZE_VENV)
 	@touch $@
 
 bench: $(VENV)/.whystall
-	$(BIN)/python benchmarks/startup.py
+	for script in benchmarks/startup.py $(wildcard benchmarks/bench_*.py); do $(BIN)/python $$script || exit 1; done
 
 # --- documentation ----------------------------------------------------------------------------------------------------
 
