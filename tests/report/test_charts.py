@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
@@ -10,9 +9,7 @@ from hypothesis import strategies as st
 
 from whystall.analysis.results import MemoryPeak, Module
 from whystall.report.charts import curve, icicle, step_columns
-
-if TYPE_CHECKING:
-    from whystall.report.schema import Report
+from whystall.report.schema import Report
 
 paths = st.lists(st.sampled_from("abc01"), min_size=0, max_size=5).map(".".join)
 trees = st.dictionaries(paths, st.tuples(st.integers(0, 10**9), st.integers(0, 10**9)), max_size=40)

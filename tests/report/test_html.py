@@ -6,15 +6,12 @@ import itertools
 import json
 import re
 from html.parser import HTMLParser
-from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 
 from whystall.report.html import MAX_BYTES, as_json, render_html
-
-if TYPE_CHECKING:
-    from whystall.report.schema import Report
+from whystall.report.schema import Report
 
 VOID = {"meta", "link", "input", "br"}
 
@@ -57,10 +54,13 @@ def test_every_tag_is_closed_in_order(sample: Report) -> None:
 
 
 def test_ids_are_unique_and_links_lead_somewhere(sample: Report) -> None:
-    tags = outline(render_html(sample)).tags
-    ids = [attrs["id"] for _, attrs in tags if "id" in attrs]
+    links_lead_somewhere(outline(render_html(sample)))
+
+
+def links_lead_somewhere(parsed: Outline) -> None:
+    ids = [attrs["id"] for _, attrs in parsed.tags if "id" in attrs]
     assert len(ids) == len(set(ids))
-    for tag, attrs in tags:
+    for tag, attrs in parsed.tags:
         if tag == "a":
             assert (attrs["href"] or "").removeprefix("#") in ids
 
@@ -148,6 +148,7 @@ def test_what_is_missing_is_named_with_the_way_to_get_it(samples: dict[str, Repo
 def test_the_largest_report_is_below_a_megabyte_and_says_what_it_leaves_out(huge_report: Report) -> None:
     page = render_html(huge_report)
     assert len(page.encode()) <= MAX_BYTES
+    links_lead_somewhere(outline(page))
     assert "more ranks are in the overview" in page
     assert "more not shown" in page
     assert "short events are joined or left out" in page

@@ -4,12 +4,9 @@ import html
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from whystall.report.markdown import MAX_BYTES, code, escape, render_markdown
-
-if TYPE_CHECKING:
-    from whystall.report.schema import Report
+from whystall.report.schema import Report
 
 GOLDEN = Path(__file__).parent / "golden"
 

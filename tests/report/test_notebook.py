@@ -1,12 +1,9 @@
 from __future__ import annotations
 
 from html.parser import HTMLParser
-from typing import TYPE_CHECKING
 
 from whystall.report.notebook import render_fragment
-
-if TYPE_CHECKING:
-    from whystall.report.schema import Report
+from whystall.report.schema import Report
 
 ALLOWED = {"div", "p", "strong", "svg", "rect", "title", "span", "table", "thead", "tbody", "tr", "th", "td"}
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
@@ -11,10 +11,8 @@ from whystall.analysis.results import Ledger
 from whystall.diagnosis.verdict import ledger_verdict
 from whystall.report import overview
 from whystall.report.ranks import by_rank
+from whystall.report.schema import Report
 from whystall.report.vocabulary import PART, PARTS
-
-if TYPE_CHECKING:
-    from whystall.report.schema import Report
 
 ledgers = st.builds(Ledger, **{name: st.integers(0, 10**12) for name in Ledger().parts()})
 

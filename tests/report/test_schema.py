@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import random
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import jsonschema
 import msgspec
 import pytest
 
 from whystall.report import FORMATS, decode, encode, format_of, json_schema, render
-
-if TYPE_CHECKING:
-    from whystall.report.schema import Report
+from whystall.report.schema import Report
 
 SHIPPED = "report.schema.json"
 
@@ -47,6 +46,24 @@ def test_json_that_is_no_report_is_refused_with_its_path() -> None:
 @pytest.mark.parametrize("name", FORMATS)
 def test_every_format_renders_every_sample_the_same_twice(sample: Report, name: str) -> None:
     assert render(sample, name) == render(decode(encode(sample)), name)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_number_in_a_stored_report_breaks_a_renderer(samples: dict[str, Report], seed: int) -> None:
+    draw = random.Random(seed)  # noqa: S311 - numbers for a test, no secret
+    odd = (0, -1, 1, 2**62, -(2**62), 10**15)
+
+    def spoil(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: spoil(item) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [spoil(item) for item in value]
+        return draw.choice(odd) if type(value) is int and draw.random() < 0.4 else value
+
+    spoiled = msgspec.convert(spoil(msgspec.to_builtins(samples["two-ranks"])), Report)
+    for name in FORMATS:
+        assert render(spoiled, name, verbose=True)
+    assert spoiled._repr_html_()
 
 
 def test_an_unknown_format_names_the_known_ones(samples: dict[str, Report]) -> None:

@@ -1,17 +1,13 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from hypothesis import given
 from hypothesis import strategies as st
 
 from whystall.report import tables
 from whystall.report.ranks import by_rank
+from whystall.report.schema import Report
 from whystall.report.sections import capture, device, program, resources
 from whystall.report.tables import Cell, Column, Limits
-
-if TYPE_CHECKING:
-    from whystall.report.schema import Report
 
 LIMITS = Limits(rows=5, name=40, full=80)
 

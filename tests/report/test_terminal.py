@@ -3,14 +3,11 @@ from __future__ import annotations
 import os
 import unicodedata
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
+from whystall.report.schema import Report
 from whystall.report.terminal import render_terminal
-
-if TYPE_CHECKING:
-    from whystall.report.schema import Report
 
 GOLDEN = Path(__file__).parent / "golden"
 
