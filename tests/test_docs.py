@@ -42,7 +42,6 @@ def folder(tmp_path: Path) -> Path:
 def test_the_commands_of_a_page_run(page: Path, folder: Path) -> None:
     environment = os.environ | {
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "XDG_CACHE_HOME": str(folder / "cache"),
         "TMPDIR": str(folder),
         "DISPLAY": "",
         "WAYLAND_DISPLAY": "",

@@ -27,9 +27,8 @@ class Cli(Protocol):
 
 @pytest.fixture(autouse=True)
 def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No pyproject.toml of anybody configures a test, and no cache outlives it."""
+    """No pyproject.toml of anybody configures a test."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
 @pytest.fixture

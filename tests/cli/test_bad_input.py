@@ -106,7 +106,7 @@ def test_a_cache_that_cannot_be_written_is_no_obstacle(
     cli: Cli, recording: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("no folder")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    monkeypatch.setenv("WHYSTALL_CACHE_DIR", str(tmp_path / "file"))
 
     assert cli("analyze", recording, "-q").code == 0
 

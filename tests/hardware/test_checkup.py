@@ -100,10 +100,17 @@ def test_counters_restricted_to_administrators(tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_cache_folder_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert checkup.cache_folder().status == "ok"
+    monkeypatch.setenv("WHYSTALL_CACHE_DIR", str(tmp_path / "not" / "yet"))
+    assert checkup.cache_folder() == checkup.Check("cache", "ok", str(tmp_path / "not" / "yet"))
 
     monkeypatch.setattr(os, "access", lambda *_: False)
+    assert checkup.cache_folder().status == "warning"
+
+
+def test_a_cache_folder_that_is_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("WHYSTALL_CACHE_DIR", str(tmp_path / "file"))
+
     assert checkup.cache_folder().status == "warning"
 
 

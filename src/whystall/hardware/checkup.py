@@ -159,15 +159,13 @@ def nvml() -> Check:
 
 def cache_folder() -> Check:
     """Whether parsed traces can be kept."""
-    folder = _cache_home() / "whystall"
+    from whystall.trace.cache import default_folder  # noqa: PLC0415 - loads polars, which no other check needs
+
+    folder = default_folder().absolute()
     nearest = next(place for place in (folder, *folder.parents) if place.exists())
-    if not os.access(nearest, os.W_OK):
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK):
         return Check("cache", "warning", f"{folder} cannot be written", "traces are read anew each time")
     return Check("cache", "ok", str(folder))
-
-
-def _cache_home() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 
 
 def disk() -> Check:
