@@ -51,6 +51,10 @@ def test_escape_sequences_are_spelled_out() -> None:
     assert clean("\x1b[2J\u202eabc\ud800") == "\\x1b[2J\\u202eabc\\ud800"
 
 
+def test_a_name_that_the_recorder_cut_off_keeps_its_beginning() -> None:
+    assert shorten("void split_embedding_kernel<at::Accessor<float, 1ul>, at::Acces", 40) == "split_embedding_kernel<at::Accessor<…>,…"
+
+
 def test_deep_templates_are_quick_to_shorten() -> None:
     assert len(shorten("a<" * 100_000, 60)) <= 60
 

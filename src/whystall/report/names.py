@@ -76,7 +76,7 @@ class _Group:
 
 
 def _groups(name: str) -> list[_Group]:
-    """The balanced brackets of a name, in the order in which they close."""
+    """The brackets of a name in the order in which they close; what never closes ends with the name."""
     found: list[_Group] = []
     innermost: _Group | None = None
     for index, character in enumerate(name):
@@ -86,6 +86,10 @@ def _groups(name: str) -> list[_Group]:
             innermost.end = index
             found.append(innermost)
             innermost = innermost.parent
+    while innermost:
+        innermost.end = len(name)
+        found.append(innermost)
+        innermost = innermost.parent
     return found
 
 
