@@ -52,7 +52,10 @@ def test_escape_sequences_are_spelled_out() -> None:
 
 
 def test_a_name_that_the_recorder_cut_off_keeps_its_beginning() -> None:
-    assert shorten("void split_embedding_kernel<at::Accessor<float, 1ul>, at::Acces", 40) == "split_embedding_kernel<at::Accessor<…>,…"
+    assert (
+        shorten("void split_embedding_kernel<at::Accessor<float, 1ul>, at::Acces", 40)
+        == "split_embedding_kernel<at::Accessor<…>,…"
+    )
 
 
 def test_deep_templates_are_quick_to_shorten() -> None:
