@@ -4,7 +4,10 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -218,6 +221,26 @@ void feed(whystall::Scanner& scanner, const nb::handle& data) {
   PyBuffer_Release(&view);
 }
 
+// Reads at most `size` bytes from an open file straight into the scanner; returns how many came.
+std::size_t read_some(whystall::Scanner& scanner, int file, std::size_t size) {
+  ssize_t count = 0;
+  int error = 0;
+  {
+    nb::gil_scoped_release release;
+    do {
+      count = ::read(file, scanner.space(size), size);
+      error = errno;
+    } while (count < 0 && error == EINTR);
+    if (count > 0) scanner.accept(static_cast<std::size_t>(count));
+  }
+  if (count < 0) {
+    errno = error;
+    PyErr_SetFromErrno(PyExc_OSError);
+    throw nb::python_error();
+  }
+  return static_cast<std::size_t>(count);
+}
+
 }  // namespace
 
 NB_MODULE(_ext, m) {
@@ -225,6 +248,7 @@ NB_MODULE(_ext, m) {
       .def(nb::init<const std::vector<std::string>&, std::uint64_t, std::uint64_t>(), "keep"_a, "event_limit"_a,
            "value_limit"_a)
       .def("feed", &feed, "data"_a)
+      .def("read", &read_some, "file"_a, "size"_a)
       .def("finish", &whystall::Scanner::finish, nb::call_guard<nb::gil_scoped_release>())
       .def("counts", &counts_to_dict)
       .def("take_tables",

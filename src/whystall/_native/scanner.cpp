@@ -146,11 +146,19 @@ Scanner::Scanner(const std::vector<std::string>& keep, std::uint64_t event_limit
   thread_cache_.fill(0);
 }
 
+char* Scanner::space(std::size_t size) {
+  if (filled_ + size + kPadding > buffer_.size()) buffer_.resize(filled_ + size + kPadding);
+  return buffer_.data() + filled_;
+}
+
 void Scanner::feed(const char* data, std::size_t size) {
+  if (size > 0) std::memcpy(space(size), data, size);
+  accept(size);
+}
+
+void Scanner::accept(std::size_t size) {
   counts_.bytes += size;
   if (stage_ == Stage::End) return;
-  if (filled_ + size + kPadding > buffer_.size()) buffer_.resize(filled_ + size + kPadding);
-  if (size > 0) std::memcpy(buffer_.data() + filled_, data, size);
   filled_ += size;
   // An event longer than a chunk is parsed again only once twice as much has come: linear overall.
   if (filled_ < retry_at_ && !last_) return;
@@ -159,7 +167,7 @@ void Scanner::feed(const char* data, std::size_t size) {
 
 void Scanner::finish() {
   last_ = true;
-  feed(nullptr, 0);
+  accept(0);
   while (stage_ == Stage::Event && filled_ > 0) {
     // Either the file ends inside this event, or something unclosed swallowed events after it.
     const std::size_t left = filled_;

@@ -70,6 +70,9 @@ class Scanner {
   Scanner& operator=(const Scanner&) = delete;
 
   void feed(const char* data, std::size_t size);
+  // The same without a copy: `size` bytes of space to write the next ones to, valid until accept().
+  char* space(std::size_t size);
+  void accept(std::size_t size);
   // Says that no more bytes come. Returns nothing; see the counts and flags.
   void finish();
 

@@ -125,39 +125,37 @@ def _feed(
     warnings: list[str],
     progress: Progress | None,
 ) -> None:
+    is_gzip = file.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
+    file.seek(0)
+    counts = _feed_gzip(scanner, file, warnings) if is_gzip else _feed_plain(scanner, file)
     raw_bytes = 0
-    pieces = _pieces(file, size, progress)
-    first = next(pieces, memoryview(b""))
-    chunks = _gunzip(first, pieces, warnings) if bytes(first[:2]) == _GZIP_MAGIC else _chain(first, pieces)
-    for chunk in chunks:
-        raw_bytes += len(chunk)
+    for count in counts:
+        raw_bytes += count
+        if progress is not None:
+            progress(file.tell(), size)
         if raw_bytes > limits.raw_bytes:
             warnings.append(f"reading stopped after {limits.raw_bytes:,} bytes of JSON, the limit")
             return
+
+
+def _feed_plain(scanner: Scanner, file: BinaryIO) -> Iterator[int]:
+    """Feeds the file as it is; yields how many bytes of JSON each piece held."""
+    descriptor = file.fileno()
+    while count := scanner.read(descriptor, CHUNK_BYTES):
+        yield count
+
+
+def _feed_gzip(scanner: Scanner, file: BinaryIO, warnings: list[str]) -> Iterator[int]:
+    for chunk in _gunzip(iter(lambda: file.read(CHUNK_BYTES), b""), warnings):
         scanner.feed(chunk)
+        yield len(chunk)
 
 
-def _pieces(file: BinaryIO, size: int, progress: Progress | None) -> Iterator[memoryview]:
-    """The file in pieces that share one buffer: each is gone when the next is asked for."""
-    buffer = memoryview(bytearray(CHUNK_BYTES))
-    done = 0
-    while count := file.readinto(buffer):  # type: ignore[attr-defined]
-        done += count
-        if progress is not None:
-            progress(done, size)
-        yield buffer[:count]
-
-
-def _chain(first: memoryview, rest: Iterator[memoryview]) -> Iterator[memoryview]:
-    yield first
-    yield from rest
-
-
-def _gunzip(first: memoryview, rest: Iterator[memoryview], warnings: list[str]) -> Iterator[bytes]:
+def _gunzip(pieces: Iterator[bytes], warnings: list[str]) -> Iterator[bytes]:
     """The decompressed stream; members may follow each other, and damage ends it with a warning."""
     inflater = igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP)
-    for piece in _chain(first, rest):
-        pending = bytes(piece)
+    for piece in pieces:
+        pending = piece
         while True:
             if inflater.eof:
                 if not pending.startswith(_GZIP_MAGIC):
