@@ -6,7 +6,7 @@
 #   make help       all targets
 
 PYTHON ?= python3
-# Extra arguments for the call that installs torch, e.g. --index-url https://download.pytorch.org/whl/cpu
+# Extra arguments for the call that installs torch (an index of CPU builds, a local wheel).
 TORCH_PIP_ARGS ?=
 PYTEST_ARGS ?=
 TORCH := torch==2.13.0
