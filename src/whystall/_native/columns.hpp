@@ -24,7 +24,7 @@ class IntColumn {
   void replace_last(std::int64_t value);
   std::size_t size() const { return cells_.size(); }
   unsigned width() const { return cells_.width(); }
-  Block take() { return cells_.take(); }
+  std::pair<Block, std::size_t> take() { return cells_.take(); }
 
  private:
   static bool fits(std::int64_t value, unsigned width) {
@@ -36,7 +36,7 @@ class IntColumn {
     }
   }
   void widen(std::int64_t value);
-  Segments cells_{1};
+  Cells cells_{1};
 };
 
 enum class Kind : std::uint8_t { Integer, Float, Text, Raw };
@@ -66,8 +66,8 @@ class ArgumentColumn {
   std::size_t size() const { return count_; }
   bool sparse() const { return rows_.has_value(); }
   unsigned width() const { return kind_ == Kind::Float ? 8 : integers_.width(); }
-  Block take_rows() { return rows_->take(); }
-  Block take_values() { return kind_ == Kind::Float ? floats_.take() : integers_.take(); }
+  std::pair<Block, std::size_t> take_rows() { return rows_->take(); }
+  std::pair<Block, std::size_t> take_values() { return kind_ == Kind::Float ? floats_.take() : integers_.take(); }
 
  private:
   void replace_last(std::int64_t bits);
@@ -75,9 +75,9 @@ class ArgumentColumn {
   Kind kind_;
   std::uint32_t last_row_ = 0;
   std::size_t count_ = 0;
-  std::optional<Segments> rows_;
+  std::optional<Cells> rows_;
   IntColumn integers_;
-  Segments floats_{8};
+  Cells floats_{8};
 };
 
 }  // namespace whystall

@@ -40,10 +40,10 @@ struct EventTable {
   std::uint32_t category = 0;
   bool metadata = false;
   std::uint32_t rows = 0;
-  Segments phase{1};
-  Segments name{4};
+  Cells phase{1};
+  Cells name{4};
   IntColumn thread;
-  Segments start{8};
+  Cells start{8};
   IntColumn duration;
   std::vector<ArgumentColumn*> column_of;  // by key id * kKinds + kind; null where there is none
   std::deque<ArgumentColumn> columns;      // never moves what it holds

@@ -63,12 +63,15 @@ class HostEvents:
     thread: NDArray[np.int32]
     state: NDArray[np.uint8]
     order: NDArray[np.uint32]
+    thread_in_order: NDArray[np.int32]
 
     def timeline(self, thread: int) -> Timeline:
         """What ``thread`` was doing, from its first event to the end of its last."""
-        mine = self.order[self.thread[self.order] == thread]
+        first, last = np.searchsorted(self.thread_in_order, (thread, thread + 1))
+        mine = self.order[first:last]
         inherited = np.isin(np.arange(len(HostState)), _INHERITED)
-        times, states = thread_states(self.start, self.end, mine, self.state, inherited)
+        order = np.arange(len(mine), dtype=np.uint32)
+        times, states = thread_states(self.start[mine], self.end[mine], order, self.state[mine], inherited)
         return Timeline(times, states)
 
 
@@ -79,6 +82,7 @@ def host_events(trace: Trace, *, collectives: bool) -> HostEvents:
     accelerator; elsewhere those operators only launch it.
     """
     tables = [getattr(trace, name) for name in HOST_TABLES]
+    thread = np.concatenate([table["thread"].to_numpy() for table in tables])
     start = np.concatenate([table["ts_ns"].to_numpy() for table in tables])
     duration = np.concatenate([table["duration_ns"].to_numpy() for table in tables])
     states = {
@@ -90,9 +94,10 @@ def host_events(trace: Trace, *, collectives: bool) -> HostEvents:
     return HostEvents(
         start=start,
         end=start + duration,
-        thread=np.concatenate([table["thread"].to_numpy() for table in tables]),
+        thread=thread,
         state=np.concatenate([states[name] for name in HOST_TABLES]),
         order=trace.host_order,
+        thread_in_order=thread[trace.host_order],
     )
 
 
@@ -104,7 +109,7 @@ def _states(names: pl.Series, otherwise: HostState, *, collectives: bool) -> NDA
             return HostState.GC
         if collectives and COLLECTIVE_NAME.search(name):
             return HostState.COMMUNICATION
-        return HostState.PYTHON if name.startswith("ProfilerStep") else otherwise
+        return otherwise
 
     return _by_name(names, [state(name) for name in distinct(names)])
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from whystall.analysis import intervals
 from whystall.analysis.device import DeviceAccount
 from whystall.analysis.host_states import INPUT_NAME
+from whystall.analysis.intervals import Cumulative
 from whystall.analysis.results import InputWait
 from whystall.trace.columns import matching
 from whystall.trace.model import Trace
@@ -19,10 +20,10 @@ def input_results(trace: Trace, accounts: dict[int, DeviceAccount], rank: int) -
 
     ``exposed_ns`` is the time in which no device of the process ran anything; without a device all of it.
     """
-    found = [_waits(table) for table in (trace.annotations, trace.operators)]
-    waits = pl.concat(found)
+    waits = _waits(trace.annotations)
     if waits.is_empty():
         waits = _waits(trace.python_functions)
+    busy = [account.timeline.cumulative(intervals.ANY) for account in accounts.values()]
     out = []
     for (name,), group in waits.group_by("name", maintain_order=True):
         begin = group["ts_ns"].to_numpy()
@@ -34,7 +35,7 @@ def input_results(trace: Trace, accounts: dict[int, DeviceAccount], rank: int) -
                 count=len(group),
                 total_ns=int(duration.sum()),
                 max_ns=int(duration.max()),
-                exposed_ns=int(_exposed(begin, begin + duration, accounts)),
+                exposed_ns=_exposed(begin, begin + duration, busy),
             )
         )
     return sorted(out, key=lambda row: (-row.total_ns, row.name))
@@ -45,7 +46,6 @@ def _waits(table: pl.DataFrame) -> pl.DataFrame:
     return table.filter(mask).select(pl.col("name").cast(pl.String), "ts_ns", "duration_ns")
 
 
-def _exposed(begin: NDArray[np.int64], end: NDArray[np.int64], accounts: dict[int, DeviceAccount]) -> int:
+def _exposed(begin: NDArray[np.int64], end: NDArray[np.int64], busy: list[Cumulative]) -> int:
     total = int((end - begin).sum())
-    busy = [int(account.timeline.cumulative(intervals.ANY).within(begin, end).sum()) for account in accounts.values()]
-    return total - max(busy, default=0)
+    return total - max((int(device.within(begin, end).sum()) for device in busy), default=0)

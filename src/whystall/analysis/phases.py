@@ -14,7 +14,7 @@ from whystall.analysis.host_states import INPUT_NAME
 from whystall.analysis.intervals import ANY, class_timeline
 from whystall.analysis.operators import OperatorTree
 from whystall.analysis.results import Phase
-from whystall.trace.columns import matching
+from whystall.trace.columns import matching, rows_by_value
 from whystall.trace.link import rows_of
 from whystall.trace.model import Trace
 
@@ -79,22 +79,21 @@ def _device_rows(trace: Trace, of_operator: NDArray[np.int64]) -> list[tuple[int
 
 
 def _named(trace: Trace, pattern: re.Pattern[str]) -> pl.DataFrame:
-    """Annotations and operators whose name matches (traces of 2021 keep annotations among operators)."""
-    found = []
-    for table in (trace.annotations, trace.operators):
-        mask = pl.Series(matching(table["name"], pattern.search))
-        found.append(table.filter(mask).select("ts_ns", "duration_ns", pl.col("thread").cast(pl.Int32)))
-    return pl.concat(found)
+    """Annotations whose name matches."""
+    mask = pl.Series(matching(trace.annotations["name"], pattern.search))
+    return trace.annotations.filter(mask).select("ts_ns", "duration_ns", pl.col("thread").cast(pl.Int32))
 
 
 def _inside(events: pl.DataFrame, marks: pl.DataFrame) -> NDArray[np.bool_]:
     """Which events start inside a mark on their own thread."""
     out = np.zeros(len(events), np.bool_)
     thread, start = events["thread"].to_numpy(), events["ts_ns"].to_numpy()
-    for (number,), group in marks.group_by("thread", maintain_order=True):
-        mine = np.flatnonzero(thread == number)
-        begin = group["ts_ns"].to_numpy()
-        spans = class_timeline(begin, begin + group["duration_ns"].to_numpy(), np.zeros(len(group), np.uint8))
+    marked, begin = marks["thread"].to_numpy(), marks["ts_ns"].to_numpy()
+    end = begin + marks["duration_ns"].to_numpy()
+    rows = rows_by_value(thread) if len(marked) else {}
+    for number, own in rows_by_value(marked).items():
+        mine = rows.get(number, np.zeros(0, np.intp))
+        spans = class_timeline(begin[own], end[own], np.zeros(len(own), np.uint8))
         if not len(spans.states):
             continue
         at = np.searchsorted(spans.times, start[mine], side="right") - 1

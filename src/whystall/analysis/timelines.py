@@ -14,6 +14,7 @@ from whystall.analysis.results import Device, Lane, Step, Timeline
 from whystall.trace.model import Trace
 
 _HOST_CLASSES: Final = ("operator", "runtime", "annotation", "python")
+_CLASS_OF_HOST: Final = {name: number for number, name in enumerate(_HOST_CLASSES, len(CLASSES))}
 _MOST_EVENTS: Final = 3000
 _MOST_LANES: Final = 12
 _RESOLUTION: Final = 1500
@@ -77,13 +78,13 @@ def _stream_lane(
 
 
 def _thread_lane(trace: Trace, thread: int, span: tuple[int, int], names: dict[str, int]) -> Lane:
-    """The thread's outermost operators and its runtime calls."""
-    parts = []
-    outermost = trace.operators.filter((pl.col("thread") == thread) & pl.col("parent").is_null())
-    parts.append((outermost, len(CLASSES)))
-    parts.append(
-        (trace.runtime_calls.filter((pl.col("thread") == thread) & pl.col("operator").is_null()), len(CLASSES) + 1)
-    )
+    """The thread's annotations, outermost operators and runtime calls; a page draws what nests below."""
+    mine = pl.col("thread") == thread
+    parts = [
+        (trace.annotations.filter(mine), _CLASS_OF_HOST["annotation"]),
+        (trace.operators.filter(mine & pl.col("parent").is_null()), _CLASS_OF_HOST["operator"]),
+        (trace.runtime_calls.filter(mine), _CLASS_OF_HOST["runtime"]),
+    ]
     starts, ends, texts, classes = [], [], [], []
     for table, number in parts:
         start = table["ts_ns"].to_numpy()
@@ -93,7 +94,7 @@ def _thread_lane(trace: Trace, thread: int, span: tuple[int, int], names: dict[s
         ends.append(end[seen])
         texts += table["name"][seen].cast(pl.String).to_list()
         classes.append(np.full(len(seen), number, np.int64))
-    order = np.argsort(np.concatenate(starts), kind="stable")
+    order = np.lexsort((-np.concatenate(ends), np.concatenate(starts)))
     found: _Events = (
         np.concatenate(starts)[order],
         np.concatenate(ends)[order],
@@ -101,7 +102,8 @@ def _thread_lane(trace: Trace, thread: int, span: tuple[int, int], names: dict[s
         np.concatenate(classes)[order],
     )
     _, tid, name = trace.threads.row(thread)
-    return _lane(f"thread {tid}" + (f" ({name})" if name else ""), "thread", found, span, names)
+    label = name if name and name.startswith("thread") else f"thread {tid}" + (f" ({name})" if name else "")
+    return _lane(label, "thread", found, span, names)
 
 
 def _lane(label: str, kind: str, events: _Events, span: tuple[int, int], names: dict[str, int]) -> Lane:
@@ -114,6 +116,10 @@ def _lane(label: str, kind: str, events: _Events, span: tuple[int, int], names: 
     drawn, merged = clipped, 0
     if len(clipped) > _MOST_EVENTS // 4:
         drawn, merged = _coalesced(clipped, max(span[1] // _RESOLUTION, 1))
+    if len(drawn) > _MOST_EVENTS // 2:
+        merged += len(drawn) - _MOST_EVENTS // 2
+        shortest_kept = sorted((high - low for low, high, _, _ in drawn), reverse=True)[_MOST_EVENTS // 2 - 1]
+        drawn = [event for event in drawn if event[1] - event[0] >= shortest_kept][: _MOST_EVENTS // 2]
     rows = [(low - begin, high - low, names.setdefault(text, len(names)), number) for low, high, text, number in drawn]
     return Lane(label=label, kind=kind, events=rows, coalesced=merged)  # type: ignore[arg-type]
 

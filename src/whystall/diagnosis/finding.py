@@ -94,9 +94,11 @@ class Finding(_Result):
 
 
 class Verdict(_Result):
-    """The one sentence on top of a report."""
+    """The one sentence on top of a report, and the device it speaks of (``None``: of none)."""
 
     summary: str
     cause: str | None
     gain: Gain | None
     confidence: float
+    rank: int | None = None
+    device: int | None = None

@@ -44,7 +44,14 @@ def ledger_verdict(devices: Sequence[Device], warnings: Sequence[str] = ()) -> V
     if len(measured) > 1:
         sentence = f"Of {len(measured)} devices rank {worst.rank}'s computes least: {sentence}"
     decided = 1 - worst.ledger.idle_unknown / worst.window_ns
-    return Verdict(summary=sentence, cause=None, gain=None, confidence=round(decided, 4))
+    return Verdict(
+        rank=worst.rank,
+        device=worst.device,
+        summary=sentence,
+        cause=None,
+        gain=None,
+        confidence=round(decided, 4),
+    )
 
 
 def _sentence(device: Device) -> str:

@@ -96,16 +96,12 @@ def bar_of(device: Device, rank: RankReport) -> Bar:
 
 
 def headline(report: Report, ranks: Iterable[RankReport]) -> Bar | None:
-    """The bar on top of the report: that of the device the verdict speaks of, which lost the largest share."""
-    measured = [device for device in report.devices if device.window_ns > 0]
-    if not measured:
-        return None
-    device = max(measured, key=lambda device: (_lost(device), -device.rank, -device.device))
-    return bar_of(device, next(rank for rank in ranks if rank.rank == device.rank))
-
-
-def _lost(device: Device) -> float:
-    return 1 - device.ledger.compute / device.window_ns
+    """The bar on top of the report: that of the device the verdict speaks of, else of the first one measured."""
+    measured = [device for device in in_order(report) if device.window_ns > 0]
+    spoken_of = (report.verdict.rank, report.verdict.device)
+    device = next((device for device in measured if (device.rank, device.device) == spoken_of), None)
+    device = device or next(iter(measured), None)
+    return None if device is None else bar_of(device, next(rank for rank in ranks if rank.rank == device.rank))
 
 
 def in_order(report: Report) -> list[Device]:

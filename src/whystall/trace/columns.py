@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,29 @@ def matching(column: pl.Series, test: Callable[[str], object]) -> NDArray[np.boo
     return passed[codes(column)] if len(passed) else np.zeros(len(column), np.bool_)
 
 
+def rows_by_value(values: NDArray[Any]) -> dict[int, NDArray[np.intp]]:
+    """The rows of each distinct value, ascending; one sort for all of them."""
+    if not len(values):
+        return {}
+    order = np.argsort(values, kind="stable")
+    changes = np.flatnonzero(np.diff(values[order])) + 1
+    return {int(values[rows[0]]): rows for rows in np.split(order, changes)}
+
+
 def _enum(column: pl.Series) -> pl.Enum:
     if not isinstance(column.dtype, pl.Enum):
         raise TypeError(f"column {column.name!r} is {column.dtype}, not Enum")
     return column.dtype
+
+
+def stacked(tables: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """Tables of the same columns as one, ``Enum`` columns with the texts of all."""
+    columns = {}
+    for name in tables[0].columns:
+        parts = [table[name] for table in tables]
+        if isinstance(parts[0].dtype, pl.Enum):
+            texts = list(dict.fromkeys(text for part in parts for text in distinct(part)))
+            columns[name] = pl.concat([part.cast(pl.String) for part in parts]).cast(pl.Enum(texts))
+        else:
+            columns[name] = pl.concat([part.to_frame() for part in parts], how="vertical_relaxed").to_series()
+    return pl.DataFrame(columns)

@@ -14,7 +14,7 @@ from whystall.trace.link import link_device, link_host, link_series, nest_host, 
 from whystall.trace.metadata import parse_metadata
 from whystall.trace.model import Source, Trace
 from whystall.trace.raw import RawTable
-from whystall.trace.repair import place_device_events, place_python_functions
+from whystall.trace.repair import move_marks, place_device_events, place_python_functions
 from whystall.trace.scan import Limits, Progress, Scan, scan_file
 from whystall.trace.steps import find_steps, step_of_launch
 from whystall.trace.tables import Build, build_table, group_tables
@@ -59,11 +59,12 @@ def _assemble(path: Path, scan: Scan) -> Trace:
         tables[name] = build_table(kind, groups[kind], build)
         groups[kind].clear()
     place_device_events(tables, threads, build)
+    move_marks(tables)
     place_python_functions(tables)
     nesting = nest_host(tables)
     link_host(tables, nesting)
     link_device(tables)
-    steps, steps_from = find_steps(tables["annotations"], tables["operators"])
+    steps, steps_from = find_steps(tables["annotations"])
     tables["device_events"] = _with_steps(tables["device_events"], tables["runtime_calls"], steps)
     extra = pl.concat(build.extra) if build.extra else pl.DataFrame(schema=_EXTRA_SCHEMA)
     collectives = collective_table(tables)

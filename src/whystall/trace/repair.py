@@ -8,9 +8,11 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from whystall.trace.columns import matching, stacked
 from whystall.trace.raw import nullable
 from whystall.trace.tables import Build
 
+_MARK: Final = re.compile(r"^(ProfilerStep\s*#|Optimizer\.(step|zero_grad)#|enumerate\(DataLoader\)#)")
 _STREAM_NAME: Final = re.compile(r"^\s*(?:stream\s+)?(-?\d{1,18})\s*$")
 
 
@@ -44,6 +46,20 @@ def _number(text: str | None) -> int | None:
     return int(match[1]) if match else None
 
 
+def move_marks(tables: dict[str, pl.DataFrame]) -> None:
+    """Moves the profiler's marks from the operators, where traces of 2021 have them, to the annotations.
+
+    A mark is no operator: its own time is the program's Python.
+    """
+    operators, annotations = tables["operators"], tables["annotations"]
+    marks = pl.Series(matching(operators["name"], _MARK.match))
+    if not marks.any():
+        return
+    moved = operators.filter(marks).select(annotations.columns)
+    tables["annotations"] = stacked([annotations, moved]).sort("ts_ns", maintain_order=True)
+    tables["operators"] = operators.filter(~marks)
+
+
 def place_python_functions(tables: dict[str, pl.DataFrame]) -> None:
     """Moves Python frames of the thread that does not exist to the thread that runs operators.
 
@@ -58,7 +74,7 @@ def place_python_functions(tables: dict[str, pl.DataFrame]) -> None:
         "thread"
     ]
     orphaned = [thread for thread in frames["thread"].unique().to_list() if thread not in set(busy.unique().to_list())]
-    candidates = tables["operators"]["thread"].value_counts().sort("count", descending=True)
+    candidates = tables["operators"]["thread"].value_counts().sort(["count", "thread"], descending=[True, False])
     if len(orphaned) != 1 or candidates.is_empty() or frames["thread"].n_unique() != 1:
         return
     tables["python_functions"] = frames.with_columns(pl.lit(candidates["thread"][0], dtype=pl.Int32).alias("thread"))

@@ -22,13 +22,13 @@ _LEAST_COVER: Final = 0.5
 STEP_SCHEMA: Final = {"name": pl.String, "ts_ns": pl.Int64, "duration_ns": pl.Int64, "thread": pl.Int32}
 
 
-def find_steps(annotations: pl.DataFrame, operators: pl.DataFrame) -> tuple[pl.DataFrame, str | None]:
+def find_steps(annotations: pl.DataFrame) -> tuple[pl.DataFrame, str | None]:
     """The steps in order of time and a sentence saying what they were taken from, or none and ``None``."""
-    marks = _marks(annotations, operators, _PROFILER_STEP)
+    marks = _matching(annotations, _PROFILER_STEP)
     if not marks.is_empty():
         once = marks.unique("name", keep="first", maintain_order=True)
         return once.select(STEP_SCHEMA.keys()), "ProfilerStep annotations"
-    marks = _marks(annotations, operators, _OPTIMIZER_STEP)
+    marks = _matching(annotations, _OPTIMIZER_STEP)
     steps = _between_optimizer_steps(marks)
     if not steps.is_empty():
         return steps, "optimizer steps (no ProfilerStep annotations)"
@@ -36,12 +36,6 @@ def find_steps(annotations: pl.DataFrame, operators: pl.DataFrame) -> tuple[pl.D
     if not steps.is_empty():
         return steps, "a repeated annotation (no ProfilerStep annotations, no optimizer steps)"
     return pl.DataFrame(schema=STEP_SCHEMA), None
-
-
-def _marks(annotations: pl.DataFrame, operators: pl.DataFrame, pattern: re.Pattern[str]) -> pl.DataFrame:
-    # traces of 2021 record annotations among the operators
-    found = [_matching(table, pattern) for table in (annotations, operators)]
-    return pl.concat(found).sort("ts_ns", maintain_order=True)
 
 
 def _matching(table: pl.DataFrame, pattern: re.Pattern[str]) -> pl.DataFrame:
@@ -57,7 +51,8 @@ def _between_optimizer_steps(marks: pl.DataFrame) -> pl.DataFrame:
     counts = marks.group_by("name", maintain_order=True).len()
     fewest = counts.filter(pl.col("len") == counts["len"].min())["name"][-1]
     own = marks.filter(pl.col("name") == fewest)
-    ends = (own["ts_ns"] + own["duration_ns"]).to_numpy()
+    # of steps inside each other (or on several threads) every end counts
+    ends = np.unique((own["ts_ns"] + own["duration_ns"]).to_numpy())
     if len(ends) < 2:
         return pl.DataFrame(schema=STEP_SCHEMA)
     return pl.DataFrame(
@@ -65,7 +60,7 @@ def _between_optimizer_steps(marks: pl.DataFrame) -> pl.DataFrame:
             "name": [f"step {i + 1}" for i in range(len(ends) - 1)],
             "ts_ns": ends[:-1],
             "duration_ns": np.diff(ends),
-            "thread": own["thread"][1:],
+            "thread": np.full(len(ends) - 1, own["thread"][-1]),
         },
         schema=STEP_SCHEMA,
     )
@@ -75,16 +70,14 @@ def _repeated(annotations: pl.DataFrame) -> pl.DataFrame:
     """The repeating annotation that covers the largest part of its thread, if that is most of it."""
     best = pl.DataFrame(schema=STEP_SCHEMA)
     best_cover = _LEAST_COVER
-    patterns: dict[str, list[int]] = {}
-    for code, text in enumerate(distinct(annotations["name"])):
-        patterns.setdefault(_DIGITS.sub("#", text), []).append(code)
-    codes_of_rows = codes(annotations["name"])
-    for members in patterns.values():
-        rows = annotations.filter(pl.Series(np.isin(codes_of_rows, members)))
-        for _, group in rows.group_by("thread", maintain_order=True):
-            cover = _cover(group)
-            if len(group) >= _LEAST_REPEATS and cover > best_cover:
-                best, best_cover = group, cover
+    patterns: dict[str, int] = {}
+    pattern_of = [patterns.setdefault(_DIGITS.sub("#", text), len(patterns)) for text in distinct(annotations["name"])]
+    pattern = pl.Series("pattern", np.array([*pattern_of, -1], np.int64)[codes(annotations["name"])])
+    repeated = annotations.with_columns(pattern).filter(pl.len().over("pattern", "thread") >= _LEAST_REPEATS)
+    for group in repeated.partition_by("pattern", "thread", maintain_order=True):
+        cover = _cover(group)
+        if cover > best_cover:
+            best, best_cover = group, cover
     if best.is_empty():
         return best
     named = [f"{name} ({i + 1})" for i, name in enumerate(best["name"].cast(pl.String).to_list())]

@@ -1,0 +1,46 @@
+"""whystall on one trace: bytes to columns, the linked trace, or the whole report with its verdict.
+
+    python run_whystall.py TRACE columns|load|analyze
+
+Prints {"cpu_s": ..., "events": ...}: CPU seconds without the import of the library. No cache.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as the command line does: numpy's idle threads would spin
+
+from peak import peak_bytes
+
+import whystall
+from whystall import _api  # its import belongs to the library's, not to the work
+from whystall.trace.scan import scan_file
+
+
+def run(trace: Path, what: str) -> int:
+    """Does the work; returns how many events there were."""
+    if what == "columns":
+        scan = scan_file(trace)
+        return sum(table["rows"] for table in scan.scanner.take_tables())
+    if what == "load":
+        return _api.load(trace, cache=False).source.events
+    report = whystall.analyze(trace, cache=False)
+    whystall.render(report, "terminal")
+    return report.source.events
+
+
+def main() -> None:
+    """The command line."""
+    trace, what = Path(sys.argv[1]), sys.argv[2]
+    started = time.process_time()
+    events = run(trace, what)
+    print(json.dumps({"cpu_s": time.process_time() - started, "peak_bytes": peak_bytes(), "events": events}))
+
+
+if __name__ == "__main__":
+    main()
