@@ -40,6 +40,8 @@ _ELEMENT_BYTES: Final[dict[str, int]] = {
     "uint32": 4,
     "uint64": 8,
 }
+# A larger message does not exist: the count is damaged.
+_MOST_ELEMENTS: Final = 1 << 50
 # Which side a message's size is counted on (nccl-tests, doc/PERFORMANCE.md): the larger one.
 _BY_OUTPUT: Final = re.compile(r"all_?gather|^_?allgather", re.IGNORECASE)
 # The collective in a kernel's name, for traces without communication records.
@@ -142,7 +144,9 @@ def element_bytes(dtype: str | None) -> int | None:
 def _bytes(collective: str | None, dtype: str | None, in_elements: int | None, out_elements: int | None) -> int | None:
     size = element_bytes(dtype)
     elements = out_elements if collective and _BY_OUTPUT.search(collective) else in_elements
-    return None if size is None or elements is None else size * elements
+    if size is None or elements is None or not 0 <= elements <= _MOST_ELEMENTS:
+        return None
+    return size * elements
 
 
 def _grouped(table: pl.DataFrame, rank: int, device: int) -> list[Collective]:

@@ -68,13 +68,16 @@ class _Account:
             for name, flags in parts.items()
         }
 
-    def ledger(self, begin: int, end: int) -> Ledger:
-        window = (np.array([begin]), np.array([end]))
-        return Ledger(**{name: int(part.within(*window)[0]) for name, part in self._parts.items()})
+    def ledgers(self, begin: NDArray[np.int64], end: NDArray[np.int64]) -> list[Ledger]:
+        """The ledger of each window."""
+        columns = [part.within(begin, end).tolist() for part in self._parts.values()]
+        return [Ledger(**dict(zip(self._parts, row, strict=True))) for row in zip(*columns, strict=True)]
 
-    def work_within(self, counted: NDArray[np.bool_], begin: int, end: int) -> int:
-        window = (np.array([begin]), np.array([end]))
-        return int(self.work.cumulative(counted).within(*window)[0])
+    def work_within(
+        self, counted: NDArray[np.bool_], begin: NDArray[np.int64], end: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """The time of each window in which a counted class works."""
+        return self.work.cumulative(counted).within(begin, end)
 
 
 def _spans(
@@ -99,9 +102,15 @@ def cpu_device(trace: Trace, rank: int, origin_ns: int) -> Device | None:
         return None
     account = _Account(host_events(trace, collectives=True), training, {training, *backward_threads(trace)})
     begin, end = account.begin, account.end
-    compute = account.work_within(intervals.COMPUTE_RUNS, begin, end)
-    communication = account.work_within(intervals.COMMUNICATION_RUNS, begin, end)
-    overlap = account.work_within(intervals.COMPUTE_AND_COMMUNICATION, begin, end)
+    window = (np.array([begin]), np.array([end]))
+    compute, communication, overlap = (
+        int(account.work_within(counted, *window)[0])
+        for counted in (
+            intervals.COMPUTE_RUNS,
+            intervals.COMMUNICATION_RUNS,
+            intervals.COMPUTE_AND_COMMUNICATION,
+        )
+    )
     busy = compute + communication - overlap
     return Device(
         rank=rank,
@@ -121,7 +130,7 @@ def cpu_device(trace: Trace, rank: int, origin_ns: int) -> Device | None:
         exposed_memory_ns=0,
         kernel_sum_ns=0,
         counts=ClassCounts(compute=0, communication=0, memory=0),
-        ledger=account.ledger(begin, end),
+        ledger=account.ledgers(*window)[0],
         idle_cause=None,
         idle_unknown=[],
         streams=[],
@@ -136,27 +145,32 @@ def cpu_device(trace: Trace, rank: int, origin_ns: int) -> Device | None:
 
 def _steps(trace: Trace, account: _Account, origin_ns: int) -> list[Step]:
     """Steps as windows of the training thread: from one's start to the next one's, the last to its own end."""
-    start = trace.steps["ts_ns"].to_list()
-    duration = trace.steps["duration_ns"].to_list()
-    out = []
-    for index, name in enumerate(trace.steps["name"].to_list()):
-        begin = min(max(start[index], account.begin), account.end)
-        last = start[index] + duration[index] if index + 1 == len(start) else start[index + 1]
-        end = min(max(last, begin), account.end)
-        ledger = account.ledger(begin, end)
-        out.append(
-            Step(
-                name=name,
-                gpu_events=0,
-                start_ns=begin - origin_ns,
-                window_ns=end - begin,
-                device_span_ns=end - begin,
-                host_ns=duration[index],
-                busy_ns=account.work_within(intervals.ANY, begin, end),
-                compute_ns=account.work_within(intervals.COMPUTE_RUNS, begin, end),
-                communication_ns=account.work_within(intervals.COMMUNICATION_RUNS, begin, end),
-                memory_ns=0,
-                ledger=ledger,
-            )
+    if trace.steps.is_empty():
+        return []
+    start = trace.steps["ts_ns"].to_numpy()
+    duration = trace.steps["duration_ns"].to_numpy()
+    begin = np.clip(start, account.begin, account.end)
+    end = np.clip(np.append(start[1:], start[-1] + duration[-1]), begin, account.end)
+    busy, compute, communication = (
+        account.work_within(counted, begin, end).tolist()
+        for counted in (intervals.ANY, intervals.COMPUTE_RUNS, intervals.COMMUNICATION_RUNS)
+    )
+    window = (end - begin).tolist()
+    ledgers = account.ledgers(begin, end)
+    steps = [
+        Step(
+            name=name,
+            gpu_events=0,
+            start_ns=int(begin[index]) - origin_ns,
+            window_ns=window[index],
+            device_span_ns=window[index],
+            host_ns=int(duration[index]),
+            busy_ns=busy[index],
+            compute_ns=compute[index],
+            communication_ns=communication[index],
+            memory_ns=0,
+            ledger=ledgers[index],
         )
-    return marked_outliers(out)
+        for index, name in enumerate(trace.steps["name"].to_list())
+    ]
+    return marked_outliers(steps)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from whystall.analysis import intervals
@@ -25,7 +24,7 @@ from whystall.analysis.results import (
     Stream,
     UnknownTime,
 )
-from whystall.trace.columns import codes
+from whystall.trace.columns import codes, distinct, rows_by_value
 from whystall.trace.link import rows_of
 from whystall.trace.model import Trace
 
@@ -56,7 +55,7 @@ class DeviceEvents:
         """First start and last end."""
         return int(self.start[0]), int(self.end.max())
 
-    def of(self, chosen: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]:
+    def of(self, chosen: NDArray[np.intp]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]:
         """Start, end and class of the chosen events."""
         return self.start[chosen], self.end[chosen], self.class_of[chosen]
 
@@ -86,11 +85,10 @@ def devices_of(trace: Trace, class_of: NDArray[np.uint8]) -> dict[int, DeviceEve
     call_end = np.append(calls["ts_ns"].to_numpy() + calls["duration_ns"].to_numpy(), 0)
     call_thread = np.append(calls["thread"].to_numpy(), -1).astype(np.int32)
     out = {}
-    for number in np.unique(device).tolist():
-        row = np.flatnonzero(device == number)
+    for number, row in rows_by_value(device).items():
         call = launch[row]
         launches = Launches(call >= 0, call_start[call], call_end[call], call_thread[call])
-        out[int(number)] = DeviceEvents(row, start[row], end[row], class_of[row], stream[row], step[row], launches)
+        out[number] = DeviceEvents(row, start[row], end[row], class_of[row], stream[row], step[row], launches)
     return out
 
 
@@ -106,7 +104,7 @@ def ledger_within(account: DeviceAccount, begin: int, end: int) -> Ledger:
     """The ledger of a window whose begin is where an event starts (so that no gap straddles it)."""
     window = (np.array([begin]), np.array([end]))
     busy = {part: int(time.within(*window)[0]) for part, time in account.busy_parts.items()}
-    inside = (account.gaps.begin >= begin) & (account.gaps.begin < end)
+    inside = slice(*np.searchsorted(account.gaps.begin, (begin, end)))
     idle = dict(zip(IDLE_PARTS, account.idle.parts[inside].sum(axis=0).tolist(), strict=True))
     return Ledger(**busy, **idle)
 
@@ -120,8 +118,7 @@ def device_result(trace: Trace, rank: int, number: int, account: DeviceAccount, 
     duration = events.end - events.start
     short = duration < SHORT_NS
     ledger = ledger_within(account, begin, end)
-    kinds = trace.device_events["kind"].cast(pl.String)
-    other_accelerator = bool((kinds == "accelerator").any())
+    other_accelerator = "accelerator" in distinct(trace.device_events["kind"])
     return Device(
         rank=rank,
         device=number,
@@ -197,10 +194,9 @@ def _unknown(account: DeviceAccount, ledger: Ledger) -> list[UnknownTime]:
 
 def _streams(events: DeviceEvents) -> list[Stream]:
     out = []
-    for stream in np.unique(events.stream).tolist():
-        mine = events.stream == stream
+    for stream, mine in rows_by_value(events.stream).items():
         busy = intervals.class_timeline(*events.of(mine)).total(intervals.ANY)
-        out.append(Stream(stream=int(stream), events=int(np.count_nonzero(mine)), busy_ns=busy))
+        out.append(Stream(stream=stream, events=len(mine), busy_ns=busy))
     return sorted(out, key=lambda row: (-row.busy_ns, row.stream))
 
 
@@ -217,9 +213,10 @@ def _steps(trace: Trace, account: DeviceAccount, origin_ns: int) -> list[Step]:
     first = _first_starts(events, len(trace.steps))
     present = [step for step, start in enumerate(first) if start is not None]
     present.sort(key=lambda step: first[step] or 0)
+    rows = rows_by_value(events.step)
     out = []
     for position, step in enumerate(present):
-        own = events.step == step
+        own = rows[step]
         begin = first[step] or 0
         last = int(events.end[own].max())
         following = first[present[position + 1]] if position + 1 < len(present) else None
@@ -237,14 +234,14 @@ def _first_starts(events: DeviceEvents, steps: int) -> list[int | None]:
 
 
 def _step(
-    trace: Trace, account: DeviceAccount, step: int, own: NDArray[np.bool_], window: tuple[int, int], origin_ns: int
+    trace: Trace, account: DeviceAccount, step: int, own: NDArray[np.intp], window: tuple[int, int], origin_ns: int
 ) -> Step:
     events = account.events
     timeline = intervals.class_timeline(*events.of(own))
     begin, end = window
     return Step(
         name=trace.steps["name"][step],
-        gpu_events=int(np.count_nonzero(own)),
+        gpu_events=len(own),
         start_ns=begin - origin_ns,
         window_ns=end - begin,
         device_span_ns=int(events.end[own].max()) - begin,

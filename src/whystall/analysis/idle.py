@@ -8,6 +8,7 @@ doing; from l1 on the launch is on its way.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -40,6 +41,8 @@ _PART_OF_STATE: Final = {
     HostState.GC: "idle_gc",
     HostState.NONE: "idle_unknown",
 }
+# Among so many launching threads, the busiest, it is asked which one waited for which.
+_MOST_WAITED_FOR: Final = 16
 # A launch reaches an idle device within a few microseconds; a queued event follows the one before it
 # as quickly. What takes longer waited for something else. (traces.md: "gap < 10 us")
 SHORT_NS: Final = 10_000
@@ -98,13 +101,18 @@ def _split_host_time(
 ) -> int:
     """Adds the time of each window to the part of the thread's state; returns what stayed unknown."""
     column = {part: index for index, part in enumerate(IDLE_PARTS)}
-    waiting = end > begin
+    waiting = np.flatnonzero(end > begin)
+    waiting = waiting[np.argsort(thread[waiting], kind="stable")]
     silent = 0
-    for member, timeline in launching_timelines(host, launching).items():
-        rows = np.flatnonzero(waiting & (thread == member))
+    thread_waiting = thread[waiting]
+    for member, timeline in launching_timelines(host, launching):
+        rows = waiting[slice(*np.searchsorted(thread_waiting, (member, member + 1)))]
+        if not len(rows):
+            continue
         left = end[rows] - begin[rows]
+        present = np.bincount(timeline.states, minlength=len(HostState)) > 0
         for state, part in _PART_OF_STATE.items():
-            if state == HostState.NONE:
+            if state == HostState.NONE or not present[state]:
                 continue
             spent = timeline.cumulative(_only(state)).within(begin[rows], end[rows])
             parts[rows, column[part]] += spent
@@ -128,16 +136,16 @@ def _within(timeline: Timeline, begin: NDArray[np.int64], end: NDArray[np.int64]
     return timeline.cumulative(_only(HostState.NONE)).within(begin, end)
 
 
-def launching_timelines(host: HostEvents, threads: NDArray[np.int32]) -> dict[int, Timeline]:
-    """Per launching thread what it, or the thread it was waiting for, was doing."""
+def launching_timelines(host: HostEvents, threads: NDArray[np.int32]) -> Iterator[tuple[int, Timeline]]:
+    """Each launching thread, and what it, or the thread it was waiting for, was doing; the busiest come first."""
     counts = np.bincount(threads) if len(threads) else np.zeros(0, np.int64)
     busiest = [int(thread) for thread in np.argsort(-counts, kind="stable") if counts[thread] > 0]
-    own = {thread: host.timeline(thread) for thread in busiest}
-    out = {}
-    for thread in busiest:
-        combined = own[thread]
-        for other in busiest:
+    own = {thread: host.timeline(thread) for thread in busiest[:_MOST_WAITED_FOR]}
+    for thread, timeline in own.items():
+        combined = timeline
+        for other, seen in own.items():
             if other != thread:
-                combined = overlay(combined, own[other])
-        out[thread] = combined
-    return out
+                combined = overlay(combined, seen)
+        yield thread, combined
+    for thread in busiest[_MOST_WAITED_FOR:]:
+        yield thread, host.timeline(thread)

@@ -17,6 +17,8 @@ from whystall.trace.link import rows_of
 from whystall.trace.model import Trace
 
 _PREFIX: Final = "nn.Module: "
+# A path names its parents: a hostile trace that nests endlessly would make them endlessly long.
+_DEEPEST: Final = 200
 _INSTANCE_NUMBER: Final = re.compile(r"_\d+$")
 
 
@@ -79,6 +81,8 @@ def _module_tree(trace: Trace) -> _Tree:
     start, duration = frames["ts_ns"].to_numpy(), frames["duration_ns"].to_numpy()
     paths: list[str] = []
     parents: list[int] = []
+    depths: list[int] = []
+    folded: list[int] = []
     index_of: dict[tuple[int, str], int] = {}
     path_of_call = {-1: -1}
     waiting = sorted(
@@ -86,14 +90,20 @@ def _module_tree(trace: Trace) -> _Tree:
     )
     for row, outer in waiting:
         outer_path = path_of_call.get(outer, -1)
+        if outer_path >= 0 and depths[outer_path] >= _DEEPEST:
+            path_of_call[row] = outer_path
+            folded.append(row)
+            continue
         label = labels[name_of[row]] or "?"
         key = (outer_path, label)
         if key not in index_of:
             index_of[key] = len(paths)
+            depths.append(depths[outer_path] + 1 if outer_path >= 0 else 1)
             parents.append(outer_path)
             paths.append(f"{paths[outer_path]}/{label}" if outer_path >= 0 else label)
         path_of_call[row] = index_of[key]
     path_of = np.array([path_of_call.get(int(row), -1) for row in module], np.int32)
+    own = np.setdiff1d(own, folded, assume_unique=True)
     calls = np.bincount(path_of[own], minlength=len(paths)).astype(np.int64) if len(own) else np.zeros(0, np.int64)
     host = np.zeros(len(paths), np.int64)
     np.add.at(host, path_of[own], duration[own])

@@ -16,6 +16,7 @@ HOST_TABLES: Final = ("operators", "annotations", "python_functions", "runtime_c
 # Of events with the same start and end, which is outside.
 _RANKS: Final = {"python_functions": 0, "annotations": 1, "operators": 2, "runtime_calls": 3}
 _MODULE_PREFIX: Final = "nn.Module: "
+_AUTOGRAD_FLOWS: Final = ("fwdbwd", "forward_backward")
 _NO_ROW: Final = -1
 
 
@@ -186,8 +187,9 @@ def _launch_by_flow(events: pl.DataFrame, flows: pl.DataFrame, runtime: pl.DataF
     lost_events = lost.select(pl.col("row").cast(pl.Int32), "ts_ns", "thread").collect()
     if lost_events.is_empty() or flows.is_empty() or runtime.is_empty():
         return out
-    arrows = flows.filter(pl.col("category").cast(pl.String) != "fwdbwd")
+    arrows = flows.filter(~pl.col("category").cast(pl.String).is_in(_AUTOGRAD_FLOWS))
     heads = arrows.filter(pl.col("phase") == ord("f")).select("id", "ts_ns", "thread")
+    heads = heads.unique(["ts_ns", "thread"], keep="first", maintain_order=True)
     tails = arrows.filter(pl.col("phase") == ord("s")).select("id", tail_ts="ts_ns", tail_thread="thread")
     calls = runtime.with_row_index("call").select(pl.col("call").cast(pl.Int32), tail_ts="ts_ns", tail_thread="thread")
     found = (
