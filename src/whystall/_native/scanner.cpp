@@ -25,14 +25,6 @@ inline bool is_space(char c) { return static_cast<unsigned char>(c - 1) < 32; }
 inline bool is_digit(char c) { return static_cast<unsigned char>(c - '0') < 10; }
 inline bool ends_bare_value(char c) { return c == ',' || c == '}' || c == ']' || is_space(c); }
 
-// Reads the digits at `at` while there are at most 18, which always fit. Returns where they end.
-inline const char* read_digits(const char* at, std::uint64_t& value) {
-  const char* const last = at + 18;
-  value = 0;
-  while (at < last && is_digit(*at)) value = value * 10 + static_cast<std::uint64_t>(*at++ - '0');
-  return at;
-}
-
 // Eight bytes as one word, the first byte least significant.
 inline std::uint64_t load_word(const char* at) {
   std::uint64_t word;
@@ -41,6 +33,30 @@ inline std::uint64_t load_word(const char* at) {
   word = __builtin_bswap64(word);
 #endif
   return word;
+}
+
+// Whether all eight bytes are digits: their high halves are 3, also when 6 is added.
+inline bool all_digits(std::uint64_t word) {
+  return ((word & 0xf0f0f0f0f0f0f0f0) | (((word + 0x0606060606060606) & 0xf0f0f0f0f0f0f0f0) >> 4)) == 0x3333333333333333;
+}
+
+// Eight digits as a number, in three multiplications that each join neighbours.
+inline std::uint64_t eight_digits(std::uint64_t word) {
+  word -= 0x3030303030303030;
+  word = word * 10 + (word >> 8);
+  return (((word & 0x000000ff000000ff) * 0x000f424000000064) + (((word >> 16) & 0x000000ff000000ff) * 0x0000271000000001)) >> 32;
+}
+
+// Reads the digits at `at` while there are at most 18, which always fit. Returns where they end.
+inline const char* read_digits(const char* at, std::uint64_t& value) {
+  const char* const last = at + 18;
+  value = 0;
+  for (std::uint64_t word = load_word(at); at + 8 <= last && all_digits(word); word = load_word(at)) {
+    value = value * 100'000'000 + eight_digits(word);
+    at += 8;
+  }
+  while (at < last && is_digit(*at)) value = value * 10 + static_cast<std::uint64_t>(*at++ - '0');
+  return at;
 }
 
 // The next quote or backslash at or after `at`. May stop past `end` when there is none before it.
@@ -137,6 +153,24 @@ constexpr std::array<FieldKey, 11> kFieldKeys{
     field_key("\"bp\""),  field_key("\"s\""),   field_key("\"args\"")};
 
 }  // namespace
+
+// The first byte at or after `at` that is no blank; at the latest the padding's.
+const char* Scanner::past_space(const char* at) {
+#if defined(__SSE2__)
+  const __m128i blank = _mm_set1_epi8(32);
+  while (true) {
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(at));
+    const __m128i blanks = _mm_andnot_si128(_mm_cmpeq_epi8(bytes, _mm_setzero_si128()),
+                                            _mm_cmpeq_epi8(_mm_max_epu8(bytes, blank), blank));
+    const unsigned other = ~static_cast<unsigned>(_mm_movemask_epi8(blanks)) & 0xffffU;
+    if (other != 0) return at + __builtin_ctz(other);
+    at += 16;
+  }
+#else
+  while (is_space(*at)) ++at;
+  return at;
+#endif
+}
 
 Scanner::Scanner(const std::vector<std::string>& keep, std::uint64_t event_limit, std::uint64_t value_limit)
     : event_limit_(event_limit), value_limit_(value_limit), keep_(keep.begin(), keep.end()) {
@@ -371,7 +405,7 @@ Scanner::Status Scanner::parse_event(const char*& at) {
       break;
     }
     if (*at == ',') {
-      ++at;
+      at += at[1] == ' ' ? 2 : 1;
       continue;
     }
     if (*at != '"') return Status::Bad;
@@ -466,7 +500,7 @@ Scanner::Status Scanner::parse_arguments(const char*& at, std::uint32_t category
       return Status::Done;
     }
     if (*at == ',') {
-      ++at;
+      at += at[1] == ' ' ? 2 : 1;
       continue;
     }
     if (*at != '"') return Status::Bad;

@@ -140,8 +140,9 @@ class Scanner {
   Status parse_text(const char*& at, std::string_view& text, bool& has_escape);
   Status skip_value(const char*& at, std::string_view& raw);
   Status skip_bare(const char*& at, std::string_view& raw);
+  static const char* past_space(const char* at);
   Status skip_space(const char*& at) const {
-    while (static_cast<unsigned char>(*at - 1) < 32) ++at;
+    if (static_cast<unsigned char>(*at - 1) < 32) at = past_space(at);
     return at < end_ ? Status::Done : Status::More;
   }
   Status skip_colon(const char*& at) const {
