@@ -26,6 +26,7 @@ class Counts(TypedDict):
     broken_bytes: int
     quoted_times: int
     nanosecond_times: int
+    unnamed_arguments: int
     unfinished_bytes: int
     found_events: bool
     is_json: bool

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <limits>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -101,6 +102,7 @@ nb::dict counts_to_dict(const whystall::Scanner& scanner) {
   out["broken_bytes"] = counts.broken_bytes;
   out["quoted_times"] = counts.quoted_times;
   out["nanosecond_times"] = counts.nanosecond_times;
+  out["unnamed_arguments"] = counts.unnamed_arguments;
   out["unfinished_bytes"] = counts.unfinished_bytes;
   out["found_events"] = scanner.found_events();
   out["is_json"] = scanner.is_json();
@@ -133,10 +135,19 @@ void require(bool condition, const char* what) {
   if (!condition) throw nb::value_error(what);
 }
 
+constexpr std::int32_t kMostGroups = 1 << 26;  // threads or labels; each takes memory
+
 template <class A, class B>
 whystall::Intervals intervals(const Input<A>& start, const Input<B>& end) {
   require(start.size() == end.size(), "start and end must have the same length");
-  for (std::size_t i = 0; i < start.size(); ++i) require(start.data()[i] <= end.data()[i], "an interval ends before it starts");
+  std::int64_t first = 0;
+  std::int64_t last = 0;
+  for (std::size_t i = 0; i < start.size(); ++i) {
+    require(start.data()[i] <= end.data()[i], "an interval ends before it starts");
+    first = i == 0 ? start.data()[i] : std::min(first, start.data()[i]);
+    last = i == 0 ? end.data()[i] : std::max(last, end.data()[i]);
+  }
+  require(first >= 0 || last <= std::numeric_limits<std::int64_t>::max() + first, "times are too far apart");
   return {start.data(), end.data(), start.size()};
 }
 
@@ -146,7 +157,7 @@ nb::tuple nest(const Input<std::int32_t>& thread, const Input<std::int64_t>& sta
   require(thread.size() == events.count && rank.size() == events.count, "columns must have the same length");
   std::int32_t last = -1;
   for (std::size_t i = 0; i < events.count; ++i) {
-    require(thread.data()[i] >= 0, "a thread is negative");
+    require(thread.data()[i] >= 0 && thread.data()[i] < kMostGroups, "a thread is negative or too large");
     last = std::max(last, thread.data()[i]);
   }
   whystall::Nesting out;
@@ -184,7 +195,7 @@ Array outermost(const Input<std::uint32_t>& order, const Input<std::int32_t>& pa
   require(label.size() == order.size(), "columns must have the same length");
   std::int32_t last = -1;
   for (std::size_t i = 0; i < label.size(); ++i) {
-    require(label.data()[i] >= 0, "a label is negative");
+    require(label.data()[i] >= 0 && label.data()[i] < kMostGroups, "a label is negative or too large");
     last = std::max(last, label.data()[i]);
   }
   return to_numpy(whystall::outermost(order.data(), parent.data(), label.data(), static_cast<std::size_t>(last) + 1, order.size()));

@@ -107,7 +107,7 @@ class Cells {
   std::pair<Block, std::size_t> take() { return {std::move(block_), std::exchange(used_, 0) / width_}; }
 
  private:
-  static constexpr std::size_t kFirstBytes = 512;  // a multiple of every width, as are its doubles
+  static constexpr std::size_t kFirstBytes = 64;  // a multiple of every width, as are its doubles
   unsigned width_;
   std::size_t used_ = 0;
   Block block_;

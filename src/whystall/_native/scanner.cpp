@@ -17,6 +17,13 @@ constexpr std::size_t kLongestPrediction = 128;
 constexpr std::size_t kPredictionsPerCategory = 256;
 constexpr std::size_t kPredictedCategories = 64;
 constexpr std::size_t kRetryFrom = 64 * 1024;
+// Real traces have some twenty categories and a hundred keys; a hostile one must not get a column for each event.
+constexpr std::size_t kMostTables = 1024;
+constexpr std::size_t kMostKeys = 64 * 1024;
+constexpr std::size_t kDenseKeys = 1024;
+// How often the file may be parsed in vain, looking for events inside what could not be parsed.
+constexpr std::uint64_t kMostRereads = 4;
+constexpr std::uint64_t kFreeRereads = 16 << 20;
 constexpr std::uint64_t kLargestMicroseconds = 9'200'000'000'000'000;  // times 1000 still fits 64 bits
 constexpr std::uint64_t kLargestNanoseconds = 9'200'000'000'000'000'000;
 
@@ -114,10 +121,11 @@ Decimal parse_decimal(std::string_view token) {
   if (at < token.size() && (token[at] == 'e' || token[at] == 'E')) {
     double value = 0;
     const auto read = std::from_chars(token.data() + first_digit, token.data() + token.size(), value);
-    if (read.ec != std::errc() || read.ptr != token.data() + token.size() || !(value < 9.0e15)) return out;
-    const double thousandths = std::round(value * 1000.0);
-    out.whole = static_cast<std::uint64_t>(thousandths / 1000.0);
-    out.thousandths = static_cast<std::uint32_t>(thousandths - static_cast<double>(out.whole) * 1000.0);
+    if (read.ec != std::errc() || read.ptr != token.data() + token.size() || !(value < 9.2e18)) return out;
+    out.whole = static_cast<std::uint64_t>(value);
+    out.thousandths = static_cast<std::uint32_t>(std::round((value - static_cast<double>(out.whole)) * 1000.0));
+    out.whole += out.thousandths / 1000;
+    out.thousandths %= 1000;
     out.valid = true;
     return out;
   }
@@ -177,6 +185,7 @@ Scanner::Scanner(const std::vector<std::string>& keep, std::uint64_t event_limit
   categories_.intern("", false);
   names_.intern("", false);
   predicted_.resize(kPredictedCategories * kPredictionsPerCategory);
+  last_seen_.resize(kMostKeys);
   thread_cache_.fill(0);
 }
 
@@ -206,7 +215,7 @@ void Scanner::finish() {
     // Either the file ends inside this event, or something unclosed swallowed events after it.
     const std::size_t left = filled_;
     stage_ = Stage::Resync;
-    searched_ = 1;
+    searched_ = searched_after(left);
     const std::uint64_t broken_bytes = counts_.broken_bytes;
     run();
     if (stage_ == Stage::Resync) {
@@ -237,7 +246,7 @@ void Scanner::run() {
   if (left > value_limit_) {
     ++counts_.broken;
     stage_ = Stage::Resync;
-    searched_ = 1;
+    searched_ = searched_after(left);
     retry_at_ = 0;
   }
 }
@@ -245,6 +254,7 @@ void Scanner::run() {
 // Runs one stage once. Returns false when more bytes are needed.
 bool Scanner::step() {
   Status status = Status::More;
+  failed_ = 1;
   switch (stage_) {
     case Stage::Start: status = start_document(); break;
     case Stage::TopKey: status = top_key(); break;
@@ -255,10 +265,17 @@ bool Scanner::step() {
   if (status == Status::Bad) {
     ++counts_.broken;
     stage_ = Stage::Resync;
-    searched_ = 1;
+    searched_ = searched_after(failed_);
     return true;
   }
   return status == Status::Done;
+}
+
+// How much of what could not be parsed is passed over: one byte, since events may lie inside it, until
+// that has cost too much.
+std::size_t Scanner::searched_after(std::size_t failed) {
+  wasted_ += failed;
+  return wasted_ <= counts_.bytes * kMostRereads + kFreeRereads ? 1 : std::max<std::size_t>(failed, 1);
 }
 
 Scanner::Status Scanner::start_document() {
@@ -332,6 +349,7 @@ Scanner::Status Scanner::next_event() {
   if (*at == '{') {
     const Status status = parse_event(at);
     if (status == Status::Done) begin_ = at;
+    if (status == Status::Bad) failed_ = static_cast<std::size_t>(at - begin_);
     return status;
   }
   std::string_view raw;
@@ -395,6 +413,8 @@ bool Scanner::follows_event(const char* at) const {
 Scanner::Status Scanner::parse_event(const char*& at) {
   Event event;
   pending_.clear();
+  unnamed_ = 0;
+  ++serial_;
   ++at;
   Field previous = Field::Other;
   bool first = true;
@@ -452,7 +472,7 @@ Scanner::Status Scanner::parse_field(const char*& at, Event& event, Field& previ
     case Field::Binding: return parse_argument(at, binding_key_);
     case Field::Scope: return parse_argument(at, scope_key_);
     case Field::Arguments:
-      return *at == '{' ? parse_arguments(at, event.category) : parse_argument(at, keys_.intern(".args", false));
+      return *at == '{' ? parse_arguments(at, event.category) : parse_argument(at, key_of(".args", false));
     default: return parse_label(at, event, field);
   }
 }
@@ -465,8 +485,12 @@ Scanner::Status Scanner::parse_label(const char*& at, Event& event, Field field)
     if (const Status status = parse_text(at, text, escaped); status != Status::Done) return status;
   } else if (const Status status = skip_value(at, text); status != Status::Done) {
     return status;
+  } else if (text == "null") {
+    text = {};
   }
   if (field == Field::Phase) {
+    const std::string decoded = escaped ? decode_json_text(text) : std::string();
+    if (escaped) text = decoded;
     event.has_phase = !text.empty();
     event.phase = text.empty() ? '\0' : text.front();
   } else if (field == Field::Category) {
@@ -486,7 +510,18 @@ Scanner::Status Scanner::parse_other_field(const char*& at) {
   if (const Status status = skip_colon(at); status != Status::Done) return status;
   std::string dotted = ".";
   dotted.append(key);
-  return parse_argument(at, keys_.intern(dotted, escaped));
+  return parse_argument(at, key_of(dotted, escaped));
+}
+
+// The id of an argument's name, kNoKey when there are too many of them already.
+std::uint32_t Scanner::key_of(std::string_view key, bool escaped) {
+  if (keys_.size() < kMostKeys) return keys_.intern(key, escaped);
+  const std::uint32_t known = keys_.find(key, escaped);
+  return known == StringPool::kNone ? kNoKey : known;
+}
+
+void Scanner::take_back(std::uint32_t key) {
+  if (key != kNoKey && last_seen_[key].event == serial_) pending_[last_seen_[key].place].key = kNoKey;
 }
 
 Scanner::Status Scanner::parse_arguments(const char*& at, std::uint32_t category) {
@@ -512,8 +547,8 @@ Scanner::Status Scanner::parse_arguments(const char*& at, std::uint32_t category
       std::string_view key;
       bool escaped = false;
       if (const Status status = parse_text(at, key, escaped); status != Status::Done) return status;
-      next.key = keys_.intern(key, escaped);
-      const bool predictable = !escaped && key.size() <= kLongestPrediction;
+      next.key = key_of(key, escaped);
+      const bool predictable = !escaped && key.size() <= kLongestPrediction && next.key != kNoKey;
       next.text = predictable ? keys_.text(next.key).data() : nullptr;
       next.size = static_cast<std::uint32_t>(key.size());
     }
@@ -531,7 +566,7 @@ Scanner::Status Scanner::parse_argument(const char*& at, std::uint32_t key) {
     const char* const last = read_digits(at, value);
     if (last < end_ && ends_bare_value(*last)) {
       at = last;
-      pending_.push_back({key, Kind::Integer, static_cast<std::int64_t>(value)});
+      remember(key, Kind::Integer, static_cast<std::int64_t>(value));
       return Status::Done;
     }
   }
@@ -539,18 +574,21 @@ Scanner::Status Scanner::parse_argument(const char*& at, std::uint32_t key) {
   if (first == '"') {
     bool escaped = false;
     if (const Status status = parse_text(at, text, escaped); status != Status::Done) return status;
-    pending_.push_back({key, Kind::Text, texts_.intern(text, escaped)});
+    remember(key, Kind::Text, texts_.intern(text, escaped));
     return Status::Done;
   }
   if (const Status status = skip_value(at, text); status != Status::Done) return status;
-  if (text == "null") return Status::Done;
+  if (text == "null") {
+    take_back(key);
+    return Status::Done;
+  }
   Kind kind = Kind::Raw;
   std::int64_t bits = 0;
   if (first == '[' || first == '{' || !parse_number(text, kind, bits)) {
     kind = Kind::Raw;
     bits = texts_.intern(text, false);
   }
-  pending_.push_back({key, kind, bits});
+  remember(key, kind, bits);
   return Status::Done;
 }
 
@@ -627,6 +665,11 @@ Scanner::Status Scanner::parse_thread_part(const char*& at, std::int64_t& value,
     if (const Status status = parse_text(at, text, escaped); status != Status::Done) return status;
   } else {
     if (const Status status = skip_value(at, text); status != Status::Done) return status;
+    if (text == "null") {
+      kind = 0;
+      value = 0;
+      return Status::Done;
+    }
     const auto read = std::from_chars(text.data(), text.data() + text.size(), value);
     if (read.ec == std::errc() && read.ptr == text.data() + text.size()) {
       kind = 1;
@@ -693,6 +736,7 @@ void Scanner::commit(const Event& event) {
     return;
   }
   ++counts_.events;
+  counts_.unnamed_arguments += unnamed_;
   counts_.quoted_times += event.quoted_time ? 1 : 0;
   counts_.nanosecond_times += event.nanosecond_time ? 1 : 0;
   EventTable& table = table_of(event);
@@ -703,9 +747,8 @@ void Scanner::commit(const Event& event) {
   table.start.append(event.start);
   table.duration.append(event.duration);
   for (const PendingValue& value : pending_) {
-    const std::size_t slot = std::size_t{value.key} * kKinds + static_cast<std::size_t>(value.kind);
-    if (slot >= table.column_of.size()) table.column_of.resize(slot + kKinds, nullptr);
-    ArgumentColumn*& column = table.column_of[slot];
+    if (value.key == kNoKey) continue;
+    ArgumentColumn*& column = column_of(table, value.key, value.kind);
     if (column == nullptr) {
       table.columns.emplace_back(value.kind);
       table.column_key.push_back(value.key);
@@ -715,15 +758,32 @@ void Scanner::commit(const Event& event) {
   }
 }
 
+ArgumentColumn*& Scanner::column_of(EventTable& table, std::uint32_t key, Kind kind) {
+  const std::uint64_t slot = std::uint64_t{key} * kKinds + static_cast<std::uint64_t>(kind);
+  if (key >= kDenseKeys) return rare_columns_[std::uint64_t{table.number} << 40 | slot];
+  if (slot >= table.column_of.size()) table.column_of.resize(slot + kKinds, nullptr);
+  return table.column_of[slot];
+}
+
 EventTable& Scanner::table_of(const Event& event) {
   const bool metadata = event.phase == 'M';
-  const std::size_t slot = std::size_t{event.category} * 2 + (metadata ? 1 : 0);
+  std::uint32_t category = event.category;
+  std::size_t slot = std::size_t{category} * 2 + (metadata ? 1 : 0);
   if (slot >= table_index_.size()) table_index_.resize(slot + 2, -1);
+  if (table_index_[slot] < 0 && tables_.size() >= kMostTables) {
+    // kept with the others of its kind, its category as an argument
+    remember(category_key_, Kind::Text, texts_.intern(categories_.text(category), false));
+    if (other_category_ == 0) other_category_ = categories_.intern("other categories", false);
+    category = other_category_;
+    slot = std::size_t{category} * 2 + (metadata ? 1 : 0);
+    if (slot >= table_index_.size()) table_index_.resize(slot + 2, -1);
+  }
   std::int32_t& index = table_index_[slot];
   if (index < 0) {
     index = static_cast<std::int32_t>(tables_.size());
     tables_.emplace_back();
-    tables_.back().category = event.category;
+    tables_.back().number = static_cast<std::uint32_t>(index);
+    tables_.back().category = category;
     tables_.back().metadata = metadata;
   }
   return tables_[static_cast<std::size_t>(index)];

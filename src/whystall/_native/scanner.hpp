@@ -24,6 +24,9 @@ namespace whystall {
 // A time that was not given or is no number.
 constexpr std::int64_t kMissing = std::numeric_limits<std::int64_t>::min();
 
+// No key: of an argument that is not kept.
+constexpr std::uint32_t kNoKey = std::numeric_limits<std::uint32_t>::max();
+
 // Process and thread as written; text ids refer to the pool of texts.
 struct ThreadKey {
   std::int64_t pid = 0;
@@ -37,6 +40,7 @@ struct ThreadKey {
 
 // All events of one category; the fixed keys as columns, every argument as a column of its type.
 struct EventTable {
+  std::uint32_t number = 0;
   std::uint32_t category = 0;
   bool metadata = false;
   std::uint32_t rows = 0;
@@ -45,7 +49,7 @@ struct EventTable {
   IntColumn thread;
   Cells start{8};
   IntColumn duration;
-  std::vector<ArgumentColumn*> column_of;  // by key id * kKinds + kind; null where there is none
+  std::vector<ArgumentColumn*> column_of;  // by key id * kKinds + kind, for low ids; null where there is none
   std::deque<ArgumentColumn> columns;      // never moves what it holds
   std::vector<std::uint32_t> column_key;
 };
@@ -60,6 +64,7 @@ struct ScanCounts {
   std::uint64_t quoted_times = 0;      // ts or dur given as text that holds a number
   std::uint64_t nanosecond_times = 0;  // ts too large for microseconds since 1970
   std::uint64_t unfinished_bytes = 0;  // an incomplete event at the end of the file
+  std::uint64_t unnamed_arguments = 0;  // arguments left out because the file has too many different names
 };
 
 class Scanner {
@@ -96,7 +101,7 @@ class Scanner {
 
   enum class Field : std::uint8_t { Phase, Category, Name, Process, Thread, Start, Duration, Id, Binding, Scope, Arguments, Other };
   struct PendingValue {
-    std::uint32_t key;
+    std::uint32_t key;  // kNoKey: taken back, a null came after it
     Kind kind;
     std::int64_t bits;
   };
@@ -111,6 +116,10 @@ class Scanner {
     ThreadKey thread;
     std::int64_t start = kMissing;
     std::int64_t duration = kMissing;
+  };
+  struct LastSeen {  // of a key: in which event, and where in pending_
+    std::uint32_t event = 0;
+    std::uint32_t place = 0;
   };
   struct Predicted {
     const char* text = nullptr;
@@ -134,6 +143,23 @@ class Scanner {
   Status parse_other_field(const char*& at);
   Status parse_arguments(const char*& at, std::uint32_t category);
   Status parse_argument(const char*& at, std::uint32_t key);
+  std::uint32_t key_of(std::string_view key, bool escaped);
+  // Keeps a value of the event that is being parsed; of several under one key the last one counts.
+  void remember(std::uint32_t key, Kind kind, std::int64_t bits) {
+    if (key == kNoKey) {
+      ++unnamed_;
+      return;
+    }
+    LastSeen& seen = last_seen_[key];
+    if (seen.event == serial_) {
+      pending_[seen.place] = {key, kind, bits};
+      return;
+    }
+    seen = {serial_, static_cast<std::uint32_t>(pending_.size())};
+    pending_.push_back({key, kind, bits});
+  }
+  void take_back(std::uint32_t key);
+  std::size_t searched_after(std::size_t failed);
   Status parse_time(const char*& at, std::int64_t& nanoseconds, Event& event);
   Status parse_odd_time(const char*& at, std::int64_t& nanoseconds, Event& event);
   Status parse_thread_part(const char*& at, std::int64_t& value, std::uint8_t& kind);
@@ -158,11 +184,14 @@ class Scanner {
   static bool parse_number(std::string_view token, Kind& kind, std::int64_t& bits);
   void commit(const Event& event);
   EventTable& table_of(const Event& event);
+  ArgumentColumn*& column_of(EventTable& table, std::uint32_t key, Kind kind);
   std::uint32_t thread_of(const ThreadKey& key);
 
   std::vector<char> buffer_;
   const char* begin_ = nullptr;
   const char* end_ = nullptr;
+  std::size_t failed_ = 0;     // bytes from begin_ to where an event could not be parsed
+  std::uint64_t wasted_ = 0;   // bytes that were parsed in vain so far
   std::size_t searched_ = 0;  // while resynchronising: bytes from begin_ known to start no event
   std::size_t filled_ = 0;
   std::size_t retry_at_ = 0;
@@ -186,9 +215,15 @@ class Scanner {
   const std::uint32_t id_key_ = keys_.intern(".id", false);
   const std::uint32_t binding_key_ = keys_.intern(".bp", false);
   const std::uint32_t scope_key_ = keys_.intern(".s", false);
+  const std::uint32_t category_key_ = keys_.intern(".cat", false);
   std::array<Field, static_cast<std::size_t>(Field::Other) + 1> next_field_{};  // after each key, the key that came last time
   std::uint32_t last_category_ = 0;
+  std::uint32_t other_category_ = 0;  // of events whose category came after too many others
   std::vector<PendingValue> pending_;
+  std::vector<LastSeen> last_seen_;  // by key id
+  std::uint64_t unnamed_ = 0;        // arguments of that event that are not kept
+  std::uint32_t serial_ = 0;         // of the event that is being parsed
+  std::unordered_map<std::uint64_t, ArgumentColumn*> rare_columns_;  // those of high key ids, of all tables
   std::vector<Predicted> predicted_;
   std::deque<EventTable> tables_;
   std::vector<std::int32_t> table_index_;

@@ -31,6 +31,19 @@ class StringPool {
       }
     }
   }
+  // The same without adding a text: kNone where there is none.
+  std::uint32_t find(std::string_view raw, bool has_escape) const {
+    const std::uint64_t hash = hash_of(raw);
+    for (std::size_t at = hash & mask(); slots_[at].text != nullptr; at = (at + 1) & mask()) {
+      const Slot& slot = slots_[at];
+      if (slot.hash == hash && slot.size == raw.size() && slot.escaped == has_escape &&
+          std::memcmp(slot.text, raw.data(), raw.size()) == 0) {
+        return slot.id;
+      }
+    }
+    return kNone;
+  }
+  static constexpr std::uint32_t kNone = 0xffffffff;
   std::size_t size() const { return texts_.size(); }
   std::string_view text(std::uint32_t id) const { return texts_[id]; }
   std::size_t bytes() const { return bytes_; }

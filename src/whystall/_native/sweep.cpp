@@ -112,7 +112,9 @@ std::vector<std::int64_t> subtree_sums(const std::uint32_t* order, const std::in
   std::vector<std::int64_t> sums(values, values + count);
   for (std::size_t i = count; i-- > 0;) {
     const std::uint32_t event = order[i];
-    if (parent[event] >= 0) sums[static_cast<std::size_t>(parent[event])] += sums[event];
+    if (parent[event] < 0) continue;
+    std::int64_t& above = sums[static_cast<std::size_t>(parent[event])];
+    above = static_cast<std::int64_t>(static_cast<std::uint64_t>(above) + static_cast<std::uint64_t>(sums[event]));
   }
   return sums;
 }

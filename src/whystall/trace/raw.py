@@ -105,19 +105,11 @@ class RawTable:
                     out[rows[fresh]] = ids[fresh]
         return out
 
-    def rest(self) -> list[tuple[str, NDArray[Any], pl.Series]]:
-        """The arguments nobody took: name, rows, and values as text."""
-        out = []
-        for key, kind in sorted(self._arguments):
-            if (part := self.take(key, kind)) is None:
-                continue
-            rows, values = part
-            if kind in (TEXT, RAW):
-                texts = coded(values, self._scanner.texts, self._scanner.text_count())
-            else:
-                texts = pl.Series(values).cast(pl.String)
-            out.append((key, rows, texts.cast(pl.Categorical)))
-        return out
+    def rest(self) -> list[tuple[str, int, NDArray[Any], NDArray[Any]]]:
+        """The arguments nobody took: name, type, rows, and values (of texts their ids)."""
+        return [
+            (key, kind, *part) for key, kind in sorted(self._arguments) if (part := self.take(key, kind)) is not None
+        ]
 
 
 def _integer(text: str) -> int | None:

@@ -14,7 +14,7 @@ from whystall._native import Scanner
 from whystall.trace import categories
 from whystall.trace.clock import Clock
 from whystall.trace.model import Quarantine
-from whystall.trace.raw import MISSING_TIME, Integers, RawTable, coded, nullable
+from whystall.trace.raw import FLOAT, INTEGER, MISSING_TIME, TEXT, Integers, RawTable, coded, nullable
 
 _COMPLETE: Final = ord("X")
 _BEGIN_END: Final = (ord("B"), ord("E"))
@@ -169,17 +169,16 @@ def _sound(
     for reason, test in tests:
         failed = test() & ~bad
         if failed.any():
-            lost = duration[failed & (duration > 0)]
-            build.set_aside(
-                reason, int(np.count_nonzero(failed)), int(lost.sum()) if device and len(lost) < 2**20 else 0
-            )
+            lost = np.clip(duration[failed], 0, build.clock.latest_ns - build.clock.earliest_ns)
+            build.set_aside(reason, int(np.count_nonzero(failed)), int(lost.sum(dtype=object)) if device else 0)
             bad |= failed
     return np.flatnonzero(~bad)
 
 
 def _category_column(tables: Sequence[RawTable], rows: NDArray[np.intp], label: Callable[[str], str]) -> pl.Series:
     labels = sorted({label(table.category) for table in tables})
-    codes = [np.full(table.rows, labels.index(label(table.category)), np.uint32) for table in tables]
+    code_of = {text: code for code, text in enumerate(labels)}
+    codes = [np.full(table.rows, code_of[label(table.category)], np.uint32) for table in tables]
     return pl.Series(np.concatenate(codes or [np.zeros(0, np.uint32)])[rows]).cat.to(pl.Enum(labels))
 
 
@@ -205,19 +204,35 @@ def _collect_extra(kind: str, tables: Sequence[RawTable], rows: NDArray[np.intp]
     place = np.full(sum(table.rows for table in tables), -1, np.int64)
     place[rows] = np.arange(len(rows))
     offset = 0
+    keys: dict[str, int] = {}
+    parts: dict[int, list[tuple[int, NDArray[np.int64], NDArray[Any]]]] = {INTEGER: [], FLOAT: [], TEXT: []}
     for table in tables:
-        for key, at, values in table.rest():
+        for key, value_kind, at, values in table.rest():
             where = place[at.astype(np.int64) + offset]
-            frame = pl.DataFrame({"row": where, "value": values}).filter(pl.col("row") >= 0)
-            build.extra.append(
-                frame.select(
-                    pl.lit(kind).cast(pl.Categorical).alias("table"),
-                    "row",
-                    pl.lit(key).cast(pl.Categorical).alias("key"),
-                    pl.col("value").cast(pl.Categorical),
-                )
-            )
+            kept = where >= 0
+            code = keys.setdefault(key, len(keys))
+            parts[min(value_kind, TEXT)].append((code, where[kept], values[kept]))
         offset += table.rows
+    for value_kind, found in parts.items():
+        if not found:
+            continue
+        values = np.concatenate([values for _, _, values in found])
+        texts = (
+            coded(values, build.scanner.texts, build.scanner.text_count())
+            if value_kind == TEXT
+            else pl.Series(values).cast(pl.String)
+        )
+        key_of = np.repeat([code for code, _, _ in found], [len(where) for _, where, _ in found]).astype(np.uint32)
+        build.extra.append(
+            pl.DataFrame(
+                {
+                    "table": pl.Series([kind], dtype=pl.Categorical).new_from_index(0, len(values)),
+                    "row": np.concatenate([where for _, where, _ in found]),
+                    "key": pl.Series(key_of).cat.to(pl.Enum(list(keys))).cast(pl.Categorical),
+                    "value": texts.cast(pl.Categorical),
+                }
+            )
+        )
 
 
 def group_tables(tables: Sequence[RawTable], names: list[str]) -> dict[str, list[RawTable]]:
