@@ -8,26 +8,32 @@ sentence, never the result.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import shutil
 import tempfile
+import time
 from pathlib import Path
 from typing import Final
 
 import msgspec
 import numpy as np
 import polars as pl
+from isal import isal_zlib
 
 from whystall.trace.metadata import Metadata
 from whystall.trace.model import TABLES, Source, Trace
 
 # Raise whenever tables, columns or their meaning change.
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 # Reading a smaller file takes no longer than looking it up.
 LEAST_RAW_BYTES: Final = 32 << 20
 LARGEST_BYTES: Final = 4 << 30
 _HOST_ORDER: Final = "host_order"
+_STAGING: Final = ".writing-"
+_ABANDONED_S: Final = 86_400  # what a process that died left behind
+_DIGEST_BYTES: Final = 20
 
 
 class _Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,6 +44,7 @@ class _Entry(msgspec.Struct, frozen=True, kw_only=True):
     metadata: Metadata
     steps_from: str | None
     columns: dict[str, dict[str, str]]
+    checksums: dict[str, int]
 
 
 def default_folder() -> Path:
@@ -77,8 +84,8 @@ class TraceCache:
         try:
             if not _is_ours(folder):
                 return None
-            entry = msgspec.json.decode((folder / "trace.json").read_bytes(), type=_Entry)
-            if entry.schema_version != SCHEMA_VERSION:
+            entry = _read_entry(folder)
+            if entry is None:
                 return None
             tables = {table: pl.read_ipc(folder / f"{table}.arrow") for table in (*TABLES, _HOST_ORDER)}
             if {table: _columns(frame) for table, frame in tables.items()} != entry.columns:
@@ -106,14 +113,12 @@ class TraceCache:
             return None
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            staging = Path(tempfile.mkdtemp(prefix=".writing-", dir=self.folder))
+            staging = Path(tempfile.mkdtemp(prefix=_STAGING, dir=self.folder))
         except OSError as error:
             return f"the cache {self.folder} cannot be written ({error.strerror}); the result is not affected"
         try:
             _write_entry(staging, trace)
-            if (self.folder / key).exists():
-                shutil.rmtree(self.folder / key)
-            staging.rename(self.folder / key)
+            _put(staging, self.folder / key)
             self._evict(keep=key)
         except (OSError, pl.exceptions.PolarsError) as error:
             reason = getattr(error, "strerror", None) or str(error)
@@ -124,12 +129,21 @@ class TraceCache:
 
     def _evict(self, keep: str) -> None:
         """Removes the entries that were not used for longest until the rest fits."""
-        entries = [entry for entry in self.folder.iterdir() if entry.is_dir() and not entry.name.startswith(".")]
-        entries.sort(key=lambda entry: (entry.name != keep, -entry.stat().st_mtime))
+        found = []
+        for entry in self.folder.iterdir():
+            with contextlib.suppress(OSError):  # another process may remove it meanwhile
+                used = entry.stat().st_mtime
+                if entry.name.startswith(_STAGING):
+                    if used < time.time() - _ABANDONED_S:
+                        shutil.rmtree(entry, ignore_errors=True)
+                elif entry.is_dir() and not entry.name.startswith("."):
+                    found.append(
+                        (entry.name != keep, -used, entry, sum(file.stat().st_size for file in entry.iterdir()))
+                    )
         total = 0
-        for entry in entries:
-            total += sum(file.stat().st_size for file in entry.iterdir())
-            if total > self._largest_bytes and entry.name != keep:
+        for other, _, entry, size in sorted(found):
+            total += size
+            if total > self._largest_bytes and other:
                 shutil.rmtree(entry, ignore_errors=True)
 
 
@@ -137,6 +151,43 @@ def _is_ours(folder: Path) -> bool:
     """Whether nobody but this user could have written the entry."""
     status = folder.stat()
     return status.st_uid == os.getuid() and not status.st_mode & 0o022
+
+
+def _put(staging: Path, folder: Path) -> None:
+    """Moves a finished entry to its place; where another process was faster, its entry is as good."""
+    if folder.exists():
+        shutil.rmtree(folder, ignore_errors=True)
+    try:
+        staging.rename(folder)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+
+
+def _read_entry(folder: Path) -> _Entry | None:
+    """What the entry says of itself, if this version wrote it and every file is as it was written."""
+    text = (folder / "trace.json").read_bytes()
+    body, digest = text[:-_DIGEST_BYTES], text[-_DIGEST_BYTES:]
+    if _digest(body) != digest:
+        return None
+    entry = msgspec.json.decode(body, type=_Entry)
+    if entry.schema_version != SCHEMA_VERSION:
+        return None
+    sound = all(_checksum(folder / f"{table}.arrow") == entry.checksums.get(table) for table in (*TABLES, _HOST_ORDER))
+    return entry if sound else None
+
+
+def _digest(body: bytes) -> bytes:
+    return hashlib.blake2b(body, digest_size=_DIGEST_BYTES).digest()
+
+
+def _checksum(path: Path) -> int:
+    """CRC-32 of a file: a damaged column would be read as numbers that are wrong."""
+    value = 0
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            value = isal_zlib.crc32(chunk, value)
+    return value
 
 
 def _columns(frame: pl.DataFrame) -> dict[str, str]:
@@ -154,5 +205,7 @@ def _write_entry(folder: Path, trace: Trace) -> None:
         metadata=trace.metadata,
         steps_from=trace.steps_from,
         columns={table: _columns(frame) for table, frame in frames.items()},
+        checksums={table: _checksum(folder / f"{table}.arrow") for table in frames},
     )
-    (folder / "trace.json").write_bytes(msgspec.json.encode(entry))
+    body = msgspec.json.encode(entry)
+    (folder / "trace.json").write_bytes(body + _digest(body))

@@ -11,7 +11,7 @@ from whystall.trace import categories
 from whystall.trace.clock import clock_of
 from whystall.trace.collectives import collective_table
 from whystall.trace.link import link_device, link_host, link_series, nest_host, rows_of
-from whystall.trace.metadata import parse_metadata
+from whystall.trace.metadata import parse_metadata, sound_text
 from whystall.trace.model import Source, Trace
 from whystall.trace.raw import RawTable
 from whystall.trace.repair import move_marks, place_device_events, place_python_functions
@@ -69,7 +69,7 @@ def _assemble(path: Path, scan: Scan) -> Trace:
     extra = pl.concat(build.extra) if build.extra else pl.DataFrame(schema=_EXTRA_SCHEMA)
     collectives = collective_table(tables)
     source = Source(
-        name=path.name,
+        name=sound_text(path.name),
         file_bytes=scan.file_bytes,
         raw_bytes=scan.raw_bytes,
         events=scanner.counts()["events"],

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from whystall.trace.cache import LEAST_RAW_BYTES, TraceCache
 from whystall.trace.kineto import read_kineto
+from whystall.trace.metadata import sound_text
 from whystall.trace.model import Trace
 from whystall.trace.scan import Progress
 
@@ -22,7 +23,7 @@ def load_trace(
         return read_kineto(path, progress=progress)
     store = store or TraceCache()
     key = store.key(path)
-    known = store.read(key, path.name)
+    known = store.read(key, sound_text(path.name))
     if known is not None:
         return known
     trace = read_kineto(path, progress=progress)

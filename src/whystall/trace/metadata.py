@@ -52,6 +52,7 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
         return same.pop() if len(same) == 1 else None
 
 
+_LONGEST_TEXT = 1000  # characters of a name
 _SETTINGS = ("record_shapes", "profile_memory", "with_stack", "with_modules", "with_flops")
 _NOT_JSON_NUMBER = re.compile(r"(?<=[:\[,])(\s*)(-?(?:inf|nan|Infinity|NaN)|N/A)(?=\s*[,\]}])")
 
@@ -65,11 +66,13 @@ def parse_metadata(kept: Sequence[tuple[str, bytes]]) -> Metadata:
         devices=tuple(_devices(values.get("deviceProperties"))),
         rank=_integer(info.get("rank")),
         world_size=_integer(info.get("world_size")),
-        backend=info.get("backend") if isinstance(info.get("backend"), str) else None,
+        backend=_text(info.get("backend")),
         groups=tuple(_groups(info.get("pg_config"))),
         base_time_ns=_integer(values.get("baseTimeNanoseconds")),
         settings={key: bool(values[key]) for key in _SETTINGS if isinstance(values.get(key), int)},
-        versions={key: str(values[key]) for key in values if key.endswith("_version") and _is_plain(values[key])},
+        versions={
+            key: sound_text(str(values[key])) for key in values if key.endswith("_version") and _is_plain(values[key])
+        },
     )
 
 
@@ -93,7 +96,12 @@ def _integer(value: Any) -> int | None:
 
 
 def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) and value else None
+    return sound_text(value)[:_LONGEST_TEXT] if isinstance(value, str) and value else None
+
+
+def sound_text(text: str) -> str:
+    """The text, with a question mark for every half character (a lone surrogate), which no output can hold."""
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _devices(value: Any) -> list[DeviceProperties]:
@@ -128,7 +136,7 @@ def _groups(value: Any) -> list[ProcessGroup]:
         members = [_integer(rank) for rank in ranks] if isinstance(ranks, list) else []
         out.append(
             ProcessGroup(
-                name=str(name),
+                name=sound_text(str(name))[:_LONGEST_TEXT],
                 description=_text(entry.get("pg_desc")),
                 size=_integer(entry.get("pg_size")),
                 ranks=tuple(rank for rank in members if rank is not None),

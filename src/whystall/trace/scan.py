@@ -10,12 +10,15 @@ import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 from isal import igzip_lib
 
 from whystall._native import Scanner
 from whystall.trace.errors import InputError
+
+if TYPE_CHECKING:
+    from whystall._native._ext import Counts
 
 Progress = Callable[[int, int | None], None]
 
@@ -83,6 +86,10 @@ def scan_file(path: Path, *, limits: Limits | None = None, progress: Progress | 
     counts = scanner.counts()
     if not counts["is_json"]:
         raise InputError(f"{path.name} is not JSON: a PyTorch trace starts with '{{' or '['")
+    if counts["bytes"] == 0:
+        raise InputError(f"{path.name} is empty{': ' + warnings[0] if warnings else ''}")
+    if counts["top_is_array"] and counts["events"] == 0 and _holds_something(counts):
+        raise InputError(f"{path.name} is a JSON list but no trace: it holds no trace events")
     if not counts["found_events"]:
         raise InputError(f"{path.name} is JSON but no trace: it has no 'traceEvents'")
     if counts["over_limit"]:
@@ -95,6 +102,10 @@ def scan_file(path: Path, *, limits: Limits | None = None, progress: Progress | 
             f"the file ends in the middle: everything before the break is kept ({counts['events']:,} events)"
         )
     return Scan(scanner, size, counts["bytes"], truncated, tuple(warnings))
+
+
+def _holds_something(counts: Counts) -> bool:
+    return counts["not_objects"] + counts["without_phase"] + counts["broken"] > 0
 
 
 def _is_open(scanner: Scanner) -> bool:
@@ -154,12 +165,18 @@ def _feed_gzip(scanner: Scanner, file: BinaryIO, warnings: list[str]) -> Iterato
 def _gunzip(pieces: Iterator[bytes], warnings: list[str]) -> Iterator[bytes]:
     """The decompressed stream; members may follow each other, and damage ends it with a warning."""
     inflater = igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP)
+    kept = b""  # of a piece that ended between two members
     for piece in pieces:
-        pending = piece
+        pending, kept = kept + piece, b""
         while True:
             if inflater.eof:
-                if not pending.startswith(_GZIP_MAGIC):
+                pending = pending.lstrip(b"\0")  # tapes and block devices pad with zeros
+                if len(pending) < len(_GZIP_MAGIC):
+                    kept = pending
                     break
+                if not pending.startswith(_GZIP_MAGIC):
+                    warnings.append("what follows the end of the gzip stream is no gzip: it was not read")
+                    return
                 inflater = igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP)
             try:
                 out = inflater.decompress(pending, CHUNK_BYTES)
