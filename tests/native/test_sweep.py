@@ -170,7 +170,7 @@ def test_class_states(rows: list[tuple[Interval, int]]) -> None:
     assert by_instant(times, states) == masks
     if rows:
         assert times[0] == min(interval[0] for interval, _ in rows)
-        assert times[-1] == max(interval[1] for interval, _ in rows)
+        assert times[-1] == max((end for (begin, end), _ in rows if begin < end), default=times[0])
 
 
 def test_the_widest_times() -> None:
