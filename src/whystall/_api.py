@@ -26,6 +26,7 @@ PathLike = str | Path
 _RANK_IN_NAME: Final = re.compile(r"rank[-_]?(\d{1,6})", re.IGNORECASE)
 _TRACE_SUFFIXES: Final = (".json", ".json.gz", ".pt.trace", ".pt.trace.json", ".pt.trace.json.gz", ".trace", ".gz")
 _NOT_TRACES: Final = ("report.json", "run.json")
+_NOT_TRACE_SUFFIX: Final = ".run.json"
 
 
 def load(path: PathLike, *, cache: bool = True, progress: Progress | None = None) -> Trace:
@@ -126,7 +127,8 @@ def find_traces(source: PathLike) -> list[Path]:
 
 
 def _looks_like_trace(path: Path) -> bool:
-    return path.name.endswith(_TRACE_SUFFIXES) and path.name not in _NOT_TRACES and not path.name.startswith(".")
+    other = path.name in _NOT_TRACES or path.name.endswith(_NOT_TRACE_SUFFIX) or path.name.startswith(".")
+    return path.name.endswith(_TRACE_SUFFIXES) and not other
 
 
 def assign_ranks(traces: Sequence[Trace]) -> tuple[list[int], list[str]]:

@@ -1,8 +1,26 @@
-"""The native room: the streaming scanner and the interval sweeps, and nothing else.
+"""The native room: the streaming scanner, the interval sweeps, and the call that leaves no frame.
 
 Everything here takes and returns numpy arrays; ``_ext.pyi`` holds the types.
 """
 
-from whystall._native._ext import Scanner, class_states, nearest_marked, nest, outermost, subtree_sums, thread_states
+from whystall._native._ext import (
+    Scanner,
+    TimedCall,
+    class_states,
+    nearest_marked,
+    nest,
+    outermost,
+    subtree_sums,
+    thread_states,
+)
 
-__all__ = ["Scanner", "class_states", "nearest_marked", "nest", "outermost", "subtree_sums", "thread_states"]
+__all__ = [
+    "Scanner",
+    "TimedCall",
+    "class_states",
+    "nearest_marked",
+    "nest",
+    "outermost",
+    "subtree_sums",
+    "thread_states",
+]

@@ -1,6 +1,6 @@
 """Types of the compiled extension (see ``scanner.hpp`` and ``sweep.hpp`` for what each thing does)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypedDict
 
 import numpy as np
@@ -67,3 +67,14 @@ def thread_states(
 def class_states(
     start: NDArray[np.int64], end: NDArray[np.int64], klass: NDArray[np.uint8]
 ) -> tuple[NDArray[np.int64], NDArray[np.uint8]]: ...
+
+class TimedCall:
+    """A callable that tells ``before`` and ``after`` when ``function`` begins and ends, and leaves no frame."""
+
+    def __init__(
+        self, function: Callable[..., Any], before: Callable[[], object], after: Callable[[], object]
+    ) -> None: ...
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+    def __get__(self, instance: object, owner: type | None = None) -> Any: ...
+    @property
+    def __wrapped__(self) -> Callable[..., Any]: ...

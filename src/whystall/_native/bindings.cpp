@@ -16,6 +16,7 @@
 
 #include "scanner.hpp"
 #include "sweep.hpp"
+#include "timed_call.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -257,6 +258,9 @@ std::size_t read_some(whystall::Scanner& scanner, int file, std::size_t size) {
 }  // namespace
 
 NB_MODULE(_ext, m) {
+  // Wrapped functions live as long as the program; its end must not be commented on in a user's terminal.
+  nb::set_leak_warnings(false);
+  whystall::bind_timed_call(m);
   nb::class_<whystall::Scanner>(m, "Scanner")
       .def(nb::init<const std::vector<std::string>&, std::uint64_t, std::uint64_t>(), "keep"_a, "event_limit"_a,
            "value_limit"_a)

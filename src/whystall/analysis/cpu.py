@@ -96,7 +96,7 @@ def _at(timeline: Timeline, instants: NDArray[np.int64]) -> NDArray[np.uint8]:
 
 
 def cpu_device(trace: Trace, rank: int, origin_ns: int) -> Device | None:
-    """The CPU's account over the training thread's recording; ``None`` when no thread recorded anything."""
+    """The CPU's account over its steps, or over the training thread's recording; ``None`` when no thread recorded anything."""
     training = training_thread(trace)
     if training is None:
         return None
@@ -141,6 +141,15 @@ def cpu_device(trace: Trace, rank: int, origin_ns: int) -> Device | None:
         steps=_steps(trace, account, origin_ns),
         steps_from=trace.steps_from,
     )
+
+
+def _window(trace: Trace, account: _Account) -> tuple[int, int]:
+    """From the first step's start to the last one's end; without steps the training thread's whole recording."""
+    if trace.steps.is_empty():
+        return account.begin, account.end
+    ends = trace.steps["ts_ns"] + trace.steps["duration_ns"]
+    begin = min(max(int(trace.steps["ts_ns"][0]), account.begin), account.end)
+    return begin, max(min(int(ends.max()), account.end), begin)  # type: ignore[arg-type]
 
 
 def _steps(trace: Trace, account: _Account, origin_ns: int) -> list[Step]:

@@ -9,11 +9,13 @@ from whystall.cli.demo import Demo
 from whystall.cli.doctor import Doctor
 from whystall.cli.export import Export
 from whystall.cli.report import Report
+from whystall.cli.run import Run
 
 if TYPE_CHECKING:
     from whystall.cli.command import Command
 
 COMMANDS: tuple[Command, ...] = (
+    Run(),
     Analyze(),
     Report(),
     Export(),

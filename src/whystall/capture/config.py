@@ -1,0 +1,47 @@
+"""What a capture is asked to do; it travels to the watched processes in one environment variable."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+VARIABLE: Final = "WHYSTALL_CAPTURE"
+
+
+class Schedule(msgspec.Struct, frozen=True, kw_only=True):
+    """When to record, in ``torch.profiler``'s words. Steps are counted once the job runs steadily.
+
+    ``wait`` steps pass, ``warmup`` steps run under the profiler unrecorded, ``active`` steps are recorded;
+    ``repeat`` times. ``on_slow`` records again after a step that took so many times the median.
+    ``longest_s`` ends a window early; ``most_bytes`` ends the recording of further windows.
+    """
+
+    wait: int = 1
+    warmup: int = 1
+    active: int = 3
+    repeat: int = 1
+    on_slow: float | None = None
+    longest_s: float = 60.0
+    most_bytes: int = 512 << 20
+
+
+class CaptureConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Where to write, and what to record beyond operators, kernels and launches."""
+
+    folder: str
+    schedule: Schedule = Schedule()
+    shapes: bool = True
+    stacks: bool = False
+    modules: bool = False
+    memory: bool = False
+
+
+def encode(config: CaptureConfig) -> str:
+    """The configuration as the variable's value."""
+    return msgspec.json.encode(config).decode()
+
+
+def decode(value: str) -> CaptureConfig:
+    """The configuration of a watched process. Raises ``msgspec.MsgspecError`` when it is not one."""
+    return msgspec.json.decode(value, type=CaptureConfig)

@@ -1,0 +1,128 @@
+"""Launches a command with the capture put in, and hands on its output, signals and exit code unchanged."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import sysconfig
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+from whystall.capture.config import VARIABLE, CaptureConfig, encode
+from whystall.errors import UsageError
+
+ROOT_VARIABLE: Final = "WHYSTALL_ROOT"
+INJECTED: Final = Path(__file__).parent / "inject"
+RUNS: Final = "whystall-runs"
+_UNSAFE_IN_NAME: Final = re.compile(r"[^A-Za-z0-9._-]+")
+# Python options under which PYTHONPATH or sitecustomize are not looked at.
+_BLIND_OPTIONS: Final = {
+    "I": "-I ignores PYTHONPATH",
+    "E": "-E ignores PYTHONPATH",
+    "S": "-S does not import sitecustomize",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A command to watch, and the name that its run goes by."""
+
+    command: tuple[str, ...]
+    name: str
+
+
+def launch_of(words: Sequence[str], *, is_module: bool = False, is_command: bool = False) -> Launch:
+    """The launch that ``run`` was asked for: a script, ``-m`` a module, or after ``--`` any command."""
+    if not words:
+        raise UsageError("nothing to run: give a script, -m MODULE, or -- and a command")
+    if is_module:
+        return Launch((sys.executable, "-m", *words), words[0])
+    if is_command:
+        return Launch(tuple(words), Path(words[0]).name)
+    script = Path(words[0])
+    if not script.exists():
+        raise UsageError(f"{script}: no such script (a command other than Python goes after --)")
+    return Launch((sys.executable, *words), script.stem)
+
+
+def run_folder(name: str, chosen: str | None, *, now: time.struct_time, environment: dict[str, str]) -> Path:
+    """Where a run is written: ``chosen``, else a name of its own; workers of one torchrun share theirs."""
+    if chosen is not None:
+        return Path(chosen)
+    safe = _UNSAFE_IN_NAME.sub("-", name).strip("-") or "run"
+    if environment.get("TORCHELASTIC_RUN_ID"):
+        shared = f"{environment['TORCHELASTIC_RUN_ID']}-{environment.get('MASTER_PORT', '')}"
+        return Path(RUNS) / f"{_UNSAFE_IN_NAME.sub('-', shared)}-{safe}"
+    base = Path(RUNS) / f"{time.strftime('%Y%m%d-%H%M%S', now)}-{safe}"
+    candidates = [base, *(base.with_name(f"{base.name}-{number}") for number in range(2, 1000))]
+    return next(candidate for candidate in candidates if not candidate.exists())
+
+
+def watched_environment(config: CaptureConfig, environment: dict[str, str]) -> dict[str, str]:
+    """The environment of the command: the capture in front of PYTHONPATH, and what it is to do."""
+    paths = [str(INJECTED), *filter(None, [environment.get("PYTHONPATH")])]
+    return {
+        **environment,
+        "PYTHONPATH": os.pathsep.join(paths),
+        VARIABLE: encode(config),
+        ROOT_VARIABLE: sysconfig.get_path("platlib"),
+    }
+
+
+def run_watched(launch: Launch, config: CaptureConfig, on_request: Callable[[], None]) -> int:
+    """Runs the command to its end; the exit code as a shell gives it (128 + signal for one that was killed).
+
+    Signals that come here go on to the command, except SIGUSR2, which calls ``on_request``.
+    """
+    environment = watched_environment(config, dict(os.environ))
+    try:
+        process = subprocess.Popen(launch.command, env=environment)  # noqa: S603 - it is what the user asked to run
+    except FileNotFoundError:
+        raise UsageError(f"{launch.command[0]}: no such command") from None
+    except PermissionError:
+        raise UsageError(f"{launch.command[0]}: permission denied") from None
+    with _handing_on(process, on_request):
+        code = process.wait()
+    return code if code >= 0 else 128 - code
+
+
+@contextlib.contextmanager
+def _handing_on(process: subprocess.Popen[bytes], on_request: Callable[[], None]) -> Iterator[None]:
+    def hand_on(number: int, _frame: FrameType | None) -> None:
+        # Ctrl-C in a terminal reaches the whole group by itself; sent a second time it would end the job harder
+        if number == signal.SIGINT and sys.stdin is not None and sys.stdin.isatty():
+            return
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(number)
+
+    handlers: dict[int, Callable[[int, FrameType | None], None]] = dict.fromkeys(
+        (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1), hand_on
+    )
+    handlers[signal.SIGUSR2] = lambda *_: on_request()
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def why_blind(command: Sequence[str]) -> str | None:
+    """Why nothing could be captured of a Python started so, or ``None`` when nothing stands against it."""
+    if not Path(command[0]).name.startswith("python"):
+        return None
+    for word in command[1:]:
+        if not word.startswith("-") or word in ("-m", "-c"):
+            break
+        for letter, reason in _BLIND_OPTIONS.items():
+            if not word.startswith("--") and letter in word:
+                return f"Python was started with {word}, and {reason}: the capture could not get in"
+    return None

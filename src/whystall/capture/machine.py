@@ -1,0 +1,105 @@
+"""What a thread beside the job sees of the machine, about once a second: memory, workers, devices."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from whystall.capture.session import Session
+
+_EVERY_S: Final = 1.0
+_LOOK_EVERY_S: Final = 0.25
+# Over a long run the lines become rarer, so that they stay a small part of the file.
+_SLOWER_AFTER: Final = 600
+_SLOWEST_S: Final = 30.0
+
+
+class MachineSampler:
+    """A daemon thread that writes a line now and then; it takes no lock that the job could wait for."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._lines = 0
+
+    def start(self) -> None:
+        """Begins."""
+        self._thread = threading.Thread(target=self._run, name="whystall-sampler", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends; waits for a line that is being written."""
+        self._stop.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout=2.0)
+
+    def _run(self) -> None:
+        guard = self._session.faults.guard
+        sample, look = guard("sampler", self._sample), guard("requests", self._session.look_around)
+        due = time.monotonic()
+        while not self._stop.wait(_LOOK_EVERY_S):
+            look()
+            if time.monotonic() >= due and self._session.steps > 0:
+                sample()
+                due = time.monotonic() + min(_EVERY_S * 2 ** (self._lines // _SLOWER_AFTER), _SLOWEST_S)
+
+    def _sample(self) -> None:
+        self._lines += 1
+        line: dict[str, Any] = {"at_unix_ns": time.time_ns(), "step": self._session.steps, "rss_kib": _rss_kib()}
+        workers = _children()
+        if workers:
+            line["children"] = workers
+        self._session.write_line(line)
+
+
+def _rss_kib() -> int:
+    pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") // 1024
+
+
+def _children() -> list[tuple[int, str, int]]:
+    """Per child process (data loader workers among them): id, state letter, CPU ticks so far."""
+    out = []
+    for task in Path("/proc/self/task").iterdir():
+        try:
+            pids = (task / "children").read_text("ascii").split()
+        except OSError:
+            continue
+        for pid in pids[:64]:
+            try:
+                fields = Path(f"/proc/{pid}/stat").read_text("ascii", "replace").rpartition(")")[2].split()
+            except OSError:
+                continue
+            out.append((int(pid), fields[0], int(fields[11]) + int(fields[12])))
+    return out
+
+
+def facts(torch: Any) -> dict[str, Any]:
+    """What does not change during a run: threads, cores, limits, devices."""
+    return {
+        "torch_threads": torch.get_num_threads(),
+        "cores": os.cpu_count(),
+        "cores_allowed": len(os.sched_getaffinity(0)),
+        "cgroup_cpu_max": _first_line("/sys/fs/cgroup/cpu.max"),
+        "cgroup_memory_max": _first_line("/sys/fs/cgroup/memory.max"),
+        "omp_num_threads": os.environ.get("OMP_NUM_THREADS"),
+        "devices": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+        if _cuda_in_use(torch)
+        else [],
+    }
+
+
+def _cuda_in_use(torch: Any) -> bool:
+    return bool(torch.cuda.is_available() and torch.cuda.is_initialized())
+
+
+def _first_line(path: str) -> str | None:
+    try:
+        return Path(path).read_text("ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return None

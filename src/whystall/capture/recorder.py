@@ -1,0 +1,111 @@
+"""The trace windows: one ``torch.profiler`` at a time, its file written gzipped and whole."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+from whystall.capture.config import CaptureConfig
+
+_COPY_BYTES = 1 << 20
+
+
+class Recorder:
+    """Runs the profiler over one window and writes the trace of it."""
+
+    def __init__(self, torch: Any, config: CaptureConfig, folder: Path) -> None:
+        self._torch = torch
+        self._config = config
+        self._folder = folder
+        self._profiler: Any = None
+        self.rank = 0
+        self.files: list[str] = []
+        self.bytes_written = 0
+        self.export_ns = 0
+        self.starting = False
+
+    @property
+    def running(self) -> bool:
+        """Whether a window is open."""
+        return self._profiler is not None
+
+    def is_busy(self) -> bool:
+        """Whether somebody else is profiling; two profilers cannot run at once."""
+        return bool(self._torch.autograd.profiler._is_profiler_enabled) and not self.running  # noqa: SLF001
+
+    def start(self) -> None:
+        """Opens a window."""
+        torch, config = self._torch, self._config
+        activities = [torch.profiler.ProfilerActivity.CPU]
+        if torch.cuda.is_available() and torch.cuda.is_initialized():
+            activities.append(torch.profiler.ProfilerActivity.CUDA)
+        schedule = config.schedule
+        self.starting = True
+        try:
+            self._profiler = torch.profiler.profile(
+                activities=activities,
+                schedule=torch.profiler.schedule(
+                    wait=0, warmup=schedule.warmup, active=schedule.active, repeat=1, skip_first=0
+                ),
+                on_trace_ready=self._write,
+                record_shapes=config.shapes,
+                profile_memory=config.memory,
+                with_stack=config.stacks or config.modules,
+                with_modules=config.modules,
+                experimental_config=_experimental_config(torch),
+                acc_events=True,
+            )
+            self._profiler.start()
+        except Exception:
+            self._profiler = None
+            raise
+        finally:
+            self.starting = False
+
+    def mark(self) -> None:
+        """Tells the profiler that a step has ended."""
+        self.starting = True
+        try:
+            self._profiler.step()
+        finally:
+            self.starting = False
+
+    def stop(self) -> None:
+        """Closes the window; what was recorded of it is written."""
+        profiler, self._profiler = self._profiler, None
+        if profiler is not None:
+            profiler.stop()
+
+    def _write(self, profiler: Any) -> None:
+        began = time.perf_counter_ns()
+        number = len(self.files)
+        name = f"rank{self.rank}.trace.json.gz" if number == 0 else f"rank{self.rank}.window{number}.trace.json.gz"
+        plain = self._folder / f".{name}.{os.getpid()}.json"
+        packed = self._folder / f".{name}.{os.getpid()}"
+        try:
+            profiler.export_chrome_trace(str(plain))
+            with plain.open("rb") as source, gzip.open(packed, "wb", compresslevel=2) as target:
+                shutil.copyfileobj(source, target, _COPY_BYTES)
+            packed.replace(self._folder / name)
+        finally:
+            plain.unlink(missing_ok=True)
+            packed.unlink(missing_ok=True)
+        self.files.append(name)
+        self.bytes_written += (self._folder / name).stat().st_size
+        self.export_ns += time.perf_counter_ns() - began
+
+
+def _experimental_config(torch: Any) -> Any:
+    """Synchronisation events and garbage collections, where this torch knows them."""
+    wanted = {"enable_cuda_sync_events": True, "record_python_gc_info": True}
+    config = torch._C._profiler._ExperimentalConfig  # noqa: SLF001 - torch.profiler has no public name for it
+    for chosen in (wanted, {"enable_cuda_sync_events": True}, {}):
+        try:
+            return config(**chosen)
+        except TypeError:
+            continue
+    return None

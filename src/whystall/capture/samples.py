@@ -1,0 +1,159 @@
+"""The samples file: one short line per step, written as the step ends, and a line per second of the machine.
+
+The first line names the columns; a line that starts with ``[`` is a step, one that starts with ``{`` is
+what the sampler saw. Lines are written unbuffered, so that a job that is killed loses none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import resource
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+# Microseconds unless a name says otherwise. `flags`: 1 the profiler ran, 2 the optimizer was skipped.
+STEP_COLUMNS: Final = (
+    "step",
+    "end_us",
+    "duration_us",
+    "input_us",
+    "forward_us",
+    "backward_us",
+    "optimizer_us",
+    "save_us",
+    "gc_us",
+    "cpu_us",
+    "voluntary_switches",
+    "involuntary_switches",
+    "minor_faults",
+    "major_faults",
+    "blocks_read",
+    "blocks_written",
+    "device_us",
+    "flags",
+)
+FLAG_PROFILED: Final = 1
+FLAG_SKIPPED: Final = 2
+
+
+class SampleWriter:
+    """Appends lines to ``rank<R>.samples.jsonl``, which appears with the first step."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._descriptor: int | None = None
+        self.path: Path | None = None
+        self.rank = 0
+        self.bytes_written = 0
+
+    def open(self, rank: int, about: dict[str, Any]) -> None:
+        """Creates the file; a rank whose name is taken (two processes of one rank) gets the next free one."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        for number in range(rank, rank + 10_000):
+            path = self._folder / f"rank{number}.samples.jsonl"
+            with contextlib.suppress(FileExistsError):
+                self._descriptor = os.open(
+                    path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644
+                )
+                self.path, self.rank = path, number
+                break
+        self.write({"schema": "whystall.samples/1", "rank": rank, "pid": os.getpid(), "columns": STEP_COLUMNS, **about})
+
+    def write(self, line: object) -> None:
+        """Appends one line."""
+        if self._descriptor is None:
+            return
+        data = msgspec.json.encode(line) + b"\n"
+        self.bytes_written += os.write(self._descriptor, data)
+
+    def close(self) -> None:
+        """Closes the file."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+class ThreadCounters:
+    """What the kernel counts for the calling thread, as differences between steps."""
+
+    def __init__(self) -> None:
+        self._last = self._read()
+
+    @staticmethod
+    def _read() -> tuple[int, ...]:
+        usage = resource.getrusage(resource.RUSAGE_THREAD)
+        return (
+            time.thread_time_ns() // 1000,
+            usage.ru_nvcsw,
+            usage.ru_nivcsw,
+            usage.ru_minflt,
+            usage.ru_majflt,
+            usage.ru_inblock,
+            usage.ru_oublock,
+        )
+
+    def since_last(self) -> tuple[int, ...]:
+        """CPU microseconds, voluntary and involuntary switches, minor and major faults, blocks read and written."""
+        now = self._read()
+        change = tuple(after - before for before, after in zip(self._last, now, strict=True))
+        self._last = now
+        return change
+
+
+class Stopwatch:
+    """Time spent between `begin` and `end` on the thread that steps; nested use counts once."""
+
+    def __init__(self) -> None:
+        self._depth = 0
+        self._began_ns = 0
+        self._total_ns = 0
+
+    def begin(self) -> None:
+        """Starts counting."""
+        if self._depth == 0:
+            self._began_ns = time.perf_counter_ns()
+        self._depth += 1
+
+    def end(self) -> None:
+        """Stops counting."""
+        if self._depth == 0:
+            return
+        self._depth -= 1
+        if self._depth == 0:
+            self._total_ns += time.perf_counter_ns() - self._began_ns
+
+    def take_us(self) -> int:
+        """Microseconds since the last call; what still runs is counted next time."""
+        total, self._total_ns = self._total_ns, 0
+        return total // 1000
+
+
+class GarbageCollections:
+    """Pauses of Python's garbage collector, through ``gc.callbacks``."""
+
+    def __init__(self) -> None:
+        self._watch = Stopwatch()
+
+    def install(self) -> None:
+        """Begins to listen."""
+        gc.callbacks.append(self._on_collection)
+
+    def remove(self) -> None:
+        """Stops listening."""
+        with contextlib.suppress(ValueError):
+            gc.callbacks.remove(self._on_collection)
+
+    def _on_collection(self, phase: str, _info: dict[str, int]) -> None:
+        if phase == "start":
+            self._watch.begin()
+        else:
+            self._watch.end()
+
+    def take_us(self) -> int:
+        """Microseconds of pauses since the last call."""
+        return self._watch.take_us()

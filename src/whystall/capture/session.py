@@ -1,0 +1,369 @@
+"""One watched process: finds its steps, samples each, records the windows, and writes the run folder.
+
+A step ends where the first optimizer's step ends (also when a gradient scaler skips it); on a job
+without an optimizer where the outermost module's forward pass ends; failing that where a data loader
+hands out a batch.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from whystall._native import TimedCall
+from whystall.capture.config import CaptureConfig
+from whystall.capture.device_times import DeviceTimes
+from whystall.capture.faults import Faults
+from whystall.capture.machine import MachineSampler, facts
+from whystall.capture.recorder import Recorder
+from whystall.capture.samples import (
+    FLAG_PROFILED,
+    FLAG_SKIPPED,
+    GarbageCollections,
+    SampleWriter,
+    Stopwatch,
+    ThreadCounters,
+)
+from whystall.capture.torch_hooks import TorchHooks
+from whystall.capture.windows import Action, Windows
+
+# Without an optimizer's step after so many forward passes or batches, those are the steps.
+_FORWARDS_BEFORE_STEPS: Final = 8
+_BATCHES_BEFORE_STEPS: Final = 64
+# Without any of the three after so long, the modules that are alive are looked at.
+_LOOK_FOR_MODULES_AFTER_S: Final = 5.0
+
+
+class Session:
+    """Watches the process it lives in. Every method that torch calls is guarded: none of them raises."""
+
+    def __init__(self, torch: Any, config: CaptureConfig) -> None:
+        self.config = config
+        self.faults = Faults()
+        self.folder = Path(config.folder)
+        self.windows = Windows(config.schedule)
+        self._torch = torch
+        self._writer = SampleWriter(self.folder)
+        self._recorder = Recorder(torch, config, self.folder)
+        self._device = DeviceTimes(torch)
+        self._collections = GarbageCollections()
+        self._input, self._forward, self._backward = Stopwatch(), Stopwatch(), Stopwatch()
+        self._optimizer, self._save = Stopwatch(), Stopwatch()
+        self._counters: ThreadCounters | None = None
+        self._machine = MachineSampler(self)
+        self._hooks = TorchHooks(torch, _Guarded(self))
+        self._source: str | None = None
+        self._anchor: int | None = None
+        self._forwards = self._batches = 0
+        self._optimizer_steps_in_scaler = 0
+        self._steps = 0
+        self._step_began_ns = 0
+        self._thread: int | None = None
+        self._hook_ns = self._outside_ns = self._profiled_ns = self._profiled_steps = 0
+        self._notes: list[str] = []
+        self._closed = False
+        self._pid = os.getpid()
+        self._began_ns = time.perf_counter_ns()
+        self._asked_unix_ns = time.time_ns()
+
+    # --- life ---------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Begins to watch."""
+        self.faults.guard("hooks", self._hooks.install)()
+        self.faults.guard("garbage collections", self._collections.install)()
+        self.faults.guard("sampler", self._machine.start)()
+        self.faults.guard("signals", self._listen_to_signals)()
+        os.register_at_fork(after_in_child=self._forget)
+        atexit.register(self.close)
+
+    def _listen_to_signals(self) -> None:
+        """Takes the signals that would end the process unheard, if nobody else has; and the quick exit."""
+        os._exit = TimedCall(os._exit, self.close, lambda: None)
+        if threading.current_thread() is not threading.main_thread():
+            return
+        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, self._on_termination)
+        if signal.getsignal(signal.SIGUSR2) is signal.SIG_DFL:
+            signal.signal(signal.SIGUSR2, lambda *_: self.windows.request())
+
+    def _on_termination(self, number: int, _frame: object) -> None:
+        self.close()
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+    def _forget(self) -> None:
+        """In a forked child: this process is not the one that trains."""
+        self._closed = True
+        self._hooks.remove()
+        self._collections.remove()
+
+    def close(self) -> None:
+        """Writes what there is and says once what failed."""
+        if self._closed or os.getpid() != self._pid:
+            return
+        self._closed = True
+        self.faults.guard("sampler", self._machine.stop)()
+        self._hooks.remove()
+        self._collections.remove()
+        if self._recorder.running:
+            self.faults.guard("trace", self._recorder.stop)()
+        self.faults.guard("run.json", self._describe)()
+        self.faults.guard("samples", self._writer.close)()
+        self.faults.report()
+
+    # --- steps --------------------------------------------------------------------------------------
+
+    def optimizer_begins(self) -> None:
+        self._optimizer.begin()
+
+    def optimizer_ends(self, optimizer: object) -> None:
+        self._optimizer.end()
+        self._optimizer_steps_in_scaler += 1
+        if self._anchor is None:
+            self._anchor = id(optimizer)
+            self._source = "optimizer"
+            self.faults.guard("module times", self._hooks.watch_outermost_module)(optimizer)
+        if id(optimizer) == self._anchor:
+            self.step_ended()
+
+    def scaler_begins(self) -> None:
+        self._optimizer_steps_in_scaler = 0
+
+    def scaler_ends(self) -> None:
+        """A scaler that found infinities did not step, but the iteration is over all the same."""
+        if self._anchor is not None and self._optimizer_steps_in_scaler == 0:
+            self.step_ended(flags=FLAG_SKIPPED)
+
+    def input_begins(self) -> None:
+        if self._on_stepping_thread():
+            self._input.begin()
+
+    def input_ends(self) -> None:
+        if not self._on_stepping_thread():
+            return
+        self._input.end()
+        self._batches += 1
+        if self._source is None and self._batches > _BATCHES_BEFORE_STEPS:
+            self._source = "batches"
+        if self._source == "batches":
+            self.step_ended()
+
+    def forward_begins(self) -> None:
+        if self._on_stepping_thread():
+            self._forward.begin()
+
+    def forward_ends(self, _output: object) -> None:
+        if not self._on_stepping_thread():
+            return
+        self._forward.end()
+        self._forwards += 1
+        if self._source in (None, "batches") and self._forwards > _FORWARDS_BEFORE_STEPS:
+            self._source = "forward passes"
+        if self._source == "forward passes":
+            self.step_ended()
+
+    def backward_begins(self) -> None:
+        self._backward.begin()
+
+    def backward_ends(self) -> None:
+        self._backward.end()
+
+    def save_begins(self) -> None:
+        self._save.begin()
+
+    def save_ends(self) -> None:
+        self._save.end()
+
+    def user_profiler_begins(self) -> None:
+        """The user starts a profiler of their own: ours makes room."""
+        if not self._recorder.running or self._recorder.starting:
+            return
+        self.windows.abandon()
+        self._recorder.stop()
+        self._note("the job started a profiler of its own while a window was open; the window was cut short")
+
+    def _on_stepping_thread(self) -> bool:
+        return self._thread in (None, threading.get_ident())
+
+    # --- a step has ended ---------------------------------------------------------------------------
+
+    def step_ended(self, flags: int = 0) -> None:
+        """Takes note of a step and opens, marks or closes a window."""
+        now = time.perf_counter_ns()
+        if self._closed:
+            return
+        if self._steps == 0:
+            self._first_step(now)
+            return
+        if not self._on_stepping_thread():
+            return
+        duration = now - self._step_began_ns
+        recording = self._recorder.running
+        self.faults.guard("samples", self._sample)(now, duration, flags | (FLAG_PROFILED if recording else 0))
+        self._steps += 1
+        if recording:
+            self._profiled_ns += duration
+            self._profiled_steps += 1
+        else:
+            self._outside_ns += duration
+        self.faults.guard("trace", self._act)(self.windows.step_ended(duration, now))
+        self._step_began_ns = time.perf_counter_ns()
+        if not recording and not self._recorder.running:
+            self._hook_ns += self._step_began_ns - now
+
+    def _first_step(self, now: int) -> None:
+        self._thread = threading.get_ident()
+        self._steps = 1
+        self._counters = ThreadCounters()
+        rank = self.faults.guard("rank", self._rank)() or 0
+        self.faults.guard("samples", self._writer.open)(
+            rank, {"began_unix_ns": time.time_ns(), "world_size": self._world_size()}
+        )
+        self._recorder.rank = self._writer.rank
+        self.faults.guard("device times", self._device.mark)()
+        for watch in (self._input, self._forward, self._backward, self._optimizer, self._save, self._collections):
+            watch.take_us()
+        self._began_ns = now
+        self._step_began_ns = time.perf_counter_ns()
+
+    def _sample(self, now: int, duration: int, flags: int) -> None:
+        cpu, *rest = self._counters.since_last() if self._counters else (0,) * 7
+        self._device.mark()
+        self._writer.write(
+            (
+                self._steps,
+                (now - self._began_ns) // 1000,
+                duration // 1000,
+                self._input.take_us(),
+                self._forward.take_us(),
+                self._backward.take_us(),
+                self._optimizer.take_us(),
+                self._save.take_us(),
+                self._collections.take_us(),
+                cpu,
+                *rest,
+                self._device.latest_us(),
+                flags,
+            )
+        )
+
+    def _act(self, action: Action) -> None:
+        if action is Action.START:
+            self._start_window()
+        elif action is Action.MARK and self._recorder.running:
+            self._recorder.mark()
+        elif action is Action.STOP and self._recorder.running:
+            self._recorder.mark()
+            self._recorder.stop()
+            if self._recorder.bytes_written > self.config.schedule.most_bytes:
+                self.windows.no_more()
+                self._note(f"no further windows: the traces have reached {self._recorder.bytes_written:,} bytes")
+
+    def _start_window(self) -> None:
+        if self._recorder.is_busy():
+            self.windows.abandon()
+            self._note("a window was not opened: the job is profiling itself")
+            return
+        try:
+            self._recorder.start()
+        except Exception:
+            self.windows.abandon()
+            raise
+
+    def look_around(self) -> None:
+        """Called now and then by the sampler: requests from outside, and modules of a job without an optimizer."""
+        with contextlib.suppress(OSError):
+            asked = (self.folder / "capture-now").stat().st_mtime_ns
+            if asked > self._asked_unix_ns:  # the file stays: other ranks look at it too
+                self._asked_unix_ns = asked
+                self.windows.request()
+        old_enough = time.perf_counter_ns() - self._began_ns > _LOOK_FOR_MODULES_AFTER_S * 1e9
+        if self._source in (None, "batches") and self._forwards == 0 and old_enough:
+            self._hooks.watch_any_module()
+
+    # --- what is written at the end -----------------------------------------------------------------
+
+    def _rank(self) -> int:
+        distributed = getattr(self._torch, "distributed", None)
+        if distributed is not None and distributed.is_available() and distributed.is_initialized():
+            return int(distributed.get_rank())
+        return int(os.environ.get("RANK", "0"))
+
+    def _world_size(self) -> int:
+        return int(os.environ.get("WORLD_SIZE", "1") or 1)
+
+    def _note(self, text: str) -> None:
+        if text not in self._notes:
+            self._notes.append(text)
+
+    def write_line(self, line: dict[str, Any]) -> None:
+        """A line of the sampler's, once there are steps."""
+        if self._steps > 0 and not self._closed:
+            self._writer.write(line)
+
+    @property
+    def steps(self) -> int:
+        """How many steps have ended, the first included."""
+        return self._steps
+
+    def _describe(self) -> None:
+        """Writes ``rank<R>.run.json``; the launcher joins them into ``run.json``."""
+        if self._steps == 0:
+            return
+        outside = max(self._outside_ns, 1)
+        unprofiled_steps = max(self._steps - 1 - self._profiled_steps, 0)
+        document = {
+            "rank": self._writer.rank,
+            "pid": self._pid,
+            "torch": str(self._torch.__version__),
+            "steps": self._steps,
+            "steps_from": self._source or "whystall.profile",
+            "traces": self._recorder.files,
+            "samples": self._writer.path.name if self._writer.path else None,
+            "overhead": {
+                "hooks_share": self._hook_ns / outside,
+                "profiled_over_unprofiled": self._ratio(unprofiled_steps),
+                "export_ns": self._recorder.export_ns,
+            },
+            "notes": self._notes,
+            "not_recorded": self.faults.reasons,
+            "facts": facts(self._torch),
+        }
+        path = self.folder / f"rank{self._writer.rank}.run.json"
+        staging = path.with_suffix(f".{self._pid}")
+        staging.write_bytes(msgspec.json.format(msgspec.json.encode(document), indent=1))
+        staging.replace(path)
+
+    def _ratio(self, unprofiled_steps: int) -> float | None:
+        if not self._profiled_steps or not unprofiled_steps or not self._outside_ns:
+            return None
+        return (self._profiled_ns / self._profiled_steps) / (self._outside_ns / unprofiled_steps)
+
+
+class _Guarded:
+    """The session as torch's hooks see it: every method guarded under its own name."""
+
+    def __init__(self, session: Session) -> None:
+        guard = session.faults.guard
+        self.optimizer_begins = guard("optimizer times", session.optimizer_begins)
+        self.optimizer_ends = guard("steps", session.optimizer_ends)
+        self.scaler_begins = guard("scaler", session.scaler_begins)
+        self.scaler_ends = guard("scaler", session.scaler_ends)
+        self.input_begins = guard("input times", session.input_begins)
+        self.input_ends = guard("input times", session.input_ends)
+        self.forward_begins = guard("forward times", session.forward_begins)
+        self.forward_ends = guard("forward times", session.forward_ends)
+        self.backward_begins = guard("backward times", session.backward_begins)
+        self.backward_ends = guard("backward times", session.backward_ends)
+        self.save_begins = guard("save times", session.save_begins)
+        self.save_ends = guard("save times", session.save_ends)
+        self.user_profiler_begins = guard("the job's own profiler", session.user_profiler_begins)

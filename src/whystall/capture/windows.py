@@ -1,0 +1,120 @@
+"""When to record: the schedule as a pure state machine that is told of every step."""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import Enum
+from typing import Final
+
+from whystall.capture.config import Schedule
+
+# A job runs steadily when so many steps in a row took about as long as their median.
+STEADY_STEPS: Final = 4
+STEADY_WITHIN: Final = 0.25
+# Differences that the scheduler of a busy machine makes are no warm-up.
+JITTER_NS: Final = 5_000_000
+# A job whose steps never agree (variable lengths) is taken as steady after so many.
+PATIENCE_STEPS: Final = 12
+_REMEMBERED_STEPS: Final = 64
+
+
+class Action(Enum):
+    """What to do with the profiler before the next step."""
+
+    NOTHING = "nothing"
+    START = "start"
+    MARK = "mark"
+    STOP = "stop"
+
+
+class SteadyState:
+    """Whether warm-up and compilation are over, from step times alone."""
+
+    def __init__(self) -> None:
+        self._recent: deque[int] = deque(maxlen=_REMEMBERED_STEPS)
+        self._seen = 0
+        self.steady = False
+
+    def add(self, duration_ns: int) -> None:
+        """Takes note of a step's time. The first step is never counted: it pays for lazy starts."""
+        self._seen += 1
+        if self._seen == 1:
+            return
+        self._recent.append(duration_ns)
+        if not self.steady:
+            self.steady = self._agrees() or self._seen > PATIENCE_STEPS
+
+    def _agrees(self) -> bool:
+        if len(self._recent) < STEADY_STEPS:
+            return False
+        last = list(self._recent)[-STEADY_STEPS:]
+        middle = self.median_of(last)
+        return all(abs(duration - middle) <= max(STEADY_WITHIN * middle, JITTER_NS) for duration in last)
+
+    def is_slow(self, duration_ns: int, ratio: float) -> bool:
+        """Whether a step took ``ratio`` times the median of those remembered."""
+        return self.steady and bool(self._recent) and duration_ns > ratio * self.median_of(list(self._recent))
+
+    @staticmethod
+    def median_of(durations: list[int]) -> float:
+        """The median."""
+        ordered = sorted(durations)
+        middle = len(ordered) // 2
+        return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+
+
+class Windows:
+    """The state machine: `step_ended` after every step says what to do before the next."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.schedule = schedule
+        self.steady = SteadyState()
+        self.windows_begun = 0
+        self._waiting = schedule.wait
+        self._left_in_window = 0
+        self._window_began_ns = 0
+        self._wanted = False
+
+    @property
+    def recording(self) -> bool:
+        """Whether the profiler runs."""
+        return self._left_in_window > 0
+
+    def request(self) -> None:
+        """Asks for a window as soon as one can begin, whatever the schedule says."""
+        self._wanted = True
+
+    def abandon(self) -> None:
+        """The profiler was taken away: the window is over."""
+        self._left_in_window = 0
+
+    def no_more(self) -> None:
+        """Begins no further scheduled window."""
+        self.schedule = Schedule(wait=0, warmup=self.schedule.warmup, active=self.schedule.active, repeat=0)
+
+    def step_ended(self, duration_ns: int, now_ns: int) -> Action:
+        """What to do now that a step has ended, ``duration_ns`` after the one before."""
+        if self.recording:
+            return self._within_window(now_ns)
+        slow = self.schedule.on_slow is not None and self.steady.is_slow(duration_ns, self.schedule.on_slow)
+        self.steady.add(duration_ns)
+        if slow or self._wanted:
+            return self._begin(now_ns)
+        if self.windows_begun >= self.schedule.repeat or not self.steady.steady:
+            return Action.NOTHING
+        self._waiting -= 1
+        return Action.NOTHING if self._waiting >= 0 else self._begin(now_ns)
+
+    def _begin(self, now_ns: int) -> Action:
+        self._wanted = False
+        self.windows_begun += 1
+        self._waiting = self.schedule.wait
+        self._left_in_window = self.schedule.warmup + self.schedule.active
+        self._window_began_ns = now_ns
+        return Action.START
+
+    def _within_window(self, now_ns: int) -> Action:
+        self._left_in_window -= 1
+        if now_ns - self._window_began_ns > self.schedule.longest_s * 1e9:
+            self._left_in_window = 0
+        return Action.MARK if self._left_in_window > 0 else Action.STOP

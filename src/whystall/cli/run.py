@@ -1,0 +1,176 @@
+"""``whystall run``: watches a job without a change of its code, then says where its time went."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from whystall.cli import inputs, output
+from whystall.cli.rendering import render
+from whystall.errors import InputError, UsageError
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+    from whystall.capture.launch import Launch
+    from whystall.capture.runs import RunFolder
+    from whystall.cli.console import Console
+
+_WAIT_FOR_RANKS_S = 20.0
+
+
+class Run:
+    """The verb ``run``."""
+
+    name = "run"
+    help = "watch a training or inference job, record a few steps, and report"
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Declares the verb's arguments."""
+        import argparse
+
+        parser.usage = "whystall run [options] SCRIPT [ARGS...] | -m MODULE [ARGS...] | -- COMMAND..."
+        parser.add_argument("-o", "--output", metavar="DIR", help="the run folder (default: whystall-runs/TIME-NAME)")
+        parser.add_argument("--wait", type=int, default=1, metavar="N", help="steady steps to let pass first (1)")
+        parser.add_argument("--warmup", type=int, default=1, metavar="N", help="profiled but unrecorded steps (1)")
+        parser.add_argument("--active", type=int, default=3, metavar="N", help="steps to record (3)")
+        parser.add_argument("--repeat", type=int, default=1, metavar="N", help="how many windows to record (1)")
+        parser.add_argument("--on-slow", metavar="1.5x", help="record again after a step that slow (times the median)")
+        parser.add_argument("--no-shapes", action="store_true", help="do not record operators' shapes")
+        parser.add_argument("--stacks", action="store_true", help="record Python stacks (slower)")
+        parser.add_argument("--modules", action="store_true", help="record the module tree (slower)")
+        parser.add_argument("--memory", action="store_true", help="record memory events (slower)")
+        output.add_force(parser)
+        parser.add_argument(
+            "-m", dest="module", nargs=argparse.REMAINDER, metavar="MODULE", help="run a module, as python -m does"
+        )
+        parser.add_argument("command", nargs=argparse.REMAINDER, metavar="SCRIPT|-- COMMAND", help="what to run")
+
+    def run(self, options: Namespace, console: Console) -> int:
+        """The exit code of the job, after its report."""
+        from whystall.capture.config import CaptureConfig, Schedule
+        from whystall.capture.launch import run_folder, run_watched, why_blind
+
+        launch = _launch(options)
+        schedule = Schedule(
+            wait=_count(options.wait, "--wait", 0),
+            warmup=_count(options.warmup, "--warmup", 0),
+            active=_count(options.active, "--active", 1),
+            repeat=_count(options.repeat, "--repeat", 0),
+            on_slow=_ratio(options.on_slow),
+        )
+        folder = run_folder(launch.name, options.output, now=time.localtime(), environment=dict(os.environ))
+        _claim(folder, options)
+        config = CaptureConfig(
+            folder=str(folder.resolve()),
+            schedule=schedule,
+            shapes=not options.no_shapes,
+            stacks=options.stacks,
+            modules=options.modules,
+            memory=options.memory,
+        )
+        began = time.time_ns()
+        code = run_watched(launch, config, (folder / "capture-now").touch)
+        if not _reports_here():
+            return code
+        try:
+            _report(folder, launch, code, began, schedule, console)
+        except Exception as error:  # noqa: BLE001 - the job is done; its exit code must not become ours
+            console.error(
+                f"the job was not affected, but its report could not be made ({type(error).__name__}: {error})"
+            )
+        blind = why_blind(launch.command)
+        if blind is not None:
+            console.error(blind)
+        return code
+
+
+def _launch(options: Namespace) -> Launch:
+    from whystall.capture.launch import launch_of
+
+    if options.module is not None:
+        return launch_of(options.module, is_module=True)
+    words = list(options.command)
+    is_command = bool(words) and words[0] == "--"
+    return launch_of(words[1:] if is_command else words, is_command=is_command)
+
+
+def _count(value: int, option: str, least: int) -> int:
+    if value < least:
+        raise UsageError(f"{option} must be at least {least}, not {value}")
+    return value
+
+
+def _ratio(text: str | None) -> float | None:
+    if text is None:
+        return None
+    try:
+        ratio = float(text.rstrip("xX"))
+    except ValueError:
+        raise UsageError(f"--on-slow takes a ratio such as 1.5x, not {text!r}") from None
+    if not ratio > 1:
+        raise UsageError(f"--on-slow must be above 1, not {text}")
+    return ratio
+
+
+def _claim(folder: Path, options: Namespace) -> None:
+    """Makes the folder; one that holds a run already is kept unless ``--force`` was given."""
+    shared = "RANK" in os.environ  # workers of one launch write into one folder
+    if folder.exists() and any(folder.glob("rank*")) and not options.force and not shared:
+        raise UsageError(f"{folder} holds a run already: choose another with -o, or overwrite it with --force")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if options.force and not shared:
+            for old in [*folder.glob("rank*"), *folder.glob("re*.*"), *folder.glob("run.json")]:
+                old.unlink()
+    except OSError as error:
+        raise UsageError(f"{folder} cannot be written: {error.strerror}") from None
+
+
+def _reports_here() -> bool:
+    """Whether this launcher makes the report: of several under one torchrun, that of rank 0."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def _report(folder: Path, launch: Launch, code: int, began: int, schedule: object, console: Console) -> None:
+    from whystall.capture.runs import describe_run, overhead_sentences
+
+    found = _when_all_ranks_are_there(folder)
+    (folder / "run.json").write_bytes(
+        describe_run(found, command=launch.command, exit_code=code, began_unix_ns=began, schedule=schedule)
+    )
+    if not found.samples and not found.traces:
+        console.note(
+            "whystall: no training step was seen in this run (no optimizer step, no forward pass of a module, "
+            "no data loader): nothing to report"
+        )
+        return
+    for sentence in overhead_sentences(found):
+        console.note(f"whystall: {sentence}")
+    import whystall
+
+    try:
+        report = whystall.analyze(folder, cache=False)
+    except InputError as error:
+        console.note(f"whystall: {error}")
+        return
+    output.write_text(folder / "report.json", whystall.render(report, "json"))
+    output.write_text(folder / "report.html", whystall.render(report, "html"))
+    console.note(render(report, "terminal").rstrip())  # stdout belongs to the job
+    console.note(f"wrote {folder}/report.html")
+    console.next(f"whystall report {inputs.shell_quote([str(folder)])} -o report.html")
+
+
+def _when_all_ranks_are_there(folder: Path) -> RunFolder:
+    """The run folder once every rank has written its description, or after a while."""
+    from whystall.capture.runs import read_run_folder
+
+    wanted = int(os.environ.get("WORLD_SIZE", "1") or 1) if "RANK" in os.environ else 0
+    deadline = time.monotonic() + _WAIT_FOR_RANKS_S
+    found = read_run_folder(folder)
+    while len(found.ranks) < wanted and time.monotonic() < deadline:
+        time.sleep(0.2)
+        found = read_run_folder(folder)
+    return found

@@ -1,0 +1,134 @@
+"""The same untouched script under every launcher: what it prints and returns stays, what it did is recorded."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+
+import pytest
+from tests.capture.conftest import JOBS, Jobs, Ran
+
+import whystall
+
+TRAIN = str(JOBS / "train.py")
+STEPS = 20
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """The script as it runs without us."""
+    return Jobs(tmp_path_factory.mktemp("plain")).command(sys.executable, TRAIN)
+
+
+def assert_recorded(ran: Ran, ranks: int = 1) -> None:
+    assert ran.code == 0, ran.stderr
+    assert [rank["rank"] for rank in ran.ranks()] == list(range(ranks))
+    for rank in range(ranks):
+        assert ran.ranks()[rank]["steps"] == STEPS
+        assert len(ran.steps(rank)) == STEPS - 1  # the first step has no beginning
+        assert (ran.folder / f"rank{rank}.trace.json.gz").exists()
+        assert ran.ranks()[rank]["not_recorded"] == {}
+    report = whystall.analyze(ran.folder, cache=False)
+    assert sorted({device.rank for device in report.devices}) == list(range(ranks))
+    assert all(len(device.steps) == 3 for device in report.devices)
+    assert (ran.folder / "report.html").exists()
+
+
+def test_script(jobs: Jobs, plain: Ran) -> None:
+    ran = jobs.whystall(TRAIN)
+    assert_recorded(ran)
+    assert ran.stdout == plain.stdout
+
+
+def test_module(jobs: Jobs, plain: Ran) -> None:
+    shutil.copy(TRAIN, jobs.home / "job_module.py")
+    ran = jobs.whystall("-m", "job_module", "--steps", str(STEPS))
+    assert_recorded(ran)
+    assert ran.losses() == plain.losses()
+
+
+def test_shell_command_that_starts_python(jobs: Jobs, plain: Ran) -> None:
+    ran = jobs.whystall("--", "sh", "-c", f"echo before; {sys.executable} {TRAIN}; echo after")
+    assert_recorded(ran)
+    assert ran.stdout == f"before\n{plain.stdout}after\n"
+
+
+def test_over_torchrun(jobs: Jobs) -> None:
+    ran = jobs.whystall("-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29561", TRAIN)
+    assert_recorded(ran, ranks=2)
+    assert len(ran.losses()) == STEPS
+
+
+def test_under_torchrun(jobs: Jobs) -> None:
+    whystall_run = ["-m", "whystall", "run", "-o", str(jobs.folder), TRAIN]
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29562"]
+    ran = jobs.command(*launcher, *whystall_run)
+    assert_recorded(ran, ranks=2)
+
+
+def test_accelerate_launch(jobs: Jobs, plain: Ran) -> None:
+    pytest.importorskip("accelerate", reason="accelerate is not installed")
+    launcher = ["-m", "accelerate.commands.launch", "--cpu", "--num_processes", "1", "--num_machines", "1"]
+    ran = jobs.whystall(*launcher, "--mixed_precision", "no", "--dynamo_backend", "no", TRAIN)
+    assert_recorded(ran)
+    assert ran.losses() == plain.losses()
+
+
+def test_arguments_of_the_script_are_its_own(jobs: Jobs) -> None:
+    ran = jobs.whystall(TRAIN, "--steps", "6", "--accumulate", "3")
+    assert ran.code == 0
+    assert ran.ranks()[0]["steps"] == 6
+
+
+@pytest.mark.parametrize(
+    ("how", "code"), [("exit-3", 3), ("quick", 4), ("killed", 137), ("terminated", 143), ("raise", 1)]
+)
+def test_exit_codes_pass_through(jobs: Jobs, how: str, code: int) -> None:
+    ran = jobs.whystall(TRAIN, "--end", how)
+    assert ran.code == code
+    assert len(ran.steps()) == STEPS - 1
+    assert (ran.folder / "rank0.trace.json.gz").exists()
+    assert (ran.folder / "report.html").exists()
+
+
+def test_traceback_is_the_users_own(jobs: Jobs) -> None:
+    without = jobs.command(sys.executable, TRAIN, "--end", "raise")
+    ran = jobs.whystall(TRAIN, "--end", "raise")
+
+    def traceback_of(text: str) -> str:
+        found = re.search(r"Traceback .*?mistake\n", text, re.DOTALL)
+        assert found is not None
+        return found[0]
+
+    assert traceback_of(ran.stderr) == traceback_of(without.stderr)
+
+
+def test_traceback_from_inside_a_data_loader_has_no_frame_of_ours(jobs: Jobs) -> None:
+    ran = jobs.whystall(str(JOBS / "broken_loader.py"))
+    assert ran.code == 1
+    trace = ran.stderr[ran.stderr.index("Traceback") : ran.stderr.index("KeyError: 'no such sample'")]
+    assert "whystall" not in trace
+
+
+def test_nothing_to_record_is_said(jobs: Jobs) -> None:
+    (jobs.home / "hello.py").write_text("print('hello')\n")
+    ran = jobs.whystall("hello.py")
+    assert (ran.code, ran.stdout) == (0, "hello\n")
+    assert "no training step was seen" in ran.stderr
+
+
+@pytest.mark.parametrize("option", ["-I", "-S", "-E"])
+def test_python_that_looks_away_is_named(jobs: Jobs, option: str) -> None:
+    (jobs.home / "hello.py").write_text("print('hello')\n")
+    ran = jobs.whystall("--", sys.executable, option, "hello.py")
+    assert (ran.code, ran.stdout) == (0, "hello\n")
+    assert option in ran.stderr
+
+
+def test_a_run_is_not_overwritten(jobs: Jobs) -> None:
+    assert jobs.whystall(TRAIN, "--steps", "3").code == 0
+    again = jobs.whystall(TRAIN, "--steps", "3")
+    assert again.code == 2
+    assert "holds a run already" in again.stderr
+    assert jobs.whystall(TRAIN, "--steps", "3", options=("--force",)).code == 0
