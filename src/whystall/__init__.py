@@ -13,18 +13,32 @@ from whystall._version import __version__
 
 if TYPE_CHECKING:
     from whystall._api import analyze, demo_recording, load
+    from whystall.model.counter import FlopCounter
+    from whystall.model.profile import model_profile
     from whystall.report import render
     from whystall.report.schema import Report
     from whystall.trace.model import Trace
 
-__all__ = ["Report", "Trace", "__version__", "analyze", "demo_recording", "load", "render"]
+__all__ = [
+    "FlopCounter",
+    "Report",
+    "Trace",
+    "__version__",
+    "analyze",
+    "demo_recording",
+    "load",
+    "model_profile",
+    "render",
+]
 
 _HOMES = {
+    "FlopCounter": "whystall.model.counter",
     "Report": "whystall.report.schema",
     "Trace": "whystall.trace.model",
     "analyze": "whystall._api",
     "demo_recording": "whystall._api",
     "load": "whystall._api",
+    "model_profile": "whystall.model.profile",
     "render": "whystall.report",
 }
 

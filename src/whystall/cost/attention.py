@@ -2,7 +2,7 @@
 
 Forward is two matrix products, scores and values: 2 H Sq Sk (d_qk + d_v) FLOPs a sequence. Backward is twice that in
 the model's convention; a fused kernel computes the scores once more, so it executes 2 H Sq Sk (3 d_qk + 2 d_v).
-Causal counts take half of a square of scores, as Megatron's convention does, not the diagonal's exact (S + 1) / 2 S.
+The softmax inside a fused kernel is no separate elementwise work. Causal counts take half of a square of scores, as Megatron's convention does, not the diagonal's exact (S + 1) / 2 S.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _forward(scores: Scores, outputs: tuple[TensorSpec, ...]) -> Work:
     width = scores.d_qk + scores.d_v
     return Work(
         2 * scores.dense * width,
-        4 * scores.dense,  # scale, exponential, sum, division; the running maximum is a comparison
+        0,
         "attention",
         outputs,
         causal=scores.useful_doubled * width,
@@ -61,7 +61,7 @@ def _backward(scores: Scores, outputs: tuple[TensorSpec, ...]) -> Work:
     width = scores.d_qk + scores.d_v
     return Work(
         4 * scores.dense * width,
-        8 * scores.dense,
+        0,
         "attention",
         outputs,
         causal=2 * scores.useful_doubled * width,

@@ -53,7 +53,8 @@ def pointwise(name: str, arguments: tuple[Argument, ...], approximate: Argument 
     out = TensorSpec(shape, _result_dtype(specs))
     if name == "glu":
         out = TensorSpec((out.numel // 2,), out.dtype)
-    return Work(0, each * out.numel, "elementwise", (out,))
+    counts = out.is_floating or out.dtype == "unknown"  # sums of positions and masks are no floating-point work
+    return Work(0, each * out.numel if counts else 0, "elementwise", (out,))
 
 
 def _result_dtype(specs: list[TensorSpec]) -> str:

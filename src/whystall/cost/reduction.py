@@ -37,7 +37,7 @@ def reduction(name: str, arguments: tuple[Argument, ...]) -> Work:
     """The work of the reduction ``name``: operations for each element of the first tensor (or list of tensors)."""
     source = arguments[0]
     listed = [one for one in source if isinstance(one, TensorSpec)] if isinstance(source, (list, tuple)) else [source]
-    numel = sum(spec.numel for spec in listed if isinstance(spec, TensorSpec))
+    numel = sum(spec.numel for spec in listed if isinstance(spec, TensorSpec) and not _is_integer(spec))
     return Work(0, TABLE[name] * numel, "reduction", _results(name, listed, arguments))
 
 
@@ -52,6 +52,10 @@ def _results(name: str, listed: Sequence[Argument], arguments: tuple[Argument, .
         return (TensorSpec((), source.dtype),)
     gone = {int(one) % max(len(source.shape), 1) for one in (dims if isinstance(dims, (list, tuple)) else [dims])}
     return (TensorSpec(tuple(s for place, s in enumerate(source.shape) if place not in gone), source.dtype),)
+
+
+def _is_integer(spec: TensorSpec) -> bool:
+    return not spec.is_floating and spec.dtype != "unknown"
 
 
 def softmax(data: TensorSpec, dim: int = -1, *_: Argument, **__: Argument) -> Work:

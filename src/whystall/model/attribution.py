@@ -1,0 +1,171 @@
+"""Which module and which phase an operator belongs to, from what PyTorch itself keeps track of.
+
+Forward: module hooks keep a stack of frames. Backward: every autograd node carries the number that was current when it
+was made (`_sequence_nr`), so the module of a backward operator is the one that was on the stack at that number. Nothing
+is attached to tensors or to the autograd graph, which is why nothing in the user's code can trip over it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from typing import Any, Literal
+
+import torch
+
+from whystall.model.frames import Frame, Tree
+from whystall.model.gradients import is_weight_gradient
+
+Part = Literal["forward", "input_gradient", "weight_gradient", "backward", "recompute", "optimizer"]
+Bucket = dict[Any, int]
+
+NO_TASK = -1
+NO_NUMBER = 2**63  # AccumulateGrad nodes carry the largest number there is
+
+_task_id = torch._C._current_graph_task_id  # noqa: SLF001 - the engine's state has no public accessor
+_current_node = torch._C._current_autograd_node  # noqa: SLF001 - likewise
+_sequence_number = torch._C._autograd._get_sequence_nr  # noqa: SLF001 - likewise
+
+
+class ThreadState:
+    """One thread's place in the model: the stack of frames, the numbers seen, and what was counted where."""
+
+    def __init__(self, tree: Tree, forward_of: ThreadState | None = None) -> None:
+        self.tree = tree
+        self.tables: defaultdict[tuple[Frame, Part], Bucket] = defaultdict(lambda: defaultdict(int))
+        self.frame = tree.root
+        self.stack: list[tuple[int, Frame, Part]] = []
+        self.part: Part = "forward"
+        self.bucket = self.tables[self.frame, self.part]
+        self._starts = [0]
+        self._frames = [tree.root]
+        self._task = NO_TASK
+        self._number = 0
+        self._node_number = NO_TASK
+        self._ordinal = 0
+        self._main = forward_of  # the thread whose forward pass this one's backward pass follows
+        self._made_nodes_in_backward = False
+        self._owners: dict[int, ThreadState] = {}
+
+    # --- forward ------------------------------------------------------------------------------------------------------
+
+    def enter(self, module: Any) -> None:
+        """A module's forward begins."""
+        task = _task_id()
+        part: Part = self.part
+        caller = self.frame
+        if task != NO_TASK and part != "recompute":
+            part = "recompute"
+            caller = self._frame_of_node(_current_node())
+            self._made_nodes_in_backward = True
+        elif task == NO_TASK and part != "forward":  # a closure of the optimizer
+            part = "forward"
+        frame = self.tree.frame(module, caller)
+        if part == "recompute":
+            frame.recompute_calls += 1
+        else:
+            frame.calls += 1
+        self.stack.append((id(module), self.frame, self.part))
+        self._move(frame, part)
+
+    def leave(self, module: Any) -> None:
+        """A module's forward ended, by a result or by an exception."""
+        place = len(self.stack) - 1
+        while place >= 0 and self.stack[place][0] != id(module):
+            place -= 1
+        if place < 0:  # it began before the count did
+            return
+        _, frame, part = self.stack[place]
+        del self.stack[place:]
+        self._move(frame, part)
+
+    def switch(self, part: Part) -> Part:
+        """Counts what follows as ``part``; the part until now."""
+        before = self.part
+        self._move(self.frame, part)
+        return before
+
+    def _move(self, frame: Frame, part: Part) -> None:
+        self.frame, self.part = frame, part
+        self.bucket = self.tables[frame, part]
+        self._mark(_sequence_number(), frame)
+
+    def _mark(self, number: int, frame: Frame) -> None:
+        """Nodes made from ``number`` on belong to ``frame``."""
+        while self._starts[-1] > number:  # numbers of a thread only grow, but for what was marked ahead
+            self._starts.pop()
+            self._frames.pop()
+        if self._starts[-1] == number:
+            self._frames[-1] = frame
+        else:
+            self._starts.append(number)
+            self._frames.append(frame)
+
+    # --- every operator -----------------------------------------------------------------------------------------------
+
+    def current(self, is_product: bool) -> Bucket:
+        """Where a call belongs that runs now; ``is_product`` asks which gradient it computes."""
+        task = _task_id()
+        if task == NO_TASK:
+            if self._task != NO_TASK:
+                self._end_backward()
+            return self.bucket
+        if self.part == "recompute":
+            return self.bucket
+        node = _current_node()
+        if task != self._task:
+            self._begin_backward(task)
+        if node is None:
+            return self.tables[self.tree.root, "backward"]
+        frame = self._frame_of_node(node)
+        if torch.is_grad_enabled():
+            if _is_recomputing(node):
+                return self.tables[frame, "recompute"]
+            self._mark_made_in_backward(frame)
+        return self.tables[frame, self._gradient(node) if is_product else "backward"]
+
+    def _begin_backward(self, task: int) -> None:
+        owner = self if self._main is None or self._made_nodes_in_backward else self._main
+        self._owners.setdefault(task, owner)
+        self._made_nodes_in_backward = False
+        self._task = task
+        self._number = max(_sequence_number() - 1, 0)
+        self._node_number = NO_TASK
+
+    def _end_backward(self) -> None:
+        self._task = NO_TASK
+        self._mark(max(_sequence_number() - 1, 0), self.frame)
+
+    def _mark_made_in_backward(self, frame: Frame) -> None:
+        """Gradients of gradients: the nodes that a backward operator makes belong to its module too."""
+        number = _sequence_number()
+        if number > self._number:
+            self._mark(self._number, frame)
+            self._number = number
+
+    def _frame_of_node(self, node: Any) -> Frame:
+        if node is None:
+            return self.tree.root
+        number = node._sequence_nr()  # noqa: SLF001 - how the profiler links backward to forward; no public accessor
+        if number >= NO_NUMBER:
+            return self.tree.owner(getattr(node, "variable", None))
+        maker = self._owners.get(_task_id(), self if self._main is None else self._main)
+        return maker._frames[bisect_right(maker._starts, number) - 1]  # noqa: SLF001 - another thread's own kind
+
+    def _gradient(self, node: Any) -> Part:
+        number = node._sequence_nr()  # noqa: SLF001 - as above
+        if number != self._node_number:
+            self._node_number, self._ordinal = number, 0
+        weight = is_weight_gradient(node, self._ordinal)
+        self._ordinal += 1
+        if weight is None:
+            return "backward"
+        return "weight_gradient" if weight else "input_gradient"
+
+
+def _is_recomputing(node: Any) -> bool:
+    """Whether checkpointing runs forward code inside ``node``: its own backward, or a hook that unpacks what it saved."""
+    if node.name() == "CheckpointFunctionBackward":
+        return True
+    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)  # noqa: SLF001 - says who packs tensors now
+    return hooks is not None and "_recomputation_hook" in getattr(hooks[0], "__qualname__", "")

@@ -1,0 +1,215 @@
+"""Counting while code runs: a dispatch mode for the operators, hooks for the modules, nothing patched."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+from torch import nn
+from torch.nn.modules import module as module_hooks
+from torch.optim import optimizer as optimizer_hooks
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
+
+from whystall.cost import Cost, cost_of
+from whystall.cost.spec import tensors
+from whystall.model import specs
+from whystall.model.attribution import NO_TASK, ThreadState
+from whystall.model.frames import Tree
+from whystall.model.plans import Action, Plan, plan_for
+from whystall.model.results import ModelProfile
+from whystall.model.tally import Tally
+
+
+class Entry:
+    """One kind of call: an operator with shapes, dtypes and scalars. ``cost`` is ``None`` where no formula fits."""
+
+    __slots__ = ("cost", "has_floats", "is_product", "name")
+
+    def __init__(self, name: str, cost: Cost | None, *, has_floats: bool) -> None:
+        self.name = name
+        self.cost = cost
+        self.has_floats = has_floats
+        self.is_product = cost is not None and cost.model_flops > 0 and not cost.weight_flops
+
+
+class FlopCounter:
+    """Counts what runs inside its ``with`` block: FLOPs, operations and bytes, by module and phase.
+
+    ``model`` gives the modules their paths; without it, each outermost module is a root of its own. Only the thread
+    that enters the block is counted, and the backward passes that it starts. ``profile`` may be read inside the block
+    and after it; a counter can be entered again and goes on counting.
+
+    >>> import torch
+    >>> with FlopCounter() as counter:
+    ...     _ = torch.nn.Linear(64, 32)(torch.zeros(8, 64))
+    >>> counter.profile.forward.model_flops
+    32768
+    """
+
+    def __init__(self, model: nn.Module | None = None) -> None:
+        self._model = model
+        self._local = threading.local()
+        self._lock = threading.Lock()
+        self._hooks: list[Any] = []
+        self._mode = _Mode(self)
+        self.reset()
+
+    def reset(self) -> None:
+        """Forgets what was counted."""
+        self._tree = Tree(self._model)
+        self._states: list[ThreadState] = []
+        self._main: ThreadState | None = None
+        self._entries: dict[tuple[Any, ...], Entry] = {}
+        self.failure: str | None = None
+        self._local = threading.local()
+
+    def __enter__(self) -> Self:
+        self._main = self._state()
+        self._hooks = [
+            module_hooks.register_module_forward_pre_hook(self._before_forward),
+            module_hooks.register_module_forward_hook(self._after_forward, always_call=True),
+            optimizer_hooks.register_optimizer_step_pre_hook(self._before_step),
+            optimizer_hooks.register_optimizer_step_post_hook(self._after_step),
+        ]
+        try:
+            self._mode.__enter__()
+        except BaseException:
+            self._remove_hooks()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._remove_hooks()
+        self._mode.__exit__(kind, error, trace)
+        state = self._state()
+        state.stack.clear()
+        state.frame = self._tree.root
+        state.switch("forward")
+
+    def _remove_hooks(self) -> None:
+        while self._hooks:
+            self._hooks.pop().remove()
+
+    @property
+    def profile(self) -> ModelProfile:
+        """What was counted until now."""
+        return Tally(self._tree, [state.tables for state in self._states]).profile()
+
+    # --- hooks: they do nothing in threads that are not counted, nor while torch.compile looks ------------------------
+
+    def _before_forward(self, module: nn.Module, _inputs: Any) -> None:
+        if not torch.compiler.is_compiling():
+            state = self._known_state()
+            if state is not None:
+                state.enter(module)
+
+    def _after_forward(self, module: nn.Module, _inputs: Any, _outputs: Any) -> None:
+        if not torch.compiler.is_compiling():
+            state = self._known_state()
+            if state is not None:
+                state.leave(module)
+
+    def _before_step(self, _optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        state = self._known_state()
+        if state is not None:
+            state.switch("optimizer")
+
+    def _after_step(self, _optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        state = self._known_state()
+        if state is not None:
+            state.switch("forward")
+
+    def _known_state(self) -> ThreadState | None:
+        state: ThreadState | None = getattr(self._local, "state", None)
+        if state is None and torch._C._current_graph_task_id() != NO_TASK and self._is_counted_here():  # noqa: SLF001 - as in attribution
+            return self._state()  # autograd's own thread
+        return state
+
+    def _is_counted_here(self) -> bool:
+        return any(mode is self._mode for mode in _get_current_dispatch_mode_stack())
+
+    def _state(self) -> ThreadState:
+        state: ThreadState | None = getattr(self._local, "state", None)
+        if state is None:
+            state = self._local.state = ThreadState(self._tree, self._main)
+            with self._lock:
+                self._states.append(state)
+        return state
+
+    # --- operators ----------------------------------------------------------------------------------------------------
+
+    def _run(self, operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """The operator's result, after it was counted. Runs for every operator of the user's job."""
+        plan = plan_for(operator)
+        if plan.action is Action.PASS:
+            return plan.call(*args, **kwargs)
+        if plan.action is Action.REFUSE:
+            return NotImplemented
+        if plan.action is Action.DECOMPOSE:
+            with self._mode:
+                result = plan.call(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+            plan = Plan(Action.COUNT, plan.name, operator)
+        result = plan.call(*args, **kwargs)
+        try:
+            self._count(operator, plan, args, kwargs, result)
+        except Exception as error:  # noqa: BLE001 - a failure of ours must not reach the user's job
+            self.failure = self.failure or f"{plan.name}: {type(error).__name__}: {error}"
+        return result
+
+    def _count(self, operator: Any, plan: Plan, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> None:
+        try:
+            state: ThreadState = self._local.state
+        except AttributeError:
+            state = self._state()
+        key: tuple[Any, ...] | None = None if plan.offsets else specs.signature(operator, args, kwargs)
+        try:
+            entry = self._entries.get(key) if key is not None else None
+        except TypeError:  # an argument that has no hash, such as a symbolic size
+            key = entry = None
+        if entry is None:
+            entry = _entry(plan, args, kwargs, result)
+            if key is not None:
+                self._entries[key] = entry
+        state.current(entry.is_product)[entry] += 1
+
+
+def _entry(plan: Plan, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> Entry:
+    described, named = specs.describe_all(args, kwargs)
+    for place in plan.offsets:
+        if place < len(args) and isinstance(args[place], torch.Tensor) and args[place].device.type != "meta":
+            described[place] = specs.spec_of(args[place], values=True)
+    outputs = specs.outputs_of(result)
+    floats = any(one.is_floating for one in (*tensors(described), *tensors(named), *outputs))
+    return Entry(plan.name, cost_of(plan.name, described, named, outputs), has_floats=floats)
+
+
+class _Mode(TorchDispatchMode):
+    """Hands every operator to the counter. What ``torch.compile`` built is counted as it runs, not as it is built."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self, counter: FlopCounter) -> None:
+        super().__init__()
+        self._run = counter._run  # noqa: SLF001 - the two are one
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        return True
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # spares each call the wrapper that disables the compiler; the class is never compiled
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if types and any(hasattr(one, "__tensor_flatten__") for one in types):
+            return NotImplemented  # a wrapper (DTensor, nested): its parts come by themselves
+        return self._run(func, args, kwargs or {})

@@ -1,0 +1,146 @@
+"""``whystall.model_profile``: one counted run of a model, and a few timed ones."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch import nn
+from torch.autograd import _profiler_enabled
+from torch.optim import Optimizer
+
+from whystall.model.counter import FlopCounter
+from whystall.model.restore import unchanged
+from whystall.model.results import PHASES, Amount, ModelProfile
+from whystall.model.stopwatch import Stopwatch, Times
+
+Loss = Callable[[Any], torch.Tensor]
+
+
+def model_profile(
+    model: nn.Module,
+    args: Any = (),
+    kwargs: Mapping[str, Any] | None = None,
+    backward: bool = True,
+    optimizer: Optimizer | None = None,
+    *,
+    loss: Loss | None = None,
+    repeats: int = 3,
+) -> ModelProfile:
+    """What one run of ``model(*args, **kwargs)`` costs, in all and by module, with measured times.
+
+    ``args`` may be a single tensor. With ``backward`` the gradient of ``loss(output)`` is computed too: by default of
+    the output's ``loss`` if it has one, else of its first tensor that has a gradient. ``optimizer`` steps once.
+    ``repeats`` further runs are timed; with 0 nothing is. The model, its gradients and its buffers, the optimizer and
+    the random numbers are afterwards as they were.
+
+    >>> import torch
+    >>> profile = model_profile(torch.nn.Linear(64, 32), torch.zeros(8, 64), repeats=0)
+    >>> profile.parameters, profile.forward.model_flops, profile.backward.model_flops
+    (2080, 32768, 32768)
+    """
+    run = _Run(model, _as_arguments(args), dict(kwargs or {}), backward, optimizer, loss)
+    with unchanged(model, optimizer):
+        counter = FlopCounter(model)
+        with counter:
+            run()
+        profile = counter.profile
+        reason = _cannot_time(model) if repeats else "timing was not asked for"
+        timed: list[Times] = []
+        if reason is None:
+            for _ in range(repeats):
+                run.clear()
+                with Stopwatch(model) as watch:
+                    run()
+                timed.append(watch.times)
+    return with_times(profile, timed, reason)
+
+
+class _Run:
+    """One step, the same each time."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        backward: bool,
+        optimizer: Optimizer | None,
+        loss: Loss | None,
+    ) -> None:
+        self._model, self._args, self._kwargs = model, args, kwargs
+        self._backward, self._optimizer, self._loss = backward, optimizer, loss
+
+    def __call__(self) -> None:
+        with torch.enable_grad() if self._backward else nullcontext():
+            output = self._model(*self._args, **self._kwargs)
+            if self._backward:
+                target = differentiable(output) if self._loss is None else self._loss(output)
+                if target is not None:
+                    torch.autograd.backward([target], [torch.ones_like(target)])
+        if self._optimizer is not None:
+            self._optimizer.step()
+
+    def clear(self) -> None:
+        """Drops gradients, so that each run computes them anew."""
+        for parameter in self._model.parameters():
+            parameter.grad = None
+
+
+def differentiable(output: Any) -> torch.Tensor | None:
+    """What a backward pass starts from: the output's ``loss``, else its first tensor that has a gradient."""
+    if isinstance(output, torch.Tensor):
+        return output if output.requires_grad else None
+    loss = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
+    if isinstance(loss, torch.Tensor) and loss.requires_grad:
+        return loss
+    values: Sequence[Any] = ()
+    if isinstance(output, Mapping):
+        values = list(output.values())
+    elif isinstance(output, (list, tuple)):
+        values = output
+    for value in values:
+        found = differentiable(value)
+        if found is not None:
+            return found
+    return None
+
+
+def _as_arguments(args: Any) -> tuple[Any, ...]:
+    return tuple(args) if isinstance(args, (list, tuple)) else (args,)
+
+
+def _cannot_time(model: nn.Module) -> str | None:
+    tensors = [*model.parameters(), *model.buffers()]
+    if any(one.device.type == "meta" or type(one).__name__ == "FakeTensor" for one in tensors):
+        return "the model has no data (meta or fake tensors)"
+    if _profiler_enabled():
+        return "another profiler is running"
+    return None
+
+
+def with_times(profile: ModelProfile, timed: Sequence[Times], reason: str | None) -> ModelProfile:
+    """``profile`` with the median and the range of ``timed`` in every phase that ran."""
+    from msgspec.structs import replace  # noqa: PLC0415 - needed here alone
+
+    if not timed:
+        return replace(profile, untimed_because=reason)
+    root = profile.modules[0].path
+
+    def amounts(path: str, old: Any) -> dict[str, Amount]:
+        return {phase: _timed(getattr(old, phase), [run.get((path, phase)) for run in timed]) for phase in PHASES}
+
+    modules = tuple(replace(module, **amounts(module.path, module)) for module in profile.modules)
+    return replace(profile, **amounts(root, profile), modules=modules, time_repeats=len(timed))
+
+
+def _timed(amount: Amount, times: Sequence[int | None]) -> Amount:
+    from msgspec.structs import replace  # noqa: PLC0415 - needed here alone
+
+    known = [one for one in times if one is not None]
+    if not known:
+        return amount
+    return replace(amount, time_ns=round(statistics.median(known)), time_spread_ns=max(known) - min(known))

@@ -1,0 +1,87 @@
+"""From what a dispatcher call carries to the description that costs are computed from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import torch
+
+from whystall.cost.spec import Argument, TensorSpec
+
+Tensor = torch.Tensor
+
+
+@cache
+def dtype_name(dtype: torch.dtype) -> str:
+    """The dtype without its module: "bfloat16"."""
+    return str(dtype).removeprefix("torch.")
+
+
+def spec_of(tensor: torch.Tensor, *, values: bool = False) -> TensorSpec:
+    """The description of ``tensor``; with its elements where ``values`` asks for them (this synchronises)."""
+    strided = tensor.layout is torch.strided
+    return TensorSpec(
+        tuple(int(size) for size in tensor.shape),
+        dtype_name(tensor.dtype),
+        tuple(int(step) for step in tensor.stride()) if strided else None,
+        tuple(tensor.tolist()) if values else None,
+    )
+
+
+def describe(value: Any) -> Argument:
+    """``value`` with a ``TensorSpec`` for each tensor and a name for each dtype."""
+    if isinstance(value, Tensor):
+        return spec_of(value)
+    if isinstance(value, torch.dtype):
+        return dtype_name(value)
+    if isinstance(value, (list, tuple)):
+        return [describe(one) for one in value]
+    if isinstance(value, torch.SymInt):
+        return int(value)
+    return value if isinstance(value, (bool, int, float, str)) else None
+
+
+def describe_all(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Argument], dict[str, Argument]]:
+    """Positional and named arguments, described."""
+    return [describe(one) for one in args], {name: describe(one) for name, one in kwargs.items()}
+
+
+def outputs_of(result: Any) -> list[TensorSpec]:
+    """The tensors that an operator returned."""
+    if isinstance(result, Tensor):
+        return [spec_of(result)]
+    if isinstance(result, (list, tuple)):
+        return [spec for one in result for spec in outputs_of(one)]
+    return []
+
+
+def signature(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> tuple[Any, ...]:
+    """A key that is equal for calls of equal cost: the operator, shapes, dtypes, strides and scalars.
+
+    This runs for every operator of the user's job: it is flat and creates as little as it can.
+    """
+    key: list[Any] = [operator]
+    for value in args:
+        if isinstance(value, Tensor):
+            key += (value.shape, value.dtype, value.stride())
+        elif isinstance(value, (list, tuple)):
+            key.append(_nested(value))
+        else:
+            key.append(value)
+    if kwargs:
+        for name, value in kwargs.items():
+            key += (name, _nested((value,)))
+    return tuple(key)
+
+
+def _nested(values: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple(
+        (value.shape, value.dtype, value.stride())
+        if isinstance(value, Tensor)
+        else _nested(value)
+        if isinstance(value, (list, tuple))
+        else value
+        for value in values
+    )

@@ -1,0 +1,215 @@
+"""Time by module, without a synchronisation: hooks time forward passes, a sparse profile times autograd's nodes.
+
+On a CPU the time is what passes on the host while a module runs. On an accelerator it is that of the kernels which a
+module's operators launched, found by correlation.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_right
+from collections import defaultdict
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+from torch import nn
+from torch.autograd import _disable_profiler, _enable_profiler, _prepare_profiler
+from torch.nn.modules import module as module_hooks
+from torch.optim import optimizer as optimizer_hooks
+
+from whystall.model.attribution import ThreadState
+from whystall.model.frames import Frame, Tree
+from whystall.model.results import Phase
+
+BACKWARD_FUNCTION = 1  # at::RecordScope: one event for each autograd node that runs
+Times = dict[tuple[str, Phase], int]
+
+
+@dataclass(slots=True)
+class _Span:
+    frame: Frame
+    phase: Phase
+    start_ns: int
+    node: int | None
+    end_ns: int = 0
+
+
+class Stopwatch:
+    """Times what runs in its ``with`` block. ``times`` holds nanoseconds by path and phase, children included."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self.times: Times = {}
+
+    def __enter__(self) -> Self:
+        self._tree = Tree(self._model)
+        self._state = ThreadState(self._tree)
+        self._open: list[_Span] = []
+        self._spans: list[_Span] = []
+        self._begin_profile()
+        self._hooks = [
+            module_hooks.register_module_forward_pre_hook(self._before),
+            module_hooks.register_module_forward_hook(self._after, always_call=True),
+            optimizer_hooks.register_optimizer_step_pre_hook(self._before_step),
+            optimizer_hooks.register_optimizer_step_post_hook(self._after_step),
+        ]
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for hook in self._hooks:
+            hook.remove()
+        events = _disable_profiler().events()
+        if kind is None:
+            self.times = self._gather(events)
+
+    @staticmethod
+    def _begin_profile() -> None:
+        from torch._C._profiler import (  # noqa: PLC0415 - what torch.profiler is made of
+            ProfilerActivity,
+            ProfilerConfig,
+            ProfilerState,
+            RecordScope,
+            _ExperimentalConfig,
+        )
+
+        activities = {ProfilerActivity.CPU}
+        if torch.cuda.is_available():
+            activities.add(ProfilerActivity.CUDA)
+        config = ProfilerConfig(ProfilerState.KINETO, False, False, False, False, False, _ExperimentalConfig())
+        _prepare_profiler(config, activities)
+        _enable_profiler(config, activities, {RecordScope.BACKWARD_FUNCTION})
+
+    # --- hooks --------------------------------------------------------------------------------------------------------
+
+    def _before(self, module: nn.Module, _inputs: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
+        self._state.enter(module)
+        phase: Phase = "recompute" if self._state.part == "recompute" else "forward"
+        node = torch._C._current_autograd_node() if phase == "recompute" else None  # noqa: SLF001 - as in attribution
+        number = node._sequence_nr() if node is not None else None  # noqa: SLF001 - as in attribution
+        self._open.append(_Span(self._state.frame, phase, time.time_ns(), number))
+
+    def _after(self, module: nn.Module, _inputs: Any, _outputs: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
+        now = time.time_ns()
+        while self._open:
+            span = self._open.pop()
+            span.end_ns = now
+            self._spans.append(span)
+            if span.frame.module is module:
+                break
+        self._state.leave(module)
+
+    def _before_step(self, _optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        self._open.append(_Span(self._tree.root, "optimizer", time.time_ns(), None))
+
+    def _after_step(self, _optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        while self._open:
+            span = self._open.pop()
+            span.end_ns = time.time_ns()
+            self._spans.append(span)
+            if span.phase == "optimizer":
+                break
+
+    # --- from spans and events to times -------------------------------------------------------------------------------
+
+    def _gather(self, events: list[Any]) -> Times:
+        device = torch.device("cpu").type
+        on_device = [event for event in events if str(event.device_type()).rpartition(".")[2].lower() != device]
+        nodes = [event for event in events if event.scope() == BACKWARD_FUNCTION]
+        own = self._by_kernels(events, on_device, nodes) if on_device else self._by_host(nodes)
+        times: defaultdict[tuple[str, Phase], int] = defaultdict(int)
+        for (frame, phase), duration in own.items():
+            above: Frame | None = frame
+            while above is not None:
+                times[above.path, phase] += duration
+                above = above.parent
+        return dict(times)
+
+    def _by_host(self, nodes: list[Any]) -> dict[tuple[Frame, Phase], int]:
+        """Own time by frame and phase: spans without the spans inside, nodes without nodes and spans inside."""
+        own: defaultdict[tuple[Frame, Phase], int] = defaultdict(int)
+        recomputed: defaultdict[int | None, int] = defaultdict(int)
+        for span, inner in _own_times(self._spans):
+            own[span.frame, span.phase] += inner
+            if span.phase == "recompute":
+                recomputed[span.node] += inner
+        for frame, number, duration in self._node_times(nodes):
+            own[frame, "backward"] += max(duration - recomputed.pop(number, 0), 0)
+        return own
+
+    def _node_times(self, nodes: list[Any]) -> list[tuple[Frame, int, int]]:
+        """The frame, number and own time of every node that ran; one without a number follows the one before."""
+        rows, frame = [], self._tree.root
+        for node, duration in _own_durations(nodes):
+            number = node.sequence_nr()
+            if number >= 0:
+                place = bisect_right(self._state._starts, number) - 1  # noqa: SLF001 - read after the run
+                frame = self._state._frames[place]  # noqa: SLF001 - likewise
+            rows.append((frame, number, duration))
+        return rows
+
+    def _by_kernels(self, events: list[Any], kernels: list[Any], nodes: list[Any]) -> dict[tuple[Frame, Phase], int]:
+        """Time of kernels by the innermost span or node that was open when their launch was called."""
+        launched = {event.correlation_id(): event.start_ns() for event in events if event.correlation_id()}
+        open_at: list[tuple[int, int, Frame, Phase]] = [
+            (span.start_ns, span.end_ns, span.frame, span.phase) for span in self._spans
+        ]
+        frames = self._node_times(nodes)
+        ordered = [node for node, _ in _own_durations(nodes)]
+        open_at += [
+            (node.start_ns(), node.start_ns() + node.duration_ns(), frame, "backward")
+            for node, (frame, _, _) in zip(ordered, frames, strict=True)
+        ]
+        open_at.sort(key=lambda row: (row[0], -row[1]))
+        starts = [row[0] for row in open_at]
+        own: defaultdict[tuple[Frame, Phase], int] = defaultdict(int)
+        for kernel in kernels:
+            at = launched.get(kernel.correlation_id())
+            if at is None:
+                continue
+            place = bisect_right(starts, at) - 1
+            while place >= 0 and open_at[place][1] < at:
+                place -= 1
+            if place >= 0:
+                own[open_at[place][2], open_at[place][3]] += kernel.duration_ns()
+        return own
+
+
+def _own_times(spans: list[_Span]) -> list[tuple[_Span, int]]:
+    """Each span with its duration less that of the spans directly inside it."""
+    ordered = sorted(spans, key=lambda span: (span.start_ns, -span.end_ns))
+    return [
+        (ordered[place], own)
+        for place, own in enumerate(_less_inner([(span.start_ns, span.end_ns) for span in ordered]))
+    ]
+
+
+def _own_durations(nodes: list[Any]) -> list[tuple[Any, int]]:
+    """Each node with its duration less that of the nodes directly inside it, in the order in which they began."""
+    ordered = sorted(nodes, key=lambda node: (node.start_thread_id(), node.start_ns(), -node.duration_ns()))
+    result: list[tuple[Any, int]] = []
+    for thread in dict.fromkeys(node.start_thread_id() for node in ordered):
+        mine = [node for node in ordered if node.start_thread_id() == thread]
+        intervals = [(node.start_ns(), node.start_ns() + node.duration_ns()) for node in mine]
+        result += zip(mine, _less_inner(intervals), strict=True)
+    return result
+
+
+def _less_inner(intervals: list[tuple[int, int]]) -> list[int]:
+    """The length of each interval less its direct children's, for intervals sorted by start, that nest."""
+    own = [end - start for start, end in intervals]
+    stack: list[int] = []
+    for place, (start, end) in enumerate(intervals):
+        while stack and intervals[stack[-1]][1] <= start:
+            stack.pop()
+        if stack:
+            own[stack[-1]] -= end - start
+        stack.append(place)
+    return [max(one, 0) for one in own]
