@@ -1,0 +1,66 @@
+"""Thousands of damaged traces end in a report that adds up, or in one plain sentence.
+
+``WHYSTALL_FUZZ_CASES`` sets how many. A failure names its seed: ``python -m tests.fuzz.worker SEED 1 [TRACES]``
+runs that case alone.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.conftest import TRACES
+from tests.fuzz.mutations import bases, built, damaged
+
+ROOT = Path(__file__).resolve().parents[2]
+CASES = int(os.environ.get("WHYSTALL_FUZZ_CASES", "2000"))
+_HEALTHY_S = 3600  # the worker ends a case that hangs; this ends a worker that does
+
+
+def run_cases(first: int, count: int, traces: Path | None) -> str:
+    command = [sys.executable, "-m", "tests.fuzz.worker", str(first), str(count)]
+    worker = subprocess.run(
+        command + ([str(traces)] if traces is not None else []),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=_HEALTHY_S,
+        check=False,
+    )
+    lines = worker.stdout.splitlines()
+    if worker.returncode:
+        pytest.fail(f"exit {worker.returncode} in {lines[-1] if lines else 'its start'}\n{worker.stderr[-5000:]}")
+    return lines[-1]
+
+
+def assert_both_outcomes(summary: str, count: int) -> None:
+    found = re.fullmatch(r"done: (\d+) reports, (\d+) refused", summary)
+    assert found is not None
+    assert int(found[1]) + int(found[2]) == count
+    assert int(found[1]) > count // 3, "most damage leaves something to report"
+
+
+def test_built_traces() -> None:
+    assert_both_outcomes(run_cases(0, CASES // 4, None), CASES // 4)
+
+
+@pytest.mark.real_traces
+def test_recorded_traces() -> None:
+    if not TRACES.exists():
+        pytest.skip("the recorded traces are not beside the repository (../shared/traces)")
+    assert_both_outcomes(run_cases(1_000_000, CASES - CASES // 4, TRACES), CASES - CASES // 4)
+
+
+def test_a_seed_always_makes_the_same_bytes() -> None:
+    originals = built()
+    assert [damaged(seed, originals) for seed in range(20)] == [damaged(seed, bases(None)) for seed in range(20)]
+
+
+def test_the_mutations_make_different_bytes() -> None:
+    originals = built()
+    assert len({damaged(seed, originals) for seed in range(100)}) > 90

@@ -1,0 +1,96 @@
+"""Analyses damaged traces until one ends in anything but a sound report or an `InputError`.
+
+Run by ``test_fuzz.py`` in a process of its own, so that a crash, a hang or a memory bomb is seen from outside:
+``python -m tests.fuzz.worker FIRST COUNT [TRACES]``. The last line of the output names the case at work.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import resource
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+
+import msgspec
+from tests.fuzz.mutations import bases, damaged
+
+import whystall
+from whystall.analysis.results import Ledger
+from whystall.errors import InputError
+from whystall.report.schema import Report
+
+_GIGABYTE = 1 << 30
+_PATIENCE_S = 120  # a case takes milliseconds: only a hang takes this long
+_RENDER_EVERY = 16
+_FORMATS = ("html", "markdown", "terminal")
+
+
+def check(report: Report) -> None:
+    """Raises `AssertionError` when numbers do not add up or the report cannot be written and read again."""
+    for device in report.devices:
+        _check_ledger(device.ledger, device.window_ns)
+        if device.kind != "cpu":
+            parts = device.ledger
+            assert parts.idle_ns == device.idle_ns
+            assert device.busy_ns + device.idle_ns == device.window_ns
+        for step in device.steps:
+            _check_ledger(step.ledger, step.window_ns)
+    assert all(entry.events > 0 and entry.device_ns >= 0 for entry in report.source.dropped)
+    assert msgspec.json.decode(msgspec.json.encode(report), type=Report) == report
+
+
+def _check_ledger(ledger: Ledger, window_ns: int) -> None:
+    assert ledger.total_ns == window_ns
+    assert min(ledger.parts().values()) >= 0
+
+
+def run(seed: int, originals: list[bytes], path: Path) -> str:
+    """What became of a case: ``report`` or ``refused``."""
+    path.write_bytes(damaged(seed, originals))
+    try:
+        report = whystall.analyze(path, cache=False)
+    except InputError as error:
+        return "refused" if "\n" not in str(error) else "refused in several lines"
+    check(report)
+    if seed % _RENDER_EVERY == 0:
+        for name in _FORMATS:
+            whystall.render(report, name).encode("utf-8")
+    return "report"
+
+
+def limit_memory() -> None:
+    """Leaves a gigabyte beyond what the libraries map; a sanitizer maps terabytes and cannot be limited so."""
+    if "asan" in os.environ.get("LD_PRELOAD", ""):
+        return
+    pages = int(Path("/proc/self/statm").read_text("ascii").split()[0])
+    limit = pages * resource.getpagesize() + _GIGABYTE
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+
+def main(first: int, count: int, traces: Path | None) -> int:
+    originals = bases(traces)
+    outcomes = {"report": 0, "refused": 0}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "case.json"
+        for seed in (-16, -15):  # starts threads and pools before the limit is set
+            run(seed, originals, path)
+        limit_memory()
+        for seed in range(first, first + count):
+            print(f"case {seed}", flush=True)  # noqa: T201 - the parent reads it
+            faulthandler.dump_traceback_later(_PATIENCE_S, exit=True)
+            try:
+                outcomes[run(seed, originals, path)] += 1
+            except BaseException:  # noqa: BLE001 - whatever it is, the case failed
+                traceback.print_exc()
+                return 1
+            faulthandler.cancel_dump_traceback_later()
+    print(f"done: {outcomes['report']} reports, {outcomes['refused']} refused")  # noqa: T201 - the parent reads it
+    return 0
+
+
+if __name__ == "__main__":
+    faulthandler.enable()
+    sys.exit(main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]) if len(sys.argv) > 3 else None))
