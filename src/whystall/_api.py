@@ -12,13 +12,16 @@ from typing import Final
 
 from whystall._version import __version__
 from whystall.analysis.classify import Rules, parse_rules
-from whystall.analysis.results import Efficiency, Host
+from whystall.analysis.results import Efficiency, Host, RunSteps
+from whystall.analysis.run_steps import run_steps
 from whystall.analysis.trace_analysis import TraceAnalysis, analyze_trace
-from whystall.diagnosis.verdict import ledger_verdict
+from whystall.diagnosis.verdict import ledger_verdict, run_verdict
 from whystall.errors import InputError
 from whystall.report.schema import Dropped, Report, Source, SourceFile
 from whystall.trace.load import load_trace
 from whystall.trace.model import Trace
+from whystall.trace.samples import SUFFIX as SAMPLES_SUFFIX
+from whystall.trace.samples import RunSamples, read_samples
 
 Progress = Callable[[int, int | None], None]
 PathLike = str | Path
@@ -67,11 +70,26 @@ def analyze(
     """
     rules = _rules(kernel_classes)
     loaded, failures = _load_all(sources, cache=cache, progress=progress)
-    if not loaded:
+    samples = _samples(sources, failures)
+    if not loaded and not samples:
         raise InputError(failures[0] if len(failures) == 1 else f"no trace could be read: {'; '.join(failures)}")
     ranks, notes = assign_ranks(loaded)
     analyses = [analyze_trace(trace, rank=rank, rules=rules) for trace, rank in zip(loaded, ranks, strict=True)]
-    return _report(loaded, analyses, [*failures, *notes])
+    runs = [run for run in map(run_steps, samples) if run is not None]
+    return _report(loaded, analyses, runs, [*failures, *notes])
+
+
+def _samples(sources: PathLike | Trace | Iterable[PathLike | Trace], failures: list[str]) -> list[RunSamples]:
+    """The samples of the run folders among the sources."""
+    given = [sources] if isinstance(sources, str | Path | Trace) else list(sources)
+    folders = [Path(source) for source in given if isinstance(source, str | Path) and Path(source).is_dir()]
+    found = []
+    for path in sorted(path for folder in folders for path in folder.glob(f"*{SAMPLES_SUFFIX}")):
+        try:
+            found.append(read_samples(path))
+        except InputError as error:
+            failures.append(str(error))
+    return found
 
 
 def _rules(path: PathLike | None) -> Rules:
@@ -96,7 +114,8 @@ def _load_all(
         try:
             paths = find_traces(source)
         except InputError as error:
-            failures.append(str(error))
+            if not any(Path(source).glob(f"*{SAMPLES_SUFFIX}")):
+                failures.append(str(error))
             continue
         for path in paths:
             try:
@@ -173,12 +192,14 @@ _WANTED_SIGNALS: Final = (
 _ONLY_WITH_A_DEVICE: Final = ("launch_calls", "sync_events")
 
 
-def _report(traces: Sequence[Trace], analyses: Sequence[TraceAnalysis], problems: Sequence[str]) -> Report:
+def _report(
+    traces: Sequence[Trace], analyses: Sequence[TraceAnalysis], runs: list[RunSteps], problems: Sequence[str]
+) -> Report:
     devices = [device for analysis in analyses for device in analysis.devices]
     warnings = [*problems, *_warnings(traces)]
     return Report(
         whystall=__version__,
-        verdict=ledger_verdict(devices, warnings),
+        verdict=ledger_verdict(devices, warnings) if devices or not runs else run_verdict(runs),
         source=_source(traces, analyses, warnings),
         devices=devices,
         kernels=[row for analysis in analyses for row in analysis.kernels],
@@ -195,6 +216,7 @@ def _report(traces: Sequence[Trace], analyses: Sequence[TraceAnalysis], problems
         memory=[row for analysis in analyses for row in analysis.memory],
         efficiency=Efficiency(),
         timelines=[row for analysis in analyses for row in analysis.timelines],
+        run=runs,
     )
 
 
@@ -220,12 +242,13 @@ def _source(traces: Sequence[Trace], analyses: Sequence[TraceAnalysis], warnings
         for trace, analysis in zip(traces, analyses, strict=True)
         for entry in trace.source.quarantined
     ]
-    signals = {key: all(analysis.signals[key] for analysis in analyses) for key in analyses[0].signals}
+    known = analyses[0].signals if analyses else {}
+    signals = {key: all(analysis.signals[key] for analysis in analyses) for key in known}
     on_cpu = not any(analysis.signals["device_events"] for analysis in analyses)
     missing = [
         signal.missing
         for signal in _WANTED_SIGNALS
-        if not signals[signal.key] and not (on_cpu and signal.key in _ONLY_WITH_A_DEVICE)
+        if not signals.get(signal.key, True) and not (on_cpu and signal.key in _ONLY_WITH_A_DEVICE)
     ]
     sizes = {trace.metadata.world_size for trace in traces if trace.metadata.world_size is not None}
     return Source(

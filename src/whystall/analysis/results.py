@@ -340,3 +340,40 @@ class Timeline(Result):
     names: list[str]
     classes: list[str]
     lanes: list[Lane]
+
+
+class SlowStep(Result):
+    """A step that took much longer than the median, and the parts of it that did (excess over their medians)."""
+
+    step: int
+    duration_ns: int
+    excess_ns: int
+    lost_ns: dict[str, int]
+
+
+class RunSteps(Result):
+    """All steps of a watched run, from its samples; those under the profiler are counted, not measured.
+
+    ``shares`` are of the measured time, by what the stepping thread was doing; ``slow_ns`` is what the slow
+    steps took beyond the median. ``durations_ns`` is thinned to at most 400 values that keep the spikes.
+    """
+
+    rank: int
+    steps: int
+    profiled: int
+    total_ns: int
+    p10_ns: int
+    median_ns: int
+    p90_ns: int
+    p99_ns: int
+    max_ns: int
+    trend_per_1000_steps: float | None
+    shares: dict[str, float]
+    on_cpu_share: float
+    involuntary_switches_per_step: float
+    major_faults_per_step: float
+    rss_start_bytes: int | None
+    rss_end_bytes: int | None
+    slow_ns: int
+    slow: list[SlowStep]
+    durations_ns: list[int]

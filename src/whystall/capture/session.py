@@ -215,7 +215,10 @@ class Session:
             self._profiled_steps += 1
         else:
             self._outside_ns += duration
-        self.faults.guard("trace", self._act)(self.windows.step_ended(duration, now))
+        action = self.windows.step_ended(duration, now)
+        if action is not Action.NOTHING:
+            self.faults.guard("trace", self._act)(action)
+            self._disregard_ourselves()
         self._step_began_ns = time.perf_counter_ns()
         if not recording and not self._recorder.running:
             self._hook_ns += self._step_began_ns - now
@@ -255,6 +258,12 @@ class Session:
                 flags,
             )
         )
+
+    def _disregard_ourselves(self) -> None:
+        """Begins to count anew: what the profiler cost just now is no part of the next step."""
+        self._collections.take_us()
+        if self._counters is not None:
+            self._counters.since_last()
 
     def _act(self, action: Action) -> None:
         if action is Action.START:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from whystall.analysis.results import Device, Ledger
+from whystall.analysis.results import Device, Ledger, RunSteps
 from whystall.diagnosis.finding import Verdict
 
 _LOSSES: Final[dict[str, str]] = {
@@ -52,6 +52,29 @@ def ledger_verdict(devices: Sequence[Device], warnings: Sequence[str] = ()) -> V
         gain=None,
         confidence=round(decided, 4),
     )
+
+
+_PARTS_OF_RUN: Final[dict[str, str]] = {
+    "input": "waiting for input data",
+    "forward": "the forward pass",
+    "backward": "the backward pass",
+    "optimizer": "the optimizer",
+    "save": "saving checkpoints",
+    "gc": "Python's garbage collection",
+    "other": "none of the marked parts",
+}
+
+
+def run_verdict(runs: Sequence[RunSteps]) -> Verdict:
+    """The coarse verdict of a run that has samples but no trace: shares of the steps on the host."""
+    worst = max(runs, key=lambda run: (run.median_ns, -run.rank))
+    ordered = sorted(worst.shares.items(), key=lambda item: -item[1])
+    parts = ", ".join(f"{_percent(share)} {_PARTS_OF_RUN[name]}" for name, share in ordered[:3] if share >= _SMALL)
+    slow = worst.slow_ns / max(worst.total_ns, 1)
+    text = f"From samples alone: a step takes {worst.median_ns / 1e6:.3g} ms in the median; its time is {parts}"
+    if slow >= _SMALL:
+        text += f"; slow steps lose {_percent(slow)} of the run"
+    return Verdict(summary=f"{text}.", cause=None, gain=None, confidence=0.5, rank=worst.rank)
 
 
 def _sentence(device: Device) -> str:

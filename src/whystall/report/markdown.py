@@ -11,7 +11,7 @@ from whystall.report import overview
 from whystall.report.names import clean
 from whystall.report.ranks import RankReport, by_rank, device_title
 from whystall.report.schema import Report
-from whystall.report.sections import capture, device, program, resources
+from whystall.report.sections import capture, device, program, resources, run
 from whystall.report.tables import Limits, Table
 from whystall.report.vocabulary import SEVERITIES
 
@@ -53,6 +53,10 @@ def _lines(report: Report, limits: Limits) -> Iterator[str]:
         yield from _ledger(top)
     yield from _bullets("Lost, repaired or not recorded", overview.losses(report, limit=min(limits.rows, 10)))
     yield from _findings(report, limits)
+    yield from _table(
+        run.steps(report, limits).only("Rank", "Steps", "Median", "p99", "Input", "Forward", "Backward", "Other")
+    )
+    yield from _folded(run.slow(report, limits))
     if len(report.devices) > 1:
         yield from _folded(device.devices(overview.in_order(report), limits))
     rank = overview.headline_rank(top, ranks)

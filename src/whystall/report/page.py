@@ -13,7 +13,7 @@ from whystall.report.names import clean, shorten
 from whystall.report.overview import Bar, Segment, bar_of, empty_parts, headline, headline_rank, in_order, segments
 from whystall.report.ranks import RankReport, by_rank, device_name, device_title
 from whystall.report.schema import Report
-from whystall.report.sections import capture, program, resources
+from whystall.report.sections import capture, program, resources, run
 from whystall.report.sections import device as device_tables
 from whystall.report.tables import Limits, Table
 from whystall.report.vocabulary import ABSENT, class_colour
@@ -257,6 +257,8 @@ class Page:
     ranks: tuple[RankView, ...]
     shown: frozenset[int]
     omitted_ranks: int
+    run: Table
+    slow: Table
     files: Table
     dropped: Table
     signals: Table
@@ -277,6 +279,8 @@ def page(report: Report, budget: Budget) -> Page:
         ranks=tuple(_rank_view(rank, budget, budget.events // timelines, top=alone) for rank in shown),
         shown=frozenset(rank.rank for rank in shown),
         omitted_ranks=len(ranks) - len(shown),
+        run=run.steps(report, budget.limits),
+        slow=run.slow(report, budget.limits),
         files=capture.files(report, budget.limits),
         dropped=capture.dropped(report, budget.limits),
         signals=capture.signals(report, budget.limits),

@@ -19,6 +19,7 @@ from whystall.analysis.results import (
     Operator,
     Phase,
     Result,
+    RunSteps,
     Timeline,
 )
 from whystall.diagnosis.finding import Finding, Verdict
@@ -79,6 +80,7 @@ class Report(Result, frozen=True, kw_only=True):
     memory: list[MemoryPeak]
     efficiency: Efficiency
     timelines: list[Timeline]
+    run: list[RunSteps] = msgspec.field(default_factory=list)
     findings: list[Finding] = msgspec.field(default_factory=list)
 
     def _repr_html_(self) -> str:

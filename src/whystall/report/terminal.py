@@ -13,7 +13,7 @@ from whystall.report import overview
 from whystall.report.names import clean
 from whystall.report.ranks import RankReport, by_rank, device_title
 from whystall.report.schema import Report
-from whystall.report.sections import capture, device, program, resources
+from whystall.report.sections import capture, device, program, resources, run
 from whystall.report.tables import Limits, Table
 from whystall.report.vocabulary import SEVERITIES
 
@@ -27,6 +27,7 @@ _SHORT = {
     "input": 3,
     "calls": 3,
     "devices": 16,
+    "run": 5,
 }
 _COLUMNS = {
     "steps": ("Step", "Window", "Compute", "Communication", "Idle", "Idle share", "Flag"),
@@ -35,6 +36,7 @@ _COLUMNS = {
     "modules": ("Module", "Type", "Forward", "Backward", "Host"),
     "communication": ("Collective", "Size", "Count", "Bytes", "Total", "Exposed", "Hidden share"),
     "calls": ("Call", "Kind", "Count", "Total", "Max"),
+    "run": ("Rank", "Steps", "Median", "p99", "Longest", "Input", "Forward", "Backward", "Optimizer", "Other"),
     "devices": ("Rank", "Device", "Window", "Compute", "Communication", "Exposed comm.", "Idle share"),
 }
 
@@ -74,6 +76,8 @@ def _parts(report: Report, width: int, *, verbose: bool) -> Iterator[RenderableT
         yield from _ledger(top, width, overview.efficiency_line(report))
     yield from _losses(report, verbose=verbose)
     yield from _findings(report, verbose=verbose)
+    for table in (run.steps, run.slow):
+        yield from _section(table(report, _limits("run", width, verbose=verbose)), verbose=verbose)
     if len(report.devices) > 1:
         yield from _section(
             device.devices(overview.in_order(report), _limits("devices", width, verbose=verbose)), verbose=verbose

@@ -1,0 +1,69 @@
+"""The whole of a watched run, from its samples: step times, and where the slow steps lost theirs."""
+
+from __future__ import annotations
+
+from whystall.report import tables
+from whystall.report.schema import Report
+from whystall.report.tables import Column, Limits, Table
+
+
+def steps(report: Report, limits: Limits) -> Table:
+    """Per rank the distribution of step times and what they were spent on."""
+    columns = (
+        Column("Rank", "text"), Column("Steps"), Column("Median"), Column("p90"), Column("p99"), Column("Longest"),
+        Column("Trend", note="Change of the step time over 1,000 steps"),
+        Column("Input", note="Waiting for the data loader"), Column("Forward"), Column("Backward"), Column("Optimizer"),
+        Column("Saving", note="In torch.save"), Column("GC", note="Python's garbage collector"),
+        Column("Other", note="None of these"), Column("On CPU", note="The stepping thread ran, and was not waiting"),
+    )  # fmt: skip
+    shown = sorted(report.run, key=lambda row: row.rank)[: limits.rows]
+    rows = (
+        (
+            tables.identifier(row.rank),
+            tables.count(row.steps),
+            tables.duration(row.median_ns),
+            tables.duration(row.p90_ns),
+            tables.duration(row.p99_ns),
+            tables.duration(row.max_ns),
+            tables.share(row.trend_per_1000_steps),
+            *(
+                tables.share(row.shares.get(part))
+                for part in ("input", "forward", "backward", "optimizer", "save", "gc")
+            ),
+            tables.share(row.shares.get("other")),
+            tables.share(row.on_cpu_share),
+        )
+        for row in shown
+    )
+    caption = "Every step of the run, from light samples on the host; steps under the profiler are left out."
+    return tables.table("run", "The whole run", caption, columns, rows, total=len(report.run))
+
+
+def slow(report: Report, limits: Limits) -> Table:
+    """The slowest steps, each with what took longer than usual."""
+    columns = (
+        Column("Rank", "text"),
+        Column("Step", "text"),
+        Column("Duration"),
+        Column("Over the median"),
+        Column("Lost in", "prose"),
+    )
+    found = [(row.rank, step) for row in report.run for step in row.slow]
+    shown = tables.largest(found, limits, lambda pair: (pair[1].excess_ns, str(pair[1].step)))
+    rows = (
+        (
+            tables.identifier(rank),
+            tables.identifier(step.step),
+            tables.duration(step.duration_ns),
+            tables.duration(step.excess_ns),
+            tables.words(_lost_in(step.lost_ns), limits),
+        )
+        for rank, step in shown
+    )
+    caption = "Steps that took much longer than the median of the run."
+    return tables.table("slow", "Slow steps", caption, columns, rows, total=len(found))
+
+
+def _lost_in(lost_ns: dict[str, int]) -> str:
+    ordered = sorted(lost_ns.items(), key=lambda item: -item[1])
+    return ", ".join(f"{part} {tables.duration(time).text}" for part, time in ordered)
