@@ -59,7 +59,7 @@ def _assemble(path: Path, scan: Scan) -> Trace:
         tables[name] = build_table(kind, groups[kind], build)
         groups[kind].clear()
     place_device_events(tables, threads, build)
-    move_marks(tables)
+    move_marks(tables, build)
     place_python_functions(tables)
     nesting = nest_host(tables)
     link_host(tables, nesting)

@@ -7,7 +7,9 @@ from typing import Final
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
+from whystall.trace import categories
 from whystall.trace.columns import matching, stacked
 from whystall.trace.raw import nullable
 from whystall.trace.tables import Build
@@ -46,7 +48,7 @@ def _number(text: str | None) -> int | None:
     return int(match[1]) if match else None
 
 
-def move_marks(tables: dict[str, pl.DataFrame]) -> None:
+def move_marks(tables: dict[str, pl.DataFrame], build: Build) -> None:
     """Moves the profiler's marks from the operators, where traces of 2021 have them, to the annotations.
 
     A mark is no operator: its own time is the program's Python.
@@ -56,8 +58,33 @@ def move_marks(tables: dict[str, pl.DataFrame]) -> None:
     if not marks.any():
         return
     moved = operators.filter(marks).select(annotations.columns)
-    tables["annotations"] = stacked([annotations, moved]).sort("ts_ns", maintain_order=True)
+    both = stacked([annotations, moved])
+    order = both["ts_ns"].arg_sort().to_numpy()
+    tables["annotations"] = both[order]
     tables["operators"] = operators.filter(~marks)
+    is_mark = marks.to_numpy()
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    place_of_operator = np.cumsum(~is_mark) - 1
+    place_of_operator[is_mark] = place[len(annotations) :]
+    for index, extra in enumerate(build.extra):
+        build.extra[index] = _moved_arguments(extra, place, place_of_operator, is_mark)
+
+
+def _moved_arguments(
+    extra: pl.DataFrame, annotation_at: NDArray[np.int64], operator_at: NDArray[np.int64], is_mark: NDArray[np.bool_]
+) -> pl.DataFrame:
+    """Arguments that have no column, at the rows that their events have now."""
+    table = extra["table"][0] if len(extra) else None
+    row = extra["row"].to_numpy()
+    if table == categories.ANNOTATION:
+        return extra.with_columns(row=pl.Series(annotation_at[row]))
+    if table != categories.OPERATOR:
+        return extra
+    moved = pl.lit(categories.ANNOTATION, dtype=pl.Categorical)
+    return extra.with_columns(
+        table=pl.when(pl.Series(is_mark[row])).then(moved).otherwise(pl.col("table")), row=pl.Series(operator_at[row])
+    )
 
 
 def place_python_functions(tables: dict[str, pl.DataFrame]) -> None:

@@ -45,10 +45,10 @@ def _matching(table: pl.DataFrame, pattern: re.Pattern[str]) -> pl.DataFrame:
 
 
 def _between_optimizer_steps(marks: pl.DataFrame) -> pl.DataFrame:
-    """Steps that end where the first-named optimizer's step ends (several optimizers count once)."""
-    if marks.is_empty():
+    """Steps that end where the rarest optimizer's step ends (several optimizers count once)."""
+    counts = marks.group_by("name", maintain_order=True).len().filter(pl.col("len") >= 2)
+    if counts.is_empty():
         return pl.DataFrame(schema=STEP_SCHEMA)
-    counts = marks.group_by("name", maintain_order=True).len()
     fewest = counts.filter(pl.col("len") == counts["len"].min())["name"][-1]
     own = marks.filter(pl.col("name") == fewest)
     # of steps inside each other (or on several threads) every end counts

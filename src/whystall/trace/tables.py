@@ -159,10 +159,10 @@ def _sound(
         ("no usable start time", lambda: start == MISSING_TIME),
         ("start time far outside the trace", lambda: ~build.clock.plausible(start)),
         ("no usable duration", lambda: complete & (duration == MISSING_TIME)),
-        ("negative duration", lambda: complete & (duration < 0)),
+        ("negative duration", lambda: (duration < 0) & (duration != MISSING_TIME)),
         (
             "duration of more than a day",
-            lambda: complete & (duration > build.clock.latest_ns - build.clock.earliest_ns),
+            lambda: duration > build.clock.latest_ns - build.clock.earliest_ns,
         ),
         ("separate begin and end events are not read", lambda: np.isin(phase, _BEGIN_END)),
     ]

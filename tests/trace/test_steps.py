@@ -1,0 +1,128 @@
+"""Steps: from the profiler's marks, optimizer steps, or what repeats; and which step launched an event."""
+
+from __future__ import annotations
+
+import pytest
+
+from whystall.testing import TraceBuilder, trace
+
+Found = list[tuple[str, int, int]]
+
+
+def steps_of(built: TraceBuilder) -> tuple[Found, str | None]:
+    loaded = built.operator("origin", at=0, lasts=1).load()
+    origin = loaded.operators["ts_ns"][0]
+    rows = loaded.steps.select("name", "ts_ns", "duration_ns").rows()
+    return [(name, start - origin, duration) for name, start, duration in rows], loaded.steps_from
+
+
+def test_profiler_steps() -> None:
+    found, source = steps_of(trace().step(8, at=2000, lasts=900).step(7, at=1000, lasts=900))
+    assert found == [("ProfilerStep#7", 1000, 900), ("ProfilerStep#8", 2000, 900)]
+    assert source == "ProfilerStep annotations"
+
+
+def test_a_step_that_is_there_twice_counts_once() -> None:
+    built = trace().step(1, at=1000, lasts=900).step(2, at=2000, lasts=900).step(1, at=1000, lasts=900)
+    built.event("gpu_user_annotation", "ProfilerStep#1", at=1500, lasts=900, thread=7)
+    assert [name for name, _, _ in steps_of(built)[0]] == ["ProfilerStep#1", "ProfilerStep#2"]
+
+
+def test_marks_of_2021_stand_among_the_operators() -> None:
+    built = trace()
+    for number in (1, 2):
+        built.event("Operator", f"ProfilerStep#{number}", at=number * 1000, lasts=900, note=f"step {number}")
+        built.event("Operator", "aten::mm", at=number * 1000 + 10, lasts=5, note=f"mm {number}")
+    built.event("user_annotation", "mine", at=1500, lasts=5, note="mine")
+    loaded = built.load()
+    assert loaded.steps["name"].to_list() == ["ProfilerStep#1", "ProfilerStep#2"]
+    assert loaded.operators["name"].to_list() == ["aten::mm", "aten::mm"]
+    # arguments without a column moved along
+    tables = {"operator": loaded.operators, "annotation": loaded.annotations}
+    notes = {
+        (tables[row["table"]]["name"][row["row"]], row["value"])
+        for row in loaded.extra_arguments.filter(key="note").iter_rows(named=True)
+    }
+    assert notes == {
+        ("ProfilerStep#1", "step 1"), ("ProfilerStep#2", "step 2"),
+        ("aten::mm", "mm 1"), ("aten::mm", "mm 2"), ("mine", "mine"),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["ProfilerStep*", "ProfilerStep", "MyProfilerStep#1", "ProfilerStep#1 and more"])
+def test_what_only_looks_like_a_step(name: str) -> None:
+    assert steps_of(trace().annotation(name, at=0, lasts=10)) == ([], None)
+
+
+def optimizer(built: TraceBuilder, name: str, *starts: int, lasts: int = 100) -> TraceBuilder:
+    for at in starts:
+        built.annotation(f"Optimizer.step#{name}.step", at=at, lasts=lasts)
+    return built
+
+
+def test_optimizer_steps_end_steps() -> None:
+    found, source = steps_of(optimizer(trace(), "Adam", 1000, 2000, 3500))
+    assert found == [("step 1", 1100, 1000), ("step 2", 2100, 1500)]
+    assert source is not None
+    assert "optimizer" in source
+
+
+def test_of_several_optimizers_one_counts() -> None:
+    built = optimizer(optimizer(trace(), "Adam", 1000, 2000, 3000), "SGD", 1200, 2200, 3200)
+    assert steps_of(built)[0] == [("step 1", 1300, 1000), ("step 2", 2300, 1000)]
+
+
+def test_an_optimizer_that_steps_less_often_counts() -> None:
+    built = optimizer(optimizer(trace(), "Discriminator", 1000, 1500, 2000, 2500), "Generator", 1600, 2600)
+    assert steps_of(built)[0] == [("step 1", 1700, 1000)]
+
+
+def test_an_optimizer_that_stepped_once_does_not() -> None:
+    built = optimizer(optimizer(trace(), "Adam", 1000, 2000), "Once", 1600)
+    assert steps_of(built)[0] == [("step 1", 1100, 1000)]
+
+
+def test_optimizer_steps_inside_each_other_make_no_negative_step() -> None:
+    built = optimizer(trace(), "Adam", 1000, lasts=1000)
+    optimizer(built, "Adam", 1200, lasts=100)
+    assert steps_of(built)[0] == [("step 1", 1300, 700)]
+
+
+def test_a_repeated_annotation() -> None:
+    built = trace()
+    for i in range(4):
+        built.annotation(f"## batch {i} ##", at=1000 * i, lasts=900).annotation("forward", at=1000 * i + 10, lasts=300)
+    found, source = steps_of(built)
+    assert [(start, duration) for _, start, duration in found] == [(1000 * i, 900) for i in range(4)]
+    assert found[1][0] == "## batch 1 ## (2)"
+    assert source is not None
+    assert "repeated" in source
+
+
+def test_annotations_that_overlap_or_cover_little_are_no_steps() -> None:
+    overlapping, little, few = trace(), trace(), trace()
+    for i in range(4):
+        overlapping.annotation("a", at=1000 * i, lasts=1500)
+        little.annotation("a", at=1000 * i, lasts=100)
+    few.annotation("a", at=0, lasts=900).annotation("a", at=1000, lasts=900)
+    for built in (overlapping, little, few):
+        assert steps_of(built) == ([], None)
+
+
+def test_no_annotations() -> None:
+    assert steps_of(trace()) == ([], None)
+
+
+def test_an_event_belongs_to_the_step_that_launched_it() -> None:
+    loaded = (
+        trace()
+        .step(1, at=1000, lasts=1000)
+        .step(2, at=2000, lasts=1000)
+        .launch("before", at=0, runs_at=10_000, lasts=10)
+        .launch("one", at=1900, runs_at=11_000, lasts=10)
+        .launch("two", at=2000, runs_at=12_000, lasts=10)
+        .launch("after", at=3000, runs_at=13_000, lasts=10)
+        .kernel("unlinked", at=14_000, lasts=10)
+        .load()
+    )
+    assert loaded.device_events["step"].to_list() == [None, 0, 1, None, None]
