@@ -168,12 +168,14 @@ def test_parents_frames_and_modules() -> None:
 
 
 def test_without_a_launch_the_external_id_names_the_operator() -> None:
+    own: dict[str, Any] = {"External id": 42, "correlation": 9}
+    as_in_2022: dict[str, Any] = {"External id": 42, "correlation": 42}
     loaded = (
         trace()
         .python("frame", at=0, lasts=1000)
         .operator("aten::mm", at=100, lasts=100, **{"External id": 42})
-        .kernel("k", at=500, lasts=10, **{"External id": 42, "correlation": 9})
-        .kernel("old", at=600, lasts=10, **{"External id": 42, "correlation": 42})
+        .kernel("k", at=500, lasts=10, **own)
+        .kernel("old", at=600, lasts=10, **as_in_2022)
         .load()
     )
     assert names_at(loaded.operators, loaded.device_events["operator"]) == ["aten::mm", None]
