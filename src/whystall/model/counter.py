@@ -9,13 +9,12 @@ from typing import Any, Self
 
 import torch
 from torch import nn
-from torch.nn.modules import module as module_hooks
 from torch.optim import optimizer as optimizer_hooks
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
 from whystall.cost import Cost, cost_of
 from whystall.cost.spec import tensors
-from whystall.model import specs
+from whystall.model import hooks, specs
 from whystall.model.attribution import NO_TASK, ThreadState
 from whystall.model.frames import Tree
 from whystall.model.plans import Action, Plan, plan_for
@@ -69,8 +68,7 @@ class FlopCounter:
     def __enter__(self) -> Self:
         self._main = self._state()
         self._hooks = [
-            module_hooks.register_module_forward_pre_hook(self._before_forward),
-            module_hooks.register_module_forward_hook(self._after_forward, always_call=True),
+            *hooks.watch(self._model, self._before_forward, self._after_forward),
             optimizer_hooks.register_optimizer_step_pre_hook(self._before_step),
             optimizer_hooks.register_optimizer_step_post_hook(self._after_step),
         ]

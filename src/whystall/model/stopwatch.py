@@ -16,9 +16,9 @@ from typing import Any, Self
 import torch
 from torch import nn
 from torch.autograd import _disable_profiler, _enable_profiler, _prepare_profiler
-from torch.nn.modules import module as module_hooks
 from torch.optim import optimizer as optimizer_hooks
 
+from whystall.model import hooks
 from whystall.model.attribution import ThreadState
 from whystall.model.frames import Frame, Tree
 from whystall.model.results import Phase
@@ -50,8 +50,7 @@ class Stopwatch:
         self._spans: list[_Span] = []
         self._begin_profile()
         self._hooks = [
-            module_hooks.register_module_forward_pre_hook(self._before),
-            module_hooks.register_module_forward_hook(self._after, always_call=True),
+            *hooks.watch(self._model, self._before, self._after),
             optimizer_hooks.register_optimizer_step_pre_hook(self._before_step),
             optimizer_hooks.register_optimizer_step_post_hook(self._after_step),
         ]
