@@ -7,6 +7,7 @@ neither the file nor its text is ever held whole. Damage ends the reading, not t
 from __future__ import annotations
 
 import contextlib
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,8 @@ Progress = Callable[[int, int | None], None]
 
 CHUNK_BYTES: Final = 256 * 1024
 _GZIP_MAGIC: Final = b"\x1f\x8b"
+_GZIP_WINDOW: Final = 31  # zlib's largest window, with a gzip header
+_LITTLE_BYTES: Final = 16
 
 # What a report may use of the top-level metadata. Everything else (environment variables, command
 # lines, host and user names, tokens: published traces do carry them) is skipped by the scanner.
@@ -157,13 +160,21 @@ def _feed_plain(scanner: Scanner, file: BinaryIO) -> Iterator[int]:
 
 
 def _feed_gzip(scanner: Scanner, file: BinaryIO, warnings: list[str]) -> Iterator[int]:
-    for chunk in _gunzip(iter(lambda: file.read(CHUNK_BYTES), b""), warnings):
-        scanner.feed(chunk)
-        yield len(chunk)
+    fed = 0
+    try:
+        for chunk in _gunzip(iter(lambda: file.read(CHUNK_BYTES), b""), warnings):
+            scanner.feed(chunk)
+            fed += len(chunk)
+            yield len(chunk)
+    except igzip_lib.error as error:  # type: ignore[misc]  # the stub does not say that it is an exception
+        warnings.append(f"the gzip stream is damaged ({error}): everything before the damage is kept")
+        for chunk in _salvaged(file, fed):
+            scanner.feed(chunk)
+            yield len(chunk)
 
 
 def _gunzip(pieces: Iterator[bytes], warnings: list[str]) -> Iterator[bytes]:
-    """The decompressed stream; members may follow each other, and damage ends it with a warning."""
+    """The decompressed stream; members may follow each other. Raises ``igzip_lib.error`` where it is damaged."""
     inflater = igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP)
     kept = b""  # of a piece that ended between two members
     for piece in pieces:
@@ -178,11 +189,7 @@ def _gunzip(pieces: Iterator[bytes], warnings: list[str]) -> Iterator[bytes]:
                     warnings.append("what follows the end of the gzip stream is no gzip: it was not read")
                     return
                 inflater = igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP)
-            try:
-                out = inflater.decompress(pending, CHUNK_BYTES)
-            except igzip_lib.error as error:  # type: ignore[misc]  # the stub does not say that it is an exception
-                warnings.append(f"the gzip stream is damaged ({error}): everything before the damage is kept")
-                return
+            out = inflater.decompress(pending, CHUNK_BYTES)
             pending = inflater.unused_data if inflater.eof else b""
             if out:
                 yield out
@@ -190,3 +197,28 @@ def _gunzip(pieces: Iterator[bytes], warnings: list[str]) -> Iterator[bytes]:
                 break
     if not inflater.eof:
         warnings.append("the gzip stream ends early: everything before its end is kept")
+
+
+def _salvaged(file: BinaryIO, skip: int) -> Iterator[bytes]:
+    """What a damaged stream holds between its first ``skip`` bytes and the damage.
+
+    A decompressor that finds damage withholds what it made in the same call: here it is asked for a little
+    at a time. It is the standard library's, since its calls can be bounded so.
+    """
+    file.seek(0)
+    inflater = zlib.decompressobj(_GZIP_WINDOW)
+    done = 0
+    pending = b""
+    with contextlib.suppress(zlib.error):
+        while True:
+            if inflater.eof:
+                pending = pending.lstrip(b"\0")
+                inflater = zlib.decompressobj(_GZIP_WINDOW) if pending else inflater
+            pending = pending or file.read(CHUNK_BYTES)
+            if not pending:
+                return
+            out = inflater.decompress(pending, min(CHUNK_BYTES, skip - done) if done < skip else _LITTLE_BYTES)
+            pending = inflater.unused_data if inflater.eof else inflater.unconsumed_tail
+            done += len(out)
+            if done > skip:
+                yield out
