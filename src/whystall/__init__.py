@@ -13,6 +13,8 @@ from whystall._version import __version__
 
 if TYPE_CHECKING:
     from whystall._api import analyze, demo_recording, load
+    from whystall.capture.config import Schedule
+    from whystall.capture.profile import profile
     from whystall.model.counter import FlopCounter
     from whystall.model.profile import model_profile
     from whystall.report import render
@@ -22,12 +24,14 @@ if TYPE_CHECKING:
 __all__ = [
     "FlopCounter",
     "Report",
+    "Schedule",
     "Trace",
     "__version__",
     "analyze",
     "demo_recording",
     "load",
     "model_profile",
+    "profile",
     "render",
 ]
 
@@ -35,10 +39,12 @@ _HOMES = {
     "FlopCounter": "whystall.model.counter",
     "Report": "whystall.report.schema",
     "Trace": "whystall.trace.model",
+    "Schedule": "whystall.capture.config",
     "analyze": "whystall._api",
     "demo_recording": "whystall._api",
     "load": "whystall._api",
     "model_profile": "whystall.model.profile",
+    "profile": "whystall.capture.profile",
     "render": "whystall.report",
 }
 

@@ -5,6 +5,7 @@ Steps under the profiler are counted but not measured: they are slower for a rea
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -122,4 +123,4 @@ def _thinned(duration: NDArray[np.int64], most: int = 400) -> list[int]:
     if len(duration) <= most:
         return [int(value) for value in duration]
     edges = np.linspace(0, len(duration), most + 1).astype(np.intp)
-    return [int(duration[a:b].max()) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+    return [int(duration[a:b].max()) for a, b in pairwise(edges.tolist())]

@@ -76,12 +76,13 @@ class Session:
 
     # --- life ---------------------------------------------------------------------------------------
 
-    def open(self) -> None:
-        """Begins to watch."""
+    def open(self, *, whole_process: bool = True) -> None:
+        """Begins to watch; ``whole_process`` says whether to the end of the process, however it comes."""
         self.faults.guard("hooks", self._hooks.install)()
         self.faults.guard("garbage collections", self._collections.install)()
         self.faults.guard("sampler", self._machine.start)()
-        self.faults.guard("signals", self._listen_to_signals)()
+        if whole_process:
+            self.faults.guard("signals", self._listen_to_signals)()
         os.register_at_fork(after_in_child=self._forget)
         atexit.register(self.close)
 
@@ -120,6 +121,15 @@ class Session:
         self.faults.guard("samples", self._writer.close)()
         self.faults.report()
 
+    def watch(self, module: object) -> None:
+        """Times the forward and backward passes of ``module``."""
+        self.faults.guard("module times", self._hooks.watch)(module)
+
+    def step_by_hand(self) -> None:
+        """A step has ended because the program says so; what else could end one is not asked any more."""
+        self._source = "calls of step()"
+        self.faults.guard("steps", self.step_ended)()
+
     # --- steps --------------------------------------------------------------------------------------
 
     def optimizer_begins(self) -> None:
@@ -128,6 +138,8 @@ class Session:
     def optimizer_ends(self, optimizer: object) -> None:
         self._optimizer.end()
         self._optimizer_steps_in_scaler += 1
+        if self._source == "calls of step()":
+            return
         if self._anchor is None:
             self._anchor = id(optimizer)
             self._source = "optimizer"
@@ -335,7 +347,7 @@ class Session:
             "pid": self._pid,
             "torch": str(self._torch.__version__),
             "steps": self._steps,
-            "steps_from": self._source or "whystall.profile",
+            "steps_from": self._source,
             "traces": self._recorder.files,
             "samples": self._writer.path.name if self._writer.path else None,
             "overhead": {

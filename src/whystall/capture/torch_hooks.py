@@ -76,30 +76,25 @@ class TorchHooks:
 
     def watch_outermost_module(self, optimizer: object) -> None:
         """Times forward and backward of the outermost module that holds the optimizer's parameters."""
-        module = outermost_module(self._torch, _parameters(optimizer))
-        # a hook on a module compiled in place would be compiled into it, which would change the user's graph
-        if module is None or module is self._watched or getattr(module, "_compiled_call_impl", None) is not None:
-            return
-        self._watched = module
-        listener = self._listener
-        handles = [
-            module.register_forward_pre_hook(lambda *_: listener.forward_begins()),
-            module.register_forward_hook(lambda _module, _inputs, output: self._after_forward(output)),
-        ]
-        self._undo += [handle.remove for handle in handles]
+        if self._watched is None:
+            self.watch(outermost_module(self._torch, _parameters(optimizer)))
 
-    def watch_any_module(self) -> bool:
+    def watch_any_module(self) -> None:
         """The same when there is no optimizer (inference): the module that holds the most parameters."""
-        module = outermost_module(self._torch, None)
+        if self._watched is None:
+            self.watch(outermost_module(self._torch, None))
+
+    def watch(self, module: Any) -> None:
+        """Times forward and backward of ``module``."""
+        # a hook on a module compiled in place would be compiled into it, which would change the user's graph
         if module is None or getattr(module, "_compiled_call_impl", None) is not None:
-            return False
+            return
         self._watched = module
         handles = [
             module.register_forward_pre_hook(lambda *_: self._listener.forward_begins()),
             module.register_forward_hook(lambda _module, _inputs, output: self._after_forward(output)),
         ]
         self._undo += [handle.remove for handle in handles]
-        return True
 
     def _after_forward(self, output: object) -> None:
         self._listener.forward_ends(output)

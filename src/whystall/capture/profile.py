@@ -1,0 +1,84 @@
+"""The capture as a Python API, for those who want to say where it begins and what a step is."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from whystall.capture import startup
+from whystall.capture.config import CaptureConfig, Schedule
+from whystall.capture.launch import run_folder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import torch
+
+
+class profile:  # noqa: N801 - it is used like torch.profiler.profile
+    """Watches what runs inside the ``with`` block and leaves a run folder.
+
+    Steps are found as ``whystall run`` finds them, unless `step` is called: then each call ends one. Inside
+    a job that ``whystall run`` watches already, steps go to that capture and nothing else is begun.
+
+    >>> import torch, whystall, tempfile
+    >>> model = torch.nn.Linear(4, 4)
+    >>> with whystall.profile(model, output=tempfile.mkdtemp()) as watched:
+    ...     for _ in range(12):
+    ...         _ = model(torch.ones(2, 4)).sum().backward()
+    ...         watched.step()
+    >>> whystall.analyze(watched.output).run[0].steps
+    11
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module | None = None,
+        *,
+        schedule: Schedule | None = None,
+        output: str | Path | None = None,
+        shapes: bool = True,
+        stacks: bool = False,
+        modules: bool = False,
+        memory: bool = False,
+    ) -> None:
+        folder = run_folder("profile", None if output is None else str(output), now=time.localtime(), environment={})
+        self.output = folder
+        self._model = model
+        self._config = CaptureConfig(
+            folder=str(folder.resolve()),
+            schedule=schedule or Schedule(),
+            shapes=shapes,
+            stacks=stacks,
+            modules=modules,
+            memory=memory,
+        )
+        self._session = startup.session()
+        self._owns_session = self._session is None
+
+    def __enter__(self) -> Self:
+        """Begins to watch."""
+        if self._session is None:
+            import torch  # noqa: PLC0415 - the user has it
+
+            from whystall.capture.session import Session  # noqa: PLC0415 - needs torch
+
+            self.output.mkdir(parents=True, exist_ok=True)
+            self._session = Session(torch, self._config)
+            self._session.open(whole_process=False)
+            if self._model is not None:
+                self._session.watch(self._model)
+        return self
+
+    def step(self) -> None:
+        """Says that a step has ended."""
+        if self._session is not None:
+            self._session.step_by_hand()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Ends the watch and writes the run folder."""
+        if self._session is not None and self._owns_session:
+            self._session.close()

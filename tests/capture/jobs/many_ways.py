@@ -1,0 +1,153 @@
+"""Small jobs of many kinds; which one is chosen by the first argument."""
+
+import atexit
+import gc
+import os
+import sys
+import threading
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.manual_seed(0)
+torch.set_num_threads(1)
+X = torch.randn(128, 8)
+Y = X.sum(1, keepdim=True)
+
+
+def model_and_optimizer() -> tuple[nn.Module, torch.optim.Optimizer]:
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 1))
+    return model, torch.optim.SGD(model.parameters(), lr=1e-2)
+
+
+def train(model: nn.Module, optimizer: torch.optim.Optimizer, batches: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
+    for x, y in batches:
+        loss = (model(x) - y).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        print(f"loss {loss.item().hex()}")
+
+
+def plain(steps: int = 16) -> None:
+    train(*model_and_optimizer(), [(X[:8], Y[:8])] * steps)
+
+
+def loader(context: str, persistent: str) -> None:
+    data = DataLoader(
+        TensorDataset(X, Y),
+        batch_size=8,
+        num_workers=2,
+        multiprocessing_context=context,
+        persistent_workers=persistent == "persistent",
+    )
+    model, optimizer = model_and_optimizer()
+    for _ in range(2):
+        train(model, optimizer, list(data))
+
+
+def compiled() -> None:
+    model, optimizer = model_and_optimizer()
+    whole = torch.compile(model, backend="aot_eager")
+    train(whole, optimizer, [(X[:8], Y[:8])] * 16)
+    print("recompiles", torch._dynamo.utils.counters["stats"]["unique_graphs"])
+
+
+def compiled_in_place() -> None:
+    model, optimizer = model_and_optimizer()
+    model.compile(backend="aot_eager")
+    train(model, optimizer, [(X[:8], Y[:8])] * 16)
+    print("recompiles", torch._dynamo.utils.counters["stats"]["unique_graphs"])
+
+
+def two_optimizers() -> None:
+    first, first_optimizer = model_and_optimizer()
+    second, second_optimizer = model_and_optimizer()
+    for _ in range(16):
+        for model, optimizer in ((first, first_optimizer), (second, second_optimizer)):
+            model(X[:8]).mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+def skipping_scaler() -> None:
+    model, optimizer = model_and_optimizer()
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    for step in range(16):
+        loss = model(X[:8]).mean() * (float("inf") if step == 9 else 1.0)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+
+
+def inference() -> None:
+    model, _ = model_and_optimizer()
+    with torch.inference_mode():
+        for (x,) in DataLoader(TensorDataset(torch.randn(800, 8)), batch_size=8):
+            model(x)
+
+
+def batches_only() -> None:
+    for (x,) in DataLoader(TensorDataset(torch.randn(1600, 8)), batch_size=8):
+        x.sum()
+
+
+def threads() -> None:
+    stop = threading.Event()
+
+    def busy() -> None:
+        while not stop.is_set():
+            torch.ones(16).sum()
+
+    others = [threading.Thread(target=busy) for _ in range(2)]
+    for thread in others:
+        thread.start()
+    plain(40)
+    stop.set()
+    for thread in others:
+        thread.join()
+
+
+def child(_rank: int) -> None:
+    plain()
+
+
+def spawned() -> None:
+    torch.multiprocessing.spawn(child, nprocs=2)
+
+
+def exit_in_atexit() -> None:
+    atexit.register(sys.exit, 5)
+    plain()
+
+
+def own_profiler() -> None:
+    model, optimizer = model_and_optimizer()
+    train(model, optimizer, [(X[:8], Y[:8])] * 4)
+    with torch.profiler.profile() as profiler:
+        train(model, optimizer, [(X[:8], Y[:8])] * 24)
+    print("events", len(profiler.events()) > 0)
+
+
+def long_run() -> None:
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    x = torch.ones(1, 2)
+    for step in range(10_000):
+        model(x).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if step in (1_000, 9_999):
+            gc.collect()
+            pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
+            print("pages", pages)
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]](*sys.argv[2:])
+    sys.stdout.flush()
+    if sys.argv[1] == "quick":
+        os._exit(0)

@@ -1,0 +1,103 @@
+"""Jobs of many kinds under ``whystall run``: the right number of steps, the same output, nothing broken."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from tests.capture.conftest import JOBS, Jobs, Ran
+
+import whystall
+
+JOB = str(JOBS / "many_ways.py")
+
+
+def run_both_ways(jobs: Jobs, *words: str) -> tuple[Ran, Ran]:
+    return jobs.command(sys.executable, JOB, *words), jobs.whystall(JOB, *words)
+
+
+def assert_unharmed(without: Ran, ran: Ran) -> None:
+    assert ran.code == without.code, ran.stderr
+    assert ran.stdout == without.stdout
+    assert all(rank["not_recorded"] == {} for rank in ran.ranks())
+
+
+@pytest.mark.parametrize("context", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize("persistence", ["persistent", "fresh"])
+def test_data_loader_workers(jobs: Jobs, context: str, persistence: str) -> None:
+    without, ran = run_both_ways(jobs, "loader", context, persistence)
+    assert_unharmed(without, ran)
+    assert [rank["steps"] for rank in ran.ranks()] == [32]  # the workers left nothing
+    assert sum(step["input_us"] for step in ran.steps()) > 0
+
+
+@pytest.mark.parametrize("how", ["compiled", "compiled_in_place"])
+def test_compiled_model_is_not_compiled_more_often(jobs: Jobs, how: str) -> None:
+    without, ran = run_both_ways(jobs, how)
+    assert_unharmed(without, ran)
+    assert ran.ranks()[0]["steps"] == 16
+
+
+def test_two_optimizers_make_one_step(jobs: Jobs) -> None:
+    without, ran = run_both_ways(jobs, "two_optimizers")
+    assert_unharmed(without, ran)
+    assert ran.ranks()[0]["steps"] == 16
+
+
+def test_step_that_the_scaler_skips_is_a_step(jobs: Jobs) -> None:
+    without, ran = run_both_ways(jobs, "skipping_scaler")
+    assert_unharmed(without, ran)
+    assert ran.ranks()[0]["steps"] == 16
+    assert [step["step"] for step in ran.steps() if step["flags"] & 2] == [9]
+
+
+def test_inference_steps_are_batches_or_forward_passes(jobs: Jobs) -> None:
+    without, ran = run_both_ways(jobs, "batches_only")
+    assert_unharmed(without, ran)
+    assert ran.ranks()[0]["steps_from"] == "batches"
+    assert ran.ranks()[0]["steps"] > 100
+
+
+def test_threads_beside_the_training(jobs: Jobs) -> None:
+    without, ran = run_both_ways(jobs, "threads")
+    assert_unharmed(without, ran)
+    assert ran.ranks()[0]["steps"] == 40
+
+
+def test_spawned_processes_are_ranks_of_their_own(jobs: Jobs) -> None:
+    _, ran = run_both_ways(jobs, "spawned")
+    assert ran.code == 0
+    assert [rank["steps"] for rank in ran.ranks()] == [16, 16]
+
+
+def test_exit_in_atexit(jobs: Jobs) -> None:
+    without, ran = run_both_ways(jobs, "exit_in_atexit")
+    assert_unharmed(without, ran)
+    assert ran.ranks()[0]["steps"] == 16
+
+
+def test_own_profiler_keeps_working(jobs: Jobs) -> None:
+    without, ran = run_both_ways(jobs, "own_profiler")
+    assert_unharmed(without, ran)
+    assert "events True" in ran.stdout
+    assert any("profiling itself" in note or "profiler of its own" in note for note in ran.ranks()[0]["notes"])
+
+
+def test_forward_backward_and_optimizer_are_told_apart(jobs: Jobs) -> None:
+    ran = jobs.whystall(JOB, "plain")
+    steps = ran.steps()
+    for part in ("forward_us", "backward_us", "optimizer_us"):
+        assert sum(step[part] for step in steps) > 0
+    for step in steps:
+        assert step["forward_us"] + step["backward_us"] + step["optimizer_us"] <= step["duration_us"] + 1
+
+
+def test_ten_thousand_steps_stay_small(jobs: Jobs) -> None:
+    ran = jobs.whystall(JOB, "long_run")
+    assert ran.ranks()[0]["steps"] == 10_000
+    size = (ran.folder / "rank0.samples.jsonl").stat().st_size
+    assert size < 200 * 10_000
+    early, late = (int(line.split()[1]) for line in ran.stdout.splitlines() if line.startswith("pages"))
+    assert (late - early) * 4096 < 8 << 20
+    report = whystall.analyze(ran.folder, cache=False)
+    assert report.run[0].steps == 9_999
