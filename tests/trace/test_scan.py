@@ -118,7 +118,6 @@ def test_damage_in_the_middle_keeps_all_that_precedes_it(path: Path, document: b
         sound = len(plain.decompress(packed[: at - 1]))
         loaded = read(path, broken)
         assert loaded.source.raw_bytes >= sound - 16
-        assert loaded.source.raw_bytes < sound + 5_000 or not loaded.source.truncated
         assert any("damaged" in warning or "ends early" in warning for warning in loaded.source.warnings)
 
 
