@@ -42,6 +42,7 @@ class ThreadState:
         self._task = NO_TASK
         self._number = 0
         self._node_number = NO_TASK
+        self._node_frame = tree.root
         self._ordinal = 0
         self._main = forward_of  # the thread whose forward pass this one's backward pass follows
         self._made_nodes_in_backward = False
@@ -117,7 +118,11 @@ class ThreadState:
             self._begin_backward(task)
         if node is None:
             return self.tables[self.tree.root, "backward"]
-        frame = self._frame_of_node(node)
+        number = node._sequence_nr()  # noqa: SLF001 - how the profiler links backward to forward; no public accessor
+        if number != self._node_number or number >= NO_NUMBER:
+            self._node_number, self._ordinal = number, 0
+            self._node_frame = self._frame_of_node(node)
+        frame = self._node_frame
         if torch.is_grad_enabled():
             if _is_recomputing(node):
                 return self.tables[frame, "recompute"]
@@ -146,16 +151,13 @@ class ThreadState:
     def _frame_of_node(self, node: Any) -> Frame:
         if node is None:
             return self.tree.root
-        number = node._sequence_nr()  # noqa: SLF001 - how the profiler links backward to forward; no public accessor
+        number = node._sequence_nr()  # noqa: SLF001 - as above
         if number >= NO_NUMBER:
             return self.tree.owner(getattr(node, "variable", None))
         maker = self._owners.get(_task_id(), self if self._main is None else self._main)
         return maker._frames[bisect_right(maker._starts, number) - 1]  # noqa: SLF001 - another thread's own kind
 
     def _gradient(self, node: Any) -> Part:
-        number = node._sequence_nr()  # noqa: SLF001 - as above
-        if number != self._node_number:
-            self._node_number, self._ordinal = number, 0
         weight = is_weight_gradient(node, self._ordinal)
         self._ordinal += 1
         if weight is None:

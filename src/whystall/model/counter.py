@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 from whystall.cost import Cost, cost_of
 from whystall.cost.spec import tensors
 from whystall.model import hooks, specs
-from whystall.model.attribution import NO_TASK, ThreadState
+from whystall.model.attribution import NO_TASK, Bucket, ThreadState
 from whystall.model.frames import Tree
 from whystall.model.plans import Action, Plan, plan_for
 from whystall.model.results import ModelProfile
@@ -61,7 +61,7 @@ class FlopCounter:
         self._tree = Tree(self._model)
         self._states: list[ThreadState] = []
         self._main: ThreadState | None = None
-        self._entries: dict[tuple[Any, ...], Entry] = {}
+        self._mode.forget()
         self.failure: str | None = None
         self._local = threading.local()
 
@@ -139,43 +139,17 @@ class FlopCounter:
                 self._states.append(state)
         return state
 
-    # --- operators ----------------------------------------------------------------------------------------------------
-
-    def _run(self, operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """The operator's result, after it was counted. Runs for every operator of the user's job."""
-        plan = plan_for(operator)
-        if plan.action is Action.PASS:
-            return plan.call(*args, **kwargs)
-        if plan.action is Action.REFUSE:
-            return NotImplemented
-        if plan.action is Action.DECOMPOSE:
-            with self._mode:
-                result = plan.call(*args, **kwargs)
-            if result is not NotImplemented:
-                return result
-            plan = Plan(Action.COUNT, plan.name, operator)
-        result = plan.call(*args, **kwargs)
-        try:
-            self._count(operator, plan, args, kwargs, result)
-        except Exception as error:  # noqa: BLE001 - a failure of ours must not reach the user's job
-            self.failure = self.failure or f"{plan.name}: {type(error).__name__}: {error}"
-        return result
-
-    def _count(self, operator: Any, plan: Plan, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> None:
+    def _bucket(self, is_product: bool) -> Bucket:
+        """Where a call belongs that runs now in this thread."""
         try:
             state: ThreadState = self._local.state
         except AttributeError:
             state = self._state()
-        key: tuple[Any, ...] | None = None if plan.offsets else specs.signature(operator, args, kwargs)
-        try:
-            entry = self._entries.get(key) if key is not None else None
-        except TypeError:  # an argument that has no hash, such as a symbolic size
-            key = entry = None
-        if entry is None:
-            entry = _entry(plan, args, kwargs, result)
-            if key is not None:
-                self._entries[key] = entry
-        state.current(entry.is_product)[entry] += 1
+        return state.current(is_product)
+
+    def _failed(self, name: str, error: Exception) -> None:
+        """Remembers the first failure of ours; the user's job goes on."""
+        self.failure = self.failure or f"{name}: {type(error).__name__}: {error}"
 
 
 def _entry(plan: Plan, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> Entry:
@@ -188,6 +162,19 @@ def _entry(plan: Plan, args: Sequence[Any], kwargs: Mapping[str, Any], result: A
     return Entry(plan.name, cost_of(plan.name, described, named, outputs), has_floats=floats)
 
 
+class _Known:
+    """An operator that was met: its plan, and the calls of it that were met, by signature."""
+
+    __slots__ = ("action", "call", "entries", "operator", "plan")
+
+    def __init__(self, operator: Any) -> None:
+        self.operator = operator  # kept, so that its identity stays taken
+        self.plan = plan_for(operator)
+        self.action = self.plan.action
+        self.call = self.plan.call
+        self.entries: dict[tuple[Any, ...], Entry] = {}
+
+
 class _Mode(TorchDispatchMode):
     """Hands every operator to the counter. What ``torch.compile`` built is counted as it runs, not as it is built."""
 
@@ -195,7 +182,8 @@ class _Mode(TorchDispatchMode):
 
     def __init__(self, counter: FlopCounter) -> None:
         super().__init__()
-        self._run = counter._run  # noqa: SLF001 - the two are one
+        self._counter = counter
+        self._known: dict[int, _Known] = {}  # by identity: hashing an operator runs Python code
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -205,9 +193,45 @@ class _Mode(TorchDispatchMode):
     def _should_skip_dynamo(cls) -> bool:
         return False  # spares each call the wrapper that disables the compiler; the class is never compiled
 
+    def forget(self) -> None:
+        """Drops the calls that were met."""
+        self._known.clear()
+
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         if types and any(hasattr(one, "__tensor_flatten__") for one in types):
             return NotImplemented  # a wrapper (DTensor, nested): its parts come by themselves
-        return self._run(func, args, kwargs or {})
+        known = self._known.get(id(func))
+        if known is None:
+            known = self._known[id(func)] = _Known(func)
+        if known.action is Action.PASS:
+            return known.call(*args, **kwargs) if kwargs else known.call(*args)
+        if known.action is not Action.COUNT:
+            return self._run_uncommon(known, args, kwargs or {})
+        result = known.call(*args, **kwargs) if kwargs else known.call(*args)
+        try:
+            entry = known.entries.get(specs.signature(args, kwargs))
+            if entry is None:
+                entry = self._new_entry(known, args, kwargs or {}, result)
+            self._counter._bucket(entry.is_product)[entry] += 1  # noqa: SLF001 - the two are one
+        except Exception as error:  # noqa: BLE001 - a failure of ours must not reach the user's job
+            self._counter._failed(known.plan.name, error)  # noqa: SLF001 - likewise
+        return result
+
+    @staticmethod
+    def _new_entry(known: _Known, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> Entry:
+        entry = _entry(known.plan, args, kwargs, result)
+        if not known.plan.offsets:  # whose cost depends on more than shapes
+            known.entries[specs.signature(args, kwargs)] = entry
+        return entry
+
+    def _run_uncommon(self, known: _Known, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        if known.action is Action.REFUSE:
+            return NotImplemented
+        with self:
+            result = known.call(*args, **kwargs)
+        if result is not NotImplemented:
+            return result
+        known.action, known.call = Action.COUNT, known.operator
+        return self.__torch_dispatch__(known.operator, (), args, kwargs)

@@ -11,6 +11,7 @@ import torch
 from whystall.cost.spec import Argument, TensorSpec
 
 Tensor = torch.Tensor
+Parameter = torch.nn.Parameter
 
 
 @cache
@@ -57,17 +58,22 @@ def outputs_of(result: Any) -> list[TensorSpec]:
     return []
 
 
-def signature(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> tuple[Any, ...]:
-    """A key that is equal for calls of equal cost: the operator, shapes, dtypes, strides and scalars.
+def signature(args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> tuple[Any, ...]:
+    """A key that is equal for calls of one operator that cost the same: shapes, dtypes, strides and scalars.
 
     This runs for every operator of the user's job: it is flat and creates as little as it can.
     """
-    key: list[Any] = [operator]
+    key: list[Any] = []
     for value in args:
-        if isinstance(value, Tensor):
+        kind = type(value)
+        if kind is Tensor or kind is Parameter:
             key += (value.shape, value.dtype, value.stride())
-        elif isinstance(value, (list, tuple)):
+        elif kind is list or kind is tuple:
             key.append(_nested(value))
+        elif isinstance(value, Tensor):
+            key += (tuple(value.shape), value.dtype, _steps(value))
+        elif kind is torch.SymInt:
+            key.append(int(value))
         else:
             key.append(value)
     if kwargs:
@@ -76,9 +82,13 @@ def signature(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | No
     return tuple(key)
 
 
+def _steps(tensor: torch.Tensor) -> tuple[int, ...] | None:
+    return tuple(tensor.stride()) if tensor.layout is torch.strided else None
+
+
 def _nested(values: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(
-        (value.shape, value.dtype, value.stride())
+        (tuple(value.shape), value.dtype, _steps(value))
         if isinstance(value, Tensor)
         else _nested(value)
         if isinstance(value, (list, tuple))
