@@ -117,10 +117,13 @@ test: lint
 	@touch $@
 
 # A second, instrumented build in an environment of its own; leaks are not looked for, since CPython keeps memory.
+# A sanitizer writes past Python, so that pytest must not hold back the terminal.
+SANITIZE_FUZZ_CASES ?= 400
 sanitize: $(SANITIZE_VENV)/.whystall
 	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1 PYTHONMALLOC=malloc \
+		WHYSTALL_FUZZ_CASES=$(SANITIZE_FUZZ_CASES) \
 		LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libubsan.so)" \
-		$(SANITIZE_VENV)/bin/python -m pytest tests/native tests/fuzz $(PYTEST_ARGS)
+		$(SANITIZE_VENV)/bin/python -m pytest --capture=sys tests/native tests/fuzz $(PYTEST_ARGS)
 
 $(SANITIZE_VENV)/.whystall: $(NATIVE) $(FOLDERS) pyproject.toml $(SANITIZE_VENV)/.pip
 	$(@D)/bin/python -m pip install --quiet --group test

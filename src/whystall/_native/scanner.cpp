@@ -486,7 +486,7 @@ Scanner::Status Scanner::parse_label(const char*& at, Event& event, Field field)
   } else if (const Status status = skip_value(at, text); status != Status::Done) {
     return status;
   } else if (text == "null") {
-    text = {};
+    text = text.substr(0, 0);
   }
   if (field == Field::Phase) {
     const std::string decoded = escaped ? decode_json_text(text) : std::string();
