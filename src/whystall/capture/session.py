@@ -40,6 +40,10 @@ _FORWARDS_BEFORE_STEPS: Final = 8
 _BATCHES_BEFORE_STEPS: Final = 64
 # Without any of the three after so long, the modules that are alive are looked at.
 _LOOK_FOR_MODULES_AFTER_S: Final = 5.0
+# Timing forward and backward costs some 40 us a step (benchmarks/bench_capture.py), the rest some 15:
+# of steps shorter than this it would be more than the one per cent that we allow ourselves.
+_SHORTEST_STEP_WITH_MODULES_NS: Final = 6_000_000
+_STEPS_BEFORE_JUDGING: Final = 32
 
 
 class Session:
@@ -227,6 +231,8 @@ class Session:
             self._profiled_steps += 1
         else:
             self._outside_ns += duration
+        if self._steps == _STEPS_BEFORE_JUDGING:
+            self.faults.guard("module times", self._judge_cost)(now)
         action = self.windows.step_ended(duration, now)
         if action is not Action.NOTHING:
             self.faults.guard("trace", self._act)(action)
@@ -270,6 +276,12 @@ class Session:
                 flags,
             )
         )
+
+    def _judge_cost(self, now: int) -> None:
+        """Stops timing the module when the job's steps are too short for it."""
+        if (now - self._began_ns) / self._steps < _SHORTEST_STEP_WITH_MODULES_NS and self._source == "optimizer":
+            self._hooks.unwatch()
+            self._note("steps are so short that timing forward and backward would disturb them; they were not timed")
 
     def _disregard_ourselves(self) -> None:
         """Begins to count anew: what the profiler cost just now is no part of the next step."""

@@ -43,6 +43,7 @@ class TorchHooks:
         self._listener = listener
         self._undo: list[Callable[[], object]] = []
         self._watched: object | None = None
+        self._unwatch: list[Callable[[], object]] = []
 
     def install(self) -> None:
         """Hooks into optimizers, data loaders, gradient scalers, saving, and the user's own profiler."""
@@ -94,7 +95,13 @@ class TorchHooks:
             module.register_forward_pre_hook(lambda *_: self._listener.forward_begins()),
             module.register_forward_hook(lambda _module, _inputs, output: self._after_forward(output)),
         ]
-        self._undo += [handle.remove for handle in handles]
+        self._unwatch = [handle.remove for handle in handles]
+        self._undo += self._unwatch
+
+    def unwatch(self) -> None:
+        """Times no module any more."""
+        for remove in self._unwatch:
+            remove()
 
     def _after_forward(self, output: object) -> None:
         self._listener.forward_ends(output)

@@ -56,7 +56,7 @@ class Run:
         launch = _launch(options)
         schedule = Schedule(
             wait=_count(options.wait, "--wait", 0),
-            warmup=_count(options.warmup, "--warmup", 0),
+            warmup=_count(options.warmup, "--warmup", 1),
             active=_count(options.active, "--active", 1),
             repeat=_count(options.repeat, "--repeat", 0),
             on_slow=_ratio(options.on_slow),
