@@ -8,6 +8,7 @@ from whystall.cli.analyze import Analyze
 from whystall.cli.demo import Demo
 from whystall.cli.doctor import Doctor
 from whystall.cli.export import Export
+from whystall.cli.model import Model
 from whystall.cli.report import Report
 from whystall.cli.run import Run
 
@@ -19,6 +20,7 @@ COMMANDS: tuple[Command, ...] = (
     Analyze(),
     Report(),
     Export(),
+    Model(),
     Demo(),
     Doctor(),
 )

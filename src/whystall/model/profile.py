@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -59,6 +58,11 @@ def model_profile(
     return with_times(profile, timed, reason)
 
 
+def adamw(model: nn.Module) -> Optimizer:
+    """The optimizer that stands for training where none was named."""
+    return torch.optim.AdamW([one for one in model.parameters() if one.requires_grad])
+
+
 class _Run:
     """One step, the same each time."""
 
@@ -75,7 +79,7 @@ class _Run:
         self._backward, self._optimizer, self._loss = backward, optimizer, loss
 
     def __call__(self) -> None:
-        with torch.enable_grad() if self._backward else nullcontext():
+        with torch.enable_grad() if self._backward else torch.no_grad():
             output = self._model(*self._args, **self._kwargs)
             if self._backward:
                 target = differentiable(output) if self._loss is None else self._loss(output)

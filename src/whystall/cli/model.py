@@ -1,0 +1,137 @@
+"""``whystall model``: parameters, FLOPs, bytes and time of a model, by module."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from whystall.cli import output
+from whystall.errors import UsageError
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+    from whystall.cli.console import Console
+    from whystall.model.results import ModelProfile
+    from whystall.model.target import Target
+
+DTYPES = ("float32", "fp32", "bfloat16", "bf16", "float16", "fp16", "float64")
+
+
+class Model:
+    """The verb ``model``."""
+
+    name = "model"
+    help = "count and time a model: parameters, FLOPs, bytes and latency of each module"
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Declares the verb's arguments."""
+        parser.add_argument(
+            "target",
+            metavar="MOD:FACTORY",
+            help="package.module:function or file.py:function; it returns a model, or (model, inputs)",
+        )
+        parser.add_argument("--depth", default="3", metavar="N", help="how deep the tree is shown; all for everything")
+        parser.add_argument("--batch", metavar="N", help="samples a batch")
+        parser.add_argument("--input-shape", metavar="N,N,…", help="one floating-point input of this shape")
+        parser.add_argument("--device", help="cpu, cuda, or meta, which needs no memory and times nothing")
+        parser.add_argument("--dtype", choices=DTYPES, help="the dtype of weights and floating-point inputs")
+        mode = parser.add_mutually_exclusive_group()
+        mode.add_argument("--train", action="store_true", help="forward, backward and an AdamW step")
+        mode.add_argument("--infer", action="store_true", help="forward alone (default: forward and backward)")
+        parser.add_argument("--repeats", default="3", metavar="N", help="timed runs; 0 for counts alone (default: 3)")
+        parser.add_argument("--json", action="store_true", help="print the profile as JSON")
+        parser.add_argument("--html", metavar="FILE", help="also write the tree as a page")
+        output.add_force(parser)
+
+    def run(self, options: Namespace, console: Console) -> int:
+        """Prints the tree; 0."""
+        import os
+
+        depth = None if options.depth == "all" else _number(options.depth, "--depth")
+        repeats = _number(options.repeats, "--repeats")
+        page = Path(options.html) if options.html else None
+        if page is not None:
+            output.check_free(page, force=options.force)
+        os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # its notes on every profile are no news to the user
+        console.detail("importing torch")
+        target = _load(options)
+        profile = _profile(target, options, repeats)
+        conventions = _conventions(target)
+        if options.json:
+            console.result(_as_json(profile, conventions))
+        else:
+            from whystall.report.model_tree import render_tree
+
+            console.result(render_tree(profile, depth=depth, conventions=conventions))
+        if page is not None:
+            from whystall.report.model_page import render_model_page
+
+            output.write_text(page, render_model_page(profile, title=options.target, conventions=conventions))
+        if page is not None:
+            console.next(f"open {page} in a browser")
+        else:
+            console.next(f"whystall model {options.target} --depth all --html model.html")
+        return 0
+
+
+def _number(text: str, option: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = -1
+    if value < 0:
+        raise UsageError(f"{option} wants a number from 0 on, not {text!r}")
+    return value
+
+
+def _load(options: Namespace) -> Target:
+    try:
+        from whystall.model.target import load_target
+    except ModuleNotFoundError as error:
+        raise UsageError(f"`whystall model` needs PyTorch in the environment it runs in: {error}") from error
+    shape = None
+    if options.input_shape:
+        shape = tuple(_number(size, "--input-shape") for size in options.input_shape.split(","))
+    return load_target(
+        options.target,
+        batch=_number(options.batch, "--batch") if options.batch else None,
+        device=options.device,
+        dtype=options.dtype,
+        input_shape=shape,
+    )
+
+
+def _profile(target: Target, options: Namespace, repeats: int) -> ModelProfile:
+    from whystall.model.profile import adamw, model_profile
+
+    target.model.train(options.train)
+    return model_profile(
+        target.model,
+        target.args,
+        target.kwargs,
+        backward=not options.infer,
+        optimizer=adamw(target.model) if options.train else None,
+        repeats=repeats,
+    )
+
+
+def _conventions(target: Target) -> dict[str, int]:
+    """FLOPs per token as others count them, where the model says that it is a plain decoder."""
+    from whystall.model.conventions import CONVENTIONS, decoder_of
+
+    tokens = target.tokens
+    if tokens is None:
+        return {}
+    sizes = decoder_of(getattr(target.model, "config", None), tokens[1])
+    return {} if sizes is None else {name: convention(sizes) for name, convention in CONVENTIONS.items()}
+
+
+def _as_json(profile: ModelProfile, conventions: dict[str, int]) -> str:
+    import msgspec
+
+    from whystall import __version__
+
+    head = {"schema": "whystall.model/1", "whystall": __version__}
+    tail = {"flops_per_token_by_convention": conventions} if conventions else {}
+    return msgspec.json.format(msgspec.json.encode(head | msgspec.to_builtins(profile) | tail), indent=1).decode()
