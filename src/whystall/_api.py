@@ -12,9 +12,10 @@ from typing import Final
 
 from whystall._version import __version__
 from whystall.analysis.classify import Rules, parse_rules
-from whystall.analysis.results import Efficiency, Host, RunSteps
+from whystall.analysis.results import DeviceEfficiency, Efficiency, Host, RunSteps
 from whystall.analysis.run_steps import run_steps
 from whystall.analysis.trace_analysis import TraceAnalysis, analyze_trace
+from whystall.diagnosis.finding import Verdict
 from whystall.diagnosis.verdict import ledger_verdict, run_verdict
 from whystall.errors import InputError
 from whystall.report.schema import Dropped, Report, Source, SourceFile
@@ -197,9 +198,10 @@ def _report(
 ) -> Report:
     devices = [device for analysis in analyses for device in analysis.devices]
     warnings = [*problems, *_warnings(traces)]
+    verdict = ledger_verdict(devices, warnings) if devices or not runs else run_verdict(runs)
     return Report(
         whystall=__version__,
-        verdict=ledger_verdict(devices, warnings) if devices or not runs else run_verdict(runs),
+        verdict=verdict,
         source=_source(traces, analyses, warnings),
         devices=devices,
         kernels=[row for analysis in analyses for row in analysis.kernels],
@@ -214,9 +216,24 @@ def _report(
             calls=[row for analysis in analyses for row in analysis.host.calls],
         ),
         memory=[row for analysis in analyses for row in analysis.memory],
-        efficiency=Efficiency(),
+        efficiency=_efficiency(verdict, [row for analysis in analyses for row in analysis.efficiency]),
         timelines=[row for analysis in analyses for row in analysis.timelines],
         run=runs,
+    )
+
+
+def _efficiency(verdict: Verdict, devices: list[DeviceEfficiency]) -> Efficiency:
+    """The rating of the device that the verdict speaks of, and of all."""
+    spoken_of = next((row for row in devices if (row.rank, row.device) == (verdict.rank, verdict.device)), None)
+    if spoken_of is None:
+        return Efficiency(devices=devices)
+    return Efficiency(
+        mfu=spoken_of.mfu,
+        hfu=spoken_of.hfu,
+        tensor_core_share=spoken_of.tensor_core_share,
+        peak=spoken_of.peak,
+        peak_source=spoken_of.peak_source,
+        devices=devices,
     )
 
 

@@ -182,7 +182,9 @@ class Operator(Result):
     """Calls of one operator. Device time is that of the events it launched, by correlation.
 
     ``device_ns`` includes operators called inside (a recursive call counts once),
-    ``device_self_ns`` only events whose innermost operator this is.
+    ``device_self_ns`` only events whose innermost operator this is. ``flops`` are dense, ``flops_causal``
+    leave out what a causal mask makes useless; ``flops_per_s`` is of the latter. ``roofline`` is the least
+    time the work could take over the time it took.
     """
 
     rank: int
@@ -194,6 +196,7 @@ class Operator(Result):
     host_ns: int
     host_self_ns: int
     flops: int | None = None
+    flops_causal: int | None = None
     bytes: int | None = None
     flops_per_s: float | None = None
     roofline: float | None = None
@@ -310,14 +313,45 @@ class MemoryPeak(Result):
     curve: list[tuple[int, int]]
 
 
+class WorkByDtype(Result):
+    """Matrix work of one dtype; ``precision`` names the column of the accelerator table its peak is from."""
+
+    dtype: str
+    precision: str | None
+    flops: int
+    flops_causal: int
+    executed_flops: int
+    peak_flops_per_s: float | None
+
+
+class DeviceEfficiency(Result):
+    """What one device made of its peak over its window.
+
+    ``mfu`` is useful work (causal attention halved) at each dtype's dense peak over the window, ``hfu`` what was
+    executed. ``covered_share`` is of device time whose operator has a cost.
+    """
+
+    rank: int
+    device: int
+    by_dtype: list[WorkByDtype]
+    mfu: float | None
+    hfu: float | None
+    tensor_core_share: float | None
+    covered_share: float
+    peak: str | None
+    peak_source: str | None
+    unknown_because: str | None
+
+
 class Efficiency(Result):
-    """Utilisation against a peak; all unknown until operators carry FLOPs."""
+    """Utilisation of the device that the verdict speaks of; ``devices`` has all."""
 
     mfu: float | None = None
     hfu: float | None = None
     tensor_core_share: float | None = None
-    peak: float | None = None
+    peak: str | None = None
     peak_source: str | None = None
+    devices: list[DeviceEfficiency] = []
 
 
 class Lane(Result):

@@ -9,6 +9,7 @@ from whystall.analysis.classify import ClassRule, classify
 from whystall.analysis.communication import communication_results, host_communication_results
 from whystall.analysis.cpu import cpu_device
 from whystall.analysis.device import DeviceAccount, account_for, device_result, devices_of
+from whystall.analysis.efficiency import accelerator_of, device_efficiency, operator_work, with_work
 from whystall.analysis.host_states import host_events
 from whystall.analysis.hosts import host_result
 from whystall.analysis.inputs import input_results
@@ -20,6 +21,7 @@ from whystall.analysis.phases import phase_results
 from whystall.analysis.results import (
     Collective,
     Device,
+    DeviceEfficiency,
     Host,
     InputWait,
     Kernel,
@@ -50,6 +52,7 @@ class TraceAnalysis:
     host: Host
     memory: list[MemoryPeak]
     timelines: list[Timeline]
+    efficiency: list[DeviceEfficiency]
     signals: dict[str, bool]
 
 
@@ -71,13 +74,16 @@ def analyze_trace(trace: Trace, *, rank: int = 0, rules: Sequence[ClassRule] = (
     communication = [
         row for number, account in accounts.items() for row in communication_results(trace, account, rank, number)
     ]
+    work = operator_work(trace, tree)
+    peaks = {device.device: accelerator_of(trace, device) for device in devices if device.kind != "cpu"}
+    only_peak = next(iter(peaks.values())) if len(peaks) == 1 else None
     drawn = [device_timeline(trace, device, accounts.get(device.device), origin) for device in devices]
     return TraceAnalysis(
         rank=rank,
         devices=devices,
         kernels=kernel_results(trace, classified, rank),
         kernel_families=family_results(trace, classified, rank),
-        operators=operator_results(trace, tree, rank),
+        operators=with_work(operator_results(trace, tree, rank), work, tree, only_peak),
         modules=module_results(trace, tree, rank),
         phases=phase_results(trace, tree, rank),
         communication=communication if accounts else host_communication_results(trace, rank),
@@ -85,6 +91,11 @@ def analyze_trace(trace: Trace, *, rank: int = 0, rules: Sequence[ClassRule] = (
         host=host_result(trace, rank),
         memory=memory_results(trace, rank, origin),
         timelines=[timeline for timeline in drawn if timeline is not None],
+        efficiency=[
+            device_efficiency(trace, device, work, classified, peaks[device.device])
+            for device in devices
+            if device.kind != "cpu"
+        ],
         signals=signals_of(trace),
     )
 

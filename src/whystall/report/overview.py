@@ -95,6 +95,9 @@ def bar_of(device: Device, rank: RankReport) -> Bar:
     return Bar(device, step.name, step.window_ns, step.ledger)
 
 
+_FULLY_COVERED = 0.95
+
+
 def headline(report: Report, ranks: Iterable[RankReport]) -> Bar | None:
     """The bar on top of the report: that of the device the verdict speaks of, else of the first one measured."""
     measured = [device for device in in_order(report) if device.window_ns > 0]
@@ -165,4 +168,14 @@ def efficiency_line(report: Report) -> str:
         ("tensor cores", figures.tensor_core_share),
     ]
     told = [f"{label} {fmt.share(value)}" for label, value in known if value is not None]
+    covered = next(
+        (
+            row.covered_share
+            for row in figures.devices
+            if (row.rank, row.device) == (report.verdict.rank, report.verdict.device)
+        ),
+        1.0,
+    )
+    if figures.mfu is not None and covered < _FULLY_COVERED:
+        told.append(f"FLOPs known of {fmt.share(covered)} of device time, so MFU is at least this")
     return " · ".join(told) if told else "MFU and tensor-core share unknown"
