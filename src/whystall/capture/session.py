@@ -131,7 +131,9 @@ class Session:
 
     def step_by_hand(self) -> None:
         """A step has ended because the program says so; what else could end one is not asked any more."""
-        self._source = "calls of step()"
+        if self._source != "calls of step()":
+            self._source = "calls of step()"
+            self._steps = 0  # the optimizer's first step came before the first call: the steps begin here
         self.faults.guard("steps", self.step_ended)()
 
     # --- steps --------------------------------------------------------------------------------------
@@ -246,9 +248,10 @@ class Session:
         self._steps = 1
         self._counters = ThreadCounters()
         rank = self.faults.guard("rank", self._rank)() or 0
-        self.faults.guard("samples", self._writer.open)(
-            rank, {"began_unix_ns": time.time_ns(), "world_size": self._world_size()}
-        )
+        if self._writer.path is None:
+            self.faults.guard("samples", self._writer.open)(
+                rank, {"began_unix_ns": time.time_ns(), "world_size": self._world_size()}
+            )
         self._recorder.rank = self._writer.rank
         self.faults.guard("device times", self._device.mark)()
         for watch in (self._input, self._forward, self._backward, self._optimizer, self._save, self._collections):
