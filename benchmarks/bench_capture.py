@@ -67,7 +67,7 @@ def compare(width: int, steps: int, blocks: int, schedule: Schedule) -> tuple[fl
     with tempfile.TemporaryDirectory() as folder:
         for block in range(blocks):
             order = (True, False) if block % 2 else (False, True)
-            times = {}
+            times: dict[bool, float] = {}
             for on in order:
                 if on:
                     times[on] = watched(loop, steps, str(Path(folder) / str(block)), schedule)
