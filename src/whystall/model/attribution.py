@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import torch
 
@@ -18,6 +18,15 @@ from whystall.model.gradients import is_weight_gradient
 
 Part = Literal["forward", "input_gradient", "weight_gradient", "backward", "recompute", "optimizer"]
 Bucket = dict[Any, int]
+
+
+class Call(Protocol):
+    """What attribution asks of a call."""
+
+    @property
+    def is_product(self) -> bool:
+        """Whether it is one product."""
+
 
 NO_TASK = -1
 NO_NUMBER = 2**63  # AccumulateGrad nodes carry the largest number there is
@@ -104,8 +113,8 @@ class ThreadState:
 
     # --- every operator -----------------------------------------------------------------------------------------------
 
-    def current(self, is_product: bool) -> Bucket:
-        """Where a call belongs that runs now; ``is_product`` asks which gradient it computes."""
+    def current(self, call: Call) -> Bucket:
+        """Where a call belongs that runs now; for a product, also which gradient it computes."""
         task = _task_id()
         if task == NO_TASK:
             if self._task != NO_TASK:
@@ -127,7 +136,7 @@ class ThreadState:
             if _is_recomputing(node):
                 return self.tables[frame, "recompute"]
             self._mark_made_in_backward(frame)
-        return self.tables[frame, self._gradient(node) if is_product else "backward"]
+        return self.tables[frame, self._gradient(node) if call.is_product else "backward"]
 
     def _begin_backward(self, task: int) -> None:
         owner = self if self._main is None or self._made_nodes_in_backward else self._main

@@ -13,7 +13,7 @@ from torch.optim import optimizer as optimizer_hooks
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
 from whystall.cost import Cost, cost_of
-from whystall.cost.spec import tensors
+from whystall.cost.spec import TensorSpec, tensors
 from whystall.model import hooks, specs
 from whystall.model.attribution import NO_TASK, Bucket, ThreadState
 from whystall.model.frames import Tree
@@ -23,15 +23,33 @@ from whystall.model.tally import Tally
 
 
 class Entry:
-    """One kind of call: an operator with shapes, dtypes and scalars. ``cost`` is ``None`` where no formula fits."""
+    """One kind of call: an operator with shapes, dtypes and scalars. Its cost is worked out when it is asked for."""
 
-    __slots__ = ("cost", "has_floats", "is_product", "name")
+    __slots__ = ("_call", "_cost", "_known", "name")
 
-    def __init__(self, name: str, cost: Cost | None, *, has_floats: bool) -> None:
+    def __init__(self, name: str, args: list[Any], kwargs: dict[str, Any], outputs: list[TensorSpec]) -> None:
         self.name = name
-        self.cost = cost
-        self.has_floats = has_floats
-        self.is_product = cost is not None and cost.model_flops > 0 and not cost.weight_flops
+        self._call = (args, kwargs, outputs)
+        self._known = False
+        self._cost: Cost | None = None
+
+    @property
+    def cost(self) -> Cost | None:
+        """The cost, or ``None`` where no formula fits."""
+        if not self._known:
+            self._cost = cost_of(self.name, *self._call)
+            self._known = True
+        return self._cost
+
+    @property
+    def has_floats(self) -> bool:
+        """Whether the call touches floating-point data."""
+        return any(spec.is_floating for spec in tensors(list(self._call)))
+
+    @property
+    def is_product(self) -> bool:
+        """Whether the call is one product, which computes one gradient if it runs in a backward pass."""
+        return self.cost is not None and self.cost.model_flops > 0 and not self.cost.weight_flops
 
 
 class FlopCounter:
@@ -139,13 +157,13 @@ class FlopCounter:
                 self._states.append(state)
         return state
 
-    def _bucket(self, is_product: bool) -> Bucket:
+    def _bucket(self, entry: Entry) -> Bucket:
         """Where a call belongs that runs now in this thread."""
         try:
             state: ThreadState = self._local.state
         except AttributeError:
             state = self._state()
-        return state.current(is_product)
+        return state.current(entry)
 
     def _failed(self, name: str, error: Exception) -> None:
         """Remembers the first failure of ours; the user's job goes on."""
@@ -157,9 +175,7 @@ def _entry(plan: Plan, args: Sequence[Any], kwargs: Mapping[str, Any], result: A
     for place in plan.offsets:
         if place < len(args) and isinstance(args[place], torch.Tensor) and args[place].device.type != "meta":
             described[place] = specs.spec_of(args[place], values=True)
-    outputs = specs.outputs_of(result)
-    floats = any(one.is_floating for one in (*tensors(described), *tensors(named), *outputs))
-    return Entry(plan.name, cost_of(plan.name, described, named, outputs), has_floats=floats)
+    return Entry(plan.name, described, named, specs.outputs_of(result))
 
 
 class _Known:
@@ -214,7 +230,7 @@ class _Mode(TorchDispatchMode):
             entry = known.entries.get(specs.signature(args, kwargs))
             if entry is None:
                 entry = self._new_entry(known, args, kwargs or {}, result)
-            self._counter._bucket(entry.is_product)[entry] += 1  # noqa: SLF001 - the two are one
+            self._counter._bucket(entry)[entry] += 1  # noqa: SLF001 - the two are one
         except Exception as error:  # noqa: BLE001 - a failure of ours must not reach the user's job
             self._counter._failed(known.plan.name, error)  # noqa: SLF001 - likewise
         return result
