@@ -1,7 +1,7 @@
 # Every target sets up what it needs in a virtual environment: a fresh machine needs Python 3.11, its venv module,
 # and a C++17 compiler. Stamps under .venv/ keep a second run fast.
 #
-#   make demo       train a small GPT on the CPU, analyse its trace, write the report
+#   make demo       watch a small GPT train on the CPU, say where its time went, write the report
 #   make test       lint, types, room contracts, tests
 #   make help       all targets
 
@@ -28,7 +28,7 @@ has_torch = $(1) -c 'import importlib.util as u, sys; sys.exit(u.find_spec("torc
 .PHONY: help demo test lint format types contracts docs screenshot sanitize bench clean
 
 help:
-	@echo 'make demo        train a small GPT on the CPU, analyse its trace, write the report'
+	@echo 'make demo        watch a small GPT train on the CPU, say where its time went, write the report'
 	@echo 'make test        lint, types, room contracts and all tests'
 	@echo 'make lint        lint, types and room contracts'
 	@echo 'make format      let ruff rewrite what it can'
@@ -68,10 +68,7 @@ demo:
 
 .PHONY: run-demo
 run-demo: $(ENVIRONMENT)/.demo
-	@mkdir -p $(DEMO_RUN)
-	$(ENVIRONMENT)/bin/python examples/train_gpt.py --profile $(DEMO_RUN)/rank0.trace.json.gz
-	$(ENVIRONMENT)/bin/whystall analyze $(DEMO_RUN)/rank0.trace.json.gz --quiet --force \
-		-o $(DEMO_RUN)/report.html -o $(DEMO_RUN)/report.json
+	$(ENVIRONMENT)/bin/whystall run --force --modules -o $(DEMO_RUN) examples/train_gpt.py
 	@echo 'report: $(CURDIR)/$(DEMO_RUN)/report.html'
 
 $(VENV)/.demo: $(VENV)/.demo-tools $(NATIVE) $(FOLDERS)
