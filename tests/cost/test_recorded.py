@@ -71,3 +71,28 @@ def test_a_list_of_numbers_cut_off_gives_no_cost() -> None:
     dims, types = "[[2, 8, 10, 10], [16, 8, 3, 3], [], [], [], [], [], [], []]", '["float", "float"]'
 
     assert recorded_cost("aten::convolution", dims, types) is None
+
+
+@pytest.mark.parametrize(
+    "dims",
+    ["[[NaN, 2], [2, 2]]", "[[1.5, 2], [2, 2]]", "[[-1, 2], [2, 2]]", '[["8", 2], [2, 2]]', "[[true, 2], [2, 2]]",
+     "[[9223372036854775808, 2], [2, 2]]", "[[Infinity, 2], [2, 2]]", "[[[[1]]], [2, 2]]", "[" * 100_000],
+)  # fmt: skip
+def test_what_are_no_dimensions_have_no_cost(dims: str) -> None:
+    """Found by fuzzing: numbers of another kind where sizes belong."""
+    assert recorded_cost("aten::mm", dims, '["float", "float"]') is None
+
+
+@pytest.mark.parametrize("types", ["[[], {}]", "[null, 5]", '["float"]', "[]"])
+def test_types_of_the_wrong_shape_are_unknown(types: str) -> None:
+    found = recorded_cost("aten::mm", "[[8, 16], [16, 4]]", types)
+
+    assert found is not None
+    assert found.model_flops == 1024
+    assert found.bytes_read is None
+
+
+@pytest.mark.parametrize("concrete", ["[" + '"' + "[" * 5_000 + "]" * 5_000 + '"]', '["nan", "inf"]', '["1e400", ""]'])
+def test_values_that_fit_no_formula_do_no_harm(concrete: str) -> None:
+    for operator in ("aten::mm", "aten::convolution", "aten::mean", "aten::cat"):
+        recorded_cost(operator, "[[8, 16], []]", '["float", "Scalar"]', concrete)

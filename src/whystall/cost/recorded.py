@@ -8,8 +8,7 @@ the operator's schema, keyword-only ones included. A list of tensors has a list 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from whystall.cost.registry import cost_of
 from whystall.cost.result import Cost
@@ -45,6 +44,7 @@ DTYPES = {
 """C++ type names in ``Input type``, to dtypes."""
 
 UNKNOWN_DTYPE = "unknown"
+_LARGEST_SIZE: Final = (1 << 63) - 1  # as torch can write one
 
 
 def recorded_cost(
@@ -71,10 +71,13 @@ def parse(
     if shapes is None or names is None:
         return None
     texts, steps = _list(concrete) or [], _list(strides) or []
-    return [
-        _argument(shape, names[place] if place < len(names) else "", _at(texts, place), _at(steps, place))
-        for place, shape in enumerate(shapes)
-    ]
+    try:
+        return [
+            _argument(shape, str(_at(names, place) or ""), _at(texts, place), _at(steps, place))
+            for place, shape in enumerate(shapes)
+        ]
+    except (ValueError, RecursionError):
+        return None  # what stands there are no dimensions
 
 
 def _list(text: str | None) -> list[Any] | None:
@@ -82,7 +85,7 @@ def _list(text: str | None) -> list[Any] | None:
         return None
     try:
         parsed = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return parsed if isinstance(parsed, list) else None
 
@@ -102,9 +105,16 @@ def _argument(shape: Any, name: Any, text: Any, strides: Any) -> Argument:
     return None
 
 
-def _tensor(shape: Sequence[int], dtype: str, strides: Any) -> TensorSpec:
-    known = isinstance(strides, list) and len(strides) == len(shape)
+def _tensor(shape: Any, dtype: str, strides: Any) -> TensorSpec:
+    if not _are_sizes(shape):
+        raise ValueError(f"no dimensions: {shape!r:.100}")
+    known = _are_sizes(strides) and len(strides) == len(shape)
     return TensorSpec(tuple(shape), dtype, tuple(strides) if known else None)
+
+
+def _are_sizes(values: Any) -> bool:
+    """Whether ``values`` is a list of sizes as a tensor can have them."""
+    return isinstance(values, list) and all(type(value) is int and 0 <= value <= _LARGEST_SIZE for value in values)
 
 
 def scalar(text: str) -> Argument:

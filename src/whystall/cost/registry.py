@@ -124,11 +124,23 @@ def cost_of(
     outputs = written or outputs
     try:
         result = _evaluate(operator, tuple(args), named, outputs)
-    except (TypeError, ValueError, IndexError, KeyError, AttributeError, ZeroDivisionError):
-        return None  # a recorded call may lack arguments
-    if result is None or isinstance(result, Cost):
-        return result
-    return _finish(result, args, named, outputs)
+        cost = result if result is None or isinstance(result, Cost) else _finish(result, args, named, outputs)
+    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError):
+        return None  # a recorded call may lack arguments, or hold what fits no formula
+    return cost if cost is None or _is_possible(cost) else None
+
+
+def _is_possible(cost: Cost) -> bool:
+    """Whether all amounts are whole and none is negative."""
+    amounts: tuple[Any, ...] = (
+        cost.model_flops,
+        cost.model_flops_causal,
+        cost.executed_flops,
+        cost.elementwise_ops,
+        cost.bytes_read or 0,
+        cost.bytes_written or 0,
+    )
+    return all(isinstance(amount, int) and amount >= 0 for amount in amounts)
 
 
 def _evaluate(
