@@ -17,6 +17,17 @@ import whystall
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 PLACEHOLDERS = re.compile(r"[…\[\]|]|\b[A-Z]{4,}\b")  # a synopsis, not a command
+JOB = """
+import torch
+
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(8):
+    model(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+print("trained")
+"""
 KERNELS = "[[rule]]\nclass = 'communication'\nfamily = 'mine'\npattern = 'my_ring'\n"
 
 
@@ -33,6 +44,10 @@ def folder(tmp_path: Path) -> Path:
     for name in ("trace.json.gz", "traces/rank0.trace.json.gz"):
         (tmp_path / name).write_bytes(recording.read_bytes())
     (tmp_path / "kernels.toml").write_text(KERNELS)
+    (tmp_path / "package").mkdir()
+    for name in ("train.py", "package/__init__.py", "package/train.py"):
+        (tmp_path / name).write_text(JOB if name.endswith("train.py") else "")
+    (tmp_path / "launch.sh").write_text("python train.py\n")
     report = whystall.analyze(tmp_path / "trace.json.gz", cache=False)
     (tmp_path / "report.json").write_text(whystall.render(report, "json"))
     return tmp_path
