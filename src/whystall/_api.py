@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import re
+import stat
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -83,7 +84,7 @@ def analyze(
 def _samples(sources: PathLike | Trace | Iterable[PathLike | Trace], failures: list[str]) -> list[RunSamples]:
     """The samples of the run folders among the sources."""
     given = [sources] if isinstance(sources, str | Path | Trace) else list(sources)
-    folders = [Path(source) for source in given if isinstance(source, str | Path) and Path(source).is_dir()]
+    folders = [Path(source) for source in given if isinstance(source, str | Path) and _is_folder(Path(source))]
     found = []
     for path in sorted(path for folder in folders for path in folder.glob(f"*{SAMPLES_SUFFIX}")):
         try:
@@ -115,7 +116,7 @@ def _load_all(
         try:
             paths = find_traces(source)
         except InputError as error:
-            if not any(Path(source).glob(f"*{SAMPLES_SUFFIX}")):
+            if not _holds_samples(Path(source)):
                 failures.append(str(error))
             continue
         for path in paths:
@@ -126,18 +127,36 @@ def _load_all(
     return traces, failures
 
 
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
+
+
+def _holds_samples(path: Path) -> bool:
+    return _is_folder(path) and any(path.glob(f"*{SAMPLES_SUFFIX}"))
+
+
 def find_traces(source: PathLike) -> list[Path]:
     """The trace files that a path, folder or glob pattern names, in order of name.
 
     Raises `InputError` when it names none.
     """
     path = Path(source)
-    if path.is_dir():
+    try:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        mode = None
+    except (OSError, ValueError) as error:  # a name too long, a loop of links, a null character
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"{str(source)[:200]!r}: cannot be read ({reason})") from None
+    if mode is not None and stat.S_ISDIR(mode):
         found = sorted(entry for entry in path.rglob("*") if entry.is_file() and _looks_like_trace(entry))
         if not found:
             raise InputError(f"{path}: no traces in this folder (looked for *.json, *.json.gz and *.pt.trace)")
         return found
-    if path.exists() or not glob.has_magic(str(source)):
+    if mode is not None or not glob.has_magic(str(source)):
         return [path]
     found = sorted(Path(match) for match in glob.iglob(str(source), recursive=True))  # noqa: PTH207 - pathlib has no absolute globs
     traces = [entry for entry in found if entry.is_file()]
