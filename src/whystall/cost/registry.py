@@ -84,6 +84,8 @@ def kind_of(operator: str) -> Kind | None:
         return "other"
     if operator.startswith(COMMUNICATION):
         return "communication"
+    if namespace == "fsdp":  # gathers parameters and gradients into buffers and back
+        return "memory"
     if namespace not in {"aten", "prims"}:
         return None
     whole = operator.rpartition("::")[2]

@@ -191,6 +191,13 @@ class _Known:
         self.entries: dict[tuple[Any, ...], Entry] = {}
 
 
+class _Inside(threading.local):
+    """How deep a thread is in calls on wrappers, and whether it is about to enter one."""
+
+    depth = 0
+    entering = False
+
+
 class _Mode(TorchDispatchMode):
     """Hands every operator to the counter. What ``torch.compile`` built is counted as it runs, not as it is built."""
 
@@ -199,6 +206,7 @@ class _Mode(TorchDispatchMode):
     def __init__(self, counter: FlopCounter) -> None:
         super().__init__()
         self._counter = counter
+        self._inside = _Inside()
         self._known: dict[int, _Known] = {}  # by identity: hashing an operator runs Python code
 
     @classmethod
@@ -216,8 +224,11 @@ class _Mode(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        if types and any(hasattr(one, "__tensor_flatten__") for one in types):
-            return NotImplemented  # a wrapper (DTensor, nested): its parts come by themselves
+        if types:
+            if any(hasattr(one, "__tensor_flatten__") for one in types):
+                return self._unwrap(func, args, kwargs or {})
+            if self._inside.depth:  # DTensor plans with fake tensors what it then does with real ones
+                return func(*args, **(kwargs or {}))
         known = self._known.get(id(func))
         if known is None:
             known = self._known[id(func)] = _Known(func)
@@ -234,6 +245,22 @@ class _Mode(TorchDispatchMode):
         except Exception as error:  # noqa: BLE001 - a failure of ours must not reach the user's job
             self._counter._failed(known.plan.name, error)  # noqa: SLF001 - likewise
         return result
+
+    def _unwrap(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """A call on wrappers (DTensor, nested tensors): the wrapper takes it apart, and its parts come by themselves."""
+        inside = self._inside
+        if inside.entering:
+            inside.entering = False
+            return NotImplemented
+        planned = torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is None  # noqa: SLF001 - as fake tensors do
+        inside.entering = True
+        inside.depth += planned
+        try:
+            with self:
+                return func(*args, **kwargs)
+        finally:
+            inside.entering = False
+            inside.depth -= planned
 
     @staticmethod
     def _new_entry(known: _Known, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> Entry:
