@@ -25,7 +25,7 @@ CHECKED := src tests examples benchmarks docs
 
 has_torch = $(1) -c 'import importlib.util as u, sys; sys.exit(u.find_spec("torch") is None)' 2>/dev/null
 
-.PHONY: help demo test lint format types contracts docs screenshot sanitize bench clean
+.PHONY: help demo test lint format types contracts docs screenshot sanitize bench models clean
 
 help:
 	@echo 'make demo        watch a small GPT train on the CPU, say where its time went, write the report'
@@ -36,6 +36,7 @@ help:
 	@echo 'make screenshot  take the picture of the report again'
 	@echo 'make sanitize    native and fuzz tests under AddressSanitizer and UndefinedBehaviorSanitizer'
 	@echo 'make bench       measure reading and analysing'
+	@echo 'make models      count some forty Transformers architectures, beside what peers say'
 	@echo 'make clean       remove what the targets built'
 
 # --- environments -----------------------------------------------------------------------------------------------------
@@ -131,6 +132,10 @@ $(SANITIZE_VENV)/.whystall: $(NATIVE) $(FOLDERS) pyproject.toml $(SANITIZE_VENV)
 
 bench: $(VENV)/.whystall .venv-peers/.ready
 	for script in benchmarks/startup.py $(wildcard benchmarks/bench_*.py); do $(BIN)/python $$script || exit 1; done
+
+# Peers (deepspeed, fvcore, calflops) are shown where .venv has them.
+models: $(VENV)/.whystall
+	$(BIN)/python benchmarks/models.py
 
 # --- documentation ----------------------------------------------------------------------------------------------------
 
