@@ -24,6 +24,7 @@ from whystall.model.frames import Frame, Tree
 from whystall.model.results import Phase
 
 BACKWARD_FUNCTION = 1  # at::RecordScope: one event for each autograd node that runs
+RUNTIME = ("cuda", "cuLaunch", "hip")  # the host's calls that launch work; operators count their own correlations
 Times = dict[tuple[str, Phase], int]
 
 
@@ -61,6 +62,8 @@ class Stopwatch:
     ) -> None:
         for hook in self._hooks:
             hook.remove()
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()  # kernels that still run would be missing
         events = _disable_profiler().events()
         if kind is None:
             self.times = self._gather(events)
@@ -156,7 +159,7 @@ class Stopwatch:
 
     def _by_kernels(self, events: list[Any], kernels: list[Any], nodes: list[Any]) -> dict[tuple[Frame, Phase], int]:
         """Time of kernels by the innermost span or node that was open when their launch was called."""
-        launched = {event.correlation_id(): event.start_ns() for event in events if event.correlation_id()}
+        launched = {event.correlation_id(): event.start_ns() for event in events if event.name().startswith(RUNTIME)}
         open_at: list[tuple[int, int, Frame, Phase]] = [
             (span.start_ns, span.end_ns, span.frame, span.phase) for span in self._spans
         ]
