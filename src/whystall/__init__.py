@@ -49,7 +49,12 @@ _HOMES = {
 }
 
 
+_SUBPACKAGES = frozenset({"cost", "deepspeed"})  # ``whystall.cost.register`` needs no import of its own
+
+
 def __getattr__(name: str) -> Any:
+    if name in _SUBPACKAGES:
+        return import_module(f"whystall.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'whystall' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import whystall
 from whystall import cost
 from whystall.cost import TensorSpec, cost_of, kind_of
 
@@ -262,3 +263,7 @@ def test_registering_takes_one_line() -> None:
 def test_composite_operators_leave_the_work_to_their_parts() -> None:
     assert kind_of("aten::linear") == "composite"
     assert cost_of("aten::linear", [t(8, 16), t(4, 16)]) is None
+
+
+def test_the_registry_is_reached_from_the_package() -> None:
+    assert whystall.cost.register is cost.register
