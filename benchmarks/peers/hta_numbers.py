@@ -29,7 +29,7 @@ def main() -> None:
             analysis = TraceAnalysis(trace_files={0: str(target)}, include_last_profiler_step=True)
             times = analysis.get_temporal_breakdown(visualize=False).iloc[0]
             overlap = analysis.get_comm_comp_overlap(visualize=False).iloc[0]
-            said = {
+            said: dict[str, float | str] = {
                 "idle_ns": float(times["idle_time(us)"]) * 1e3,
                 "compute_ns": float(times["compute_time(us)"]) * 1e3,
                 "overlap_percent": float(overlap["comp_comm_overlap_pctg"]),

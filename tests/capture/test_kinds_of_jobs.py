@@ -29,6 +29,9 @@ def test_data_loader_workers(jobs: Jobs, context: str, persistence: str) -> None
     assert_unharmed(without, ran)
     assert [rank["steps"] for rank in ran.ranks()] == [32]  # the workers left nothing
     assert sum(step["input_us"] for step in ran.steps()) > 0
+    (loader,) = ran.ranks()[0]["loaders"]
+    assert (loader["workers"], loader["batch_size"]) == (2, 8)
+    assert loader["persistent_workers"] == (persistence == "persistent")
 
 
 @pytest.mark.parametrize("how", ["compiled", "compiled_in_place"])

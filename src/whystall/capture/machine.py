@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+from whystall.capture.devices import NoDevices, NvmlDevices, allocator, devices
 
 if TYPE_CHECKING:
     from whystall.capture.session import Session
@@ -21,8 +24,10 @@ _SLOWEST_S: Final = 30.0
 class MachineSampler:
     """A daemon thread that writes a line now and then; it takes no lock that the job could wait for."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, torch: Any) -> None:
         self._session = session
+        self._torch = torch
+        self._devices: NoDevices | NvmlDevices = NoDevices()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._lines = 0
@@ -40,6 +45,7 @@ class MachineSampler:
 
     def _run(self) -> None:
         guard = self._session.faults.guard
+        self._devices = devices()
         sample, look = guard("sampler", self._sample), guard("requests", self._session.look_around)
         due = time.monotonic()
         while not self._stop.wait(_LOOK_EVERY_S):
@@ -54,7 +60,25 @@ class MachineSampler:
         workers = _children()
         if workers:
             line["children"] = workers
+        said = {"devices": self._devices.sample(), "allocator": allocator(self._torch)}
+        line |= {key: values for key, values in said.items() if values}
         self._session.write_line(line)
+
+
+def loaders(torch: Any) -> list[dict[str, Any]]:
+    """The data loaders that are alive: workers, batch size, and how batches come across."""
+    kind = torch.utils.data.DataLoader
+    found = [thing for thing in gc.get_objects() if issubclass(type(thing), kind)]
+    return [
+        {
+            "workers": loader.num_workers,
+            "batch_size": loader.batch_size,
+            "pin_memory": bool(loader.pin_memory),
+            "persistent_workers": bool(loader.persistent_workers),
+            "prefetch_factor": loader.prefetch_factor,
+        }
+        for loader in found
+    ]
 
 
 def _rss_kib() -> int:

@@ -22,7 +22,7 @@ from whystall._native import TimedCall
 from whystall.capture.config import CaptureConfig
 from whystall.capture.device_times import DeviceTimes
 from whystall.capture.faults import Faults
-from whystall.capture.machine import MachineSampler, facts
+from whystall.capture.machine import MachineSampler, facts, loaders
 from whystall.capture.recorder import Recorder
 from whystall.capture.samples import (
     FLAG_PROFILED,
@@ -62,7 +62,7 @@ class Session:
         self._input, self._forward, self._backward = Stopwatch(), Stopwatch(), Stopwatch()
         self._optimizer, self._save = Stopwatch(), Stopwatch()
         self._counters: ThreadCounters | None = None
-        self._machine = MachineSampler(self)
+        self._machine = MachineSampler(self, torch)
         self._hooks = TorchHooks(torch, _Guarded(self))
         self._source: str | None = None
         self._anchor: int | None = None
@@ -73,6 +73,7 @@ class Session:
         self._thread: int | None = None
         self._hook_ns = self._outside_ns = self._profiled_ns = self._profiled_steps = 0
         self._notes: list[str] = []
+        self._loaders: list[dict[str, Any]] = []
         self._closed = False
         self._pid = os.getpid()
         self._began_ns = time.perf_counter_ns()
@@ -253,6 +254,7 @@ class Session:
                 rank, {"began_unix_ns": time.time_ns(), "world_size": self._world_size()}
             )
         self._recorder.rank = self._writer.rank
+        self._loaders = self.faults.guard("data loaders", loaders)(self._torch) or []
         self.faults.guard("device times", self._device.mark)()
         for watch in (self._input, self._forward, self._backward, self._optimizer, self._save, self._collections):
             watch.take_us()
@@ -373,6 +375,7 @@ class Session:
             "notes": self._notes,
             "not_recorded": self.faults.reasons,
             "facts": facts(self._torch),
+            "loaders": self._loaders,
         }
         path = self.folder / f"rank{self._writer.rank}.run.json"
         staging = path.with_suffix(f".{self._pid}")

@@ -1,0 +1,77 @@
+"""What the devices say of themselves, now and then: use, clocks, power, throttling (NVML), and torch's allocator.
+
+Absent hardware is a null object: it has nothing to say, and nobody asks whether it is there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any, Final
+
+# The statistics of torch's allocator that diagnoses ask for (torch.cuda.memory_stats).
+_ALLOCATOR: Final = {
+    "allocated": "allocated_bytes.all.current",
+    "reserved": "reserved_bytes.all.current",
+    "peak_allocated": "allocated_bytes.all.peak",
+    "inactive_split": "inactive_split_bytes.all.current",
+    "retries": "num_alloc_retries",
+    "ooms": "num_ooms",
+}
+
+
+class NoDevices:
+    """No NVML: nothing to say."""
+
+    def sample(self) -> list[dict[str, int]]:
+        """Nothing."""
+        return []
+
+
+class NvmlDevices:
+    """The NVIDIA devices of this machine, through NVML."""
+
+    def __init__(self, nvml: Any) -> None:
+        self._nvml = nvml
+        nvml.nvmlInit()
+        self._handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+
+    def sample(self) -> list[dict[str, int]]:
+        """Per device: use in percent, SM clock and its maximum in MHz, power in mW, throttle reasons as bits."""
+        return [self._of(handle) for handle in self._handles]
+
+    def _of(self, handle: Any) -> dict[str, int]:
+        nvml = self._nvml
+        asked = {
+            "use_percent": lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu,
+            "sm_mhz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
+            "sm_max_mhz": lambda: nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM),
+            "power_mw": lambda: nvml.nvmlDeviceGetPowerUsage(handle),
+            "throttle_bits": lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle),
+        }
+        said = {}
+        for key, ask in asked.items():
+            with contextlib.suppress(nvml.NVMLError):  # not every device answers every question
+                said[key] = int(ask())
+        return said
+
+
+def devices() -> NoDevices | NvmlDevices:
+    """The devices that NVML sees, if it is installed and there is a driver."""
+    try:
+        import pynvml  # noqa: PLC0415 - an extra of whystall's
+
+        return NvmlDevices(pynvml)
+    except Exception:  # noqa: BLE001 - no package, no driver, no permission: all the same here
+        return NoDevices()
+
+
+def allocator(torch: Any) -> list[dict[str, int]]:
+    """Per CUDA device in use what torch's caching allocator holds; asks no device."""
+    cuda = torch.cuda
+    if not cuda.is_available() or not cuda.is_initialized():
+        return []
+    out = []
+    for index in range(cuda.device_count()):
+        statistics = cuda.memory_stats(index)
+        out.append({name: int(statistics.get(key, 0)) for name, key in _ALLOCATOR.items()})
+    return out

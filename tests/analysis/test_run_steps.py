@@ -1,0 +1,83 @@
+"""The account of a whole run from samples whose truth is known by construction."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+
+from whystall.analysis.run_steps import run_steps
+from whystall.capture.samples import FLAG_PROFILED, STEP_COLUMNS
+from whystall.trace.samples import RunSamples
+
+
+def samples(*steps: dict[str, int], rss: tuple[int, ...] = ()) -> RunSamples:
+    rows = [{column: step.get(column, 0) for column in STEP_COLUMNS} | {"step": i + 1} for i, step in enumerate(steps)]
+    machine = pl.DataFrame(
+        {"at_unix_ns": list(range(len(rss))), "rss_kib": list(rss)},
+        schema={"at_unix_ns": pl.Int64, "rss_kib": pl.Int64},
+    )
+    return RunSamples("s", 0, 0, pl.DataFrame(rows, schema=dict.fromkeys(STEP_COLUMNS, pl.Int64)), machine, 0)
+
+
+def step(duration_us: int = 1000, **parts: int) -> dict[str, int]:
+    return {"duration_us": duration_us, "input_us": 100, "forward_us": 300, "backward_us": 500, "cpu_us": 800, **parts}
+
+
+def test_shares_are_of_the_measured_time() -> None:
+    found = run_steps(samples(*[step()] * 10))
+    assert found is not None
+    assert (found.steps, found.total_ns, found.median_ns) == (10, 10_000_000, 1_000_000)
+    assert found.shares == pytest.approx(
+        {"input": 0.1, "forward": 0.3, "backward": 0.5, "optimizer": 0, "save": 0, "gc": 0, "other": 0.1}
+    )
+    assert found.on_cpu_share == pytest.approx(0.8)
+    assert found.slow == []
+
+
+def test_steps_under_the_profiler_are_counted_but_not_measured() -> None:
+    found = run_steps(samples(*[step()] * 4, *[step(9000, flags=FLAG_PROFILED)] * 3))
+    assert found is not None
+    assert (found.steps, found.profiled, found.max_ns) == (7, 3, 1_000_000)
+
+
+def test_only_profiled_steps_give_no_account() -> None:
+    assert run_steps(samples(step(flags=FLAG_PROFILED))) is None
+    assert run_steps(samples()) is None
+
+
+def test_slow_step_names_what_it_lost_time_in() -> None:
+    checkpoint = step(5000, save_us=3500, gc_us=200)
+    found = run_steps(samples(*[step()] * 20, checkpoint, *[step()] * 20))
+    assert found is not None
+    (slow,) = found.slow
+    assert (slow.step, slow.duration_ns, slow.excess_ns) == (21, 5_000_000, 4_000_000)
+    assert slow.lost_ns == {"save": 3_500_000, "gc": 200_000, "other": 300_000}
+    assert found.slow_ns == 4_000_000
+
+
+def test_usual_spread_is_not_slow() -> None:
+    found = run_steps(samples(*[step(1000 + 40 * (i % 11)) for i in range(60)]))
+    assert found is not None
+    assert found.slow == []
+
+
+def test_trend() -> None:
+    growing = run_steps(samples(*[step(1000)] * 50, *[step(1100)] * 50))
+    assert growing is not None
+    assert growing.trend_per_1000_steps == pytest.approx(0.1 * 1000 / 50)
+    few = run_steps(samples(*[step()] * 5))
+    assert few is not None
+    assert few.trend_per_1000_steps is None
+
+
+def test_long_runs_are_thinned_and_keep_their_spikes() -> None:
+    found = run_steps(samples(*[step(7000 if i == 4321 else 1000) for i in range(10_000)]))
+    assert found is not None
+    assert len(found.durations_ns) == 400
+    assert max(found.durations_ns) == 7_000_000
+
+
+def test_memory_from_first_to_last() -> None:
+    found = run_steps(samples(step(), rss=(100, 150, 300)))
+    assert found is not None
+    assert (found.rss_start_bytes, found.rss_end_bytes) == (102_400, 307_200)

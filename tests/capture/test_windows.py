@@ -1,0 +1,76 @@
+"""The schedule as a state machine: when recording begins, and when it ends."""
+
+from __future__ import annotations
+
+from whystall.capture.config import Schedule
+from whystall.capture.windows import PATIENCE_STEPS, Action, SteadyState, Windows
+
+MS = 1_000_000
+
+
+def actions(schedule: Schedule, durations_ms: list[float]) -> list[Action]:
+    windows = Windows(schedule)
+    now = 0
+    out = []
+    for duration in durations_ms:
+        now += int(duration * MS)
+        out.append(windows.step_ended(int(duration * MS), now))
+    return out
+
+
+def test_warm_up_and_compilation_are_passed_over() -> None:
+    found = actions(Schedule(wait=0, warmup=1, active=2), [9000, 4000, 3000, 100, 100, 100, 100, 100, 100, 100])
+    assert found.index(Action.START) == 6  # the fourth of four steps that agree
+    assert found[7:] == [Action.MARK, Action.MARK, Action.STOP]
+
+
+def test_wait_is_counted_from_the_steady_state() -> None:
+    steady = actions(Schedule(wait=0), [100.0] * 12).index(Action.START)
+    assert actions(Schedule(wait=3), [100.0] * 12).index(Action.START) == steady + 3
+
+
+def test_steps_that_never_agree_are_recorded_in_the_end() -> None:
+    wild = [100.0 * 3 ** (i % 3) for i in range(40)]
+    assert actions(Schedule(wait=0), wild).index(Action.START) == PATIENCE_STEPS
+
+
+def test_repeat() -> None:
+    found = actions(Schedule(wait=1, warmup=1, active=1, repeat=3), [100.0] * 60)
+    assert found.count(Action.START) == found.count(Action.STOP) == 3
+    assert actions(Schedule(repeat=0), [100.0] * 60).count(Action.START) == 0
+
+
+def test_slow_step_begins_a_window() -> None:
+    found = actions(Schedule(repeat=0, on_slow=1.5), [100.0] * 10 + [140.0, 100.0, 160.0, 100.0])
+    assert [i for i, action in enumerate(found) if action is Action.START] == [12]
+
+
+def test_request_begins_a_window_at_once() -> None:
+    windows = Windows(Schedule(repeat=0))
+    windows.step_ended(MS, MS)
+    windows.request()
+    assert windows.step_ended(MS, 2 * MS) is Action.START
+    assert windows.recording
+
+
+def test_long_window_is_cut() -> None:
+    found = actions(Schedule(wait=0, warmup=1, active=50, longest_s=1.0), [300.0] * 20)
+    assert found.index(Action.STOP) - found.index(Action.START) == 4
+
+
+def test_abandoned_window_does_not_go_on() -> None:
+    windows = Windows(Schedule(wait=0, repeat=1))
+    for step in range(8):
+        windows.step_ended(100 * MS, step * 100 * MS)
+    assert windows.recording
+    windows.abandon()
+    assert windows.step_ended(100 * MS, 900 * MS) is Action.NOTHING
+
+
+def test_first_step_is_never_counted() -> None:
+    steady = SteadyState()
+    for duration in (100, 100, 100, 100):
+        steady.add(duration * MS)
+    assert not steady.steady
+    steady.add(100 * MS)
+    assert steady.steady

@@ -1,0 +1,58 @@
+"""Reading the samples of a watched run, whole and damaged."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from whystall.capture.samples import STEP_COLUMNS
+from whystall.errors import InputError
+from whystall.trace.samples import read_samples
+
+HEAD = {"schema": "whystall.samples/1", "rank": 3, "began_unix_ns": 7, "columns": list(STEP_COLUMNS)}
+STEP = [1, *range(10, 10 + len(STEP_COLUMNS) - 1)]
+
+
+def written(path: Path, *lines: object) -> Path:
+    path.write_text("".join(line if isinstance(line, str) else json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def test_steps_and_machine_lines(tmp_path: Path) -> None:
+    found = read_samples(written(tmp_path / "s", HEAD, STEP, {"at_unix_ns": 9, "rss_kib": 100}, STEP))
+    assert (found.rank, found.began_unix_ns, found.damaged_lines) == (3, 7, 0)
+    assert found.steps.columns == list(STEP_COLUMNS)
+    assert found.steps.row(0) == tuple(STEP)
+    assert found.machine.rows() == [(9, 100)]
+
+
+@pytest.mark.parametrize("line", ["[1, 2]\n", "nonsense\n", "3\n", "[" + "9" * 70_000 + "]\n", '[1, "x"'])
+def test_damaged_lines_are_counted(tmp_path: Path, line: str) -> None:
+    found = read_samples(written(tmp_path / "s", HEAD, STEP, line))
+    assert (len(found.steps), found.damaged_lines) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        {},
+        [],
+        {**HEAD, "schema": "other/1"},
+        {**HEAD, "rank": "0"},
+        {**HEAD, "columns": ["step"]},
+        {**HEAD, "columns": ["step", "duration_us", "flags", "flags"]},
+        {**HEAD, "columns": [f"c{i}" for i in range(100)]},
+    ],
+)
+def test_files_that_are_no_samples(tmp_path: Path, head: object) -> None:
+    with pytest.raises(InputError):
+        read_samples(written(tmp_path / "s", head, STEP))
+
+
+def test_no_file_and_empty_file(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot be read"):
+        read_samples(tmp_path / "none")
+    with pytest.raises(InputError, match="is empty"):
+        read_samples(written(tmp_path / "s"))
