@@ -6,6 +6,7 @@ Absent hardware is a null object: it has nothing to say, and nobody asks whether
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from typing import Any, Final
 
 # The statistics of torch's allocator that diagnoses ask for (torch.cuda.memory_stats).
@@ -41,7 +42,7 @@ class NvmlDevices:
 
     def _of(self, handle: Any) -> dict[str, int]:
         nvml = self._nvml
-        asked = {
+        asked: dict[str, Callable[[], Any]] = {
             "use_percent": lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu,
             "sm_mhz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
             "sm_max_mhz": lambda: nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM),
