@@ -236,7 +236,9 @@ def _other_encoding(data: bytes, random: Random, originals: Sequence[bytes]) -> 
 
 def _damaged_gzip(data: bytes, random: Random) -> bytes:
     half = random.randrange(len(data) + 1)
-    packed = gzip.compress(data[:half], 1) + (gzip.compress(data[half:], 1) if random.random() < 0.5 else b"")
+    packed = gzip.compress(data[:half], 1, mtime=0) + (
+        gzip.compress(data[half:], 1, mtime=0) if random.random() < 0.5 else b""
+    )
     how = random.choice((_flip_bytes, _truncate, _delete, _duplicate, None, None))
     packed = how(packed, random, ()) if how is not None else packed
     return packed + random.choice((b"", b"", b"\x00" * 512, b"garbage", b"\x1f", b"\x1f\x8b"))
