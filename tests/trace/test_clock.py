@@ -75,6 +75,13 @@ def test_decimals_are_exact(tmp_path_factory: pytest.TempPathFactory, offsets: l
     assert starts(load(tmp_path_factory.mktemp("clock") / "trace.json", written)) == times
 
 
+def test_a_base_at_the_end_of_time(path: Path) -> None:
+    """Found by fuzzing: the start still fits 64 bits, the end does not."""
+    trace = load(path, ["1", "2"], "1000000", base=2**63 - 3_001)
+    assert [entry.reason for entry in trace.source.quarantined] == ["start time far outside the trace"]
+    assert trace.device_events.is_empty()
+
+
 @pytest.mark.parametrize("base", ["-9223372036854775807", "9223372036854775807", "99999999999999999999", '"x"', "null"])
 def test_any_base(path: Path, base: str) -> None:
     path.write_text(

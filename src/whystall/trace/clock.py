@@ -19,6 +19,7 @@ from whystall.trace.raw import MISSING_TIME, RawTable
 _DAY_NS: Final = 86_400 * 1_000_000_000
 _YEAR_NS: Final = 366 * _DAY_NS
 _MICROSECOND: Final = 1_000
+_LATEST_START_NS: Final = 2**63 - 1 - 2 * _DAY_NS
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +53,8 @@ class Clock:
         return start.astype(np.int64, copy=False)
 
     def plausible(self, start: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Whether a start time belongs to this trace: within a day of its middle."""
-        return (start >= self.earliest_ns) & (start <= self.latest_ns)
+        """Whether a start time belongs to this trace: within a day of its middle, and 64 bits hold its end."""
+        return (start >= self.earliest_ns) & (start <= min(self.latest_ns, _LATEST_START_NS))
 
 
 def _negated(scanned: NDArray[np.int64]) -> NDArray[np.int64]:
