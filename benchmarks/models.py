@@ -10,12 +10,15 @@ python benchmarks/models.py [--markdown]
 from __future__ import annotations
 
 import io
-import subprocess
+import logging
+import multiprocessing
 import sys
 import warnings
 from collections.abc import Callable
-from contextlib import redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
+from importlib import import_module
 from importlib.util import find_spec
+from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
@@ -26,7 +29,8 @@ from whystall import FlopCounter
 from whystall.model.results import ModelProfile
 
 LEAST = 30
-SIZES = {
+PATIENCE_S = 120
+SIZES: dict[str, int | bool] = {
     "hidden_size": 64,
     "intermediate_size": 128,
     "num_hidden_layers": 2,
@@ -34,6 +38,7 @@ SIZES = {
     "num_key_value_heads": 2,
     "vocab_size": 256,
     "pad_token_id": 0,
+    "use_cache": False,
 }
 ARCHITECTURES = {
     "albert": "AlbertModel",
@@ -128,7 +133,7 @@ def with_calflops(model: Any, inputs: dict[str, Any]) -> int:
 
 PEERS: dict[str, tuple[str, Callable[[Any, dict[str, Any]], int]]] = {
     "FlopCounterMode": ("torch", with_flop_counter_mode),
-    "DeepSpeed": ("deepspeed", with_deepspeed),
+    "DeepSpeed": ("deepspeed.profiling.flops_profiler", with_deepspeed),
     "fvcore": ("fvcore", with_fvcore),
     "calflops": ("calflops", with_calflops),
 }
@@ -136,23 +141,33 @@ PEERS: dict[str, tuple[str, Callable[[Any, dict[str, Any]], int]]] = {
 
 def of_peer(peer: str, name: str) -> int | None:
     """What a peer says of an architecture, in a process of its own; ``None`` where it fails."""
-    ended = subprocess.run(
-        [sys.executable, __file__, "--peer", peer, name], capture_output=True, text=True, check=False
-    )
-    last = ended.stdout.strip().rpartition("\n")[2]
-    return int(last) if ended.returncode == 0 and last.isdigit() else None
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_answer, args=(sender, peer, name))
+    process.start()
+    sender.close()
+    found: int | None = receiver.recv() if receiver.poll(PATIENCE_S) else None
+    process.kill()
+    process.join()
+    return found
+
+
+def _answer(sender: Connection, peer: str, name: str) -> None:
+    try:
+        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+            sender.send(PEERS[peer][1](*build(name)))
+    except Exception:  # noqa: BLE001 - whatever ends a peer is its answer
+        sender.send(None)
 
 
 def main(arguments: list[str]) -> int:
     """Prints a row per architecture; 1 if fewer than 30 are covered in full."""
     warnings.simplefilter("ignore")
-    if arguments[:1] == ["--peer"]:
-        _, counter = PEERS[arguments[1]]
-        with redirect_stdout(io.StringIO()):
-            found = counter(*build(arguments[2]))
-        print(found)
-        return 0
-    peers = [peer for peer, (package, _) in PEERS.items() if find_spec(package) is not None]
+    logging.disable()
+    torch.set_num_threads(1)  # a process that has threads must not fork
+    peers = [peer for peer, (package, _) in PEERS.items() if find_spec(package.partition(".")[0]) is not None]
+    for peer in peers:
+        import_module(PEERS[peer][0])  # once, for all the processes
     rows = [["architecture", "parameters", "modules", "FLOPs forward", "uncovered", *peers]]
     covered = 0
     for name in ARCHITECTURES:
