@@ -31,6 +31,12 @@ def bare():
 
 def nothing():
     return 7
+
+def failing():
+    return nn.Linear(8, 4), torch.zeros(2, 7)
+
+def raising():
+    raise KeyError("weights")
 """
 FORWARD = 2 * 8 * (64 * 32 + 32 * 16)
 BACKWARD = FORWARD + 2 * 8 * 32 * 16
@@ -120,6 +126,8 @@ def test_html(cli: Cli) -> None:
         ("factories.py:absent", 3, "has no 'absent'"),
         ("factories.py:nothing", 2, "gave int, not a torch.nn.Module"),
         ("factories.py:bare", 2, "add --input-shape"),
+        ("factories.py:failing", 3, "factories.py:failing failed: RuntimeError: mat1 and mat2"),
+        ("factories.py:raising", 3, "factories.py:raising failed: KeyError"),
     ],
 )
 def test_mistakes_are_named(cli: Cli, target: str, code: int, words: str) -> None:

@@ -264,3 +264,16 @@ def test_lstm_backward() -> None:
     assert profile.forward.model_flops == 2 * 40 * 128 * (16 + 32 + 32 + 32)
     assert profile.backward.model_flops == 2 * profile.forward.model_flops
     assert profile.uncovered == ()
+
+
+def test_flexible_attention() -> None:
+    from torch.nn.attention.flex_attention import flex_attention
+
+    query, key = torch.randn(2, 4, 32, 16), torch.randn(2, 4, 32, 16)
+
+    with FlopCounter() as counter, torch.no_grad():
+        flex_attention(query, key, key)
+
+    assert counter.failure is None
+    assert counter.profile.forward.model_flops == 4 * 8 * 32 * 32 * 16
+    assert counter.profile.uncovered == ()

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whystall.cli import output
-from whystall.errors import UsageError
+from whystall.errors import InputError, UsageError, WhystallError
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
+    from collections.abc import Iterator
 
     from whystall.cli.console import Console
     from whystall.model.results import ModelProfile
@@ -55,8 +57,9 @@ class Model:
             output.check_free(page, force=options.force)
         os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # its notes on every profile are no news to the user
         console.detail("importing torch")
-        target = _load(options)
-        profile = _profile(target, options, repeats)
+        with _users_own_errors(options.target, console):
+            target = _load(options)
+            profile = _profile(target, options, repeats)
         conventions = _conventions(target)
         if options.json:
             console.result(_as_json(profile, conventions))
@@ -73,6 +76,20 @@ class Model:
         else:
             console.next(f"whystall model {options.target} --depth all --html model.html")
         return 0
+
+
+@contextmanager
+def _users_own_errors(target: str, console: Console) -> Iterator[None]:
+    """Says that it was the user's model that failed; ``-v`` shows where."""
+    try:
+        yield
+    except WhystallError:
+        raise
+    except Exception as error:
+        import traceback
+
+        console.detail(traceback.format_exc())
+        raise InputError(f"{target} failed: {type(error).__name__}: {error}") from error
 
 
 def _number(text: str, option: str) -> int:

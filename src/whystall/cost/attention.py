@@ -377,6 +377,16 @@ def library3_forward(query: TensorSpec, key: TensorSpec, value: TensorSpec, *_: 
     return _forward(scores, _out_first(query, value))
 
 
+def flex_backward(query: TensorSpec, key: TensorSpec, value: TensorSpec, *_: Argument, **__: Argument) -> Work:
+    """``flex_attention_backward``: query, key and value come first."""
+    return _backward(heads_first(query, key, value), (query, key, value))
+
+
+def flex_forward(query: TensorSpec, key: TensorSpec, value: TensorSpec, *_: Argument, **__: Argument) -> Work:
+    """``flex_attention``: dense, since what its mask function leaves out cannot be seen."""
+    return _forward(heads_first(query, key, value), _out_first(query, value))
+
+
 OFFSETS = {
     "aten::_flash_attention_forward": (3, 4),
     "aten::_flash_attention_backward": (6, 7),
@@ -416,4 +426,6 @@ FORMULAS = {
     "flash_attn::_flash_attn_varlen_forward": library_varlen_forward,
     "flash_attn::_flash_attn_varlen_backward": library_varlen_backward,
     "flash_attn_3::fwd": library3_forward,
+    "higher_order::flex_attention": flex_forward,
+    "higher_order::flex_attention_backward": flex_backward,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
@@ -238,7 +239,10 @@ class _Mode(TorchDispatchMode):
             return self._run_uncommon(known, args, kwargs or {})
         result = known.call(*args, **kwargs) if kwargs else known.call(*args)
         try:
-            entry = known.entries.get(specs.signature(args, kwargs))
+            try:
+                entry = known.entries.get(specs.signature(args, kwargs))
+            except TypeError:  # an argument without a hash: a symbolic size, a dictionary of options
+                entry = None
             if entry is None:
                 entry = self._new_entry(known, args, kwargs or {}, result)
             self._counter._bucket(entry)[entry] += 1  # noqa: SLF001 - the two are one
@@ -266,7 +270,8 @@ class _Mode(TorchDispatchMode):
     def _new_entry(known: _Known, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> Entry:
         entry = _entry(known.plan, args, kwargs, result)
         if not known.plan.offsets:  # whose cost depends on more than shapes
-            known.entries[specs.signature(args, kwargs)] = entry
+            with suppress(TypeError):  # as above
+                known.entries[specs.signature(args, kwargs)] = entry
         return entry
 
     def _run_uncommon(self, known: _Known, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
