@@ -42,26 +42,42 @@ inline std::uint64_t load_word(const char* at) {
   return word;
 }
 
-// Whether all eight bytes are digits: their high halves are 3, also when 6 is added.
-inline bool all_digits(std::uint64_t word) {
-  return ((word & 0xf0f0f0f0f0f0f0f0) | (((word + 0x0606060606060606) & 0xf0f0f0f0f0f0f0f0) >> 4)) == 0x3333333333333333;
+// How many of the eight bytes are digits before the first that is none.
+inline unsigned leading_digits(std::uint64_t word) {
+  const std::uint64_t digits = word ^ 0x3030303030303030;  // a digit becomes its value, anything else 10 or more
+  const std::uint64_t others = (digits | (digits + 0x7676767676767676)) & 0x8080808080808080;
+  return others == 0 ? 8 : static_cast<unsigned>(__builtin_ctzll(others)) / 8;
 }
 
-// Eight digits as a number, in three multiplications that each join neighbours.
-inline std::uint64_t eight_digits(std::uint64_t word) {
-  word -= 0x3030303030303030;
-  word = word * 10 + (word >> 8);
-  return (((word & 0x000000ff000000ff) * 0x000f424000000064) + (((word >> 16) & 0x000000ff000000ff) * 0x0000271000000001)) >> 32;
+// Eight bytes that are values of digits as a number, in three multiplications that each join neighbours.
+inline std::uint64_t join_digits(std::uint64_t values) {
+  values = values * 10 + (values >> 8);
+  return (((values & 0x000000ff000000ff) * 0x000f424000000064) +
+          (((values >> 16) & 0x000000ff000000ff) * 0x0000271000000001)) >> 32;
+}
+
+constexpr std::array<std::uint64_t, 9> kPowersOfTen{1, 10, 100, 1'000, 10'000, 100'000, 1'000'000, 10'000'000, 100'000'000};
+
+// Reads up to eight digits without a loop; returns how many there were. (Loops over digits are mispredicted
+// once per number, which costs more than the digits.)
+inline unsigned read_eight(const char* at, std::uint64_t& value) {
+  const std::uint64_t word = load_word(at);
+  const unsigned count = leading_digits(word);
+  // The first digit stands lowest: shifted up, the missing ones become leading zeros.
+  const std::uint64_t values = count == 0 ? 0 : (word ^ 0x3030303030303030) << (64 - 8 * count);
+  value = value * kPowersOfTen[count] + join_digits(values);
+  return count;
 }
 
 // Reads the digits at `at` while there are at most 18, which always fit. Returns where they end.
 inline const char* read_digits(const char* at, std::uint64_t& value) {
-  const char* const last = at + 18;
   value = 0;
-  for (std::uint64_t word = load_word(at); at + 8 <= last && all_digits(word); word = load_word(at)) {
-    value = value * 100'000'000 + eight_digits(word);
-    at += 8;
-  }
+  unsigned count = read_eight(at, value);
+  if (count < 8) return at + count;
+  count = read_eight(at + 8, value);
+  if (count < 8) return at + 8 + count;
+  at += 16;
+  const char* const last = at + 2;
   while (at < last && is_digit(*at)) value = value * 10 + static_cast<std::uint64_t>(*at++ - '0');
   return at;
 }
@@ -71,11 +87,16 @@ const char* find_quote_or_backslash(const char* at, const char* end) {
 #if defined(__SSE2__)
   const __m128i quote = _mm_set1_epi8('"');
   const __m128i backslash = _mm_set1_epi8('\\');
-  while (at < end) {
-    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(at));
+  const auto found_in = [&](const char* from) {
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
     const int found = _mm_movemask_epi8(_mm_or_si128(_mm_cmpeq_epi8(bytes, quote), _mm_cmpeq_epi8(bytes, backslash)));
-    if (found != 0) return at + __builtin_ctz(static_cast<unsigned>(found));
-    at += 16;
+    return static_cast<std::uint64_t>(static_cast<unsigned>(found));
+  };
+  // Sixty-four bytes at a time: most names end within, so that one branch decides.
+  for (; at < end; at += 64) {
+    const std::uint64_t found =
+        found_in(at) | found_in(at + 16) << 16 | found_in(at + 32) << 32 | found_in(at + 48) << 48;
+    if (found != 0) return at + __builtin_ctzll(found);
   }
 #else
   while (at < end && *at != '"' && *at != '\\') ++at;
@@ -479,6 +500,12 @@ Scanner::Status Scanner::parse_field(const char*& at, Event& event, Field& previ
 
 // Phase, category or name: text, though a number is taken as it is written.
 Scanner::Status Scanner::parse_label(const char*& at, Event& event, Field field) {
+  if (field == Field::Phase && at[0] == '"' && at[1] != '\\' && at[1] != '"' && at[2] == '"' && at + 3 < end_) {
+    event.has_phase = true;
+    event.phase = at[1];
+    at += 3;
+    return Status::Done;
+  }
   std::string_view text;
   bool escaped = false;
   if (*at == '"') {
@@ -489,10 +516,7 @@ Scanner::Status Scanner::parse_label(const char*& at, Event& event, Field field)
     text = text.substr(0, 0);
   }
   if (field == Field::Phase) {
-    const std::string decoded = escaped ? decode_json_text(text) : std::string();
-    if (escaped) text = decoded;
-    event.has_phase = !text.empty();
-    event.phase = text.empty() ? '\0' : text.front();
+    set_phase(event, text, escaped);
   } else if (field == Field::Category) {
     if (text != categories_.text(last_category_) || escaped) last_category_ = categories_.intern(text, escaped);
     event.category = last_category_;
@@ -500,6 +524,12 @@ Scanner::Status Scanner::parse_label(const char*& at, Event& event, Field field)
     event.name = names_.intern(text, escaped);
   }
   return Status::Done;
+}
+
+void Scanner::set_phase(Event& event, std::string_view text, bool escaped) {
+  const std::string decoded = escaped ? decode_json_text(text) : std::string(text);
+  event.has_phase = !decoded.empty();
+  event.phase = decoded.empty() ? '\0' : decoded.front();
 }
 
 // A key of the event itself that has no column of its own, stored as an argument named ".key".

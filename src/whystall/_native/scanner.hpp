@@ -140,6 +140,7 @@ class Scanner {
   Field field_at(const char* at, Field previous);
   Status parse_field(const char*& at, Event& event, Field& previous);
   Status parse_label(const char*& at, Event& event, Field field);
+  static void set_phase(Event& event, std::string_view text, bool escaped);
   Status parse_other_field(const char*& at);
   Status parse_arguments(const char*& at, std::uint32_t category);
   Status parse_argument(const char*& at, std::uint32_t key);

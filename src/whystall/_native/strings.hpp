@@ -58,17 +58,27 @@ class StringPool {
   };
   static std::uint64_t hash_of(std::string_view text) {
     constexpr std::uint64_t kPrime = 0x9e3779b97f4a7c15ULL;
-    std::uint64_t hash = text.size() * kPrime;
     const char* at = text.data();
-    std::size_t left = text.size();
-    for (; left >= 8; left -= 8, at += 8) {
-      std::uint64_t word;
-      std::memcpy(&word, at, 8);
-      hash = mix(hash ^ word);
+    const char* const end = at + text.size();
+    std::uint64_t first = text.size() * kPrime;
+    std::uint64_t second = ~first;
+    // two lanes, so that one multiplication need not wait for the other
+    for (; end - at >= 16; at += 16) {
+      first = mix(first ^ word_at(at));
+      second = mix(second ^ word_at(at + 8));
+    }
+    if (end - at >= 8) {
+      first = mix(first ^ word_at(at));
+      at += 8;
     }
     std::uint64_t tail = 0;
-    if (left > 0) std::memcpy(&tail, at, left);
-    return mix(mix(hash ^ tail));
+    if (end != at) std::memcpy(&tail, at, static_cast<std::size_t>(end - at));
+    return mix(mix(first ^ tail) ^ second);
+  }
+  static std::uint64_t word_at(const char* at) {
+    std::uint64_t word;
+    std::memcpy(&word, at, sizeof word);
+    return word;
   }
   static std::uint64_t mix(std::uint64_t value) {
     value *= 0xff51afd7ed558ccdULL;
