@@ -70,6 +70,7 @@ def watched_environment(config: CaptureConfig, environment: dict[str, str]) -> d
     """The environment of the command: the capture in front of PYTHONPATH, and what it is to do."""
     paths = [str(INJECTED), *filter(None, [environment.get("PYTHONPATH")])]
     return {
+        "KINETO_LOG_LEVEL": "99",  # else Kineto writes to the job's standard error whenever a window opens
         **environment,
         "PYTHONPATH": os.pathsep.join(paths),
         VARIABLE: encode(config),
