@@ -13,7 +13,6 @@ namespace {
 
 // Bytes that may be read (never used) past the data, so that short comparisons need no bounds check.
 constexpr std::size_t kPadding = 256;
-constexpr std::size_t kLongestPrediction = 128;
 constexpr std::size_t kPredictionsPerCategory = 256;
 constexpr std::size_t kPredictedCategories = 64;
 constexpr std::size_t kRetryFrom = 64 * 1024;
@@ -440,18 +439,13 @@ Scanner::Status Scanner::parse_event(const char*& at) {
   Field previous = Field::Other;
   bool first = true;
   while (true) {
-    if (skip_space(at) == Status::More) return Status::More;
-    if (*at == '}') {
-      ++at;
-      break;
-    }
-    if (*at == ',') {
-      at += at[1] == ' ' ? 2 : 1;
-      continue;
-    }
-    if (*at != '"') return Status::Bad;
-    if (const Status status = parse_field(at, event, previous); status != Status::Done) return status;
-    if (first) event.phase_first = previous == Field::Phase;
+    Field field = Field::Other;
+    bool ended = false;
+    if (const Status status = find_field(at, previous, field, ended); status != Status::Done) return status;
+    if (ended) break;
+    previous = field;
+    if (const Status status = parse_field(at, event, field); status != Status::Done) return status;
+    if (first) event.phase_first = field == Field::Phase;
     first = false;
   }
   if (!event.has_phase) {
@@ -466,24 +460,46 @@ Scanner::Status Scanner::parse_event(const char*& at) {
   return Status::Done;
 }
 
-// Which key stands at `at` (a quote): nearly always the one that followed the previous key last time.
-Scanner::Field Scanner::field_at(const char* at, Field previous) {
+// Which of the keys with a column stands at `at` (a quote).
+Scanner::Field Scanner::field_at(const char* at) {
   const std::uint64_t word = load_word(at);
-  Field& expected = next_field_[static_cast<std::size_t>(previous)];
-  const FieldKey& likely = kFieldKeys[static_cast<std::size_t>(expected)];
-  if ((word & likely.mask) == likely.word) return expected;
   for (std::size_t field = 0; field < kFieldKeys.size(); ++field) {
-    if ((word & kFieldKeys[field].mask) == kFieldKeys[field].word) return expected = static_cast<Field>(field);
+    if ((word & kFieldKeys[field].mask) == kFieldKeys[field].word) return static_cast<Field>(field);
   }
   return Field::Other;
 }
 
-Scanner::Status Scanner::parse_field(const char*& at, Event& event, Field& previous) {
-  const Field field = field_at(at, previous);
-  previous = field;
-  if (field == Field::Other) return parse_other_field(at);
+// Goes to the next field's value (of one without a column of its own: to its key), or over the event's end.
+Scanner::Status Scanner::find_field(const char*& at, Field previous, Field& field, bool& ended) {
+  ExpectedField& expected = expected_[static_cast<std::size_t>(previous)];
+  if (expected.separator.stands_at(at) && at + expected.separator.size() < end_) {
+    at += expected.separator.size();
+    field = expected.field;
+    return skip_space(at);
+  }
+  const char* const from = at;
+  while (true) {
+    if (skip_space(at) == Status::More) return Status::More;
+    if (*at == '"') break;
+    if (*at == '}') {
+      ++at;
+      ended = true;
+      return Status::Done;
+    }
+    if (*at != ',') return Status::Bad;
+    ++at;
+  }
+  field = field_at(at);
+  if (field == Field::Other) return Status::Done;
   at += kFieldKeys[static_cast<std::size_t>(field)].size;
   if (const Status status = skip_colon(at); status != Status::Done) return status;
+  expected.separator.learn(from, at);
+  expected.field = field;
+  return Status::Done;
+}
+
+Scanner::Status Scanner::parse_field(const char*& at, Event& event, Field field) {
+  if (field == Field::Other) return parse_other_field(at);
   switch (field) {
     case Field::Start: return parse_time(at, event.start, event);
     case Field::Duration: return parse_time(at, event.duration, event);
@@ -559,34 +575,44 @@ Scanner::Status Scanner::parse_arguments(const char*& at, std::uint32_t category
   std::uint32_t previous = 0;
   ++at;
   while (true) {
-    if (skip_space(at) == Status::More) return Status::More;
-    if (*at == '}') {
-      ++at;
-      return Status::Done;
-    }
-    if (*at == ',') {
-      at += at[1] == ' ' ? 2 : 1;
-      continue;
-    }
-    if (*at != '"') return Status::Bad;
     // The key after this key is nearly always the same as last time: one comparison, no hashing.
     Predicted& next = predictions[previous % kPredictionsPerCategory];
-    if (next.text != nullptr && std::memcmp(at + 1, next.text, next.size) == 0 && at[next.size + 1] == '"') {
-      at += next.size + 2;
+    if (next.separator.stands_at(at) && at + next.separator.size() < end_) {
+      at += next.separator.size();
+      if (skip_space(at) == Status::More) return Status::More;
     } else {
-      std::string_view key;
-      bool escaped = false;
-      if (const Status status = parse_text(at, key, escaped); status != Status::Done) return status;
-      next.key = key_of(key, escaped);
-      const bool predictable = !escaped && key.size() <= kLongestPrediction && next.key != kNoKey;
-      next.text = predictable ? keys_.text(next.key).data() : nullptr;
-      next.size = static_cast<std::uint32_t>(key.size());
+      bool ended = false;
+      if (const Status status = find_argument(at, next, ended); status != Status::Done) return status;
+      if (ended) return Status::Done;
     }
     const std::uint32_t key = next.key;
     previous = key + 1;
-    if (const Status status = skip_colon(at); status != Status::Done) return status;
     if (const Status status = parse_argument(at, key); status != Status::Done) return status;
   }
+}
+
+// Goes to the next argument's value and learns what it passed, or goes over the end of the arguments.
+Scanner::Status Scanner::find_argument(const char*& at, Predicted& next, bool& ended) {
+  const char* const from = at;
+  while (true) {
+    if (skip_space(at) == Status::More) return Status::More;
+    if (*at == '"') break;
+    if (*at == '}') {
+      ++at;
+      ended = true;
+      return Status::Done;
+    }
+    if (*at != ',') return Status::Bad;
+    ++at;
+  }
+  std::string_view key;
+  bool escaped = false;
+  if (const Status status = parse_text(at, key, escaped); status != Status::Done) return status;
+  next.separator.forget();
+  next.key = key_of(key, escaped);
+  if (const Status status = skip_colon(at); status != Status::Done) return status;
+  if (next.key != kNoKey) next.separator.learn(from, at);
+  return Status::Done;
 }
 
 Scanner::Status Scanner::parse_argument(const char*& at, std::uint32_t key) {

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "columns.hpp"
+#include "separator.hpp"
 #include "strings.hpp"
 
 namespace whystall {
@@ -122,9 +123,12 @@ class Scanner {
     std::uint32_t place = 0;
   };
   struct Predicted {
-    const char* text = nullptr;
-    std::uint32_t size = 0;
+    Separator separator;
     std::uint32_t key = 0;
+  };
+  struct ExpectedField {
+    Separator separator;
+    Field field = Field::Other;
   };
 
   void run();
@@ -137,12 +141,14 @@ class Scanner {
   bool follows_event(const char* at) const;
 
   Status parse_event(const char*& at);
-  Field field_at(const char* at, Field previous);
-  Status parse_field(const char*& at, Event& event, Field& previous);
+  static Field field_at(const char* at);
+  Status find_field(const char*& at, Field previous, Field& field, bool& ended);
+  Status parse_field(const char*& at, Event& event, Field field);
   Status parse_label(const char*& at, Event& event, Field field);
   static void set_phase(Event& event, std::string_view text, bool escaped);
   Status parse_other_field(const char*& at);
   Status parse_arguments(const char*& at, std::uint32_t category);
+  Status find_argument(const char*& at, Predicted& next, bool& ended);
   Status parse_argument(const char*& at, std::uint32_t key);
   std::uint32_t key_of(std::string_view key, bool escaped);
   // Keeps a value of the event that is being parsed; of several under one key the last one counts.
@@ -217,7 +223,7 @@ class Scanner {
   const std::uint32_t binding_key_ = keys_.intern(".bp", false);
   const std::uint32_t scope_key_ = keys_.intern(".s", false);
   const std::uint32_t category_key_ = keys_.intern(".cat", false);
-  std::array<Field, static_cast<std::size_t>(Field::Other) + 1> next_field_{};  // after each key, the key that came last time
+  std::array<ExpectedField, static_cast<std::size_t>(Field::Other) + 1> expected_{};  // by the field before
   std::uint32_t last_category_ = 0;
   std::uint32_t other_category_ = 0;  // of events whose category came after too many others
   std::vector<PendingValue> pending_;
