@@ -14,12 +14,7 @@ class IntColumn {
  public:
   void append(std::int64_t value) {
     if (!fits(value, cells_.width())) widen(value);
-    switch (cells_.width()) {
-      case 1: cells_.append(static_cast<std::int8_t>(value)); break;
-      case 2: cells_.append(static_cast<std::int16_t>(value)); break;
-      case 4: cells_.append(static_cast<std::int32_t>(value)); break;
-      default: cells_.append(value);
-    }
+    cells_.append_low_bytes(value);
   }
   void replace_last(std::int64_t value);
   std::size_t size() const { return cells_.size(); }
@@ -27,13 +22,10 @@ class IntColumn {
   std::pair<Block, std::size_t> take() { return cells_.take(); }
 
  private:
+  // Whether the value is its own low bytes, extended by their sign.
   static bool fits(std::int64_t value, unsigned width) {
-    switch (width) {
-      case 1: return value == static_cast<std::int8_t>(value);
-      case 2: return value == static_cast<std::int16_t>(value);
-      case 4: return value == static_cast<std::int32_t>(value);
-      default: return true;
-    }
+    const unsigned above = 64 - 8 * width;
+    return static_cast<std::int64_t>(static_cast<std::uint64_t>(value) << above) >> above == value;
   }
   void widen(std::int64_t value);
   Cells cells_{1};

@@ -98,6 +98,18 @@ class Cells {
     std::memcpy(block_.data() + used_, &value, sizeof(T));
     used_ += sizeof(T);
   }
+  // Appends the low bytes of `value` without asking how wide an element is: always eight bytes are written, and
+  // what is too much is overwritten by the next. (A switch on the width is mispredicted column by column.)
+  void append_low_bytes(std::int64_t value) {
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    const std::uint64_t low = static_cast<std::uint64_t>(value) << (64 - 8 * width_);
+#else
+    const auto low = static_cast<std::uint64_t>(value);
+#endif
+    if (used_ + sizeof low > block_.size()) block_.resize(block_.size() == 0 ? kFirstBytes : block_.size() * 2);
+    std::memcpy(block_.data() + used_, &low, sizeof low);
+    used_ += width_;
+  }
   // Overwrites the last element. Requires size() > 0.
   template <class T>
   void replace_last(T value) {
