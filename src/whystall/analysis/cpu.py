@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from whystall.analysis import intervals
 from whystall.analysis.classify import COMMUNICATION, COMPUTE
 from whystall.analysis.device import marked_outliers
-from whystall.analysis.host_states import HostEvents, HostState, host_events, overlay
+from whystall.analysis.host_states import HostEvents, HostState, host_events, overlay, state_at
 from whystall.analysis.hosts import backward_threads, training_thread
 from whystall.analysis.intervals import Cumulative, Timeline
 from whystall.analysis.results import ClassCounts, Device, LaunchLinks, Ledger, ShortKernels, Step
@@ -54,8 +54,8 @@ class _Account:
     def _partition(self, combined: Timeline) -> dict[str, Cumulative]:
         """Ledger part -> time up to any instant; the parts never overlap."""
         times = intervals.merged_times(self.work.times, combined.times, np.array([self.begin, self.end]))
-        work = _at(self.work, times[:-1])
-        state = _at(combined, times[:-1])
+        work = state_at(self.work, times[:-1])
+        state = state_at(combined, times[:-1])
         parts = {"compute": (work & 1) != 0, "communication": (work & 3) == 2}
         for name in sorted(set(_IDLE_PART.values())):
             members = [int(member) for member, part in _IDLE_PART.items() if part == name]
@@ -85,14 +85,6 @@ def _spans(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]:
     chosen = np.flatnonzero(timeline.states == state)
     return timeline.times[chosen], timeline.times[chosen + 1], np.full(len(chosen), class_of, np.uint8)
-
-
-def _at(timeline: Timeline, instants: NDArray[np.int64]) -> NDArray[np.uint8]:
-    if not len(timeline.states):
-        return np.zeros(len(instants), np.uint8)
-    span = np.searchsorted(timeline.times, instants, side="right") - 1
-    known = (span >= 0) & (span < len(timeline.states))
-    return np.where(known, timeline.states[np.clip(span, 0, len(timeline.states) - 1)], 0).astype(np.uint8)
 
 
 def cpu_device(trace: Trace, rank: int, origin_ns: int) -> Device | None:

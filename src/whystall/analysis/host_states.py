@@ -142,14 +142,15 @@ def overlay(primary: Timeline, secondary: Timeline) -> Timeline:
     times = merged_times(primary.times, secondary.times)
     if len(times) < 2:
         return primary
-    mine = _state_at(primary, times[:-1])
-    theirs = _state_at(secondary, times[:-1])
+    mine = state_at(primary, times[:-1])
+    theirs = state_at(secondary, times[:-1])
     takes_over = np.isin(mine, soft) & ~np.isin(theirs, soft)
     awake = (mine == HostState.NONE) & (theirs == HostState.PYTHON)
     return Timeline(times, np.where(takes_over | awake, theirs, mine).astype(np.uint8))
 
 
-def _state_at(timeline: Timeline, instants: NDArray[np.int64]) -> NDArray[np.uint8]:
+def state_at(timeline: Timeline, instants: NDArray[np.int64]) -> NDArray[np.uint8]:
+    """The state at each instant; 0 before the timeline begins and after it ends."""
     if not len(timeline.states):
         return np.zeros(len(instants), np.uint8)
     span = np.searchsorted(timeline.times, instants, side="right") - 1
