@@ -298,17 +298,14 @@ class Oracle:
             inside = self.host and min(e[1] for e in self.host) <= instant < max(e[2] for e in self.host)
             return "idle_python" if inside else "idle_unknown"
         # ties between events of one table are made impossible by the test
-        innermost = max(order)
-        what, begin, end = self.host[innermost[3]]
-        around = [
-            entry
-            for entry in sorted(order)
-            if entry <= innermost and self.host[entry[3]][1] <= begin and self.host[entry[3]][2] >= end
-        ]
-        for entry in around:
-            if self.host[entry[3]][0][3]:
-                return self.host[entry[3]][0][2]
-        return what[2]
+        chain = [max(order)]
+        while around := [entry for entry in order if entry < chain[-1] and self.contains(entry[3], chain[-1][3])]:
+            chain.append(max(around))  # the innermost event around it; what only overlaps is a sibling
+        parts = [self.host[entry[3]][0] for entry in reversed(chain)]
+        return next((part for _, _, part, for_all_inside in parts if for_all_inside), parts[-1][2])
+
+    def contains(self, outer: int, inner: int) -> bool:
+        return self.host[outer][1] <= self.host[inner][1] and self.host[outer][2] >= self.host[inner][2]
 
     def ledger(self, begin: int, end: int) -> dict[str, int]:
         parts = dict.fromkeys(Ledger.__struct_fields__, 0)
