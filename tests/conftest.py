@@ -9,10 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 import whystall
 from whystall.report.schema import Report
 from whystall.trace.model import Trace
+
+# Where a change is judged, the same examples every time; new ones are searched for wherever people work.
+settings.register_profile("ci", derandomize=True)
+if os.environ.get("CI") == "true":
+    settings.load_profile("ci")
 
 TRACES = Path(__file__).resolve().parents[2] / "shared" / "traces"
 
