@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from whystall.analysis.classify import CLASSES, Classified
 from whystall.analysis.results import Kernel, KernelFamily
+from whystall.analysis.work import WorkSums
 from whystall.trace.model import Trace
 
 
-def kernel_results(trace: Trace, classified: Classified, rank: int) -> list[Kernel]:
-    """One row per name, the largest total first."""
+def kernel_results(trace: Trace, classified: Classified, rank: int, work: WorkSums | None = None) -> list[Kernel]:
+    """One row per name, the largest total first; ``work`` is that of each name in ``classified.names``."""
     duration = trace.device_events["duration_ns"].to_numpy()
     whole = max(int(duration.sum()), 1)
     out = []
@@ -30,16 +34,25 @@ def kernel_results(trace: Trace, classified: Classified, rank: int) -> list[Kern
                 min_ns=int(times.min()),
                 max_ns=int(times.max()),
                 share=int(times.sum()) / whole,
+                **_work_of(work, int(classified.name_of[first])),
             )
         )
     return sorted(out, key=lambda row: (-row.total_ns, row.name))
 
 
-def family_results(trace: Trace, classified: Classified, rank: int) -> list[KernelFamily]:
-    """One row per class and family, the largest total first; the family of unknown names is ``None``."""
+def family_key(classified: Classified) -> NDArray[np.int64]:
+    """Per device event the number of its class and family."""
+    return classified.class_of.astype(np.int64) * len(classified.families) + classified.family_of
+
+
+def family_results(trace: Trace, classified: Classified, rank: int, work: WorkSums | None = None) -> list[KernelFamily]:
+    """One row per class and family, the largest total first; the family of unknown names is ``None``.
+
+    ``work`` is that of each number that `family_key` gives.
+    """
     duration = trace.device_events["duration_ns"].to_numpy()
     whole = max(int(duration.sum()), 1)
-    key = classified.class_of.astype(np.int64) * len(classified.families) + classified.family_of
+    key = family_key(classified)
     out = []
     for rows in _groups(key):
         total = int(duration[rows].sum())
@@ -51,9 +64,15 @@ def family_results(trace: Trace, classified: Classified, rank: int) -> list[Kern
                 count=len(rows),
                 total_ns=total,
                 share=total / whole,
+                **_work_of(work, int(key[rows[0]])),
             )
         )
     return sorted(out, key=lambda row: (-row.total_ns, row.class_, row.family or ""))
+
+
+def _work_of(work: WorkSums | None, group: int) -> dict[str, Any]:
+    """The fields of a row that say what was done; nothing where no operator has a cost."""
+    return {} if work is None else asdict(work.row(group))
 
 
 def _groups(key: NDArray[np.int64]) -> list[NDArray[np.intp]]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from whystall.analysis.backward import forward_operator_of, is_backward
 from whystall.analysis.operators import OperatorTree
 from whystall.analysis.results import Module
+from whystall.analysis.work import OperatorWork, WorkSums, counted_operator_of, sums_by_group, upwards
 from whystall.trace.columns import codes, distinct
 from whystall.trace.link import rows_of
 from whystall.trace.model import Trace
@@ -33,7 +34,13 @@ class _Tree:
     host_ns: NDArray[np.int64]
 
 
-def module_results(trace: Trace, tree: OperatorTree, rank: int) -> list[Module]:
+def module_results(
+    trace: Trace,
+    tree: OperatorTree,
+    rank: int,
+    work: OperatorWork | None = None,
+    least: NDArray[np.float64] | None = None,
+) -> list[Module]:
     """One row per module path, parents before children; nothing when no Python frames were recorded."""
     modules = _module_tree(trace)
     if not modules.paths:
@@ -50,7 +57,11 @@ def module_results(trace: Trace, tree: OperatorTree, rank: int) -> list[Module]:
         own_path, trace.operators["self_ns"].to_numpy(), np.ones(len(own_path), np.bool_), len(modules.paths)
     )
     forward_self += _without_operator(trace, modules)
-    forward_all, backward_all = (_upwards(modules.parents, values) for values in (forward_self, backward_self))
+    forward_all, backward_all = (upwards(modules.parents, values) for values in (forward_self, backward_self))
+    done = None
+    if work is not None and work.counted.any():
+        loose = _without_operator(trace, modules)
+        done = _work(tree, work, least, path=path, backward=backward, loose=loose, parents=modules.parents)
     return [
         Module(
             rank=rank,
@@ -63,9 +74,58 @@ def module_results(trace: Trace, tree: OperatorTree, rank: int) -> list[Module]:
             backward_self_ns=int(backward_self[index]),
             host_ns=int(modules.host_ns[index]),
             host_self_ns=int(host_self[index]),
+            **({} if done is None else _work_fields(*done, index)),
         )
         for index, name in enumerate(modules.paths)
     ]
+
+
+def _work(
+    tree: OperatorTree,
+    work: OperatorWork,
+    least: NDArray[np.float64] | None,
+    *,
+    path: NDArray[np.int32],
+    backward: NDArray[np.bool_],
+    loose: NDArray[np.int64],
+    parents: list[int],
+) -> tuple[WorkSums, WorkSums]:
+    """The work of each path and all below it, forward and backward; ``loose`` time has no operator and so no work."""
+    owner = counted_operator_of(tree, work)
+    out = []
+    for direction in (~backward, backward):
+        mine = np.flatnonzero((path >= 0) & direction)
+        calls = mine[work.counted[mine]]
+        own = sums_by_group(
+            len(parents),
+            calls=calls,
+            group_of_call=path[calls],
+            time_ns=tree.work_ns[mine],
+            group_of_time=path[mine],
+            owner_of_time=owner[mine],
+            work=work,
+            least=least,
+        )
+        if direction is not backward:
+            own = replace(own, total_ns=own.total_ns + loose)
+        out.append(own.upwards(parents))
+    return out[0], out[1]
+
+
+def _work_fields(forward: WorkSums, backward: WorkSums, index: int) -> dict[str, Any]:
+    there, back, both = forward.row(index), backward.row(index), forward.plus(backward).row(index)
+    return {
+        "forward_flops": there.flops,
+        "backward_flops": back.flops,
+        "forward_bytes": there.bytes,
+        "backward_bytes": back.bytes,
+        "forward_flops_per_s": there.flops_per_s,
+        "backward_flops_per_s": back.flops_per_s,
+        "forward_bytes_per_s": there.bytes_per_s,
+        "backward_bytes_per_s": back.bytes_per_s,
+        "roofline": both.roofline,
+        "covered_share": both.covered_share,
+    }
 
 
 def _module_tree(trace: Trace) -> _Tree:
@@ -126,12 +186,3 @@ def _without_operator(trace: Trace, modules: _Tree) -> NDArray[np.int64]:
     loose = (operator < 0) & (frame >= 0)
     path = modules.path_of[frame[loose]]
     return _sums(path, events["duration_ns"].to_numpy()[loose], np.ones(len(path), np.bool_), len(modules.paths))
-
-
-def _upwards(parents: list[int], values: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Sums over each path and everything below it; a parent's index is below its children's."""
-    out = values.copy()
-    for index in range(len(parents) - 1, -1, -1):
-        if parents[index] >= 0:
-            out[parents[index]] += out[index]
-    return out

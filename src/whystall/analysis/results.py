@@ -153,7 +153,11 @@ class Device(Result):
 
 
 class Kernel(Result):
-    """Device events of one name. ``share`` is of the sum of all event durations of the rank."""
+    """Device events of one name. ``share`` is of the sum of all event durations of the rank.
+
+    Work is that of the operator calls whose main event has the name (of its kernels the longest, matrix products
+    first). Rates are given where at least 95 % of the time, ``covered_share``, is of known work.
+    """
 
     rank: int
     name: str
@@ -165,10 +169,20 @@ class Kernel(Result):
     min_ns: int
     max_ns: int
     share: float
+    flops: int | None = None
+    flops_causal: int | None = None
+    bytes: int | None = None
+    flops_per_s: float | None = None
+    bytes_per_s: float | None = None
+    roofline: float | None = None
+    covered_share: float | None = None
 
 
 class KernelFamily(Result):
-    """Device events of one family of kernels; ``family`` is ``None`` where no rule knows the name."""
+    """Device events of one family of kernels; ``family`` is ``None`` where no rule knows the name.
+
+    Work and rates as for `Kernel`.
+    """
 
     rank: int
     class_: EventClass = msgspec.field(name="class")
@@ -176,6 +190,13 @@ class KernelFamily(Result):
     count: int
     total_ns: int
     share: float
+    flops: int | None = None
+    flops_causal: int | None = None
+    bytes: int | None = None
+    flops_per_s: float | None = None
+    bytes_per_s: float | None = None
+    roofline: float | None = None
+    covered_share: float | None = None
 
 
 class Operator(Result):
@@ -199,11 +220,17 @@ class Operator(Result):
     flops_causal: int | None = None
     bytes: int | None = None
     flops_per_s: float | None = None
+    bytes_per_s: float | None = None
     roofline: float | None = None
 
 
 class Module(Result):
-    """One ``nn.Module`` of the module tree; times include its children, ``*_self_ns`` do not."""
+    """One ``nn.Module`` of the module tree; times and work include its children, ``*_self_ns`` do not.
+
+    ``forward_flops`` and ``backward_flops`` are dense (a causal mask saves nothing), the rates are of useful FLOPs and
+    given where at least 95 % of the time is of known work. What checkpointing computes again runs, and counts, in the
+    backward pass. ``roofline`` and ``covered_share`` are of forward and backward together.
+    """
 
     rank: int
     path: str
@@ -218,6 +245,14 @@ class Module(Result):
     parameters: int | None = None
     forward_flops: int | None = None
     backward_flops: int | None = None
+    forward_bytes: int | None = None
+    backward_bytes: int | None = None
+    forward_flops_per_s: float | None = None
+    backward_flops_per_s: float | None = None
+    forward_bytes_per_s: float | None = None
+    backward_bytes_per_s: float | None = None
+    roofline: float | None = None
+    covered_share: float | None = None
 
 
 class Phase(Result):

@@ -9,11 +9,11 @@ from whystall.analysis.classify import ClassRule, classify
 from whystall.analysis.communication import communication_results, host_communication_results
 from whystall.analysis.cpu import cpu_device
 from whystall.analysis.device import DeviceAccount, account_for, device_result, devices_of
-from whystall.analysis.efficiency import accelerator_of, device_efficiency, operator_work, with_work
+from whystall.analysis.efficiency import accelerator_of, device_efficiency, kernel_work, with_work
 from whystall.analysis.host_states import host_events
 from whystall.analysis.hosts import host_result
 from whystall.analysis.inputs import input_results
-from whystall.analysis.kernels import family_results, kernel_results
+from whystall.analysis.kernels import family_key, family_results, kernel_results
 from whystall.analysis.memory import memory_results
 from whystall.analysis.modules import module_results
 from whystall.analysis.operators import operator_results, operator_tree
@@ -33,6 +33,7 @@ from whystall.analysis.results import (
     Timeline,
 )
 from whystall.analysis.timelines import device_timeline
+from whystall.analysis.work import counted_operator_of, event_work, least_ns, operator_work, uses_tf32
 from whystall.trace.model import Trace
 
 
@@ -77,14 +78,21 @@ def analyze_trace(trace: Trace, *, rank: int = 0, rules: Sequence[ClassRule] = (
     work = operator_work(trace, tree)
     peaks = {device.device: accelerator_of(trace, device) for device in devices if device.kind != "cpu"}
     only_peak = next(iter(peaks.values())) if len(peaks) == 1 else None
+    least = least_ns(work, only_peak, tf32=uses_tf32(classified))
+    owner = event_work(trace, counted_operator_of(tree, work), work, classified)
+    key = family_key(classified)
+    by_name, by_family = (
+        kernel_work(trace, owner, group, groups, work, least) if work.counted.any() else None
+        for group, groups in ((classified.name_of, len(classified.names)), (key, int(key.max(initial=0)) + 1))
+    )
     drawn = [device_timeline(trace, device, accounts.get(device.device), origin) for device in devices]
     return TraceAnalysis(
         rank=rank,
         devices=devices,
-        kernels=kernel_results(trace, classified, rank),
-        kernel_families=family_results(trace, classified, rank),
-        operators=with_work(operator_results(trace, tree, rank), work, tree, only_peak),
-        modules=module_results(trace, tree, rank),
+        kernels=kernel_results(trace, classified, rank, by_name),
+        kernel_families=family_results(trace, classified, rank, by_family),
+        operators=with_work(operator_results(trace, tree, rank), work, tree, least),
+        modules=module_results(trace, tree, rank, work, least),
         phases=phase_results(trace, tree, rank),
         communication=communication if accounts else host_communication_results(trace, rank),
         input=input_results(trace, accounts, rank),
@@ -92,7 +100,7 @@ def analyze_trace(trace: Trace, *, rank: int = 0, rules: Sequence[ClassRule] = (
         memory=memory_results(trace, rank, origin),
         timelines=[timeline for timeline in drawn if timeline is not None],
         efficiency=[
-            device_efficiency(trace, device, work, classified, peaks[device.device])
+            device_efficiency(trace, device, work, owner, classified, peaks[device.device])
             for device in devices
             if device.kind != "cpu"
         ],

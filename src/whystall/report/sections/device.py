@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
-from whystall.analysis.results import Device, Step, Timeline
+from whystall.analysis.results import Device, Kernel, KernelFamily, Operator, Step, Timeline
 from whystall.report import format as fmt
 from whystall.report import tables
 from whystall.report.ranks import RankReport, device_name
@@ -160,9 +161,30 @@ def streams(device: Device, limits: Limits) -> Table:
     return tables.table("streams", "Streams", "Each queue of the device.", columns, rows, total=len(device.streams))
 
 
+WORK: Final = (
+    Column("FLOPs", note="Of products, convolutions and attention, a causal mask taken off"),
+    Column("FLOP/s"),
+    Column("B/s", note="Bytes that must be read and written, over the time"),
+    Column("Roofline", note="Least time that the device allows over the time taken"),
+)
+
+
+def work_cells(row: Kernel | KernelFamily | Operator) -> tuple[Cell, ...]:
+    """What a row did, under the headings of `WORK`."""
+    return (
+        tables.rate(row.flops_causal, "FLOP"),
+        tables.rate(row.flops_per_s, "FLOP/s"),
+        tables.rate(row.bytes_per_s, "B/s"),
+        tables.share(row.roofline),
+    )
+
+
 def families(rank: RankReport, limits: Limits) -> Table:
     """Device time by family of kernels, those that no rule knows included."""
-    columns = (Column("Family", "name"), Column("Class", "text"), Column("Count"), Column("Total"), Column("Share"))
+    columns = (
+        Column("Family", "name"), Column("Class", "text"), Column("Count"), Column("Total"), Column("Share"), *WORK,
+        Column("Work known", note="Share of the time whose operator has a cost"),
+    )  # fmt: skip
     shown = tables.largest(rank.families, limits, lambda row: (row.total_ns, row.family or ""))
     rows = (
         (
@@ -171,6 +193,8 @@ def families(rank: RankReport, limits: Limits) -> Table:
             tables.count(row.count),
             tables.duration(row.total_ns),
             tables.share(row.share),
+            *work_cells(row),
+            tables.share(row.covered_share),
         )
         for row in shown
     )
@@ -182,7 +206,7 @@ def kernels(rank: RankReport, limits: Limits) -> Table:
     """The kernels that take most device time."""
     columns = (
         Column("Name", "name"), Column("Class", "text"), Column("Family", "text"), Column("Count"), Column("Total"), Column("Mean"), Column("Max"),
-        Column("Share", note="Of the sum of all device events"),
+        Column("Share", note="Of the sum of all device events"), *WORK,
     )  # fmt: skip
     shown = tables.largest(rank.kernels, limits, lambda row: (row.total_ns, row.name))
     rows = (
@@ -195,6 +219,7 @@ def kernels(rank: RankReport, limits: Limits) -> Table:
             tables.duration(row.mean_ns),
             tables.duration(row.max_ns),
             tables.share(row.share),
+            *work_cells(row),
         )
         for row in shown
     )

@@ -8,6 +8,7 @@ from whystall.analysis.results import HostThread
 from whystall.report import format as fmt
 from whystall.report import tables
 from whystall.report.ranks import RankReport
+from whystall.report.sections.device import WORK, work_cells
 from whystall.report.tables import Cell, Column, Limits, Table
 
 
@@ -20,9 +21,7 @@ def operators(rank: RankReport, limits: Limits) -> Table:
         Column("Device self", note="Device time of what it launched itself"),
         Column("Host"),
         Column("Host self", note="Host time outside inner operators"),
-        Column("FLOPs"),
-        Column("FLOP/s"),
-        Column("Roofline", note="Share of what the device allows at this intensity"),
+        *WORK,
     )
     shown = tables.largest(
         rank.operators, limits, lambda row: (row.device_self_ns * 10**6 + row.host_self_ns, row.name)
@@ -35,9 +34,7 @@ def operators(rank: RankReport, limits: Limits) -> Table:
             tables.duration(row.device_self_ns),
             tables.duration(row.host_ns),
             tables.duration(row.host_self_ns),
-            tables.rate(row.flops, "FLOP"),
-            tables.rate(row.flops_per_s, "FLOP/s"),
-            tables.share(row.roofline),
+            *work_cells(row),
         )
         for row in shown
     )
@@ -57,6 +54,10 @@ def modules(rank: RankReport, limits: Limits) -> Table:
     columns = (
         Column("Module", "name"), Column("Type", "text"), Column("Calls"), Column("Forward"), Column("Backward"),
         Column("Forward self"), Column("Backward self"), Column("Host"), Column("Parameters"),
+        Column("Forward FLOPs"), Column("FLOP/s forward"), Column("Backward FLOPs"), Column("FLOP/s backward"),
+        Column("B/s forward"), Column("B/s backward"),
+        Column("Roofline", note="Least time that the device allows over the time taken, forward and backward"),
+        Column("Work known", note="Share of the time whose operator has a cost"),
     )  # fmt: skip
     shown = tables.largest(
         rank.modules, limits, lambda row: ((row.forward_ns + row.backward_ns) * 10**6 + row.host_ns, row.path)
@@ -72,6 +73,14 @@ def modules(rank: RankReport, limits: Limits) -> Table:
             tables.duration(row.backward_self_ns),
             tables.duration(row.host_ns),
             tables.count(row.parameters),
+            tables.rate(row.forward_flops, "FLOP"),
+            tables.rate(row.forward_flops_per_s, "FLOP/s"),
+            tables.rate(row.backward_flops, "FLOP"),
+            tables.rate(row.backward_flops_per_s, "FLOP/s"),
+            tables.rate(row.forward_bytes_per_s, "B/s"),
+            tables.rate(row.backward_bytes_per_s, "B/s"),
+            tables.share(row.roofline),
+            tables.share(row.covered_share),
         )
         for row in shown
     )

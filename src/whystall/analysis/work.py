@@ -1,0 +1,287 @@
+"""Work: the FLOPs, operations and bytes of every operator call, and which device events did them.
+
+Work comes from recorded shapes through the one cost registry. An operator that contains another counts for both,
+so that nothing counts twice.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from whystall._native import nearest_marked
+from whystall.analysis.classify import COMPUTE, Classified
+from whystall.analysis.operators import OperatorTree
+from whystall.cost.recorded import parse
+from whystall.cost.registry import cost_of
+from whystall.cost.spec import Argument, TensorSpec
+from whystall.hardware.accelerators import Accelerator, Precision
+from whystall.trace.link import rows_of
+from whystall.trace.model import Trace
+
+MATRIX_FAMILIES: Final = ("gemm", "grouped-gemm", "convolution", "attention")
+"""Families of kernels that do the FLOPs of an operator; what runs beside them prepares or gathers."""
+
+PRECISION_OF: Final[dict[str, Precision]] = {
+    "float32": "fp32",
+    "float16": "fp16",
+    "bfloat16": "bf16",
+    "float8_e4m3fn": "fp8",
+    "float8_e5m2": "fp8",
+    "float8_e4m3fnuz": "fp8",
+    "float8_e5m2fnuz": "fp8",
+    "float4_e2m1fn_x2": "fp4",
+}
+_COLUMNS: Final = ("name", "input_dims", "input_types", "concrete_inputs", "input_strides")
+_NO_WORK: Final = ("view", "composite", "other", "communication")
+_AMOUNTS: Final = ("dense", "causal", "executed", "elementwise", "moved")
+_TF32_NAME: Final = re.compile(r"tf32|s1688|s16816", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorWork:
+    """Per operator call the work that is counted for it (0 where none is), and whether any is.
+
+    ``dense``, ``causal`` and ``executed`` are FLOPs of products, ``elementwise`` all other operations, ``moved`` bytes
+    read and written. ``kind_of`` is the place of the call's kind in ``kinds``, -1 where nothing is counted.
+    """
+
+    counted: NDArray[np.bool_]
+    dense: NDArray[np.int64]
+    causal: NDArray[np.int64]
+    executed: NDArray[np.int64]
+    elementwise: NDArray[np.int64]
+    moved: NDArray[np.int64]
+    moved_known: NDArray[np.bool_]
+    dtype_of: NDArray[np.int32]
+    dtypes: list[str]
+    kind_of: NDArray[np.int32]
+    kinds: list[str]
+
+
+def operator_work(trace: Trace, tree: OperatorTree) -> OperatorWork:
+    """The work of every operator call whose shapes were recorded; distinct calls are costed once."""
+    count = len(trace.operators)
+    amounts = {name: np.zeros(count, np.int64) for name in _AMOUNTS}
+    counted, moved_known = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
+    dtype_of, kind_of = np.full(count, -1, np.int32), np.full(count, -1, np.int32)
+    dtypes: dict[str, int] = {}
+    kinds: dict[str, int] = {}
+    calls = trace.operators.select(_COLUMNS).with_row_index("row").filter(pl.col("input_dims").is_not_null())
+    for key, rows in calls.group_by(_COLUMNS).agg("row").select(pl.struct(_COLUMNS), "row").iter_rows():
+        texts = [None if key[column] is None else str(key[column]) for column in _COLUMNS]
+        arguments = parse(*texts[1:])
+        cost = None if arguments is None else cost_of(texts[0] or "", arguments)
+        if cost is None or cost.kind in _NO_WORK or arguments is None:
+            continue
+        counted[rows] = True
+        kind_of[rows] = kinds.setdefault(cost.kind, len(kinds))
+        known = cost.bytes_read is not None and cost.bytes_written is not None
+        moved_known[rows] = known
+        moved = (cost.bytes_read or 0) + (cost.bytes_written or 0) if known else 0
+        values = (cost.model_flops, cost.model_flops_causal, cost.executed_flops, cost.elementwise_ops, moved)
+        for name, value in zip(_AMOUNTS, values, strict=True):
+            amounts[name][rows] = min(value, 2**62)
+        dtype = _dtype(arguments)
+        if dtype is not None:
+            dtype_of[rows] = dtypes.setdefault(dtype, len(dtypes))
+    inside = nearest_marked(tree.order, tree.parent, counted.astype(np.uint8)) >= 0 if count else counted
+    counted &= ~inside
+    for values_of_calls in amounts.values():
+        values_of_calls[~counted] = 0
+    kind_of[~counted] = -1
+    return OperatorWork(
+        counted=counted,
+        moved_known=moved_known & counted,
+        dtype_of=dtype_of,
+        dtypes=list(dtypes),
+        kind_of=kind_of,
+        kinds=list(kinds),
+        **amounts,
+    )
+
+
+def _dtype(arguments: list[Argument]) -> str | None:
+    """The dtype of the call's first floating tensor."""
+    for argument in arguments:
+        if isinstance(argument, TensorSpec) and "float" in argument.dtype:
+            return argument.dtype
+    return None
+
+
+def counted_operator_of(tree: OperatorTree, work: OperatorWork) -> NDArray[np.int32]:
+    """Per operator the call that is counted for it: itself or the counted one that it lies in, else -1."""
+    if not len(work.counted):
+        return np.zeros(0, np.int32)
+    above = nearest_marked(tree.order, tree.parent, work.counted.astype(np.uint8))
+    return np.where(work.counted, np.arange(len(above), dtype=np.int32), above).astype(np.int32)
+
+
+@dataclass(frozen=True, slots=True)
+class EventWork:
+    """Per device event the counted operator call that launched it (-1: none), and whether it is that call's main one."""
+
+    owner: NDArray[np.int32]
+    main: NDArray[np.bool_]
+
+
+def event_work(trace: Trace, owner_of: NDArray[np.int32], work: OperatorWork, classified: Classified) -> EventWork:
+    """Which counted call each device event belongs to.
+
+    The work of a call goes to its main event, so that sums over events equal sums over calls: the longest of its
+    kernels, those of `MATRIX_FAMILIES` first where the call has FLOPs.
+    """
+    events = trace.device_events
+    operator = rows_of(events["operator"])
+    owner = np.where(operator >= 0, owner_of[np.maximum(operator, 0)], -1) if len(owner_of) else operator * 0 - 1
+    duration = events["duration_ns"].to_numpy()
+    families = np.array([family in MATRIX_FAMILIES for family in classified.families], np.bool_)
+    multiplies = families[classified.family_of] & (work.dense[np.maximum(owner, 0)] > 0) if len(owner_of) else owner > 0
+    computes = classified.class_of == COMPUTE
+    order = np.lexsort((-np.arange(len(owner)), duration, computes, multiplies, owner))
+    last = np.append(np.diff(owner[order]) != 0, True) if len(order) else np.zeros(0, np.bool_)
+    main = np.zeros(len(owner), np.bool_)
+    main[order[last]] = True
+    return EventWork(owner.astype(np.int32), main & (owner >= 0))
+
+
+def uses_tf32(classified: Classified) -> bool:
+    """Whether a kernel's name says that single precision ran on tensor cores."""
+    return any(_TF32_NAME.search(name[:512]) for name in classified.names)
+
+
+def precision_of(dtype: str, *, tf32: bool) -> Precision | None:
+    """The column of the accelerator table that work in ``dtype`` is rated by."""
+    precision = PRECISION_OF.get(dtype)
+    return "tf32" if precision == "fp32" and tf32 else precision
+
+
+def least_ns(work: OperatorWork, peak: Accelerator | None, *, tf32: bool) -> NDArray[np.float64] | None:
+    """Per call the least time that its work could take at the device's peaks; NaN where one is not known."""
+    if peak is None or peak.memory_bytes_per_s is None:
+        return None
+    rates = np.array([*_rates(work.dtypes, peak, tf32=tf32), np.nan])
+    compute = np.where(work.causal > 0, work.causal / rates[work.dtype_of], 0.0)
+    transfer = np.where(work.moved_known, work.moved / peak.memory_bytes_per_s, np.nan)
+    least = np.asarray(np.fmax(compute, transfer) * 1e9, np.float64)
+    least[np.isnan(compute) | ~work.counted] = np.nan
+    return least
+
+
+def _rates(dtypes: Sequence[str], peak: Accelerator, *, tf32: bool) -> list[float]:
+    precisions = [precision_of(dtype, tf32=tf32) for dtype in dtypes]
+    return [np.nan if name is None else peak.peak_flops_per_s(name) or np.nan for name in precisions]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkSums:
+    """Work and time summed over groups (families, modules): one value per group in each array.
+
+    ``covered_ns`` is of the time whose operator has a cost, ``sized_ns`` of that whose bytes are known too,
+    ``rated_ns`` of that whose least time is.
+    """
+
+    calls: NDArray[np.int64]
+    dense: NDArray[np.int64]
+    causal: NDArray[np.int64]
+    moved: NDArray[np.int64]
+    least: NDArray[np.float64]
+    total_ns: NDArray[np.int64]
+    covered_ns: NDArray[np.int64]
+    sized_ns: NDArray[np.int64]
+    rated_ns: NDArray[np.int64]
+
+    def row(self, group: int) -> GroupWork:
+        """The group's numbers; rates only where nearly all of its time is of known work."""
+        total = int(self.total_ns[group])
+        if not self.calls[group] or total <= 0:
+            return GroupWork(covered_share=int(self.covered_ns[group]) / total if total > 0 else None)
+        share = {
+            name: int(getattr(self, name)[group]) / total >= NEARLY_ALL
+            for name in ("covered_ns", "sized_ns", "rated_ns")
+        }
+        flops, moved, seconds = int(self.causal[group]), int(self.moved[group]), total / 1e9
+        return GroupWork(
+            flops=int(self.dense[group]),
+            flops_causal=flops,
+            bytes=moved if share["sized_ns"] else None,
+            flops_per_s=flops / seconds if share["covered_ns"] and flops else None,
+            bytes_per_s=moved / seconds if share["sized_ns"] else None,
+            roofline=float(self.least[group]) / total if share["rated_ns"] else None,
+            covered_share=int(self.covered_ns[group]) / total,
+        )
+
+    def upwards(self, parents: Sequence[int]) -> WorkSums:
+        """The sums of each group and all below it, ``parents`` giving the group above (-1: none)."""
+        return WorkSums(*(upwards(parents, getattr(self, field.name)) for field in fields(self)))
+
+    def plus(self, other: WorkSums) -> WorkSums:
+        """The sums of both."""
+        return WorkSums(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(self)))
+
+
+def upwards(parents: Sequence[int], values: NDArray[Any]) -> NDArray[Any]:
+    """Sums over each group and everything below it; a parent's place is before its children's."""
+    out = values.copy()
+    for index in range(len(parents) - 1, -1, -1):
+        if parents[index] >= 0:
+            out[parents[index]] += out[index]
+    return out
+
+
+NEARLY_ALL: Final = 0.95
+"""Of a group's time the share whose work must be known before a rate is given; the rest makes it a lower bound."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupWork:
+    """What a group of events did; ``None`` where it is not known."""
+
+    flops: int | None = None
+    flops_causal: int | None = None
+    bytes: int | None = None
+    flops_per_s: float | None = None
+    bytes_per_s: float | None = None
+    roofline: float | None = None
+    covered_share: float | None = None
+
+
+def sums_by_group(
+    count: int,
+    *,
+    calls: NDArray[Any],
+    group_of_call: NDArray[Any],
+    time_ns: NDArray[np.int64],
+    group_of_time: NDArray[Any],
+    owner_of_time: NDArray[Any],
+    work: OperatorWork,
+    least: NDArray[np.float64] | None,
+) -> WorkSums:
+    """Sums over ``count`` groups of the work of ``calls`` and of spans of time, each with the call that it belongs to."""
+    owned = owner_of_time >= 0
+    owner = np.maximum(owner_of_time, 0)
+    sized = owned & (work.moved_known[owner] if len(work.counted) else owned)
+    known = np.full(len(work.counted), np.nan) if least is None else least
+    rated = owned & (np.isfinite(known)[owner] if len(known) else owned)
+
+    def added(values: NDArray[Any], groups: NDArray[Any], dtype: type[Any] = np.int64) -> NDArray[Any]:
+        out = np.zeros(count, dtype)
+        np.add.at(out, groups, values)
+        return out
+
+    chosen = {name: getattr(work, name)[calls] for name in ("dense", "causal", "moved")}
+    return WorkSums(
+        calls=added(np.ones(len(calls), np.int64), group_of_call),
+        **{name: added(values, group_of_call) for name, values in chosen.items()},
+        least=added(np.nan_to_num(known[calls]), group_of_call, np.float64),
+        total_ns=added(time_ns, group_of_time),
+        covered_ns=added(time_ns * owned, group_of_time),
+        sized_ns=added(time_ns * sized, group_of_time),
+        rated_ns=added(time_ns * rated, group_of_time),
+    )
