@@ -11,6 +11,7 @@ from whystall.analysis.results import (
     ClassCounts,
     Collective,
     Device,
+    DeviceEfficiency,
     Efficiency,
     Host,
     HostCall,
@@ -22,10 +23,14 @@ from whystall.analysis.results import (
     Lane,
     LaunchLinks,
     Ledger,
+    LeftOut,
     MemoryPeak,
     Module,
     Operator,
     Phase,
+    Roofline,
+    RooflineCeiling,
+    RooflinePoint,
     ShortKernels,
     Step,
     Stream,
@@ -220,6 +225,32 @@ def source(ranks: list[int], **changes: Any) -> Source:
     return msgspec.structs.replace(full, **changes)
 
 
+def efficiency() -> Efficiency:
+    """A rating that knows no utilisation, and a roofline of three operators."""
+
+    def point(name: str, bound: Any, intensity: float, rate: float, ms: int) -> RooflinePoint:
+        return RooflinePoint(
+            operator=name, dtype="bfloat16", precision="bf16", calls=96, device_ns=ms * MS, operations=round(rate * ms / 1000),
+            bytes=round(rate * ms / 1000 / intensity), intensity=intensity, operations_per_s=rate, bytes_per_s=rate / intensity,
+            attainable_per_s=min(989e12, intensity * 3.35e12), share=rate / min(989e12, intensity * 3.35e12), headroom_ns=ms * MS // 3, bound=bound,
+        )  # fmt: skip
+
+    points = [
+        point("aten::mm", "compute", 660.0, 620e12, 90),
+        point("aten::_scaled_dot_product_flash_attention", "memory", 139.0, 90e12, 22),
+        point("aten::add_", "memory", 0.167, 350e9, 18),
+    ]
+    rating = DeviceEfficiency(
+        rank=0, device=0, by_dtype=[], mfu=None, hfu=None, tensor_core_share=None, covered_share=0.7, peak="H100 SXM",
+        peak_source="a data sheet", unknown_because=None,
+        roofline=Roofline(
+            memory_bytes_per_s=3.35e12, ceilings=[RooflineCeiling(precision="bf16", flops_per_s=989e12, ridge=295.2)], points=points,
+            left_out=[LeftOut(reason="no operator with a known cost", device_ns=390 * MS)],
+        ),
+    )  # fmt: skip
+    return Efficiency(devices=[rating])
+
+
 def report(**changes: Any) -> Report:
     full = Report(
         whystall="0.1.0",
@@ -227,7 +258,7 @@ def report(**changes: Any) -> Report:
             summary="The GPU stands idle 37 % of a step: 17.7 % waits for the host in synchronisations, 7.2 % for input.",
             cause=None, gain=None, confidence=0.9,
         ),
-        source=source([0]), devices=[device()], **rows_of(0), host=host(), efficiency=Efficiency(),
+        source=source([0]), devices=[device()], **rows_of(0), host=host(), efficiency=efficiency(),
     )  # fmt: skip
     return msgspec.structs.replace(full, **changes)
 
@@ -267,7 +298,7 @@ def cpu() -> Report:
         summary="The CPU computes 80 % of the step; Python takes 12.5 %.", cause=None, gain=None, confidence=1.0
     )
     clean_source = source([0], warnings=[], dropped=[], missing_signals=[])
-    return report(verdict=verdict, devices=[only], source=clean_source, **rows)
+    return report(verdict=verdict, devices=[only], source=clean_source, efficiency=Efficiency(), **rows)
 
 
 def empty() -> Report:
@@ -281,7 +312,7 @@ def empty() -> Report:
     lost = source(
         [], files=[], events=0, warnings=["empty.json holds no events."], signals={}, framework=None, world_size=None
     )
-    return report(verdict=verdict, devices=[], host=Host(), source=lost, **nothing)
+    return report(verdict=verdict, devices=[], host=Host(), source=lost, efficiency=Efficiency(), **nothing)
 
 
 def many(ranks: int = 2) -> Report:
@@ -296,7 +327,7 @@ def hostile() -> Report:
     """Every string of a report replaced by something nasty."""
     nasty = tuple((name, ("compute", "communication", "memory")[i % 3], name) for i, name in enumerate(HOSTILE))
     raw = msgspec.to_builtins(report(**rows_of(0, names=nasty), findings=[finding()]))
-    closed = {"schema", "kind", "class", "phase", "role", "severity"}
+    closed = {"schema", "kind", "class", "phase", "role", "severity", "bound"}
     counter = iter(range(10**9))
 
     def poison(value: Any, key: str = "") -> Any:

@@ -263,6 +263,25 @@ def test_the_module_tree_zooms_by_click_and_keyboard(opened: Opener) -> None:
     assert "layers · ModuleList" in (figure.get_attribute("data-zoom") or "")
 
 
+@pytest.mark.parametrize("viewport", [PHONE, DESKTOP], ids=["phone", "desktop"])
+def test_the_roofline_fits_and_its_words_are_readable(opened: Opener, viewport: dict[str, int]) -> None:
+    page = opened("gpu", viewport=viewport)
+    figure = page.locator(".roofline > svg")
+    frame = figure.bounding_box()
+    assert frame
+    assert frame["width"] <= viewport["width"]
+    labels = page.locator(".roofline text").all()
+    assert {"1", "bf16 989 TFLOP/s", "memory 3.35 TB/s"} <= {label.text_content() for label in labels}
+    for mark in [*labels, *page.locator(".roofline .point circle").all()]:
+        box = mark.bounding_box()
+        assert box
+        assert box["x"] >= frame["x"] - 1
+        assert box["x"] + box["width"] <= frame["x"] + frame["width"] + 1
+    assert page.locator(".roofline text").first.evaluate("(text) => getComputedStyle(text).fontSize") == "11px"
+    page.locator(".roofline circle.compute").hover()
+    assert "aten::mm" in (page.locator(".roofline .point title").first.text_content() or "")
+
+
 def test_hostile_names_run_nothing(opened: Opener) -> None:
     page = opened("hostile")
     for canvas in page.locator("canvas").all():

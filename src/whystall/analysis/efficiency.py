@@ -20,6 +20,7 @@ from whystall._native import subtree_sums
 from whystall.analysis.classify import Classified
 from whystall.analysis.operators import OperatorTree
 from whystall.analysis.results import Device, DeviceEfficiency, Operator, WorkByDtype
+from whystall.analysis.roofline import roofline
 from whystall.analysis.work import EventWork, OperatorWork, WorkSums, precision_of, sums_by_group, uses_tf32
 from whystall.hardware.accelerators import Accelerator, find
 from whystall.trace.model import Trace
@@ -94,6 +95,7 @@ def kernel_work(
 def device_efficiency(
     trace: Trace,
     device: Device,
+    tree: OperatorTree,
     work: OperatorWork,
     owner: EventWork,
     classified: Classified,
@@ -124,6 +126,7 @@ def device_efficiency(
         peak=None if peak is None else peak.name,
         peak_source=None if peak is None else peak.source,
         unknown_because=_why_unknown(total, rated=rated, several=several, named=device.name, peak=peak),
+        roofline=None if several else roofline(device, tree, work, peak, tf32=tf32),
     )
 
 

@@ -359,6 +359,53 @@ class WorkByDtype(Result):
     peak_flops_per_s: float | None
 
 
+class RooflinePoint(Result):
+    """All calls of one operator in one dtype. ``operations`` are useful FLOPs and elementwise operations.
+
+    ``intensity`` is operations a byte, ``attainable_per_s`` what the device could do at it, ``share`` what was reached of
+    that, ``headroom_ns`` the time that would be saved at the roofline.
+    """
+
+    operator: str
+    dtype: str | None
+    precision: str | None
+    calls: int
+    device_ns: int
+    operations: int
+    bytes: int
+    intensity: float
+    operations_per_s: float
+    bytes_per_s: float
+    attainable_per_s: float | None
+    share: float | None
+    headroom_ns: int | None
+    bound: Literal["compute", "memory"] | None
+
+
+class RooflineCeiling(Result):
+    """The dense peak of one precision; ``ridge`` is the intensity from which it, not memory, is the limit."""
+
+    precision: str
+    flops_per_s: float
+    ridge: float | None
+
+
+class LeftOut(Result):
+    """Device time that a picture cannot show, and why."""
+
+    reason: str
+    device_ns: int
+
+
+class Roofline(Result):
+    """Operators between the limits of memory and arithmetic; the points' time and ``left_out`` are all device time."""
+
+    memory_bytes_per_s: float | None
+    ceilings: list[RooflineCeiling]
+    points: list[RooflinePoint]
+    left_out: list[LeftOut]
+
+
 class DeviceEfficiency(Result):
     """What one device made of its peak over its window.
 
@@ -376,6 +423,7 @@ class DeviceEfficiency(Result):
     peak: str | None
     peak_source: str | None
     unknown_because: str | None
+    roofline: Roofline | None = None
 
 
 class Efficiency(Result):

@@ -100,7 +100,7 @@ def analyze_trace(trace: Trace, *, rank: int = 0, rules: Sequence[ClassRule] = (
         memory=memory_results(trace, rank, origin),
         timelines=[timeline for timeline in drawn if timeline is not None],
         efficiency=[
-            device_efficiency(trace, device, work, owner, classified, peaks[device.device])
+            device_efficiency(trace, device, tree, work, owner, classified, peaks[device.device])
             for device in devices
             if device.kind != "cpu"
         ],

@@ -12,6 +12,7 @@ from whystall.report.charts import Curve, Node, StepColumn, curve, icicle, step_
 from whystall.report.names import clean, shorten
 from whystall.report.overview import Bar, Segment, bar_of, empty_parts, headline, headline_rank, in_order, segments
 from whystall.report.ranks import RankReport, by_rank, device_name, device_title
+from whystall.report.roofline_chart import RooflineView, roofline_view
 from whystall.report.schema import Report
 from whystall.report.sections import capture, program, resources, run
 from whystall.report.sections import device as device_tables
@@ -161,6 +162,7 @@ class DeviceView:
     steps: Table
     columns: tuple[StepColumn, ...]
     timeline: TimelineView | None
+    roofline: RooflineView | None
     facts: Table
     streams: Table
     undecided: Table
@@ -208,6 +210,7 @@ class RankView:
 
 def _device_view(device: Device, rank: RankReport, budget: Budget, events: int, *, top: Bar | None) -> DeviceView:
     timeline = rank.timeline_of(device)
+    rating = rank.rating_of(device)
     drawable = timeline is not None and any(lane.events for lane in timeline.lanes)
     return DeviceView(
         id=f"r{device.rank}d{device.device}",
@@ -216,6 +219,7 @@ def _device_view(device: Device, rank: RankReport, budget: Budget, events: int, 
         steps=device_tables.steps(device, budget.limits),
         columns=step_columns(device),
         timeline=timeline_view(timeline, budget, events) if timeline and drawable else None,
+        roofline=None if rating is None else roofline_view(rating, budget.limits),
         facts=device_tables.facts(device, budget.limits),
         streams=device_tables.streams(device, budget.limits),
         undecided=capture.undecided(device, budget.limits),

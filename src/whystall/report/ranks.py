@@ -10,6 +10,7 @@ from typing import Protocol, TypeVar
 from whystall.analysis.results import (
     Collective,
     Device,
+    DeviceEfficiency,
     HostCall,
     HostThread,
     InputWait,
@@ -50,6 +51,7 @@ class RankReport:
     calls: Sequence[HostCall]
     memory: Sequence[MemoryPeak]
     timelines: Sequence[Timeline]
+    ratings: Sequence[DeviceEfficiency]
 
     @property
     def on_cpu(self) -> bool:
@@ -59,6 +61,10 @@ class RankReport:
     def timeline_of(self, device: Device) -> Timeline | None:
         """The timeline of a device's representative step."""
         return next((timeline for timeline in self.timelines if timeline.device == device.device), None)
+
+    def rating_of(self, device: Device) -> DeviceEfficiency | None:
+        """What a device made of its peak."""
+        return next((rating for rating in self.ratings if rating.device == device.device), None)
 
 
 def _grouped(rows: Iterable[Row]) -> dict[int, list[Row]]:
@@ -74,7 +80,7 @@ def by_rank(report: Report) -> tuple[RankReport, ...]:
     operators, modules, phases = _grouped(report.operators), _grouped(report.modules), _grouped(report.phases)
     communication, waits, memory = _grouped(report.communication), _grouped(report.input), _grouped(report.memory)
     threads, calls = _grouped(report.host.threads), _grouped(report.host.calls)
-    timelines = _grouped(report.timelines)
+    timelines, ratings = _grouped(report.timelines), _grouped(report.efficiency.devices)
     tables = (devices, kernels, operators, modules, phases, communication, waits, memory, threads, calls)
     return tuple(
         RankReport(
@@ -91,6 +97,7 @@ def by_rank(report: Report) -> tuple[RankReport, ...]:
             calls=calls.get(rank, ()),
             memory=memory.get(rank, ()),
             timelines=timelines.get(rank, ()),
+            ratings=ratings.get(rank, ()),
         )
         for rank in sorted(set().union(*tables))
     )
