@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.conftest import RealTraces
 
-from whystall.analysis.results import Roofline
+from whystall.analysis.results import Roofline, RooflinePoint
 from whystall.analysis.trace_analysis import analyze_trace
 from whystall.testing import TraceBuilder, trace
 
@@ -32,25 +32,29 @@ def roof(built: TraceBuilder) -> Roofline:
     return device.roofline
 
 
+def point(found: Roofline, operator: str) -> RooflinePoint:
+    return next(one for one in found.points if one.operator == operator)
+
+
 def test_a_product_between_its_limits() -> None:
-    point = roof(recorded()).points[0]
-    assert (point.operator, point.dtype, point.precision, point.calls) == ("aten::mm", "bfloat16", "bf16", 1)
-    assert (point.operations, point.bytes) == (2 * 10**9, 3 * 2 * 10**6)
-    assert point.intensity == pytest.approx(2000 / 6)
-    assert point.operations_per_s == pytest.approx(100e12)
+    mm = point(roof(recorded()), "aten::mm")
+    assert (mm.operator, mm.dtype, mm.precision, mm.calls) == ("aten::mm", "bfloat16", "bf16", 1)
+    assert (mm.operations, mm.bytes) == (2 * 10**9, 3 * 2 * 10**6)
+    assert mm.intensity == pytest.approx(2000 / 6)
+    assert mm.operations_per_s == pytest.approx(100e12)
     # 333 operations a byte lie right of the ridge (312e12 / 2039e9 = 153), so the peak is the limit
-    assert (point.bound, point.attainable_per_s) == ("compute", 312e12)
-    assert point.share == pytest.approx(100 / 312)
-    assert point.headroom_ns == pytest.approx(20_000 * (1 - 100 / 312), abs=1)
+    assert (mm.bound, mm.attainable_per_s) == ("compute", 312e12)
+    assert mm.share == pytest.approx(100 / 312)
+    assert mm.headroom_ns == pytest.approx(20_000 * (1 - 100 / 312), abs=1)
 
 
 def test_an_addition_is_limited_by_memory() -> None:
-    point = roof(recorded()).points[1]
-    assert (point.operator, point.calls, point.device_ns) == ("aten::add", 2, 20_000)
-    assert (point.operations, point.bytes) == (2 * 10**6, 2 * 3 * 2 * 10**6)
-    assert point.bound == "memory"
-    assert point.attainable_per_s == pytest.approx(2039e9 / 6)
-    assert point.share == pytest.approx(12e6 / 20e-6 / 2039e9)
+    add = point(roof(recorded()), "aten::add")
+    assert (add.operator, add.calls, add.device_ns) == ("aten::add", 2, 20_000)
+    assert (add.operations, add.bytes) == (2 * 10**6, 2 * 3 * 2 * 10**6)
+    assert add.bound == "memory"
+    assert add.attainable_per_s == pytest.approx(2039e9 / 6)
+    assert add.share == pytest.approx(12e6 / 20e-6 / 2039e9)
 
 
 def test_ceilings_are_of_what_was_used_and_end_at_their_ridge() -> None:
@@ -68,7 +72,7 @@ def test_without_peaks_points_have_no_place() -> None:
     found = roof(recorded({"id": 0, "name": "Some Accelerator 9000"}))
     assert (found.ceilings, found.memory_bytes_per_s) == ([], None)
     assert all((one.share, one.bound, one.headroom_ns) == (None, None, None) for one in found.points)
-    assert found.points[0].intensity == pytest.approx(2000 / 6)
+    assert point(found, "aten::mm").intensity == pytest.approx(2000 / 6)
 
 
 def test_two_devices_in_a_file_are_not_mixed() -> None:
