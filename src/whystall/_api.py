@@ -237,6 +237,7 @@ def _report(
         memory=[row for analysis in analyses for row in analysis.memory],
         efficiency=_efficiency(verdict, [row for analysis in analyses for row in analysis.efficiency]),
         timelines=[row for analysis in analyses for row in analysis.timelines],
+        kernel_chains=[row for analysis in analyses for row in analysis.chains],
         run=runs,
     )
 

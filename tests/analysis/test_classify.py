@@ -114,6 +114,24 @@ def test_no_name_takes_the_rules_long(unit: str) -> None:
     first_match(default_rules(), unit * 4096)
 
 
+@pytest.mark.parametrize(
+    ("name", "family"),
+    [
+        ("void at::native::vectorized_elementwise_kernel<4, silu_kernel(float)::{lambda()#1}>", "activation"),
+        (
+            "void at::native::elementwise_kernel<128, 4, gpu_kernel_impl<MulFunctor<float>>{lambda(int)#1}>",
+            "elementwise",
+        ),
+        ("void multi_tensor_apply_kernel<LAMBStage1Functor<float>>", "optimizer"),
+        ("lamb_update_kernel", "optimizer"),
+    ],
+)
+def test_a_lambda_is_no_lamb(name: str, family: str) -> None:
+    rule = first_match(default_rules(), name)
+    assert rule is not None
+    assert rule.family == family
+
+
 def test_kernels_and_families() -> None:
     built = trace()
     for i, lasts in enumerate((10, 30, 20)):

@@ -13,12 +13,14 @@ from whystall.analysis.results import (
     Device,
     DeviceEfficiency,
     Efficiency,
+    FusibleChain,
     Host,
     HostCall,
     HostThread,
     IdleCause,
     InputWait,
     Kernel,
+    KernelChains,
     KernelFamily,
     Lane,
     LaunchLinks,
@@ -31,6 +33,7 @@ from whystall.analysis.results import (
     Roofline,
     RooflineCeiling,
     RooflinePoint,
+    ShortChains,
     ShortKernels,
     Step,
     Stream,
@@ -251,6 +254,16 @@ def efficiency() -> Efficiency:
     return Efficiency(devices=[rating])
 
 
+def kernel_chains() -> list[KernelChains]:
+    chain = FusibleChain(
+        operators=["aten::pow", "aten::mean", "aten::add", "aten::rsqrt", "aten::mul"], calls=5, kernels=5, count=96, total_ns=30 * MS,
+        gap_ns=2 * MS, bytes=4 * 2**30, fused_bytes=2**30, fused_bytes_keeping=2 * 2**30, fused_ns=4 * MS, fused_ns_keeping=8 * MS,
+        start_ns=MS, unknown_because=None,
+    )  # fmt: skip
+    short = ShortChains(threshold_ns=10_000, at_least=8, count=3, kernels=90, busy_ns=MS, gap_ns=6 * MS, longest=40)
+    return [KernelChains(rank=0, device=0, fusible=[chain], fusible_count=96, fusible_ns=30 * MS, short=short)]
+
+
 def report(**changes: Any) -> Report:
     full = Report(
         whystall="0.1.0",
@@ -258,7 +271,7 @@ def report(**changes: Any) -> Report:
             summary="The GPU stands idle 37 % of a step: 17.7 % waits for the host in synchronisations, 7.2 % for input.",
             cause=None, gain=None, confidence=0.9,
         ),
-        source=source([0]), devices=[device()], **rows_of(0), host=host(), efficiency=efficiency(),
+        source=source([0]), devices=[device()], **rows_of(0), host=host(), efficiency=efficiency(), kernel_chains=kernel_chains(),
     )  # fmt: skip
     return msgspec.structs.replace(full, **changes)
 
@@ -298,7 +311,9 @@ def cpu() -> Report:
         summary="The CPU computes 80 % of the step; Python takes 12.5 %.", cause=None, gain=None, confidence=1.0
     )
     clean_source = source([0], warnings=[], dropped=[], missing_signals=[])
-    return report(verdict=verdict, devices=[only], source=clean_source, efficiency=Efficiency(), **rows)
+    return report(
+        verdict=verdict, devices=[only], source=clean_source, efficiency=Efficiency(), kernel_chains=[], **rows
+    )
 
 
 def empty() -> Report:
@@ -312,7 +327,9 @@ def empty() -> Report:
     lost = source(
         [], files=[], events=0, warnings=["empty.json holds no events."], signals={}, framework=None, world_size=None
     )
-    return report(verdict=verdict, devices=[], host=Host(), source=lost, efficiency=Efficiency(), **nothing)
+    return report(
+        verdict=verdict, devices=[], host=Host(), source=lost, efficiency=Efficiency(), kernel_chains=[], **nothing
+    )
 
 
 def many(ranks: int = 2) -> Report:

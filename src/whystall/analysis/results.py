@@ -199,6 +199,52 @@ class KernelFamily(Result):
     covered_share: float | None = None
 
 
+class FusibleChain(Result):
+    """Kernels that follow each other on a stream, each reading what the one before wrote, and that could be one.
+
+    Sums over ``count`` runs of the same operators and shapes; ``kernels`` and ``calls`` are of one run. ``fused_bytes`` and
+    ``fused_ns`` are what one kernel would need that neither writes nor reads an intermediate tensor; those ``keeping``
+    still write each, as a backward pass may need them. ``gap_ns`` is time between the kernels. ``start_ns`` is of one run.
+    """
+
+    operators: list[str]
+    calls: int
+    kernels: int
+    count: int
+    total_ns: int
+    gap_ns: int
+    bytes: int | None
+    fused_bytes: int | None
+    fused_bytes_keeping: int | None
+    fused_ns: int | None
+    fused_ns_keeping: int | None
+    start_ns: int
+    unknown_because: str | None
+
+
+class ShortChains(Result):
+    """Runs of at least ``at_least`` events on a stream that are all shorter than ``threshold_ns``."""
+
+    threshold_ns: int
+    at_least: int
+    count: int
+    kernels: int
+    busy_ns: int
+    gap_ns: int
+    longest: int
+
+
+class KernelChains(Result):
+    """Chains of one device's kernels. ``fusible`` lists those with most time, the sums are of all."""
+
+    rank: int
+    device: int
+    fusible: list[FusibleChain]
+    fusible_count: int
+    fusible_ns: int
+    short: ShortChains
+
+
 class Operator(Result):
     """Calls of one operator. Device time is that of the events it launched, by correlation.
 

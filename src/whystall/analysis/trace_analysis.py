@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from whystall.analysis.chains import kernel_chains
 from whystall.analysis.classify import ClassRule, classify
 from whystall.analysis.communication import communication_results, host_communication_results
 from whystall.analysis.cpu import cpu_device
@@ -25,6 +26,7 @@ from whystall.analysis.results import (
     Host,
     InputWait,
     Kernel,
+    KernelChains,
     KernelFamily,
     MemoryPeak,
     Module,
@@ -55,6 +57,7 @@ class TraceAnalysis:
     timelines: list[Timeline]
     efficiency: list[DeviceEfficiency]
     signals: dict[str, bool]
+    chains: list[KernelChains]
 
 
 def analyze_trace(trace: Trace, *, rank: int = 0, rules: Sequence[ClassRule] = ()) -> TraceAnalysis:
@@ -105,6 +108,11 @@ def analyze_trace(trace: Trace, *, rank: int = 0, rules: Sequence[ClassRule] = (
             if device.kind != "cpu"
         ],
         signals=signals_of(trace),
+        chains=[
+            kernel_chains(trace, device, tree, work, owner, classified, peaks[device.device], origin=origin)
+            for device in devices
+            if device.kind != "cpu"
+        ],
     )
 
 

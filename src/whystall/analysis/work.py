@@ -20,7 +20,7 @@ from whystall.analysis.classify import COMPUTE, Classified
 from whystall.analysis.operators import OperatorTree
 from whystall.cost.recorded import parse
 from whystall.cost.registry import cost_of
-from whystall.cost.spec import Argument, TensorSpec
+from whystall.cost.spec import Argument, TensorSpec, tensors
 from whystall.hardware.accelerators import Accelerator, Precision
 from whystall.trace.link import rows_of
 from whystall.trace.model import Trace
@@ -49,7 +49,9 @@ class OperatorWork:
     """Per operator call the work that is counted for it (0 where none is), and whether any is.
 
     ``dense``, ``causal`` and ``executed`` are FLOPs of products, ``elementwise`` all other operations, ``moved`` bytes
-    read and written. ``kind_of`` is the place of the call's kind in ``kinds``, -1 where nothing is counted.
+    read and written. ``kind_of`` is the place of the call's kind in ``kinds``, -1 where nothing is counted. ``call_of``
+    numbers the distinct calls (name and arguments); ``call_written`` has the bytes that each writes, ``call_inputs`` the
+    sizes of the tensors that it is given.
     """
 
     counted: NDArray[np.bool_]
@@ -63,6 +65,9 @@ class OperatorWork:
     dtypes: list[str]
     kind_of: NDArray[np.int32]
     kinds: list[str]
+    call_of: NDArray[np.int32]
+    call_written: list[int | None]
+    call_inputs: list[frozenset[int] | None]
 
 
 def operator_work(trace: Trace, tree: OperatorTree) -> OperatorWork:
@@ -71,6 +76,9 @@ def operator_work(trace: Trace, tree: OperatorTree) -> OperatorWork:
     amounts = {name: np.zeros(count, np.int64) for name in _AMOUNTS}
     counted, moved_known = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
     dtype_of, kind_of = np.full(count, -1, np.int32), np.full(count, -1, np.int32)
+    call_of = np.full(count, -1, np.int32)
+    written: list[int | None] = []
+    inputs: list[frozenset[int] | None] = []
     dtypes: dict[str, int] = {}
     kinds: dict[str, int] = {}
     calls = trace.operators.select(_COLUMNS).with_row_index("row").filter(pl.col("input_dims").is_not_null())
@@ -81,6 +89,9 @@ def operator_work(trace: Trace, tree: OperatorTree) -> OperatorWork:
         if cost is None or cost.kind in _NO_WORK or arguments is None:
             continue
         counted[rows] = True
+        call_of[rows] = len(written)
+        written.append(cost.bytes_written)
+        inputs.append(_sizes(arguments))
         kind_of[rows] = kinds.setdefault(cost.kind, len(kinds))
         known = cost.bytes_read is not None and cost.bytes_written is not None
         moved_known[rows] = known
@@ -95,7 +106,7 @@ def operator_work(trace: Trace, tree: OperatorTree) -> OperatorWork:
     counted &= ~inside
     for values_of_calls in amounts.values():
         values_of_calls[~counted] = 0
-    kind_of[~counted] = -1
+    kind_of[~counted] = call_of[~counted] = -1
     return OperatorWork(
         counted=counted,
         moved_known=moved_known & counted,
@@ -103,6 +114,9 @@ def operator_work(trace: Trace, tree: OperatorTree) -> OperatorWork:
         dtypes=list(dtypes),
         kind_of=kind_of,
         kinds=list(kinds),
+        call_of=call_of,
+        call_written=written,
+        call_inputs=inputs,
         **amounts,
     )
 
@@ -113,6 +127,14 @@ def _dtype(arguments: list[Argument]) -> str | None:
         if isinstance(argument, TensorSpec) and "float" in argument.dtype:
             return argument.dtype
     return None
+
+
+def _sizes(arguments: list[Argument]) -> frozenset[int] | None:
+    """The sizes in bytes of the tensors among ``arguments``; ``None`` where a dtype's size is not known."""
+    try:
+        return frozenset(spec.nbytes for spec in tensors(arguments))
+    except KeyError:
+        return None
 
 
 def counted_operator_of(tree: OperatorTree, work: OperatorWork) -> NDArray[np.int32]:

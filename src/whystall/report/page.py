@@ -14,7 +14,7 @@ from whystall.report.overview import Bar, Segment, bar_of, empty_parts, headline
 from whystall.report.ranks import RankReport, by_rank, device_name, device_title
 from whystall.report.roofline_chart import RooflineView, roofline_view
 from whystall.report.schema import Report
-from whystall.report.sections import capture, program, resources, run
+from whystall.report.sections import capture, chains, program, resources, run
 from whystall.report.sections import device as device_tables
 from whystall.report.tables import Limits, Table
 from whystall.report.vocabulary import ABSENT, class_colour
@@ -178,6 +178,7 @@ class RankView:
     omitted_devices: int
     families: Table
     kernels: Table
+    chains: Table
     operators: Table
     modules: Table
     icicle: tuple[Node, ...]
@@ -237,6 +238,7 @@ def _rank_view(rank: RankReport, budget: Budget, events: int, *, top: Bar | None
         omitted_devices=max(len(rank.devices) - budget.devices, 0),
         families=device_tables.families(rank, limits),
         kernels=device_tables.kernels(rank, limits),
+        chains=chains.fusible(rank, limits),
         operators=program.operators(rank, limits),
         modules=program.modules(rank, limits),
         icicle=nodes,

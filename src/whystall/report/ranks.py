@@ -15,6 +15,7 @@ from whystall.analysis.results import (
     HostThread,
     InputWait,
     Kernel,
+    KernelChains,
     KernelFamily,
     MemoryPeak,
     Module,
@@ -52,6 +53,7 @@ class RankReport:
     memory: Sequence[MemoryPeak]
     timelines: Sequence[Timeline]
     ratings: Sequence[DeviceEfficiency]
+    chains: Sequence[KernelChains]
 
     @property
     def on_cpu(self) -> bool:
@@ -81,6 +83,7 @@ def by_rank(report: Report) -> tuple[RankReport, ...]:
     communication, waits, memory = _grouped(report.communication), _grouped(report.input), _grouped(report.memory)
     threads, calls = _grouped(report.host.threads), _grouped(report.host.calls)
     timelines, ratings = _grouped(report.timelines), _grouped(report.efficiency.devices)
+    chains = _grouped(report.kernel_chains)
     tables = (devices, kernels, operators, modules, phases, communication, waits, memory, threads, calls)
     return tuple(
         RankReport(
@@ -98,6 +101,7 @@ def by_rank(report: Report) -> tuple[RankReport, ...]:
             memory=memory.get(rank, ()),
             timelines=timelines.get(rank, ()),
             ratings=ratings.get(rank, ()),
+            chains=chains.get(rank, ()),
         )
         for rank in sorted(set().union(*tables))
     )

@@ -13,6 +13,7 @@ from whystall.analysis.results import (
     Host,
     InputWait,
     Kernel,
+    KernelChains,
     KernelFamily,
     MemoryPeak,
     Module,
@@ -80,6 +81,7 @@ class Report(Result, frozen=True, kw_only=True):
     memory: list[MemoryPeak]
     efficiency: Efficiency
     timelines: list[Timeline]
+    kernel_chains: list[KernelChains] = msgspec.field(default_factory=list)
     run: list[RunSteps] = msgspec.field(default_factory=list)
     findings: list[Finding] = msgspec.field(default_factory=list)
 
