@@ -1,0 +1,136 @@
+"""Cases of communication, pipelines and episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from benchmarks.accuracy.simulator.case import Case
+from benchmarks.accuracy.simulator.cases_host import MEDIUM, MS, STRENGTHS
+from benchmarks.accuracy.simulator.job import Host, Job, Parallel
+from benchmarks.accuracy.simulator.machine import Fabric, Machine
+
+DEEP = replace(MEDIUM, layers=8)
+SLOW_FABRIC = Machine(fabric=Fabric(latency_ns=30_000, bus_bandwidth=60e9))
+
+
+def cases() -> Iterator[Case]:
+    """All of them."""
+    yield from exposed()
+    yield from small_messages()
+    yield from low_bandwidth()
+    yield from stragglers()
+    yield from experts()
+    yield from bubbles()
+    yield from unequal_stages()
+    yield from episodes()
+
+
+def exposed() -> Iterator[Case]:
+    """Gradients that are reduced after the backward pass, and parameters gathered only when they are needed."""
+    for (strength, seed), bandwidth in zip(STRENGTHS, (160e9, 90e9, 45e9), strict=True):
+        machine = Machine(fabric=Fabric(bus_bandwidth=bandwidth))
+        parallel = Parallel("ddp", 2 if seed == 1 else 4, overlap=False)
+        job = Job(DEEP, machine, parallel=parallel, seed=seed)
+        cured = replace(job, parallel=replace(parallel, overlap=True))
+        yield Case(f"communication-exposed-{strength}", job, {"communication.exposed": cured}, quick=seed == 2)
+    parallel = Parallel("fsdp", 4, prefetch=False)
+    machine = Machine(fabric=Fabric(bus_bandwidth=60e9))
+    job = Job(DEEP, machine, parallel=parallel, seed=4)
+    cured = replace(job, parallel=replace(parallel, prefetch=True))
+    accepted = ("communication.no-prefetch",)
+    yield Case("communication-exposed-fsdp", job, {"communication.exposed": cured}, accepted=accepted)
+
+
+def small_messages() -> Iterator[Case]:
+    """A collective per gradient, where each costs its latency."""
+    for (strength, seed), latency_us in zip(STRENGTHS, (120, 250, 600), strict=True):
+        machine = Machine(fabric=Fabric(latency_ns=latency_us * 1_000, bus_bandwidth=200e9))
+        parallel = Parallel("ddp", 4, bucket_bytes=1)
+        job = Job(
+            replace(DEEP, hidden=512, heads=8, feed_forward=2048, layers=12), machine, parallel=parallel, seed=seed
+        )
+        cured = replace(job, parallel=replace(parallel, bucket_bytes=25 * 1024 * 1024))
+        name = "communication.small-messages"
+        yield Case(f"communication-small-messages-{strength}", job, {name: cured}, quick=seed == 2)
+
+
+def low_bandwidth() -> Iterator[Case]:
+    """Links far below what the data sheet says."""
+    for (strength, seed), bandwidth in zip(STRENGTHS, (20e9, 12e9, 5e9), strict=True):
+        parallel = Parallel("ddp", 4)
+        job = Job(DEEP, Machine(fabric=Fabric(bus_bandwidth=bandwidth)), parallel=parallel, seed=seed)
+        cured = replace(job, machine=Machine())
+        yield Case(
+            f"communication-low-bandwidth-{strength}", job, {"communication.low-bandwidth": cured}, quick=seed == 2
+        )
+
+
+def stragglers() -> Iterator[Case]:
+    """One rank computes more slowly than the others; clocks differ."""
+    for (strength, seed), scale in zip(STRENGTHS, (1.12, 1.3, 1.8), strict=True):
+        rank = (2, 1, 3)[seed - 1]
+        offsets = (0, 41_000, -133_000, 850_000)
+        parallel = Parallel("ddp", 4, slow_rank=rank, slow_rank_scale=scale, clock_offsets_ns=offsets)
+        job = Job(MEDIUM, parallel=parallel, seed=seed)
+        cured = replace(job, parallel=replace(parallel, slow_rank=None))
+        yield Case(
+            f"communication-straggler-{strength}",
+            job,
+            {"communication.straggler": cured},
+            rank=rank,
+            accepted=("device.degraded",),
+            quick=seed == 2,
+        )
+
+
+def experts() -> Iterator[Case]:
+    """One rank's experts get more tokens than the others'."""
+    loads = ((0.8, 0.8, 0.8, 1.6), (0.7, 1.9, 0.7, 0.7), (2.8, 0.4, 0.4, 0.4))
+    for (strength, seed), load in zip(STRENGTHS, loads, strict=True):
+        parallel = Parallel("expert", 4, expert_load=load)
+        job = Job(MEDIUM, parallel=parallel, seed=seed)
+        cured = replace(job, parallel=replace(parallel, expert_load=(1.0,) * 4))
+        name = "communication.expert-imbalance"
+        rank = load.index(max(load))
+        yield Case(f"communication-expert-imbalance-{strength}", job, {name: cured}, rank=rank, quick=seed == 2)
+
+
+def bubbles() -> Iterator[Case]:
+    """Too few micro-batches for the number of stages: the cure cuts the same batch into more."""
+    for (strength, seed), micro in zip(STRENGTHS, (8, 4, 2), strict=True):
+        model = replace(MEDIUM, layers=16, hidden=2048, feed_forward=8192, batch=32, vocabulary=8192)
+        parallel = Parallel("pipeline", 4, micro_batches=micro)
+        job = Job(model, parallel=parallel, steps=7, seed=seed)
+        cured = replace(job, parallel=replace(parallel, micro_batches=min(32, 4 * micro)))
+        note = f"{micro} micro-batches on 4 stages; the cure has {min(32, 4 * micro)}"
+        yield Case(f"pipeline-bubble-{strength}", job, {"pipeline.bubble": cured}, note=note, quick=seed == 2)
+
+
+def unequal_stages() -> Iterator[Case]:
+    """One stage has more layers than the others."""
+    splits = ((3, 3, 3, 7), (2, 2, 10, 2), (6, 4, 3, 3))
+    for (strength, seed), layers in zip(STRENGTHS, splits, strict=True):
+        model = replace(MEDIUM, layers=16, hidden=2048, feed_forward=8192, batch=32, vocabulary=8192)
+        parallel = Parallel("pipeline", 4, micro_batches=16, stage_layers=layers)
+        job = Job(model, parallel=parallel, steps=7, seed=seed)
+        cured = replace(job, parallel=replace(parallel, stage_layers=()))
+        name, rank = "pipeline.stage-imbalance", layers.index(max(layers))
+        yield Case(
+            f"pipeline-stage-imbalance-{strength}", job, {name: cured}, rank=rank, additive=False, quick=seed == 2
+        )
+
+
+def episodes() -> Iterator[Case]:
+    """What happens every few steps."""
+    for (strength, seed), (every, pause_ms) in zip(STRENGTHS, ((4, 20), (4, 80), (2, 60)), strict=True):
+        for pause in ("checkpoint", "logging"):
+            host = Host(every=every, pause=pause, pause_ns=pause_ms * MS, items_per_step=1)
+            job = Job(MEDIUM, host=host, seed=seed, stacks=seed != 1)
+            cured = replace(job, host=replace(host, every=0))
+            yield Case(f"episodic-{pause}-{strength}", job, {f"episodic.{pause}": cured}, quick=seed == 2)
+    for (strength, seed), (every, passes) in zip(STRENGTHS, ((4, 4), (4, 10), (2, 10)), strict=True):
+        host = Host(every=every, pause="evaluation", pause_ns=passes, items_per_step=1)
+        job = Job(MEDIUM, host=host, seed=seed, stacks=seed != 1)
+        cured = replace(job, host=replace(host, every=0))
+        yield Case(f"episodic-evaluation-{strength}", job, {"episodic.evaluation": cured}, quick=seed == 2)

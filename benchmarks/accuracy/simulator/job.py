@@ -1,0 +1,107 @@
+"""A simulated job: everything that decides how its steps go, as values. Causes are fields; a cure sets one back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from benchmarks.accuracy.simulator.convnet import ConvNet
+from benchmarks.accuracy.simulator.machine import Machine
+from benchmarks.accuracy.simulator.transformer import Transformer
+
+
+@dataclass(frozen=True, slots=True)
+class Loader:
+    """How batches come: ``kind`` is ``memory`` (they are there), ``inline`` (no workers) or ``workers``."""
+
+    kind: str = "memory"
+    batch_ns: int = 0
+    workers: int = 0
+    prefetch: int = 2
+    handover_ns: int = 150_000
+    epoch_steps: int = 0
+    restart_ns: int = 0
+    """A new set of workers takes that long, at the start of every epoch of ``epoch_steps``."""
+    heavy_every: int = 0
+    heavy_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """The batch's way to the device."""
+
+    bytes: int = 131_072
+    pinned: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """What the training thread does besides operators."""
+
+    between_stages_ns: int = 5_000
+    per_step_ns: int = 60_000
+    slow_python_ns: int = 0
+    """Pure Python in the training loop, at the start of every step."""
+    items_per_step: int = 0
+    items_every: int = 0
+    """A value is read from the device after every so many operators of the forward pass."""
+    syncs_at_end: int = 0
+    gc_every: int = 0
+    gc_ns: int = 0
+    allocations_per_step: int = 0
+    allocation_ns: int = 300_000
+    frees_too: bool = False
+    every: int = 0
+    pause: str = ""
+    """An episode ``pause`` (checkpoint, logging or evaluation) after every so many steps, lasting ``pause_ns``."""
+    pause_ns: int = 0
+    contention: float = 1.0
+    """How much slower the host is because other processes want its cores."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parallel:
+    """Ranks and how they work together: ``none``, ``ddp``, ``fsdp``, ``pipeline`` or ``expert``."""
+
+    kind: str = "none"
+    ranks: int = 1
+    bucket_bytes: int = 25 * 1024 * 1024
+    overlap: bool = True
+    prefetch: bool = True
+    micro_batches: int = 4
+    slow_rank: int | None = None
+    slow_rank_scale: float = 1.0
+    stage_layers: tuple[int, ...] = ()
+    clock_offsets_ns: tuple[int, ...] = ()
+    expert_load: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One job to simulate."""
+
+    model: Transformer | ConvNet = field(default_factory=Transformer)
+    machine: Machine = field(default_factory=Machine)
+    loader: Loader = field(default_factory=Loader)
+    copies: Copies = field(default_factory=Copies)
+    host: Host = field(default_factory=Host)
+    parallel: Parallel = field(default_factory=Parallel)
+    optimizer: str = "fused"
+    kind: str = "training"
+    graphs: bool = False
+    double_forward: bool = False
+    recompute: bool = False
+    throttled: tuple[tuple[int, float], ...] = ()
+    """From a step on, compute takes so many times as long."""
+    steps: int = 11
+    seed: int = 1
+    stacks: bool = False
+    sync_events: bool = False
+    hidden_graph_launches: bool = False
+    """The calls that launch graphs are not in the trace."""
+
+    @property
+    def transformer(self) -> Transformer:
+        """The model; only transformers have experts or are cut into stages."""
+        if not isinstance(self.model, Transformer):
+            raise TypeError(f"{self.model} is no transformer")
+        return self.model

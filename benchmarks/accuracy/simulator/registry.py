@@ -1,0 +1,13 @@
+"""All cases, in the order in which they are shown."""
+
+from __future__ import annotations
+
+from benchmarks.accuracy.simulator import cases_compute, cases_controls, cases_host, cases_parallel
+from benchmarks.accuracy.simulator.case import Case
+
+FAMILIES = (cases_host.cases, cases_compute.cases, cases_parallel.cases, cases_controls.cases)
+
+
+def all_cases() -> tuple[Case, ...]:
+    """Every case."""
+    return tuple(case for family in FAMILIES for case in family())
