@@ -238,6 +238,7 @@ def _report(
         efficiency=_efficiency(verdict, [row for analysis in analyses for row in analysis.efficiency]),
         timelines=[row for analysis in analyses for row in analysis.timelines],
         kernel_chains=[row for analysis in analyses for row in analysis.chains],
+        kernel_origins=[row for analysis in analyses for row in analysis.origins],
         run=runs,
     )
 

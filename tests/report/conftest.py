@@ -13,6 +13,7 @@ from whystall.analysis.results import (
     Device,
     DeviceEfficiency,
     Efficiency,
+    FusedKernel,
     FusibleChain,
     Host,
     HostCall,
@@ -22,6 +23,7 @@ from whystall.analysis.results import (
     Kernel,
     KernelChains,
     KernelFamily,
+    KernelOrigins,
     Lane,
     LaunchLinks,
     Ledger,
@@ -29,6 +31,7 @@ from whystall.analysis.results import (
     MemoryPeak,
     Module,
     Operator,
+    OriginShare,
     Phase,
     Roofline,
     RooflineCeiling,
@@ -264,6 +267,20 @@ def kernel_chains() -> list[KernelChains]:
     return [KernelChains(rank=0, device=0, fusible=[chain], fusible_count=96, fusible_ns=30 * MS, short=short)]
 
 
+def kernel_origins() -> list[KernelOrigins]:
+    row = FusedKernel(
+        name="triton_poi_fused_add_gelu_mul_7", origin="compiled", category="pointwise", operators=["add", "gelu", "mul"],
+        region="Torch-Compiled Region: 0/0", modules=["layers.0.mlp"], function="train.py(31): step", launches=96, events=96,
+        device_ns=8 * MS, unknown_because=None,
+    )  # fmt: skip
+    shares = [
+        OriginShare(origin="compiled", events=96, device_ns=8 * MS),
+        OriginShare(origin="operator", events=5293, device_ns=500 * MS),
+        OriginShare(origin="none", events=509, device_ns=12 * MS),
+    ]
+    return [KernelOrigins(rank=0, device=0, shares=shares, fused=[row], fused_omitted=0)]
+
+
 def report(**changes: Any) -> Report:
     full = Report(
         whystall="0.1.0",
@@ -271,7 +288,7 @@ def report(**changes: Any) -> Report:
             summary="The GPU stands idle 37 % of a step: 17.7 % waits for the host in synchronisations, 7.2 % for input.",
             cause=None, gain=None, confidence=0.9,
         ),
-        source=source([0]), devices=[device()], **rows_of(0), host=host(), efficiency=efficiency(), kernel_chains=kernel_chains(),
+        source=source([0]), devices=[device()], **rows_of(0), host=host(), efficiency=efficiency(), kernel_chains=kernel_chains(), kernel_origins=kernel_origins(),
     )  # fmt: skip
     return msgspec.structs.replace(full, **changes)
 
@@ -312,7 +329,13 @@ def cpu() -> Report:
     )
     clean_source = source([0], warnings=[], dropped=[], missing_signals=[])
     return report(
-        verdict=verdict, devices=[only], source=clean_source, efficiency=Efficiency(), kernel_chains=[], **rows
+        verdict=verdict,
+        devices=[only],
+        source=clean_source,
+        efficiency=Efficiency(),
+        kernel_chains=[],
+        kernel_origins=[],
+        **rows,
     )
 
 
@@ -328,7 +351,14 @@ def empty() -> Report:
         [], files=[], events=0, warnings=["empty.json holds no events."], signals={}, framework=None, world_size=None
     )
     return report(
-        verdict=verdict, devices=[], host=Host(), source=lost, efficiency=Efficiency(), kernel_chains=[], **nothing
+        verdict=verdict,
+        devices=[],
+        host=Host(),
+        source=lost,
+        efficiency=Efficiency(),
+        kernel_chains=[],
+        kernel_origins=[],
+        **nothing,
     )
 
 
@@ -344,7 +374,7 @@ def hostile() -> Report:
     """Every string of a report replaced by something nasty."""
     nasty = tuple((name, ("compute", "communication", "memory")[i % 3], name) for i, name in enumerate(HOSTILE))
     raw = msgspec.to_builtins(report(**rows_of(0, names=nasty), findings=[finding()]))
-    closed = {"schema", "kind", "class", "phase", "role", "severity", "bound"}
+    closed = {"schema", "kind", "class", "phase", "role", "severity", "bound", "origin"}
     counter = iter(range(10**9))
 
     def poison(value: Any, key: str = "") -> Any:

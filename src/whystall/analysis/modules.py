@@ -24,7 +24,7 @@ _INSTANCE_NUMBER: Final = re.compile(r"_\d+$")
 
 
 @dataclass(frozen=True, slots=True)
-class _Tree:
+class ModulePaths:
     """Paths of modules; ``path_of`` gives the path of each Python call's innermost module, or -1."""
 
     paths: list[str]
@@ -34,23 +34,43 @@ class _Tree:
     host_ns: NDArray[np.int64]
 
 
+@dataclass(frozen=True, slots=True)
+class ModulePlaces:
+    """Where operators belong: ``path`` is the module of each (a backward operator's is its forward's), -1 if none.
+
+    ``own_path`` is the module whose Python frame the operator itself runs in.
+    """
+
+    modules: ModulePaths
+    path: NDArray[np.int32]
+    own_path: NDArray[np.int32]
+    backward: NDArray[np.bool_]
+
+
+def module_places(trace: Trace, tree: OperatorTree) -> ModulePlaces:
+    """The module of every operator."""
+    modules = _module_tree(trace)
+    forward_of = forward_operator_of(trace, tree)
+    frame = rows_of(trace.operators["frame"])
+    path_of_frame = np.append(modules.path_of, -1)
+    own_path = path_of_frame[frame] if len(frame) else np.zeros(0, np.int32)
+    path = np.where(forward_of >= 0, own_path[np.maximum(forward_of, 0)], own_path) if len(frame) else own_path
+    return ModulePlaces(modules, path.astype(np.int32), own_path, is_backward(tree, forward_of))
+
+
 def module_results(
     trace: Trace,
     tree: OperatorTree,
+    places: ModulePlaces,
     rank: int,
     work: OperatorWork | None = None,
     least: NDArray[np.float64] | None = None,
 ) -> list[Module]:
     """One row per module path, parents before children; nothing when no Python frames were recorded."""
-    modules = _module_tree(trace)
+    modules = places.modules
     if not modules.paths:
         return []
-    forward_of = forward_operator_of(trace, tree)
-    backward = is_backward(tree, forward_of)
-    frame = rows_of(trace.operators["frame"])
-    path_of_frame = np.append(modules.path_of, -1)
-    own_path = path_of_frame[frame] if len(frame) else np.zeros(0, np.int32)
-    path = np.where(forward_of >= 0, own_path[np.maximum(forward_of, 0)], own_path) if len(frame) else own_path
+    backward, path, own_path = places.backward, places.path, places.own_path
     forward_self = _sums(path, tree.work_ns, ~backward, len(modules.paths))
     backward_self = _sums(path, tree.work_ns, backward, len(modules.paths))
     host_self = _sums(
@@ -128,7 +148,7 @@ def _work_fields(forward: WorkSums, backward: WorkSums, index: int) -> dict[str,
     }
 
 
-def _module_tree(trace: Trace) -> _Tree:
+def _module_tree(trace: Trace) -> ModulePaths:
     frames = trace.python_functions
     names = distinct(frames["name"])
     labels = [name[len(_PREFIX) :] if name.startswith(_PREFIX) else None for name in names]
@@ -167,7 +187,7 @@ def _module_tree(trace: Trace) -> _Tree:
     calls = np.bincount(path_of[own], minlength=len(paths)).astype(np.int64) if len(own) else np.zeros(0, np.int64)
     host = np.zeros(len(paths), np.int64)
     np.add.at(host, path_of[own], duration[own])
-    return _Tree(paths, parents, calls, path_of, host)
+    return ModulePaths(paths, parents, calls, path_of, host)
 
 
 def _sums(
@@ -179,7 +199,7 @@ def _sums(
     return out
 
 
-def _without_operator(trace: Trace, modules: _Tree) -> NDArray[np.int64]:
+def _without_operator(trace: Trace, modules: ModulePaths) -> NDArray[np.int64]:
     """Time of device events that a module launched outside any operator (a kernel of one's own)."""
     events = trace.device_events
     frame, operator = rows_of(events["frame"]), rows_of(events["operator"])

@@ -245,6 +245,48 @@ class KernelChains(Result):
     short: ShortChains
 
 
+class OriginShare(Result):
+    """Device events by what is known of their origin, the first that applies.
+
+    A replayed ``graph``; a ``compiled`` kernel, whose name says what it was fused from; an ``operator``; a compiled
+    ``region`` and no more; a ``module`` or a ``python`` function without an operator; ``none``.
+    """
+
+    origin: Literal["graph", "compiled", "operator", "region", "module", "python", "none"]
+    events: int
+    device_ns: int
+
+
+class FusedKernel(Result):
+    """Events that stand for more than one operator: a compiled kernel, a graph's caller, a region's kernel.
+
+    ``operators`` are those that a compiled kernel's name tells; ``modules`` those that launched most of it, a backward
+    kernel's by its forward; ``launches`` is ``None`` where a launch call is not in the file.
+    """
+
+    name: str
+    origin: Literal["graph", "compiled", "operator", "region", "module", "python", "none"]
+    category: str | None
+    operators: list[str]
+    region: str | None
+    modules: list[str]
+    function: str | None
+    launches: int | None
+    events: int
+    device_ns: int
+    unknown_because: str | None
+
+
+class KernelOrigins(Result):
+    """Where one device's time comes from. ``shares`` add up to all its events; ``fused`` lists the largest."""
+
+    rank: int
+    device: int
+    shares: list[OriginShare]
+    fused: list[FusedKernel]
+    fused_omitted: int
+
+
 class Operator(Result):
     """Calls of one operator. Device time is that of the events it launched, by correlation.
 

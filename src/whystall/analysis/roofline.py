@@ -22,6 +22,7 @@ from whystall.hardware.accelerators import Accelerator, Precision
 _NO_COST: Final = "no operator with a known cost"
 _NO_BYTES: Final = "operators whose bytes are not known"
 _NO_OPERATIONS: Final = "operators that only move data"
+_FUSED: Final = "compiled kernels, whose operations are not recorded"
 
 
 def roofline(
@@ -57,13 +58,15 @@ def roofline(
         )
         for place, (operator, dtype) in enumerate(names)
     ]
-    moves = timed & work.moved_known & ~drawn
-    unsized = timed & ~work.moved_known
+    fused = timed & (work.kind_of == (work.kinds.index("fused") if "fused" in work.kinds else len(work.kinds)))
+    moves = timed & work.moved_known & ~drawn & ~fused
+    unsized = timed & ~work.moved_known & ~fused
     rest = device.kernel_sum_ns - int(inclusive[timed].sum())
     left_out = [
         LeftOut(reason=reason, device_ns=ns)
         for reason, ns in (
             (_NO_OPERATIONS, int(inclusive[moves].sum())),
+            (_FUSED, int(inclusive[fused].sum())),
             (_NO_BYTES, int(inclusive[unsized].sum())),
             (_NO_COST, rest),
         )

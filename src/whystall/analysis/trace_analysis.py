@@ -16,8 +16,9 @@ from whystall.analysis.hosts import host_result
 from whystall.analysis.inputs import input_results
 from whystall.analysis.kernels import family_key, family_results, kernel_results
 from whystall.analysis.memory import memory_results
-from whystall.analysis.modules import module_results
+from whystall.analysis.modules import module_places, module_results
 from whystall.analysis.operators import operator_results, operator_tree
+from whystall.analysis.origins import kernel_origins
 from whystall.analysis.phases import phase_results
 from whystall.analysis.results import (
     Collective,
@@ -28,6 +29,7 @@ from whystall.analysis.results import (
     Kernel,
     KernelChains,
     KernelFamily,
+    KernelOrigins,
     MemoryPeak,
     Module,
     Operator,
@@ -58,6 +60,7 @@ class TraceAnalysis:
     efficiency: list[DeviceEfficiency]
     signals: dict[str, bool]
     chains: list[KernelChains]
+    origins: list[KernelOrigins]
 
 
 def analyze_trace(trace: Trace, *, rank: int = 0, rules: Sequence[ClassRule] = ()) -> TraceAnalysis:
@@ -82,6 +85,7 @@ def analyze_trace(trace: Trace, *, rank: int = 0, rules: Sequence[ClassRule] = (
     peaks = {device.device: accelerator_of(trace, device) for device in devices if device.kind != "cpu"}
     only_peak = next(iter(peaks.values())) if len(peaks) == 1 else None
     least = least_ns(work, only_peak, tf32=uses_tf32(classified))
+    places = module_places(trace, tree)
     owner = event_work(trace, counted_operator_of(tree, work), work, classified)
     key = family_key(classified)
     by_name, by_family = (
@@ -95,7 +99,7 @@ def analyze_trace(trace: Trace, *, rank: int = 0, rules: Sequence[ClassRule] = (
         kernels=kernel_results(trace, classified, rank, by_name),
         kernel_families=family_results(trace, classified, rank, by_family),
         operators=with_work(operator_results(trace, tree, rank), work, tree, least),
-        modules=module_results(trace, tree, rank, work, least),
+        modules=module_results(trace, tree, places, rank, work, least),
         phases=phase_results(trace, tree, rank),
         communication=communication if accounts else host_communication_results(trace, rank),
         input=input_results(trace, accounts, rank),
@@ -113,6 +117,7 @@ def analyze_trace(trace: Trace, *, rank: int = 0, rules: Sequence[ClassRule] = (
             for device in devices
             if device.kind != "cpu"
         ],
+        origins=[kernel_origins(trace, device, tree, places) for device in devices if device.kind != "cpu"],
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from whystall.cost import (
     attention,
+    compiled,
     convolution,
     fourier,
     matrix,
@@ -38,6 +39,19 @@ _FORMULAS: dict[str, Any] = {
     **optimizer.FORMULAS,
     **fourier.FORMULAS,
 }
+
+# Operators whose work is products: a compiled kernel that holds one has FLOPs that its name does not tell.
+_PRODUCTS = frozenset(
+    name.rpartition("::")[2]
+    for formulas in (
+        matrix.FORMULAS,
+        convolution.FORMULAS,
+        attention.FORMULAS,
+        recurrent.FORMULAS,
+        transformer.FORMULAS,
+    )
+    for name in formulas
+) | {"matmul", "linear", "einsum", "conv1d", "conv2d", "conv3d", "scaled_dot_product_attention"}
 
 COMMUNICATION = ("c10d::", "_c10d_functional::", "c10d_functional::", "_dtensor::", "symm_mem::")
 
@@ -90,6 +104,13 @@ def kind_of(operator: str) -> Kind | None:
         return None
     whole = operator.rpartition("::")[2]
     return _kinds().get(whole) or _kinds().get(name)
+
+
+@cache
+def known_operators() -> frozenset[str]:
+    """The names, without namespace, of all PyTorch operators that whystall knows."""
+    own = {name.removeprefix("aten::") for name in _FORMULAS if name.startswith("aten::")}
+    return frozenset(own | _kinds().keys())
 
 
 @cache
@@ -149,6 +170,8 @@ def _evaluate(
     operator: str, args: tuple[Argument, ...], kwargs: dict[str, Argument], outputs: Sequence[TensorSpec] | None
 ) -> Work | Cost | None:
     namespace, name = base_name(operator)
+    if "_fused_" in operator and "::" not in operator:
+        return compiled.fused_cost(operator, args, known_operators(), _PRODUCTS)
     formula = _formula(operator, namespace, name)
     if formula is not None:
         if wants_outputs(formula) and outputs is not None:

@@ -21,6 +21,7 @@ Kind = Literal[
     "view",
     "communication",
     "composite",
+    "fused",
     "other",
 ]
 

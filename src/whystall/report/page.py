@@ -179,6 +179,8 @@ class RankView:
     families: Table
     kernels: Table
     chains: Table
+    origins: Table
+    fused: Table
     operators: Table
     modules: Table
     icicle: tuple[Node, ...]
@@ -239,6 +241,8 @@ def _rank_view(rank: RankReport, budget: Budget, events: int, *, top: Bar | None
         families=device_tables.families(rank, limits),
         kernels=device_tables.kernels(rank, limits),
         chains=chains.fusible(rank, limits),
+        origins=chains.origins(rank, limits),
+        fused=chains.fused(rank, limits),
         operators=program.operators(rank, limits),
         modules=program.modules(rank, limits),
         icicle=nodes,

@@ -17,6 +17,7 @@ from whystall.analysis.results import (
     Kernel,
     KernelChains,
     KernelFamily,
+    KernelOrigins,
     MemoryPeak,
     Module,
     Operator,
@@ -54,6 +55,7 @@ class RankReport:
     timelines: Sequence[Timeline]
     ratings: Sequence[DeviceEfficiency]
     chains: Sequence[KernelChains]
+    origins: Sequence[KernelOrigins]
 
     @property
     def on_cpu(self) -> bool:
@@ -83,7 +85,7 @@ def by_rank(report: Report) -> tuple[RankReport, ...]:
     communication, waits, memory = _grouped(report.communication), _grouped(report.input), _grouped(report.memory)
     threads, calls = _grouped(report.host.threads), _grouped(report.host.calls)
     timelines, ratings = _grouped(report.timelines), _grouped(report.efficiency.devices)
-    chains = _grouped(report.kernel_chains)
+    chains, origins = _grouped(report.kernel_chains), _grouped(report.kernel_origins)
     tables = (devices, kernels, operators, modules, phases, communication, waits, memory, threads, calls)
     return tuple(
         RankReport(
@@ -102,6 +104,7 @@ def by_rank(report: Report) -> tuple[RankReport, ...]:
             timelines=timelines.get(rank, ()),
             ratings=ratings.get(rank, ()),
             chains=chains.get(rank, ()),
+            origins=origins.get(rank, ()),
         )
         for rank in sorted(set().union(*tables))
     )

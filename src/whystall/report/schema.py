@@ -15,6 +15,7 @@ from whystall.analysis.results import (
     Kernel,
     KernelChains,
     KernelFamily,
+    KernelOrigins,
     MemoryPeak,
     Module,
     Operator,
@@ -82,6 +83,7 @@ class Report(Result, frozen=True, kw_only=True):
     efficiency: Efficiency
     timelines: list[Timeline]
     kernel_chains: list[KernelChains] = msgspec.field(default_factory=list)
+    kernel_origins: list[KernelOrigins] = msgspec.field(default_factory=list)
     run: list[RunSteps] = msgspec.field(default_factory=list)
     findings: list[Finding] = msgspec.field(default_factory=list)
 

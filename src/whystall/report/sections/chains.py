@@ -1,14 +1,28 @@
-"""Kernels in a row: those that could be one, and those that are too short."""
+"""Kernels in a row that could be one, and kernels that stand for several operators already."""
 
 from __future__ import annotations
 
-from whystall.analysis.results import FusibleChain
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from whystall.analysis.results import FusedKernel, FusibleChain
 from whystall.report import format as fmt
 from whystall.report import tables
 from whystall.report.ranks import RankReport
 from whystall.report.tables import Cell, Column, Limits, Table
 
 ARROW = " → "
+ORIGINS: Mapping[str, str] = MappingProxyType(
+    {
+        "graph": "replayed graph: the caller is known, the operators are not",
+        "compiled": "compiled kernel, named after its operators",
+        "operator": "operator",
+        "region": "compiled region, and no more",
+        "module": "module, without an operator",
+        "python": "Python function, without an operator",
+        "none": "nothing: no launch in the file",
+    }
+)
 _MOST_NAMES = 12
 
 
@@ -59,3 +73,54 @@ def _caption(rank: RankReport) -> str:
             f" {short[0].at_least} and more in a row, with {fmt.duration(gaps)} between them."
         )
     return told
+
+
+def origins(rank: RankReport, limits: Limits) -> Table:
+    """How much device time can be traced to operators; nothing to show where all of it can."""
+    columns = (Column("Known of the launch", "prose"), Column("Events"), Column("Time"), Column("Share"))
+    shares = [share for found in rank.origins for share in found.shares]
+    whole = sum(share.device_ns for share in shares)
+    told = any(share.origin != "operator" for share in shares)
+    rows = (
+        (
+            tables.words(ORIGINS.get(share.origin, share.origin), limits),
+            tables.count(share.events),
+            tables.duration(share.device_ns),
+            tables.share(fmt.ratio(share.device_ns, whole)),
+        )
+        for share in shares[: limits.rows]
+    )
+    caption = "Where device time comes from, as far as the recording tells; every event is in one row."
+    total = len(shares)
+    return tables.table("origins", "Origins", caption, columns, rows if told else (), total=total if told else 0)
+
+
+def fused(rank: RankReport, limits: Limits) -> Table:
+    """Compiled kernels and graphs with the operators and modules they came from."""
+    columns = (
+        Column("Kernel or graph", "name"), Column("Kind", "text"), Column("Operators", "name"), Column("Modules", "name"),
+        Column("Launched by", "name"), Column("Launches"), Column("Events"), Column("Time"), Column("Not known", "prose"),
+    )  # fmt: skip
+    found = [row for one in rank.origins for row in one.fused]
+    shown = tables.largest(found, limits, lambda row: (row.device_ns, row.name))
+    rows = (
+        (
+            tables.name(row.name, limits),
+            Cell(row.category or row.origin, row.category or row.origin),
+            tables.name(", ".join(row.operators) or None, limits),
+            tables.name(", ".join(row.modules) or None, limits),
+            tables.name(row.function, limits),
+            tables.count(row.launches),
+            tables.count(row.events),
+            tables.duration(row.device_ns),
+            _reason(row, limits),
+        )
+        for row in shown
+    )
+    caption = "Compiled kernels and replayed graphs, and what they came from."
+    omitted = sum(one.fused_omitted for one in rank.origins)
+    return tables.table("fused", "Compiled kernels", caption, columns, rows, total=len(found) + omitted)
+
+
+def _reason(row: FusedKernel, limits: Limits) -> Cell:
+    return Cell("") if row.unknown_because is None else tables.words(row.unknown_because, limits)

@@ -1,0 +1,108 @@
+"""Kernels that a compiler made: which operators their names say they came from, and what they move.
+
+Inductor calls a kernel ``triton_<category>_fused_<operators>_<number>`` (``cpp_fused_...`` on a CPU), the operators without
+overload, each once, in alphabetical order (``torch/_inductor/utils.py``, ``get_fused_kernel_name``). Names of operators
+hold underscores themselves, so the text is split where every part is an operator that whystall knows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from whystall.cost.result import Cost
+from whystall.cost.spec import Argument, tensors
+
+CATEGORIES: Final = {
+    "poi": "pointwise",
+    "red": "reduction",
+    "per": "persistent reduction",
+    "for": "foreach",
+    "spl": "split scan",
+    "tem": "template",
+    "unk": "unknown",
+}
+_NAME: Final = re.compile(
+    r"(?:^|_)(?:triton_(?P<category>[a-z]{3})|(?P<cpp>cpp))_fused_(?P<operators>\w*?)_?(?P<number>\d+)$"
+)
+_LONGEST: Final = 500  # characters: splitting looks at every pair of underscores
+# Operators that read a part of a tensor: the size of their arguments says nothing of what they move.
+_INDEXING: Final = re.compile(
+    r"embedding|index|gather|scatter|slice|select|take|narrow|split|unbind|as_strided|sort|cat$"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FusedName:
+    """What the name of a compiled kernel says; ``unknown`` are parts of it that are no operator whystall knows."""
+
+    category: str
+    operators: tuple[str, ...]
+    unknown: tuple[str, ...]
+
+
+@lru_cache(maxsize=4096)
+def fused_name(kernel: str, known: frozenset[str]) -> FusedName | None:
+    """What ``kernel`` was fused from, ``known`` being the operators' names; ``None`` where Inductor did not name it.
+
+    >>> fused_name("triton_per_fused__softmax_add_bitwise_and_3", frozenset({"_softmax", "add", "bitwise_and"})).operators
+    ('_softmax', 'add', 'bitwise_and')
+    """
+    match = _NAME.search(kernel[:_LONGEST])
+    if match is None:
+        return None
+    category = "C++" if match["cpp"] else CATEGORIES.get(match["category"], match["category"])
+    parts = _split(match["operators"], known)
+    return FusedName(
+        category,
+        tuple(part for part in parts if part in known),
+        tuple(part for part in parts if part not in known),
+    )
+
+
+def _split(text: str, known: Collection[str]) -> list[str]:
+    """The parts of ``text``: with as few unknown characters as can be, then as few parts as can be."""
+    best: list[tuple[int, int, list[str]] | None] = [None] * (len(text) + 2)
+    best[0] = (0, 0, [])
+    for start in range(len(text)):
+        here = best[start]
+        if here is None:
+            continue
+        unknown, count, parts = here
+        ends = [place for place in range(start + 1, len(text)) if text[place] == "_"] + [len(text)]
+        for end in ends:
+            part = text[start:end]
+            if part not in known and end != ends[0]:
+                continue
+            candidate = (unknown + (0 if part in known else len(part)), count + 1, [*parts, part])
+            there = best[end + 1]
+            if there is None or candidate[:2] < there[:2]:
+                best[end + 1] = candidate
+    found = best[len(text) + 1]
+    return [] if found is None else found[2]
+
+
+def fused_cost(
+    kernel: str, arguments: Sequence[Argument], known: frozenset[str], products: Collection[str]
+) -> Cost | None:
+    """The cost of a compiled kernel; ``None`` where its name does not say that it holds no product.
+
+    A fused kernel of elementwise operators and reductions has no model FLOPs. Its other operations are not known, and
+    stand as 0. It moves each of its arguments at least once; which are read and which written is not recorded, so all
+    count as read.
+    """
+    name = fused_name(kernel, known)
+    if name is None or name.unknown or not name.operators or name.category == "template":
+        return None
+    if any(operator in products for operator in name.operators):
+        return None
+    moved: int | None = None
+    if not any(_INDEXING.search(operator) for operator in name.operators):
+        try:
+            moved = sum(spec.nbytes for spec in tensors(list(arguments)))
+        except KeyError:
+            moved = None
+    return Cost(bytes_read=moved, bytes_written=None if moved is None else 0, kind="fused")
