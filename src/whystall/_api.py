@@ -13,13 +13,19 @@ from typing import Final
 
 from whystall._version import __version__
 from whystall.analysis.classify import Rules, parse_rules
-from whystall.analysis.results import DeviceEfficiency, Efficiency, Host, RunSteps
+from whystall.analysis.results import (
+    Host,
+    RunSteps,
+)
 from whystall.analysis.run_steps import run_steps
 from whystall.analysis.trace_analysis import TraceAnalysis, analyze_trace
+from whystall.analysis.work_results import DeviceEfficiency, Efficiency
 from whystall.diagnosis.finding import Verdict
 from whystall.diagnosis.verdict import ledger_verdict, run_verdict
 from whystall.errors import InputError
+from whystall.hardware.calibration import calibration_folder, read_calibrations
 from whystall.report.schema import Dropped, Report, Source, SourceFile
+from whystall.trace.cache import default_folder
 from whystall.trace.load import load_trace
 from whystall.trace.model import Trace
 from whystall.trace.samples import SUFFIX as SAMPLES_SUFFIX
@@ -57,11 +63,13 @@ def analyze(
     *,
     cache: bool = True,
     kernel_classes: PathLike | None = None,
+    calibrate: bool = True,
     progress: Progress | None = None,
 ) -> Report:
     """The report on traces: files, folders, glob patterns, or traces that are loaded already.
 
-    Each file is a rank of its own. A file that cannot be read is named in ``report.source.warnings``;
+    ``calibrate`` lets what `whystall probe` measured on this machine fill gaps in the table of accelerators; the report
+    says where it did. Each file is a rank of its own. A file that cannot be read is named in ``report.source.warnings``;
     when none can be read `whystall.errors.InputError` is raised.
 
     >>> import whystall
@@ -76,9 +84,13 @@ def analyze(
     if not loaded and not samples:
         raise InputError(failures[0] if len(failures) == 1 else f"no trace could be read: {'; '.join(failures)}")
     ranks, notes = assign_ranks(loaded)
-    analyses = [analyze_trace(trace, rank=rank, rules=rules) for trace, rank in zip(loaded, ranks, strict=True)]
+    calibrations, ignored = read_calibrations(calibration_folder(default_folder())) if calibrate else ([], [])
+    analyses = [
+        analyze_trace(trace, rank=rank, rules=rules, calibrations=calibrations)
+        for trace, rank in zip(loaded, ranks, strict=True)
+    ]
     runs = [run for run in map(run_steps, samples) if run is not None]
-    return _report(loaded, analyses, runs, [*failures, *notes])
+    return _report(loaded, analyses, runs, [*failures, *notes, *ignored])
 
 
 def _samples(sources: PathLike | Trace | Iterable[PathLike | Trace], failures: list[str]) -> list[RunSamples]:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from whystall.analysis.results import FusibleChain, KernelChains
 from whystall.analysis.trace_analysis import analyze_trace
+from whystall.analysis.work_results import FusibleChain, KernelChains
 from whystall.testing import TraceBuilder, trace
 
 A100 = {"id": 0, "name": "NVIDIA A100-SXM4-80GB", "totalGlobalMem": 85_000_000_000}

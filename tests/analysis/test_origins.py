@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from tests.conftest import RealTraces
 
-from whystall.analysis.results import FusedKernel, KernelOrigins
 from whystall.analysis.trace_analysis import analyze_trace
+from whystall.analysis.work_results import FusedKernel, KernelOrigins
 from whystall.testing import TraceBuilder, trace
 from whystall.testing.builder import BACKWARD_THREAD
 

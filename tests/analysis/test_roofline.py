@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from tests.conftest import RealTraces
 
-from whystall.analysis.results import Roofline, RooflinePoint
 from whystall.analysis.trace_analysis import analyze_trace
+from whystall.analysis.work_results import Roofline, RooflinePoint
 from whystall.testing import TraceBuilder, trace
 
 A100 = {"id": 0, "name": "NVIDIA A100-SXM4-80GB", "totalGlobalMem": 85_000_000_000}

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import pytest
 
 import whystall
-from whystall.analysis.results import Efficiency, Host
+from whystall.analysis.results import Host
+from whystall.analysis.work_results import Efficiency
 from whystall.cli import main
 from whystall.diagnosis.finding import Verdict
 from whystall.report import terminal

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whystall.analysis.results import DeviceEfficiency, LeftOut, Roofline, RooflineCeiling, RooflinePoint
+from whystall.analysis.work_results import DeviceEfficiency, LeftOut, Roofline, RooflineCeiling, RooflinePoint
 from whystall.report.html import render_html
 from whystall.report.roofline_chart import RooflineView, roofline_view
 from whystall.report.schema import Report

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from whystall.analysis.classify import COMPUTE, Classified
 from whystall.analysis.operators import OperatorTree
-from whystall.analysis.results import Device, FusibleChain, KernelChains, ShortChains
+from whystall.analysis.results import Device
 from whystall.analysis.work import EventWork, OperatorWork
+from whystall.analysis.work_results import FusibleChain, KernelChains, ShortChains
 from whystall.hardware.accelerators import Accelerator
 from whystall.trace.link import rows_of
 from whystall.trace.model import Trace

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Any, Final
@@ -19,10 +20,15 @@ from numpy.typing import NDArray
 from whystall._native import subtree_sums
 from whystall.analysis.classify import Classified
 from whystall.analysis.operators import OperatorTree
-from whystall.analysis.results import Device, DeviceEfficiency, Operator, WorkByDtype
+from whystall.analysis.results import (
+    Device,
+    Operator,
+)
 from whystall.analysis.roofline import roofline
 from whystall.analysis.work import EventWork, OperatorWork, WorkSums, precision_of, sums_by_group, uses_tf32
+from whystall.analysis.work_results import DeviceEfficiency, WorkByDtype
 from whystall.hardware.accelerators import Accelerator, find
+from whystall.hardware.calibration import Calibration, calibrated
 from whystall.trace.model import Trace
 
 # Work of a dtype without a known peak may be left out of the rating only while it is this small.
@@ -125,6 +131,7 @@ def device_efficiency(
         covered_share=int(duration[mine & (owner.owner >= 0)].sum()) / max(int(duration[mine].sum()), 1),
         peak=None if peak is None else peak.name,
         peak_source=None if peak is None else peak.source,
+        measured=None if peak is None else peak.measured,
         unknown_because=_why_unknown(total, rated=rated, several=several, named=device.name, peak=peak),
         roofline=None if several else roofline(device, tree, work, peak, tf32=tf32),
     )
@@ -171,24 +178,26 @@ def _tensor_core_rule() -> tuple[frozenset[str], re.Pattern[str], re.Pattern[str
 
 def tensor_core_share(classified: Classified, duration: NDArray[np.int64], mine: NDArray[np.bool_]) -> float | None:
     """Of the time of kernels that could use tensor cores the share that does; ``None`` when there are none."""
-    families, pattern, exception = _tensor_core_rule()
-    eligible = np.array([family in families for family in classified.families], np.bool_)[classified.family_of] & mine
+    could, uses = tensor_core_use(classified)
+    eligible = could & mine
     whole = int(duration[eligible].sum())
-    if not whole:
-        return None
-    uses = np.array(
-        [bool(pattern.search(name[:4096])) and not exception.search(name[:4096]) for name in classified.names]
-        or [False],
-        np.bool_,
-    )
-    return int(duration[eligible & uses[classified.name_of]].sum()) / whole
+    return int(duration[eligible & uses].sum()) / whole if whole else None
 
 
-def accelerator_of(trace: Trace, device: Device) -> Accelerator | None:
-    """The table's row for a device, by the name and memory that the trace gives."""
+def tensor_core_use(classified: Classified) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Per device event whether its kernel could use tensor cores, and whether its name says that it does."""
+    families, pattern, exception = _tensor_core_rule()
+    could = np.array([family in families for family in classified.families], np.bool_)[classified.family_of]
+    says = [bool(pattern.search(name[:4096])) and not exception.search(name[:4096]) for name in classified.names]
+    return could, np.array(says or [False], np.bool_)[classified.name_of]
+
+
+def accelerator_of(trace: Trace, device: Device, calibrations: Sequence[Calibration] = ()) -> Accelerator | None:
+    """The table's row for a device, by the name and memory that the trace gives; its gaps filled by ``calibrations``."""
     if device.name is None:
         return None
     memory = next(
         (row.memory_bytes for row in trace.metadata.devices if row.name == device.name and row.memory_bytes), None
     )
-    return find(device.name, memory_gb=None if memory is None else memory / 1e9)
+    row = find(device.name, memory_gb=None if memory is None else memory / 1e9)
+    return calibrated(device.name, row, calibrations)

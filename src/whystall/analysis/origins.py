@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from whystall._native import nearest_marked
 from whystall.analysis.modules import ModulePlaces
 from whystall.analysis.operators import OperatorTree
-from whystall.analysis.results import Device, FusedKernel, KernelOrigins, OriginShare
+from whystall.analysis.results import Device
+from whystall.analysis.work_results import FusedKernel, KernelOrigins, OriginShare
 from whystall.cost.compiled import fused_name
 from whystall.cost.registry import known_operators
 from whystall.trace.columns import codes, distinct, matching

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from whystall._native import subtree_sums
 from whystall.analysis.operators import OperatorTree
-from whystall.analysis.results import Device, LeftOut, Roofline, RooflineCeiling, RooflinePoint
+from whystall.analysis.results import Device
 from whystall.analysis.work import OperatorWork, precision_of
+from whystall.analysis.work_results import LeftOut, Roofline, RooflineCeiling, RooflinePoint
 from whystall.hardware.accelerators import Accelerator, Precision
 
 _NO_COST: Final = "no operator with a known cost"

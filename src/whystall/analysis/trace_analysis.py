@@ -23,13 +23,10 @@ from whystall.analysis.phases import phase_results
 from whystall.analysis.results import (
     Collective,
     Device,
-    DeviceEfficiency,
     Host,
     InputWait,
     Kernel,
-    KernelChains,
     KernelFamily,
-    KernelOrigins,
     MemoryPeak,
     Module,
     Operator,
@@ -38,6 +35,8 @@ from whystall.analysis.results import (
 )
 from whystall.analysis.timelines import device_timeline
 from whystall.analysis.work import counted_operator_of, event_work, least_ns, operator_work, uses_tf32
+from whystall.analysis.work_results import DeviceEfficiency, KernelChains, KernelOrigins
+from whystall.hardware.calibration import Calibration
 from whystall.trace.model import Trace
 
 
@@ -63,8 +62,13 @@ class TraceAnalysis:
     origins: list[KernelOrigins]
 
 
-def analyze_trace(trace: Trace, *, rank: int = 0, rules: Sequence[ClassRule] = ()) -> TraceAnalysis:
-    """The analysis of one trace. ``rules`` are kernel classes that go before the shipped ones."""
+def analyze_trace(
+    trace: Trace, *, rank: int = 0, rules: Sequence[ClassRule] = (), calibrations: Sequence[Calibration] = ()
+) -> TraceAnalysis:
+    """The analysis of one trace.
+
+    ``rules`` are kernel classes that go before the shipped ones; ``calibrations`` fill gaps in the table of accelerators.
+    """
     origin = _origin(trace)
     classified = classify(trace.device_events, rules)
     tree = operator_tree(trace)
@@ -82,7 +86,7 @@ def analyze_trace(trace: Trace, *, rank: int = 0, rules: Sequence[ClassRule] = (
         row for number, account in accounts.items() for row in communication_results(trace, account, rank, number)
     ]
     work = operator_work(trace, tree)
-    peaks = {device.device: accelerator_of(trace, device) for device in devices if device.kind != "cpu"}
+    peaks = {device.device: accelerator_of(trace, device, calibrations) for device in devices if device.kind != "cpu"}
     only_peak = next(iter(peaks.values())) if len(peaks) == 1 else None
     least = least_ns(work, only_peak, tf32=uses_tf32(classified))
     places = module_places(trace, tree)

@@ -28,6 +28,9 @@ def add_reading(parser: ArgumentParser) -> None:
         metavar="FILE",
         help="TOML of further rules for kernel names, tried before those of whystall",
     )
+    parser.add_argument(
+        "--no-calibration", action="store_true", help="leave out what `whystall probe` measured on this machine"
+    )
 
 
 def analyze(paths: Sequence[str], options: Namespace, console: Console) -> Report:
@@ -39,6 +42,7 @@ def analyze(paths: Sequence[str], options: Namespace, console: Console) -> Repor
             list(paths),
             cache=not options.no_cache,
             kernel_classes=options.kernel_classes,
+            calibrate=not options.no_calibration,
             progress=progress,
         )
 

@@ -9,6 +9,7 @@ from whystall.cli.demo import Demo
 from whystall.cli.doctor import Doctor
 from whystall.cli.export import Export
 from whystall.cli.model import Model
+from whystall.cli.probe import Probe
 from whystall.cli.report import Report
 from whystall.cli.run import Run
 
@@ -21,6 +22,7 @@ COMMANDS: tuple[Command, ...] = (
     Report(),
     Export(),
     Model(),
+    Probe(),
     Demo(),
     Doctor(),
 )

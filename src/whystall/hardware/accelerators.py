@@ -11,13 +11,15 @@ import re
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Literal, cast, get_args
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "fp4"]
 Confidence = Literal["high", "medium", "low", "conflict"]
+
+PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 
 TABLE = "accelerators.csv"
 
@@ -28,6 +30,7 @@ class Accelerator:
 
     Rates are decimal TFLOP/s and GB/s, as their sources print them. ``memory_gb`` lists every variant that was
     sold under the name. ``bf16_achievable_tflops`` is the best matrix multiplication that was measured (MAMF).
+    ``measured`` says which of the numbers are no source's but were measured on such a device, and when.
     """
 
     name: str
@@ -47,6 +50,7 @@ class Accelerator:
     confidence: Confidence
     source: str
     notes: str | None
+    measured: str | None = None
 
     def peak_flops_per_s(self, precision: Precision) -> float | None:
         """The dense peak of ``precision`` in FLOP/s, ``None`` if no source says.

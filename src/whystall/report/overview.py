@@ -168,14 +168,11 @@ def efficiency_line(report: Report) -> str:
         ("tensor cores", figures.tensor_core_share),
     ]
     told = [f"{label} {fmt.share(value)}" for label, value in known if value is not None]
-    covered = next(
-        (
-            row.covered_share
-            for row in figures.devices
-            if (row.rank, row.device) == (report.verdict.rank, report.verdict.device)
-        ),
-        1.0,
-    )
-    if figures.mfu is not None and covered < _FULLY_COVERED:
-        told.append(f"FLOPs known of {fmt.share(covered)} of device time, so MFU is at least this")
+    spoken_of = (report.verdict.rank, report.verdict.device)
+    rating = next((row for row in figures.devices if (row.rank, row.device) == spoken_of), None)
+    if figures.mfu is not None and rating is not None:
+        if rating.covered_share < _FULLY_COVERED:
+            told.append(f"FLOPs known of {fmt.share(rating.covered_share)} of device time, so MFU is at least this")
+        if rating.measured is not None:
+            told.append(f"no data sheet: {clean(rating.measured, 200)}")
     return " · ".join(told) if told else "MFU and tensor-core share unknown"

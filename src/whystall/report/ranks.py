@@ -10,20 +10,18 @@ from typing import Protocol, TypeVar
 from whystall.analysis.results import (
     Collective,
     Device,
-    DeviceEfficiency,
     HostCall,
     HostThread,
     InputWait,
     Kernel,
-    KernelChains,
     KernelFamily,
-    KernelOrigins,
     MemoryPeak,
     Module,
     Operator,
     Phase,
     Timeline,
 )
+from whystall.analysis.work_results import DeviceEfficiency, KernelChains, KernelOrigins
 from whystall.report.names import clean
 from whystall.report.schema import Report
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from whystall.analysis.results import DeviceEfficiency, Roofline, RooflinePoint
+from whystall.analysis.work_results import DeviceEfficiency, Roofline, RooflinePoint
 from whystall.report import format as fmt
 from whystall.report import tables
 from whystall.report.names import shorten

@@ -9,13 +9,10 @@ import msgspec
 from whystall.analysis.results import (
     Collective,
     Device,
-    Efficiency,
     Host,
     InputWait,
     Kernel,
-    KernelChains,
     KernelFamily,
-    KernelOrigins,
     MemoryPeak,
     Module,
     Operator,
@@ -24,6 +21,7 @@ from whystall.analysis.results import (
     RunSteps,
     Timeline,
 )
+from whystall.analysis.work_results import Efficiency, KernelChains, KernelOrigins
 from whystall.diagnosis.finding import Finding, Verdict
 
 SCHEMA: Final = "whystall.report/1"

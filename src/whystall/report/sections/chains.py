@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from whystall.analysis.results import FusedKernel, FusibleChain
+from whystall.analysis.work_results import FusedKernel, FusibleChain
 from whystall.report import format as fmt
 from whystall.report import tables
 from whystall.report.ranks import RankReport

@@ -1,0 +1,191 @@
+"""The frozen results that say what work was done: efficiency, roofline, chains of kernels, origins of kernels.
+
+As in `whystall.analysis.results`: integer nanoseconds and bytes, ``None`` where something is not known.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from whystall.analysis.results import Result
+
+
+class FusibleChain(Result):
+    """Kernels that follow each other on a stream, each reading what the one before wrote, and that could be one.
+
+    Sums over ``count`` runs of the same operators and shapes; ``kernels`` and ``calls`` are of one run. ``fused_bytes`` and
+    ``fused_ns`` are what one kernel would need that neither writes nor reads an intermediate tensor; those ``keeping``
+    still write each, as a backward pass may need them. ``gap_ns`` is time between the kernels. ``start_ns`` is of one run.
+    """
+
+    operators: list[str]
+    calls: int
+    kernels: int
+    count: int
+    total_ns: int
+    gap_ns: int
+    bytes: int | None
+    fused_bytes: int | None
+    fused_bytes_keeping: int | None
+    fused_ns: int | None
+    fused_ns_keeping: int | None
+    start_ns: int
+    unknown_because: str | None
+
+
+class ShortChains(Result):
+    """Runs of at least ``at_least`` events on a stream that are all shorter than ``threshold_ns``."""
+
+    threshold_ns: int
+    at_least: int
+    count: int
+    kernels: int
+    busy_ns: int
+    gap_ns: int
+    longest: int
+
+
+class KernelChains(Result):
+    """Chains of one device's kernels. ``fusible`` lists those with most time, the sums are of all."""
+
+    rank: int
+    device: int
+    fusible: list[FusibleChain]
+    fusible_count: int
+    fusible_ns: int
+    short: ShortChains
+
+
+class OriginShare(Result):
+    """Device events by what is known of their origin, the first that applies.
+
+    A replayed ``graph``; a ``compiled`` kernel, whose name says what it was fused from; an ``operator``; a compiled
+    ``region`` and no more; a ``module`` or a ``python`` function without an operator; ``none``.
+    """
+
+    origin: Literal["graph", "compiled", "operator", "region", "module", "python", "none"]
+    events: int
+    device_ns: int
+
+
+class FusedKernel(Result):
+    """Events that stand for more than one operator: a compiled kernel, a graph's caller, a region's kernel.
+
+    ``operators`` are those that a compiled kernel's name tells; ``modules`` those that launched most of it, a backward
+    kernel's by its forward; ``launches`` is ``None`` where a launch call is not in the file.
+    """
+
+    name: str
+    origin: Literal["graph", "compiled", "operator", "region", "module", "python", "none"]
+    category: str | None
+    operators: list[str]
+    region: str | None
+    modules: list[str]
+    function: str | None
+    launches: int | None
+    events: int
+    device_ns: int
+    unknown_because: str | None
+
+
+class KernelOrigins(Result):
+    """Where one device's time comes from. ``shares`` add up to all its events; ``fused`` lists the largest."""
+
+    rank: int
+    device: int
+    shares: list[OriginShare]
+    fused: list[FusedKernel]
+    fused_omitted: int
+
+
+class WorkByDtype(Result):
+    """Matrix work of one dtype; ``precision`` names the column of the accelerator table its peak is from."""
+
+    dtype: str
+    precision: str | None
+    flops: int
+    flops_causal: int
+    executed_flops: int
+    peak_flops_per_s: float | None
+
+
+class RooflinePoint(Result):
+    """All calls of one operator in one dtype. ``operations`` are useful FLOPs and elementwise operations.
+
+    ``intensity`` is operations a byte, ``attainable_per_s`` what the device could do at it, ``share`` what was reached of
+    that, ``headroom_ns`` the time that would be saved at the roofline.
+    """
+
+    operator: str
+    dtype: str | None
+    precision: str | None
+    calls: int
+    device_ns: int
+    operations: int
+    bytes: int
+    intensity: float
+    operations_per_s: float
+    bytes_per_s: float
+    attainable_per_s: float | None
+    share: float | None
+    headroom_ns: int | None
+    bound: Literal["compute", "memory"] | None
+
+
+class RooflineCeiling(Result):
+    """The dense peak of one precision; ``ridge`` is the intensity from which it, not memory, is the limit."""
+
+    precision: str
+    flops_per_s: float
+    ridge: float | None
+
+
+class LeftOut(Result):
+    """Device time that a picture cannot show, and why."""
+
+    reason: str
+    device_ns: int
+
+
+class Roofline(Result):
+    """Operators between the limits of memory and arithmetic; the points' time and ``left_out`` are all device time."""
+
+    memory_bytes_per_s: float | None
+    ceilings: list[RooflineCeiling]
+    points: list[RooflinePoint]
+    left_out: list[LeftOut]
+
+
+class DeviceEfficiency(Result):
+    """What one device made of its peak over its window.
+
+    ``mfu`` is useful work (causal attention halved) at each dtype's dense peak over the window, ``hfu`` what was
+    executed. ``covered_share`` is of device time whose operator has a cost. ``measured`` says which peaks are no data
+    sheet's but were measured by ``whystall probe``, and when.
+    """
+
+    rank: int
+    device: int
+    by_dtype: list[WorkByDtype]
+    mfu: float | None
+    hfu: float | None
+    tensor_core_share: float | None
+    covered_share: float
+    peak: str | None
+    peak_source: str | None
+    unknown_because: str | None
+    roofline: Roofline | None = None
+    measured: str | None = None
+
+
+class Efficiency(Result):
+    """Utilisation of the device that the verdict speaks of; ``devices`` has all."""
+
+    mfu: float | None = None
+    hfu: float | None = None
+    tensor_core_share: float | None = None
+    peak: str | None = None
+    peak_source: str | None = None
+    devices: list[DeviceEfficiency] = msgspec.field(default_factory=list)

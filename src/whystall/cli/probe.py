@@ -1,0 +1,90 @@
+"""``whystall probe``: what this machine can do, measured, and kept for later reports."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from whystall.errors import UsageError
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+    from whystall.cli.console import Console
+    from whystall.probe.run import Probed
+
+KINDS = ("compute", "memory", "all")
+
+
+class Probe:
+    """The verb ``probe``."""
+
+    name = "probe"
+    help = "measure this machine: matrix products, memory bandwidth, launches"
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Declares the verb's arguments."""
+        parser.add_argument("what", choices=KINDS, help="what to measure")
+        parser.add_argument("--device", help="cpu, cuda or cuda:1 (default: the first GPU, else the CPU)")
+        parser.add_argument(
+            "--dtype", action="append", metavar="TYPE", help="fp32, tf32, fp16, bf16 or fp8; may be repeated"
+        )
+        parser.add_argument(
+            "--seconds", default="0.2", metavar="S", help="time for each measurement (default: %(default)s)"
+        )
+        parser.add_argument("--no-save", action="store_true", help="do not keep the result for later reports")
+        parser.add_argument("--json", action="store_true", help="print the result as JSON")
+
+    def run(self, options: Namespace, console: Console) -> int:
+        """Prints what was measured, keeps it; 0."""
+        from whystall.probe.run import PROBES, probe
+
+        found = probe(
+            PROBES if options.what == "all" else (options.what,),
+            device=options.device,
+            precisions=options.dtype,
+            seconds=_seconds(options.seconds),
+            progress=console.detail,
+        )
+        console.result(_as_json(found) if options.json else _as_text(found))
+        if not options.no_save:
+            _keep(found, console)
+        console.next("whystall analyze PATH, which uses this where the table of accelerators knows nothing")
+        return 0
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 < value <= 600:
+        raise UsageError(f"--seconds wants a number between 0 and 600, not {text!r}")
+    return value
+
+
+def _as_json(found: Probed) -> str:
+    import msgspec
+
+    skipped = [{"precision": one.precision, "because": one.because} for one in found.skipped]
+    body = msgspec.to_builtins(found.calibration) | {"skipped": skipped}
+    return msgspec.json.format(msgspec.json.encode(body), indent=1).decode()
+
+
+def _as_text(found: Probed) -> str:
+    from whystall.hardware import find
+    from whystall.report.probe_text import render_calibration
+
+    skipped = [(one.precision, one.because) for one in found.skipped]
+    return render_calibration(found.calibration, find(found.calibration.device), skipped).rstrip("\n")
+
+
+def _keep(found: Probed, console: Console) -> None:
+    from whystall.hardware.calibration import calibration_folder, write_calibration
+    from whystall.trace.cache import default_folder
+
+    try:
+        path = write_calibration(found.calibration, calibration_folder(default_folder()))
+    except OSError as error:
+        console.note(f"the result could not be kept: {error.strerror or error}")
+    else:
+        console.note(f"kept as {path}")

@@ -1,0 +1,172 @@
+"""What ``whystall probe`` measured on a device, kept in the user's cache folder, and how it fills gaps of the table.
+
+A measurement is of one device model on one machine. It never replaces a peak that the table knows: it stands in where
+the table has none, and what it stood in for is named wherever the number is used. A file that cannot be read, or that
+another version wrote, is ignored with a sentence.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import tempfile
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+import msgspec
+
+from whystall.hardware.accelerators import PARTITION, PRECISIONS, Accelerator
+
+SCHEMA: Final = "whystall.calibration/1"
+FOLDER: Final = "calibration"
+_LARGEST_FILE: Final = 1 << 20
+
+Rate = Annotated[float, msgspec.Meta(gt=0, lt=1e30)]
+Nanoseconds = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class Matmul(msgspec.Struct, frozen=True, kw_only=True):
+    """One matrix product, (m x k) by (k x n): the fastest and the median repeat, the rate of the fastest."""
+
+    precision: str
+    m: int
+    n: int
+    k: int
+    repeats: int
+    best_ns: Nanoseconds
+    median_ns: Nanoseconds
+    flops_per_s: Rate
+
+
+class Copy(msgspec.Struct, frozen=True, kw_only=True):
+    """A copy within the device's memory: each byte is read and written. The rate is of the fastest repeat."""
+
+    bytes: int
+    repeats: int
+    best_ns: Nanoseconds
+    median_ns: Nanoseconds
+    bytes_per_s: Rate
+
+
+class Launch(msgspec.Struct, frozen=True, kw_only=True):
+    """The smallest operator there is: what the host spends on it, and how fast the device gets through many."""
+
+    calls: int
+    host_ns: Nanoseconds
+    device_ns: Nanoseconds | None
+
+
+class Calibration(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything measured of one device; ``measured_on`` is a date (ISO 8601), ``machine`` a name for this computer."""
+
+    schema: Literal["whystall.calibration/1"] = SCHEMA
+    machine: str
+    device: str
+    kind: Literal["cpu", "gpu"]
+    measured_on: Annotated[str, msgspec.Meta(pattern=r"^\d{4}-\d\d-\d\d$")]
+    torch: str
+    threads: int | None = None
+    matmul: list[Matmul] = []
+    copy: list[Copy] = []
+    launch: Launch | None = None
+
+    def flops_per_s(self, precision: str) -> float | None:
+        """The best rate that was measured in ``precision``."""
+        return max((one.flops_per_s for one in self.matmul if one.precision == precision), default=None)
+
+    @property
+    def bytes_per_s(self) -> float | None:
+        """The rate of the largest copy, which no cache holds."""
+        largest = max(self.copy, key=lambda one: one.bytes, default=None)
+        return None if largest is None else largest.bytes_per_s
+
+    def merged(self, other: Calibration) -> Calibration:
+        """This measurement with what only ``other``, an earlier one of the same device, has, under the earlier date."""
+        kept = {name: getattr(other, name) for name in ("matmul", "copy", "launch") if not getattr(self, name)}
+        kept = {name: value for name, value in kept.items() if value}
+        older = min(self.measured_on, other.measured_on) if kept else self.measured_on
+        return msgspec.structs.replace(self, measured_on=older, **kept)
+
+
+def calibration_folder(cache: Path) -> Path:
+    """Where calibrations are kept in whystall's cache folder."""
+    return cache / FOLDER
+
+
+def read_calibrations(folder: Path) -> tuple[list[Calibration], list[str]]:
+    """The calibrations in ``folder``, and a sentence per file that is ignored."""
+    found, problems = [], []
+    for path in sorted(folder.glob("*.json")) if folder.is_dir() else []:
+        try:
+            found.append(_read(path))
+        except (OSError, ValueError, RecursionError) as error:
+            problems.append(
+                f"the calibration {path.name} is ignored: {str(error)[:200]} (`whystall probe` writes it anew)"
+            )
+    return found, problems
+
+
+def _read(path: Path) -> Calibration:
+    if path.stat().st_size > _LARGEST_FILE:
+        raise ValueError("it is too large")
+    return msgspec.json.decode(path.read_bytes(), type=Calibration)
+
+
+def write_calibration(calibration: Calibration, folder: Path) -> Path:
+    """Keeps ``calibration``, together with what an earlier one of this device measured and this one did not."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / _file_name(calibration)
+    with contextlib.suppress(OSError, ValueError):
+        calibration = calibration.merged(_read(path))
+    handle, staged = tempfile.mkstemp(dir=folder, suffix=".part")
+    with os.fdopen(handle, "wb") as file:
+        file.write(msgspec.json.format(msgspec.json.encode(calibration), indent=1) + b"\n")
+    Path(staged).replace(path)
+    return path
+
+
+def _file_name(calibration: Calibration) -> str:
+    """A name per machine and device that is readable, and different for names that read alike."""
+    readable = re.sub(r"[^A-Za-z0-9]+", "-", calibration.device).strip("-").lower()[:60]
+    digest = hashlib.sha256(f"{calibration.machine}\n{calibration.device}".encode()).hexdigest()[:8]
+    return f"{readable or 'device'}-{digest}.json"
+
+
+def calibrated(name: str, row: Accelerator | None, calibrations: Iterable[Calibration]) -> Accelerator | None:
+    """The table's ``row`` for the device called ``name`` with its gaps filled by what was measured, which it then says.
+
+    Without a row everything is what was measured. Of several measurements the latest counts. A measured rate is what a
+    matrix product reached, not what the device could at best.
+    """
+    own = [one for one in calibrations if one.device == name and one.kind == "gpu"]
+    if not own or PARTITION.search(name):
+        return row
+    latest = max(own, key=lambda one: one.measured_on)
+    base = row or _unknown(name)
+    filled: dict[str, float] = {}
+    for precision in PRECISIONS:
+        rate = latest.flops_per_s(precision)
+        if rate is not None and base.peak_flops_per_s(precision) is None:
+            filled[f"{precision}_tflops"] = rate / 1e12
+    if base.memory_gb_per_s is None and latest.bytes_per_s is not None:
+        filled["memory_gb_per_s"] = latest.bytes_per_s / 1e9
+    if not filled:
+        return row
+    what = [name.removesuffix("_tflops").replace("memory_gb_per_s", "memory bandwidth") for name in filled]
+    measured = f"{', '.join(what)}: measured here on {latest.measured_on} by whystall probe"
+    source = measured if row is None else f"{base.source}; {measured}"
+    changes: dict[str, object] = {**filled, "source": source, "measured": measured}
+    return replace(base, **changes)  # type: ignore[arg-type]
+
+
+def _unknown(name: str) -> Accelerator:
+    """A row that knows nothing but a name."""
+    return Accelerator(
+        name=name, device_name_regex="", vendor="", fp32_tflops=None, tf32_tflops=None, fp16_tflops=None, bf16_tflops=None,
+        fp8_tflops=None, fp4_tflops=None, memory_gb_per_s=None, memory_gb=(), link_gb_per_s=None, compute_units=None,
+        bf16_achievable_tflops=None, confidence="low", source="", notes=None,
+    )  # fmt: skip

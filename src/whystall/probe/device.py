@@ -1,0 +1,69 @@
+"""The device that is probed: its name, its clock, and what types it multiplies."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import re
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from whystall.errors import UsageError
+from whystall.probe.clock import Clock, DeviceClock, HostClock
+
+_CPU_MODEL = re.compile(r"^model name\s*:\s*(.+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class ProbedDevice:
+    """A device with everything that a probe needs of it."""
+
+    torch: Any
+    device: Any
+    name: str
+    kind: Literal["cpu", "gpu"]
+    clock: Clock
+
+    def synchronize(self) -> None:
+        """Waits until the device has nothing left to do."""
+        if self.kind == "gpu":
+            self.torch.cuda.synchronize(self.device)
+
+
+def open_device(wanted: str | None) -> ProbedDevice:
+    """The device called ``wanted`` (``cpu``, ``cuda``, ``cuda:1``); without it the first GPU, else the CPU.
+
+    Raises ``UsageError`` where torch or the device is not there.
+    """
+    try:
+        import torch  # noqa: PLC0415 - takes seconds, and only probing needs it
+    except ModuleNotFoundError as error:
+        raise UsageError(f"`whystall probe` needs PyTorch in the environment it runs in: {error}") from error
+    try:
+        device = torch.device(wanted or ("cuda" if torch.cuda.is_available() else "cpu"))
+    except RuntimeError as error:
+        raise UsageError(f"{wanted!r} is no device: {str(error).splitlines()[0]}") from None
+    if device.type == "cpu":
+        return ProbedDevice(torch, device, cpu_name(), "cpu", HostClock())
+    if device.type != "cuda":
+        raise UsageError(f"probing {device.type!r} is not known; cpu and cuda are")
+    if not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count():
+        raise UsageError(f"there is no {wanted!r} here; run `whystall doctor --import-torch`")
+    torch.cuda.set_device(device)
+    return ProbedDevice(torch, device, torch.cuda.get_device_name(device), "gpu", DeviceClock(torch))
+
+
+def cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """The processor's model, as far as the system tells."""
+    try:
+        match = _CPU_MODEL.search(cpuinfo.read_text("utf-8", "replace"))
+    except OSError:
+        match = None
+    return match[1].strip() if match else platform.processor() or platform.machine() or "CPU"
+
+
+def machine_name() -> str:
+    """A name for this machine that is the same every time and does not tell what it is called."""
+    return hashlib.sha256(socket.gethostname().encode()).hexdigest()[:12]
