@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -24,10 +26,15 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     asked = parser.parse_args()
     wanted = [case.name for case in all_cases() if asked.only in case.name and (case.quick or not asked.quick)]
-    with ProcessPoolExecutor(asked.jobs) as pool:
-        for truth in pool.map(_write, wanted, [asked.out / name for name in wanted]):
+    write_all(wanted, asked.out, asked.jobs)
+
+
+def write_all(names: Sequence[str], out: Path, jobs: int) -> None:
+    """Write cases, a folder each, and say what they are on stderr."""
+    with ProcessPoolExecutor(jobs) as pool:
+        for truth in pool.map(_write, names, [out / name for name in names]):
             gains = json.dumps(truth["removed_speedup"])
-            print(f"{truth['name']:44} {truth['step_ns'] / 1e6:9.3f} ms  {gains}", flush=True)
+            print(f"{truth['name']:44} {truth['step_ns'] / 1e6:9.3f} ms  {gains}", file=sys.stderr, flush=True)
 
 
 def _write(name: str, folder: Path) -> dict[str, Any]:

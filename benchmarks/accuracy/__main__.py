@@ -1,0 +1,112 @@
+"""How often whystall is right, and by how much its predicted gains are off.
+
+    python -m benchmarks.accuracy [--quick] [--parts simulated,jobs,real] [--only PART] [--without] [--markdown]
+
+``simulated``: GPU jobs from the simulator beside this file; ``jobs``: real training jobs on this machine's CPU, with
+TraceML beside where ``.venv-peers`` has it; ``real``: the recorded traces of ../shared/traces.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from benchmarks.accuracy import peer_traceml, real_jobs, recorded, show, simulated
+from benchmarks.accuracy.score import Ablation, Mark, summary
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command line."""
+    asked = _parser().parse_args(arguments)
+    parts: dict[str, list[Mark]] = {}
+    removed: list[Ablation] = []
+    with ExitStack() as stack:
+        if "simulated" in asked.parts:
+            out = asked.traces or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            found = simulated.folders(out, only=asked.only, quick=asked.quick, jobs=asked.jobs)
+            parts["simulated GPU jobs"] = simulated.judge(found, jobs=asked.jobs)
+            if asked.without:
+                removed = simulated.judge_without(found, jobs=asked.jobs)
+        peers: dict[str, tuple[str, bool]] = {}
+        if "jobs" in asked.parts:
+            parts["real CPU jobs"] = _real_jobs(asked, peers)
+        also: dict[str, bool | None] = {}
+        if "real" in asked.parts:
+            judged = recorded.judge(asked.only)
+            parts["recorded traces"] = [each for each, _ in judged]
+            also = {each.name: holds for each, holds in judged}
+    print(_text(parts, removed, peers, also, details=asked.verbose or not asked.markdown))
+    if asked.output:
+        data: dict[str, Any] = {name: [asdict(each) for each in marks] for name, marks in parts.items()}
+        data["without"] = [asdict(each) for each in removed]
+        data["traceml"] = [{"name": name, "said": said, "right": right} for name, (said, right) in peers.items()]
+        asked.output.write_text(json.dumps(data, indent=1) + "\n", "utf-8")
+    if asked.feedback:
+        rows = [each for marks in parts.values() for each in marks]
+        text = _text(parts, removed, peers, also, details=False)
+        asked.feedback.write_text(f"{text}\n\n{show.feedback(rows, removed)}", "utf-8")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.accuracy", description=__doc__.partition("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="the subset that CI runs")
+    parser.add_argument("--parts", default="simulated,jobs,real", type=lambda text: text.split(","), help="which jobs")
+    parser.add_argument("--only", default="", help="jobs whose name contains this")
+    parser.add_argument("--without", action="store_true", help="judge again with signals removed")
+    parser.add_argument("--traces", type=Path, help="where simulated traces are kept between runs")
+    parser.add_argument("--jobs", type=int, default=2, help="processes")
+    parser.add_argument("--pairs", type=int, default=4, help="runs with and without a fault, for each real job")
+    parser.add_argument("--no-peer", action="store_true", help="leave TraceML out")
+    parser.add_argument("--markdown", action="store_true", help="the tables for the documentation alone")
+    parser.add_argument("-v", "--verbose", action="store_true", help="a row per job as well")
+    parser.add_argument("-o", "--output", type=Path, help="write the marks as JSON")
+    parser.add_argument("--feedback", type=Path, help="write what failed, in Markdown")
+    return parser
+
+
+def _real_jobs(asked: argparse.Namespace, peers: dict[str, tuple[str, bool]]) -> list[Mark]:
+    wanted = [case for case in real_jobs.CASES if asked.only in case.name and (case.quick or not asked.quick)]
+    marks = []
+    for case in wanted:
+        judged = real_jobs.judge(case, pairs=asked.pairs, peer=not asked.no_peer)
+        marks.append(judged.mark)
+        if judged.peer:
+            peers[case.name] = (judged.peer, peer_traceml.right(case, judged.peer))
+        print(show.marks([judged.mark]).splitlines()[-1], judged.peer, file=sys.stderr, flush=True)
+    return marks
+
+
+def _text(
+    parts: dict[str, list[Mark]],
+    removed: Sequence[Ablation],
+    peers: dict[str, tuple[str, bool]],
+    also: dict[str, bool | None],
+    *,
+    details: bool,
+) -> str:
+    tables = [show.marks(marks) for marks in parts.values()] if details else []
+    tables.append(show.summaries([(name, summary(marks)) for name, marks in parts.items()]))
+    if removed:
+        tables.append(show.ablations(removed))
+    if peers:
+        tables.append(show.beside_traceml(parts["real CPU jobs"], peers))
+    if also:
+        tables.append(
+            "\n".join(
+                f"{name}: the rest of what is known is said: {holds}"
+                for name, holds in also.items()
+                if holds is not None
+            )
+        )
+    return "\n\n".join(tables)
+
+
+if __name__ == "__main__":
+    main()

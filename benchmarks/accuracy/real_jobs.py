@@ -1,0 +1,148 @@
+"""Real training jobs on this machine's CPU: the truth is measured, whystall and TraceML each watch a run."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.accuracy.expectation import Expectation
+from benchmarks.accuracy.score import Mark, mark
+from benchmarks.accuracy.verdicts import WHYSTALL, Said, read
+
+JOBS = Path(__file__).resolve().parent / "jobs"
+UNSTEADY_STEPS = 5
+STEPS = 60
+TIMEOUT_S = 240
+
+
+@dataclass(frozen=True, slots=True)
+class JobCase:
+    """A script, the fault that is put in, and the causes that name it."""
+
+    name: str
+    script: str
+    fault: str = ""
+    causes: tuple[str, ...] = ()
+    accepted: tuple[str, ...] = ()
+    resists: tuple[str, ...] = ()
+    ranks: int = 1
+    rank: int | None = None
+    quick: bool = False
+    slows: bool = True
+    """Whether the fault costs time (growing memory does not)."""
+
+    def arguments(self, *, cured: bool = False, times: Path | None = None, steps: int = STEPS) -> list[str]:
+        """The script's arguments."""
+        found = ["--steps", str(steps), *(["--fault", self.fault] if self.fault else [])]
+        return [*found, *(["--cured"] if cured else []), *(["--times", str(times)] if times else [])]
+
+    def command(self, arguments: Sequence[str]) -> list[str]:
+        """The command that runs the script."""
+        return [*launcher(self.ranks), str(JOBS / self.script), *arguments]
+
+
+def launcher(ranks: int) -> list[str]:
+    """Python, or torchrun for several ranks."""
+    if ranks == 1:
+        return [sys.executable]
+    return [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--master-port", "29577"]
+
+
+CASES = (
+    JobCase("images-healthy", "images.py", quick=True),
+    JobCase("images-synchronous-sleep", "images.py", "synchronous-sleep", ("input.synchronous-loader",), quick=True),
+    JobCase("images-synchronous-decode", "images.py", "synchronous-decode", ("input.synchronous-loader",)),
+    JobCase("images-few-workers", "images.py", "few-workers", ("input.too-few-workers",), ("input.storage-bound",)),
+    JobCase("images-busy-workers", "images.py", "busy-workers", ("input.cpu-bound",)),
+    JobCase("images-slow-storage", "images.py", "slow-storage", ("input.storage-bound",), ("input.too-few-workers",)),
+    JobCase("images-restarts", "images.py", "restarts", ("input.worker-restart",)),
+    JobCase("images-cheap-inline", "images.py", "cheap-inline", resists=("input.synchronous-loader",)),
+    JobCase("language-healthy", "language.py"),
+    JobCase("language-python", "language.py", "python", ("host.python",), quick=True),
+    JobCase("language-collections", "language.py", "collections", ("host.gc",)),
+    JobCase("language-checkpoint", "language.py", "checkpoint", ("episodic.checkpoint",)),
+    JobCase("language-logging", "language.py", "logging", ("episodic.logging",)),
+    JobCase("language-evaluation", "language.py", "evaluation", ("episodic.evaluation",)),
+    JobCase("language-attention", "language.py", "attention", ("compute.unfused-attention",)),
+    JobCase("language-twice", "language.py", "twice", ("compute.redundant-work",)),
+    JobCase("language-threads", "language.py", "threads", ("host.cpu-contention",)),
+    JobCase("language-growth", "language.py", "growth", ("memory.growth",), slows=False),
+    JobCase("tabular-healthy", "tabular.py"),
+    JobCase("tabular-optimizer", "tabular.py", "optimizer", ("compute.unfused-optimizer",)),
+    JobCase("ranks-healthy", "ranks.py", ranks=2),
+    JobCase("ranks-straggler", "ranks.py", "straggler", ("communication.straggler",), ranks=2, rank=1),
+    JobCase("ranks-small-messages", "ranks.py", "small-messages", ("communication.small-messages",), ranks=2),
+)
+"""``growth`` costs no time: it is to be named all the same."""
+
+
+def step_s(case: JobCase, *, cured: bool) -> float:
+    """The mean of a run's steady steps in seconds."""
+    with tempfile.TemporaryDirectory() as scratch:
+        times = Path(scratch) / "times.json"
+        subprocess.run(
+            case.command(case.arguments(cured=cured, times=times)),
+            check=True,
+            capture_output=True,
+            timeout=TIMEOUT_S,
+            env=quiet(),
+        )
+        durations: list[float] = json.loads(times.read_text("utf-8"))
+    return statistics.fmean(durations[UNSTEADY_STEPS:])
+
+
+def quiet(**more: str) -> dict[str, str]:
+    """The environment of a job: one thread per process unless the job says otherwise."""
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", **more}
+
+
+def measured_gain(case: JobCase, pairs: int) -> float:
+    """How much faster the job is without its fault: the median over interleaved pairs of runs (ABBA)."""
+    ratios = []
+    for pair in range(pairs):
+        found = {cured: step_s(case, cured=cured) for cured in ((False, True) if pair % 2 == 0 else (True, False))}
+        ratios.append(found[False] / found[True])
+    return statistics.median(ratios)
+
+
+def watched(case: JobCase) -> Said:
+    """What ``whystall run`` says of a run."""
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch) / "run"
+        script = [str(JOBS / case.script), *case.arguments()]
+        target = script if case.ranks == 1 else ["--", *case.command(case.arguments())]
+        line = [*WHYSTALL, "run", "-q", "-o", str(folder), *target]
+        done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=TIMEOUT_S, env=quiet())
+        report = folder / "report.json"
+        if not report.exists():
+            return Said(None, (), failure=done.stderr.strip()[-300:] or f"exit code {done.returncode}")
+        return read(json.loads(report.read_text("utf-8")))
+
+
+def expectation(case: JobCase, gain: float | None) -> Expectation:
+    """What should be said."""
+    gains: Mapping[str, float | None] = dict.fromkeys(case.causes, gain if case.slows else None)
+    return Expectation(case.name, gains, case.accepted, case.resists, case.rank)
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A job's mark, and what TraceML called it."""
+
+    mark: Mark
+    peer: str = ""
+
+
+def judge(case: JobCase, *, pairs: int, peer: bool) -> Judged:
+    """A job's mark: its runs follow each other, since they need the machine's cores."""
+    from benchmarks.accuracy import peer_traceml  # noqa: PLC0415 - it knows the jobs
+
+    gain = measured_gain(case, pairs) if case.causes and case.slows else None
+    return Judged(mark(expectation(case, gain), watched(case)), peer_traceml.verdict(case) if peer else "")

@@ -1,0 +1,96 @@
+"""The tables of the benchmark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from benchmarks.accuracy.score import Ablation, Mark, Summary
+
+
+def percent(value: float | None) -> str:
+    """A share as text."""
+    return "-" if value is None else f"{100 * value:.1f} %"
+
+
+def summaries(rows: Sequence[tuple[str, Summary]]) -> str:
+    """One row per group of jobs, in Markdown."""
+    lines = [
+        "| jobs | faulty | cause named first | among the first three | healthy | with a false alarm | rank named | gain off by (median) | truth in the interval |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {name} | {each.faulty} | {percent(each.top1)} | {percent(each.recall3)} | {each.healthy}"
+        f" | {each.healthy_with_alarm} | {percent(each.ranks_named)} | {percent(each.median_gain_error)} ({each.gains})"
+        f" | {percent(each.coverage)} |"
+        for name, each in rows
+    ]
+    return "\n".join(lines)
+
+
+def marks(rows: Sequence[Mark]) -> str:
+    """One row per job."""
+    lines = ["| job | truth | said | gain: true | predicted | right |", "|---|---|---|---|---|---|"]
+    for each in rows:
+        gains = {gain.cause: gain for gain in each.gains}
+        true = ", ".join(f"{gain.true:.3f}" for gain in gains.values())
+        said = ", ".join(f"{gain.expected:.3f} ({gain.floor:.3f} to {gain.ceiling:.3f})" for gain in gains.values())
+        verdict = each.said or (each.failure and f"failed: {each.failure}") or "nothing"
+        alarms = f"; false alarms: {', '.join(each.false_alarms)}" if each.false_alarms else ""
+        right = "yes" if each.top1 and not each.false_alarms else "NO"
+        expected = ", ".join(each.expected) or "healthy"
+        lines.append(f"| {each.name} | {expected} | {verdict}{alarms} | {true} | {said} | {right} |")
+    return "\n".join(lines)
+
+
+def ablations(rows: Sequence[Ablation]) -> str:
+    """One row per removed signal."""
+    lines = ["| without | jobs | still true | same verdict | silent |", "|---|---|---|---|---|"]
+    for removed in dict.fromkeys(each.removed for each in rows):
+        of = [each for each in rows if each.removed == removed]
+        same = sum(each.after == each.before for each in of)
+        silent = sum(each.after is None for each in of)
+        lines.append(f"| {removed} | {len(of)} | {sum(each.truthful for each in of)} | {same} | {silent} |")
+    return "\n".join(lines)
+
+
+def beside_traceml(rows: Sequence[Mark], peers: Mapping[str, tuple[str, bool]]) -> str:
+    """Both tools on the same jobs; TraceML names classes, which are counted as right where they hold the cause."""
+    lines = ["| job | truth | whystall | right | TraceML | class right |", "|---|---|---|---|---|---|"]
+    for each in rows:
+        said, right = peers[each.name]
+        expected = ", ".join(each.expected) or "healthy"
+        good = "yes" if each.top1 and not each.false_alarms else "no"
+        lines.append(
+            f"| {each.name} | {expected} | {each.said or 'nothing'} | {good} | {said} | {'yes' if right else 'no'} |"
+        )
+    ours = sum(each.top1 and not each.false_alarms for each in rows)
+    lines.append(f"| all | {len(rows)} | | {ours} | | {sum(right for _, right in peers.values())} |")
+    return "\n".join(lines)
+
+
+def feedback(rows: Sequence[Mark], removed: Sequence[Ablation] = ()) -> str:
+    """What failed, for those who can mend it."""
+    lines = []
+    for each in rows:
+        bad = [gain for gain in each.gains if gain.error > 0.02 or not gain.covered]
+        if each.top1 and not each.false_alarms and not bad and each.rank_named is not False:
+            continue
+        lines.append(
+            f"- {each.name}: expected {', '.join(each.expected) or 'healthy'}, got {each.said}; findings {', '.join(each.said_ids) or 'none'}"
+        )
+        if each.failure:
+            lines.append(f"  - failed: {each.failure}")
+        if each.false_alarms:
+            lines.append(f"  - false alarms: {', '.join(each.false_alarms)}")
+        if each.rank_named is False:
+            lines.append("  - the rank is not named")
+        lines += [
+            f"  - gain of {gain.cause}: true {gain.true:.4f}, expected {gain.expected:.4f} (floor {gain.floor:.4f}, ceiling {gain.ceiling:.4f}), off by {100 * gain.error:.1f} %{'' if gain.covered else ', not covered'}"
+            for gain in bad
+        ]
+    lines += [
+        f"- {each.name} without {each.removed}: was {each.before}, became {each.after}, expected {', '.join(each.expected) or 'healthy'}"
+        for each in removed
+        if not each.truthful
+    ]
+    return "\n".join(lines) + "\n"
