@@ -11,6 +11,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from whystall._version import __version__
 from whystall.analysis.classify import Rules, parse_rules
 from whystall.analysis.results import (
@@ -18,6 +20,7 @@ from whystall.analysis.results import (
     RunSteps,
 )
 from whystall.analysis.run_steps import run_steps
+from whystall.analysis.throughput import Workload, job_throughput
 from whystall.analysis.trace_analysis import TraceAnalysis, analyze_trace
 from whystall.analysis.work_results import DeviceEfficiency, Efficiency
 from whystall.diagnosis.finding import Verdict
@@ -64,12 +67,13 @@ def analyze(
     cache: bool = True,
     kernel_classes: PathLike | None = None,
     calibrate: bool = True,
+    workload: Workload | None = None,
     progress: Progress | None = None,
 ) -> Report:
     """The report on traces: files, folders, glob patterns, or traces that are loaded already.
 
     ``calibrate`` lets what `whystall probe` measured on this machine fill gaps in the table of accelerators; the report
-    says where it did. Each file is a rank of its own. A file that cannot be read is named in ``report.source.warnings``;
+    says where it did. ``workload`` is what a step works through, for a rating by throughput. Each file is a rank of its own. A file that cannot be read is named in ``report.source.warnings``;
     when none can be read `whystall.errors.InputError` is raised.
 
     >>> import whystall
@@ -90,7 +94,7 @@ def analyze(
         for trace, rank in zip(loaded, ranks, strict=True)
     ]
     runs = [run for run in map(run_steps, samples) if run is not None]
-    return _report(loaded, analyses, runs, [*failures, *notes, *ignored])
+    return _report(loaded, analyses, runs, [*failures, *notes, *ignored], workload)
 
 
 def _samples(sources: PathLike | Trace | Iterable[PathLike | Trace], failures: list[str]) -> list[RunSamples]:
@@ -225,10 +229,16 @@ _ONLY_WITH_A_DEVICE: Final = ("launch_calls", "sync_events")
 
 
 def _report(
-    traces: Sequence[Trace], analyses: Sequence[TraceAnalysis], runs: list[RunSteps], problems: Sequence[str]
+    traces: Sequence[Trace],
+    analyses: Sequence[TraceAnalysis],
+    runs: list[RunSteps],
+    problems: Sequence[str],
+    workload: Workload | None = None,
 ) -> Report:
     devices = [device for analysis in analyses for device in analysis.devices]
-    warnings = [*problems, *_warnings(traces)]
+    sizes = {trace.metadata.world_size for trace in traces if trace.metadata.world_size is not None}
+    rated, unrated = job_throughput(workload, analyses, runs, world_size=max(sizes, default=None))
+    warnings = [*problems, *unrated, *_warnings(traces)]
     verdict = ledger_verdict(devices, warnings) if devices or not runs else run_verdict(runs)
     return Report(
         whystall=__version__,
@@ -247,7 +257,10 @@ def _report(
             calls=[row for analysis in analyses for row in analysis.host.calls],
         ),
         memory=[row for analysis in analyses for row in analysis.memory],
-        efficiency=_efficiency(verdict, [row for analysis in analyses for row in analysis.efficiency]),
+        efficiency=msgspec.structs.replace(
+            _efficiency(verdict, [row for analysis in analyses for row in analysis.efficiency]),
+            throughput=rated,
+        ),
         timelines=[row for analysis in analyses for row in analysis.timelines],
         kernel_chains=[row for analysis in analyses for row in analysis.chains],
         kernel_origins=[row for analysis in analyses for row in analysis.origins],

@@ -149,3 +149,40 @@ def test_a_pipe_gets_plain_text(cli: Cli, api: FakeApi, trace_file: Path) -> Non
     cli("analyze", trace_file)
 
     assert api.rendered == [("terminal", {"width": 100, "colour": False, "verbose": False})]
+
+
+def test_a_step_s_work_is_handed_on(cli: Cli, api: FakeApi, trace_file: Path) -> None:
+    outcome = cli(
+        "analyze", trace_file, "--tokens-per-step", "6144", "--throughput-reference", "3300", "--job-devices", "4"
+    )
+    assert outcome.code == 0
+    given = api.analyzed[0][1]["workload"]
+    assert (given.tokens_per_step, given.devices) == (6144.0, 4)
+    assert (given.reference.per_device_per_s, given.reference.unit) == (3300.0, "tokens")
+
+
+def test_a_published_reference_is_asked_for_by_name(cli: Cli, api: FakeApi, trace_file: Path) -> None:
+    cli("analyze", trace_file, "--samples-per-step", "80", "--throughput-reference", "bert-large-a100")
+    assert api.analyzed[0][1]["workload"].reference.per_device_per_s == 433.06
+
+
+def test_nothing_said_of_a_step_is_no_workload(cli: Cli, api: FakeApi, trace_file: Path) -> None:
+    cli("analyze", trace_file)
+    assert api.analyzed[0][1]["workload"] is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--tokens-per-step", "0"), "--tokens-per-step wants a number above 0"),
+        (("--tokens-per-step", "many"), "--tokens-per-step wants a number above 0"),
+        (("--tokens-per-step", "1", "--throughput-reference", "gpt-9"), "one of bert-large-a100"),
+        (("--throughput-reference", "3300"), "needs --tokens-per-step or --samples-per-step"),
+    ],
+)
+def test_what_is_no_amount_of_work(
+    cli: Cli, api: FakeApi, trace_file: Path, arguments: tuple[str, ...], sentence: str
+) -> None:
+    outcome = cli("analyze", trace_file, *arguments)
+    assert outcome.code == 2
+    assert sentence in outcome.err

@@ -36,6 +36,7 @@ from whystall.analysis.results import (
 from whystall.analysis.timelines import device_timeline
 from whystall.analysis.work import counted_operator_of, event_work, least_ns, operator_work, uses_tf32
 from whystall.analysis.work_results import DeviceEfficiency, KernelChains, KernelOrigins
+from whystall.hardware.accelerators import Accelerator
 from whystall.hardware.calibration import Calibration
 from whystall.trace.model import Trace
 
@@ -58,6 +59,7 @@ class TraceAnalysis:
     timelines: list[Timeline]
     efficiency: list[DeviceEfficiency]
     signals: dict[str, bool]
+    peaks: dict[int, Accelerator | None]
     chains: list[KernelChains]
     origins: list[KernelOrigins]
 
@@ -116,6 +118,7 @@ def analyze_trace(
             if device.kind != "cpu"
         ],
         signals=signals_of(trace),
+        peaks=peaks,
         chains=[
             kernel_chains(trace, device, tree, work, owner, classified, peaks[device.device], origin=origin)
             for device in devices

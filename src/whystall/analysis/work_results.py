@@ -180,6 +180,29 @@ class DeviceEfficiency(Result):
     measured: str | None = None
 
 
+class Throughput(Result):
+    """Units of work a second for each device of the job, as its user counts them, against a reference or a peak.
+
+    ``utilisation`` is of the model FLOPs that the user gave, at the dense peak of ``precision``.
+    """
+
+    step_ns: int
+    steps: int
+    step_source: str
+    devices: int
+    tokens_per_s_per_device: float | None
+    samples_per_s_per_device: float | None
+    flops_per_s_per_device: float | None
+    reference_per_s_per_device: float | None
+    reference_unit: Literal["tokens", "samples"] | None
+    reference_source: str | None
+    reference_share: float | None
+    precision: str | None
+    peak_flops_per_s: float | None
+    utilisation: float | None
+    unknown_because: str | None
+
+
 class Efficiency(Result):
     """Utilisation of the device that the verdict speaks of; ``devices`` has all."""
 
@@ -189,3 +212,4 @@ class Efficiency(Result):
     peak: str | None = None
     peak_source: str | None = None
     devices: list[DeviceEfficiency] = msgspec.field(default_factory=list)
+    throughput: Throughput | None = None

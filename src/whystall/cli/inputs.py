@@ -7,15 +7,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whystall.cli.progress import ReadingProgress
-from whystall.errors import InputError
+from whystall.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from collections.abc import Sequence
 
+    from whystall.analysis.throughput import Workload
     from whystall.cli.console import Console
+    from whystall.hardware.throughputs import Reference
     from whystall.report.schema import Report
 
+PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8", "fp4")
 REPORT_NAME = "report.json"
 HEAD_BYTES = 256  # `schema` is the first key of a report
 
@@ -31,6 +34,72 @@ def add_reading(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--no-calibration", action="store_true", help="leave out what `whystall probe` measured on this machine"
     )
+    add_workload(parser)
+
+
+def add_workload(parser: ArgumentParser) -> None:
+    """Declares what the user may say of a step, for a rating by throughput."""
+    group = parser.add_argument_group(
+        "throughput", "what one step of the whole job works through, all devices together"
+    )
+    group.add_argument("--tokens-per-step", metavar="N", help="tokens in a step")
+    group.add_argument("--samples-per-step", metavar="N", help="samples in a step")
+    group.add_argument("--flops-per-step", metavar="N", help="model FLOPs of a step, forward and backward")
+    group.add_argument("--job-devices", metavar="N", help="devices of the job (default: as the recording says)")
+    group.add_argument("--precision", choices=PRECISIONS, help="what products run in (default: as recorded)")
+    group.add_argument(
+        "--throughput-reference",
+        metavar="N|NAME",
+        help="tokens (or samples) a second and device to be held against, or the name of a published one",
+    )
+
+
+def workload(options: Namespace) -> Workload | None:
+    """What the user says that a step works through, if anything. Raises ``UsageError`` for what is no amount."""
+    names = ("tokens_per_step", "samples_per_step", "flops_per_step", "throughput_reference")
+    if all(getattr(options, name, None) is None for name in names):
+        return None
+    from whystall.analysis.throughput import Workload
+
+    tokens, samples, flops = (_amount(getattr(options, name), name) for name in names[:3])
+    if tokens is samples is flops is None:
+        raise UsageError("--throughput-reference needs --tokens-per-step or --samples-per-step")
+    devices = _amount(options.job_devices, "job_devices")
+    return Workload(
+        tokens_per_step=tokens,
+        samples_per_step=samples,
+        flops_per_step=flops,
+        devices=None if devices is None else max(int(devices), 1),
+        precision=options.precision,
+        reference=_reference(options.throughput_reference, tokens is not None),
+    )
+
+
+def _amount(text: str | None, name: str) -> float | None:
+    if text is None:
+        return None
+    try:
+        value = float(text.replace("_", "").replace(",", ""))
+    except ValueError:
+        value = -1.0
+    if not 0 < value < 1e30:
+        raise UsageError(f"--{name.replace('_', '-')} wants a number above 0, not {text!r}")
+    return value
+
+
+def _reference(text: str | None, in_tokens: bool) -> Reference | None:
+    from whystall.hardware.throughputs import Reference, references
+
+    if text is None:
+        return None
+    if text in references():
+        return references()[text]
+    try:
+        value = _amount(text, "throughput_reference")
+    except UsageError:
+        known = ", ".join(references())
+        raise UsageError(f"--throughput-reference wants a number or one of {known}, not {text!r}") from None
+    return None if value is None else Reference(value, "tokens" if in_tokens else "samples", "given")
 
 
 def analyze(paths: Sequence[str], options: Namespace, console: Console) -> Report:
@@ -43,6 +112,7 @@ def analyze(paths: Sequence[str], options: Namespace, console: Console) -> Repor
             cache=not options.no_cache,
             kernel_classes=options.kernel_classes,
             calibrate=not options.no_calibration,
+            workload=workload(options),
             progress=progress,
         )
 

@@ -14,6 +14,7 @@ from whystall.errors import InputError, UsageError
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
+    from whystall.analysis.throughput import Workload
     from whystall.capture.launch import Launch
     from whystall.capture.runs import RunFolder
     from whystall.cli.console import Console
@@ -42,6 +43,7 @@ class Run:
         parser.add_argument("--stacks", action="store_true", help="record Python stacks (slower)")
         parser.add_argument("--modules", action="store_true", help="record the module tree (slower)")
         parser.add_argument("--memory", action="store_true", help="record memory events (slower)")
+        inputs.add_workload(parser)
         output.add_force(parser)
         parser.add_argument(
             "-m", dest="module", nargs=argparse.REMAINDER, metavar="MODULE", help="run a module, as python -m does"
@@ -71,12 +73,13 @@ class Run:
             modules=options.modules,
             memory=options.memory,
         )
+        workload = inputs.workload(options)
         began = time.time_ns()
         code = run_watched(launch, config, (folder / "capture-now").touch)
         if not _reports_here():
             return code
         try:
-            _report(folder, launch, code, began, schedule, console)
+            _report(folder, launch, code, began, schedule, workload, console)
         except Exception as error:  # noqa: BLE001 - the job is done; its exit code must not become ours
             console.error(
                 f"the job was not affected, but its report could not be made ({type(error).__name__}: {error})"
@@ -134,7 +137,15 @@ def _reports_here() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
-def _report(folder: Path, launch: Launch, code: int, began: int, schedule: object, console: Console) -> None:
+def _report(
+    folder: Path,
+    launch: Launch,
+    code: int,
+    began: int,
+    schedule: object,
+    workload: Workload | None,
+    console: Console,
+) -> None:
     from whystall.capture.runs import describe_run, overhead_sentences
 
     found = _when_all_ranks_are_there(folder)
@@ -152,7 +163,7 @@ def _report(folder: Path, launch: Launch, code: int, began: int, schedule: objec
     import whystall
 
     try:
-        report = whystall.analyze(folder, cache=False)
+        report = whystall.analyze(folder, cache=False, workload=workload)
     except InputError as error:
         console.note(f"whystall: {error}")
         return

@@ -72,6 +72,17 @@ def rate(value: float | None, unit: str) -> str:
     return f"{number} {prefix}{unit}"
 
 
+def quantity(value: float | None) -> str:
+    """An amount that need not be whole, to four digits.
+
+    >>> quantity(1536.0), quantity(433.061), quantity(0.012346)
+    ('1,536', '433.1', '0.01235')
+    """
+    if value is None or not Decimal(value).is_finite():
+        return UNKNOWN
+    return significant(Decimal(value), 4)
+
+
 def count(value: int | None) -> str:
     """A whole number with its thousands set apart.
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from whystall.analysis.results import Device, Ledger, Step
+from whystall.analysis.work_results import Throughput
 from whystall.report import format as fmt
 from whystall.report.names import clean
 from whystall.report.ranks import RankReport
@@ -159,6 +160,24 @@ def losses(report: Report, *, limit: int = 50) -> tuple[str, ...]:
     return tuple(lines)
 
 
+def throughput_words(rated: Throughput) -> list[str]:
+    """What each device works through in a second, and what share of a reference or a peak that is."""
+    told = []
+    for unit, value in (("tokens", rated.tokens_per_s_per_device), ("samples", rated.samples_per_s_per_device)):
+        if value is not None:
+            of = ""
+            if rated.reference_unit == unit and rated.reference_share is not None:
+                against = fmt.quantity(rated.reference_per_s_per_device)
+                of = f", {fmt.share(rated.reference_share)} of {against} ({clean(rated.reference_source or '', 120)})"
+            told.append(f"{fmt.quantity(value)} {unit}/s for each of {fmt.plural(rated.devices, 'device')}{of}")
+    if rated.flops_per_s_per_device is not None:
+        of = "" if rated.utilisation is None else f", {fmt.share(rated.utilisation)} of the {rated.precision} peak"
+        told.append(f"{fmt.rate(rated.flops_per_s_per_device, 'FLOP/s')} for each device{of}")
+    if rated.unknown_because is not None:
+        told.append(rated.unknown_because)
+    return told
+
+
 def efficiency_line(report: Report) -> str:
     """Utilisation against the peak, which is never shown as a guess."""
     figures = report.efficiency
@@ -175,4 +194,6 @@ def efficiency_line(report: Report) -> str:
             told.append(f"FLOPs known of {fmt.share(rating.covered_share)} of device time, so MFU is at least this")
         if rating.measured is not None:
             told.append(f"no data sheet: {clean(rating.measured, 200)}")
+    if figures.throughput is not None:
+        told += throughput_words(figures.throughput)
     return " · ".join(told) if told else "MFU and tensor-core share unknown"
