@@ -160,6 +160,15 @@ def test_curing_never_lengthens_the_step(case: Case) -> None:
     assert all(cured * 1.02 <= truth.step_ns for cured in truth.cured_step_ns.values()), "a fault is worth 2 % at least"
 
 
+DECOYS = [case for case in CASES.values() if case.undisguised and case.job.parallel.ranks == 1][::2]
+
+
+@pytest.mark.parametrize("case", DECOYS, ids=lambda case: case.name)
+def test_a_decoy_costs_next_to_nothing(case: Case) -> None:
+    assert case.undisguised is not None
+    assert simulate(case.job).step_ns() <= 1.015 * simulate(case.undisguised).step_ns()
+
+
 def test_a_case_is_written_with_its_truth(tmp_path: Path) -> None:
     case = Case("example", JOBS["alone"], {"host.gc": replace(JOBS["alone"], host=Host(items_per_step=2))})
 

@@ -25,6 +25,8 @@ class Case:
     """Other ids that name the same fault."""
     resists: tuple[str, ...] = ()
     """What a naive reading would blame; a decoy has some."""
+    undisguised: Job | None = None
+    """A decoy without what looks like a fault: it must not be faster by more than 2 %."""
     additive: bool = True
     """The fault only adds work or waiting: without it no step is longer."""
     quick: bool = False

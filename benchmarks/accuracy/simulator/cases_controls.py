@@ -41,36 +41,62 @@ def healthy() -> Iterator[Case]:
     contended = Machine(fabric=Fabric(slows_compute_milli=1_080))
     yield Case("healthy-ddp-contended", Job(LARGE, contended, parallel=Parallel("ddp", 4), seed=3))
     yield Case("healthy-sync-events", Job(LARGE, sync_events=True, seed=3))
+    model = replace(LARGE, layers=4, batch=64, vocabulary=1024)
+    job = Job(model, parallel=Parallel("pipeline", 2, micro_batches=64), steps=5, seed=15)
+    yield Case("healthy-pipeline", job, note="64 micro-batches on 2 stages: a bubble of 1.6 %")
 
 
 def decoys() -> Iterator[Case]:
     """What looks like a fault and costs nothing."""
-    slow = Machine(fabric=Fabric(bus_bandwidth=40e9))
-    job = Job(LARGE, slow, parallel=Parallel("ddp", 4), seed=1)
-    yield Case(
-        "decoy-hidden-communication", job, resists=("communication.exposed", "communication.low-bandwidth"), quick=True
-    )
+    yield from _communication_decoys()
+    yield from _host_decoys()
+    plain = Job(LARGE, seed=13)
+    narrow = replace(LARGE, vocabulary=1024)
+    job = replace(plain, model=replace(narrow, vocabulary=1025))
+    yield _decoy("misaligned-head", job, replace(plain, model=narrow), "compute.misaligned-shape")
+
+
+def _communication_decoys() -> Iterator[Case]:
+    busy, free = Machine(fabric=Fabric(bus_bandwidth=100e9)), Machine(fabric=Fabric(bus_bandwidth=400e9))
+    job = Job(LARGE, busy, parallel=Parallel("ddp", 4), seed=1)
+    resists = ("communication.exposed", "communication.low-bandwidth", "communication.straggler")
+    yield _decoy("hidden-communication", job, replace(job, machine=free), *resists, quick=True)
+    busy = Machine(fabric=Fabric(bus_bandwidth=160e9))
+    job = Job(LARGE, busy, parallel=Parallel("fsdp", 4), seed=14)
+    yield _decoy("hidden-gathers", job, replace(job, machine=free), *resists, quick=True)
     offsets = (0, 2_300_000, -1_700_000, 900_000)
     job = Job(LARGE, parallel=Parallel("ddp", 4, clock_offsets_ns=offsets), seed=2)
-    yield Case("decoy-clock-skew", job, resists=("communication.straggler", "communication.exposed"), quick=True)
+    yield _decoy("clock-skew", job, replace(job, parallel=Parallel("ddp", 4)), *resists, quick=True)
+
+
+def _host_decoys() -> Iterator[Case]:
     job = Job(DECODER, host=Host(per_step_ns=20_000), kind="decode", graphs=True, hidden_graph_launches=True, seed=3)
-    yield Case("decoy-graph-without-launches", job, resists=("host.launch-bound",), quick=True)
-    job = Job(LARGE, loader=Loader("inline", 280_000), host=Host(items_per_step=1), seed=4)
-    yield Case("decoy-cheap-synchronous-loader", job, resists=("input.synchronous-loader",), quick=True)
-    job = Job(LARGE, loader=Loader("inline", 6 * MS), seed=5)
-    yield Case("decoy-hidden-synchronous-loader", job, resists=("input.synchronous-loader",))
-    job = Job(LARGE, host=Host(syncs_at_end=1), seed=6)
-    yield Case("decoy-long-sync", job, resists=("host.sync",), quick=True)
-    job = Job(LARGE, host=Host(items_per_step=1), seed=7, sync_events=True)
-    yield Case("decoy-item-per-step", job, resists=("host.sync",))
-    job = Job(LARGE, host=Host(slow_python_ns=8 * MS), seed=8, stacks=True)
-    yield Case("decoy-hidden-python", job, resists=("host.python",), quick=True)
-    job = Job(LARGE, host=Host(allocations_per_step=10), seed=9)
-    yield Case("decoy-hidden-allocations", job, resists=("host.allocator", "memory.allocator-retry"))
-    job = Job(LARGE, host=Host(gc_every=2, gc_ns=10 * MS), seed=10, stacks=True)
-    yield Case("decoy-hidden-collections", job, resists=("host.gc",))
-    job = Job(LARGE, host=Host(contention=2.0), seed=11)
-    yield Case("decoy-slow-launches", job, resists=("host.launch-bound", "host.python"))
+    yield _decoy("graph-without-launches", job, job, "host.launch-bound", quick=True)
+    plain = Job(LARGE, host=Host(syncs_at_end=1), seed=4)
+    job = replace(plain, loader=Loader("inline", 280_000))
+    yield _decoy("cheap-synchronous-loader", job, plain, "input.synchronous-loader", quick=True)
+    plain = Job(LARGE, seed=5)
+    yield _decoy(
+        "hidden-synchronous-loader", replace(plain, loader=Loader("inline", 6 * MS)), plain, "input.synchronous-loader"
+    )
+    yield _decoy("long-sync", replace(plain, host=Host(syncs_at_end=1)), plain, "host.sync", quick=True)
+    job = replace(plain, host=Host(items_per_step=1), sync_events=True)
+    yield _decoy("item-per-step", job, plain, "host.sync")
+    job = replace(plain, host=Host(slow_python_ns=8 * MS), stacks=True)
+    yield _decoy("hidden-python", job, plain, "host.python", quick=True)
+    job = replace(plain, host=Host(allocations_per_step=10))
+    yield _decoy("hidden-allocations", job, plain, "host.allocator", "memory.allocator-retry")
+    job = replace(plain, host=Host(gc_every=2, gc_ns=10 * MS), stacks=True)
+    yield _decoy("hidden-collections", job, plain, "host.gc")
+    job = replace(plain, host=Host(contention=2.0))
+    yield _decoy("slow-launches", job, plain, "host.launch-bound", "host.python")
+    warm = Host(allocations_per_step=30, allocation_ns=2 * MS, allocation_steps=2, syncs_at_end=1)
+    job = replace(plain, host=warm)
+    yield _decoy("warm-up", job, replace(plain, host=Host(syncs_at_end=1)), "host.allocator", "memory.allocator-retry")
+
+
+def _decoy(name: str, job: Job, undisguised: Job, *resists: str, quick: bool = False) -> Case:
+    return Case(f"decoy-{name}", job, resists=resists, undisguised=undisguised, quick=quick)
 
 
 def pairs() -> Iterator[Case]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from benchmarks.accuracy.simulator.case import Case
 from benchmarks.accuracy.simulator.cases_host import MEDIUM, MS, STRENGTHS
-from benchmarks.accuracy.simulator.job import Host, Job, Parallel
+from benchmarks.accuracy.simulator.job import Host, Job, Loader, Parallel
 from benchmarks.accuracy.simulator.machine import Fabric, Machine
 
 DEEP = replace(MEDIUM, layers=8)
@@ -20,6 +20,7 @@ def cases() -> Iterator[Case]:
     yield from small_messages()
     yield from low_bandwidth()
     yield from stragglers()
+    yield from ranks_apart()
     yield from experts()
     yield from bubbles()
     yield from unequal_stages()
@@ -82,6 +83,26 @@ def stragglers() -> Iterator[Case]:
             accepted=("device.degraded",),
             quick=seed == 2,
         )
+
+
+def ranks_apart() -> Iterator[Case]:
+    """What happens on one rank, or on each at another time, holds up all."""
+    own = Host(items_per_step=1, gc_every=4, gc_ns=14 * MS, gc_apart=True)
+    parallel = Parallel("ddp", 4)
+    job = Job(MEDIUM, host=own, parallel=parallel, seed=1, stacks=True)
+    yield Case("host-gc-ranks", job, {"host.gc": replace(job, host=replace(own, gc_every=0))}, quick=True)
+    plain = Host(items_per_step=1)
+    loader = Loader("workers", 9 * MS, workers=6)
+    job = Job(MEDIUM, host=plain, loader=loader, parallel=parallel, seed=2)
+    job = replace(job, of_rank=((1, Loader("inline", 11 * MS)),))
+    cured = replace(job, of_rank=())
+    accepted = ("input.rank-skew", "communication.straggler")
+    name = "input-synchronous-loader-rank"
+    yield Case(name, job, {"input.synchronous-loader": cured}, rank=1, accepted=accepted, additive=False, quick=True)
+    job = Job(MEDIUM, host=plain, parallel=parallel, seed=3, stacks=True)
+    job = replace(job, of_rank=((2, replace(plain, slow_python_ns=12 * MS)),))
+    cured = replace(job, of_rank=())
+    yield Case("host-python-rank", job, {"host.python": cured}, rank=2, accepted=("communication.straggler",))
 
 
 def experts() -> Iterator[Case]:

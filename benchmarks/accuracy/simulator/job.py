@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from benchmarks.accuracy.simulator.convnet import ConvNet
 from benchmarks.accuracy.simulator.machine import Machine
@@ -47,8 +47,12 @@ class Host:
     syncs_at_end: int = 0
     gc_every: int = 0
     gc_ns: int = 0
+    gc_apart: bool = False
+    """Ranks collect in different steps, each in its own."""
     allocations_per_step: int = 0
     allocation_ns: int = 300_000
+    allocation_steps: int | None = None
+    """Memory is asked for in the first so many steps alone."""
     frees_too: bool = False
     every: int = 0
     pause: str = ""
@@ -96,8 +100,18 @@ class Job:
     seed: int = 1
     stacks: bool = False
     sync_events: bool = False
+    of_rank: tuple[tuple[int, Host | Loader], ...] = ()
+    """What single ranks have instead."""
     hidden_graph_launches: bool = False
     """The calls that launch graphs are not in the trace."""
+
+    def on(self, rank: int) -> Job:
+        """The job as one rank has it."""
+        job = self
+        for number, own in self.of_rank:
+            if number == rank:
+                job = replace(job, host=own) if isinstance(own, Host) else replace(job, loader=own)
+        return job
 
     @property
     def transformer(self) -> Transformer:

@@ -90,7 +90,7 @@ def simulate(job: Job) -> Run:
         if number == parallel.slow_rank:
             rank.compute_scale = parallel.slow_rank_scale
         ranks.append(rank)
-        clock.spawn(_script(job, rank, meetings).run())
+        clock.spawn(_script(job.on(number), rank, meetings).run())
     clock.run()
     return Run(job, tuple(ranks))
 

@@ -152,7 +152,8 @@ class Training:
 
     def _allocate(self, index: int) -> Steps:
         host = self.job.host
-        if host.allocations_per_step and index < host.allocations_per_step:
+        early = host.allocation_steps is None or self.rank.step < host.allocation_steps
+        if early and index < host.allocations_per_step:
             with self.main.span("cpu_op", "aten::empty", **wrap("", (None,) * 6).arguments()):
                 yield from self.main.work(600, "empty")
                 if host.frees_too:
@@ -214,7 +215,8 @@ class Training:
         host, main = self.job.host, self.main
         for _ in range(host.syncs_at_end):
             yield from main.synchronize("cudaDeviceSynchronize", None)
-        if host.gc_every and step % host.gc_every == host.gc_every - 1:
+        turn = self.rank.rank if host.gc_apart else -1
+        if host.gc_every and step % host.gc_every == turn % host.gc_every:
             with main.collection():
                 yield from main.work(host.gc_ns, "gc")
         if host.every and step % host.every == host.every - 1:
