@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -49,13 +50,17 @@ def model_profile(
         profile = counter.profile
         reason = _cannot_time(model) if repeats else "timing was not asked for"
         timed: list[Times] = []
+        threads: list[Times] = []
         if reason is None:
             for _ in range(repeats):
                 run.clear()
                 with Stopwatch(model) as watch:
                     run()
                 timed.append(watch.times)
-    return with_times(profile, timed, reason)
+                if watch.thread_times and run.backward_thread_ns is not None:
+                    watch.thread_times[profile.modules[0].path, "backward"] = run.backward_thread_ns
+                threads.append(watch.thread_times)
+    return with_times(profile, timed, reason, threads)
 
 
 def adamw(model: nn.Module) -> Optimizer:
@@ -77,6 +82,7 @@ class _Run:
     ) -> None:
         self._model, self._args, self._kwargs = model, args, kwargs
         self._backward, self._optimizer, self._loss = backward, optimizer, loss
+        self.backward_thread_ns: int | None = None
 
     def __call__(self) -> None:
         with torch.enable_grad() if self._backward else torch.no_grad():
@@ -84,7 +90,9 @@ class _Run:
             if self._backward:
                 target = differentiable(output) if self._loss is None else self._loss(output)
                 if target is not None:
+                    began = time.thread_time_ns()  # on a CPU the backward pass runs on the thread that asks for it
                     torch.autograd.backward([target], [torch.ones_like(target)])
+                    self.backward_thread_ns = time.thread_time_ns() - began
         if self._optimizer is not None:
             self._optimizer.step()
 
@@ -126,8 +134,10 @@ def _cannot_time(model: nn.Module) -> str | None:
     return None
 
 
-def with_times(profile: ModelProfile, timed: Sequence[Times], reason: str | None) -> ModelProfile:
-    """``profile`` with the median and the range of ``timed`` in every phase that ran."""
+def with_times(
+    profile: ModelProfile, timed: Sequence[Times], reason: str | None, threads: Sequence[Times] = ()
+) -> ModelProfile:
+    """``profile`` with the median and the range of ``timed`` in every phase that ran; ``threads`` are thread times."""
     from msgspec.structs import replace  # noqa: PLC0415 - needed here alone
 
     if not timed:
@@ -135,16 +145,29 @@ def with_times(profile: ModelProfile, timed: Sequence[Times], reason: str | None
     root = profile.modules[0].path
 
     def amounts(path: str, old: Any) -> dict[str, Amount]:
-        return {phase: _timed(getattr(old, phase), [run.get((path, phase)) for run in timed]) for phase in PHASES}
+        return {
+            phase: _timed(
+                getattr(old, phase),
+                [run.get((path, phase)) for run in timed],
+                [run.get((path, phase)) for run in threads],
+            )
+            for phase in PHASES
+        }
 
     modules = tuple(replace(module, **amounts(module.path, module)) for module in profile.modules)
     return replace(profile, **amounts(root, profile), modules=modules, time_repeats=len(timed))
 
 
-def _timed(amount: Amount, times: Sequence[int | None]) -> Amount:
+def _timed(amount: Amount, times: Sequence[int | None], threads: Sequence[int | None]) -> Amount:
     from msgspec.structs import replace  # noqa: PLC0415 - needed here alone
 
     known = [one for one in times if one is not None]
     if not known:
         return amount
-    return replace(amount, time_ns=round(statistics.median(known)), time_spread_ns=max(known) - min(known))
+    on_thread = [one for one in threads if one is not None]
+    return replace(
+        amount,
+        time_ns=round(statistics.median(known)),
+        time_spread_ns=max(known) - min(known),
+        thread_time_ns=round(statistics.median(on_thread)) if on_thread else None,
+    )

@@ -16,6 +16,8 @@ class Amount(msgspec.Struct, frozen=True, kw_only=True):
     ``model_flops`` counts each product of the model once, attention scores dense; ``model_flops_causal`` takes half
     of a causal score matrix. ``executed_flops`` adds what fused kernels compute again. ``all_flops`` adds elementwise
     operations. ``time_ns`` is ``None`` where nothing was timed; ``time_spread_ns`` is the range over the repeats.
+    ``thread_time_ns`` is the time that the running thread spent on a processor: on a CPU, and for the backward pass of
+    the whole model only.
     """
 
     model_flops: int = 0
@@ -28,6 +30,7 @@ class Amount(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int = 0
     time_ns: int | None = None
     time_spread_ns: int | None = None
+    thread_time_ns: int | None = None
 
 
 class ModuleProfile(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,6 +1,7 @@
 """Time by module, without a synchronisation: hooks time forward passes, a sparse profile times autograd's nodes.
 
-On a CPU the time is what passes on the host while a module runs. On an accelerator it is that of the kernels which a
+On a CPU the time is what passes on the host while a module runs, and beside it, for what hooks see, the time that its
+thread spent on a processor, which other programs do not lengthen. On an accelerator it is that of the kernels which a
 module's operators launched, found by correlation.
 """
 
@@ -26,6 +27,7 @@ from whystall.model.results import Phase
 BACKWARD_FUNCTION = 1  # at::RecordScope: one event for each autograd node that runs
 RUNTIME = ("cuda", "cuLaunch", "hip")  # the host's calls that launch work; operators count their own correlations
 Times = dict[tuple[str, Phase], int]
+Own = dict[tuple[Frame, Phase], int]
 
 
 @dataclass(slots=True)
@@ -35,14 +37,25 @@ class _Span:
     start_ns: int
     node: int | None
     end_ns: int = 0
+    start_thread_ns: int = 0
+    end_thread_ns: int = 0
+
+    def close(self) -> None:
+        """Ends the span now."""
+        self.end_ns, self.end_thread_ns = time.time_ns(), time.thread_time_ns()
 
 
 class Stopwatch:
-    """Times what runs in its ``with`` block. ``times`` holds nanoseconds by path and phase, children included."""
+    """Times what runs in its ``with`` block. ``times`` holds nanoseconds by path and phase, children included.
+
+    ``thread_times`` holds those that the running thread spent on a processor: forward, recomputation and optimizer, on
+    a CPU alone. The backward pass is timed by the profiler, which knows no such clock.
+    """
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self.times: Times = {}
+        self.thread_times: Times = {}
 
     def __enter__(self) -> Self:
         self._tree = Tree(self._model)
@@ -94,27 +107,29 @@ class Stopwatch:
         phase: Phase = "recompute" if self._state.part == "recompute" else "forward"
         node = torch._C._current_autograd_node() if phase == "recompute" else None  # noqa: SLF001 - as in attribution
         number = node._sequence_nr() if node is not None else None  # noqa: SLF001 - as in attribution
-        self._open.append(_Span(self._state.frame, phase, time.time_ns(), number))
+        self._begin(self._state.frame, phase, number)
+
+    def _begin(self, frame: Frame, phase: Phase, node: int | None = None) -> None:
+        self._open.append(_Span(frame, phase, time.time_ns(), node, start_thread_ns=time.thread_time_ns()))
 
     def _after(self, module: nn.Module, _inputs: Any, _outputs: Any) -> None:
         if torch.compiler.is_compiling():
             return
-        now = time.time_ns()
         while self._open:
             span = self._open.pop()
-            span.end_ns = now
+            span.close()
             self._spans.append(span)
             if span.frame.module is module:
                 break
         self._state.leave(module)
 
     def _before_step(self, _optimizer: Any, _args: Any, _kwargs: Any) -> None:
-        self._open.append(_Span(self._tree.root, "optimizer", time.time_ns(), None))
+        self._begin(self._tree.root, "optimizer")
 
     def _after_step(self, _optimizer: Any, _args: Any, _kwargs: Any) -> None:
         while self._open:
             span = self._open.pop()
-            span.end_ns = time.time_ns()
+            span.close()
             self._spans.append(span)
             if span.phase == "optimizer":
                 break
@@ -125,16 +140,19 @@ class Stopwatch:
         device = torch.device("cpu").type
         on_device = [event for event in events if str(event.device_type()).rpartition(".")[2].lower() != device]
         nodes = [event for event in events if event.scope() == BACKWARD_FUNCTION]
-        own = self._by_kernels(events, on_device, nodes) if on_device else self._by_host(nodes)
-        times: defaultdict[tuple[str, Phase], int] = defaultdict(int)
-        for (frame, phase), duration in own.items():
-            above: Frame | None = frame
-            while above is not None:
-                times[above.path, phase] += duration
-                above = above.parent
-        return dict(times)
+        if on_device:
+            return _with_children(self._by_kernels(events, on_device, nodes))
+        self.thread_times = _with_children(self._by_thread())
+        return _with_children(self._by_host(nodes))
 
-    def _by_host(self, nodes: list[Any]) -> dict[tuple[Frame, Phase], int]:
+    def _by_thread(self) -> Own:
+        """Own processor time of the running thread by frame and phase."""
+        own: defaultdict[tuple[Frame, Phase], int] = defaultdict(int)
+        for span, inner in _own_thread_times(self._spans):
+            own[span.frame, span.phase] += inner
+        return own
+
+    def _by_host(self, nodes: list[Any]) -> Own:
         """Own time by frame and phase: spans without the spans inside, nodes without nodes and spans inside."""
         own: defaultdict[tuple[Frame, Phase], int] = defaultdict(int)
         recomputed: defaultdict[int | None, int] = defaultdict(int)
@@ -157,7 +175,7 @@ class Stopwatch:
             rows.append((frame, number, duration))
         return rows
 
-    def _by_kernels(self, events: list[Any], kernels: list[Any], nodes: list[Any]) -> dict[tuple[Frame, Phase], int]:
+    def _by_kernels(self, events: list[Any], kernels: list[Any], nodes: list[Any]) -> Own:
         """Time of kernels by the innermost span or node that was open when their launch was called."""
         launched = {event.correlation_id(): event.start_ns() for event in events if event.name().startswith(RUNTIME)}
         open_at: list[tuple[int, int, Frame, Phase]] = [
@@ -184,6 +202,27 @@ class Stopwatch:
         return own
 
 
+def _with_children(own: Own) -> Times:
+    """By path: the time of each frame and of all below it."""
+    times: defaultdict[tuple[str, Phase], int] = defaultdict(int)
+    for (frame, phase), duration in own.items():
+        above: Frame | None = frame
+        while above is not None:
+            times[above.path, phase] += duration
+            above = above.parent
+    return dict(times)
+
+
+def _own_thread_times(spans: list[_Span]) -> list[tuple[_Span, int]]:
+    """Each span with its thread's processor time less that of the spans directly inside it."""
+    ordered = sorted(spans, key=lambda span: (span.start_ns, -span.end_ns))
+    own = [span.end_thread_ns - span.start_thread_ns for span in ordered]
+    for place, above in enumerate(_enclosing([(span.start_ns, span.end_ns) for span in ordered])):
+        if above is not None:
+            own[above] -= ordered[place].end_thread_ns - ordered[place].start_thread_ns
+    return [(span, max(time_ns, 0)) for span, time_ns in zip(ordered, own, strict=True)]
+
+
 def _own_times(spans: list[_Span]) -> list[tuple[_Span, int]]:
     """Each span with its duration less that of the spans directly inside it."""
     ordered = sorted(spans, key=lambda span: (span.start_ns, -span.end_ns))
@@ -207,11 +246,19 @@ def _own_durations(nodes: list[Any]) -> list[tuple[Any, int]]:
 def _less_inner(intervals: list[tuple[int, int]]) -> list[int]:
     """The length of each interval less its direct children's, for intervals sorted by start, that nest."""
     own = [end - start for start, end in intervals]
+    for (start, end), above in zip(intervals, _enclosing(intervals), strict=True):
+        if above is not None:
+            own[above] -= end - start
+    return [max(one, 0) for one in own]
+
+
+def _enclosing(intervals: list[tuple[int, int]]) -> list[int | None]:
+    """The place of the interval that each lies directly in, for intervals sorted by start, that nest."""
+    found: list[int | None] = []
     stack: list[int] = []
-    for place, (start, end) in enumerate(intervals):
+    for place, (start, _) in enumerate(intervals):
         while stack and intervals[stack[-1]][1] <= start:
             stack.pop()
-        if stack:
-            own[stack[-1]] -= end - start
+        found.append(stack[-1] if stack else None)
         stack.append(place)
-    return [max(one, 0) for one in own]
+    return found

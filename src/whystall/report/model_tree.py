@@ -125,7 +125,13 @@ def _timing(profile: ModelProfile) -> str:
     if profile.untimed_because is not None:
         return f"No times: {profile.untimed_because}."
     spread = max((getattr(profile, name).time_spread_ns or 0) for name in ("forward", "backward"))
-    return f"Times are medians of {plural(profile.time_repeats, 'run')}, up to {duration(spread)} apart."
+    told = f"Times are medians of {plural(profile.time_repeats, 'run')}, up to {duration(spread)} apart."
+    on_thread = [
+        f"{name} {duration(amount.thread_time_ns)}"
+        for name in ("forward", "backward", "recompute", "optimizer")
+        if (amount := getattr(profile, name)).thread_time_ns is not None
+    ]
+    return f"{told} The thread's own, without what others took: {', '.join(on_thread)}." if on_thread else told
 
 
 def _others(conventions: Mapping[str, int]) -> str:
