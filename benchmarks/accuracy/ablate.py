@@ -34,24 +34,15 @@ def _without_shapes(document: Document) -> Document:
     return document | {"traceEvents": [bare(event) for event in document["traceEvents"]]}
 
 
-def _half(document: Document) -> Document:
-    """The first half of the steps, as when a file broke off."""
-    steps = sorted(event["ts"] for event in document["traceEvents"] if event["name"].startswith("ProfilerStep#"))
-    if len(steps) < 4:
-        return document
-    end = steps[len(steps) // 2]
-    return _keep(document, lambda event: event.get("ph") == "M" or event["ts"] < end)
-
-
 REMOVALS: Mapping[str, Callable[[Document], Document]] = MappingProxyType(
     {
         "stacks": _without_stacks,
         "shapes": _without_shapes,
         "sync events": _without_sync_events,
-        "half the steps": _half,
     }
 )
-A_RANK = "a rank"
+A_RANK, HALF = "a rank", "half the file"
+ALL = (*REMOVALS, HALF, A_RANK)
 
 
 def write_without(folder: Path, removed: str, target: Path) -> list[Path]:
@@ -62,7 +53,13 @@ def write_without(folder: Path, removed: str, target: Path) -> list[Path]:
     target.mkdir(parents=True, exist_ok=True)
     changed, written = False, []
     for path in paths:
-        document = json.loads(gzip.decompress(path.read_bytes()))
+        data = gzip.decompress(path.read_bytes())
+        if removed == HALF:
+            changed = True
+            written.append(target / path.name.removesuffix(".gz"))
+            written[-1].write_bytes(data[: len(data) // 2])
+            continue
+        document = json.loads(data)
         bare = REMOVALS[removed](document)
         changed |= bare != document
         written.append(target / path.name)

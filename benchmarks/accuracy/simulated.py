@@ -43,7 +43,7 @@ def _without(folder: Path) -> Iterable[Ablation]:
     expectation, before = from_folder(folder), analyze([folder])
     made = []
     with tempfile.TemporaryDirectory() as scratch:
-        for number, removed in enumerate((*ablate.REMOVALS, ablate.A_RANK)):
+        for number, removed in enumerate(ablate.ALL):
             paths = ablate.write_without(folder, removed, Path(scratch) / str(number))
             if paths:
                 made.append(ablation(expectation, removed, before, analyze(paths)))

@@ -17,10 +17,11 @@ from typing import Any, TextIO
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.data import DataLoader
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
-from benchmarks.accuracy.jobs.loop import Asked, Clock, bracket, main
+from benchmarks.accuracy.jobs.loop import Asked, Batches, Clock, bracket, main
 
 FAULTS = (
     "python",
@@ -168,10 +169,10 @@ def train(asked: Asked, clock: Clock) -> None:
     torch.set_num_threads(1)
     model = Language(eager=fault == "attention")
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
-    text = torch.randint(0, VOCABULARY, (4096,))
+    text = torch.randint(0, VOCABULARY, (512, CONTEXT))
+    batches = DataLoader(Batches(text, BATCH, asked.steps), batch_size=None)
     faults = Faults(fault)
-    for step in range(asked.steps):
-        tokens = torch.stack([text[(step * 31 + row * 97) % 3900 :][:CONTEXT] for row in range(BATCH)])
+    for tokens in batches:
         with bracket(model):
             faults.before(tokens)
             optimizer.zero_grad()

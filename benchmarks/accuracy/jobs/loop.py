@@ -12,7 +12,23 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from torch import nn
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+
+class Batches(Dataset[Tensor]):
+    """Ready-made batches, cut from rows that are in memory: ``rows`` of them at every index, wrapping around."""
+
+    def __init__(self, data: Tensor, rows: int, count: int) -> None:
+        self.data, self.rows, self.count = data, rows, count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> Tensor:
+        if index >= self.count:
+            raise IndexError(index)
+        return self.data[index * 31 % (len(self.data) - self.rows) :][: self.rows]
 
 
 @dataclass(slots=True)

@@ -14,10 +14,11 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
-from benchmarks.accuracy.jobs.loop import Asked, Clock, bracket, main
+from benchmarks.accuracy.jobs.loop import Asked, Batches, Clock, bracket, main
 
 WIDTH, LAYERS, BATCH = 160, 32, 768
 FAULTS = ("straggler", "small-messages")
@@ -51,8 +52,7 @@ def train(asked: Asked, clock: Clock) -> None:
     model: nn.Module = plain if by_hand else DistributedDataParallel(plain)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     rows = torch.randn(8192, WIDTH)
-    for step in range(asked.steps):
-        batch = rows[step * 64 % 7000 :][:BATCH]
+    for batch in DataLoader(Batches(rows, BATCH, asked.steps), batch_size=None):
         with bracket(model):
             optimizer.zero_grad()
             loss = functional.mse_loss(model(batch), batch.sum(1, keepdim=True))

@@ -11,10 +11,11 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.data import DataLoader
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
-from benchmarks.accuracy.jobs.loop import Asked, Clock, bracket, main
+from benchmarks.accuracy.jobs.loop import Asked, Batches, Clock, bracket, main
 
 WIDTH, LAYERS, BATCH = 96, 60, 512
 FAULTS = ("optimizer",)
@@ -40,8 +41,7 @@ def train(asked: Asked, clock: Clock) -> None:
     model = nn.Sequential(*(Layer() for _ in range(LAYERS)), nn.Linear(WIDTH, 1))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=fault != "optimizer")
     rows = torch.randn(4096, WIDTH)
-    for step in range(asked.steps):
-        batch = rows[step * 64 % 3500 :][:BATCH]
+    for batch in DataLoader(Batches(rows, BATCH, asked.steps), batch_size=None):
         with bracket(model):
             optimizer.zero_grad()
             loss = functional.mse_loss(model(batch), batch.sum(1, keepdim=True))

@@ -45,8 +45,8 @@ def document(rank: Rank, recording: Recording) -> dict[str, Any]:
     if recording.sync_events:
         events += [_sync(span, moved, rank.device_index) for span in rank.syncs]
     events += _forward_backward(rank, moved)
-    events += _names(rank, moved)
-    events += _ends(rank, moved)
+    events.sort(key=lambda event: event["ts"])
+    events = [*_names(rank, moved), *events, *_ends(rank, moved)]
     found: dict[str, Any] = {
         "schemaVersion": 1,
         "deviceProperties": [rank.machine.gpu.properties(index) for index in range(min(world_size, 8))],
