@@ -25,7 +25,7 @@ CHECKED := src tests examples benchmarks docs
 
 has_torch = $(1) -c 'import importlib.util as u, sys; sys.exit(u.find_spec("torch") is None)' 2>/dev/null
 
-.PHONY: help demo test lint format types contracts docs screenshot sanitize bench models clean
+.PHONY: help demo test lint format types contracts docs screenshot sanitize bench accuracy models clean
 
 help:
 	@echo 'make demo        watch a small GPT train on the CPU, say where its time went, write the report'
@@ -36,6 +36,7 @@ help:
 	@echo 'make screenshot  take the picture of the report again'
 	@echo 'make sanitize    native and fuzz tests under AddressSanitizer and UndefinedBehaviorSanitizer'
 	@echo 'make bench       measure reading and analysing'
+	@echo 'make accuracy    judge the diagnosis on jobs whose truth is known, beside TraceML'
 	@echo 'make models      count some forty Transformers architectures, beside what peers say'
 	@echo 'make clean       remove what the targets built'
 
@@ -132,6 +133,17 @@ $(SANITIZE_VENV)/.whystall: $(NATIVE) $(FOLDERS) pyproject.toml $(SANITIZE_VENV)
 
 bench: $(VENV)/.whystall .venv-peers/.ready
 	for script in benchmarks/startup.py $(wildcard benchmarks/bench_*.py); do $(BIN)/python $$script || exit 1; done
+
+# TraceML watches the same jobs with the torch of .venv; without it its column is empty.
+.venv-traceml/.ready: .venv-traceml/.pip $(VENV)/.torch
+	-.venv-traceml/bin/python -m pip install --quiet traceml-ai==0.5.0
+	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+		> "$$(.venv-traceml/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/outer.pth"
+	@touch $@
+
+ACCURACY_ARGS ?=
+accuracy: $(VENV)/.whystall .venv-traceml/.ready
+	$(BIN)/python -m benchmarks.accuracy $(ACCURACY_ARGS)
 
 # Peers (deepspeed, fvcore, calflops) are shown where .venv has them.
 models: $(VENV)/.whystall
