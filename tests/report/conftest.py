@@ -44,6 +44,7 @@ from whystall.analysis.work_results import (
     RooflineCeiling,
     RooflinePoint,
     ShortChains,
+    UncoveredWork,
 )
 from whystall.diagnosis.finding import (
     CodeLocation,
@@ -251,6 +252,7 @@ def efficiency() -> Efficiency:
     rating = DeviceEfficiency(
         rank=0, device=0, by_dtype=[], mfu=None, hfu=None, tensor_core_share=None, covered_share=0.7, peak="H100 SXM",
         peak_source="a data sheet", unknown_because=None,
+        uncovered=[UncoveredWork(operator="my::secret", events=96, device_ns=30 * MS, because="whystall has no formula for it")],
         roofline=Roofline(
             memory_bytes_per_s=3.35e12, ceilings=[RooflineCeiling(precision="bf16", flops_per_s=989e12, ridge=295.2)], points=points,
             left_out=[LeftOut(reason="no operator with a known cost", device_ns=390 * MS)],

@@ -25,6 +25,7 @@ from whystall.analysis.results import (
     Operator,
 )
 from whystall.analysis.roofline import roofline
+from whystall.analysis.uncovered import uncovered_work
 from whystall.analysis.work import EventWork, OperatorWork, WorkSums, precision_of, sums_by_group, uses_tf32
 from whystall.analysis.work_results import DeviceEfficiency, WorkByDtype
 from whystall.hardware.accelerators import Accelerator, find
@@ -132,6 +133,7 @@ def device_efficiency(
         peak=None if peak is None else peak.name,
         peak_source=None if peak is None else peak.source,
         measured=None if peak is None else peak.measured,
+        uncovered=uncovered_work(trace, device, tree, owner),
         unknown_because=_why_unknown(total, rated=rated, several=several, named=device.name, peak=peak),
         roofline=None if several else roofline(device, tree, work, peak, tf32=tf32),
     )

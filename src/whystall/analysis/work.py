@@ -6,6 +6,7 @@ so that nothing counts twice.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -17,9 +18,11 @@ from numpy.typing import NDArray
 
 from whystall._native import nearest_marked
 from whystall.analysis.classify import COMPUTE, Classified
+from whystall.analysis.convolutions import missing_sizes
 from whystall.analysis.operators import OperatorTree
-from whystall.cost.recorded import parse
+from whystall.cost.recorded import UNKNOWN_DTYPE, parse
 from whystall.cost.registry import cost_of
+from whystall.cost.result import Cost
 from whystall.cost.spec import Argument, TensorSpec, tensors
 from whystall.hardware.accelerators import Accelerator, Precision
 from whystall.trace.link import rows_of
@@ -81,11 +84,13 @@ def operator_work(trace: Trace, tree: OperatorTree) -> OperatorWork:
     inputs: list[frozenset[int] | None] = []
     dtypes: dict[str, int] = {}
     kinds: dict[str, int] = {}
-    calls = trace.operators.select(_COLUMNS).with_row_index("row").filter(pl.col("input_dims").is_not_null())
-    for key, rows in calls.group_by(_COLUMNS).agg("row").select(pl.struct(_COLUMNS), "row").iter_rows():
-        texts = [None if key[column] is None else str(key[column]) for column in _COLUMNS]
-        arguments = parse(*texts[1:])
-        cost = None if arguments is None else cost_of(texts[0] or "", arguments)
+    table = trace.operators.select(_COLUMNS).with_columns(missing_sizes(trace, tree)).with_row_index("row")
+    calls = table.filter(pl.col("input_dims").is_not_null())
+    columns = [*_COLUMNS, "missing_sizes"]
+    for key, rows in calls.group_by(columns).agg("row").select(pl.struct(columns), "row").iter_rows():
+        texts = [None if key[column] is None else str(key[column]) for column in columns]
+        arguments = parse(*texts[1:5])
+        cost = None if arguments is None else _cost(texts[0] or "", arguments, texts[5])
         if cost is None or cost.kind in _NO_WORK or arguments is None:
             continue
         counted[rows] = True
@@ -119,6 +124,16 @@ def operator_work(trace: Trace, tree: OperatorTree) -> OperatorWork:
         call_inputs=inputs,
         **amounts,
     )
+
+
+def _cost(operator: str, arguments: list[Argument], sizes: str | None) -> Cost | None:
+    """The cost of a call, helped by ``sizes`` where its own record lacks the shape of its result or its first size."""
+    if sizes is None:
+        return cost_of(operator, arguments)
+    shape = tuple(json.loads(sizes))
+    if arguments[0] is None:
+        return cost_of(operator, [list(shape), *arguments[1:]])
+    return cost_of(operator, arguments, outputs=[TensorSpec(shape, _dtype(arguments) or UNKNOWN_DTYPE)])
 
 
 def _dtype(arguments: list[Argument]) -> str | None:

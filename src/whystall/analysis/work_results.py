@@ -158,12 +158,21 @@ class Roofline(Result):
     left_out: list[LeftOut]
 
 
+class UncoveredWork(Result):
+    """Events launched by ``operator`` (``None``: by none) whose work is in no number, and why."""
+
+    operator: str | None
+    events: int
+    device_ns: int
+    because: str
+
+
 class DeviceEfficiency(Result):
     """What one device made of its peak over its window.
 
     ``mfu`` is useful work (causal attention halved) at each dtype's dense peak over the window, ``hfu`` what was
     executed. ``covered_share`` is of device time whose operator has a cost. ``measured`` says which peaks are no data
-    sheet's but were measured by ``whystall probe``, and when.
+    sheet's but were measured by ``whystall probe``, and when. ``uncovered`` lists the operators of the rest of the time.
     """
 
     rank: int
@@ -178,6 +187,7 @@ class DeviceEfficiency(Result):
     unknown_because: str | None
     roofline: Roofline | None = None
     measured: str | None = None
+    uncovered: list[UncoveredWork] = msgspec.field(default_factory=list)
 
 
 class Throughput(Result):

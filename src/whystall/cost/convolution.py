@@ -54,10 +54,33 @@ def _full(sizes: Sizes, rank: int) -> Sizes:
 
 
 def cudnn_forward(
-    data: TensorSpec, weight: TensorSpec, padding: Sizes, stride: Sizes, dilation: Sizes, groups: int, *_: Argument
-) -> Work:
-    """``cudnn_convolution``: the same without a bias, padding first."""
+    data: TensorSpec,
+    weight: TensorSpec,
+    padding: Sizes | None,
+    stride: Sizes | None,
+    dilation: Sizes | None,
+    groups: int = 1,
+    *_: Argument,
+    outputs: Sequence[TensorSpec] | None = None,
+) -> Work | None:
+    """``cudnn_convolution``: the same without a bias, padding first; the result's shape makes up for missing steps."""
+    if padding is None or stride is None or dilation is None:
+        return _by_result(data, weight, None, outputs)
     return forward(data, weight, None, stride, padding, dilation, False, (0,), groups)
+
+
+def _by_result(
+    data: TensorSpec, weight: TensorSpec, bias: TensorSpec | None, outputs: Sequence[TensorSpec] | None
+) -> Work | None:
+    """The work as the result's shape tells it, which says all that stride, padding and dilation would."""
+    if not outputs:
+        return None
+    out, rank = outputs[0], len(weight.shape) - 2
+    batch = data.shape[: -rank - 1]
+    if out.shape[: -rank - 1] != batch or out.shape[-rank - 1] != weight.shape[0]:
+        raise ValueError(f"{out.shape} is no result of {data.shape} and {weight.shape}")
+    positions = prod(batch) * prod(out.shape[-rank:])
+    return Work(2 * positions * weight.numel, 0 if bias is None else out.numel, "convolution", (out,))
 
 
 def cudnn_transpose(
@@ -78,13 +101,16 @@ def biased_forward(
     data: TensorSpec,
     weight: TensorSpec,
     bias: TensorSpec | None,
-    padding: Sizes,
-    stride: Sizes,
-    dilation: Sizes,
+    padding: Sizes | None,
+    stride: Sizes | None,
+    dilation: Sizes | None,
     groups: int = 1,
     *_: Argument,
-) -> Work:
+    outputs: Sequence[TensorSpec] | None = None,
+) -> Work | None:
     """``mkldnn_convolution``, ``miopen_convolution``: bias third, padding before stride."""
+    if padding is None or stride is None or dilation is None:
+        return _by_result(data, weight, bias, outputs)
     return forward(data, weight, bias, stride, padding, dilation, False, (0,), groups)
 
 
@@ -148,7 +174,52 @@ def backward(
     )
 
 
+def cudnn_backward(data: TensorSpec, gradient: TensorSpec, weight: TensorSpec, *rest: Argument) -> Work | None:
+    """``cudnn_convolution_backward`` of PyTorch up to 1.10: its mask comes last, and without it nothing can be said."""
+    mask = rest[-1] if rest else None
+    if not isinstance(mask, (list, tuple)) or len(mask) < 2 or not all(isinstance(one, bool) for one in mask):
+        return None  # the two operators that it calls are counted instead
+    wanted = [spec for spec, asked in zip((data, weight), mask, strict=False) if asked]
+    one = _gradient_flops(gradient, weight)
+    return Work(one * len(wanted), 0, "convolution", tuple(wanted), weight_flops=one if mask[1] else 0)
+
+
+def backward_input(size: Sizes | None, gradient: TensorSpec, weight: TensorSpec, *_: Argument) -> Work:
+    """``cudnn_convolution_backward_input`` and its kin: the gradient of what went in, whose ``size`` comes first."""
+    outputs = None if size is None else (TensorSpec(tuple(size), gradient.dtype),)
+    return Work(_gradient_flops(gradient, weight), 0, "convolution", outputs)
+
+
+def backward_weight(size: Sizes | None, gradient: TensorSpec, data: TensorSpec, *_: Argument) -> Work | None:
+    """``cudnn_convolution_backward_weight`` and its kin: the gradient of a weight, whose ``size`` comes first."""
+    if size is None:
+        return None
+    weight = TensorSpec(tuple(size), data.dtype)
+    flops = _gradient_flops(gradient, weight)
+    return Work(flops, 0, "convolution", (weight,), weight_flops=flops)
+
+
+def transpose_backward_weight(size: Sizes | None, _gradient: TensorSpec, data: TensorSpec, *_: Argument) -> Work | None:
+    """``cudnn_convolution_transpose_backward_weight``: the positions are those of what went in."""
+    return backward_weight(size, data, data)
+
+
+def _gradient_flops(gradient: TensorSpec, weight: TensorSpec) -> int:
+    """FLOPs of one gradient: every position of the result meets every element of the weight, in groups too."""
+    rank = len(weight.shape) - 2
+    return 2 * prod(gradient.shape[: -rank - 1]) * prod(gradient.shape[-rank:]) * weight.numel
+
+
 FORMULAS = {
+    **dict.fromkeys(("aten::cudnn_convolution_backward", "aten::miopen_convolution_backward"), cudnn_backward),
+    **dict.fromkeys(
+        ("aten::cudnn_convolution_backward_input", "aten::miopen_convolution_backward_input"), backward_input
+    ),
+    **dict.fromkeys(
+        ("aten::cudnn_convolution_backward_weight", "aten::miopen_convolution_backward_weight"), backward_weight
+    ),
+    "aten::cudnn_convolution_transpose_backward_input": cudnn_forward,  # a plain convolution of the gradient
+    "aten::cudnn_convolution_transpose_backward_weight": transpose_backward_weight,
     **dict.fromkeys(("aten::convolution", "aten::_convolution", "aten::convolution_overrideable"), forward),
     "aten::cudnn_convolution": cudnn_forward,
     "aten::cudnn_convolution_transpose": cudnn_transpose,

@@ -163,6 +163,7 @@ class DeviceView:
     columns: tuple[StepColumn, ...]
     timeline: TimelineView | None
     roofline: RooflineView | None
+    uncovered: Table
     facts: Table
     streams: Table
     undecided: Table
@@ -223,6 +224,7 @@ def _device_view(device: Device, rank: RankReport, budget: Budget, events: int, 
         columns=step_columns(device),
         timeline=timeline_view(timeline, budget, events) if timeline and drawable else None,
         roofline=None if rating is None else roofline_view(rating, budget.limits),
+        uncovered=device_tables.uncovered(rating, device, budget.limits),
         facts=device_tables.facts(device, budget.limits),
         streams=device_tables.streams(device, budget.limits),
         undecided=capture.undecided(device, budget.limits),

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from whystall.analysis.results import Device, Kernel, KernelFamily, Operator, Step, Timeline
+from whystall.analysis.work_results import DeviceEfficiency
 from whystall.report import format as fmt
 from whystall.report import tables
 from whystall.report.ranks import RankReport, device_name
@@ -255,3 +256,24 @@ def longest_events(timeline: Timeline, limits: Limits) -> Table:
     )
     caption = "The longest events of the step drawn above."
     return tables.table("events", "Longest events", caption, columns, rows, total=len(events))
+
+
+def uncovered(rating: DeviceEfficiency | None, device: Device, limits: Limits) -> Table:
+    """Operators whose work is in no number, with the reason."""
+    columns = (
+        Column("No work known of", "name"), Column("Events"), Column("Time"), Column("Share of device time"),
+        Column("Because", "prose"),
+    )  # fmt: skip
+    found = [] if rating is None else rating.uncovered
+    rows = (
+        (
+            tables.name(row.operator or "(no operator)", limits),
+            tables.count(row.events),
+            tables.duration(row.device_ns),
+            tables.share(fmt.ratio(row.device_ns, device.kernel_sum_ns)),
+            tables.words(row.because, limits),
+        )
+        for row in found[: limits.rows]
+    )
+    caption = "Device time whose FLOPs and bytes are in no number here."
+    return tables.table("uncovered", "Not covered", caption, columns, rows, total=len(found))
