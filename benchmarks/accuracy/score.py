@@ -38,6 +38,7 @@ class Mark:
     name: str
     healthy: bool
     expected: tuple[str, ...]
+    true_gains: tuple[float | None, ...]
     said: str | None
     said_ids: tuple[str, ...]
     top1: bool
@@ -56,6 +57,7 @@ def mark(expectation: Expectation, said: Said) -> Mark:
         expectation.name,
         expectation.healthy,
         tuple(expectation.gains),
+        tuple(expectation.gains.values()),
         said.cause,
         tuple(each.id for each in said.findings[:5]),
         not said.failure and _top1(expectation, said),

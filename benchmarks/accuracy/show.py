@@ -32,7 +32,7 @@ def marks(rows: Sequence[Mark]) -> str:
     lines = ["| job | truth | said | gain: true | predicted | right |", "|---|---|---|---|---|---|"]
     for each in rows:
         gains = {gain.cause: gain for gain in each.gains}
-        true = ", ".join(f"{gain.true:.3f}" for gain in gains.values())
+        true = ", ".join("?" if gain is None else f"{gain:.3f}" for gain in each.true_gains)
         said = ", ".join(f"{gain.expected:.3f} ({gain.floor:.3f} to {gain.ceiling:.3f})" for gain in gains.values())
         verdict = each.said or (each.failure and f"failed: {each.failure}") or "nothing"
         alarms = f"; false alarms: {', '.join(each.false_alarms)}" if each.false_alarms else ""
@@ -68,6 +68,11 @@ def beside_traceml(rows: Sequence[Mark], peers: Mapping[str, tuple[str, bool]]) 
     return "\n".join(lines)
 
 
+def _wanted(row: Mark) -> str:
+    known = zip(row.expected, row.true_gains, strict=True)
+    return ", ".join(f"{cause} ({gain and round(gain, 4)})" for cause, gain in known) or "healthy"
+
+
 def feedback(rows: Sequence[Mark], removed: Sequence[Ablation] = ()) -> str:
     """What failed, for those who can mend it."""
     lines = []
@@ -76,7 +81,7 @@ def feedback(rows: Sequence[Mark], removed: Sequence[Ablation] = ()) -> str:
         if each.top1 and not each.false_alarms and not bad and each.rank_named is not False:
             continue
         lines.append(
-            f"- {each.name}: expected {', '.join(each.expected) or 'healthy'}, got {each.said}; findings {', '.join(each.said_ids) or 'none'}"
+            f"- {each.name}: expected {_wanted(each)}, got {each.said}; findings {', '.join(each.said_ids) or 'none'}"
         )
         if each.failure:
             lines.append(f"  - failed: {each.failure}")

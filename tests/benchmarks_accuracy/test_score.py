@@ -119,7 +119,7 @@ def test_marks_are_summed_up() -> None:
     assert (found.jobs, found.faulty, found.healthy, found.healthy_with_alarm) == (3, 2, 1, 1)
     assert (found.top1, found.recall3, found.gains, found.coverage) == (0.5, 0.5, 1, 1.0)
     assert "| all | 2 | 50.0 % | 50.0 % | 1 | 1 |" in show.summaries([("all", found)])
-    assert "expected host.sync, got host.gc" in show.feedback(marks)
+    assert "expected host.sync (1.2), got host.gc" in show.feedback(marks)
 
 
 @pytest.fixture(scope="module")

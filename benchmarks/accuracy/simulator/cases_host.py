@@ -52,6 +52,10 @@ def too_few_workers() -> Iterator[Case]:
         )
         cured = replace(job, loader=replace(job.loader, workers=12))
         yield Case(f"input-too-few-workers-{strength}", job, {"input.too-few-workers": cured}, quick=seed == 2)
+    loader = Loader("workers", 12 * MS, workers=3, heavy_every=8, heavy_ns=90 * MS)
+    job = Job(MEDIUM, loader=loader, host=Host(items_per_step=1), seed=4)
+    cured = replace(job, loader=replace(loader, heavy_every=0))
+    yield Case("input-heavy-tail", job, {"input.heavy-tail": cured}, accepted=("input.too-few-workers",))
 
 
 def worker_restart() -> Iterator[Case]:
@@ -74,6 +78,11 @@ def launch_bound() -> Iterator[Case]:
         job = Job(model, seed=seed)
         cured = replace(job, graphs=True)
         yield Case(f"host-launch-bound-{strength}", job, {"host.launch-bound": cured}, quick=seed == 3)
+    decoder = Transformer(16, 1024, 16, 4096, batch=8, sequence=1, vocabulary=32000)
+    job = Job(decoder, kind="decode", host=Host(per_step_ns=30_000, items_per_step=1), seed=4)
+    accepted = ("inference.host-bound-decode",)
+    cured = replace(job, graphs=True)
+    yield Case("host-launch-bound-decode", job, {"host.launch-bound": cured}, accepted=accepted, quick=True)
 
 
 def python() -> Iterator[Case]:
@@ -83,6 +92,10 @@ def python() -> Iterator[Case]:
         job = Job(MEDIUM, host=host, seed=seed, stacks=seed != 1)
         cured = replace(job, host=replace(host, slow_python_ns=0))
         yield Case(f"host-python-{strength}", job, {"host.python": cured}, quick=seed == 2)
+    for seed, gap_us in ((4, 220), (5, 500)):
+        job = Job(MEDIUM, host=Host(between_stages_ns=gap_us * 1_000), seed=seed, stacks=True)
+        cured = replace(job, host=Host())
+        yield Case(f"host-python-modules-{gap_us}us", job, {"host.python": cured})
 
 
 def syncs() -> Iterator[Case]:

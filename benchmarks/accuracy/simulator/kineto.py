@@ -42,6 +42,7 @@ def document(rank: Rank, recording: Recording) -> dict[str, Any]:
     calls = [span for span in shown if "correlation" in span.arguments]
     events += [_flow("s" if span.arguments["correlation"] in launched else "f", span, moved) for span in calls]
     events += _device(rank, moved)
+    events += _step_on_device(rank, moved)
     if recording.sync_events:
         events += [_sync(span, moved, rank.device_index) for span in rank.syncs]
     events += _forward_backward(rank, moved)
@@ -128,6 +129,27 @@ def _device(rank: Rank, moved: int) -> list[dict[str, Any]]:
         flow = {"ph": "f", "id": activity.correlation, "pid": rank.device_index, "tid": activity.stream, "ts": start}
         events.append({**flow, "cat": "ac2g", "name": "ac2g", "bp": "e"})
     return events
+
+
+def _step_on_device(rank: Rank, moved: int) -> list[dict[str, Any]]:
+    """The annotations of steps as Kineto repeats them on the streams that they reached."""
+    spans: dict[tuple[int, int], list[int]] = {}
+    for activity in rank.device.activities:
+        span = spans.setdefault((activity.step, activity.stream), [activity.start_ns, activity.end_ns])
+        span[0], span[1] = min(span[0], activity.start_ns), max(span[1], activity.end_ns)
+    return [
+        {
+            "ph": "X",
+            "cat": "gpu_user_annotation",
+            "name": f"ProfilerStep#{step}",
+            "pid": rank.device_index,
+            "tid": stream,
+            "ts": _time(start_ns + moved),
+            "dur": _time(end_ns - start_ns),
+            "args": {"External id": step + 1},
+        }
+        for (step, stream), (start_ns, end_ns) in spans.items()
+    ]
 
 
 def _sync(span: SyncSpan, moved: int, device: int) -> dict[str, Any]:

@@ -106,6 +106,8 @@ class Training:
             for operator in self.optimizer:
                 yield from main.operator(operator)
                 yield from main.work(1_500, "optimizer python")
+        with main.span("user_annotation", "Optimizer.zero_grad#AdamW.zero_grad"):
+            yield from main.work(18_000, "zero grad")
 
     def _copy_batch(self) -> Steps:
         copies, gpu = self.job.copies, self.rank.machine.gpu
