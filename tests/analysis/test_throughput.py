@@ -53,7 +53,14 @@ def test_a_reference_in_another_unit_is_not_compared() -> None:
 def test_without_a_peak_there_is_a_rate_and_no_utilisation() -> None:
     found = throughput(Workload(flops_per_step=1e12), SECOND, devices=2)
     assert (found.flops_per_s_per_device, found.utilisation) == (5e11, None)
-    assert found.unknown_because == "no peak is known for the device and precision"
+    assert found.unknown_because == "no peak is known for the device"
+
+
+def test_a_precision_that_the_device_lacks_is_refused_with_the_reason() -> None:
+    workload = Workload(flops_per_step=1e12, precision="fp8")
+    found = throughput(workload, SECOND, devices=1, peak=find("NVIDIA A100-SXM4-80GB"))
+    assert (found.utilisation, found.peak_flops_per_s) == (None, None)
+    assert found.unknown_because == "the table of accelerators has no fp8 peak for A100 SXM 80GB"
 
 
 def steps(*lengths: int) -> TraceBuilder:

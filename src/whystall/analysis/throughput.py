@@ -106,17 +106,25 @@ def throughput(
         precision=used,
         peak_flops_per_s=ceiling,
         utilisation=None if ceiling is None or flops is None else flops / ceiling,
-        unknown_because=_why_unknown(workload, reached, flops, ceiling),
+        unknown_because=_why_unknown(workload, reached, flops, peak, used),
     )
 
 
-def _why_unknown(workload: Workload, reached: float | None, flops: float | None, ceiling: float | None) -> str | None:
-    reasons = []
+def _why_unknown(
+    workload: Workload,
+    reached: float | None,
+    flops: float | None,
+    peak: Accelerator | None,
+    precision: Precision | None,
+) -> str | None:
+    reasons: list[str | None] = []
     if workload.reference is not None and reached is None:
         reasons.append(f"the reference counts {workload.reference.unit}, and how many a step has was not given")
-    if flops is not None and ceiling is None:
-        reasons.append("no peak is known for the device and precision")
-    return "; ".join(reasons) or None
+    if flops is not None and peak is None:
+        reasons.append("no peak is known for the device")
+    elif flops is not None and peak is not None:
+        reasons.append("the precision was not recorded" if precision is None else peak.why_no_peak(precision))
+    return "; ".join(reason for reason in reasons if reason) or None
 
 
 def job_throughput(

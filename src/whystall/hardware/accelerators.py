@@ -61,6 +61,16 @@ class Accelerator:
         tflops = cast("float | None", getattr(self, f"{precision}_tflops"))
         return None if tflops is None else tflops * 1e12
 
+    def why_no_peak(self, precision: Precision) -> str | None:
+        """Why there is no peak in ``precision``; ``None`` where there is one.
+
+        >>> find("NVIDIA A100-SXM4-80GB").why_no_peak("fp8")
+        'the table of accelerators has no fp8 peak for A100 SXM 80GB'
+        """
+        if self.peak_flops_per_s(precision) is not None:
+            return None
+        return f"the table of accelerators has no {precision} peak for {self.name}"
+
     @property
     def memory_bytes_per_s(self) -> float | None:
         """The peak memory bandwidth in bytes per second."""
