@@ -7,6 +7,7 @@ import re
 import stat
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 from importlib.resources import files
 from pathlib import Path
 from typing import Final
@@ -23,8 +24,10 @@ from whystall.analysis.run_steps import run_steps
 from whystall.analysis.throughput import Workload, job_throughput
 from whystall.analysis.trace_analysis import TraceAnalysis, analyze_trace
 from whystall.analysis.work_results import DeviceEfficiency, Efficiency
+from whystall.diagnosis.case import RunFacts
 from whystall.diagnosis.finding import Verdict
-from whystall.diagnosis.verdict import ledger_verdict, run_verdict
+from whystall.diagnosis.rule import RULES_GROUP, Rule
+from whystall.diagnosis.run import diagnose_run
 from whystall.errors import InputError
 from whystall.hardware.calibration import calibration_folder, read_calibrations
 from whystall.report.schema import Dropped, Report, Source, SourceFile
@@ -94,7 +97,32 @@ def analyze(
         for trace, rank in zip(loaded, ranks, strict=True)
     ]
     runs = [run for run in map(run_steps, samples) if run is not None]
-    return _report(loaded, analyses, runs, [*failures, *notes, *ignored], workload)
+    verdict, diagnosis = diagnose_run(
+        loaded, analyses, runs, RunFacts(), classes=rules, more_rules=_more_rules(failures), warnings=failures
+    )
+    problems = [*failures, *notes, *ignored, *diagnosis.failures]
+    report = _report(loaded, analyses, runs, problems, verdict, workload)
+    return msgspec.structs.replace(
+        report,
+        findings=diagnosis.findings,
+        plan=diagnosis.plan,
+        abstained=diagnosis.abstained,
+        fidelity=diagnosis.fidelity,
+        noise=diagnosis.noise,
+    )
+
+
+def _more_rules(failures: list[str]) -> list[Rule]:
+    """The rules that other packages bring by the entry point ``whystall.rules``; one that fails is named and left out."""
+    found: list[Rule] = []
+    for entry in entry_points(group=RULES_GROUP):
+        try:
+            brought = entry.load()
+        except Exception as error:  # noqa: BLE001 - another package's code
+            failures.append(f"the rules of {entry.name} could not be loaded: {error}")
+            continue
+        found += [brought] if isinstance(brought, Rule) else list(brought)
+    return found
 
 
 def _samples(sources: PathLike | Trace | Iterable[PathLike | Trace], failures: list[str]) -> list[RunSamples]:
@@ -233,13 +261,13 @@ def _report(
     analyses: Sequence[TraceAnalysis],
     runs: list[RunSteps],
     problems: Sequence[str],
+    verdict: Verdict,
     workload: Workload | None = None,
 ) -> Report:
     devices = [device for analysis in analyses for device in analysis.devices]
     sizes = {trace.metadata.world_size for trace in traces if trace.metadata.world_size is not None}
     rated, unrated = job_throughput(workload, analyses, runs, world_size=max(sizes, default=None))
     warnings = [*problems, *unrated, *_warnings(traces)]
-    verdict = ledger_verdict(devices, warnings) if devices or not runs else run_verdict(runs)
     return Report(
         whystall=__version__,
         verdict=verdict,

@@ -1,4 +1,4 @@
-"""The native room: the streaming scanner, the interval sweeps, and the call that leaves no frame.
+"""The native room: the streaming scanner, the interval sweeps, replay, and the call that leaves no frame.
 
 Everything here takes and returns numpy arrays; ``_ext.pyi`` holds the types.
 """
@@ -10,7 +10,9 @@ from whystall._native._ext import (
     nearest_marked,
     nest,
     outermost,
+    replay,
     subtree_sums,
+    thread_spans,
     thread_states,
 )
 
@@ -21,6 +23,8 @@ __all__ = [
     "nearest_marked",
     "nest",
     "outermost",
+    "replay",
     "subtree_sums",
+    "thread_spans",
     "thread_states",
 ]

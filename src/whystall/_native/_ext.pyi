@@ -64,6 +64,20 @@ def thread_states(
     state: NDArray[np.uint8],
     inherited: NDArray[np.bool_],
 ) -> tuple[NDArray[np.int64], NDArray[np.uint8]]: ...
+def thread_spans(
+    start: NDArray[np.int64],
+    end: NDArray[np.int64],
+    order: NDArray[np.uint32],
+    state: NDArray[np.uint8],
+    inherited: NDArray[np.bool_],
+) -> tuple[NDArray[np.int64], NDArray[np.uint8], NDArray[np.int32]]: ...
+def replay(
+    duration: NDArray[np.int64],
+    delay: NDArray[np.int64],
+    first: NDArray[np.uint64],
+    source: NDArray[np.uint32],
+    lag: NDArray[np.int64],
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]: ...
 def class_states(
     start: NDArray[np.int64], end: NDArray[np.int64], klass: NDArray[np.uint8]
 ) -> tuple[NDArray[np.int64], NDArray[np.uint8]]: ...

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "replay.hpp"
 #include "scanner.hpp"
 #include "sweep.hpp"
 #include "timed_call.hpp"
@@ -202,15 +203,50 @@ Array outermost(const Input<std::uint32_t>& order, const Input<std::int32_t>& pa
   return to_numpy(whystall::outermost(order.data(), parent.data(), label.data(), static_cast<std::size_t>(last) + 1, order.size()));
 }
 
-nb::tuple thread_states(const Input<std::int64_t>& start, const Input<std::int64_t>& end, const Input<std::uint32_t>& order,
-                        const Input<std::uint8_t>& state, const Input<bool>& inherited) {
+whystall::Intervals thread_events(const Input<std::int64_t>& start, const Input<std::int64_t>& end,
+                                  const Input<std::uint32_t>& order, const Input<std::uint8_t>& state,
+                                  const Input<bool>& inherited) {
   const whystall::Intervals events = intervals(start, end);
   require(state.size() == events.count, "columns must have the same length");
   for (std::size_t i = 0; i < order.size(); ++i) require(order.data()[i] < events.count, "order names no event");
   for (std::size_t i = 0; i < state.size(); ++i) require(state.data()[i] < inherited.size(), "a state is unknown");
   require(inherited.size() > 0, "at least one state is needed");
+  return events;
+}
+
+nb::tuple thread_states(const Input<std::int64_t>& start, const Input<std::int64_t>& end, const Input<std::uint32_t>& order,
+                        const Input<std::uint8_t>& state, const Input<bool>& inherited) {
+  const whystall::Intervals events = thread_events(start, end, order, state, inherited);
   whystall::States out = whystall::thread_states(events, order.data(), order.size(), state.data(), inherited.data());
   return nb::make_tuple(to_numpy(std::move(out.times)), to_numpy(std::move(out.states)));
+}
+
+nb::tuple thread_spans(const Input<std::int64_t>& start, const Input<std::int64_t>& end, const Input<std::uint32_t>& order,
+                       const Input<std::uint8_t>& state, const Input<bool>& inherited) {
+  const whystall::Intervals events = thread_events(start, end, order, state, inherited);
+  whystall::Spans out = whystall::thread_spans(events, order.data(), order.size(), state.data(), inherited.data());
+  return nb::make_tuple(to_numpy(std::move(out.times)), to_numpy(std::move(out.states)), to_numpy(std::move(out.events)));
+}
+
+nb::tuple replay(const Input<std::int64_t>& duration, const Input<std::int64_t>& delay, const Input<std::uint64_t>& first,
+                 const Input<std::uint32_t>& source, const Input<std::int64_t>& lag) {
+  const std::size_t nodes = duration.size();
+  require(delay.size() == nodes && first.size() == nodes + 1, "columns must have the same length");
+  require(source.size() == lag.size(), "edges must have a source and a lag each");
+  require(first.data()[0] == 0 && first.data()[nodes] == source.size(), "the edges must be those of the nodes");
+  for (std::size_t node = 0; node < nodes; ++node) {
+    require(first.data()[node] <= first.data()[node + 1] && first.data()[node + 1] <= source.size(),
+            "the edges must be listed by target");
+    for (std::uint64_t edge = first.data()[node]; edge < first.data()[node + 1]; ++edge) {
+      require(source.data()[edge] < node, "an edge must lead to a later node");
+    }
+  }
+  whystall::Replayed out;
+  {
+    nb::gil_scoped_release release;
+    out = whystall::replay(duration.data(), delay.data(), nodes, {first.data(), source.data(), lag.data()});
+  }
+  return nb::make_tuple(to_numpy(std::move(out.start)), to_numpy(std::move(out.end)), to_numpy(std::move(out.decided_by)));
 }
 
 nb::tuple class_states(const Input<std::int64_t>& start, const Input<std::int64_t>& end, const Input<std::uint8_t>& klass) {
@@ -290,5 +326,7 @@ NB_MODULE(_ext, m) {
   m.def("subtree_sums", &subtree_sums, "order"_a, "parent"_a, "values"_a);
   m.def("outermost", &outermost, "order"_a, "parent"_a, "label"_a);
   m.def("thread_states", &thread_states, "start"_a, "end"_a, "order"_a, "state"_a, "inherited"_a);
+  m.def("thread_spans", &thread_spans, "start"_a, "end"_a, "order"_a, "state"_a, "inherited"_a);
+  m.def("replay", &replay, "duration"_a, "delay"_a, "first"_a, "source"_a, "lag"_a);
   m.def("class_states", &class_states, "start"_a, "end"_a, "klass"_a);
 }

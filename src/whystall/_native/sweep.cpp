@@ -136,31 +136,33 @@ std::vector<std::uint8_t> outermost(const std::uint32_t* order, const std::int32
   return out;
 }
 
-States thread_states(const Intervals& events, const std::uint32_t* order, std::size_t count,
-                     const std::uint8_t* state, const bool* inherited) {
+namespace {
+
+// Walks through one thread's time: emit(from, until, state, event) for each stretch with one innermost event
+// (-1: none). `order` lists the thread's events.
+template <class Emit>
+void walk_thread(const Intervals& events, const std::uint32_t* order, std::size_t count, const std::uint8_t* state,
+                 const bool* inherited, Emit emit) {
   struct Running {
     std::int64_t end;
     std::uint8_t state;
+    std::int64_t event;
   };
-  States out;
   std::vector<Running> stack;
   std::int64_t now = count == 0 ? 0 : events.start[order[0]];
-  const auto emit = [&](std::int64_t until, std::uint8_t code) {
+  const auto advance = [&](std::int64_t until, std::uint8_t code, std::int64_t event) {
     if (until <= now) return;
-    if (out.states.empty() || out.states.back() != code) {
-      out.times.push_back(now);
-      out.states.push_back(code);
-    }
+    emit(now, until, code, event);
     now = until;
   };
   const auto run_until = [&](std::int64_t time) {
     while (!stack.empty() && now < time) {
       const Running top = stack.back();
-      emit(std::min(top.end, time), top.state);
+      advance(std::min(top.end, time), top.state, top.event);
       if (top.end > time) break;
       stack.pop_back();
     }
-    if (now < time) emit(time, 0);
+    if (now < time) advance(time, 0, -1);
   };
   for (std::size_t i = 0; i < count; ++i) {
     const std::uint32_t event = order[i];
@@ -169,13 +171,46 @@ States thread_states(const Intervals& events, const std::uint32_t* order, std::s
     run_until(start);
     while (!stack.empty() && (stack.back().end <= start || stack.back().end < end)) stack.pop_back();
     const bool inherits = !stack.empty() && inherited[stack.back().state];
-    stack.push_back({end, inherits ? stack.back().state : state[event]});
+    stack.push_back({end, inherits ? stack.back().state : state[event], static_cast<std::int64_t>(event)});
   }
   while (!stack.empty()) {
-    emit(stack.back().end, stack.back().state);
+    advance(stack.back().end, stack.back().state, stack.back().event);
     stack.pop_back();
   }
-  out.times.push_back(now);
+}
+
+}  // namespace
+
+States thread_states(const Intervals& events, const std::uint32_t* order, std::size_t count,
+                     const std::uint8_t* state, const bool* inherited) {
+  States out;
+  std::int64_t last = count == 0 ? 0 : events.start[order[0]];
+  walk_thread(events, order, count, state, inherited,
+              [&](std::int64_t from, std::int64_t until, std::uint8_t code, std::int64_t) {
+                if (out.states.empty() || out.states.back() != code) {
+                  out.times.push_back(from);
+                  out.states.push_back(code);
+                }
+                last = until;
+              });
+  out.times.push_back(last);
+  return out;
+}
+
+Spans thread_spans(const Intervals& events, const std::uint32_t* order, std::size_t count, const std::uint8_t* state,
+                   const bool* inherited) {
+  Spans out;
+  std::int64_t last = count == 0 ? 0 : events.start[order[0]];
+  walk_thread(events, order, count, state, inherited,
+              [&](std::int64_t from, std::int64_t until, std::uint8_t code, std::int64_t event) {
+                if (out.states.empty() || out.states.back() != code || out.events.back() != event) {
+                  out.times.push_back(from);
+                  out.states.push_back(code);
+                  out.events.push_back(static_cast<std::int32_t>(event));
+                }
+                last = until;
+              });
+  out.times.push_back(last);
   return out;
 }
 

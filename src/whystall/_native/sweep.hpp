@@ -46,6 +46,16 @@ struct States {
 States thread_states(const Intervals& events, const std::uint32_t* order, std::size_t count,
                      const std::uint8_t* state, const bool* inherited);
 
+struct Spans {
+  std::vector<std::int64_t> times;    // times[i] to times[i + 1] is one stretch
+  std::vector<std::uint8_t> states;   // its state, as thread_states has it
+  std::vector<std::int32_t> events;   // the innermost event running, or -1
+};
+
+// The same stretches, cut also where the innermost event changes.
+Spans thread_spans(const Intervals& events, const std::uint32_t* order, std::size_t count, const std::uint8_t* state,
+                   const bool* inherited);
+
 // Which of up to eight classes had an event running at each instant, as a bit mask.
 States class_states(const Intervals& events, const std::uint8_t* klass);
 

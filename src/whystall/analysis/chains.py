@@ -124,6 +124,21 @@ def _fusible_chains(
     origin: int,
 ) -> list[FusibleChain]:
     """Runs of at least two calls, like ones together, the longest total first."""
+    found = _runs_and_chains(trace, tree, work, stream, fusible, peak, origin=origin)
+    return sorted((chain for _, _, chain in found), key=lambda chain: (-chain.total_ns, chain.start_ns))
+
+
+def _runs_and_chains(
+    trace: Trace,
+    tree: OperatorTree,
+    work: OperatorWork,
+    stream: _Stream,
+    fusible: NDArray[np.bool_],
+    peak: Accelerator | None,
+    *,
+    origin: int,
+) -> list[tuple[NDArray[np.intp], NDArray[np.intp], FusibleChain]]:
+    """Like runs of at least two calls: the places of their first and last events, and the chain that they are."""
     if len(fusible) < 2:
         return []
     shared = _shared_bytes(work, stream)
@@ -136,10 +151,14 @@ def _fusible_chains(
     several = calls[last] > calls[first]
     first, last = first[several], last[several]
     groups = _alike(work, stream, first, last)
-    chains = [
-        _chain(trace, tree, work, stream, first[runs], last[runs], new_call, shared, peak, origin) for runs in groups
+    return [
+        (
+            first[runs],
+            last[runs],
+            _chain(trace, tree, work, stream, first[runs], last[runs], new_call, shared, peak, origin),
+        )
+        for runs in groups
     ]
-    return sorted(chains, key=lambda chain: (-chain.total_ns, chain.start_ns))
 
 
 def _shared_bytes(work: OperatorWork, stream: _Stream) -> NDArray[np.int64]:
@@ -285,3 +304,81 @@ def _short_chains(stream: _Stream) -> ShortChains:
         gap_ns=int((gaps[last] - gaps[first]).sum()),
         longest=int(length.max(initial=0)),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class ChainEvents:
+    """The device events of all fusible chains of a device.
+
+    Their rows, which of them begin a chain, and what share of its time each keeps when the chain is one kernel.
+    """
+
+    row: NDArray[np.intp]
+    first: NDArray[np.bool_]
+    left: NDArray[np.float64]
+    left_at_most: NDArray[np.float64]
+    """``left`` reads what the first operator reads and writes what the last one writes; this only spares what one
+    writes for the next."""
+    costliest: list[str]
+
+
+def chain_events(
+    trace: Trace,
+    device: Device,
+    tree: OperatorTree,
+    work: OperatorWork,
+    events: EventWork,
+    classified: Classified,
+    peak: Accelerator | None,
+    *,
+    calls: int = 2,
+) -> ChainEvents | None:
+    """The events behind the chains of at least so many calls; ``None`` where there are none."""
+    stream = _in_stream_order(trace, device, tree, events, classified)
+    fusible = _fusible(tree, work, stream, trace, classified)
+    rows, firsts, left, most = [], [], [], []
+    costliest: tuple[int, list[str]] = (0, [])
+    for first, last, chain in _runs_and_chains(trace, tree, work, stream, fusible, peak, origin=0):
+        # One operator again and again works on other tensors each time (gradients, buffers): nothing to fuse.
+        if chain.total_ns <= 0 or chain.calls < calls or len(set(chain.operators)) == 1:
+            continue
+        if chain.fused_ns is None:
+            # Without bytes: a chain that is bound by memory takes at least as long as its longest kernel.
+            at_most = share = _longest_of(stream, first, last) / chain.total_ns
+        else:
+            at_most = chain.fused_ns / chain.total_ns
+            ends = _ends_only(work, stream, int(first[0]), int(last[0]), peak) * chain.count
+            share = min(ends / chain.total_ns, at_most)
+        for begin, end in zip(first.tolist(), last.tolist(), strict=True):
+            rows.append(stream.rows[begin : end + 1])
+            firsts.append(np.arange(end + 1 - begin) == 0)
+            left.append(np.full(end + 1 - begin, share))
+            most.append(np.full(end + 1 - begin, at_most))
+        if round(chain.total_ns * (1 - share)) > costliest[0]:
+            costliest = (round(chain.total_ns * (1 - share)), chain.operators)
+    if not rows:
+        return None
+    return ChainEvents(
+        np.concatenate(rows), np.concatenate(firsts), np.concatenate(left), np.concatenate(most), costliest[1]
+    )
+
+
+def _longest_of(stream: _Stream, first: NDArray[np.intp], last: NDArray[np.intp]) -> int:
+    """The sum over runs of the longest kernel in each."""
+    return sum(
+        int(stream.duration[begin : end + 1].max()) for begin, end in zip(first.tolist(), last.tolist(), strict=True)
+    )
+
+
+def _ends_only(work: OperatorWork, stream: _Stream, first: int, last: int, peak: Accelerator | None) -> float:
+    """Nanoseconds of a kernel that reads the first call's inputs and writes the last one's result.
+
+    Infinite where these are not known.
+    """
+    begin, end = int(stream.owner[first]), int(stream.owner[last])
+    if begin < 0 or end < 0 or peak is None or peak.memory_bytes_per_s is None:
+        return float("inf")
+    read, written = work.call_inputs[int(work.call_of[begin])], work.call_written[int(work.call_of[end])]
+    if read is None or written is None:
+        return float("inf")
+    return (sum(read) + written) / (BANDWIDTH_SHARE * peak.memory_bytes_per_s) * 1e9

@@ -62,7 +62,16 @@ _IN_KERNEL_NAME: Final[tuple[tuple[re.Pattern[str], str], ...]] = tuple(
         (r"reduce", "reduce"),
     )
 )
-_RECORD_COLUMNS: Final = ("collective", "dtype", "in_elements", "out_elements", "group", "group_size", "group_ranks")
+_RECORD_COLUMNS: Final = (
+    "collective",
+    "dtype",
+    "in_elements",
+    "out_elements",
+    "group",
+    "group_size",
+    "group_ranks",
+    "sequence_number",
+)
 _KEY: Final = ("collective", "group", "group_size", "group_ranks", "dtype")
 
 
@@ -72,12 +81,10 @@ def communication_results(trace: Trace, account: DeviceAccount, rank: int, devic
     chosen = np.flatnonzero(events.class_of == COMMUNICATION)
     if not len(chosen):
         return []
-    records = _records(trace, events.row[chosen])
     start, end = events.start[chosen], events.end[chosen]
     hidden = account.timeline.cumulative(intervals.COMPUTE_RUNS).within(start, end)
-    table = records.with_columns(duration=pl.Series(end - start), overlap=pl.Series(hidden))
-    table = table.with_columns(
-        bytes=pl.Series([_bytes(*row) for row in table.select(_SIZED).iter_rows()], dtype=pl.Int64)
+    table = communication_records(trace, events.row[chosen]).with_columns(
+        duration=pl.Series(end - start), overlap=pl.Series(hidden)
     )
     return _grouped(table, rank, device)
 
@@ -98,15 +105,15 @@ def host_communication_results(trace: Trace, rank: int) -> list[Collective]:
         )
     if not parts:
         return []
-    table = pl.concat(parts)
-    table = table.with_columns(
-        bytes=pl.Series([_bytes(*row) for row in table.select(_SIZED).iter_rows()], dtype=pl.Int64)
-    )
-    return _grouped(table, rank, 0)
+    return _grouped(_with_bytes(pl.concat(parts)), rank, 0)
 
 
-def _records(trace: Trace, rows: np.ndarray) -> pl.DataFrame:
-    """The communication record of each device event: its own, its operator's, or what its name says."""
+def communication_records(trace: Trace, rows: np.ndarray) -> pl.DataFrame:
+    """The communication record of each device event: its own, its operator's, or what its name says.
+
+    Columns ``collective``, ``dtype``, ``in_elements``, ``out_elements``, ``group``, ``group_size``, ``group_ranks``,
+    ``sequence_number`` and ``bytes`` (of the larger side), null where not known.
+    """
     own = trace.collectives.filter(pl.col("source") == "device").select(pl.col("row").alias("event"), *_RECORD_COLUMNS)
     by_operator = (
         trace.collectives.filter(pl.col("source") == "operator")
@@ -125,9 +132,16 @@ def _records(trace: Trace, rows: np.ndarray) -> pl.DataFrame:
         by_operator, on="operator", how="left", suffix="_operator", maintain_order="left"
     )
     columns = [pl.coalesce(column, f"{column}_operator").alias(column) for column in _RECORD_COLUMNS]
-    return joined.select(*columns, "from_name").with_columns(
-        pl.coalesce("collective", "from_name", pl.lit("unknown")).alias("collective")
+    return _with_bytes(
+        joined.select(*columns, "from_name").with_columns(
+            pl.coalesce("collective", "from_name", pl.lit("unknown")).alias("collective")
+        )
     )
+
+
+def _with_bytes(records: pl.DataFrame) -> pl.DataFrame:
+    sizes = [_bytes(*row) for row in records.select(_SIZED).iter_rows()]
+    return records.with_columns(bytes=pl.Series(sizes, dtype=pl.Int64))
 
 
 def _collective_in_name(names: pl.Series, rows: np.ndarray) -> list[str | None]:

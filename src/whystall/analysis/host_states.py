@@ -33,7 +33,7 @@ class HostState(IntEnum):
 
 
 # Whatever runs inside these counts as them: an operator inside the loader's `__next__` is input.
-_INHERITED: Final = (HostState.INPUT, HostState.GC, HostState.COMMUNICATION)
+INHERITED_STATES: Final = np.isin(np.arange(len(HostState)), (HostState.INPUT, HostState.GC, HostState.COMMUNICATION))
 
 # Runtime calls that wait for the device, that allocate, and that start work on it.
 SYNC_CALL: Final = re.compile(
@@ -44,6 +44,8 @@ ALLOCATOR_CALL: Final = re.compile(
     r"^(cuda|hip|cu)(Malloc|Free|HostAlloc|HostRegister|HostUnregister|MemAlloc|MemFree|MemCreate|MemMap|MemUnmap"
     r"|MemRelease|MemSetAccess|MemAddress(Reserve|Free)|MemPool|FreeHost|MallocHost|ExtMalloc)",
 )
+# Freeing device memory waits for the device (CUDA Runtime API, "API synchronization behavior").
+FREE_CALL: Final = re.compile(r"^(cuda|hip)(Free|FreeHost|HostUnregister)$|^cuMemFree")
 GRAPH_CALL: Final = re.compile(r"GraphLaunch")
 LAUNCH_CALL: Final = re.compile(r"Launch|Memcpy|Memset|execGraph|runGraph", re.IGNORECASE)
 
@@ -65,13 +67,16 @@ class HostEvents:
     order: NDArray[np.uint32]
     thread_in_order: NDArray[np.int32]
 
+    def events_of(self, thread: int) -> NDArray[np.uint32]:
+        """The events of ``thread``, by start, longest first."""
+        first, last = np.searchsorted(self.thread_in_order, (thread, thread + 1))
+        return self.order[first:last]
+
     def timeline(self, thread: int) -> Timeline:
         """What ``thread`` was doing, from its first event to the end of its last."""
-        first, last = np.searchsorted(self.thread_in_order, (thread, thread + 1))
-        mine = self.order[first:last]
-        inherited = np.isin(np.arange(len(HostState)), _INHERITED)
+        mine = self.events_of(thread)
         order = np.arange(len(mine), dtype=np.uint32)
-        times, states = thread_states(self.start[mine], self.end[mine], order, self.state[mine], inherited)
+        times, states = thread_states(self.start[mine], self.end[mine], order, self.state[mine], INHERITED_STATES)
         return Timeline(times, states)
 
 

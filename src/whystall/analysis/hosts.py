@@ -38,9 +38,13 @@ def training_thread(trace: Trace) -> int | None:
 
 
 def backward_threads(trace: Trace) -> set[int]:
-    """Threads on which the autograd engine runs."""
-    mask = matching(trace.operators["name"], lambda name: name.startswith("autograd::engine::"))
-    return {int(thread) for thread in trace.operators.filter(pl.Series(mask))["thread"].unique().to_list()}
+    """Threads on which the autograd engine runs.
+
+    Those of its operators, or (before 2022) of operators that name the thread of their forward.
+    """
+    engine = matching(trace.operators["name"], lambda name: name.startswith("autograd::engine::"))
+    backward = engine | (trace.operators["forward_thread"].fill_null(0) > 0).to_numpy()
+    return {int(thread) for thread in trace.operators.filter(pl.Series(backward))["thread"].unique().to_list()}
 
 
 def _threads(trace: Trace, rank: int) -> list[HostThread]:

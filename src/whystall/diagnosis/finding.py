@@ -93,6 +93,35 @@ class Finding(_Result):
     verify: Verification | None
 
 
+class Abstention(_Result):
+    """A cause that could not be looked for, and the signals that would allow it."""
+
+    id: str
+    missing_signals: list[str]
+
+
+class Plan(_Result):
+    """Causes to remove one after the other, and the speed-up reached after each (replayed together, never added)."""
+
+    causes: list[str]
+    speedups: list[float]
+
+
+class Diagnosis(_Result):
+    """Everything that rules say of a run.
+
+    ``fidelity`` is the share of the replayed time that the dependency graph explains, ``noise`` the uncertainty of the
+    mean step as a share of it.
+    """
+
+    findings: list[Finding] = []
+    abstained: list[Abstention] = []
+    plan: Plan | None = None
+    fidelity: float | None = None
+    noise: float | None = None
+    failures: list[str] = []
+
+
 class Verdict(_Result):
     """The one sentence on top of a report, and the device it speaks of (``None``: of none)."""
 

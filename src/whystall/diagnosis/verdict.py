@@ -1,6 +1,7 @@
-"""The verdict from the ledger alone: what the device did, and where most of the rest went.
+"""The verdict: the most valuable finding in a sentence, and what the device did.
 
-It states measured shares of time. It names no cause and predicts no gain: those come from findings.
+Without a finding it states measured shares of time, and says of a run in which nothing is worth removing that it is
+healthy.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from whystall.analysis.results import Device, Ledger, RunSteps
-from whystall.diagnosis.finding import Verdict
+from whystall.diagnosis.finding import Diagnosis, Finding, Verdict
 
 _LOSSES: Final[dict[str, str]] = {
     "communication": "communication that nothing hides",
@@ -51,6 +52,56 @@ def ledger_verdict(devices: Sequence[Device], warnings: Sequence[str] = ()) -> V
         cause=None,
         gain=None,
         confidence=round(decided, 4),
+    )
+
+
+def finding_verdict(measured: Verdict, diagnosis: Diagnosis, step_ns: int) -> Verdict:
+    """The verdict with the cause that is worth most; ``measured`` is what the ledger or the samples say."""
+    named = [finding for finding in diagnosis.findings if finding.severity != "info"]
+    if not named:
+        return _without_cause(measured, diagnosis)
+    best = named[0]
+    ranks = best.scope.ranks
+    return Verdict(
+        summary=f"{_cause_sentence(best, step_ns)} {measured.summary}",
+        cause=best.id,
+        gain=best.gain,
+        confidence=best.confidence,
+        rank=ranks[0] if len(ranks) == 1 and measured.rank is not None else measured.rank,
+        device=measured.device if not ranks or measured.rank in ranks else None,
+    )
+
+
+def _cause_sentence(finding: Finding, step_ns: int) -> str:
+    text = f"{finding.title}"
+    if finding.gain is None:
+        return f"{text}."
+    gain = finding.gain
+    worth = f"without it a step would be {gain.expected:.2f} times as fast ({gain.floor:.2f} to {gain.ceiling:.2f})"
+    saved = step_ns * (1 - 1 / gain.expected)
+    cost = f", which is {saved / 1e6:.3g} of {step_ns / 1e6:.3g} ms" if step_ns > 0 else ""
+    return f"{text}: {worth}{cost}."
+
+
+# A recording of which the graph explains less, or with too few steps, cannot be called healthy.
+_EXPLAINED: Final = 0.9
+
+
+def _without_cause(measured: Verdict, diagnosis: Diagnosis) -> Verdict:
+    perturbed = next((finding for finding in diagnosis.findings if finding.id == "capture.perturbed"), None)
+    if perturbed is not None:
+        summary = f"{perturbed.title}. {measured.summary}"
+    elif diagnosis.fidelity is not None and diagnosis.fidelity >= _EXPLAINED:
+        summary = f"Healthy: no cause that was looked for is worth 2 % of a step. {measured.summary}"
+    else:
+        summary = measured.summary
+    return Verdict(
+        summary=summary,
+        cause=None,
+        gain=None,
+        confidence=measured.confidence,
+        rank=measured.rank,
+        device=measured.device,
     )
 
 

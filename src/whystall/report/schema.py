@@ -22,7 +22,7 @@ from whystall.analysis.results import (
     Timeline,
 )
 from whystall.analysis.work_results import Efficiency, KernelChains, KernelOrigins
-from whystall.diagnosis.finding import Finding, Verdict
+from whystall.diagnosis.finding import Abstention, Finding, Plan, Verdict
 
 SCHEMA: Final = "whystall.report/1"
 
@@ -84,6 +84,10 @@ class Report(Result, frozen=True, kw_only=True):
     kernel_origins: list[KernelOrigins] = msgspec.field(default_factory=list)
     run: list[RunSteps] = msgspec.field(default_factory=list)
     findings: list[Finding] = msgspec.field(default_factory=list)
+    plan: Plan | None = None
+    abstained: list[Abstention] = msgspec.field(default_factory=list)
+    fidelity: float | None = None
+    noise: float | None = None
 
     def _repr_html_(self) -> str:
         """The report in a notebook's cell: verdict, one step's bar, devices."""

@@ -1,0 +1,278 @@
+"""From a case to findings: every rule asked, every gain replayed, the causes weighed against each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from whystall.diagnosis.case import Case
+from whystall.diagnosis.causes import Cause, causes
+from whystall.diagnosis.finding import (
+    Abstention,
+    Diagnosis,
+    Evidence,
+    Finding,
+    Gain,
+    Plan,
+    Rejected,
+    Remedy,
+    Scope,
+    Verification,
+)
+from whystall.diagnosis.rule import MISSING, Candidate, Rule, available
+from whystall.replay.graph import Change, play
+from whystall.replay.outcome import length_ns
+
+# A finding fires when its floor is worth this share of the step, or twice the noise (DESIGN, "fire rule").
+LEAST_SHARE: Final = 0.02
+NOISES: Final = 2.0
+# Replays of runs whose cause was known came within this share of what its removal brought (docs, "Accuracy").
+MODEL_ERROR: Final = 0.02
+# What is named although its removal gains nothing must be at least this share of the step.
+_LARGE: Final = 0.2
+# What only counts once other causes are gone is told from this share on.
+NEXT_SHARE: Final = 0.05
+_MOST_SAVED: Final = 0.9999
+Severity = Literal["info", "minor", "major", "critical"]
+_SEVERITIES: Final[tuple[tuple[float, Severity], ...]] = ((0.20, "critical"), (0.10, "major"), (0.03, "minor"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Weighed:
+    """A candidate with the shares of the step that its removal saves."""
+
+    candidate: Candidate
+    floor: float
+    expected: float
+    ceiling: float
+    adds: float
+    """What it saves beyond the specific causes; for specific ones ``expected``."""
+
+
+def diagnose(case: Case, rules: Sequence[Rule]) -> Diagnosis:
+    """The findings on a case, the most valuable first; what is hidden comes last."""
+    have = available(case)
+    candidates: list[Candidate] = []
+    abstained: list[Abstention] = []
+    failures: list[str] = []
+    for rule in rules:
+        missing = [signal for signal in rule.needs if signal not in have]
+        if not missing:
+            try:
+                candidates += rule.find(case)
+            except Exception as error:  # noqa: BLE001 - a recording that one rule stumbles over has others to say something
+                failures.append(f"the rule for {rule.cause} failed ({type(error).__name__}: {error})")
+        elif not {"cpu_only", "device"} & set(missing):
+            abstained.append(Abstention(id=rule.cause, missing_signals=[MISSING[signal] for signal in missing]))
+    weighed = _weighed(case, candidates)
+    least = max(LEAST_SHARE, NOISES * case.noise)
+    firing = [one for one in weighed if one.floor >= least and one.adds >= LEAST_SHARE]
+    firing.sort(key=lambda one: (-one.adds, one.candidate.cause))
+    quiet = [one for one in weighed if one not in firing]
+    findings = [_finding(case, one, quiet, firing) for one in firing]
+    findings += _quiet_findings(case, quiet, firing)
+    return Diagnosis(
+        findings=findings,
+        abstained=abstained,
+        plan=_plan(case, firing),
+        fidelity=case.fidelity.share if case.graph is not None else None,
+        noise=case.noise,
+        failures=failures,
+    )
+
+
+def _weighed(case: Case, candidates: Sequence[Candidate]) -> list[_Weighed]:
+    """All candidates weighed, tier by tier: a general cause counts for what it adds once the specific ones are gone."""
+    least = max(LEAST_SHARE, NOISES * case.noise)
+    removed: Change | None = None
+    out: list[_Weighed] = []
+    for tier in sorted({one.tier for one in candidates}):
+        found = [_weigh(case, one, removed) for one in candidates if one.tier == tier]
+        for one in found:
+            if one.floor >= least and one.adds >= LEAST_SHARE:
+                removed = _both(case, removed, one.candidate.expected)
+        out += found
+    return out
+
+
+def _both(case: Case, one: Change | None, other: Change | None) -> Change | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return one.then(other, case.replayed)
+
+
+def _weigh(case: Case, candidate: Candidate, removed: Change | None = None) -> _Weighed:
+    if candidate.saved is not None:
+        floor, expected, ceiling = (min(max(share, 0.0), _MOST_SAVED) for share in candidate.saved)
+        return _Weighed(candidate, min(floor, expected), expected, max(ceiling, expected), expected)
+    before = max(case.window_ns, 1)
+    again = candidate.recurrence
+    weight = again.weight(case.steps) if again is not None else 1.0
+    expected = _scaled(_saved(case, candidate.expected, before), weight)
+    ceiling = _scaled(_saved(case, candidate.ceiling, before), weight) if candidate.ceiling is not None else expected
+    unsure = case.noise + (1 - case.fidelity.share)
+    # What happens now and then was seen so often; another window may have seen it more or less.
+    counted = 0.5 / max(again.count, 1) ** 0.5 if again is not None else 0.0
+    floor = _scaled(expected, 1 - max(candidate.uncertainty, counted)) - unsure
+    if candidate.least is not None:
+        floor = min(floor, _saved(case, candidate.least, before) - unsure)
+    adds = expected
+    if removed is not None and candidate.expected is not None:
+        left = length_ns(case.replayed, play(case.replayed, removed))
+        adds = _saved(case, removed.then(candidate.expected, case.replayed), max(left, 1))
+    ceiling = max(ceiling, _scaled(expected, 1 + counted))
+    ceiling = min(ceiling + (1 - ceiling) * (unsure + MODEL_ERROR), _MOST_SAVED)
+    return _Weighed(candidate, max(floor, 0.0), expected, ceiling, adds)
+
+
+def _scaled(saved: float, factor: float) -> float:
+    """The share saved when the time to save, against what stays, is ``factor`` times as much."""
+    ratio = saved / (1 - saved) * factor
+    return ratio / (1 + ratio)
+
+
+def _saved(case: Case, change: Change | None, before: int) -> float:
+    if change is None:
+        return 0.0
+    after = length_ns(case.replayed, play(case.replayed, change))
+    return min(max(1 - after / before, 0.0), _MOST_SAVED)
+
+
+def _speedup(saved: float) -> float:
+    return round(1 / (1 - min(saved, _MOST_SAVED)), 4)
+
+
+def severity_of(saved: float) -> Severity:
+    """The severity of a cause by the share of speed that its removal adds (reference: causes.md)."""
+    gained = 1 / (1 - saved) - 1
+    return next((name for limit, name in _SEVERITIES if gained >= limit), "info")
+
+
+def _finding(case: Case, one: _Weighed, quiet: Sequence[_Weighed], firing: Sequence[_Weighed]) -> Finding:
+    candidate = one.candidate
+    cause = causes()[candidate.cause]
+    return Finding(
+        id=cause.id,
+        title=f"{cause.title}{': ' if candidate.detail else ''}{candidate.detail}",
+        severity=severity_of(one.expected),
+        scope=Scope(ranks=list(candidate.ranks), steps=list(candidate.steps)),
+        attributed_ns_per_step=candidate.attributed_ns,
+        gain=Gain(
+            floor=_speedup(one.floor),
+            expected=_speedup(one.expected),
+            ceiling=_speedup(one.ceiling),
+            method=candidate.method,
+        ),
+        confidence=round(candidate.confidence * case.fidelity.share, 2),
+        evidence=list(candidate.evidence),
+        code=list(candidate.code),
+        rejected=[*_rejected(candidate, quiet), *_below(one, firing)],
+        missing_signals=list(candidate.missing),
+        remedy=Remedy(text=cause.remedy, patch=cause.patch, risk=cause.risk),
+        verify=_verification(cause),
+    )
+
+
+def _verification(cause: Cause) -> Verification:
+    return Verification(command="whystall verify --before 'COMMAND' --after 'COMMAND'", expect=cause.proof)
+
+
+def _rejected(candidate: Candidate, quiet: Sequence[_Weighed]) -> list[Rejected]:
+    return [
+        Rejected(id=other.candidate.cause, because=_why_quiet(other))
+        for other in quiet
+        if other.candidate.cause in candidate.rivals
+    ]
+
+
+def _why_quiet(one: _Weighed) -> str:
+    if one.adds < LEAST_SHARE <= one.floor:
+        return f"its removal alone saves {_percent(one.expected)} of the step, but nothing more once this is removed"
+    return f"its removal saves {_percent(one.expected)} of the step"
+
+
+def _below(one: _Weighed, firing: Sequence[_Weighed]) -> list[Rejected]:
+    return [
+        Rejected(
+            id=other.candidate.cause,
+            because=f"it is at work as well, yet its removal saves {_percent(other.expected)}, not {_percent(one.expected)}",
+        )
+        for other in firing
+        if other is not one and other.candidate.cause in one.candidate.rivals and other.expected < one.expected
+    ]
+
+
+def _quiet_findings(case: Case, quiet: Sequence[_Weighed], firing: Sequence[_Weighed]) -> list[Finding]:
+    """What does not fire and should be known: what counts once the firing causes are gone, and what is large but hidden."""
+    removed: Change | None = None
+    for one in firing:
+        removed = _both(case, removed, one.candidate.expected)
+    left = length_ns(case.replayed, play(case.replayed, removed)) if removed is not None else 0
+    out = []
+    for one in quiet:
+        candidate = one.candidate
+        follows = 0.0
+        if removed is not None and candidate.expected is not None:
+            both = removed.then(candidate.expected, case.replayed)
+            follows = _saved(case, both, max(left, 1)) * (1 - candidate.uncertainty)
+        if follows >= NEXT_SHARE and one.expected < LEAST_SHARE:
+            detail = f"it counts once {firing[0].candidate.cause} is removed, and would then save {_percent(follows)}"
+            out.append(_info(one, f"{causes()[candidate.cause].title}: {detail}"))
+        elif candidate.hidden is not None and _is_large(case, one) and one.expected < LEAST_SHARE:
+            out.append(_info(one, candidate.hidden))
+    return out
+
+
+def _is_large(case: Case, one: _Weighed) -> bool:
+    return one.candidate.attributed_ns >= _LARGE * max(case.step_ns, 1)
+
+
+def _info(one: _Weighed, title: str) -> Finding:
+    """What is said without a remedy, since its removal gains nothing by itself."""
+    candidate = one.candidate
+    return Finding(
+        id=candidate.cause,
+        title=title[:1].upper() + title[1:],
+        severity="info",
+        scope=Scope(ranks=list(candidate.ranks), steps=list(candidate.steps)),
+        attributed_ns_per_step=candidate.attributed_ns,
+        gain=Gain(floor=1.0, expected=_speedup(one.expected), ceiling=_speedup(one.ceiling), method=candidate.method),
+        confidence=round(candidate.confidence, 2),
+        evidence=list(candidate.evidence),
+        code=[],
+        rejected=[],
+        missing_signals=list(candidate.missing),
+        remedy=None,
+        verify=None,
+    )
+
+
+def _plan(case: Case, firing: Sequence[_Weighed]) -> Plan | None:
+    """All firing causes removed one after the other, the best next each time; gains of sets are replayed, not added."""
+    replayed = [one.candidate for one in firing if one.candidate.expected is not None]
+    if len(replayed) < 2:
+        return None
+    order: list[str] = []
+    gains: list[float] = []
+    change: Change | None = None
+    left = list(replayed)
+    reached = 0.0
+    while left:
+        tried = [(_saved(case, _both(case, change, one.expected), max(case.window_ns, 1)), one) for one in left]
+        saved, best = max(tried, key=lambda pair: (pair[0], pair[1].cause))
+        if order and saved - reached < LEAST_SHARE * (1 - reached):
+            left.remove(best)
+            continue
+        change, reached = _both(case, change, best.expected), saved
+        order.append(best.cause)
+        gains.append(_speedup(saved))
+        left.remove(best)
+    return Plan(causes=order, speedups=gains) if len(order) > 1 else None
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:.1f} %"
+
+
+__all__ = ["Evidence", "diagnose", "severity_of"]

@@ -1,0 +1,13 @@
+"""The rules, in the order in which they are asked. Third parties add theirs by the entry point ``whystall.rules``."""
+
+from whystall.diagnosis.rule import Rule
+from whystall.diagnosis.rules import communication, compute, host, inputs, run, training
+
+RULES: tuple[Rule, ...] = (
+    *inputs.RULES,
+    *host.RULES,
+    *compute.RULES,
+    *communication.RULES,
+    *training.RULES,
+    *run.RULES,
+)

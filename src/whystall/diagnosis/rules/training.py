@@ -1,0 +1,364 @@
+"""Causes in the training loop: the optimizer, work done twice, checkpoints, logging, evaluation, fusible chains."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whystall.analysis.chains import BANDWIDTH_SHARE, chain_events
+from whystall.analysis.host_states import SYNC_CALL
+from whystall.cost.recorded import parse
+from whystall.cost.spec import TensorSpec
+from whystall.diagnosis.case import Case, RankCase, within
+from whystall.diagnosis.rule import Candidate, Rule
+from whystall.diagnosis.rules import facts
+from whystall.diagnosis.rules.stretches import recurrence, stretches
+from whystall.replay.graph import Change, EdgeKind, Mask
+from whystall.trace.link import rows_of
+
+_OPTIMIZER_STEP: Final = re.compile(r"^Optimizer\.step#")
+_MULTI_TENSOR: Final = re.compile(r"multi_tensor|fused_?adam|foreach|fused_sgd|FusedAdam|lamb", re.IGNORECASE)
+_LEAST_KERNELS: Final = 60
+# A step of Adam reads gradient, parameter and two moments, and writes the last three (reference: causes.md, "28 B/param").
+_ADAM_PASSES: Final = 7
+_CHECKPOINT: Final = re.compile(r"\bsave\b|checkpoint|state_dict|serialization", re.IGNORECASE)
+_NO_CHECKPOINT: Final = re.compile(
+    r"utils/checkpoint\.py|activation_?checkpoint|CheckpointFunction|load", re.IGNORECASE
+)
+_LOGGING: Final = re.compile(r"\blog(ger|ging)?\b|print|wandb|tensorboard|add_scalar|fsync|tqdm|mlflow", re.IGNORECASE)
+_EVALUATION: Final = re.compile(r"\beval(uate|uation)?\b|\bvalid(ate|ation)?\b", re.IGNORECASE)
+_MANY_COPIES: Final = 16
+# Operators in a chain: two or three in a row are how networks are written, and are fused by hand by nobody.
+_LEAST_CHAIN: Final = 4
+# Operators that autograd numbers and never uses are a few per cent of any step.
+_LEAST_SHARE_OF_WORK: Final = 0.05
+
+
+def unfused_optimizer(case: Case) -> Iterator[Candidate]:
+    """An optimizer that launches kernels for each parameter by itself."""
+    graph = case.replayed
+    for rank in case.ranks:
+        begin, end, _ = rank.intervals(
+            rank.host_named(lambda name: bool(_OPTIMIZER_STEP.search(name)), ("annotations",))
+        )
+        if not len(begin):
+            continue
+        own = rank.launched_in(begin, end)
+        many = rank.device_named(lambda name: bool(_MULTI_TENSOR.search(name)))
+        steps = max(len(begin), 1)
+        count = int(np.count_nonzero(own)) / steps
+        if count < _LEAST_KERNELS or np.count_nonzero(own & many) > np.count_nonzero(own) / 10:
+            continue
+        nodes = case.nodes(rank, device=own)
+        host = case.host_within(rank, begin, end)
+        duration = graph.duration.astype(np.float64)
+        total = float(duration[nodes].sum())
+        fused = _fused_ns(rank, begin, end, steps) * len(begin)
+        left = min(fused / max(total, 1.0), 1.0) if fused else 1 / 3
+        duration[nodes] *= left
+        duration[host] *= min(4 / count, 1.0)
+        lag = np.where((graph.edge_kind == EdgeKind.STREAM) & nodes[graph.target], np.minimum(graph.lag, 0), graph.lag)
+        delay = _prompt(case, nodes)
+        per_step = case.time_of(nodes)
+        yield Candidate(
+            cause="compute.unfused-optimizer",
+            attributed_ns=per_step,
+            evidence=(
+                facts.count("kernels in an optimizer's step", count, case.events_of(nodes)),
+                facts.time("their device time per step", per_step),
+                facts.time("host time of an optimizer's step", case.time_of(host)),
+            ),
+            expected=Change(duration=duration.astype(np.int64), lag=lag, delay=delay),
+            ceiling=case.without(nodes | host),
+            method="replay: a few kernels that read and write each parameter's state once",
+            ranks=(rank.rank,),
+            uncertainty=0.2,
+            rivals=("host.launch-bound", "compute.fusible"),
+        )
+
+
+def _fused_ns(rank: RankCase, begin: NDArray[np.int64], end: NDArray[np.int64], steps: int) -> float:
+    """What a fused step takes, from the parameters' sizes; 0 where sizes or bandwidth are not known."""
+    peak = rank.device_work.peak
+    speed = peak.memory_bytes_per_s if peak is not None else None
+    table = rank.trace.operators
+    if speed is None or table.is_empty() or not table["input_dims"].is_not_null().any():
+        return 0.0
+    inside = within(table["ts_ns"].to_numpy(), begin, end) & (table["name"].cast(str) == "aten::addcdiv_").to_numpy()
+    columns = ("input_dims", "input_types", "concrete_inputs", "input_strides")
+    moved = 0
+    for row in table.filter(inside).select(columns).iter_rows():
+        texts = [None if value is None else str(value) for value in row]
+        tensor = next((one for one in parse(*texts) or [] if isinstance(one, TensorSpec)), None)
+        moved += tensor.nbytes * _ADAM_PASSES if tensor is not None else 0
+    return moved / max(steps, 1) / (BANDWIDTH_SHARE * speed) * 1e9
+
+
+def fusible(case: Case) -> Iterator[Candidate]:
+    """Chains of kernels bound by memory that could be one kernel each."""
+    graph = case.replayed
+    for rank in case.ranks:
+        work = rank.device_work
+        for device in rank.analysis.devices:
+            chains = chain_events(
+                rank.trace, device, work.tree, work.work, work.events, work.classified, work.peak, calls=_LEAST_CHAIN
+            )
+            if chains is None:
+                continue
+            target = rank.trace.device_events["duration_ns"].to_numpy().astype(np.float64)
+            target[chains.row] *= chains.left
+            careful = rank.trace.device_events["duration_ns"].to_numpy().astype(np.float64)
+            careful[chains.row] *= chains.left_at_most
+            chosen = np.zeros(len(target), np.bool_)
+            chosen[chains.row] = True
+            nodes = case.nodes(rank, device=chosen)
+            inner = np.zeros(len(target), np.bool_)
+            inner[chains.row[~chains.first]] = True
+            later = case.nodes(rank, device=inner)
+            duration, longer = (
+                np.where(nodes, np.minimum(graph.duration, case.device_values(rank, values, np.inf)), graph.duration)
+                for values in (target, careful)
+            )
+            lag = np.where(
+                (graph.edge_kind == EdgeKind.STREAM) & later[graph.target], np.minimum(graph.lag, 0), graph.lag
+            )
+            per_step = case.time_of(nodes)
+            yield Candidate(
+                cause="compute.fusible",
+                attributed_ns=per_step,
+                evidence=(
+                    facts.time("kernels in chains that could be fused, per step", per_step, case.events_of(nodes)),
+                    facts.count("chains per step", int(np.count_nonzero(chains.first)) / max(len(device.steps), 1)),
+                    facts.text("the costliest", " → ".join(chains.costliest)[:300]),
+                ),
+                expected=Change(duration=duration.astype(np.int64), lag=lag, delay=_prompt(case, later)),
+                least=Change(duration=longer.astype(np.int64)),
+                method="replay: one kernel for each chain, without its intermediate tensors",
+                ranks=(rank.rank,),
+                uncertainty=0.2,
+                confidence=0.8,
+                tier=1,
+                rivals=("compute.unfused-attention", "compute.unfused-optimizer", "host.launch-bound"),
+            )
+
+
+def _prompt(case: Case, nodes: Mask) -> NDArray[np.int64]:
+    """The delays of nodes, some of which follow at once."""
+    delay = case.replayed.delay
+    # A node without edges begins when its delay says: it has nothing to follow.
+    follows = np.diff(case.replayed.first.astype(np.int64)) > 0
+    return np.where(nodes & follows & (delay > 0), 0, delay)
+
+
+def redundant(case: Case) -> Iterator[Candidate]:
+    """Forward work that is done again in the backward pass, or that no backward pass uses."""
+    for rank in case.ranks:
+        again, unused = _repeated_operators(rank)
+        for rows, what in (
+            (again, "forward work done again in the backward pass"),
+            (unused, "forward work that no backward pass uses"),
+        ):
+            if not rows.any():
+                continue
+            operator = rows_of(rank.trace.device_events["operator"])
+            chosen = (operator >= 0) & rows[np.maximum(operator, 0)]
+            nodes = case.nodes(rank, device=chosen)
+            per_step = case.time_of(nodes)
+            if per_step < _LEAST_SHARE_OF_WORK * case.step_ns or not _in_most_steps(case, rank, chosen):
+                continue
+            table = rank.trace.operators
+            begin = table["ts_ns"].to_numpy()[rows]
+            host = case.host_within(rank, begin, begin + table["duration_ns"].to_numpy()[rows])
+            yield Candidate(
+                cause="compute.redundant-work",
+                attributed_ns=per_step,
+                evidence=(facts.time(f"{what}, per step", per_step, case.events_of(nodes)),),
+                expected=case.without(nodes | host),
+                method="replay: without it",
+                code=tuple(rank.code_of(np.flatnonzero(rows))),
+                ranks=(rank.rank,),
+                uncertainty=0.15,
+                confidence=0.85,
+                detail=what,
+                rivals=("host.launch-bound",),
+            )
+
+
+def _in_most_steps(case: Case, rank: RankCase, events: Mask) -> bool:
+    """Whether device events take a share of the median step (what fills a few steps only is an episode)."""
+    step = rank.trace.device_events["step"].fill_null(-1).to_numpy()
+    inside = events & (step >= 0)
+    time = np.bincount(
+        step[inside],
+        weights=rank.trace.device_events["duration_ns"].to_numpy()[inside],
+        minlength=len(rank.trace.steps),
+    )
+    return len(time) == 0 or float(np.median(time)) >= _LEAST_SHARE_OF_WORK * case.step_ns
+
+
+def _repeated_operators(rank: RankCase) -> tuple[Mask, Mask]:
+    """Operators of a forward pass that run again during the backward pass, and those no backward operator refers to.
+
+    Autograd numbers what it will differentiate; a backward operator carries the number of its forward.
+    """
+    table = rank.trace.operators
+    nothing = np.zeros(len(table), np.bool_)
+    if table.is_empty() or "sequence" not in table.columns:
+        return nothing, nothing
+    sequence = table["sequence"].fill_null(-1).to_numpy()
+    backward = table["forward_thread"].fill_null(0).to_numpy() > 0
+    if not backward.any():
+        return nothing, nothing
+    used = np.unique(sequence[backward & (sequence >= 0)])
+    forward = (sequence >= 0) & ~backward
+    parent = rows_of(table["parent"])
+    in_backward = backward | table["name"].cast(str).str.starts_with("autograd::engine").to_numpy()
+    order = np.argsort(table["ts_ns"].to_numpy(), kind="stable")
+    inside, inherits = in_backward.copy(), np.zeros(len(table), np.bool_)
+    unused_own = forward & ~np.isin(sequence, used)
+    for row in order.tolist():
+        above = parent[row]
+        if above >= 0:
+            inside[row] |= inside[above]
+            inherits[row] = unused_own[above] or inherits[above]
+    again_own = forward & inside & ~in_backward
+    again = _with_children(again_own, parent, order)
+    unused = (unused_own | inherits) & ~inside
+    return again, unused if _does_matrices(table, unused) else nothing
+
+
+def _with_children(own: Mask, parent: NDArray[np.int32], order: NDArray[np.intp]) -> Mask:
+    out = own.copy()
+    for row in order.tolist():
+        above = parent[row]
+        if above >= 0:
+            out[row] |= out[above]
+    return out
+
+
+def _does_matrices(table: object, rows: Mask) -> bool:
+    names = table["name"].cast(str).to_numpy()[rows]  # type: ignore[index]
+    return bool(np.isin(names, ("aten::mm", "aten::addmm", "aten::bmm", "aten::convolution")).any())
+
+
+def episodes(case: Case) -> Iterator[Candidate]:
+    """What happens in some steps only: checkpoints, logging, evaluation."""
+    for rank in case.ranks:
+        yield from _named_episode(case, rank, "episodic.checkpoint", _CHECKPOINT, _NO_CHECKPOINT)
+        yield from _named_episode(case, rank, "episodic.evaluation", _EVALUATION, None)
+        yield from _named_episode(case, rank, "episodic.logging", _LOGGING, _CHECKPOINT)
+        if rank.on_device and rank.trace.python_functions.is_empty():
+            yield from _silent_episode(case, rank)
+
+
+def _named_episode(
+    case: Case, rank: RankCase, cause: str, pattern: re.Pattern[str], exception: re.Pattern[str] | None
+) -> Iterator[Candidate]:
+    def named(name: str) -> bool:
+        return bool(pattern.search(name)) and not (exception and exception.search(name)) and "Optimizer" not in name
+
+    events = rank.host_named(named, ("annotations", "python_functions"))
+    if not events.any():
+        return
+    begin, end, thread = rank.intervals(events)
+    own = thread == rank.training
+    if own.any():
+        yield _episode(case, rank, cause, begin[own], end[own])
+
+
+def _episode(
+    case: Case, rank: RankCase, cause: str, begin: NDArray[np.int64], end: NDArray[np.int64], confidence: float = 0.9
+) -> Candidate:
+    graph = case.replayed
+    host = case.host_within(rank, begin, end)
+    device = case.nodes(rank, device=rank.launched_in(begin, end))
+    waits = (graph.edge_kind == EdgeKind.SYNC) & host[graph.target]
+    per_step = int((end - begin).sum()) // max(len(rank.trace.steps), 1)
+    outer = _outermost(begin, end)
+    change = case.without(host | device)
+    return Candidate(
+        cause=cause,
+        attributed_ns=per_step,
+        evidence=(
+            facts.time("spent in it per step, on average", per_step, case.events_of(host)),
+            facts.count("times in the recording", len(outer)),
+        ),
+        expected=Change(duration=change.duration, removed_edges=waits),
+        method="replay: without it",
+        ranks=(rank.rank,),
+        recurrence=recurrence(case, rank, outer),
+        uncertainty=0.15,
+        confidence=confidence,
+        rivals=("host.python", "host.sync", "host.gc"),
+    )
+
+
+def _outermost(begin: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The begins of those of some intervals that lie in no other of them."""
+    reached = np.maximum.accumulate(end)
+    outer: NDArray[np.int64] = begin[np.append(True, begin[1:] >= reached[:-1])]
+    return outer
+
+
+def _silent_episode(case: Case, rank: RankCase) -> Iterator[Candidate]:
+    """Long Python in a minority of the steps, which nothing names.
+
+    With many copies from the device before it, it saves a checkpoint; else it is taken for logging.
+    """
+    begin, end = stretches(case, rank, rare=True)
+    if not len(begin):
+        return
+    copies = rank.device_named(lambda name: "DtoH" in name)
+    launched = np.sort(rank.launch_time[copies & (rank.launch_time >= 0)])
+    before = np.array([_copies_before(launched, at) for at in begin], np.int64)
+    saves = before >= _MANY_COPIES
+    if saves.any():
+        first = _with_sync_before(rank, np.array([_first_copy(launched, at) for at in begin[saves]], np.int64))
+        yield _episode(case, rank, "episodic.checkpoint", first, end[saves], confidence=0.7)
+    if (~saves).any():
+        yield _episode(case, rank, "episodic.logging", begin[~saves], end[~saves], confidence=0.6)
+
+
+def _with_sync_before(rank: RankCase, begin: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Each instant, or the begin of the wait for the device that ended just before it."""
+    start, end, _ = rank.intervals(rank.host_named(lambda name: bool(SYNC_CALL.search(name)), ("runtime_calls",)))
+    if not len(start):
+        return begin
+    order = np.argsort(end, kind="stable")
+    index = np.searchsorted(end[order], begin, side="right") - 1
+    last = order[np.maximum(index, 0)]
+    near = (index >= 0) & (begin - end[last] <= _COPY_PAUSE_NS)
+    return np.where(near, start[last], begin)
+
+
+_COPY_PAUSE_NS: Final = 5_000_000
+
+
+def _copies_before(launched: NDArray[np.int64], at: int) -> int:
+    """How many copies were launched in one unbroken series just before an instant."""
+    return int(np.searchsorted(launched, at)) - _series_start(launched, at)
+
+
+def _first_copy(launched: NDArray[np.int64], at: int) -> int:
+    return int(launched[_series_start(launched, at)])
+
+
+def _series_start(launched: NDArray[np.int64], at: int) -> int:
+    index = int(np.searchsorted(launched, at))
+    later = at
+    while index > 0 and later - launched[index - 1] <= _COPY_PAUSE_NS:
+        index -= 1
+        later = int(launched[index])
+    return index
+
+
+RULES: Final = (
+    Rule("compute.unfused-optimizer", ("trace", "device"), unfused_optimizer),
+    Rule("compute.fusible", ("trace", "device", "operators"), fusible),
+    Rule("compute.redundant-work", ("trace", "device", "operators"), redundant),
+    Rule("episodic.checkpoint", ("trace",), episodes),
+)

@@ -1,0 +1,49 @@
+"""The diagnosis of a run: its graph, its findings, its verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from whystall.analysis.classify import Rules
+from whystall.analysis.results import Device, RunSteps
+from whystall.analysis.trace_analysis import TraceAnalysis
+from whystall.diagnosis.case import Case, RankCase, RunFacts
+from whystall.diagnosis.engine import diagnose
+from whystall.diagnosis.finding import Diagnosis, Verdict
+from whystall.diagnosis.rule import Rule
+from whystall.diagnosis.rules import RULES
+from whystall.diagnosis.verdict import finding_verdict, ledger_verdict, run_verdict
+from whystall.replay.build import build_graph
+from whystall.trace.model import Trace
+
+
+def diagnose_run(
+    traces: Sequence[Trace],
+    analyses: Sequence[TraceAnalysis],
+    runs: Sequence[RunSteps],
+    facts: RunFacts,
+    *,
+    classes: Rules = (),
+    more_rules: Sequence[Rule] = (),
+    warnings: Sequence[str] = (),
+) -> tuple[Verdict, Diagnosis]:
+    """The verdict and the findings on the traces of a run (one per rank) and the steps that samples measured.
+
+    ``classes`` are kernel classes of the user's, ``more_rules`` are asked after the rules that ship with whystall.
+    """
+    devices: list[Device] = [device for analysis in analyses for device in analysis.devices]
+    measured = ledger_verdict(devices, warnings) if devices or not runs else run_verdict(runs)
+    ranked = [(analysis.rank, trace) for analysis, trace in zip(analyses, traces, strict=True)]
+    graph = build_graph(ranked, classes) if devices else None
+    case = Case(
+        ranks=tuple(
+            RankCase(rank, trace, analysis)
+            for (rank, trace), analysis in zip(ranked, analyses, strict=True)
+            if analysis.devices
+        ),
+        runs=tuple(runs),
+        facts=facts,
+        graph=graph if graph is not None and len(graph.start) else None,
+    )
+    diagnosis = diagnose(case, [*RULES, *more_rules])
+    return finding_verdict(measured, diagnosis, case.step_ns), diagnosis

@@ -1,0 +1,1 @@
+"""The dependency graph of recorded steps, and what-if simulation on it."""

@@ -1,0 +1,102 @@
+"""What a replay says: the length of a step, the critical path, and how much of it no edge explains."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whystall.replay.graph import LATENCY_NS, Change, EdgeKind, Graph, NodeKind, Played, play
+
+
+@dataclass(frozen=True, slots=True)
+class Fidelity:
+    """How well edges explain a recording: of the critical path's time, what nodes waited beyond all their edges."""
+
+    total_ns: int
+    unexplained_ns: int
+    dropped_edges: int
+
+    @property
+    def share(self) -> float:
+        """The share of the time that edges and durations explain."""
+        return 1 - self.unexplained_ns / self.total_ns if self.total_ns > 0 else 1.0
+
+
+# The first steps of a recording still fill queues and caches (reference: causes.md, "drop first").
+_FEWEST_TO_DROP_ONE = 4
+
+
+def steady_steps(graph: Graph) -> int:
+    """How many steps the window holds; 1 without step marks."""
+    steps = len(graph.step_first) - 1
+    return max(steps - (2 if steps > _FEWEST_TO_DROP_ONE else 1), 1)
+
+
+def _ends_of_steps(graph: Graph, played: Played) -> NDArray[np.int64]:
+    """When each step's last node ended."""
+    filled = np.diff(graph.step_first) > 0
+    if not filled.any():
+        return np.zeros(0, np.int64)
+    return np.maximum.reduceat(played.end[graph.step_nodes], graph.step_first[:-1][filled])
+
+
+def window_ns(graph: Graph, played: Played) -> tuple[int, int]:
+    """Begin and end of the window: from the end of the first steady step before it to the end of the last one.
+
+    Without two steps or more: all that was recorded.
+    """
+    ends = _ends_of_steps(graph, played)
+    if len(ends) > 1:
+        # Steps may end in another order than they began; a step is not over before those before it are.
+        ends = np.maximum.accumulate(ends)
+        return int(ends[1 if len(ends) > _FEWEST_TO_DROP_ONE else 0]), int(ends[-1])
+    if not len(played.start):
+        return 0, 0
+    return int(played.start.min()), int(played.end.max())
+
+
+def length_ns(graph: Graph, played: Played) -> int:
+    """How long the window takes."""
+    begin, end = window_ns(graph, played)
+    return end - begin
+
+
+def speedup(graph: Graph, base: Played, change: Change) -> float:
+    """How many times faster the window becomes with a change."""
+    before, after = length_ns(graph, base), length_ns(graph, play(graph, change))
+    return before / max(after, 1) if before > 0 else 1.0
+
+
+def critical_path(graph: Graph, played: Played) -> NDArray[np.int64]:
+    """The nodes that decided the end of the window, from its end back to its beginning."""
+    if not len(played.end):
+        return np.zeros(0, np.int64)
+    begin, _ = window_ns(graph, played)
+    candidates = graph.step_nodes if len(graph.step_first) > 2 else np.arange(len(played.end))
+    node = int(candidates[np.argmax(played.end[candidates])])
+    path = []
+    source, decided = graph.source, played.decided_by
+    while True:
+        path.append(node)
+        edge = int(decided[node])
+        if edge < 0 or int(played.start[node]) <= begin:
+            return np.array(path, np.int64)
+        node = int(source[edge])
+
+
+def fidelity(graph: Graph, played: Played) -> Fidelity:
+    """What of the critical path is waiting that no edge explains."""
+    path = critical_path(graph, played)
+    waiting = graph.delay[path]
+    # A node without any edge starts when it started: of what came before it nothing is known.
+    rooted = played.decided_by[path] < 0
+    since, _ = window_ns(graph, played)
+    waiting = np.where(rooted, np.maximum(played.start[path] - since, 0), waiting)
+    on_device = graph.kind[path] == NodeKind.DEVICE
+    explained = ~rooted & on_device & (waiting <= LATENCY_NS)
+    return Fidelity(length_ns(graph, played), int(waiting[~explained].sum()), graph.dropped_edges)
+
+
+__all__ = ["EdgeKind", "Fidelity", "critical_path", "fidelity", "length_ns", "speedup", "steady_steps", "window_ns"]

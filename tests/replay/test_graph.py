@@ -1,0 +1,261 @@
+"""Graphs of traces whose dependencies are known by construction, and what replays of them say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from whystall import load
+from whystall.replay.build import build_graph
+from whystall.replay.graph import Change, EdgeKind, Graph, NodeKind, play
+from whystall.replay.outcome import critical_path, fidelity, length_ns, speedup, steady_steps
+from whystall.testing import TraceBuilder, trace
+from whystall.testing.builder import BACKWARD_THREAD
+
+SHARED = Path(__file__).parents[3] / "shared" / "traces"
+LINKED = (
+    "bert-small-h100.json.gz",
+    "cnn-v100-ns.json.gz",
+    "ddp-2rank-a100.json.gz",
+    "deepseek-v3-dualpipe-h800.json",
+    "dlrm-8rank-a100.json.gz",
+    "qwen-0.5b-prefill-h100.json.gz",
+    "recsys-2rank-v100.json.gz",
+    "resnet50-workers0-v100.json.gz",
+    "resnet50-workers4-v100.json.gz",
+    "toy-train-mi250.json.gz",
+    "tp-decode-b200.json.gz",
+)
+
+
+MESSAGE: dict[str, Any] = {
+    "Collective name": "allreduce",
+    "In msg nelems": 1000,
+    "Out msg nelems": 1000,
+    "Group size": 2,
+    "dtype": "BFloat16",
+    "Process Group Name": "0",
+    "Process Group Ranks": "[0, 1]",
+}
+
+
+def graph_of(built: TraceBuilder) -> Graph:
+    return build_graph([(0, built.load())])
+
+
+def without(graph: Graph, chosen: np.ndarray) -> Change:
+    return Change(duration=np.where(chosen, 0, graph.duration))
+
+
+def test_a_launch_bound_device_waits_for_its_launches() -> None:
+    built = trace()
+    for i in range(10):
+        built.operator("aten::add", at=20_000 * i, lasts=15_000)
+        built.launch("k", at=20_000 * i + 5_000, call_lasts=5_000, runs_at=20_000 * i + 12_000, lasts=2_000)
+    graph = graph_of(built)
+    host = graph.of_kind(NodeKind.HOST)
+    base = play(graph)
+    assert (base.start == graph.start).all()
+    # Without the host's work the kernels follow each other; only the last host event's own end is left.
+    faster = play(graph, without(graph, host))
+    device = graph.of_kind(NodeKind.DEVICE)
+    assert faster.end[device].max() - faster.start.min() < 10 * (2_000 + 10_000)
+    assert base.end[device].max() - base.start.min() > 9 * 20_000
+
+
+def test_a_sync_that_hides_nothing_is_worth_the_gap_after_it_and_not_its_length() -> None:
+    """Every step: launch 4 us, kernel 100 us, wait for it, then 30 us of Python before the next launch."""
+    built = trace()
+    for i in range(6):
+        at = 140_000 * i
+        built.step(i, at=at, lasts=140_000)
+        built.operator("aten::mm", at=at + 30_000, lasts=5_000)
+        built.launch("gemm", at=at + 30_000, call_lasts=4_000, runs_at=at + 35_000, lasts=100_000)
+        built.runtime("cudaDeviceSynchronize", at=at + 36_000, lasts=101_000)
+    graph = graph_of(built)
+    waits = graph.edge_kind == EdgeKind.SYNC
+    assert waits.any()
+    assert speedup(graph, play(graph), Change(removed_edges=waits)) == pytest.approx(140 / 100, rel=0.03)
+
+
+def test_a_wait_between_streams_is_kept_for_every_producer() -> None:
+    """A kernel waits for two streams, recorded as events; shortening one of them does not let it start early."""
+    built = trace()
+    built.launch("a", at=0, runs_at=5_000, lasts=50_000, stream=7)
+    built.launch("b", at=2_000, runs_at=7_000, lasts=60_000, stream=8)
+    built.runtime("cudaEventRecord", at=4_000, lasts=500, correlation=901)
+    built.runtime("cudaEventRecord", at=5_000, lasts=500, correlation=902)
+    for number, stream, record in ((903, 7, 901), (904, 8, 902)):
+        built.runtime("cudaStreamWaitEvent", at=6_000 + number, lasts=50, correlation=number)
+        built.event(
+            "cuda_sync",
+            "Stream Wait Event",
+            at=6_000 + number,
+            lasts=0,
+            thread=9,
+            pid=0,
+            stream=9,
+            correlation=number,
+            wait_on_stream=stream,
+            wait_on_cuda_event_record_corr_id=record,
+        )
+    built.launch("c", at=8_000, runs_at=68_000, lasts=10_000, stream=9)
+    graph = graph_of(built)
+    events = graph.edge_kind == EdgeKind.EVENT
+    assert np.count_nonzero(events) == 2
+    device = np.flatnonzero(graph.of_kind(NodeKind.DEVICE))
+    third = device[np.argmax(graph.start[device])]
+    shorter = graph.duration.copy()
+    shorter[device[graph.duration[device] == 60_000]] = 1_000
+    moved = play(graph, Change(duration=shorter))
+    assert moved.start[third] - graph.start.min() == 5_000 + 50_000 + graph.delay[third]
+
+
+def test_the_training_thread_waits_for_the_backward_thread() -> None:
+    built = trace()
+    built.annotation("loop", at=0, lasts=200_000)
+    built.operator("aten::mm", at=0, lasts=20_000)
+    for i in range(4):
+        built.operator(
+            "autograd::engine::evaluate_function: MmBackward0",
+            at=30_000 + 30_000 * i,
+            lasts=25_000,
+            thread=BACKWARD_THREAD,
+            **{"Sequence number": i, "Fwd thread id": 1},
+        )
+    built.operator("aten::add", at=170_000, lasts=20_000)
+    built.step(0, at=0, lasts=200_000)
+    graph = graph_of(built)
+    assert (graph.edge_kind == EdgeKind.HANDOVER).any()
+    lane = next(i for i, name in enumerate(graph.lanes) if name.endswith("thread 1"))
+    gone = without(graph, (graph.lane == lane) & (graph.kind == NodeKind.HOST))
+    base, faster = play(graph), play(graph, gone)
+    assert length_ns(graph, base) - length_ns(graph, faster) == 115_000  # first begin to last end, pauses included
+
+
+def test_ranks_meet_in_their_collectives_whatever_their_clocks_say() -> None:
+    """Rank 1 is 1 ms late to an all-reduce, and its clock 7 ms ahead: rank 0's kernel waits 1 ms."""
+    ranks = []
+    for rank, (late, clock) in enumerate(((0, 0), (1_000_000, 7_000_000))):
+        built = trace(distributedInfo={"rank": rank, "world_size": 2})
+        for i in range(4):
+            at = clock + 3_000_000 * i
+            built.step(i, at=at, lasts=3_000_000)
+            built.launch("gemm", at=at + 1_000, runs_at=at + 10_000, lasts=500_000 + late)
+            built.launch(
+                "ncclDevKernel_AllReduce_Sum_bf16_RING_LL",
+                at=at + 9_000,
+                runs_at=at + 512_000 + late,
+                lasts=1_200_000 - late,
+                **MESSAGE,
+            )
+        ranks.append((rank, built.load()))
+    graph = build_graph(ranks)
+    assert graph.clock_shift_ns == {0: 0, 1: -7_000_000}
+    transfers = np.flatnonzero((graph.kind == NodeKind.JOINT) & (graph.rank == -1))
+    assert graph.duration[transfers].tolist() == [200_000] * 4
+    late_gemm = (graph.rank == 1) & (graph.kind == NodeKind.DEVICE) & (graph.duration == 1_500_000)
+    assert np.count_nonzero(late_gemm) == 4
+    prompt = play(graph, Change(duration=np.where(late_gemm, 500_000, graph.duration)))
+    first = np.flatnonzero((graph.rank == 0) & (graph.kind == NodeKind.JOINT))[0]
+    assert play(graph).end[first] - prompt.end[first] == 1_000_000
+
+
+def test_a_full_queue_of_launches_is_a_wait_and_not_work() -> None:
+    """1,500 kernels of 50 us, launched in 2 us each until 1,024 wait; then each launch waits for a kernel to end."""
+    built = trace()
+    host = 0
+    for i in range(1_500):
+        runs = 10_000 + 50_000 * i
+        waits = max(host + 2_000, 10_000 + 50_000 * (i - 1_024)) if i > 1_024 else host + 2_000
+        built.launch("k", at=host, call_lasts=waits - host, runs_at=runs, lasts=50_000)
+        host = waits
+    graph = graph_of(built)
+    device = graph.of_kind(NodeKind.DEVICE)
+    quicker = play(graph, Change(duration=np.where(device, graph.duration // 5, graph.duration)))
+    assert quicker.end.max() - quicker.start.min() < 1_500 * 10_000 + 2_000_000
+
+
+@pytest.mark.parametrize("name", LINKED)
+def test_identity_is_exact_and_edges_explain_the_linked_real_traces(name: str) -> None:
+    path = SHARED / name
+    if not path.exists():
+        pytest.skip("the shared traces are not here")
+    graph = build_graph([(0, load(path))])
+    base = play(graph)
+    assert (base.start == graph.start).all()
+    assert (base.end == graph.start + graph.duration).all()
+    assert fidelity(graph, base).share >= 0.95
+
+
+def test_the_path_of_a_chain_is_the_whole_chain() -> None:
+    built = trace()
+    for i in range(5):
+        built.operator("aten::add", at=10_000 * i, lasts=10_000)
+    graph = graph_of(built)
+    path = critical_path(graph, play(graph))
+    assert int(graph.duration[path].sum()) == 50_000
+
+
+def random_trace(seed: int, kernels: int, steps: int = 4) -> TraceBuilder:
+    """A training loop with everything in it: two streams, syncs, copies, Python, random lengths."""
+    random = np.random.default_rng(seed)
+    built = trace()
+    host, streams = 0, [0, 0]
+    for step in range(steps):
+        begin = host
+        for _ in range(kernels):
+            host += int(random.integers(0, 30_000))
+            stream = int(random.integers(0, 2))
+            lasts = int(random.integers(1_000, 60_000))
+            call = int(random.integers(2_000, 9_000))
+            runs = max(host + call, streams[stream]) + int(random.integers(500, 4_000))
+            built.operator("aten::mm", at=host, lasts=call + 1_000)
+            built.launch("k", at=host, call_lasts=call, runs_at=runs, lasts=lasts, stream=7 + stream)
+            streams[stream] = runs + lasts
+            host += call + 1_000
+            if random.random() < 0.2:
+                until = max(host, max(streams)) + 2_000
+                built.runtime("cudaDeviceSynchronize", at=host, lasts=until - host)
+                host = until
+        built.step(step, at=begin, lasts=host - begin)
+    return built
+
+
+@settings(max_examples=25)
+@given(st.integers(0, 10_000), st.integers(1, 25), st.data())
+def test_less_work_never_takes_longer_and_nothing_changed_changes_nothing(
+    seed: int, kernels: int, data: st.DataObject
+) -> None:
+    graph = graph_of(random_trace(seed, kernels))
+    base = play(graph)
+    assert (base.start == graph.start).all()
+    assert (play(graph, Change(duration=graph.duration * 1)).start == base.start).all()
+    removed = np.array(data.draw(st.lists(st.booleans(), min_size=len(graph.start), max_size=len(graph.start))), bool)
+    shorter = play(graph, Change(duration=np.where(removed, 0, graph.duration)))
+    assert (shorter.end <= base.end).all()
+    edges = np.array(data.draw(st.lists(st.booleans(), min_size=len(graph.source), max_size=len(graph.source))), bool)
+    fewer = play(graph, Change(removed_edges=edges))
+    assert (fewer.end <= base.end).all()
+    both = Change(duration=np.where(removed, 0, graph.duration)).then(Change(removed_edges=edges), graph)
+    assert (play(graph, both).end <= np.minimum(shorter.end, fewer.end)).all()
+
+
+def test_a_part_of_a_large_recording_has_the_same_steps() -> None:
+    built = random_trace(1, 20, steps=12)
+    whole, part = graph_of(built), build_graph([(0, built.load())], most_events=100)
+    assert len(part.start) < len(whole.start)
+    assert steady_steps(part) >= 1
+    assert (play(part).start == part.start).all()
+
+
+def test_nothing_recorded_is_no_graph() -> None:
+    graph = graph_of(trace())
+    assert len(graph.start) == 0
+    assert length_ns(graph, play(graph)) == 0
+    assert fidelity(graph, play(graph)).share == 1.0
