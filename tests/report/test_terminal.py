@@ -66,3 +66,10 @@ def test_the_verdict_comes_first(sample: Report) -> None:
 
 def test_the_largest_report_stays_short(huge_report: Report) -> None:
     assert len(render_terminal(huge_report)) < 30_000
+
+
+def test_the_whole_report_shows_the_roofline_chains_origins_and_what_is_not_covered(samples: dict[str, Report]) -> None:
+    text = render_terminal(samples["gpu"], verbose=True)
+    for heading in ("ROOFLINE", "FUSIBLE CHAINS", "ORIGINS", "COMPILED KERNELS", "NOT COVERED"):
+        assert heading in text
+    assert "ROOFLINE" not in render_terminal(samples["gpu"])

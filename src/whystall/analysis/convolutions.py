@@ -8,15 +8,17 @@ lack are those of tensors that the operator around them was given.
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from whystall.analysis.backward import forward_operator_of
 from whystall.analysis.operators import OperatorTree
 from whystall.trace.columns import matching
-from whystall.trace.link import rows_of
 from whystall.trace.model import Trace
 
 _FORWARD: Final = ("aten::cudnn_convolution", "aten::miopen_convolution", "aten::mkldnn_convolution")
@@ -39,40 +41,59 @@ def missing_sizes(trace: Trace, tree: OperatorTree) -> pl.Series:
     convolution = bare.to_numpy() & matching(operators["name"], lambda name: "convolution" in name)
     rows = np.flatnonzero(convolution)
     if len(rows):
-        parents = rows_of(operators["parent"])
-        names = {int(row): str(operators["name"][int(row)]) for row in rows}
-        for row, name in names.items():
-            place = next((at for end, at in _SIZE_AT.items() if name.endswith(f"convolution_{end}")), None)
-            if place is not None and int(parents[row]) in names:
-                _keep(found, row, _dims(operators, int(parents[row]), place))
-        results = _results(operators, forward_operator_of(trace, tree), names)
-        threads = operators["thread"].to_numpy()
-        sequences = operators["sequence"].fill_null(-1).to_numpy()
-        for row, name in names.items():
-            if name in _FORWARD:
-                _keep(found, row, results.get((int(threads[row]), int(sequences[row]))))
+        calls = _calls(operators, rows)
+        for row, call in calls.items():
+            place = next((at for end, at in _SIZE_AT.items() if call.name.endswith(f"convolution_{end}")), None)
+            if place is not None and call.parent in calls:
+                _keep(found, row, _dims(calls[call.parent].dims, place))
+        results = _results(operators, calls, forward_operator_of(trace, tree)[rows])
+        for row, call in calls.items():
+            if call.name in _FORWARD:
+                _keep(found, row, results.get((call.thread, call.sequence)))
     nothing = pl.Series("missing_sizes", [None], dtype=pl.String).new_from_index(0, len(operators))
     return nothing.scatter(list(found), list(found.values())) if found else nothing
 
 
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """What is asked of a call that is some convolution."""
+
+    name: str
+    dims: str
+    parent: int
+    thread: int
+    sequence: int
+
+
+def _calls(operators: pl.DataFrame, rows: NDArray[np.intp]) -> dict[int, _Call]:
+    columns = operators[rows].select(
+        pl.col("name").cast(pl.String),
+        pl.col("input_dims").cast(pl.String),
+        pl.col("parent").fill_null(-1),
+        "thread",
+        pl.col("sequence").fill_null(-1),
+    )
+    return {row: _Call(*values) for row, values in zip(rows.tolist(), columns.iter_rows(), strict=True)}
+
+
 def _results(
-    operators: pl.DataFrame, forward_of: np.ndarray[tuple[int, ...], np.dtype[np.int32]], names: dict[int, str]
+    operators: pl.DataFrame, calls: dict[int, _Call], forward_of: NDArray[np.int32]
 ) -> dict[tuple[int, int], str | None]:
     """The shapes of results by thread and sequence number of the forward, from the gradients given to the backward."""
     threads = operators["thread"].to_numpy()
     sequences = operators["sequence"].fill_null(-1).to_numpy()
     found: dict[tuple[int, int], str | None] = {}
-    for row, name in names.items():
-        forward = int(forward_of[row])
-        if name in _GRADIENT_AT and forward >= 0 and sequences[forward] >= 0:
-            found[int(threads[forward]), int(sequences[forward])] = _dims(operators, row, _GRADIENT_AT[name])
+    for call, forward in zip(calls.values(), forward_of.tolist(), strict=True):
+        if call.name in _GRADIENT_AT and forward >= 0 and sequences[forward] >= 0:
+            found[int(threads[forward]), int(sequences[forward])] = _dims(call.dims, _GRADIENT_AT[call.name])
     return found
 
 
-def _dims(operators: pl.DataFrame, row: int, place: int) -> str | None:
+@lru_cache(maxsize=4096)
+def _dims(text: str, place: int) -> str | None:
     """The dimensions of one argument as JSON; ``None`` where there are none."""
     try:
-        dims = json.loads(str(operators["input_dims"][row]))[place]
+        dims = json.loads(text)[place]
     except (ValueError, LookupError, TypeError, RecursionError):
         return None
     sizes = isinstance(dims, list) and dims and all(type(one) is int and one >= 0 for one in dims)

@@ -12,8 +12,9 @@ from rich.text import Text
 from whystall.report import overview
 from whystall.report.names import clean
 from whystall.report.ranks import RankReport, by_rank, device_title
+from whystall.report.roofline_chart import roofline_view
 from whystall.report.schema import Report
-from whystall.report.sections import capture, device, program, resources, run
+from whystall.report.sections import capture, chains, device, program, resources, run
 from whystall.report.tables import Limits, Table
 from whystall.report.vocabulary import SEVERITIES
 
@@ -165,6 +166,11 @@ def _rank(rank: RankReport, width: int, *, verbose: bool, several: bool) -> Iter
         if verbose:
             for extra in (device.facts, device.streams, capture.undecided):
                 yield from _section(extra(one, limits("")), suffix, verbose=True)
+            rating = rank.rating_of(one)
+            yield from _section(device.uncovered(rating, one, limits("")), suffix, verbose=True)
+            roof = None if rating is None else roofline_view(rating, limits(""))
+            if roof is not None:
+                yield from _section(roof.table, suffix, verbose=True)
     shown = [
         device.kernels(rank, limits("kernels")),
         program.operators(rank, limits("operators")),
@@ -178,6 +184,9 @@ def _rank(rank: RankReport, width: int, *, verbose: bool, several: bool) -> Iter
         shown += [
             program.phases(rank, limits("")),
             device.families(rank, limits("")),
+            chains.fusible(rank, limits("")),
+            chains.origins(rank, limits("")),
+            chains.fused(rank, limits("")),
             program.threads(rank, limits("")),
         ]
     for table in shown:
