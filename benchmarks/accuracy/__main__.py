@@ -20,6 +20,7 @@ from typing import Any
 
 from benchmarks.accuracy import peer_traceml, real_jobs, recorded, show, simulated
 from benchmarks.accuracy.score import Ablation, Mark, summary
+from benchmarks.accuracy.show import Peer
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -34,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             parts["simulated GPU jobs"] = simulated.judge(found, jobs=asked.jobs)
             if asked.without:
                 removed = simulated.judge_without(found, jobs=asked.jobs)
-        peers: dict[str, tuple[str, bool]] = {}
+        peers: dict[str, Peer] = {}
         if "jobs" in asked.parts:
             parts["real CPU jobs"] = _real_jobs(asked, peers)
         also: dict[str, bool | None] = {}
@@ -46,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if asked.output:
         data: dict[str, Any] = {name: [asdict(each) for each in marks] for name, marks in parts.items()}
         data["without"] = [asdict(each) for each in removed]
-        data["traceml"] = [{"name": name, "said": said, "right": right} for name, (said, right) in peers.items()]
+        data["traceml"] = [{"name": name, **asdict(each)} for name, each in peers.items()]
         asked.output.write_text(json.dumps(data, indent=1) + "\n", "utf-8")
     if asked.feedback:
         rows = [each for marks in parts.values() for each in marks]
@@ -71,14 +72,14 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _real_jobs(asked: argparse.Namespace, peers: dict[str, tuple[str, bool]]) -> list[Mark]:
+def _real_jobs(asked: argparse.Namespace, peers: dict[str, Peer]) -> list[Mark]:
     wanted = [case for case in real_jobs.CASES if asked.only in case.name and (case.quick or not asked.quick)]
     marks = []
     for case in wanted:
         judged = real_jobs.judge(case, pairs=asked.pairs, peer=not asked.no_peer)
         marks.append(judged.mark)
         if judged.peer:
-            peers[case.name] = (judged.peer, peer_traceml.right(case, judged.peer))
+            peers[case.name] = peer_traceml.judged(case, judged.peer)
         print(show.marks([judged.mark]).splitlines()[-1], judged.peer, file=sys.stderr, flush=True)
     return marks
 
@@ -86,7 +87,7 @@ def _real_jobs(asked: argparse.Namespace, peers: dict[str, tuple[str, bool]]) ->
 def _text(
     parts: dict[str, list[Mark]],
     removed: Sequence[Ablation],
-    peers: dict[str, tuple[str, bool]],
+    peers: dict[str, Peer],
     also: dict[str, bool | None],
     *,
     details: bool,

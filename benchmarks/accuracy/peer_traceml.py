@@ -13,6 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from benchmarks.accuracy import real_jobs
+from benchmarks.accuracy.show import Peer
 
 TRACEML = Path(__file__).resolve().parents[2] / ".venv-traceml" / "bin" / "traceml"
 CLASSES = MappingProxyType(
@@ -57,8 +58,18 @@ def said(summary: dict[str, object]) -> str:
 
 
 def right(case: real_jobs.JobCase, named: str) -> bool:
-    """Whether a verdict holds the job's cause, or for a healthy job none."""
+    """Whether a verdict's class holds the job's cause; for a healthy job, whether nothing is wrong by it."""
     held = tuple(cause for word, causes in CLASSES.items() if word in named.upper() for cause in causes)
     if not case.causes:
-        return not held or "COMPUTE" in named.upper()
+        return not tells(named)
     return any(cause.startswith(held) for cause in case.causes) if held else False
+
+
+def tells(named: str) -> bool:
+    """Whether a verdict says that something is wrong: a job that computes all the time is what a healthy one is."""
+    return any(word in named.upper() for word in CLASSES if word != "COMPUTE")
+
+
+def judged(case: real_jobs.JobCase, named: str) -> Peer:
+    """A verdict with its marks."""
+    return Peer(named, right(case, named), right(case, named) and (tells(named) or not case.causes))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from benchmarks.accuracy.score import Ablation, Mark, Summary
 
@@ -53,19 +54,43 @@ def ablations(rows: Sequence[Ablation]) -> str:
     return "\n".join(lines)
 
 
-def beside_traceml(rows: Sequence[Mark], peers: Mapping[str, tuple[str, bool]]) -> str:
-    """Both tools on the same jobs; TraceML names classes, which are counted as right where they hold the cause."""
-    lines = ["| job | truth | whystall | right | TraceML | class right |", "|---|---|---|---|---|---|"]
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """What a peer called a job, whether that class holds the cause, and whether a healthy job would be called otherwise."""
+
+    said: str
+    right: bool
+    told: bool
+
+
+def beside_traceml(rows: Sequence[Mark], peers: Mapping[str, Peer]) -> str:
+    """Both tools on the same jobs; TraceML names classes, which are right where they hold the cause."""
+    lines = [
+        "| job | truth | whystall | right | TraceML | class right | told from a healthy job |",
+        "|---|---|---|---|---|---|---|",
+    ]
     for each in rows:
-        said, right = peers[each.name]
-        expected = ", ".join(each.expected) or "healthy"
-        good = "yes" if each.top1 and not each.false_alarms else "no"
-        lines.append(
-            f"| {each.name} | {expected} | {each.said or 'nothing'} | {good} | {said} | {'yes' if right else 'no'} |"
-        )
-    ours = sum(each.top1 and not each.false_alarms for each in rows)
-    lines.append(f"| all | {len(rows)} | | {ours} | | {sum(right for _, right in peers.values())} |")
+        peer = peers[each.name]
+        shown = f"{peer.said} | {_yes(peer.right)} | {_yes(peer.told)}"
+        lines.append(f"| {each.name} | {_truth(each)} | {each.said or 'nothing'} | {_yes(_good(each))} | {shown} |")
+    counts = (
+        sum(_good(each) for each in rows),
+        *(sum(getattr(peer, of) for peer in peers.values()) for of in ("right", "told")),
+    )
+    lines.append(f"| all {len(rows)} | | | {counts[0]} | | {counts[1]} | {counts[2]} |")
     return "\n".join(lines)
+
+
+def _good(row: Mark) -> bool:
+    return row.top1 and not row.false_alarms
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"
+
+
+def _truth(row: Mark) -> str:
+    return ", ".join(row.expected) or "healthy"
 
 
 def _wanted(row: Mark) -> str:

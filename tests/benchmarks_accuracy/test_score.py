@@ -188,6 +188,16 @@ def test_a_class_of_causes_is_right_where_it_holds_the_cause() -> None:
     assert not peer_traceml.right(cases["language-python"], "BALANCED")
 
 
+def test_what_a_healthy_job_is_called_tells_nothing() -> None:
+    cases = {case.name: case for case in real_jobs.CASES}
+
+    unfused = peer_traceml.judged(cases["language-attention"], "COMPUTE-BOUND")
+
+    assert (unfused.right, unfused.told) == (True, False)
+    assert peer_traceml.judged(cases["images-healthy"], "COMPUTE-BOUND").told
+    assert peer_traceml.judged(cases["language-python"], "RESIDUAL-HEAVY").told
+
+
 def test_real_jobs_have_scripts_and_names_of_their_own() -> None:
     assert len({case.name for case in real_jobs.CASES}) == len(real_jobs.CASES)
     assert all((real_jobs.JOBS / case.script).exists() for case in real_jobs.CASES)

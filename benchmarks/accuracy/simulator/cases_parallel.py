@@ -120,7 +120,7 @@ def experts() -> Iterator[Case]:
 def bubbles() -> Iterator[Case]:
     """Too few micro-batches for the number of stages: the cure cuts the same batch into more."""
     for (strength, seed), micro in zip(STRENGTHS, (8, 4, 2), strict=True):
-        model = replace(MEDIUM, layers=8, hidden=2048, feed_forward=8192, batch=32, vocabulary=8192)
+        model = replace(MEDIUM, layers=8, hidden=2048, feed_forward=8192, batch=32, vocabulary=1024)
         parallel = Parallel("pipeline", 4, micro_batches=micro)
         job = Job(model, parallel=parallel, steps=7, seed=seed)
         cured = replace(job, parallel=replace(parallel, micro_batches=min(32, 4 * micro)))
@@ -132,7 +132,7 @@ def unequal_stages() -> Iterator[Case]:
     """One stage has more layers than the others."""
     splits = ((2, 1, 3, 2), (1, 1, 5, 1), (4, 1, 1, 2))
     for (strength, seed), layers in zip(STRENGTHS, splits, strict=True):
-        model = replace(MEDIUM, layers=8, hidden=2048, feed_forward=8192, batch=32, vocabulary=8192)
+        model = replace(MEDIUM, layers=8, hidden=2048, feed_forward=8192, batch=32, vocabulary=1024)
         parallel = Parallel("pipeline", 4, micro_batches=16, stage_layers=layers)
         job = Job(model, parallel=parallel, steps=7, seed=seed)
         cured = replace(job, parallel=replace(parallel, stage_layers=()))

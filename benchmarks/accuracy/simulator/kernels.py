@@ -172,13 +172,13 @@ def grouped_matmul(gpu: Gpu, m: int, n: int, k: int, dtype: str) -> Kernel:
     )
 
 
-def efficient_attention(
-    gpu: Gpu, batch: int, heads: int, length: int, width: int, path: str, *, backward: bool
-) -> Kernel:
-    """Causal memory-efficient attention in fp32."""
-    flops = (10.0 if backward else 4.0) * batch * heads * length * length * width / 2
-    name = f"fmha_cutlass{'B' if backward else 'F'}_f32_aligned_64x64{'_k64' if backward else '_rf'}_sm80(PyTorchMemEffAttention::Attention{'Backward' if backward else ''}Kernel<float, cutlass::arch::Sm80, true, 64, 64, 64, true, true>::Params)"
-    return Kernel(name, gpu.matmul_ns(flops, 0, path, 0.6), (-(-length // 64), heads, batch), (32, 4, 1), 168)
+def efficient_attention(gpu: Gpu, batch: int, heads: int, length: int, width: int, *, backward: bool) -> Kernel:
+    """Causal memory-efficient attention in fp32: three TensorFloat-32 products for each, whatever the matmul flags say."""
+    flops = 3 * (10.0 if backward else 4.0) * batch * heads * length * length * width / 2
+    kind = "AttentionBackwardKernel" if backward else "AttentionKernel"
+    letter, tile = ("B", "64x64_k64") if backward else ("F", "64x64_rf")
+    name = f"fmha_cutlass{letter}_f32_aligned_{tile}_sm80(PyTorchMemEffAttention::{kind}<float, cutlass::arch::Sm80, true, 64, 64, 64, true, true>::Params)"
+    return Kernel(name, gpu.matmul_ns(flops, 0, "tf32", 0.6), (-(-length // 64), heads, batch), (32, 4, 1), 168)
 
 
 def fused(gpu: Gpu, kinds: str, elements: int, dtype: str, *, tensors: int, number: int = 0) -> Kernel:

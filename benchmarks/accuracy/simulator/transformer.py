@@ -185,8 +185,7 @@ class Builder:
 
     def _efficient_attention(self, module: str, data: Tensor, width: int) -> Stage:
         model, gpu = self.model, self.gpu
-        path = model.matmul_path or ("simt" if model.dtype == "fp32" else model.dtype)
-        sizes = (gpu, model.batch, model.heads, model.sequence, width, path)
+        sizes = (gpu, model.batch, model.heads, model.sequence, width)
         six = (data, data, data, None, None, None)
         deepest = leaf("aten::_efficient_attention_forward", six, kernels.efficient_attention(*sizes, backward=False))
         name = "aten::_scaled_dot_product_efficient_attention"
