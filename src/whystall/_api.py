@@ -34,6 +34,8 @@ from whystall.report.schema import Dropped, Report, Source, SourceFile
 from whystall.trace.cache import default_folder
 from whystall.trace.load import load_trace
 from whystall.trace.model import Trace
+from whystall.trace.run_file import NAME as RUN_FILE
+from whystall.trace.run_file import read_run_file
 from whystall.trace.samples import SUFFIX as SAMPLES_SUFFIX
 from whystall.trace.samples import RunSamples, read_samples
 
@@ -99,7 +101,7 @@ def analyze(
     ]
     runs = [run for run in map(run_steps, samples) if run is not None]
     verdict, diagnosis = diagnose_run(
-        loaded, analyses, runs, RunFacts(), classes=rules, more_rules=_more_rules(failures), warnings=failures
+        loaded, analyses, runs, _facts(sources), classes=rules, more_rules=_more_rules(failures), warnings=failures
     )
     problems = [*failures, *notes, *ignored, *diagnosis.failures]
     report = _report(loaded, analyses, runs, problems, verdict, workload)
@@ -110,6 +112,22 @@ def analyze(
         abstained=diagnosis.abstained,
         fidelity=diagnosis.fidelity,
         noise=diagnosis.noise,
+    )
+
+
+def _facts(sources: PathLike | Trace | Iterable[PathLike | Trace]) -> RunFacts:
+    """What the run folders among the sources say of their machine; of several ranks the first one's word counts."""
+    given = [sources] if isinstance(sources, str | Path | Trace) else list(sources)
+    folders = [Path(source) for source in given if isinstance(source, str | Path) and _is_folder(Path(source))]
+    ranks = [rank for folder in folders for rank in read_run_file(folder / RUN_FILE)]
+    if not ranks:
+        return RunFacts()
+    return RunFacts(
+        cores=ranks[0].cores_allowed,
+        threads=ranks[0].torch_threads,
+        processes=len(ranks),
+        loaders=tuple(loader for rank in ranks for loader in rank.loaders),
+        profiled_over_unprofiled=ranks[0].profiled_over_unprofiled,
     )
 
 

@@ -28,7 +28,10 @@ def training(*, backward: bool = True, forward_name: str = "aten::cudnn_convolut
     """A convolution as PyTorch 1.9 recorded it, without any number beside the shapes."""
     built = trace()
     built.operator("aten::conv2d", at=0, lasts=9_000, **{"Sequence number": 5}, **shapes(DATA, WEIGHT, [], [], []))
-    bare: dict[str, Any] = {"Input Dims": [DATA, WEIGHT, [], [], [], []], "Input type": ["float", "float", *["GenericList"] * 3, "Int"]}
+    bare: dict[str, Any] = {
+        "Input Dims": [DATA, WEIGHT, [], [], [], []],
+        "Input type": ["float", "float", *["GenericList"] * 3, "Int"],
+    }
     built.operator(forward_name, at=1_000, lasts=7_000, **{"Sequence number": 5}, **bare)
     built.launch("scudnn_fprop", at=2_000, runs_at=50_000, lasts=4_000)
     if backward:

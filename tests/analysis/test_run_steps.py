@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import polars as pl
 import pytest
 
@@ -81,3 +83,50 @@ def test_memory_from_first_to_last() -> None:
     found = run_steps(samples(step(), rss=(100, 150, 300)))
     assert found is not None
     assert (found.rss_start_bytes, found.rss_end_bytes) == (102_400, 307_200)
+
+
+def test_places_are_summed_and_ordered() -> None:
+    found = samples(step(), step())
+    rows = [
+        ("other", "a.py", 1, "f", "x()", "a:f", 3),
+        ("input", "b.py", 2, "g", "y()", "b:g", 6),
+        ("other", "a.py", 1, "f", "x()", "a:f", 1),
+    ]
+    looks = pl.DataFrame(rows, schema=found.places.schema, orient="row")
+    account = run_steps(replace(found, places=looks))
+    assert account is not None
+    assert [(place.file, place.line, place.share) for place in account.places] == [("b.py", 2, 0.6), ("a.py", 1, 0.4)]
+
+
+def test_workers_that_compute_and_other_processes() -> None:
+    found = samples(step(), step())
+    second = 1_000_000_000
+    workers = [(0, 5, "R", 100), (2 * second, 5, "R", 260), (0, 6, "S", 0), (2 * second, 6, "S", 40)]
+    machine = [(0, 10, 1_000, 400), (2 * second, 10, 1_350, 450)]
+    schema = {"at_unix_ns": pl.Int64, "rss_kib": pl.Int64, "busy_ticks": pl.Int64, "own_ticks": pl.Int64}
+    account = run_steps(
+        replace(
+            found,
+            workers=pl.DataFrame(workers, schema=found.workers.schema, orient="row"),
+            machine=pl.DataFrame(machine, schema=schema, orient="row"),
+        )
+    )
+    assert account is not None
+    assert account.workers == 2
+    assert account.worker_cpu_share == pytest.approx((0.8 + 0.2) / 2)
+    assert account.other_cores == pytest.approx((350 - 50) / 100 / 2)
+
+
+@pytest.mark.parametrize(
+    ("rss", "grows"),
+    [
+        ((100, 200, 300, 400, 500, 600, 700, 800, 900), True),
+        ((100, 900, 900, 900, 900, 900, 900, 900, 900), False),
+        ((100, 900, 100, 900, 100, 900, 100, 900, 100), False),
+        ((100, 200), False),
+    ],
+)
+def test_memory_that_grows_throughout(rss: tuple[int, ...], *, grows: bool) -> None:
+    account = run_steps(samples(step(), rss=rss))
+    assert account is not None
+    assert account.rss_grows is grows

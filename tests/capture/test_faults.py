@@ -13,6 +13,8 @@ TRAIN = str(JOBS / "train.py")
 # The user's own sitecustomize, which runs after ours, breaks one part of the capture.
 BREAKS = {
     "hooks": "from whystall.capture.torch_hooks import TorchHooks as it; it.install = broken",
+    "stacks thread": "from whystall.capture.stacks import StackSampler as it; it.start = broken",
+    "a look at the stack": "from whystall.capture.stacks import StackSampler as it; it._look = broken",
     "sampler thread": "from whystall.capture.machine import MachineSampler as it; it.start = broken",
     "garbage collections": "from whystall.capture.samples import GarbageCollections as it; it.install = broken",
     "samples": "from whystall.capture.samples import SampleWriter as it; it.write = broken",

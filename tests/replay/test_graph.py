@@ -220,7 +220,7 @@ def random_trace(seed: int, kernels: int, steps: int = 4) -> TraceBuilder:
             streams[stream] = runs + lasts
             host += call + 1_000
             if random.random() < 0.2:
-                until = max(host, max(streams)) + 2_000
+                until = max(host, *streams) + 2_000
                 built.runtime("cudaDeviceSynchronize", at=host, lasts=until - host)
                 host = until
         built.step(step, at=begin, lasts=host - begin)

@@ -25,7 +25,23 @@ def test_steps_and_machine_lines(tmp_path: Path) -> None:
     assert (found.rank, found.began_unix_ns, found.damaged_lines) == (3, 7, 0)
     assert found.steps.columns == list(STEP_COLUMNS)
     assert found.steps.row(0) == tuple(STEP)
-    assert found.machine.rows() == [(9, 100)]
+    assert found.machine.select("at_unix_ns", "rss_kib").rows() == [(9, 100)]
+
+
+def test_workers_places_and_cores(tmp_path: Path) -> None:
+    place = ["other", "train.py", 3, "main", "print(loss)", "__main__:main", 7]
+    machine = {"at_unix_ns": 9, "rss_kib": 1, "cpu_ticks": [500, 200], "children": [[12, "S", 30]]}
+    found = read_samples(written(tmp_path / "s", HEAD, STEP, machine, {"stacks": [place], "elsewhere": 1}))
+    assert found.workers.rows() == [(9, 12, "S", 30)]
+    assert found.places.rows() == [tuple(place)]
+    assert found.machine.rows() == [(9, 1, 500, 200)]
+
+
+@pytest.mark.parametrize(
+    "stacks", [None, 3, [3], [["other", "a.py", "3", "f", "t", "l", 1]], [["other", "a.py", 3, "f", "t", "l", 2**70]]]
+)
+def test_places_of_another_kind_are_left_out(tmp_path: Path, stacks: object) -> None:
+    assert read_samples(written(tmp_path / "s", HEAD, STEP, {"stacks": stacks})).places.is_empty()
 
 
 @pytest.mark.parametrize("line", ["[1, 2]\n", "nonsense\n", "3\n", "[" + "9" * 70_000 + "]\n", '[1, "x"'])

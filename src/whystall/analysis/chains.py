@@ -321,6 +321,12 @@ class ChainEvents:
     writes for the next."""
     costliest: list[str]
 
+    def only(self, chosen: NDArray[np.bool_]) -> ChainEvents:
+        """Those of the events that are chosen."""
+        return ChainEvents(
+            self.row[chosen], self.first[chosen], self.left[chosen], self.left_at_most[chosen], self.costliest
+        )
+
 
 def chain_events(
     trace: Trace,

@@ -108,6 +108,35 @@ def host_communication_results(trace: Trace, rank: int) -> list[Collective]:
     return _grouped(_with_bytes(pl.concat(parts)), rank, 0)
 
 
+def host_collectives(trace: Trace) -> pl.DataFrame:
+    """The collectives that a library carried out on the host, by start, with the columns of `communication_records`.
+
+    ``event`` is the number of the event among operators and annotations, in this order, as in ``Trace.host_order``.
+    """
+    names = pl.concat([trace.operators["name"].cast(pl.String), trace.annotations["name"].cast(pl.String)])
+    start = pl.concat([trace.operators["ts_ns"], trace.annotations["ts_ns"]])
+    events = pl.DataFrame({"event": np.arange(len(names)), "name": names, "start": start}).filter(
+        pl.col("name").str.contains(_HOST_LIBRARY.pattern)
+    )
+    records = pl.concat(
+        [
+            trace.collectives.filter(pl.col("source") == source).select(
+                (pl.col("row").cast(pl.Int64) + offset).alias("event"), *_RECORD_COLUMNS
+            )
+            for source, offset in (("operator", 0), ("annotation", len(trace.operators)))
+        ]
+    ).unique("event", keep="first", maintain_order=True)
+    joined = events.sort("start", "event").join(records, on="event", how="left", maintain_order="left")
+    return _with_bytes(
+        joined.with_columns(
+            pl.coalesce("collective", pl.col("name").str.replace(_HOST_LIBRARY.pattern, "")).alias("collective")
+        )
+    )
+
+
+_HOST_LIBRARY: Final = re.compile(r"^(gloo|mpi|ucc|xccl|nccl):")
+
+
 def communication_records(trace: Trace, rows: np.ndarray) -> pl.DataFrame:
     """The communication record of each device event: its own, its operator's, or what its name says.
 

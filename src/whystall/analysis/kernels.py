@@ -72,7 +72,7 @@ def family_results(trace: Trace, classified: Classified, rank: int, work: WorkSu
 
 def _work_of(work: WorkSums | None, group: int) -> dict[str, Any]:
     """The fields of a row that say what was done; nothing where no operator has a cost."""
-    return {} if work is None else asdict(work.row(group))
+    return {} if work is None else asdict(work.part(group))
 
 
 def _groups(key: NDArray[np.int64]) -> list[NDArray[np.intp]]:

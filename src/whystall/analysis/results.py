@@ -156,7 +156,7 @@ class Kernel(Result):
     """Device events of one name. ``share`` is of the sum of all event durations of the rank.
 
     Work is that of the operator calls whose main event has the name (of its kernels the longest, matrix products
-    first). Rates are given where at least 95 % of the time, ``covered_share``, is of known work.
+    first). Each rate is over the events whose work is known for it; ``covered_share`` is their share of the time.
     """
 
     rank: int
@@ -379,6 +379,21 @@ class SlowStep(Result):
     lost_ns: dict[str, int]
 
 
+class Place(Result):
+    """A line of the user's code, and the share of the looks in which the stepping thread was found there.
+
+    ``leaf`` is the innermost function (``module:name``), ``part`` what the step was at.
+    """
+
+    part: str
+    file: str
+    line: int
+    function: str
+    text: str
+    leaf: str
+    share: float
+
+
 class RunSteps(Result):
     """All steps of a watched run, from its samples; those under the profiler are counted, not measured.
 
@@ -401,7 +416,17 @@ class RunSteps(Result):
     involuntary_switches_per_step: float
     major_faults_per_step: float
     rss_start_bytes: int | None
+    rss_early_bytes: int | None
+    """After a quarter of the run, when what is made once has been made."""
     rss_end_bytes: int | None
+    rss_grows: bool
+    """Whether each quarter after the first ends above the one before, by about as much."""
     slow_ns: int
     slow: list[SlowStep]
     durations_ns: list[int]
+    places: list[Place] = []
+    worker_cpu_share: float | None = None
+    """Of the time, how much each child process (a loader's worker) was on a core, in the median; ``None`` without any."""
+    workers: int = 0
+    other_cores: float | None = None
+    """Cores that other processes of the machine used, on average; ``None`` where that was not seen."""

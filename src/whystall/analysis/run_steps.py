@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from whystall.analysis.results import RunSteps, SlowStep
+from whystall.analysis.results import Place, RunSteps, SlowStep
 from whystall.trace.samples import RunSamples
 
 # A slow step took this much longer than the median, and stands out of the usual spread.
@@ -52,11 +52,66 @@ def run_steps(samples: RunSamples) -> RunSteps | None:
         involuntary_switches_per_step=_mean(measured, "involuntary_switches"),
         major_faults_per_step=_mean(measured, "major_faults"),
         rss_start_bytes=_rss(samples.machine, 0),
+        rss_early_bytes=_rss_after(samples.machine, 1),
         rss_end_bytes=_rss(samples.machine, -1),
+        rss_grows=_grows([_rss_after(samples.machine, quarter) for quarter in (1, 2, 3, 4)]),
         slow_ns=_excess_of_slow(duration),
         slow=_slow_steps(measured, duration, parts),
         durations_ns=_thinned(duration),
+        places=_places(samples.places),
+        worker_cpu_share=_worker_cpu_share(samples.workers),
+        workers=samples.workers["pid"].n_unique(),
+        other_cores=_other_cores(samples.machine),
     )
+
+
+_MOST_PLACES: Final = 50
+_TICKS_PER_S: Final = 100  # the kernel's USER_HZ, which is 100 on every architecture that PyTorch runs on
+
+
+def _places(looks: pl.DataFrame) -> list[Place]:
+    """Where the stepping thread was found, the most frequent first."""
+    whole = looks["count"].sum()
+    if not whole:
+        return []
+    keys = [column for column in looks.columns if column != "count"]
+    summed = (
+        looks.group_by(keys).agg(pl.col("count").sum()).sort(["count", *keys], descending=[True, *[False] * len(keys)])
+    )
+    return [
+        Place(**{key: row[key] for key in keys}, share=row["count"] / whole)
+        for row in summed.head(_MOST_PLACES).iter_rows(named=True)
+    ]
+
+
+def _other_cores(machine: pl.DataFrame) -> float | None:
+    """What the machine was busy with beside this process and its children, in cores, from the first look to the last."""
+    if "busy_ticks" not in machine.columns:
+        return None
+    seen = machine.drop_nulls(["at_unix_ns", "busy_ticks", "own_ticks"])
+    if len(seen) < 2:
+        return None
+    first, last = seen.row(0, named=True), seen.row(-1, named=True)
+    seconds = (last["at_unix_ns"] - first["at_unix_ns"]) / 1e9
+    busy, own = last["busy_ticks"] - first["busy_ticks"], last["own_ticks"] - first["own_ticks"]
+    return max(busy - own, 0) / _TICKS_PER_S / seconds if seconds > 0 else None
+
+
+def _worker_cpu_share(workers: pl.DataFrame) -> float | None:
+    """The CPU time of each child process between its first and last sight over that time, in the median."""
+    spans = (
+        workers.drop_nulls()
+        .group_by("pid")
+        .agg(
+            (pl.col("ticks").max() - pl.col("ticks").min()).alias("ticks"),
+            (pl.col("at_unix_ns").max() - pl.col("at_unix_ns").min()).alias("ns"),
+        )
+        .filter(pl.col("ns") > 0)
+    )
+    if spans.is_empty():
+        return None
+    share = spans.select(pl.col("ticks") / _TICKS_PER_S / (pl.col("ns") / 1e9)).to_series()
+    return float(share.median())  # type: ignore[arg-type]
 
 
 def _ns(frame: pl.DataFrame, column: str) -> NDArray[np.int64]:
@@ -72,6 +127,23 @@ def _mean(frame: pl.DataFrame, column: str) -> float:
 def _rss(machine: pl.DataFrame, row: int) -> int | None:
     known = machine["rss_kib"].drop_nulls()
     return int(known[row]) * 1024 if len(known) else None
+
+
+def _rss_after(machine: pl.DataFrame, quarters: int) -> int | None:
+    known = machine["rss_kib"].drop_nulls()
+    return int(known[(len(known) - 1) * quarters // 4]) * 1024 if len(known) >= _FEWEST_LOOKS else None
+
+
+_FEWEST_LOOKS: Final = 4
+
+
+def _grows(after: list[int | None]) -> bool:
+    """Whether memory rises in each of three quarters, none of which has less than a fifth of it all."""
+    known = [value for value in after if value is not None]
+    if len(known) < len(after):
+        return False
+    rises = [later - earlier for earlier, later in pairwise(known)]
+    return min(rises) > 0 and min(rises) * 5 >= sum(rises) / 2
 
 
 def _trend(duration: NDArray[np.int64]) -> float | None:

@@ -235,10 +235,10 @@ class WorkSums:
     rated_ns: NDArray[np.int64]
 
     def row(self, group: int) -> GroupWork:
-        """The group's numbers; rates only where nearly all of its time is of known work."""
+        """The numbers of a group that is one thing: rates over all its time, where nearly all of it is of known work."""
         total = int(self.total_ns[group])
         if not self.calls[group] or total <= 0:
-            return GroupWork(covered_share=int(self.covered_ns[group]) / total if total > 0 else None)
+            return self._without_work(group)
         share = {
             name: int(getattr(self, name)[group]) / total >= NEARLY_ALL
             for name in ("covered_ns", "sized_ns", "rated_ns")
@@ -253,6 +253,26 @@ class WorkSums:
             roofline=float(self.least[group]) / total if share["rated_ns"] else None,
             covered_share=int(self.covered_ns[group]) / total,
         )
+
+    def part(self, group: int) -> GroupWork:
+        """The numbers of a group of separate events: each rate over the events whose work is known for it."""
+        covered, sized, rated = (int(getattr(self, name)[group]) for name in ("covered_ns", "sized_ns", "rated_ns"))
+        if not self.calls[group] or covered <= 0:
+            return self._without_work(group)
+        flops, moved = int(self.causal[group]), int(self.moved[group])
+        return GroupWork(
+            flops=int(self.dense[group]),
+            flops_causal=flops,
+            bytes=moved if sized >= NEARLY_ALL * covered else None,
+            flops_per_s=flops / (covered / 1e9) if flops else None,
+            bytes_per_s=moved / (sized / 1e9) if sized else None,
+            roofline=float(self.least[group]) / rated if rated else None,
+            covered_share=covered / int(self.total_ns[group]),
+        )
+
+    def _without_work(self, group: int) -> GroupWork:
+        total = int(self.total_ns[group])
+        return GroupWork(covered_share=int(self.covered_ns[group]) / total if total > 0 else None)
 
     def upwards(self, parents: Sequence[int]) -> WorkSums:
         """The sums of each group and all below it, ``parents`` giving the group above (-1: none)."""

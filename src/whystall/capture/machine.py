@@ -60,6 +60,7 @@ class MachineSampler:
         workers = _children()
         if workers:
             line["children"] = workers
+        line["cpu_ticks"] = _cpu_ticks()
         said = {"devices": self._devices.sample(), "allocator": allocator(self._torch)}
         line |= {key: values for key, values in said.items() if values}
         self._session.write_line(line)
@@ -101,6 +102,15 @@ def _children() -> list[tuple[int, str, int]]:
                 continue
             out.append((int(pid), fields[0], int(fields[11]) + int(fields[12])))
     return out
+
+
+def _cpu_ticks() -> tuple[int, int]:
+    """Ticks so far in which cores of the machine were busy, and those of them that were this process and its children."""
+    fields = [int(field) for field in Path("/proc/stat").read_text("ascii").split("\n", 1)[0].split()[1:9]]
+    idle, waiting = fields[3], fields[4]
+    own = os.times()
+    mine = round((own.user + own.system + own.children_user + own.children_system) * os.sysconf("SC_CLK_TCK"))
+    return sum(fields) - idle - waiting, mine + sum(ticks for _, _, ticks in _children())
 
 
 def facts(torch: Any) -> dict[str, Any]:

@@ -127,6 +127,11 @@ class Stopwatch:
         if self._depth == 0:
             self._total_ns += time.perf_counter_ns() - self._began_ns
 
+    @property
+    def runs(self) -> bool:
+        """Whether something began that has not ended."""
+        return self._depth > 0
+
     def take_us(self) -> int:
         """Microseconds since the last call; what still runs is counted next time."""
         total, self._total_ns = self._total_ns, 0

@@ -32,6 +32,7 @@ from whystall.capture.samples import (
     Stopwatch,
     ThreadCounters,
 )
+from whystall.capture.stacks import StackSampler
 from whystall.capture.torch_hooks import TorchHooks
 from whystall.capture.windows import Action, Windows
 
@@ -63,6 +64,7 @@ class Session:
         self._optimizer, self._save = Stopwatch(), Stopwatch()
         self._counters: ThreadCounters | None = None
         self._machine = MachineSampler(self, torch)
+        self._stacks = StackSampler(self)
         self._hooks = TorchHooks(torch, _Guarded(self))
         self._source: str | None = None
         self._anchor: int | None = None
@@ -86,6 +88,7 @@ class Session:
         self.faults.guard("hooks", self._hooks.install)()
         self.faults.guard("garbage collections", self._collections.install)()
         self.faults.guard("sampler", self._machine.start)()
+        self.faults.guard("stacks", self._stacks.start)()
         if whole_process:
             self.faults.guard("signals", self._listen_to_signals)()
         os.register_at_fork(after_in_child=self._forget)
@@ -116,6 +119,7 @@ class Session:
         """Writes what there is and says once what failed."""
         if self._closed or os.getpid() != self._pid:
             return
+        self.faults.guard("stacks", self._stacks.stop)()
         self._closed = True
         self.faults.guard("sampler", self._machine.stop)()
         self._hooks.remove()
@@ -347,6 +351,24 @@ class Session:
         """A line of the sampler's, once there are steps."""
         if self._steps > 0 and not self._closed:
             self._writer.write(line)
+
+    @property
+    def stepping_thread(self) -> int | None:
+        """The thread that steps, once it has."""
+        return self._thread
+
+    def part_of_step(self) -> str | None:
+        """What the stepping thread is at; ``None`` before the first step and while the profiler runs."""
+        if self._closed or self._steps == 0 or self._recorder.running:
+            return None
+        parts = (
+            ("save", self._save),
+            ("input", self._input),
+            ("backward", self._backward),
+            ("forward", self._forward),
+            ("optimizer", self._optimizer),
+        )
+        return next((name for name, watch in parts if watch.runs), "other")
 
     @property
     def steps(self) -> int:

@@ -46,7 +46,8 @@ class RunFacts:
 
     cores: int | None = None
     threads: int | None = None
-    loaders: tuple[dict[str, object], ...] = ()
+    processes: int = 1
+    loaders: tuple[dict[str, int | bool | None], ...] = ()
     profiled_over_unprofiled: float | None = None
 
 
@@ -289,6 +290,16 @@ class Case:
         chosen: Mask = out & own
         return chosen
 
+    def work_of(self, rank: RankCase, operators: Mask) -> Mask:
+        """The nodes of the work of operators: what they launched on a device, or their own time on a CPU."""
+        if rank.on_device:
+            operator = rows_of(rank.trace.device_events["operator"])
+            return self.nodes(rank, device=(operator >= 0) & operators[np.maximum(operator, 0)])
+        host = np.zeros(rank.offsets[HOST_TABLES[-1]][1], np.bool_)
+        first, last = rank.offsets["operators"]
+        host[first:last] = operators
+        return self.nodes(rank, host=host)
+
     def host_state(self, rank: RankCase, *states: HostState) -> Mask:
         """The host nodes of a rank that are in one of some states."""
         graph = self.replayed
@@ -309,8 +320,7 @@ class Case:
         met = (graph.edge_kind == EdgeKind.RENDEZVOUS) & nodes[graph.source.astype(np.int64)]
         out = nodes.copy()
         out[graph.target[met]] = True
-        chosen: Mask = out & (graph.kind != NodeKind.HOST)
-        return chosen
+        return out
 
     def in_window(self, nodes: Mask) -> Mask:
         """Those of the nodes that begin in the replayed window."""

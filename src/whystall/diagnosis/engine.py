@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from whystall.diagnosis.case import Case
@@ -65,12 +65,14 @@ def diagnose(case: Case, rules: Sequence[Rule]) -> Diagnosis:
                 failures.append(f"the rule for {rule.cause} failed ({type(error).__name__}: {error})")
         elif not {"cpu_only", "device"} & set(missing):
             abstained.append(Abstention(id=rule.cause, missing_signals=[MISSING[signal] for signal in missing]))
-    weighed = _weighed(case, candidates)
+    standing = [_standing(one) for one in candidates if one.standing is not None]
+    weighed = _merged(_weighed(case, [one for one in candidates if one.standing is None]))
     least = max(LEAST_SHARE, NOISES * case.noise)
     firing = [one for one in weighed if one.floor >= least and one.adds >= LEAST_SHARE]
     firing.sort(key=lambda one: (-one.adds, one.candidate.cause))
     quiet = [one for one in weighed if one not in firing]
     findings = [_finding(case, one, quiet, firing) for one in firing]
+    findings += standing
     findings += _quiet_findings(case, quiet, firing)
     return Diagnosis(
         findings=findings,
@@ -79,6 +81,50 @@ def diagnose(case: Case, rules: Sequence[Rule]) -> Diagnosis:
         fidelity=case.fidelity.share if case.graph is not None else None,
         noise=case.noise,
         failures=failures,
+    )
+
+
+def _merged(weighed: Sequence[_Weighed]) -> list[_Weighed]:
+    """One of each cause and rank: what samples measured over the whole run goes before what was replayed of a part.
+
+    The evidence of both is kept.
+    """
+    out: dict[tuple[str, tuple[int, ...]], _Weighed] = {}
+    for one in weighed:
+        key = (one.candidate.cause, one.candidate.ranks)
+        other = out.get(key)
+        if other is None:
+            out[key] = one
+            continue
+        first, second = (one, other) if one.candidate.saved is not None else (other, one)
+        candidate = replace(
+            first.candidate,
+            evidence=(*first.candidate.evidence, *second.candidate.evidence),
+            code=first.candidate.code or second.candidate.code,
+            expected=first.candidate.expected or second.candidate.expected,
+            hidden=first.candidate.hidden or second.candidate.hidden,
+        )
+        out[key] = replace(first, candidate=candidate)
+    return list(out.values())
+
+
+def _standing(candidate: Candidate) -> Finding:
+    """A finding that costs something else than time."""
+    cause = causes()[candidate.cause]
+    return Finding(
+        id=cause.id,
+        title=cause.title,
+        severity=candidate.standing or "info",
+        scope=Scope(ranks=list(candidate.ranks), steps=list(candidate.steps)),
+        attributed_ns_per_step=candidate.attributed_ns,
+        gain=None,
+        confidence=candidate.confidence,
+        evidence=list(candidate.evidence),
+        code=list(candidate.code),
+        rejected=[],
+        missing_signals=list(candidate.missing),
+        remedy=Remedy(text=cause.remedy, patch=cause.patch, risk=cause.risk),
+        verify=_verification(cause),
     )
 
 

@@ -68,6 +68,8 @@ class Candidate:
     rivals: tuple[str, ...] = ()
     """Causes with the same symptom, which were weighed against this one."""
     missing: tuple[str, ...] = ()
+    standing: Literal["info", "minor", "major", "critical"] | None = None
+    """The severity of what is told without a gain, since it costs something else than time."""
     hidden: str | None = None
     """What to say when it is large, yet its removal gains nothing; ``None``: nothing."""
     detail: str = ""

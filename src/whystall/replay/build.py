@@ -11,7 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from whystall.analysis.classify import COMMUNICATION, ClassRule, classify
-from whystall.analysis.communication import communication_records
+from whystall.analysis.communication import communication_records, host_collectives
 from whystall.analysis.device import DeviceEvents, devices_of
 from whystall.analysis.host_states import FREE_CALL, SYNC_CALL, HostEvents, HostState, host_events
 from whystall.analysis.hosts import backward_threads, training_thread
@@ -146,29 +146,8 @@ def _collectives(rank: _Rank) -> tuple[pl.DataFrame, NDArray[np.int64], NDArray[
 
 def _host_collectives(rank: _Rank) -> tuple[NDArray[np.intp], pl.DataFrame]:
     """Collectives that ran on the host: numbers of the events of the library that did them, and their keys."""
-    names = pl.concat([rank.trace.operators["name"].cast(pl.String), rank.trace.annotations["name"].cast(pl.String)])
-    chosen = np.flatnonzero(names.str.contains(r"^(gloo|mpi|ucc|xccl|nccl):").to_numpy())
-    chosen = chosen[np.argsort(rank.host.start[chosen], kind="stable")]
-    sizes = _recorded_bytes(rank.trace, len(names))[chosen]
-    records = pl.DataFrame(
-        {
-            "collective": names.gather(chosen),
-            "group": "",
-            "dtype": "",
-            "group_ranks": "",
-            "bytes": pl.Series(sizes, dtype=pl.Int64),
-        }
-    )
-    return chosen, instance_keys(records, rank.host.start[chosen], rank.number)
-
-
-def _recorded_bytes(trace: Trace, count: int) -> NDArray[np.int64]:
-    """The elements that each operator's or annotation's communication record names, -1 without one."""
-    out = np.full(count, -1, np.int64)
-    for source, offset in (("operator", 0), ("annotation", len(trace.operators))):
-        table = trace.collectives.filter(pl.col("source") == source)
-        out[table["row"].to_numpy() + offset] = table["in_elements"].fill_null(-1).to_numpy()
-    return out
+    records = host_collectives(rank.trace)
+    return records["event"].to_numpy().astype(np.intp), instance_keys(records, records["start"].to_numpy(), rank.number)
 
 
 def _draw(draft: Draft, rank: _Rank) -> tuple[dict[int, NDArray[np.int64]], list[Member]]:

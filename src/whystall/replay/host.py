@@ -138,7 +138,8 @@ def draw(
         none = np.zeros(0, np.int64)
         return HostLane(none, none, none, none, none)
     active_begin, active_end = (np.sort(part) for part in (active or Waits()).joined())
-    marks = (wait_begin, wait_end, cuts, active_begin, active_end)
+    # Only pauses are cut where the thread becomes active: an event stays whole.
+    marks = (wait_begin, wait_end, cuts, _in_pauses(active_begin, spans), _in_pauses(active_end, spans))
     times = merged_times(spans.begin, spans.end[-1:], *(_inside(part, spans) for part in marks))
     begin, end = times[:-1], times[1:]
     at = np.searchsorted(spans.begin, begin, side="right") - 1
@@ -162,6 +163,13 @@ def _covered(instants: Times, begin: Times, end: Times) -> NDArray[np.bool_]:
     """Which instants lie in an interval; begins and ends are sorted each for itself."""
     begun = np.searchsorted(begin, instants, side="right")
     return np.asarray(begun > np.searchsorted(end, instants, side="right"), np.bool_)
+
+
+def _in_pauses(instants: Times, spans: Spans) -> Times:
+    """Those of the instants at which no event runs."""
+    at = np.clip(np.searchsorted(spans.begin, instants, side="right") - 1, 0, max(len(spans.begin) - 1, 0))
+    pauses: Times = instants[spans.event[at] < 0]
+    return pauses
 
 
 def _inside(instants: Times, spans: Spans) -> Times:

@@ -19,7 +19,8 @@ _SMALLEST, _LARGEST = 4.5, 17.0  # radii in pixels
 _MOST_TICKS = 7
 _LARGEST_DECADE = 30  # what lies beyond is no measurement
 _TOP, _BOTTOM = 4.0, 90.0  # percent of the frame's height that the axes span; numbers stand below
-_LEFT, _RIGHT = 2.0, 98.0
+_LEFT, _RIGHT = 4.0, 96.0
+_SMALLEST_SHARE = 0.001  # of the drawn time: a point below it would stretch the axes for nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +103,14 @@ def roofline_view(row: DeviceEfficiency, limits: Limits) -> RooflineView | None:
     points = [] if roof is None else [point for point in roof.points if _is_drawable(point)]
     if roof is None or not points:
         return None
-    across = _axis([point.intensity for point in points] + _ridges(roof), _LEFT, _RIGHT)
-    rates = [point.operations_per_s for point in points]
-    up = _axis(rates + [one.flops_per_s for one in roof.ceilings if one.flops_per_s > 0], _BOTTOM, _TOP)
     ranked = sorted(points, key=lambda point: (-point.device_ns, point.operator, point.dtype or ""))
+    least = _SMALLEST_SHARE * sum(point.device_ns for point in ranked)
+    drawn = [point for point in ranked[:_MOST_POINTS] if point.device_ns >= least]
+    across = _axis([point.intensity for point in drawn] + _ridges(roof), _LEFT, _RIGHT)
+    rates = [point.operations_per_s for point in drawn]
+    up = _axis(rates + [one.flops_per_s for one in roof.ceilings if one.flops_per_s > 0], _BOTTOM, _TOP)
     longest = max(ranked[0].device_ns, 1)
-    dots = tuple(_dot(point, place, longest, across, up) for place, point in enumerate(ranked[:_MOST_POINTS], 1))
+    dots = tuple(_dot(point, place, longest, across, up) for place, point in enumerate(drawn, 1))
     named = "Operators" if row.peak is None else f"Operators against the peaks of {shorten(row.peak, 60)}"
     return RooflineView(
         summary=f"{named}: operations per second over operations per byte, both logarithmic",
@@ -115,10 +118,17 @@ def roofline_view(row: DeviceEfficiency, limits: Limits) -> RooflineView | None:
         up=tuple(Tick(up.place(10.0**power), fmt.rate(float(Decimal(10) ** power), "OP/s")) for power in up.decades()),
         lines=tuple(_lines(roof, across, up)),
         dots=dots,
-        left_out=tuple(f"{one.reason}: {fmt.duration(one.device_ns)}" for one in roof.left_out),
+        left_out=tuple(_left_out(roof, ranked[len(drawn) :])),
         unknown=None if roof.ceilings and roof.memory_bytes_per_s else row.unknown_because or "peaks are not known",
         table=roofline_table(ranked, limits),
     )
+
+
+def _left_out(roof: Roofline, small: Sequence[RooflinePoint]) -> Iterator[str]:
+    if small:
+        time = fmt.duration(sum(point.device_ns for point in small))
+        yield f"{fmt.plural(len(small), 'operator')} of little time, in the table alone: {time}"
+    yield from (f"{one.reason}: {fmt.duration(one.device_ns)}" for one in roof.left_out)
 
 
 def _is_drawable(point: RooflinePoint) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +15,17 @@ SCHEMA: Final = "whystall.samples/1"
 SUFFIX: Final = ".samples.jsonl"
 _LONGEST_LINE: Final = 1 << 16
 _MOST_COLUMNS: Final = 64
+_WORKER: Final[dict[str, Any]] = {"pid": pl.Int64, "state": pl.String, "ticks": pl.Int64}
+_TICKS: Final[dict[str, Any]] = {"busy_ticks": pl.Int64, "own_ticks": pl.Int64}
+_PLACE: Final[dict[str, Any]] = {
+    "part": pl.String,
+    "file": pl.String,
+    "line": pl.Int64,
+    "function": pl.String,
+    "text": pl.String,
+    "leaf": pl.String,
+    "count": pl.Int64,
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,6 +38,10 @@ class RunSamples:
     steps: pl.DataFrame
     machine: pl.DataFrame
     damaged_lines: int
+    workers: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema={"at_unix_ns": pl.Int64, **_WORKER}))
+    """What each child process had used: at_unix_ns, pid, state, ticks."""
+    places: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=_PLACE))
+    """Where the stepping thread was found: part, file, line, function, text, leaf, count."""
 
 
 def read_samples(path: Path) -> RunSamples:
@@ -36,6 +51,8 @@ def read_samples(path: Path) -> RunSamples:
     """
     rows: list[list[int]] = []
     machine: list[dict[str, Any]] = []
+    workers: list[tuple[Any, ...]] = []
+    places: list[tuple[Any, ...]] = []
     head: dict[str, Any] | None = None
     damaged = 0
     try:
@@ -46,8 +63,15 @@ def read_samples(path: Path) -> RunSamples:
                     head = _head(value, path)
                 elif isinstance(value, list) and len(value) == len(head["columns"]):
                     rows.append(value)
+                elif isinstance(value, dict) and "stacks" in value:
+                    places += _rows(value["stacks"], _PLACE)
                 elif isinstance(value, dict):
-                    machine.append({"at_unix_ns": value.get("at_unix_ns"), "rss_kib": value.get("rss_kib")})
+                    at = value.get("at_unix_ns")
+                    busy, own = (_rows([value.get("cpu_ticks")], _TICKS) or [(None, None)])[0]
+                    machine.append(
+                        {"at_unix_ns": at, "rss_kib": value.get("rss_kib"), "busy_ticks": busy, "own_ticks": own}
+                    )
+                    workers += [(at, *row) for row in _rows(value.get("children"), _WORKER)]
                 else:
                     damaged += 1
     except OSError as error:
@@ -55,8 +79,30 @@ def read_samples(path: Path) -> RunSamples:
     if head is None:
         raise InputError(f"{path.name} is empty")
     steps = pl.DataFrame(rows, schema=dict.fromkeys(head["columns"], pl.Int64), orient="row", strict=False)
-    frame = pl.DataFrame(machine, schema={"at_unix_ns": pl.Int64, "rss_kib": pl.Int64}, strict=False)
-    return RunSamples(path.name, head["rank"], head.get("began_unix_ns", 0), steps, frame, damaged)
+    frame = pl.DataFrame(machine, schema={"at_unix_ns": pl.Int64, "rss_kib": pl.Int64, **_TICKS}, strict=False)
+    return RunSamples(
+        path.name,
+        head["rank"],
+        head.get("began_unix_ns", 0),
+        steps,
+        frame,
+        damaged,
+        pl.DataFrame(workers, schema={"at_unix_ns": pl.Int64, **_WORKER}, orient="row", strict=False),
+        pl.DataFrame(places, schema=_PLACE, orient="row", strict=False),
+    )
+
+
+def _rows(value: Any, schema: dict[str, Any]) -> list[tuple[Any, ...]]:
+    """The rows of a list whose cells are of the kinds that a schema names; others are left out."""
+    kinds = [str if dtype == pl.String else int for dtype in schema.values()]
+    return [
+        tuple(row)
+        for row in (value if isinstance(value, list) else [])
+        if isinstance(row, list)
+        and len(row) == len(kinds)
+        and all(type(cell) is kind for cell, kind in zip(row, kinds, strict=True))
+        and all(abs(cell) < 1 << 62 for cell in row if isinstance(cell, int))
+    ]
 
 
 def _value(line: bytes) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -12,7 +12,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from whystall.analysis.classify import COMMUNICATION, COMPUTE
-from whystall.analysis.communication import communication_records
+from whystall.analysis.communication import communication_records, host_collectives
+from whystall.analysis.host_states import HostState
 from whystall.diagnosis.case import Case, RankCase
 from whystall.diagnosis.rule import Candidate, Rule
 from whystall.diagnosis.rules import facts
@@ -39,31 +40,59 @@ _MORE_MICRO_BATCHES: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class _Collectives:
-    """A rank's device collectives: their nodes in the graph, what they moved, and between how many ranks."""
+    """A rank's collectives, on a device or on the host.
 
-    rank: RankCase
-    row: NDArray[np.intp]
+    Their nodes in the graph (-1: not drawn), what each is, the bytes it moved (-1: not known), between how many ranks,
+    when it began, its group, and (on a device) its row.
+    """
+
+    node: NDArray[np.int64]
     kind: list[str]
     size: NDArray[np.int64]
     ranks: NDArray[np.int64]
+    start: NDArray[np.int64]
+    group: list[str]
+    row: NDArray[np.intp] | None
 
-    def mask(self, chosen: NDArray[np.bool_]) -> Mask:
-        """The chosen ones as a mask over the rank's device events."""
-        out = np.zeros(len(self.rank.trace.device_events), np.bool_)
-        out[self.row[chosen]] = True
+    def nodes(self, case: Case, chosen: NDArray[np.bool_]) -> Mask:
+        """The nodes of the chosen ones."""
+        out = np.zeros(len(case.replayed.start), np.bool_)
+        at = self.node[chosen]
+        out[at[at >= 0]] = True
         return out
 
 
-def _collectives(rank: RankCase) -> _Collectives:
-    row = np.flatnonzero(rank.device_work.classified.class_of == COMMUNICATION)
-    records = communication_records(rank.trace, row)
+def _collectives(case: Case, rank: RankCase) -> _Collectives:
+    if rank.on_device:
+        row = np.flatnonzero(rank.device_work.classified.class_of == COMMUNICATION)
+        records = communication_records(rank.trace, row)
+        start = rank.trace.device_events["ts_ns"].to_numpy()[row]
+        node = _node_of_row(case, rank)[row]
+    else:
+        row = None
+        records = host_collectives(rank.trace)
+        start = records["start"].to_numpy()
+        node = _node_of_event(case, rank, records["event"].to_numpy())
     return _Collectives(
-        rank,
-        row,
+        node,
         records["collective"].to_list(),
         records["bytes"].fill_null(-1).to_numpy(),
         records["group_size"].fill_null(0).to_numpy().astype(np.int64),
+        start,
+        records["group"].fill_null("").to_list(),
+        row,
     )
+
+
+def _node_of_event(case: Case, rank: RankCase, events: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The node of each host event of a rank, or -1."""
+    graph = case.replayed
+    nodes = np.flatnonzero((graph.rank == rank.rank) & (graph.kind == NodeKind.HOST) & (graph.event >= 0))
+    if not len(nodes):
+        return np.full(len(events), -1, np.int64)
+    order = nodes[np.argsort(graph.event[nodes], kind="stable")]
+    index = np.minimum(np.searchsorted(graph.event[order], events), len(order) - 1)
+    return np.where(graph.event[order[index]] == events, order[index], -1)
 
 
 def _are(found: _Collectives, pattern: re.Pattern[str]) -> NDArray[np.bool_]:
@@ -76,11 +105,11 @@ def exposed(case: Case) -> Iterator[Candidate]:
     movable = nodes.copy()
     hidden_ns = exposed_ns = total_ns = 0
     for rank in case.ranks:
-        found = _collectives(rank)
+        found = _collectives(case, rank)
         ours = ~_are(found, _POINT_TO_POINT)
-        nodes |= case.nodes(rank, device=found.mask(ours))
+        nodes |= found.nodes(case, ours)
         # What experts exchange is needed at once, and the last collective of a step has nothing left to hide behind.
-        movable |= case.nodes(rank, device=found.mask(ours & ~_are(found, _EXCHANGE) & ~_last_of_step(found)))
+        movable |= found.nodes(case, ours & ~_are(found, _EXCHANGE) & ~_last_of_step(rank, found))
         for device in rank.analysis.devices:
             exposed_ns += device.exposed_communication_ns // max(len(device.steps), 1)
             hidden_ns += device.compute_communication_overlap_ns // max(len(device.steps), 1)
@@ -117,16 +146,22 @@ def exposed(case: Case) -> Iterator[Candidate]:
     )
 
 
-def _last_of_step(found: _Collectives) -> NDArray[np.bool_]:
-    """The last collective that each step launched."""
-    step = found.rank.trace.device_events["step"].fill_null(-1).to_numpy()[found.row]
-    start = found.rank.trace.device_events["ts_ns"].to_numpy()[found.row]
-    order = np.lexsort((start, step))
+def _last_of_step(rank: RankCase, found: _Collectives) -> NDArray[np.bool_]:
+    """The last collective of each step."""
+    step = _step_of(rank, found)
+    order = np.lexsort((found.start, step))
     last = np.zeros(len(step), np.bool_)
     if not len(step):
         return last
     last[order[np.append(np.diff(step[order]) != 0, True)]] = True
     return last & (step >= 0)
+
+
+def _step_of(rank: RankCase, found: _Collectives) -> NDArray[np.int64]:
+    """The step of each collective: that which launched it, or in which it began."""
+    if found.row is not None:
+        return rank.trace.device_events["step"].fill_null(-1).to_numpy()[found.row].astype(np.int64)
+    return np.searchsorted(rank.trace.steps["ts_ns"].to_numpy(), found.start, side="right").astype(np.int64) - 1
 
 
 def small_messages(case: Case) -> Iterator[Candidate]:
@@ -141,8 +176,8 @@ def small_messages(case: Case) -> Iterator[Candidate]:
     most = moved = 0
     unsized = False
     for rank in case.ranks:
-        found = _collectives(rank)
-        nodes = _node_of_row(case, rank)[found.row]
+        found = _collectives(case, rank)
+        nodes = found.node
         bound = (nodes >= 0) & ~_are(found, _POINT_TO_POINT) & ~_are(found, _EXCHANGE)
         small = (found.size >= 0) & (found.size < _SMALL_BYTES)
         bound &= small | (transfer_ns[np.maximum(nodes, 0)] < 2 * latency)
@@ -157,7 +192,7 @@ def small_messages(case: Case) -> Iterator[Candidate]:
         bodies[at] = True
         # Latency is paid once a bucket; what goes over the wire stays the same.
         _shorten(case, duration, at, np.maximum(transfer_ns[at] - latency, 0) + latency * left)
-        duration = np.where(_launching(case, rank, found.mask(bound)), duration * left, duration)
+        duration = np.where(_launching(case, rank, found, bound), duration * left, duration)
     if not most:
         return
     whole = case.with_transfers(bodies)
@@ -185,14 +220,14 @@ def small_messages(case: Case) -> Iterator[Candidate]:
 def _latency_ns(case: Case) -> int | None:
     """What the smallest collectives take, in the median: their latency; ``None`` where none is small.
 
-    Without sizes: what the fastest tenth takes, if that is short.
+    Without sizes: what the median one takes, if that is short.
     """
     transfer = _transfer_ns(case)
     found: list[int] = []
     unsized: list[int] = []
     for rank in case.ranks:
-        own = _collectives(rank)
-        nodes = _node_of_row(case, rank)[own.row]
+        own = _collectives(case, rank)
+        nodes = own.node
         known = nodes >= 0
         unsized += transfer[nodes[known & (own.size < 0)]].tolist()
         small = (own.size >= 0) & (own.size < _SMALL_BYTES) & known
@@ -201,8 +236,8 @@ def _latency_ns(case: Case) -> int | None:
             found += transfer[nodes[tiny]].tolist()
     if found:
         return int(np.median(found))
-    fastest = int(np.quantile(unsized, 0.1)) if unsized else 0
-    return fastest if 0 < fastest <= _LONGEST_LATENCY_NS else None
+    usual = int(np.median(unsized)) if unsized else 0
+    return usual if 0 < usual <= _LONGEST_LATENCY_NS else None
 
 
 def _without_gaps(case: Case, nodes: Mask) -> NDArray[np.int64]:
@@ -211,9 +246,11 @@ def _without_gaps(case: Case, nodes: Mask) -> NDArray[np.int64]:
     return np.where(near, np.minimum(graph.lag, 0), graph.lag)
 
 
-def _launching(case: Case, rank: RankCase, events: Mask) -> Mask:
-    """The host nodes of the operators that launched device events."""
-    operator = rank.trace.device_events["operator"].fill_null(-1).to_numpy()[events]
+def _launching(case: Case, rank: RankCase, found: _Collectives, chosen: NDArray[np.bool_]) -> Mask:
+    """The host nodes of the operators that launched collectives."""
+    if found.row is None:
+        return np.zeros(len(case.replayed.start), np.bool_)
+    operator = rank.trace.device_events["operator"].fill_null(-1).to_numpy()[found.row[chosen]]
     rows = np.unique(operator[operator >= 0])
     table = rank.trace.operators
     begin = table["ts_ns"].to_numpy()[rows]
@@ -230,10 +267,10 @@ def low_bandwidth(case: Case) -> Iterator[Candidate]:
     chosen = np.zeros(len(expected), np.bool_)
     rates: list[float] = []
     for rank in case.ranks:
-        found = _collectives(rank)
-        peak = rank.device_work.peak
+        found = _collectives(case, rank)
+        peak = rank.device_work.peak if rank.on_device else None
         link = peak.link_gb_per_s * 1e9 if peak is not None and peak.link_gb_per_s else _NETWORK_BYTES_PER_S
-        nodes = _node_of_row(case, rank)[found.row]
+        nodes = found.node
         large = (found.size >= _SMALL_BYTES) & (found.ranks > 1) & (nodes >= 0) & ~_are(found, _POINT_TO_POINT)
         rows = np.flatnonzero(large)
         wire = found.size[rows] * _bus_factor(found, rows)
@@ -343,20 +380,11 @@ def straggler(case: Case) -> Iterator[Candidate]:
     uneven = _uneven_kernels(case)
     if uneven is not None:
         return
-    own = next(one for one in case.ranks if one.rank == rank)
     graph = case.replayed
-    table = _kernel_times(case)
-    peers = table.filter(pl.col("rank") != rank).group_by("name", "nth").agg(pl.col("ns").median().alias("usual"))
-    mine = table.filter(pl.col("rank") == rank).join(peers, on=["name", "nth"], how="left", maintain_order="left")
-    target = own.trace.device_events["duration_ns"].to_numpy().astype(np.float64)
-    usual = mine.select(pl.coalesce("usual", "ns").alias("usual"))["usual"]
-    target[mine["row"].to_numpy()] = usual.to_numpy()
-    wanted = case.device_values(own, target, np.inf)
-    duration = np.minimum(graph.duration, np.where(np.isfinite(wanted), wanted, graph.duration)).astype(np.int64)
+    duration, device_ratio = _as_fast_as_peers(case, rank)
     host = (graph.kind == NodeKind.HOST) & (graph.rank == rank)
-    ratio = _host_ratio(case, rank)
+    ratio = _host_ratio(case, rank) if device_ratio is not None else _prompt_ratio(case, rank, wait_ns)
     duration = np.where(host, np.floor(duration * ratio).astype(np.int64), duration)
-    device_ratio = float(mine["ns"].sum()) / max(float(np.sum(target[mine["row"].to_numpy()])), 1.0)
     yield Candidate(
         cause="communication.straggler",
         attributed_ns=wait_ns,
@@ -365,7 +393,8 @@ def straggler(case: Case) -> Iterator[Candidate]:
             facts.share("of the collectives it comes last in", share),
             facts.time("the others wait for it per step", wait_ns),
             facts.count("collectives compared", instances),
-            facts.share("its kernels take longer than its peers' by", device_ratio - 1),
+            *((facts.share("its kernels take longer than its peers' by", device_ratio - 1),) if device_ratio else ()),
+            facts.share("its host takes longer than its peers' by", 1 / max(ratio, 1e-9) - 1),
         ),
         expected=Change(duration=duration),
         method="replay: that rank's kernels and host as fast as its peers'",
@@ -376,10 +405,34 @@ def straggler(case: Case) -> Iterator[Candidate]:
     )
 
 
+def _as_fast_as_peers(case: Case, rank: int) -> tuple[NDArray[np.int64], float | None]:
+    """The durations with a rank's kernels as fast as its peers', and how much slower they are; ``None`` without any."""
+    graph = case.replayed
+    own = next(one for one in case.ranks if one.rank == rank)
+    if not own.on_device:
+        return graph.duration, None
+    table = _kernel_times(case)
+    peers = table.filter(pl.col("rank") != rank).group_by("name", "nth").agg(pl.col("ns").median().alias("usual"))
+    mine = table.filter(pl.col("rank") == rank).join(peers, on=["name", "nth"], how="left", maintain_order="left")
+    target = own.trace.device_events["duration_ns"].to_numpy().astype(np.float64)
+    usual = mine.select(pl.coalesce("usual", "ns").alias("usual"))["usual"].to_numpy()
+    target[mine["row"].to_numpy()] = usual
+    wanted = case.device_values(own, target, np.inf)
+    duration = np.minimum(graph.duration, np.where(np.isfinite(wanted), wanted, graph.duration)).astype(np.int64)
+    return duration, float(mine["ns"].sum()) / max(float(np.sum(usual)), 1.0)
+
+
+def _prompt_ratio(case: Case, rank: int, wait_ns: int) -> float:
+    """How much shorter a rank's host work must be for the others not to wait for it."""
+    graph = case.replayed
+    host = (graph.kind == NodeKind.HOST) & (graph.state != HostState.COMMUNICATION) & (graph.rank == rank)
+    return max(1 - wait_ns / max(case.time_of(host), 1), 0.0)
+
+
 def _host_ratio(case: Case, rank: int) -> float:
     """How much shorter a rank's host work would be if it were as fast as its peers' (1: it is)."""
     graph = case.replayed
-    host = graph.kind == NodeKind.HOST
+    host = (graph.kind == NodeKind.HOST) & (graph.state != HostState.COMMUNICATION)
     sums = {one.rank: int(graph.duration[host & (graph.rank == one.rank)].sum()) for one in case.ranks}
     usual = float(np.median([value for number, value in sums.items() if number != rank]))
     return min(usual / max(sums[rank], 1), 1.0)
@@ -419,8 +472,8 @@ def _last_to_come(case: Case) -> tuple[int, float, int, int] | None:
 def _has_stages(case: Case) -> bool:
     """Whether ranks send each other messages, as stages of a pipeline do."""
     for rank in case.ranks:
-        found = _collectives(rank)
-        if len(found.row) and np.count_nonzero(_are(found, _POINT_TO_POINT)) > len(found.row) // 4:
+        found = _collectives(case, rank)
+        if len(found.node) and np.count_nonzero(_are(found, _POINT_TO_POINT)) > len(found.node) // 4:
             return any(kind in ("send", "recv") for kind in found.kind)
     return False
 
@@ -428,7 +481,7 @@ def _has_stages(case: Case) -> bool:
 def _uneven_kernels(case: Case) -> pl.DataFrame | None:
     """Kernels that take very different time from rank to rank while the others do not, with their mean over ranks."""
     table = _kernel_times(case)
-    exchanges = any(_are(found, _EXCHANGE).any() for found in map(_collectives, case.ranks))
+    exchanges = any(_are(_collectives(case, rank), _EXCHANGE).any() for rank in case.ranks)
     if not exchanges:
         return None
     instances = table.group_by("name", "nth").agg(
@@ -532,11 +585,11 @@ def _micro_batches(case: Case) -> int:
     """How many messages one stage sends the next in a step."""
     counts = []
     for rank in case.ranks:
-        found = _collectives(rank)
+        found = _collectives(case, rank)
         sends = np.array([kind == "send" for kind in found.kind], np.bool_)
         if sends.any():
-            step = rank.trace.device_events["step"].fill_null(-1).to_numpy()[found.row[sends]]
-            groups = communication_records(rank.trace, found.row[sends])["group"].fill_null("").to_list()
+            step = _step_of(rank, found)[sends]
+            groups = [group for group, sent in zip(found.group, sends.tolist(), strict=True) if sent]
             per = (
                 pl.DataFrame({"step": step, "group": groups})
                 .filter(pl.col("step") >= 0)
@@ -548,11 +601,10 @@ def _micro_batches(case: Case) -> int:
 
 
 RULES: Final = (
-    Rule("communication.small-messages", ("trace", "device"), small_messages),
+    Rule("communication.small-messages", ("trace",), small_messages),
     Rule("communication.low-bandwidth", ("trace", "device"), low_bandwidth),
-    Rule("communication.straggler", ("trace", "device", "several_ranks"), straggler),
+    Rule("communication.straggler", ("trace", "several_ranks"), straggler),
     Rule("communication.expert-imbalance", ("trace", "device", "several_ranks"), expert_imbalance),
     Rule("pipeline.stage-imbalance", ("trace", "device", "several_ranks"), pipeline),
-    Rule("communication.exposed", ("trace", "device"), exposed),
+    Rule("communication.exposed", ("trace",), exposed),
 )
-_ = replace

@@ -251,42 +251,54 @@ def attention(case: Case) -> Iterator[Candidate]:
         scores = _score_calls(rank)
         if not scores.any():
             continue
-        work = rank.device_work
-        operator = rows_of(rank.trace.device_events["operator"])
-        touches = (operator >= 0) & scores[np.maximum(operator, 0)]
-        matrices = touches & work.could_use_tensor_cores
-        passes = touches & ~work.could_use_tensor_cores
+        products = _products(rank)
+        passes = case.work_of(rank, scores & ~products)
         if not passes.any():
             continue
-        duration = _durations(rank)
-        peak = work.peak
-        best = (peak.bf16_tflops or peak.fp16_tflops) if peak is not None else None
-        owner = work.events.owner
-        flops = np.where(work.events.main, work.work.causal[np.maximum(owner, 0)], 0).astype(np.float64)
-        # The products stay, without the matrix of scores going through memory.
-        products = np.where(flops > 0, flops / (best * 1e12 * _REACHED) * 1e9, duration) if best else duration
-        target = np.where(passes, 0.0, np.minimum(products, duration))
-        nodes = case.nodes(rank, device=touches)
-        per_step = case.time_of(case.nodes(rank, device=passes))
+        touches = case.work_of(rank, scores)
+        duration = np.where(passes, 0, case.replayed.duration)
+        best = duration.copy()
+        if rank.on_device:
+            duration = np.minimum(duration, _at_good_rate(case, rank, scores & products, 1.0))
+            best = np.minimum(best, _at_good_rate(case, rank, scores & products, _REACHED))
+        per_step = case.time_of(passes)
         yield Candidate(
             cause="compute.unfused-attention",
             attributed_ns=per_step,
             evidence=(
-                facts.time("kernels that pass over the scores of attention, per step", per_step, case.events_of(nodes)),
-                facts.count(
-                    "of them per step",
-                    int(np.count_nonzero(case.in_window(case.nodes(rank, device=passes)))) / max(case.steps, 1),
-                ),
+                facts.time("passes over the scores of attention, per step", per_step, case.events_of(touches)),
+                facts.count("of them per step", int(np.count_nonzero(case.in_window(passes))) / max(case.steps, 1)),
             ),
-            expected=_scaled_nodes(case, rank, touches, target),
-            ceiling=_scaled_nodes(case, rank, touches, np.where(matrices, target * _REACHED, 0.0)),
+            expected=Change(duration=duration),
+            ceiling=Change(duration=best),
             method="replay: the products alone, at the rate of good kernels, without the passes over the scores",
-            code=tuple(rank.code_of(_operators_of(rank, touches))),
+            code=tuple(rank.code_of(np.flatnonzero(scores))),
             ranks=(rank.rank,),
             uncertainty=0.2,
             confidence=0.9,
             rivals=("compute.fusible", "compute.layout-conversion"),
         )
+
+
+def _products(rank: RankCase) -> Mask:
+    """Which operators multiply matrices."""
+    return rank.trace.operators["name"].cast(str).is_in(list(_MATRIX_PRODUCTS)).to_numpy()
+
+
+def _at_good_rate(case: Case, rank: RankCase, operators: Mask, factor: float) -> NDArray[np.int64]:
+    """The durations of nodes, with products of some operators at what good kernels reach, times a factor."""
+    work = rank.device_work
+    duration = _durations(rank)
+    best = (work.peak.bf16_tflops or work.peak.fp16_tflops) if work.peak is not None else None
+    owner = work.events.owner
+    flops = np.where(work.events.main, work.work.causal[np.maximum(owner, 0)], 0).astype(np.float64)
+    if not best:
+        return case.replayed.duration
+    target = np.where(flops > 0, flops / (best * 1e12 * _REACHED) * 1e9 * factor, duration)
+    operator = rows_of(rank.trace.device_events["operator"])
+    chosen = (operator >= 0) & operators[np.maximum(operator, 0)]
+    changed = _scaled_nodes(case, rank, chosen, target).duration
+    return case.replayed.duration if changed is None else changed
 
 
 def _score_calls(rank: RankCase) -> Mask:
@@ -417,7 +429,7 @@ RULES: Final = (
     Rule("compute.low-tensor-core", ("trace", "device", "operators", "shapes", "peak"), low_tensor_core),
     Rule("compute.misaligned-shape", ("trace", "device", "operators", "shapes"), misaligned),
     Rule("compute.layout-conversion", ("trace", "device"), layout),
-    Rule("compute.unfused-attention", ("trace", "device", "operators", "shapes"), attention),
+    Rule("compute.unfused-attention", ("trace", "operators", "shapes"), attention),
     Rule("device.throttled", ("trace", "device", "steps"), throttled),
 )
 _ = within

@@ -26,6 +26,11 @@ def text(what: str, value: str) -> Evidence:
     return Evidence(what=what, value=value, unit="")
 
 
+def size(what: str, amount: int) -> Evidence:
+    """An amount of memory."""
+    return Evidence(what=what, value=int(amount), unit="bytes")
+
+
 def bandwidth(what: str, bytes_per_s: float) -> Evidence:
     """A bandwidth."""
     return Evidence(what=what, value=round(bytes_per_s), unit="bytes/s")

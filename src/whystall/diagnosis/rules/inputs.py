@@ -49,13 +49,33 @@ def too_few_workers(case: Case) -> Iterator[Candidate]:
         begin, end, _ = rank.intervals(fetches)
         if not len(begin):
             continue
-        spikes = _spikes(end - begin)
+        spikes = _spikes(end - begin) & _may_restart(case, end - begin)
         if np.count_nonzero(~spikes) and (end - begin)[~spikes].sum() > 0:
             nodes = case.host_within(rank, begin[~spikes], end[~spikes]) & case.host_state(rank, HostState.INPUT)
             yield _waiting(case, rank, nodes, "input.too-few-workers")
         if spikes.any():
             nodes = case.host_within(rank, begin[spikes], end[spikes]) & case.host_state(rank, HostState.INPUT)
             yield _restart(case, rank, nodes, begin[spikes])
+
+
+# With fewer fetches a long one among them says nothing of a rhythm.
+_FEWEST_FETCHES: Final = 8
+
+
+def _may_restart(case: Case, duration: NDArray[np.int64]) -> bool:
+    """Whether long fetches can be new workers: enough were seen, workers are not kept, and the rhythm is not theirs.
+
+    Workers that are all too slow deliver in bursts: every so many fetches, as many as there are workers, is long.
+    """
+    if len(duration) < _FEWEST_FETCHES:
+        return False
+    loaders = [loader for loader in case.facts.loaders if loader.get("workers")]
+    if not loaders:
+        return True
+    spikes = np.flatnonzero(_spikes(duration))
+    period = float(np.diff(spikes).mean()) if len(spikes) > 1 else None
+    bursts = any(period is not None and abs(period - int(loader["workers"] or 0)) < 1 for loader in loaders)
+    return not bursts and any(not loader.get("persistent_workers") for loader in loaders)
 
 
 def _spikes(duration: np.ndarray) -> Mask:

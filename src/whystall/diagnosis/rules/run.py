@@ -1,15 +1,322 @@
-"""What a recording or the samples of a whole run show as such: an empty window, growth, workers, contention."""
+"""What the samples of a whole run show: input, collections, saving, Python and logging by line, contention, growth.
+
+Samples are of the host. On a job with an accelerator host time can be hidden behind queued work, which only a trace tells:
+there they name nothing by themselves unless there is no trace.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import numpy as np
 
+from whystall.analysis.results import Place, RunSteps
 from whystall.diagnosis.case import Case
+from whystall.diagnosis.finding import CodeLocation, Evidence
 from whystall.diagnosis.rule import Candidate, Rule
 from whystall.diagnosis.rules import facts
+
+_LOGGING_TEXT: Final = re.compile(
+    r"\bprint\(|\blog(ger|ging)?\.|\.(write|writelines|flush|info|debug|warning|error|log|add_scalars?|add_histogram)\("
+    r"|fsync|json\.dump|wandb|mlflow|tqdm",
+)
+_LOGGING_LEAF: Final = re.compile(r"^(logging|tensorboard|wandb|mlflow|tqdm|json|csv|rich)[.:]")
+_TORCH_LEAF: Final = re.compile(r"^torch[.:_]")
+# Fewer looks say too little of a line (at 50 a second: two seconds).
+_FEWEST_LOOKS_SHARE: Final = 0.01
+_FEWEST_STEPS: Final = 10
+# A worker that computes takes this much of a core; one that waits for storage less than this.
+_COMPUTES: Final = 0.7
+_WAITS: Final = 0.3
+# Workers that together take this share of all cores leave training too little.
+_SATURATED: Final = 0.4
+_LEFT_OF_FETCH: Final = 0.02
+_DEFAULT_CORES: Final = 4
+# Taken off its core so often a second, a thread competes for it.
+_SWITCHES_PER_S: Final = 30
+_LEAST_OFF_CPU: Final = 0.08
+# Other processes that use this much of a core, on average, take it from the job.
+_OTHERS_BUSY: Final = 0.25
+_GROWTH_SHARE: Final = 0.15
+_LEAST_GROWTH_BYTES: Final = 32 << 20
+_SPREAD: Final = 0.1
+
+
+def _measured(case: Case) -> list[RunSteps]:
+    """The runs whose samples may name a cause."""
+    if any(rank.on_device for rank in case.ranks):
+        return []
+    return [run for run in case.runs if run.steps - run.profiled >= _FEWEST_STEPS]
+
+
+def _from_samples(cause: str, run: RunSteps, share: float, **more: object) -> Candidate:
+    """A candidate that removes a share of the measured time."""
+    values = {
+        "saved": (share * (1 - _SPREAD), share, share + (1 - share) * _SPREAD * share),
+        "method": "samples: its share of the steps' time",
+        "confidence": 0.85,
+        "ranks": (run.rank,),
+        "attributed_ns": round(share * _mean_ns(run)),
+        **more,
+    }
+    return Candidate(cause=cause, **values)  # type: ignore[arg-type]
+
+
+def _mean_ns(run: RunSteps) -> float:
+    return run.total_ns / max(run.steps - run.profiled, 1)
+
+
+def _code(places: list[Place]) -> tuple[CodeLocation, ...]:
+    """The lines found most often."""
+    sums: dict[tuple[str, int, str], float] = {}
+    for place in places:
+        key = (place.file, place.line, place.text or place.function)
+        sums[key] = sums.get(key, 0.0) + place.share
+    ordered = sorted(sums, key=lambda key: (-sums[key], key))[:3]
+    return tuple(CodeLocation(file=file, line=line, symbol=symbol) for file, line, symbol in ordered)
+
+
+def _found(run: RunSteps, test: Callable[[Place], bool]) -> list[Place]:
+    return [place for place in run.places if test(place)]
+
+
+def _share_of(places: list[Place]) -> float:
+    return sum(place.share for place in places)
+
+
+def inputs(case: Case) -> Iterator[Candidate]:
+    """The time spent waiting for batches, by what the loader is and what its workers do."""
+    for run in _measured(case):
+        share = run.shares.get("input", 0.0)
+        if share <= 0:
+            continue
+        workers = max((int(loader.get("workers") or 0) for loader in case.facts.loaders), default=run.workers)
+        code = _code(_found(run, lambda place: place.part == "input"))
+        evidence = (
+            facts.time("waiting for batches per step, on average", round(share * _mean_ns(run))),
+            facts.share("of the steps' time", share),
+            facts.count("workers of the loader", workers),
+        )
+        spikes = _input_spikes(run)
+        if workers == 0:
+            saved = _with_workers(case, run, share)
+            yield _from_samples(
+                "input.synchronous-loader",
+                run,
+                saved,
+                evidence=evidence,
+                code=code,
+                saved=(saved * 0.85, saved, max(share, saved)),
+                method="samples: batches made by workers while the step computes, on the cores there are",
+                rivals=("host.python", "input.storage-bound", "host.cpu-contention"),
+            )
+            continue
+        if spikes > share / 2:
+            yield _from_samples(
+                "input.worker-restart",
+                run,
+                spikes,
+                evidence=evidence,
+                code=code,
+                rivals=("input.too-few-workers",),
+            )
+            share -= spikes
+        yield _from_samples(
+            _worker_cause(case, run, workers),
+            run,
+            share * (1 - _LEFT_OF_FETCH),
+            evidence=(*evidence, *_worker_evidence(run)),
+            code=code,
+            saved=(share * 0.7, share * (1 - _LEFT_OF_FETCH), share),
+            rivals=("input.too-few-workers", "input.cpu-bound", "input.storage-bound"),
+        )
+
+
+def _with_workers(case: Case, run: RunSteps, share: float) -> float:
+    """The share saved when batches are made beside the step: what takes CPU needs a core that training leaves free."""
+    cores = case.facts.cores or _DEFAULT_CORES
+    threads = min(case.facts.threads or cores, cores)
+    computing = min(max((run.on_cpu_share - (1 - share)) / share, 0.0), 1.0)
+    # Of the input's CPU time, what finds no free core is taken from training.
+    busy = ((1 - share) * threads + share * computing) / cores
+    least = max(1 - share, busy, share / max(cores, 1) if computing > _WAITS else 0.0)
+    return max(1 - least - share * _LEFT_OF_FETCH, 0.0)
+
+
+def _input_spikes(run: RunSteps) -> float:
+    """The share of time that single long fetches took."""
+    return sum(step.lost_ns.get("input", 0) for step in run.slow) / max(run.total_ns, 1)
+
+
+def _worker_cause(case: Case, run: RunSteps, workers: int) -> str:
+    cores = case.facts.cores or _DEFAULT_CORES
+    busy = run.worker_cpu_share
+    if busy is None:
+        return "input.too-few-workers"
+    if busy * workers >= _SATURATED * cores or (busy >= _COMPUTES and workers + 1 > cores / 2):
+        return "input.cpu-bound"
+    return "input.storage-bound" if busy < _WAITS and workers >= cores else "input.too-few-workers"
+
+
+def _worker_evidence(run: RunSteps) -> tuple[Evidence, ...]:
+    if run.worker_cpu_share is None:
+        return ()
+    return (facts.share("of a core that each worker used, in the median", run.worker_cpu_share),)
+
+
+def collections(case: Case) -> Iterator[Candidate]:
+    """Pauses of Python's garbage collector."""
+    for run in _measured(case):
+        share = run.shares.get("gc", 0.0)
+        if share > 0:
+            yield _from_samples(
+                "host.gc",
+                run,
+                share,
+                evidence=(
+                    facts.time("garbage collection per step, on average", round(share * _mean_ns(run))),
+                    facts.share("of the steps' time", share),
+                ),
+                rivals=("host.python",),
+            )
+
+
+def saving(case: Case) -> Iterator[Candidate]:
+    """Checkpoints: the time in torch.save, and in functions that are named after it."""
+    for run in _measured(case):
+        named = _found(run, lambda place: place.part in ("checkpoint", "save"))
+        share = max(run.shares.get("save", 0.0), _share_of(named))
+        if share > 0:
+            yield _from_samples(
+                "episodic.checkpoint",
+                run,
+                share,
+                evidence=(
+                    facts.time("saving per step, on average", round(share * _mean_ns(run))),
+                    facts.share("of the steps' time", share),
+                ),
+                code=_code(named),
+                rivals=("host.python", "episodic.logging"),
+            )
+
+
+def evaluation(case: Case) -> Iterator[Candidate]:
+    """Functions that are named after evaluation."""
+    for run in _measured(case):
+        named = _found(run, lambda place: place.part == "evaluation")
+        share = _share_of(named)
+        if share >= _FEWEST_LOOKS_SHARE:
+            yield _by_looks("episodic.evaluation", run, named, share, "evaluation", ("host.python",))
+
+
+def _is_logging(place: Place) -> bool:
+    return bool(_LOGGING_LEAF.search(place.leaf) or _LOGGING_TEXT.search(place.text))
+
+
+def _logs(place: Place) -> bool:
+    parts = ("other", "forward", "optimizer")
+    return place.part == "logging" or (place.part in parts and _is_logging(place))
+
+
+def logging(case: Case) -> Iterator[Candidate]:
+    """Lines that print, log, write or flush."""
+    for run in _measured(case):
+        lines = _found(run, _logs)
+        share = _share_of(lines)
+        if share >= _FEWEST_LOOKS_SHARE:
+            yield _by_looks("episodic.logging", run, lines, share, "logging", ("host.python", "episodic.checkpoint"))
+
+
+def python(case: Case) -> Iterator[Candidate]:
+    """Lines outside forward, backward and optimizer that are neither torch's nor logging's."""
+    for run in _measured(case):
+        lines = _found(
+            run, lambda place: place.part == "other" and not _TORCH_LEAF.search(place.leaf) and not _is_logging(place)
+        )
+        share = min(_share_of(lines), run.shares.get("other", 0.0)) - run.shares.get("gc", 0.0)
+        if share >= _FEWEST_LOOKS_SHARE:
+            rivals = ("host.gc", "episodic.logging", "input.synchronous-loader", "host.cpu-contention")
+            yield _by_looks("host.python", run, lines, share, "Python between the parts of a step", rivals)
+
+
+def _by_looks(
+    cause: str, run: RunSteps, lines: list[Place], share: float, what: str, rivals: tuple[str, ...]
+) -> Candidate:
+    return _from_samples(
+        cause,
+        run,
+        share,
+        evidence=(
+            facts.share(f"of the looks at the training thread that found {what}", share),
+            facts.time("per step, on average", round(share * _mean_ns(run))),
+        ),
+        code=_code(lines),
+        saved=(share * 0.8, share, min(share * 1.15, 0.99)),
+        method="samples: the share of looks at the training thread",
+        rivals=rivals,
+    )
+
+
+def contention(case: Case) -> Iterator[Candidate]:
+    """A training thread that is taken off its core, or that runs with more threads than there are cores."""
+    for run in _measured(case):
+        waiting = sum(run.shares.get(part, 0.0) for part in ("input", "save"))
+        off_cpu = max(1 - run.on_cpu_share - waiting, 0.0)
+        switches_per_s = run.involuntary_switches_per_step / max(_mean_ns(run) / 1e9, 1e-9)
+        cores, threads = case.facts.cores, case.facts.threads
+        crowded = cores is not None and threads is not None and threads * case.facts.processes > cores
+        others = run.other_cores
+        sleeping = _share_of(_found(run, lambda place: "sleep" in place.text))
+        off_cpu -= sleeping
+        # Ranks of one job wait for each other off their cores: there only too many threads are proof.
+        busy = others is not None and others >= _OTHERS_BUSY and case.facts.processes == 1
+        if off_cpu < _LEAST_OFF_CPU or switches_per_s < _SWITCHES_PER_S or not (crowded or busy):
+            continue
+        yield _from_samples(
+            "host.cpu-contention",
+            run,
+            off_cpu,
+            evidence=(
+                facts.share(
+                    "of the steps' time the training thread was on no core and waited for nothing known", off_cpu
+                ),
+                facts.count("times a second it was taken off its core", switches_per_s),
+                *((facts.count("threads of torch", threads), facts.count("cores", cores)) if cores and threads else ()),
+                *((facts.count("cores that other processes used, on average", others),) if others is not None else ()),
+            ),
+            saved=(off_cpu * 0.5, off_cpu, min(off_cpu * 1.6, 0.95)),
+            method="samples: time off the core",
+            confidence=0.75,
+            tier=1,
+            rivals=("host.python", "input.cpu-bound"),
+        )
+
+
+def growth(case: Case) -> Iterator[Candidate]:
+    """Resident memory that grows over the run."""
+    for run in case.runs:
+        first, last = run.rss_early_bytes, run.rss_end_bytes
+        if first is None or last is None or run.steps < _FEWEST_STEPS:
+            continue
+        grown = last - first
+        if grown < max(_LEAST_GROWTH_BYTES, _GROWTH_SHARE * first) or not run.rss_grows:
+            continue
+        yield Candidate(
+            cause="memory.growth",
+            attributed_ns=0,
+            evidence=(
+                facts.size("resident memory after a quarter of the run", first),
+                facts.size("at its end", last),
+                facts.size("per step", round(grown / max(run.steps * 3 / 4, 1))),
+            ),
+            standing="minor",
+            method="samples: it costs memory, not time",
+            ranks=(run.rank,),
+            confidence=0.8,
+        )
+
 
 # Less of a recording with device events says little of a job.
 _MOSTLY_EMPTY: Final = 0.1
@@ -26,7 +333,9 @@ def perturbed(case: Case) -> Iterator[Candidate]:
         end = int((events["ts_ns"] + events["duration_ns"]).max())  # type: ignore[arg-type]
         whole = max(end - min([*starts, int(events["ts_ns"][0])]), 1)
         busy = sum(device.busy_ns for device in rank.analysis.devices)
-        if busy >= _MOSTLY_EMPTY * whole or not _waits_at_once(rank.trace.device_events["ts_ns"].to_numpy(), whole):
+        gaps = np.diff(events["ts_ns"].to_numpy())
+        one_gap = bool(len(gaps)) and int(gaps.max()) * 2 > whole
+        if busy >= _MOSTLY_EMPTY * whole or not one_gap:
             continue
         yield Candidate(
             cause="capture.perturbed",
@@ -43,10 +352,14 @@ def perturbed(case: Case) -> Iterator[Candidate]:
         )
 
 
-def _waits_at_once(start: np.ndarray, whole: int) -> bool:
-    """Whether one gap between device events is more than half of the recording."""
-    gaps = np.diff(start)
-    return bool(len(gaps)) and int(gaps.max()) * 2 > whole
-
-
-RULES: Final = (Rule("capture.perturbed", ("trace", "device"), perturbed),)
+RULES: Final = (
+    Rule("input.too-few-workers", ("samples",), inputs),
+    Rule("host.gc", ("samples",), collections),
+    Rule("episodic.checkpoint", ("samples",), saving),
+    Rule("episodic.evaluation", ("samples",), evaluation),
+    Rule("episodic.logging", ("samples",), logging),
+    Rule("host.python", ("samples",), python),
+    Rule("host.cpu-contention", ("samples",), contention),
+    Rule("memory.growth", ("samples",), growth),
+    Rule("capture.perturbed", ("trace", "device"), perturbed),
+)

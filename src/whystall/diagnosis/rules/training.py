@@ -32,6 +32,9 @@ _NO_CHECKPOINT: Final = re.compile(
 _LOGGING: Final = re.compile(r"\blog(ger|ging)?\b|print|wandb|tensorboard|add_scalar|fsync|tqdm|mlflow", re.IGNORECASE)
 _EVALUATION: Final = re.compile(r"\beval(uate|uation)?\b|\bvalid(ate|ation)?\b", re.IGNORECASE)
 _MANY_COPIES: Final = 16
+# What torch's fused AdamW takes on a CPU of what its loop over parameters takes, for many small parameters
+# (benchmarks/accuracy, tabular-optimizer).
+_FUSED_ON_CPU: Final = 0.15
 # Operators in a chain: two or three in a row are how networks are written, and are fused by hand by nobody.
 _LEAST_CHAIN: Final = 4
 # Operators that autograd numbers and never uses are a few per cent of any step.
@@ -46,6 +49,9 @@ def unfused_optimizer(case: Case) -> Iterator[Candidate]:
             rank.host_named(lambda name: bool(_OPTIMIZER_STEP.search(name)), ("annotations",))
         )
         if not len(begin):
+            continue
+        if not rank.on_device:
+            yield from _loop_on_a_cpu(case, rank, begin, end)
             continue
         own = rank.launched_in(begin, end)
         many = rank.device_named(lambda name: bool(_MULTI_TENSOR.search(name)))
@@ -81,6 +87,32 @@ def unfused_optimizer(case: Case) -> Iterator[Candidate]:
         )
 
 
+def _loop_on_a_cpu(case: Case, rank: RankCase, begin: NDArray[np.int64], end: NDArray[np.int64]) -> Iterator[Candidate]:
+    """The same on a job without an accelerator: operators of an optimizer's step, for each parameter by itself."""
+    table = rank.trace.operators
+    inside = within(table["ts_ns"].to_numpy(), begin, end)
+    count = int(np.count_nonzero(inside & table["parent"].is_null().to_numpy())) / len(begin)
+    if count < _LEAST_KERNELS or table["name"].cast(str).str.contains("_fused_").to_numpy()[inside].any():
+        return
+    nodes = case.host_within(rank, begin, end)
+    per_step = case.time_of(nodes)
+    yield Candidate(
+        cause="compute.unfused-optimizer",
+        attributed_ns=per_step,
+        evidence=(
+            facts.count("operators in an optimizer's step", count),
+            facts.time("time of an optimizer's step", per_step, case.events_of(nodes)),
+        ),
+        expected=case.without(nodes, _FUSED_ON_CPU),
+        ceiling=case.without(nodes),
+        method="replay: one fused operator for all parameters",
+        ranks=(rank.rank,),
+        uncertainty=0.3,
+        confidence=0.85,
+        rivals=("host.python",),
+    )
+
+
 def _fused_ns(rank: RankCase, begin: NDArray[np.int64], end: NDArray[np.int64], steps: int) -> float:
     """What a fused step takes, from the parameters' sizes; 0 where sizes or bandwidth are not known."""
     peak = rank.device_work.peak
@@ -108,6 +140,13 @@ def fusible(case: Case) -> Iterator[Candidate]:
                 rank.trace, device, work.tree, work.work, work.events, work.classified, work.peak, calls=_LEAST_CHAIN
             )
             if chains is None:
+                continue
+            begin, end, _ = rank.intervals(
+                rank.host_named(lambda name: bool(_OPTIMIZER_STEP.search(name)), ("annotations",))
+            )
+            # What an optimizer does in a loop is another cause.
+            chains = chains.only(~rank.launched_in(begin, end)[chains.row])
+            if not len(chains.row):
                 continue
             target = rank.trace.device_events["duration_ns"].to_numpy().astype(np.float64)
             target[chains.row] *= chains.left
@@ -164,11 +203,9 @@ def redundant(case: Case) -> Iterator[Candidate]:
         ):
             if not rows.any():
                 continue
-            operator = rows_of(rank.trace.device_events["operator"])
-            chosen = (operator >= 0) & rows[np.maximum(operator, 0)]
-            nodes = case.nodes(rank, device=chosen)
+            nodes = case.work_of(rank, rows)
             per_step = case.time_of(nodes)
-            if per_step < _LEAST_SHARE_OF_WORK * case.step_ns or not _in_most_steps(case, rank, chosen):
+            if per_step < _LEAST_SHARE_OF_WORK * case.step_ns or not _in_most_steps(case, rank, nodes):
                 continue
             table = rank.trace.operators
             begin = table["ts_ns"].to_numpy()[rows]
@@ -188,16 +225,21 @@ def redundant(case: Case) -> Iterator[Candidate]:
             )
 
 
-def _in_most_steps(case: Case, rank: RankCase, events: Mask) -> bool:
-    """Whether device events take a share of the median step (what fills a few steps only is an episode)."""
-    step = rank.trace.device_events["step"].fill_null(-1).to_numpy()
-    inside = events & (step >= 0)
-    time = np.bincount(
-        step[inside],
-        weights=rank.trace.device_events["duration_ns"].to_numpy()[inside],
-        minlength=len(rank.trace.steps),
-    )
-    return len(time) == 0 or float(np.median(time)) >= _LEAST_SHARE_OF_WORK * case.step_ns
+def _in_most_steps(case: Case, rank: RankCase, nodes: Mask) -> bool:
+    """Whether nodes take a share of the median step (what fills a few steps only is an episode)."""
+    graph = case.replayed
+    steps = rank.trace.steps
+    if len(steps) < 2:
+        return True
+    chosen = np.flatnonzero(nodes)
+    if rank.on_device:
+        step = rank.trace.device_events["step"].fill_null(-1).to_numpy()[graph.event[chosen]]
+    else:
+        at = graph.start[chosen] - graph.clock_shift_ns.get(rank.rank, 0)
+        step = np.searchsorted(steps["ts_ns"].to_numpy(), at, side="right") - 1
+    inside = step >= 0
+    time = np.bincount(step[inside], weights=graph.duration[chosen[inside]], minlength=len(steps))
+    return float(np.median(time)) >= _LEAST_SHARE_OF_WORK * case.step_ns
 
 
 def _repeated_operators(rank: RankCase) -> tuple[Mask, Mask]:
@@ -357,8 +399,8 @@ def _series_start(launched: NDArray[np.int64], at: int) -> int:
 
 
 RULES: Final = (
-    Rule("compute.unfused-optimizer", ("trace", "device"), unfused_optimizer),
+    Rule("compute.unfused-optimizer", ("trace",), unfused_optimizer),
     Rule("compute.fusible", ("trace", "device", "operators"), fusible),
-    Rule("compute.redundant-work", ("trace", "device", "operators"), redundant),
+    Rule("compute.redundant-work", ("trace", "operators"), redundant),
     Rule("episodic.checkpoint", ("trace",), episodes),
 )

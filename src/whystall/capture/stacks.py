@@ -1,0 +1,139 @@
+"""Where the stepping thread is in Python, looked at some tens of times a second: the lines a diagnosis points to.
+
+A thread beside the job reads the frames; the job is neither traced nor stopped. Each look costs some tens of microseconds of
+the interpreter's lock.
+"""
+
+from __future__ import annotations
+
+import linecache
+import re
+import sys
+import threading
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from whystall.capture.session import Session
+
+_EVERY_S: Final = 0.02
+# A long run is looked at less often, so that all of it costs as little as its beginning.
+_SLOWER_AFTER: Final = 3_000
+_SLOWEST_S: Final = 0.5
+_WRITE_EVERY_S: Final = 10.0
+_MOST_PLACES: Final = 500
+_MOST_WRITTEN: Final = 60
+_DEEPEST: Final = 200
+_LONGEST_TEXT: Final = 120
+# Code that its user did not write: installed packages and Python's own library.
+_LIBRARY: Final = re.compile(r"[/\\](site-packages|dist-packages|lib[/\\]python\d[\d.]*)[/\\]|^<")
+
+# Functions of the user's that stand for a part of the loop of their own, whatever they call.
+_EPISODES: Final = (
+    ("evaluation", re.compile(r"^_?(eval|valid)(uat|at)?(e|ion)?(_|$)", re.IGNORECASE)),
+    ("checkpoint", re.compile(r"^_?save(_|$)|^_?write_(checkpoint|model|state)|^_?checkpoint", re.IGNORECASE)),
+    ("logging", re.compile(r"^_?log(_|s?$|ging)|_log(s|ger|ging)?$|^_?report_|^write_(log|metric)", re.IGNORECASE)),
+)
+
+Place = tuple[str, str, int, str, str]
+"""Part of the step, file, line, function, and the innermost function as ``module:name``."""
+
+
+def _episode(frame: FrameType | None) -> str | None:
+    """The part that a function on the stack is by its name, the outermost of all."""
+    found = None
+    for _ in range(_DEEPEST):
+        if frame is None:
+            break
+        name = frame.f_code.co_name
+        found = next((part for part, pattern in _EPISODES if pattern.search(name)), found)
+        frame = frame.f_back
+    return found
+
+
+class StackSampler:
+    """A daemon thread that counts where the stepping thread is found."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._counts: dict[Place, int] = {}
+        self._looks = self._left_out = 0
+        self._whystall = str(Path(__file__).parent.parent)
+
+    def start(self) -> None:
+        """Begins."""
+        self._thread = threading.Thread(target=self._run, name="whystall-stacks", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends, and writes what was counted last."""
+        self._stop.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout=2.0)
+        self._write()
+
+    def _run(self) -> None:
+        look = self._session.faults.guard("stacks", self._look)
+        write = self._session.faults.guard("stacks", self._write)
+        unwritten = 0.0
+        while True:
+            pause = min(_EVERY_S * 2 ** (self._looks // _SLOWER_AFTER), _SLOWEST_S)
+            if self._stop.wait(pause):
+                return
+            look()
+            unwritten += pause
+            if unwritten >= _WRITE_EVERY_S:
+                write()
+                unwritten = 0.0
+
+    def _look(self) -> None:
+        part = self._session.part_of_step()
+        thread = self._session.stepping_thread
+        if part is None or thread is None:
+            return
+        frame = sys._current_frames().get(thread)  # noqa: SLF001 - the documented way to another thread's frames
+        if frame is None:
+            return
+        place = self._place(part, frame)
+        self._looks += 1
+        if place in self._counts or len(self._counts) < _MOST_PLACES:
+            self._counts[place] = self._counts.get(place, 0) + 1
+        else:
+            self._left_out += 1
+
+    def _place(self, part: str, frame: FrameType) -> Place:
+        """The innermost line of the user's own code, and the innermost function of all."""
+        inner: FrameType | None = frame
+        while inner is not None and inner.f_code.co_filename.startswith(self._whystall):
+            inner = inner.f_back
+        leaf = inner or frame
+        own: FrameType | None = leaf
+        for _ in range(_DEEPEST):
+            if own is None or not self._is_library(own.f_code.co_filename):
+                break
+            own = own.f_back
+        found = leaf if own is None or self._is_library(own.f_code.co_filename) else own
+        part = _episode(own) or part
+        code = found.f_code
+        name = f"{leaf.f_globals.get('__name__', '?')}:{leaf.f_code.co_name}"
+        return part, code.co_filename, found.f_lineno or 0, code.co_name, name
+
+    def _is_library(self, filename: str) -> bool:
+        return filename.startswith(self._whystall) or bool(_LIBRARY.search(filename))
+
+    def _write(self) -> None:
+        """Writes the counts since the last time; lines are read from their files only now."""
+        counts, self._counts = self._counts, {}
+        if not counts:
+            return
+        ordered = sorted(counts.items(), key=lambda item: -item[1])
+        rows: list[list[Any]] = [
+            [part, file, line, function, linecache.getline(file, line).strip()[:_LONGEST_TEXT], leaf, count]
+            for (part, file, line, function, leaf), count in ordered[:_MOST_WRITTEN]
+        ]
+        left = sum(count for _, count in ordered[_MOST_WRITTEN:]) + self._left_out
+        self._left_out = 0
+        self._session.write_line({"stacks": rows, "elsewhere": left})
