@@ -77,6 +77,13 @@ def test_areas_grow_with_time() -> None:
     assert [middle / large, small / large] == pytest.approx([1 / 2, 1 / 10])
 
 
+def test_a_point_of_hardly_any_time_stretches_no_axis() -> None:
+    alone = drawn([point(1, 1e12, 10_000)])
+    view = drawn([point(1, 1e12, 10_000), point(1e-6, 1e3, 5)])
+    assert (view.across, view.up, len(view.dots), len(view.table.rows)) == (alone.across, alone.up, 1, 2)
+    assert view.left_out[0] == "1 operator of little time, in the table alone: 5 ns"
+
+
 def test_without_peaks_the_reason_stands_there() -> None:
     view = drawn([point(1, 1e12)], ceiling=None, memory=None)
     assert view.lines == ()
