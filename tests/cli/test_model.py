@@ -8,6 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from whystall.hardware.calibration import Calibration, Matmul, calibration_folder, write_calibration
+from whystall.probe.device import cpu_name, machine_name
+from whystall.trace.cache import default_folder
+
 if TYPE_CHECKING:
     from tests.cli.conftest import Cli
 
@@ -139,3 +143,37 @@ def test_mistakes_are_named(cli: Cli, target: str, code: int, words: str) -> Non
 
 def test_a_number_must_be_one(cli: Cli) -> None:
     assert cli("model", "factories.py:network", "--depth", "deep").code == 2
+
+
+def measured_here(rate: float, precision: str = "fp32") -> Path:
+    """A calibration of this machine's own processor."""
+    product = Matmul(precision=precision, m=1, n=1, k=1, repeats=5, best_ns=1, median_ns=1, flops_per_s=rate)
+    calibration = Calibration(
+        machine=machine_name(),
+        device=cpu_name(),
+        kind="cpu",
+        measured_on="2026-11-20",
+        torch="2.13.0",
+        matmul=[product],
+    )
+    return write_calibration(calibration, calibration_folder(default_folder()))
+
+
+def test_rates_are_held_against_what_was_measured_here(cli: Cli) -> None:
+    measured_here(1e9)
+    outcome = cli("model", "factories.py:network", "--repeats", "2")
+    line = next(line for line in outcome.out.splitlines() if line.startswith("Of "))
+    assert "Of 1.00 GFLOP/s (the best fp32 product measured here on 2026-11-20 by whystall probe): forward " in line
+    assert ", backward " in line
+
+
+def test_without_a_measurement_of_the_type_nothing_is_claimed(cli: Cli) -> None:
+    measured_here(1e9, "bf16")
+    assert "measured here" not in cli("model", "factories.py:network", "--repeats", "1").out
+
+
+def test_a_damaged_measurement_costs_a_note(cli: Cli) -> None:
+    measured_here(1e9).write_text("{")
+    outcome = cli("model", "factories.py:network", "--repeats", "1")
+    assert outcome.code == 0
+    assert "is ignored" in outcome.err

@@ -14,9 +14,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from whystall.cli.console import Console
+    from whystall.hardware.accelerators import Precision
     from whystall.model.results import ModelProfile
     from whystall.model.target import Target
+    from whystall.report.model_tree import Ceiling
 
+PRECISIONS: dict[str, Precision] = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 DTYPES = ("float32", "fp32", "bfloat16", "bf16", "float16", "fp16", "float64")
 
 
@@ -66,7 +69,8 @@ class Model:
         else:
             from whystall.report.model_tree import render_tree
 
-            console.result(render_tree(profile, depth=depth, conventions=conventions))
+            ceiling = _ceiling(target, console)
+            console.result(render_tree(profile, depth=depth, conventions=conventions, ceiling=ceiling))
         if page is not None:
             from whystall.report.model_page import render_model_page
 
@@ -131,6 +135,35 @@ def _profile(target: Target, options: Namespace, repeats: int) -> ModelProfile:
         optimizer=adamw(target.model) if options.train else None,
         repeats=repeats,
     )
+
+
+def _ceiling(target: Target, console: Console) -> Ceiling | None:
+    """What products of the model's type reach on its device: the table's peak, else what was measured here."""
+    from whystall.hardware.calibration import calibration_folder, read_calibrations
+    from whystall.probe.device import name_of
+    from whystall.report.model_tree import Ceiling
+    from whystall.trace.cache import default_folder
+
+    weight = next(target.model.parameters(), None)
+    precision = None if weight is None else PRECISIONS.get(str(weight.dtype).removeprefix("torch."))
+    name = None if weight is None else name_of(weight.device)
+    if name is None or precision is None:
+        return None
+    from whystall.hardware import find
+
+    row = find(name)
+    peak = None if row is None else row.peak_flops_per_s(precision)
+    if peak is not None:
+        return Ceiling(peak, f"the {precision} peak of {name}")
+    calibrations, problems = read_calibrations(calibration_folder(default_folder()))
+    for problem in problems:
+        console.note(problem)
+    own = [one for one in calibrations if one.device == name and one.flops_per_s(precision) is not None]
+    latest = max(own, key=lambda one: one.measured_on, default=None)
+    rate = None if latest is None else latest.flops_per_s(precision)
+    if latest is None or rate is None:
+        return None
+    return Ceiling(rate, f"the best {precision} product measured here on {latest.measured_on} by whystall probe")
 
 
 def _conventions(target: Target) -> dict[str, int]:

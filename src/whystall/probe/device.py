@@ -55,6 +55,17 @@ def open_device(wanted: str | None) -> ProbedDevice:
     return ProbedDevice(torch, device, torch.cuda.get_device_name(device), "gpu", DeviceClock(torch))
 
 
+def name_of(device: Any) -> str | None:
+    """What a torch device is called here; ``None`` for one that holds no data."""
+    if device.type == "cpu":
+        return cpu_name()
+    if device.type != "cuda":
+        return None
+    import torch  # noqa: PLC0415 - there already: the device is its own
+
+    return str(torch.cuda.get_device_name(device))
+
+
 def cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
     """The processor's model, as far as the system tells."""
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from whystall.model.results import Amount, ModelProfile, ModuleProfile
 from whystall.report.format import UNKNOWN, count, duration, plural, rate, share, size
@@ -15,14 +16,27 @@ CONVENTIONS = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Ceiling:
+    """What products reach on the device that was timed, in FLOP/s, and where that is known from."""
+
+    flops_per_s: float
+    source: str
+
+
 def render_tree(
-    profile: ModelProfile, *, depth: int | None = None, conventions: Mapping[str, int] | None = None, width: int = 100
+    profile: ModelProfile,
+    *,
+    depth: int | None = None,
+    conventions: Mapping[str, int] | None = None,
+    ceiling: Ceiling | None = None,
+    width: int = 100,
 ) -> str:
     """The profile as text: totals, the tree down to ``depth``, what is not covered, the conventions.
 
-    ``conventions`` are FLOPs per token as others count them.
+    ``conventions`` are FLOPs per token as others count them; ``ceiling`` is what the achieved rates are held against.
     """
-    parts = [_totals(profile), _tree(profile, depth), _uncovered(profile), _timing(profile)]
+    parts = [_totals(profile), _rating(profile, ceiling), _tree(profile, depth), _uncovered(profile), _timing(profile)]
     if conventions:
         parts.append(_others(conventions))
     parts.append(_wrapped(CONVENTIONS, width))
@@ -53,6 +67,18 @@ def _totals(profile: ModelProfile) -> str:
     if profile.backward.model_flops:
         gradients = f"\nbackward: {flops(profile.input_gradient_flops)} for inputs, {flops(profile.weight_gradient_flops)} for weights"
     return f"{count(profile.parameters)} parameters{trainable}\n\n{_columns(rows)}{gradients}"
+
+
+def _rating(profile: ModelProfile, ceiling: Ceiling | None) -> str:
+    """What share of the ceiling each phase reached."""
+    reached = [
+        f"{name} {share(amount.executed_flops / (amount.time_ns / 1e9) / ceiling.flops_per_s)}"
+        for name in ("forward", "backward")
+        if ceiling is not None and (amount := getattr(profile, name)).time_ns and amount.executed_flops
+    ]
+    if not reached or ceiling is None:
+        return ""
+    return f"Of {rate(ceiling.flops_per_s, 'FLOP/s')} ({ceiling.source}): {', '.join(reached)}."
 
 
 def _amounts(amount: Amount) -> list[str]:
