@@ -123,3 +123,19 @@ def test_hostile_shapes_cost_nothing_and_harm_nothing() -> None:
 def test_flops_of_real_traces(real_traces: RealTraces, name: str, operator_name: str, flops: int, causal: int) -> None:
     row = next(row for row in real_traces.report(name).operators if row.name == operator_name)
     assert (row.flops, row.flops_causal) == (flops, causal)
+
+
+def test_tensor_core_share_by_time_by_family_and_by_flops() -> None:
+    """A product of 2 GFLOP on tensor cores in 20 us, and one of 0.25 GFLOP on others in 30 us."""
+    built = matmul(1000, lasts=20_000)
+    arguments: dict[str, Any] = {"Input Dims": [[500, 500], [500, 500]], "Input type": ["float", "float"]}
+    built.operator("aten::mm", at=10_000, lasts=5_000, **arguments)
+    built.launch("ampere_sgemm_128x64", at=11_000, runs_at=60_000, lasts=30_000)
+    built.operator("aten::relu", at=16_000, lasts=3_000, **{"Input Dims": [[500]], "Input type": ["float"]})  # type: ignore[arg-type]
+    built.launch("vectorized_elementwise_kernel", at=17_000, runs_at=95_000, lasts=7_000)
+    analysed = analyze_trace(built.load())
+    (found,) = analysed.efficiency
+    assert found.tensor_core_share == pytest.approx(20 / 50)
+    assert found.tensor_core_flops_share == pytest.approx(2 / 2.25)
+    families = {row.family: row.tensor_core_share for row in analysed.kernel_families}
+    assert families == {"gemm": pytest.approx(20 / 50), "elementwise": None}

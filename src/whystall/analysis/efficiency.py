@@ -133,6 +133,7 @@ def device_efficiency(
         peak=None if peak is None else peak.name,
         peak_source=None if peak is None else peak.source,
         measured=None if peak is None else peak.measured,
+        tensor_core_flops_share=_tensor_core_flops_share(classified, work, owner, mine),
         uncovered=uncovered_work(trace, device, tree, owner),
         unknown_because=_why_unknown(total, rated=rated, several=several, named=device.name, peak=peak),
         roofline=None if several else roofline(device, tree, work, peak, tf32=tf32),
@@ -184,6 +185,18 @@ def tensor_core_share(classified: Classified, duration: NDArray[np.int64], mine:
     eligible = could & mine
     whole = int(duration[eligible].sum())
     return int(duration[eligible & uses].sum()) / whole if whole else None
+
+
+def _tensor_core_flops_share(
+    classified: Classified, work: OperatorWork, owner: EventWork, mine: NDArray[np.bool_]
+) -> float | None:
+    """Of the FLOPs whose kernels are known the share done on tensor cores; ``None`` where there are none."""
+    _, uses = tensor_core_use(classified)
+    flops = np.zeros(len(mine), np.int64)
+    chosen = owner.main & mine
+    flops[chosen] = work.dense[owner.owner[chosen]]
+    whole = int(flops.sum())
+    return int(flops[uses].sum()) / whole if whole else None
 
 
 def tensor_core_use(classified: Classified) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:

@@ -45,10 +45,17 @@ def family_key(classified: Classified) -> NDArray[np.int64]:
     return classified.class_of.astype(np.int64) * len(classified.families) + classified.family_of
 
 
-def family_results(trace: Trace, classified: Classified, rank: int, work: WorkSums | None = None) -> list[KernelFamily]:
+def family_results(
+    trace: Trace,
+    classified: Classified,
+    rank: int,
+    work: WorkSums | None = None,
+    tensor_cores: tuple[NDArray[np.bool_], NDArray[np.bool_]] | None = None,
+) -> list[KernelFamily]:
     """One row per class and family, the largest total first; the family of unknown names is ``None``.
 
-    ``work`` is that of each number that `family_key` gives.
+    ``work`` is that of each number that `family_key` gives; ``tensor_cores`` say of each event whether its kernel could
+    use them and whether it does.
     """
     duration = trace.device_events["duration_ns"].to_numpy()
     whole = max(int(duration.sum()), 1)
@@ -65,9 +72,22 @@ def family_results(trace: Trace, classified: Classified, rank: int, work: WorkSu
                 total_ns=total,
                 share=total / whole,
                 **_work_of(work, int(key[rows[0]])),
+                tensor_core_share=_tensor_core_share(duration[rows], rows, tensor_cores),
             )
         )
     return sorted(out, key=lambda row: (-row.total_ns, row.class_, row.family or ""))
+
+
+def _tensor_core_share(
+    duration: NDArray[np.int64],
+    rows: NDArray[np.intp],
+    tensor_cores: tuple[NDArray[np.bool_], NDArray[np.bool_]] | None,
+) -> float | None:
+    if tensor_cores is None:
+        return None
+    could, uses = (flags[rows] for flags in tensor_cores)
+    whole = int(duration[could].sum())
+    return int(duration[could & uses].sum()) / whole if whole else None
 
 
 def _work_of(work: WorkSums | None, group: int) -> dict[str, Any]:

@@ -181,7 +181,8 @@ class Kernel(Result):
 class KernelFamily(Result):
     """Device events of one family of kernels; ``family`` is ``None`` where no rule knows the name.
 
-    Work and rates as for `Kernel`.
+    Work and rates as for `Kernel`. ``tensor_core_share`` is of the family's time that of kernels whose names say that
+    they ran on tensor cores; ``None`` for families that cannot.
     """
 
     rank: int
@@ -197,6 +198,7 @@ class KernelFamily(Result):
     bytes_per_s: float | None = None
     roofline: float | None = None
     covered_share: float | None = None
+    tensor_core_share: float | None = None
 
 
 class Operator(Result):

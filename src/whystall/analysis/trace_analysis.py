@@ -10,7 +10,7 @@ from whystall.analysis.classify import ClassRule, classify
 from whystall.analysis.communication import communication_results, host_communication_results
 from whystall.analysis.cpu import cpu_device
 from whystall.analysis.device import DeviceAccount, account_for, device_result, devices_of
-from whystall.analysis.efficiency import accelerator_of, device_efficiency, kernel_work, with_work
+from whystall.analysis.efficiency import accelerator_of, device_efficiency, kernel_work, tensor_core_use, with_work
 from whystall.analysis.host_states import host_events
 from whystall.analysis.hosts import host_result
 from whystall.analysis.inputs import input_results
@@ -103,7 +103,7 @@ def analyze_trace(
         rank=rank,
         devices=devices,
         kernels=kernel_results(trace, classified, rank, by_name),
-        kernel_families=family_results(trace, classified, rank, by_family),
+        kernel_families=family_results(trace, classified, rank, by_family, tensor_core_use(classified)),
         operators=with_work(operator_results(trace, tree, rank), work, tree, least),
         modules=module_results(trace, tree, places, rank, work, least),
         phases=phase_results(trace, tree, rank),

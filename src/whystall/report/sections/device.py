@@ -185,6 +185,7 @@ def families(rank: RankReport, limits: Limits) -> Table:
     columns = (
         Column("Family", "name"), Column("Class", "text"), Column("Count"), Column("Total"), Column("Share"), *WORK,
         Column("Work known", note="Share of the time whose operator has a cost"),
+        Column("Tensor cores", note="Share of the time of kernels whose names say that they used them"),
     )  # fmt: skip
     shown = tables.largest(rank.families, limits, lambda row: (row.total_ns, row.family or ""))
     rows = (
@@ -196,6 +197,7 @@ def families(rank: RankReport, limits: Limits) -> Table:
             tables.share(row.share),
             *work_cells(row),
             tables.share(row.covered_share),
+            tables.share(row.tensor_core_share),
         )
         for row in shown
     )
