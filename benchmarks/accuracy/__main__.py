@@ -31,8 +31,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with ExitStack() as stack:
         if "simulated" in asked.parts:
             out = asked.traces or Path(stack.enter_context(tempfile.TemporaryDirectory()))
-            found = simulated.folders(out, only=asked.only, quick=asked.quick, jobs=asked.jobs)
+            found = simulated.folders(out, simulated.names(only=asked.only, quick=asked.quick), jobs=asked.jobs)
             parts["simulated GPU jobs"] = simulated.judge(found, jobs=asked.jobs)
+            unseen = simulated.folders(
+                out, [f"drawn-{asked.seed}-{number}" for number in range(asked.drawn)], jobs=asked.jobs
+            )
+            if unseen:
+                parts[f"drawn at random (seed {asked.seed})"] = simulated.judge(unseen, jobs=asked.jobs)
             if asked.without:
                 removed = simulated.judge_without(found, jobs=asked.jobs)
         peers: dict[str, Peer] = {}
@@ -60,6 +65,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--quick", action="store_true", help="the subset that CI runs")
     parser.add_argument("--parts", default="simulated,jobs,real", type=lambda text: text.split(","), help="which jobs")
     parser.add_argument("--only", default="", help="jobs whose name contains this")
+    parser.add_argument("--drawn", type=int, default=0, help="so many simulated jobs more, drawn at random")
+    parser.add_argument("--seed", type=int, default=1, help="of what is drawn")
     parser.add_argument("--without", action="store_true", help="judge again with signals removed")
     parser.add_argument("--traces", type=Path, help="where simulated traces are kept between runs")
     parser.add_argument("--jobs", type=int, default=2, help="processes")

@@ -16,9 +16,13 @@ from benchmarks.accuracy.simulator.registry import all_cases
 from benchmarks.accuracy.verdicts import analyze
 
 
-def folders(out: Path, *, only: str, quick: bool, jobs: int) -> list[Path]:
-    """The folders of the wanted cases; those that are not there yet are written."""
-    wanted = [case.name for case in all_cases() if only in case.name and (case.quick or not quick)]
+def names(*, only: str, quick: bool) -> list[str]:
+    """The cases of the registry that are wanted."""
+    return [case.name for case in all_cases() if only in case.name and (case.quick or not quick)]
+
+
+def folders(out: Path, wanted: Sequence[str], *, jobs: int) -> list[Path]:
+    """The folders of cases; those that are not there yet are written."""
     write_all([name for name in wanted if not (out / name / "truth.json").exists()], out, jobs)
     return [out / name for name in wanted]
 

@@ -13,7 +13,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from benchmarks.accuracy.simulator.registry import all_cases
+from benchmarks.accuracy.simulator.registry import all_cases, by_name
 from benchmarks.accuracy.simulator.truth import write_case
 
 
@@ -38,7 +38,7 @@ def write_all(names: Sequence[str], out: Path, jobs: int) -> None:
 
 
 def _write(name: str, folder: Path) -> dict[str, Any]:
-    return write_case(next(case for case in all_cases() if case.name == name), folder)
+    return write_case(by_name(name), folder)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from benchmarks.accuracy.simulator import cases_compute, cases_controls, cases_host, cases_parallel
 from benchmarks.accuracy.simulator.case import Case
+from benchmarks.accuracy.simulator.draw import drawn
 
 FAMILIES = (cases_host.cases, cases_compute.cases, cases_parallel.cases, cases_controls.cases)
 
@@ -11,3 +12,8 @@ FAMILIES = (cases_host.cases, cases_compute.cases, cases_parallel.cases, cases_c
 def all_cases() -> tuple[Case, ...]:
     """Every case."""
     return tuple(case for family in FAMILIES for case in family())
+
+
+def by_name(name: str) -> Case:
+    """One case, of the registry or drawn."""
+    return drawn(name) if name.startswith("drawn-") else next(case for case in all_cases() if case.name == name)
