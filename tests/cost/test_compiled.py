@@ -63,6 +63,40 @@ def test_a_fused_kernel_moves_its_arguments_and_has_no_model_flops() -> None:
     assert (cost.kind, cost.model_flops, cost.bytes_read, cost.bytes_written) == ("fused", 0, 888 * 6, 0)
 
 
+@pytest.mark.parametrize(
+    ("name", "dims", "flops"),
+    [
+        ("triton_tem_fused_mm_0", "[[64, 128], [128, 256], [64, 256]]", 2 * 64 * 128 * 256),
+        ("triton_tem_fused_addmm_relu_1", "[[256], [64, 128], [128, 256], [64, 256]]", 2 * 64 * 128 * 256),
+        ("triton_tem_fused_bmm_2", "[[8, 64, 32], [8, 32, 16], [8, 64, 16]]", 2 * 8 * 64 * 32 * 16),
+        ("triton_tem_fused_add_mm_mul_3", "[[64, 64], [64, 64], [64, 64], [64, 64]]", 2 * 64**3),
+        # a residual of the result's shape is no factor
+        ("triton_tem_fused_add_mm_4", "[[64, 128], [128, 256], [64, 256], [64, 256]]", 2 * 64 * 128 * 256),
+    ],
+)
+def test_a_fused_product_has_the_flops_that_its_shapes_allow(name: str, dims: str, flops: int) -> None:
+    types = str(["float"] * dims.count("], [") + ["float"]).replace("'", '"')
+    cost = recorded_cost(name, dims, types)
+    assert cost is not None
+    assert (cost.model_flops, cost.kind) == (flops, "matrix")
+
+
+@pytest.mark.parametrize(
+    ("name", "dims"),
+    [
+        ("triton_tem_fused_mm_0", "[[64, 128], [128, 256]]"),  # no result
+        ("triton_tem_fused_bmm_mm_0", "[[64, 128], [128, 256], [64, 256]]"),  # two products in one
+        ("triton_tem_fused_convolution_0", "[[64, 128], [128, 256], [64, 256]]"),
+        ("triton_red_fused_mm_0", "[[64, 128], [128, 256], [64, 256]]"),  # taken apart: there may be several
+        # two products are possible: 8 x 4 by 4 x 8, and 4 x 8 by 8 x 4
+        ("triton_tem_fused_mm_0", "[[8, 4], [4, 8], [8, 8], [4, 4]]"),
+    ],
+)
+def test_where_the_shapes_allow_none_or_several_products_nothing_is_claimed(name: str, dims: str) -> None:
+    types = str(["float"] * dims.count("], [") + ["float"]).replace("'", '"')
+    assert recorded_cost(name, dims, types) is None
+
+
 @pytest.mark.parametrize("name", ["triton_tem_fused_mm_0", "triton_poi_fused_mm_mul_0", "triton_poi_fused_mystery_0"])
 def test_what_may_hold_a_product_is_not_covered(name: str) -> None:
     assert recorded_cost(name, "[[888], [888]]", '["float", "float"]') is None

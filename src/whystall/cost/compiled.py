@@ -11,10 +11,11 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 from typing import Final
 
 from whystall.cost.result import Cost
-from whystall.cost.spec import Argument, tensors
+from whystall.cost.spec import Argument, TensorSpec, tensors
 
 CATEGORIES: Final = {
     "poi": "pointwise",
@@ -28,6 +29,8 @@ CATEGORIES: Final = {
 _NAME: Final = re.compile(
     r"(?:^|_)(?:triton_(?P<category>[a-z]{3})|(?P<cpp>cpp))_fused_(?P<operators>\w*?)_?(?P<number>\d+)$"
 )
+_MATRIX_PRODUCTS: Final = ("mm", "addmm", "bmm", "baddbmm")
+_MOST_FACTORS: Final = 16
 _LONGEST: Final = 500  # characters: splitting looks at every pair of underscores
 # Operators that read a part of a tensor: the size of their arguments says nothing of what they move.
 _INDEXING: Final = re.compile(
@@ -88,21 +91,55 @@ def _split(text: str, known: Collection[str]) -> list[str]:
 def fused_cost(
     kernel: str, arguments: Sequence[Argument], known: frozenset[str], products: Collection[str]
 ) -> Cost | None:
-    """The cost of a compiled kernel; ``None`` where its name does not say that it holds no product.
+    """The cost of a compiled kernel; ``None`` where its name and its arguments do not tell its products.
 
-    A fused kernel of elementwise operators and reductions has no model FLOPs. Its other operations are not known, and
-    stand as 0. It moves each of its arguments at least once; which are read and which written is not recorded, so all
-    count as read.
+    A fused kernel of elementwise operators and reductions has no model FLOPs; a template, which is made around a single
+    matrix product, has those that its arguments' shapes allow, if they allow one number only. Other operations are not known, and stand as
+    0. Each argument is moved at least once; which are read and which written is not recorded, so all count as read.
     """
     name = fused_name(kernel, known)
-    if name is None or name.unknown or not name.operators or name.category == "template":
+    if name is None or name.unknown or not name.operators:
         return None
-    if any(operator in products for operator in name.operators):
-        return None
+    held = [operator for operator in name.operators if operator in products]
+    flops = 0
+    if held or name.category == "template":
+        alone = name.category == "template" and len(held) == 1 and held[0] in _MATRIX_PRODUCTS
+        found = _product_flops(tensors(list(arguments))) if alone else None
+        if found is None:
+            return None
+        flops = found
     moved: int | None = None
     if not any(_INDEXING.search(operator) for operator in name.operators):
         try:
             moved = sum(spec.nbytes for spec in tensors(list(arguments)))
         except KeyError:
             moved = None
-    return Cost(bytes_read=moved, bytes_written=None if moved is None else 0, kind="fused")
+    return Cost(
+        model_flops=flops,
+        model_flops_causal=flops,
+        executed_flops=flops,
+        bytes_read=moved,
+        bytes_written=None if moved is None else 0,
+        kind="matrix" if held else "fused",
+    )
+
+
+def _product_flops(given: Sequence[TensorSpec]) -> int | None:
+    """The FLOPs of the only product that these tensors can be factors and result of; ``None`` for none or several.
+
+    Tensors of an epilogue have the result's shape or broadcast to it, so that they allow no other product, but for
+    square ones, which allow the same number again.
+
+    >>> _product_flops([TensorSpec((8, 16)), TensorSpec((16, 4)), TensorSpec((4,)), TensorSpec((8, 4))])
+    1024
+    """
+    shapes = [spec.shape for spec in given if len(spec.shape) in {2, 3} and spec.is_floating][:_MOST_FACTORS]
+    found = set()
+    for one, first in enumerate(shapes):
+        for two, second in enumerate(shapes):
+            result = (*first[:-1], second[-1])
+            fits = first[:-2] == second[:-2] and first[-1] == second[-2]
+            others = [shape for place, shape in enumerate(shapes) if place not in {one, two}]
+            if one != two and fits and result in others:
+                found.add(2 * prod(first) * second[-1])
+    return found.pop() if len(found) == 1 else None
