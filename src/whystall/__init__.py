@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from whystall._version import __version__
 
 if TYPE_CHECKING:
-    from whystall._api import analyze, demo_recording, load
+    from whystall._api import analyze, compare, demo_recording, load
     from whystall.capture.config import Schedule
     from whystall.capture.profile import profile
     from whystall.model.counter import FlopCounter
@@ -28,6 +28,7 @@ __all__ = [
     "Trace",
     "__version__",
     "analyze",
+    "compare",
     "demo_recording",
     "load",
     "model_profile",
@@ -41,6 +42,7 @@ _HOMES = {
     "Trace": "whystall.trace.model",
     "Schedule": "whystall.capture.config",
     "analyze": "whystall._api",
+    "compare": "whystall._api",
     "demo_recording": "whystall._api",
     "load": "whystall._api",
     "model_profile": "whystall.model.profile",

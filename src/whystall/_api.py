@@ -25,6 +25,7 @@ from whystall.analysis.throughput import Workload, job_throughput
 from whystall.analysis.trace_analysis import TraceAnalysis, analyze_trace
 from whystall.analysis.work_results import DeviceEfficiency, Efficiency
 from whystall.diagnosis.case import RunFacts
+from whystall.diagnosis.comparison import Comparison, compare_reports
 from whystall.diagnosis.finding import Verdict
 from whystall.diagnosis.rule import RULES_GROUP, Rule
 from whystall.diagnosis.run import diagnose_run
@@ -113,6 +114,24 @@ def analyze(
         fidelity=diagnosis.fidelity,
         noise=diagnosis.noise,
     )
+
+
+def compare(
+    base: PathLike | Report, candidate: PathLike | Report, *, cache: bool = True, progress: Progress | None = None
+) -> Comparison:
+    """What changed between two runs, given as reports or as what `analyze` takes.
+
+    >>> import whystall
+    >>> comparison = whystall.compare(whystall.demo_recording(), whystall.demo_recording())
+    >>> comparison.speedup
+    1.0
+    """
+    sides = [
+        side if isinstance(side, Report) else analyze(side, cache=cache, progress=progress)
+        for side in (base, candidate)
+    ]
+    names = ["" if isinstance(side, Report) else str(side) for side in (base, candidate)]
+    return compare_reports(sides[0], sides[1], (names[0] or "base", names[1] or "candidate"))
 
 
 def _facts(sources: PathLike | Trace | Iterable[PathLike | Trace]) -> RunFacts:

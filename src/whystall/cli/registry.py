@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from whystall.cli.analyze import Analyze
+from whystall.cli.compare import Compare
 from whystall.cli.demo import Demo
 from whystall.cli.doctor import Doctor
+from whystall.cli.explain import Explain
 from whystall.cli.export import Export
 from whystall.cli.model import Model
 from whystall.cli.probe import Probe
@@ -20,6 +22,8 @@ COMMANDS: tuple[Command, ...] = (
     Run(),
     Analyze(),
     Report(),
+    Compare(),
+    Explain(),
     Export(),
     Model(),
     Probe(),

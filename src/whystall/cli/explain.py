@@ -1,0 +1,82 @@
+"""``whystall explain``: what a cause means, how it is measured, what to do about it, how to see that it worked."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import textwrap
+from typing import TYPE_CHECKING
+
+from whystall.errors import UsageError
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+    from whystall.cli.console import Console
+    from whystall.diagnosis.causes import Cause
+
+_NARROWEST = 40
+
+
+class Explain:
+    """The verb ``explain``."""
+
+    name = "explain"
+    help = "what a cause means, how it is measured, how to fix it"
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Declares the verb's arguments."""
+        parser.add_argument("cause", nargs="?", metavar="CAUSE", help="the cause's id; without one, all are listed")
+        parser.add_argument("--json", action="store_true", help="print as JSON")
+
+    def run(self, options: Namespace, console: Console) -> int:
+        """Prints one cause, or the list of all; 0."""
+        from whystall.diagnosis.causes import causes
+
+        known = causes()
+        if options.cause is None:
+            chosen = list(known.values())
+            console.result(_json(chosen) if options.json else _list(chosen))
+            console.next("whystall explain host.sync")
+            return 0
+        cause = known.get(options.cause)
+        if cause is None:
+            near = difflib.get_close_matches(options.cause, known, n=3, cutoff=0.4)
+            hint = f"did you mean {', '.join(near)}?" if near else "`whystall explain` lists all"
+            raise UsageError(f"no cause is called {options.cause!r}: {hint}")
+        console.result(_json(cause) if options.json else _page(cause, max(min(console.width, 100), _NARROWEST)))
+        console.next("whystall analyze TRACE")
+        return 0
+
+
+def _json(value: Cause | list[Cause]) -> str:
+    import msgspec
+
+    return json.dumps(msgspec.to_builtins(value), indent=1, ensure_ascii=False)
+
+
+def _list(chosen: list[Cause]) -> str:
+    width = max(len(cause.id) for cause in chosen)
+    lines = [f"{cause.id.ljust(width)}  {cause.title}{'' if cause.found else ' (no rule yet)'}" for cause in chosen]
+    return "\n".join(lines)
+
+
+def _page(cause: Cause, width: int) -> str:
+    parts = [
+        ("What it is", cause.meaning),
+        ("How it is measured", cause.measured),
+        ("Where it is found", cause.found or "no rule looks for it yet"),
+        ("What to do", cause.remedy),
+        ("The change", cause.patch),
+        ("What it risks", cause.risk),
+        ("It worked when", cause.proof),
+    ]
+    text = [f"{cause.id}: {cause.title}", ""]
+    for heading, value in parts:
+        if value is None:
+            continue
+        text.append(heading)
+        wrapped = [value] if heading == "The change" else textwrap.wrap(value, width - 2)
+        text += [f"  {line}" for line in wrapped]
+        text.append("")
+    return "\n".join(text).rstrip()

@@ -1,0 +1,137 @@
+"""Comparisons of recordings whose difference is known by construction."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import whystall
+from whystall.cli.thresholds import parse
+from whystall.diagnosis.comparison import Comparison
+from whystall.errors import UsageError
+from whystall.report.comparison import render_comparison
+from whystall.testing import TraceBuilder, trace
+
+SHARED = Path(__file__).parents[3] / "shared" / "traces"
+
+
+def loop(kernel_ns: int, *, fetch_ns: int = 0, steps: int = 10, name: str = "gemm") -> TraceBuilder:
+    """A step is a fetch, 20 us of host work, and a kernel that is waited for; every other step is 2 % longer."""
+    built = trace()
+    at = 0
+    for number in range(steps):
+        lasts = kernel_ns + (kernel_ns // 50 if number % 2 else 0)
+        begin = at
+        if fetch_ns:
+            built.annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", at=at, lasts=fetch_ns)
+            at += fetch_ns
+        built.operator("aten::mm", at=at, lasts=20_000)
+        built.launch(name, at=at + 5_000, call_lasts=5_000, runs_at=at + 12_000, lasts=lasts)
+        built.runtime("cudaDeviceSynchronize", at=at + 20_000, lasts=lasts - 5_000)
+        at += 15_000 + lasts
+        built.step(number, at=begin, lasts=at - begin)
+    return built
+
+
+def compared(base: TraceBuilder, candidate: TraceBuilder) -> Comparison:
+    return whystall.compare(whystall.analyze(base.load()), whystall.analyze(candidate.load()))
+
+
+def test_a_removed_fetch_is_the_speed_up_and_the_cause_that_went_away() -> None:
+    found = compared(loop(500_000, fetch_ns=300_000), loop(500_000))
+    assert found.speedup == pytest.approx((815 + 5) / (515 + 5), rel=0.01)
+    assert found.significant
+    assert ("input.synchronous-loader", "gone") in [(row.id, row.change) for row in found.causes]
+    fetched = next(row for row in found.ledger if row.name == "idle_input")
+    assert (fetched.base_ns, fetched.candidate_ns, fetched.beyond_noise) == (300_000, 0, True)
+    assert "gone: input.synchronous-loader" in found.summary
+
+
+def test_the_same_twice_is_no_change() -> None:
+    found = compared(loop(500_000), loop(500_000))
+    assert (found.speedup, found.significant) == (1.0, False)
+    assert "no change beyond the noise" in found.summary
+    assert not any(row.beyond_noise for row in (*found.ledger, *found.kernels, *found.operators))
+
+
+def test_a_change_within_the_spread_of_the_steps_is_none() -> None:
+    found = compared(loop(500_000), loop(503_000))
+    assert not found.significant
+    assert found.speedup_low is not None
+    assert found.speedup_high is not None
+    assert found.speedup_low < 515 / 518 < found.speedup_high
+
+
+def test_kernels_are_aligned_by_name_and_those_of_one_side_are_kept() -> None:
+    found = compared(loop(500_000, name="old"), loop(300_000, name="new"))
+    rows = {row.name: (row.base_ns, row.candidate_ns) for row in found.kernels}
+    assert rows["old"][1] is None
+    assert rows["new"][0] is None
+    assert rows["old"][0] == pytest.approx(505_000, rel=0.001)
+
+
+def test_few_steps_give_a_ratio_without_an_interval_and_say_so() -> None:
+    found = compared(loop(500_000, steps=2), loop(250_000, steps=2))
+    assert found.speedup_low is None
+    assert "too few steps to tell a change from noise" in found.warnings
+
+
+def test_nothing_to_compare() -> None:
+    found = compared(trace().launch("k", at=0, runs_at=10, lasts=5), loop(100_000))
+    assert found.speedup is None
+    assert found.summary == "One of the two has no steps to compare."
+
+
+@pytest.mark.parametrize(
+    ("condition", "crossed"),
+    [
+        ("step>+3%", True),
+        ("step>+90%", False),
+        ("step<-3%", False),
+        ("idle_input>+200us", True),
+        ("idle_input > 1 ms", False),
+        ("operator:aten::mm>+1%", False),
+        ("kernel:gemm>+1%", False),
+        ("kernel:absent>+1%", False),
+        ("new-cause", True),
+    ],
+)
+def test_conditions(condition: str, *, crossed: bool) -> None:
+    found = compared(loop(500_000), loop(500_000, fetch_ns=300_000))
+    assert parse(condition).crossed(found) is crossed
+
+
+@pytest.mark.parametrize("text", ["", "step", "step=3%", "step>3", "what:ever>3%", "step>3 kg"])
+def test_what_is_no_condition(text: str) -> None:
+    with pytest.raises(UsageError):
+        parse(text)
+
+
+def test_every_format_shows_the_summary_and_escapes_names() -> None:
+    found = compared(loop(500_000, name="<script>alert(1)</script>"), loop(300_000, name="b|c"))
+    page = render_comparison(found, "html")
+    assert "<script>" not in page
+    assert "&lt;script&gt;" in page
+    assert "b&#124;c" in render_comparison(found, "markdown")
+    assert json.loads(render_comparison(found, "json"))["summary"] == found.summary
+    assert render_comparison(found, "terminal").startswith(found.summary)
+    with pytest.raises(ValueError, match="unknown format"):
+        render_comparison(found, "pdf")
+
+
+def test_workers_removed_the_wait_for_input_of_the_recorded_resnet() -> None:
+    base, candidate = (SHARED / f"resnet50-workers{workers}-v100.json.gz" for workers in (0, 4))
+    if not base.exists():
+        pytest.skip("the shared traces are not here")
+    before, after = whystall.analyze(base), whystall.analyze(candidate)
+    found = whystall.compare(before, after)
+    assert ("input.synchronous-loader", "gone") in [(row.id, row.change) for row in found.causes]
+    assert found.significant
+    # What was predicted of the base alone covers what the candidate's recording shows.
+    gain = before.findings[0].gain
+    assert before.findings[0].id == "input.synchronous-loader"
+    assert gain is not None
+    assert found.speedup is not None
+    assert gain.floor <= found.speedup <= gain.ceiling

@@ -1,0 +1,21 @@
+"""The pages of the causes say what the program says."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+
+DOCS = Path(__file__).parents[1] / "docs"
+
+
+def test_pages_are_made_from_the_data_that_the_program_uses() -> None:
+    spec = importlib.util.spec_from_file_location("make_causes", DOCS / "make_causes.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    wanted = module.pages(json.loads((DOCS / "causes" / "examples.json").read_text("utf-8")))
+    assert {path.name for path in wanted} == {path.name for path in (DOCS / "causes").glob("*.md")}
+    stale = [path.name for path, text in wanted.items() if path.read_text("utf-8") != text]
+    assert not stale, "run python docs/make_causes.py"
