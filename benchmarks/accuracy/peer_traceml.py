@@ -7,6 +7,7 @@ a class of causes, and is counted as right where the class holds the cause.
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import tempfile
 from pathlib import Path
@@ -36,6 +37,7 @@ def verdict(case: real_jobs.JobCase) -> str:
         return "not installed (make .venv-traceml/.ready)"
     with tempfile.TemporaryDirectory() as scratch:
         line = [str(TRACEML), "run", "--mode", "summary", "--logs-dir", scratch, "--run-name", "job"]
+        line += ["--aggregator-port", str(_free_port()), "--master-port", str(_free_port())]
         line += ["--nproc-per-node", str(case.ranks), "--interval", "0.5", str(real_jobs.JOBS / case.script)]
         line += ["--args", *case.arguments(steps=2 * real_jobs.STEPS)]
         environment = real_jobs.quiet(ACCURACY_TRACEML="1")
@@ -49,6 +51,11 @@ def verdict(case: real_jobs.JobCase) -> str:
         if not summary.exists():
             return f"failed: {done.stderr.strip()[-200:] or done.returncode}"
         return said(json.loads(summary.read_text("utf-8")))
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
 
 
 def said(summary: dict[str, object]) -> str:
