@@ -26,6 +26,7 @@ TRACES = Path(__file__).resolve().parents[2] / "shared" / "traces"
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WHYSTALL_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("WHYSTALL_DATA", str(tmp_path / "data"))
 
 
 class RealTraces:

@@ -83,7 +83,9 @@ def anchors(page: Path) -> set[str]:
 def test_every_page_is_in_the_navigation() -> None:
     navigation = (ROOT / "mkdocs.yml").read_text()
 
-    missing = [page for page in (ROOT / "docs").rglob("*.md") if str(page.relative_to(ROOT / "docs")) not in navigation]
+    # The pages of single causes are reached through their index.
+    pages = [page for page in (ROOT / "docs").rglob("*.md") if page.parent.name != "causes" or page.stem == "index"]
+    missing = [page for page in pages if str(page.relative_to(ROOT / "docs")) not in navigation]
 
     assert missing == []
 

@@ -39,6 +39,8 @@ from whystall.trace.run_file import NAME as RUN_FILE
 from whystall.trace.run_file import read_run_file
 from whystall.trace.samples import SUFFIX as SAMPLES_SUFFIX
 from whystall.trace.samples import RunSamples, read_samples
+from whystall.verify.remedies import read as read_remedies
+from whystall.verify.remedies import record_file, scales
 
 Progress = Callable[[int, int | None], None]
 PathLike = str | Path
@@ -102,7 +104,13 @@ def analyze(
     ]
     runs = [run for run in map(run_steps, samples) if run is not None]
     verdict, diagnosis = diagnose_run(
-        loaded, analyses, runs, _facts(sources), classes=rules, more_rules=_more_rules(failures), warnings=failures
+        loaded,
+        analyses,
+        runs,
+        _facts(sources, calibrate=calibrate),
+        classes=rules,
+        more_rules=_more_rules(failures),
+        warnings=failures,
     )
     problems = [*failures, *notes, *ignored, *diagnosis.failures]
     report = _report(loaded, analyses, runs, problems, verdict, workload)
@@ -134,19 +142,21 @@ def compare(
     return compare_reports(sides[0], sides[1], (names[0] or "base", names[1] or "candidate"))
 
 
-def _facts(sources: PathLike | Trace | Iterable[PathLike | Trace]) -> RunFacts:
+def _facts(sources: PathLike | Trace | Iterable[PathLike | Trace], *, calibrate: bool) -> RunFacts:
     """What the run folders among the sources say of their machine; of several ranks the first one's word counts."""
+    remedies = scales(read_remedies(record_file())) if calibrate else {}
     given = [sources] if isinstance(sources, str | Path | Trace) else list(sources)
     folders = [Path(source) for source in given if isinstance(source, str | Path) and _is_folder(Path(source))]
     ranks = [rank for folder in folders for rank in read_run_file(folder / RUN_FILE)]
     if not ranks:
-        return RunFacts()
+        return RunFacts(remedies=remedies)
     return RunFacts(
         cores=ranks[0].cores_allowed,
         threads=ranks[0].torch_threads,
         processes=len(ranks),
         loaders=tuple(loader for rank in ranks for loader in rank.loaders),
         profiled_over_unprofiled=ranks[0].profiled_over_unprofiled,
+        remedies=remedies,
     )
 
 

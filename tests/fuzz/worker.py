@@ -39,6 +39,13 @@ def check(report: Report) -> None:
         for step in device.steps:
             _check_ledger(step.ledger, step.window_ns)
     assert all(entry.events > 0 and entry.device_ns >= 0 for entry in report.source.dropped)
+    # What a rule or the replay stumbles over becomes a warning for users; here it is a bug.
+    assert not [text for text in report.source.warnings if "the rule for" in text or "could not be replayed" in text], (
+        report.source.warnings
+    )
+    for finding in report.findings:
+        if finding.gain is not None:
+            assert 1 <= finding.gain.floor <= finding.gain.expected <= finding.gain.ceiling
     assert msgspec.json.decode(msgspec.json.encode(report), type=Report) == report
 
 

@@ -14,6 +14,7 @@ from whystall.cli.model import Model
 from whystall.cli.probe import Probe
 from whystall.cli.report import Report
 from whystall.cli.run import Run
+from whystall.cli.verify import Verify
 
 if TYPE_CHECKING:
     from whystall.cli.command import Command
@@ -23,6 +24,7 @@ COMMANDS: tuple[Command, ...] = (
     Analyze(),
     Report(),
     Compare(),
+    Verify(),
     Explain(),
     Export(),
     Model(),

@@ -49,6 +49,8 @@ class RunFacts:
     processes: int = 1
     loaders: tuple[dict[str, int | bool | None], ...] = ()
     profiled_over_unprofiled: float | None = None
+    remedies: dict[str, float] = field(default_factory=dict)
+    """Per cause what its remedies brought on this machine of what was predicted (`whystall verify`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -150,12 +150,15 @@ def _both(case: Case, one: Change | None, other: Change | None) -> Change | None
 
 def _weigh(case: Case, candidate: Candidate, removed: Change | None = None) -> _Weighed:
     if candidate.saved is not None:
+        usual = case.facts.remedies.get(candidate.cause, 1.0)
         floor, expected, ceiling = (min(max(share, 0.0), _MOST_SAVED) for share in candidate.saved)
+        floor, expected = _scaled(floor, min(usual, 1.0)), _scaled(expected, usual)
         return _Weighed(candidate, min(floor, expected), expected, max(ceiling, expected), expected)
     before = max(case.window_ns, 1)
     again = candidate.recurrence
     weight = again.weight(case.steps) if again is not None else 1.0
-    expected = _scaled(_saved(case, candidate.expected, before), weight)
+    usual = case.facts.remedies.get(candidate.cause, 1.0)
+    expected = _scaled(_saved(case, candidate.expected, before), weight * usual)
     ceiling = _scaled(_saved(case, candidate.ceiling, before), weight) if candidate.ceiling is not None else expected
     unsure = case.noise + (1 - case.fidelity.share)
     # What happens now and then was seen so often; another window may have seen it more or less.

@@ -131,3 +131,5 @@ class Verdict(_Result):
     confidence: float
     rank: int | None = None
     device: int | None = None
+    step_ns: int | None = None
+    """The mean length of a step, which gains are of; ``None``: not known."""

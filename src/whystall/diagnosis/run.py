@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
+import msgspec
+
 from whystall.analysis.classify import Rules
 from whystall.analysis.results import Device, RunSteps
 from whystall.analysis.trace_analysis import TraceAnalysis
@@ -34,7 +38,13 @@ def diagnose_run(
     devices: list[Device] = [device for analysis in analyses for device in analysis.devices]
     measured = ledger_verdict(devices, warnings) if devices or not runs else run_verdict(runs)
     ranked = [(analysis.rank, trace) for analysis, trace in zip(analyses, traces, strict=True)]
-    graph = build_graph(ranked, classes) if devices else None
+    failures: list[str] = []
+    graph = None
+    if devices:
+        try:
+            graph = build_graph(ranked, classes)
+        except Exception as error:  # noqa: BLE001 - what else was found is still worth saying
+            failures.append(f"the steps could not be replayed ({type(error).__name__}: {error})")
     case = Case(
         ranks=tuple(
             RankCase(rank, trace, analysis)
@@ -46,4 +56,11 @@ def diagnose_run(
         graph=graph if graph is not None and len(graph.start) else None,
     )
     diagnosis = diagnose(case, [*RULES, *more_rules])
-    return finding_verdict(measured, diagnosis, case.step_ns), diagnosis
+    diagnosis = msgspec.structs.replace(diagnosis, failures=[*failures, *diagnosis.failures])
+    verdict = finding_verdict(measured, diagnosis, case.step_ns)
+    return msgspec.structs.replace(verdict, step_ns=case.step_ns or _run_step_ns(runs)), diagnosis
+
+
+def _run_step_ns(runs: Sequence[RunSteps]) -> int | None:
+    """The mean step of the slowest rank, from samples alone."""
+    return max((run.total_ns // run.steps for run in runs if run.steps > 0), default=None)

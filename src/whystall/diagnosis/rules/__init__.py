@@ -1,13 +1,14 @@
 """The rules, in the order in which they are asked. Third parties add theirs by the entry point ``whystall.rules``."""
 
 from whystall.diagnosis.rule import Rule
-from whystall.diagnosis.rules import communication, compute, host, inputs, run, training
+from whystall.diagnosis.rules import communication, compute, host, inputs, ranks, run, training
 
 RULES: tuple[Rule, ...] = (
     *inputs.RULES,
     *host.RULES,
     *compute.RULES,
     *communication.RULES,
+    *ranks.RULES,
     *training.RULES,
     *run.RULES,
 )

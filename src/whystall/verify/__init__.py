@@ -1,0 +1,1 @@
+"""Proof of a remedy: interleaved pairs of runs, an interval, the mechanism, the numerics."""

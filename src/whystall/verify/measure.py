@@ -1,0 +1,137 @@
+"""One block: a command run to its end under observation, or a function called some times."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from whystall.capture.config import CaptureConfig, Schedule
+from whystall.capture.launch import watched_environment
+from whystall.errors import InputError, UsageError
+from whystall.trace.samples import SUFFIX, read_samples
+
+# The first steps compile, load and warm up.
+_UNSTEADY_STEPS: Final = 3
+_FEWEST_STEPS: Final = 5
+_LONGEST_OUTPUT: Final = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A command with the environment variables that are its own."""
+
+    command: tuple[str, ...]
+    environment: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """What one run measured: the median step if steps were seen, else the whole run; seconds."""
+
+    seconds: float
+    steps: int
+    loss: float | None
+    exit_code: int
+
+
+def run_block(variant: Variant, loss: re.Pattern[str] | None, *, timeout_s: float | None = None) -> Block:
+    """Runs a command once, with only its steps sampled. Raises `UsageError` for a command that does not exist."""
+    folder = Path(tempfile.mkdtemp(prefix="whystall-verify-"))
+    try:
+        config = CaptureConfig(folder=str(folder), schedule=Schedule(repeat=0))
+        began = time.monotonic()
+        code, output = run_command(variant, config, timeout_s)
+        elapsed = time.monotonic() - began
+        steps = _steps_s(folder)
+        seconds = float(np.median(steps)) if len(steps) >= _FEWEST_STEPS else elapsed
+        return Block(seconds, len(steps), _last_number(loss, output), code)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def run_command(variant: Variant, config: CaptureConfig, timeout_s: float | None) -> tuple[int, str]:
+    """Runs a command to its end: its exit code, and what it printed (the end of it)."""
+    environment = watched_environment(config, {**os.environ, **dict(variant.environment)})
+    with tempfile.TemporaryFile() as stream:
+        try:
+            done = subprocess.run(  # noqa: S603 - it is what the user asked to run
+                variant.command,
+                env=environment,
+                stdout=stream,
+                stderr=subprocess.STDOUT,
+                timeout=timeout_s,
+                check=False,
+            )
+            code = done.returncode
+        except FileNotFoundError:
+            raise UsageError(f"{variant.command[0]}: no such command") from None
+        except PermissionError:
+            raise UsageError(f"{variant.command[0]}: permission denied") from None
+        except subprocess.TimeoutExpired:
+            raise UsageError(f"{' '.join(variant.command)}: not done after {timeout_s:g} s") from None
+        size = stream.seek(0, os.SEEK_END)
+        stream.seek(max(size - _LONGEST_OUTPUT, 0))
+        return code, stream.read().decode("utf-8", "replace")
+
+
+def _steps_s(folder: Path) -> list[float]:
+    """The steady steps of the rank with the most of them, in seconds."""
+    best: list[float] = []
+    for path in sorted(folder.glob(f"*{SUFFIX}")):
+        try:
+            steps = read_samples(path).steps["duration_us"].drop_nulls().to_list()
+        except InputError:
+            continue
+        if len(steps) > len(best):
+            best = [us / 1e6 for us in steps[_UNSTEADY_STEPS:]]
+    return best
+
+
+def _last_number(pattern: re.Pattern[str] | None, text: str) -> float | None:
+    """The number that the last match of a pattern holds (its first group)."""
+    if pattern is None:
+        return None
+    found = pattern.findall(text)
+    try:
+        return float(found[-1]) if found else None
+    except (ValueError, TypeError):
+        return None
+
+
+def call_block(function: Callable[[], object], repeats: int) -> float:
+    """Seconds of one call, the median of ``repeats``."""
+    times = []
+    for _ in range(repeats):
+        began = time.perf_counter_ns()
+        function()
+        times.append(time.perf_counter_ns() - began)
+    return float(np.median(times)) / 1e9
+
+
+def interleaved(pairs: int) -> Sequence[tuple[int, int]]:
+    """The order of blocks: 0 before, 1 after, with their pair; ABBA, so that a drift hits both alike.
+
+    >>> interleaved(2)
+    [(0, 0), (1, 0), (1, 1), (0, 1)]
+    """
+    return [(variant if pair % 2 == 0 else 1 - variant, pair) for pair in range(pairs) for variant in (0, 1)]
+
+
+def toggled(text: str, command: Sequence[str]) -> tuple[Variant, Variant]:
+    """The two variants of ``NAME=OLD,NEW``. Raises `UsageError` for another form."""
+    name, equals, values = text.partition("=")
+    parts: list[str] = values.split(",")
+    if not equals or len(parts) != 2 or not re.fullmatch(r"[A-Za-z_]\w*", name):
+        raise UsageError(f"--toggle takes NAME=OLD,NEW (an environment variable), not {text!r}")
+    before, after = (Variant(tuple(command), ((name, value),)) for value in parts)
+    return before, after
