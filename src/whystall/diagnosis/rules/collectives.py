@@ -1,0 +1,113 @@
+"""A rank's collectives as rules see them: their nodes in the graph, what they moved, whom they met."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whystall.analysis.classify import COMMUNICATION
+from whystall.analysis.communication import communication_records, host_collectives
+from whystall.diagnosis.case import Case, RankCase
+from whystall.replay.graph import EdgeKind, Mask, NodeKind
+
+POINT_TO_POINT: Final = re.compile(r"^(send|recv|send_recv|message)")
+EXCHANGE: Final = re.compile(r"all_?to_?all|dispatch|combine", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Collectives:
+    """A rank's collectives, on a device or on the host.
+
+    Their nodes in the graph (-1: not drawn), what each is, the bytes it moved (-1: not known), between how many ranks,
+    when it began, its group, and (on a device) its row.
+    """
+
+    node: NDArray[np.int64]
+    kind: list[str]
+    size: NDArray[np.int64]
+    ranks: NDArray[np.int64]
+    start: NDArray[np.int64]
+    group: list[str]
+    row: NDArray[np.intp] | None
+
+    def nodes(self, case: Case, chosen: NDArray[np.bool_]) -> Mask:
+        """The nodes of the chosen ones."""
+        out = np.zeros(len(case.replayed.start), np.bool_)
+        at = self.node[chosen]
+        out[at[at >= 0]] = True
+        return out
+
+
+def collectives(case: Case, rank: RankCase) -> Collectives:
+    """The collectives of a rank: those of its devices, or on a job without any those of a library on the host."""
+    if rank.on_device:
+        row = np.flatnonzero(rank.device_work.classified.class_of == COMMUNICATION)
+        records = communication_records(rank.trace, row)
+        start = rank.trace.device_events["ts_ns"].to_numpy()[row]
+        node = node_of_row(case, rank)[row]
+    else:
+        row = None
+        records = host_collectives(rank.trace)
+        start = records["start"].to_numpy()
+        node = node_of_event(case, rank, records["event"].to_numpy())
+    return Collectives(
+        node,
+        records["collective"].to_list(),
+        records["bytes"].fill_null(-1).to_numpy(),
+        records["group_size"].fill_null(0).to_numpy().astype(np.int64),
+        start,
+        records["group"].fill_null("").to_list(),
+        row,
+    )
+
+
+def node_of_event(case: Case, rank: RankCase, events: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The node of each host event of a rank, or -1."""
+    graph = case.replayed
+    nodes = np.flatnonzero((graph.rank == rank.rank) & (graph.kind == NodeKind.HOST) & (graph.event >= 0))
+    if not len(nodes):
+        return np.full(len(events), -1, np.int64)
+    order = nodes[np.argsort(graph.event[nodes], kind="stable")]
+    index = np.minimum(np.searchsorted(graph.event[order], events), len(order) - 1)
+    return np.where(graph.event[order[index]] == events, order[index], -1)
+
+
+def are(found: Collectives, pattern: re.Pattern[str]) -> NDArray[np.bool_]:
+    """Which of the collectives are of a kind."""
+    return np.array([bool(pattern.search(kind or "")) for kind in found.kind], np.bool_)
+
+
+def step_of(rank: RankCase, found: Collectives) -> NDArray[np.int64]:
+    """The step of each collective: that which launched it, or in which it began."""
+    if found.row is not None:
+        return rank.trace.device_events["step"].fill_null(-1).to_numpy()[found.row].astype(np.int64)
+    return np.searchsorted(rank.trace.steps["ts_ns"].to_numpy(), found.start, side="right").astype(np.int64) - 1
+
+
+def node_of_row(case: Case, rank: RankCase) -> NDArray[np.int64]:
+    """Per device event of a rank its node, or -1."""
+    graph = case.replayed
+    out = np.full(len(rank.trace.device_events), -1, np.int64)
+    nodes = np.flatnonzero((graph.rank == rank.rank) & (graph.kind == NodeKind.DEVICE))
+    out[graph.event[nodes]] = nodes
+    return out
+
+
+def transfer_of(case: Case) -> NDArray[np.int64]:
+    """Per node the transfer it meets others in, or -1."""
+    graph = case.replayed
+    out = np.full(len(graph.start), -1, np.int64)
+    met = (graph.edge_kind == EdgeKind.RENDEZVOUS) & (graph.rank[graph.target] == -1)
+    out[graph.source[met].astype(np.int64)] = graph.target[met]
+    return out
+
+
+def transfer_ns(case: Case) -> NDArray[np.int64]:
+    """Per collective's node how long the transfer took, without waiting for others where these were recorded."""
+    transfer = transfer_of(case)
+    duration = case.replayed.duration
+    return np.where(transfer >= 0, duration[np.maximum(transfer, 0)], duration)
