@@ -47,6 +47,11 @@ class Supply:
         if self.loader.kind == "memory":
             return
         name = "_SingleProcessDataLoaderIter" if self.loader.kind == "inline" else "_MultiProcessingDataLoaderIter"
+        epoch = self.loader.epoch_steps
+        if self.loader.kind == "workers" and epoch and batch and batch % epoch == 0:
+            # The fetch that finds the epoch over: it ends the workers and raises StopIteration.
+            with thread.span("user_annotation", _NEXT.format(name)):
+                yield self.rank.vary("handover", self.loader.handover_ns)
         with (
             thread.frame("torch/utils/data/dataloader.py(734): __next__"),
             thread.span("user_annotation", _NEXT.format(name)),
@@ -58,7 +63,6 @@ class Supply:
                 ):
                     yield self._cost_ns(batch)
                 return
-            epoch = self.loader.epoch_steps
             if epoch and batch % epoch == 0:
                 self._start(first=batch, last=batch + epoch)
             with (

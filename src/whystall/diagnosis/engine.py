@@ -65,6 +65,7 @@ def diagnose(case: Case, rules: Sequence[Rule]) -> Diagnosis:
                 failures.append(f"the rule for {rule.cause} failed ({type(error).__name__}: {error})")
         elif not {"cpu_only", "device"} & set(missing):
             abstained.append(Abstention(id=rule.cause, missing_signals=[MISSING[signal] for signal in missing]))
+    candidates = _joined(case, candidates)
     standing = [_standing(one) for one in candidates if one.standing is not None]
     weighed = _merged(_weighed(case, [one for one in candidates if one.standing is None]))
     least = max(LEAST_SHARE, NOISES * case.noise)
@@ -82,6 +83,42 @@ def diagnose(case: Case, rules: Sequence[Rule]) -> Diagnosis:
         noise=case.noise,
         failures=failures,
     )
+
+
+def _joined(case: Case, candidates: Sequence[Candidate]) -> list[Candidate]:
+    """One candidate of each cause that is replayed: on all ranks where it is at work, since ranks wait for each other."""
+    groups: dict[tuple[str, str], list[Candidate]] = {}
+    out: list[Candidate] = []
+    for one in candidates:
+        if one.expected is None or len(case.ranks) < 2 or len(one.ranks) > 1:
+            out.append(one)
+        else:
+            groups.setdefault((one.cause, one.detail), []).append(one)
+    return [*out, *(_union(case, group) for group in groups.values())]
+
+
+def _union(case: Case, group: Sequence[Candidate]) -> Candidate:
+    worst = max(group, key=lambda one: (one.attributed_ns, [-rank for rank in one.ranks]))
+    if len(group) == 1:
+        return worst
+    return replace(
+        worst,
+        expected=_all(case, [one.expected for one in group]),
+        ceiling=_all(case, [one.ceiling for one in group]),
+        least=_all(case, [one.least for one in group]),
+        ranks=tuple(sorted({rank for one in group for rank in one.ranks})),
+        confidence=min(one.confidence for one in group),
+    )
+
+
+def _all(case: Case, changes: Sequence[Change | None]) -> Change | None:
+    """All changes at once, or none where one is missing."""
+    joined: Change | None = None
+    for change in changes:
+        if change is None:
+            return None
+        joined = _both(case, joined, change)
+    return joined
 
 
 def _merged(weighed: Sequence[_Weighed]) -> list[_Weighed]:

@@ -132,4 +132,4 @@ class Verdict(_Result):
     rank: int | None = None
     device: int | None = None
     step_ns: int | None = None
-    """The mean length of a step, which gains are of; ``None``: not known."""
+    """The length of a step, which gains are of; ``None``: not known."""

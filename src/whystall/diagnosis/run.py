@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 import msgspec
 
-import msgspec
-
 from whystall.analysis.classify import Rules
 from whystall.analysis.results import Device, RunSteps
 from whystall.analysis.trace_analysis import TraceAnalysis
@@ -62,5 +60,5 @@ def diagnose_run(
 
 
 def _run_step_ns(runs: Sequence[RunSteps]) -> int | None:
-    """The mean step of the slowest rank, from samples alone."""
-    return max((run.total_ns // run.steps for run in runs if run.steps > 0), default=None)
+    """The median step of the slowest rank, where there are samples alone."""
+    return max((run.median_ns for run in runs), default=None)

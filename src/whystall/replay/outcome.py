@@ -24,14 +24,15 @@ class Fidelity:
         return 1 - self.unexplained_ns / self.total_ns if self.total_ns > 0 else 1.0
 
 
-# The first steps of a recording still fill queues and caches (reference: causes.md, "drop first").
-_FEWEST_TO_DROP_ONE = 4
+# The first two steps of a recording still fill queues and caches, the last is cut (reference: causes.md, "drop first 2 +
+# last"); of few steps all are taken.
+_FEWEST_TO_DROP = 6
 
 
 def steady_steps(graph: Graph) -> int:
     """How many steps the window holds; 1 without step marks."""
     steps = len(graph.step_first) - 1
-    return max(steps - (2 if steps > _FEWEST_TO_DROP_ONE else 1), 1)
+    return max(steps - (3 if steps >= _FEWEST_TO_DROP else 1), 1)
 
 
 def _ends_of_steps(graph: Graph, played: Played) -> NDArray[np.int64]:
@@ -51,7 +52,8 @@ def window_ns(graph: Graph, played: Played) -> tuple[int, int]:
     if len(ends) > 1:
         # Steps may end in another order than they began; a step is not over before those before it are.
         ends = np.maximum.accumulate(ends)
-        return int(ends[1 if len(ends) > _FEWEST_TO_DROP_ONE else 0]), int(ends[-1])
+        steady = slice(1, -1) if len(ends) >= _FEWEST_TO_DROP else slice(None)
+        return int(ends[steady][0]), int(ends[steady][-1])
     if not len(played.start):
         return 0, 0
     return int(played.start.min()), int(played.end.max())
@@ -73,8 +75,9 @@ def critical_path(graph: Graph, played: Played) -> NDArray[np.int64]:
     """The nodes that decided the end of the window, from its end back to its beginning."""
     if not len(played.end):
         return np.zeros(0, np.int64)
-    begin, _ = window_ns(graph, played)
+    begin, end = window_ns(graph, played)
     candidates = graph.step_nodes if len(graph.step_first) > 2 else np.arange(len(played.end))
+    candidates = candidates[played.end[candidates] <= end]
     node = int(candidates[np.argmax(played.end[candidates])])
     path = []
     source, decided = graph.source, played.decided_by

@@ -12,10 +12,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from whystall.report import overview
+from whystall.report.findings import findings_view, gain_words
 from whystall.report.names import clean
 from whystall.report.page import BUDGETS, Budget, page
 from whystall.report.schema import Report
-from whystall.report.vocabulary import PARTS, SEVERITIES
+from whystall.report.vocabulary import PARTS
 
 MAX_BYTES = 1_000_000
 _SCRIPTS = ("theme.js", "tables.js", "timeline.js", "icicle.js")
@@ -45,9 +46,9 @@ def _render(report: Report, budget: Budget) -> str:
             source_line=overview.source_line(report),
             losses=overview.losses(report, limit=min(budget.rows, 20)),
             efficiency=overview.efficiency_line(report),
-            findings=report.findings[: max(budget.rows // 4, 3)],
+            findings=findings_view(report, max(budget.rows // 4, 3)),
+            gain=gain_words(report.verdict.gain) if report.verdict.gain else None,
             parts=PARTS,
-            severities=SEVERITIES,
             style=Markup(style),  # noqa: S704 - the package's own file
             scripts=[Markup(script) for script in scripts],  # noqa: S704 - the package's own files
             policy=_policy(style, scripts),

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 from whystall.analysis.results import Module
 from whystall.report import format as fmt
 from whystall.report import overview
+from whystall.report.findings import FindingsView, FindingView, findings_view
 from whystall.report.names import clean
 from whystall.report.ranks import RankReport, by_rank, device_title
 from whystall.report.schema import Report
 from whystall.report.sections import capture, device, program, resources, run
 from whystall.report.tables import Limits, Table
-from whystall.report.vocabulary import SEVERITIES
 
 MAX_BYTES = 60_000
 _LIMITS = (Limits(rows=15, name=72), Limits(rows=8, name=48), Limits(rows=3, name=32))
@@ -152,20 +152,87 @@ def _bullets(title: str, lines: Sequence[str]) -> Iterator[str]:
 
 
 def _findings(report: Report, limits: Limits) -> Iterator[str]:
-    if not report.findings:
+    view = findings_view(report, min(limits.rows, 10))
+    if view.named:
+        yield "#### Findings\n"
+    for number, finding in enumerate(view.named, 1):
+        yield from _finding(finding, number)
+    if view.plan:
+        yield f"**Plan.** {escape(view.plan.sentence)}.\n"
+    if view.notes:
+        yield "#### Worth knowing\n"
+        for note in view.notes:
+            worth = f" ({escape(note.gain)})" if note.gain else ""
+            advice = f" {escape(note.remedy)}" if note.remedy else ""
+            yield f"- {escape(note.title)} {code(note.id)}{worth}{advice}"
+        yield ""
+    if view.omitted:
+        yield f"… {view.omitted:,} more\n"
+    yield from _undecided(view)
+    if view.small_print and (view.named or view.notes):
+        yield f"{escape(' '.join(view.small_print))}\n"
+
+
+def _finding(finding: FindingView, number: int) -> Iterator[str]:
+    yield f"##### {number}. {escape(finding.title)}\n"
+    yield f"{finding.label} · {code(finding.id)} · {escape(' · '.join(finding.facts))}\n"
+    if finding.evidence:
+        yield "| Measured | Value |"
+        yield "|---|--:|"
+        for fact in finding.evidence:
+            yield f"| {escape(fact.what)} | {escape(fact.value)} |"
+        yield ""
+    for place in finding.places[:5]:
+        yield f"- {code(place.where)}{f' {code(place.text)}' if place.text else ''}"
+    if finding.places:
+        yield ""
+    if finding.remedy:
+        risk = f" Risk: {escape(finding.risk)}" if finding.risk else ""
+        yield f"**Do.** {escape(finding.remedy)}{risk}\n"
+    yield from _patch(finding.patch)
+    if finding.command:
+        expect = f", expect: {escape(finding.expect)}" if finding.expect else ""
+        yield f"**Verify.** {code(finding.command)}{expect}\n"
+    yield from _grounds(finding)
+
+
+def _grounds(finding: FindingView) -> Iterator[str]:
+    """What speaks for the finding and against others, folded."""
+    if finding.rejected or finding.missing:
+        yield "<details><summary>Considered and rejected, method, missing signals</summary>\n"
+        for cause, because in finding.rejected:
+            yield f"- rejected {code(cause)}: {escape(because)}"
+        if finding.method:
+            yield f"- method: {escape(finding.method)}"
+        if finding.missing:
+            yield f"- would be surer with: {escape(', '.join(finding.missing))}"
+        yield "\n</details>\n"
+
+
+# In a block of code nothing is escaped: a line with one of these could end it, or be taken for HTML by a lesser reader.
+_UNFIT_FOR_BLOCK = re.compile(r"[`<>~@\\]")
+
+
+def _patch(lines: Sequence[str]) -> Iterator[str]:
+    if not lines:
         return
-    yield "#### Findings\n"
-    for finding in report.findings[: limits.rows]:
-        gain = f", expected {finding.gain.expected:.2f}\N{MULTIPLICATION SIGN}" if finding.gain else ""
-        yield f"1. **{escape(clean(finding.title, 200))}** ({SEVERITIES[finding.severity].lower()}{gain})"
-        for place in finding.code[:3]:
-            line = f":{place.line}" if place.line is not None else ""
-            yield f"   - {code(clean(place.file, 120) + line)}"
-        if finding.remedy:
-            yield f"   - {escape(clean(finding.remedy.text, 400))}"
-        if finding.verify:
-            yield f"   - {code(clean(finding.verify.command, 300))}"
-    yield ""
+    if any(_UNFIT_FOR_BLOCK.search(line) for line in lines):
+        for line in lines:
+            yield f"{code(line)}  "
+        yield ""
+        return
+    yield "```python"
+    yield from lines
+    yield "```\n"
+
+
+def _undecided(view: FindingsView) -> Iterator[str]:
+    if not view.undecided:
+        return
+    yield f"<details><summary>{fmt.plural(view.undecided_causes, 'cause')} not looked for</summary>\n"
+    for one in view.undecided:
+        yield f"- without {escape(one.needs)}: {', '.join(code(cause) for cause in one.causes)}"
+    yield "\n</details>\n"
 
 
 def escape(text: str) -> str:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import Console, RenderableType
+from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from whystall.report import format as fmt
 from whystall.report import overview
+from whystall.report.findings import Fact, FindingsView, FindingView, findings_view, gain_words
 from whystall.report.names import clean
 from whystall.report.ranks import RankReport, by_rank, device_title
 from whystall.report.roofline_chart import roofline_view
 from whystall.report.schema import Report
 from whystall.report.sections import capture, chains, device, program, resources, run
 from whystall.report.tables import Limits, Table
-from whystall.report.vocabulary import SEVERITIES
 
 _NARROWEST = 40
 _SHORT = {
@@ -98,7 +100,7 @@ def _verdict_facts(report: Report) -> Iterator[Text]:
         yield Text(f"cause {clean(verdict.cause, 80)} · confidence {verdict.confidence * 100:.0f} %")
     if verdict.gain:
         gain = verdict.gain
-        yield Text(f"expected gain {gain.expected:.2f}x ({gain.floor:.2f}x to {gain.ceiling:.2f}x)")
+        yield Text(f"expected gain {gain_words(gain)}")
 
 
 def _heading(text: str) -> Text:
@@ -140,19 +142,82 @@ def _losses(report: Report, *, verbose: bool) -> Iterator[RenderableType]:
 
 
 def _findings(report: Report, *, verbose: bool) -> Iterator[RenderableType]:
-    findings = report.findings if verbose else report.findings[:5]
-    if findings:
+    """The first finding in full, the others with what it takes to act on them; all of it when asked."""
+    view = findings_view(report, 50 if verbose else 5)
+    if view.named:
         yield _heading("Findings")
-    for number, finding in enumerate(findings, 1):
-        gain = f", expected {finding.gain.expected:.2f}x" if finding.gain else ""
-        yield Text(f"{number}. {clean(finding.title, 200)} ({SEVERITIES[finding.severity].lower()}{gain})")
-        for place in finding.code[:3]:
-            line = f":{place.line}" if place.line is not None else ""
-            yield Text(f"   at {clean(place.file, 120)}{line}", style="dim")
-        if finding.remedy:
-            yield Text(f"   do: {clean(finding.remedy.text, 300)}")
-        if finding.verify:
-            yield Text(f"   verify: {clean(finding.verify.command, 200)}", style="dim")
+    for number, finding in enumerate(view.named, 1):
+        yield from _finding(finding, number, full=verbose or number == 1)
+    if view.plan:
+        yield Text(f"\nPlan: {view.plan.sentence}.")
+    if view.notes:
+        yield _heading("Worth knowing")
+    for note in view.notes:
+        yield Text(f"- {note.title} ({note.id})")
+        if verbose or note.remedy:
+            yield from _indented(_details(note, full=verbose))
+    if view.omitted:
+        yield Text(f"… {view.omitted:,} more", style="dim")
+    yield from _undecided(view, verbose=verbose)
+    if view.small_print and (view.named or view.notes):
+        yield Text(" ".join(view.small_print), style="dim")
+
+
+def _finding(finding: FindingView, number: int, *, full: bool) -> Iterator[RenderableType]:
+    style = "bold red" if finding.severity == "critical" else "bold yellow" if finding.severity == "major" else "bold"
+    yield Text.assemble(f"{number}. ", (finding.title, "bold"))
+    facts = Text.assemble((finding.label.lower(), style), f" · {finding.id} · {' · '.join(finding.facts)}")
+    yield from _indented([facts, *_details(finding, full=full)])
+
+
+def _details(finding: FindingView, *, full: bool) -> Iterator[RenderableType]:
+    if finding.evidence:
+        yield _evidence(finding.evidence if full else finding.evidence[:2])
+    for place in finding.places if full else finding.places[:1]:
+        yield Text(f"at {place.where}{f'  {place.text}' if place.text else ''}", style="dim")
+    if finding.remedy:
+        yield Text(f"do: {finding.remedy}")
+    for line in finding.patch if full else finding.patch[:3]:
+        yield Text(f"    {line}", style="cyan")
+    if full:
+        yield from _grounds(finding)
+
+
+def _evidence(facts: Sequence[Fact]) -> RichTable:
+    grid = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False, show_edge=False)
+    grid.add_column(overflow="fold")
+    grid.add_column(justify="right", overflow="fold")
+    for fact in facts:
+        grid.add_row(Text(fact.what), Text(fact.value))
+    return grid
+
+
+def _grounds(finding: FindingView) -> Iterator[Text]:
+    """What speaks for the finding and against others, and how to prove it."""
+    if finding.risk:
+        yield Text(f"risk: {finding.risk}")
+    if finding.command:
+        yield Text(f"verify: {finding.command}{f' (expect: {finding.expect})' if finding.expect else ''}", style="dim")
+    for cause, because in finding.rejected:
+        yield Text(f"considered and rejected: {cause}, {because}", style="dim")
+    if finding.missing:
+        yield Text(f"would be surer with: {', '.join(finding.missing)}", style="dim")
+
+
+def _indented(parts: Iterable[RenderableType]) -> Iterator[RenderableType]:
+    return (Padding(part, (0, 0, 0, 3), expand=False) for part in parts)
+
+
+def _undecided(view: FindingsView, *, verbose: bool) -> Iterator[RenderableType]:
+    if not view.undecided:
+        return
+    if not verbose:
+        needs = "; ".join(one.needs for one in view.undecided[:3]) + (" …" if len(view.undecided) > 3 else "")
+        yield Text(f"\nNot looked for: {fmt.plural(view.undecided_causes, 'cause')}, for want of {needs}", style="dim")
+        return
+    yield _heading("Not looked for")
+    for one in view.undecided:
+        yield Text(f"without {one.needs}: {', '.join(one.causes)}")
 
 
 def _rank(rank: RankReport, width: int, *, verbose: bool, several: bool) -> Iterator[RenderableType]:

@@ -49,7 +49,7 @@ def too_few_workers(case: Case) -> Iterator[Candidate]:
         begin, end, _ = rank.intervals(fetches)
         if not len(begin):
             continue
-        spikes = _spikes(end - begin) & _may_restart(case, end - begin)
+        spikes = _spikes(end - begin) & _may_restart(case, rank, begin, end - begin)
         if np.count_nonzero(~spikes) and (end - begin)[~spikes].sum() > 0:
             nodes = case.host_within(rank, begin[~spikes], end[~spikes]) & case.host_state(rank, HostState.INPUT)
             yield _waiting(case, rank, nodes, "input.too-few-workers")
@@ -60,22 +60,30 @@ def too_few_workers(case: Case) -> Iterator[Candidate]:
 
 # With fewer fetches a long one among them says nothing of a rhythm.
 _FEWEST_FETCHES: Final = 8
+# Loaders seldom have more workers: long fetches that come more rarely are not theirs.
+_MOST_WORKERS: Final = 8
 
 
-def _may_restart(case: Case, duration: NDArray[np.int64]) -> bool:
+def _may_restart(case: Case, rank: RankCase, begin: NDArray[np.int64], duration: NDArray[np.int64]) -> bool:
     """Whether long fetches can be new workers: enough were seen, workers are not kept, and the rhythm is not theirs.
 
-    Workers that are all too slow deliver in bursts: every so many fetches, as many as there are workers, is long.
+    Workers that are all too slow deliver in bursts: every so many fetches, as many as there are workers, is long. The end
+    of an epoch shows as a fetch more in a step, which brings nothing.
     """
     if len(duration) < _FEWEST_FETCHES:
         return False
     loaders = [loader for loader in case.facts.loaders if loader.get("workers")]
-    if not loaders:
-        return True
+    if loaders and all(loader.get("persistent_workers") for loader in loaders):
+        return False
     spikes = np.flatnonzero(_spikes(duration))
-    period = float(np.diff(spikes).mean()) if len(spikes) > 1 else None
-    bursts = any(period is not None and abs(period - int(loader["workers"] or 0)) < 1 for loader in loaders)
-    return not bursts and any(not loader.get("persistent_workers") for loader in loaders)
+    step = np.searchsorted(rank.trace.steps["ts_ns"].to_numpy(), begin, side="right")
+    if len(spikes) and all(step[spike] == step[spike - 1] for spike in spikes[spikes > 0].tolist()):
+        return True
+    if len(spikes) < 2:
+        return True
+    period = float(np.diff(spikes).mean())
+    workers = [int(loader["workers"] or 0) for loader in loaders] or range(1, _MOST_WORKERS + 1)
+    return not any(abs(period - count) < 1 for count in workers)
 
 
 def _spikes(duration: np.ndarray) -> Mask:

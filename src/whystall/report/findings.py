@@ -1,0 +1,251 @@
+"""What a diagnosis says, in the words that every format shares: findings, notes, the plan, and what was not looked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from whystall.diagnosis.finding import CodeLocation, Evidence, Finding, Gain, Plan
+from whystall.report import format as fmt
+from whystall.report.names import clean, shorten
+from whystall.report.schema import Report
+from whystall.report.vocabulary import SEVERITIES
+
+_MOST_EVIDENCE = 8
+_MOST_PLACES = 8
+_MOST_PATCH_LINES = 24
+_MOST_RANKS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One measured fact: what it is, its value with a unit, and the event that shows it best."""
+
+    what: str
+    value: str
+    example: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place in the code, and what stands there."""
+
+    where: str
+    text: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FindingView:
+    """A finding in words, every name safe to show."""
+
+    id: str
+    title: str
+    severity: str
+    label: str
+    scope: str | None
+    gain: str | None
+    saves: str | None
+    method: str | None
+    confidence: str
+    evidence: tuple[Fact, ...]
+    places: tuple[Place, ...]
+    remedy: str | None
+    patch: tuple[str, ...]
+    risk: str | None
+    command: str | None
+    expect: str | None
+    rejected: tuple[tuple[str, str], ...]
+    missing: tuple[str, ...]
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """What stands beside the title, as short phrases."""
+        worth = f"{self.gain}{f', saves {self.saves}' if self.saves else ''}" if self.gain else None
+        return tuple(phrase for phrase in (self.scope, worth, f"confidence {self.confidence}") if phrase)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanView:
+    """Causes in the order in which to remove them, each with the speed-up reached by then."""
+
+    steps: tuple[tuple[str, str], ...]
+
+    @property
+    def sentence(self) -> str:
+        """The plan in a sentence."""
+        names = [name for name, _ in self.steps]
+        return f"Fix {', then '.join(names)}: {self.steps[-1][1]} together"
+
+
+@dataclass(frozen=True, slots=True)
+class Undecided:
+    """A signal that was not recorded, and the causes that nobody could look for without it."""
+
+    needs: str
+    causes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FindingsView:
+    """All that a diagnosis says: what to fix, what is only worth knowing, and how sure it is."""
+
+    named: tuple[FindingView, ...]
+    notes: tuple[FindingView, ...]
+    omitted: int
+    plan: PlanView | None
+    undecided: tuple[Undecided, ...]
+    small_print: tuple[str, ...]
+
+    @property
+    def undecided_causes(self) -> int:
+        """How many causes could not be looked for."""
+        return len({cause for one in self.undecided for cause in one.causes})
+
+
+def findings_view(report: Report, most: int) -> FindingsView:
+    """The findings of a report, at most so many of those to fix and of those to know."""
+    one_rank = len(report.source.ranks) < 2 and len(report.run) < 2
+
+    def view(finding: Finding) -> FindingView:
+        return _finding(finding, report.verdict.step_ns, one_rank=one_rank)
+
+    named = [finding for finding in report.findings if finding.severity != "info"]
+    notes = [finding for finding in report.findings if finding.severity == "info"]
+    return FindingsView(
+        named=tuple(map(view, named[:most])),
+        notes=tuple(map(view, notes[:most])),
+        omitted=max(len(named) - most, 0) + max(len(notes) - most, 0),
+        plan=_plan(report.plan),
+        undecided=_undecided(report),
+        small_print=_small_print(report),
+    )
+
+
+def gain_words(gain: Gain) -> str:
+    """A gain with its interval.
+
+    >>> gain_words(Gain(floor=1.239, expected=1.28, ceiling=1.317, method=""))
+    '1.28x (1.24 to 1.32)'
+    """
+    return f"{_times(gain.expected)} ({_plain_times(gain.floor)} to {_plain_times(gain.ceiling)})"
+
+
+# A replay in which next to nothing is left says that the cause is nearly everything, not how often.
+_MOST_TIMES = 100
+
+
+def _plain_times(speedup: float) -> str:
+    return f"{speedup:.2f}" if speedup < _MOST_TIMES else f"over {_MOST_TIMES}"
+
+
+def _times(speedup: float) -> str:
+    return f"{_plain_times(speedup)}x"
+
+
+def value_words(value: float | str, unit: str) -> str:
+    """A measured value as people read it.
+
+    >>> value_words(33_300_000, "ns"), value_words(0.2794, "share"), value_words(1536, "bytes"), value_words(4458, "")
+    ('33.3 ms', '27.9 %', '1.50 KiB', '4,458')
+    """
+    if isinstance(value, str):
+        return f"{clean(value, 120)} {clean(unit, 40)}".strip()
+    if unit == "ns":
+        return fmt.duration(round(value))
+    if unit == "share":
+        return fmt.share(value)
+    if unit == "bytes":
+        return fmt.size(round(value))
+    if unit == "bytes/s":
+        return fmt.rate(value, "B/s")
+    amount = fmt.count(value) if isinstance(value, int) else fmt.quantity(value)
+    return f"{amount} {clean(unit, 40)}".strip()
+
+
+def _finding(finding: Finding, step_ns: int | None, *, one_rank: bool) -> FindingView:
+    remedy, proof = finding.remedy, finding.verify
+    patch = remedy.patch.split("\n")[:_MOST_PATCH_LINES] if remedy and remedy.patch else []
+    # What is told without a remedy gains nothing by itself: a speed-up beside it would read as a promise.
+    gain = finding.gain if remedy is not None else None
+    return FindingView(
+        id=clean(finding.id, 80),
+        title=clean(finding.title, 300) or clean(finding.id, 80) or "Unnamed finding",
+        severity=finding.severity,
+        label=SEVERITIES[finding.severity],
+        scope=_scope(finding, one_rank=one_rank),
+        gain=gain_words(gain) if gain else None,
+        saves=_saves(gain, step_ns) if gain else None,
+        method=clean(gain.method, 200) or None if gain else None,
+        confidence=f"{finding.confidence * 100:.0f} %",
+        evidence=tuple(_fact(one) for one in finding.evidence[:_MOST_EVIDENCE]),
+        places=tuple(_place(one) for one in finding.code[:_MOST_PLACES]),
+        remedy=clean(remedy.text, 600) if remedy else None,
+        patch=tuple(clean(line.expandtabs(4), 160) for line in patch),
+        risk=clean(remedy.risk, 300) if remedy and remedy.risk else None,
+        command=clean(proof.command, 300) if proof else None,
+        expect=clean(proof.expect, 300) if proof else None,
+        rejected=tuple((clean(one.id, 80), clean(one.because, 200)) for one in finding.rejected[:8]),
+        missing=tuple(clean(signal, 80) for signal in finding.missing_signals[:8]),
+    )
+
+
+def _scope(finding: Finding, *, one_rank: bool) -> str | None:
+    """Which ranks and steps, where that is not simply the only one."""
+    ranks, steps = finding.scope.ranks, finding.scope.steps
+    shown = ", ".join(map(str, ranks[:_MOST_RANKS]))
+    more = f" and {len(ranks) - _MOST_RANKS:,} more" if len(ranks) > _MOST_RANKS else ""
+    who = f"{'rank' if len(ranks) == 1 else 'ranks'} {shown}{more}" if ranks and not one_rank else None
+    when = ", ".join(clean(step, 60) for step in steps[:3]) + (" and others" if len(steps) > 3 else "")
+    return " · ".join(part for part in (who, when) if part) or None
+
+
+def _saves(gain: Gain, step_ns: int | None) -> str:
+    share = 1 - 1 / max(gain.expected, 1.0)
+    if not step_ns:
+        return f"{fmt.share(share)} of a step"
+    return f"{fmt.duration(round(step_ns * share))} of {fmt.duration(step_ns)} per step"
+
+
+def _fact(evidence: Evidence) -> Fact:
+    events = evidence.events
+    longest = max(events, key=lambda event: event.duration_ns, default=None)
+    example = f"{shorten(longest.name, 72) or '(no name)'}, {fmt.duration(longest.duration_ns)}" if longest else None
+    return Fact(clean(evidence.what, 200), value_words(evidence.value, evidence.unit), example)
+
+
+def _place(place: CodeLocation) -> Place:
+    line = f":{place.line}" if place.line is not None else ""
+    return Place(f"{clean(place.file, 160)}{line}", clean(place.symbol, 120) if place.symbol else None)
+
+
+def _plan(plan: Plan | None) -> PlanView | None:
+    if plan is None or not plan.causes:
+        return None
+    return PlanView(
+        tuple((clean(cause, 80), _times(reached)) for cause, reached in zip(plan.causes, plan.speedups, strict=False))
+    )
+
+
+def _undecided(report: Report) -> tuple[Undecided, ...]:
+    """The causes that could not be looked for, by what would have been needed; what frees most comes first."""
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for one in report.abstained:
+        groups.setdefault(tuple(one.missing_signals), []).append(clean(one.id, 80))
+    ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
+    return tuple(Undecided(_joined(needs), tuple(ids)) for needs, ids in ordered)
+
+
+def _joined(signals: Sequence[str]) -> str:
+    return " and ".join(clean(signal, 80) for signal in signals[:6]) or "another recording"
+
+
+def _small_print(report: Report) -> tuple[str, ...]:
+    """How far the numbers above may be trusted."""
+    lines = []
+    if report.fidelity is not None:
+        lines.append(f"The dependencies that were replayed explain {fmt.share(report.fidelity)} of the time.")
+    if report.noise is not None:
+        lines.append(f"The length of a step is known to within {fmt.share(report.noise)}.")
+    if any(finding.severity != "info" for finding in report.findings):
+        lines.append("A gain is the speed-up of a step: expected (floor to ceiling). Gains do not add up.")
+    return tuple(lines)
