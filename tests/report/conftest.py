@@ -47,11 +47,13 @@ from whystall.analysis.work_results import (
     UncoveredWork,
 )
 from whystall.diagnosis.finding import (
+    Abstention,
     CodeLocation,
     Evidence,
     EvidenceEvent,
     Finding,
     Gain,
+    Plan,
     Rejected,
     Remedy,
     Scope,
@@ -317,8 +319,60 @@ def gpu() -> Report:
 
 def diagnosed() -> Report:
     gain = Gain(floor=1.12, expected=1.22, ceiling=1.31, method="replay: remove edge")
-    verdict = Verdict(summary="loss.item() drains the queue every step.", cause="host.sync", gain=gain, confidence=0.86)
-    return report(verdict=verdict, findings=[finding()])
+    verdict = Verdict(
+        summary="loss.item() drains the queue every step.",
+        cause="host.sync",
+        gain=gain,
+        confidence=0.86,
+        step_ns=130 * MS,
+    )
+    return report(
+        verdict=verdict,
+        findings=[finding(), second_finding(), *notes()],
+        plan=Plan(causes=["host.sync", "input.synchronous-loader"], speedups=[1.22, 1.31]),
+        abstained=[
+            Abstention(id="compute.padding", missing_signals=["operator shapes"]),
+            Abstention(id="communication.straggler", missing_signals=["traces of several ranks"]),
+            Abstention(id="compute.low-tensor-core", missing_signals=["operator shapes"]),
+        ],
+        fidelity=0.9968,
+        noise=0.0042,
+    )
+
+
+def second_finding() -> Finding:
+    return Finding(
+        id="input.synchronous-loader", title="Batches are made on the training thread", severity="minor",
+        scope=Scope(ranks=[0], steps=[]), attributed_ns_per_step=8_750_000,
+        gain=Gain(floor=1.03, expected=1.07, ceiling=1.08, method="replay: batches made meanwhile"), confidence=0.9,
+        evidence=[Evidence(what="making a batch, per step", value=8_750_000, unit="ns"), Evidence(what="of the step", value=0.0673, unit="share"),
+                  Evidence(what="bytes in a batch", value=38_535_168, unit="bytes"), Evidence(what="copied at", value=11_200_000_000, unit="bytes/s")],
+        code=[], rejected=[], missing_signals=["Python stacks"],
+        remedy=Remedy(text="Give the loader workers.", patch="DataLoader(..., num_workers=4)", risk=None),
+        verify=None,
+    )  # fmt: skip
+
+
+def notes() -> list[Finding]:
+    shared: dict[str, Any] = {
+        "severity": "info", "scope": Scope(ranks=[0], steps=[]), "code": [], "rejected": [], "missing_signals": [],
+        "remedy": None, "verify": None, "attributed_ns_per_step": 62 * MS, "confidence": 0.75,
+        "gain": Gain(floor=1.0, expected=1.0076, ceiling=1.05, method="replay: without communication"),
+    }  # fmt: skip
+    return [
+        Finding(
+            id="communication.exposed",
+            title="Communication takes 48 % of the step, 96 % of it hidden: leave it",
+            evidence=[Evidence(what="communication per step", value=62 * MS, unit="ns")],
+            **shared,
+        ),
+        Finding(
+            id="compute.fusible",
+            title="Kernels could be fused: it counts once host.sync is removed",
+            evidence=[],
+            **shared,
+        ),
+    ]
 
 
 def cpu() -> Report:
@@ -377,7 +431,16 @@ def many(ranks: int = 2) -> Report:
 def hostile() -> Report:
     """Every string of a report replaced by something nasty."""
     nasty = tuple((name, ("compute", "communication", "memory")[i % 3], name) for i, name in enumerate(HOSTILE))
-    raw = msgspec.to_builtins(report(**rows_of(0, names=nasty), findings=[finding()]))
+    raw = msgspec.to_builtins(
+        report(
+            **rows_of(0, names=nasty),
+            findings=[finding(), *notes()],
+            plan=Plan(causes=["a", "b"], speedups=[1.2, 1.3]),
+            abstained=[Abstention(id="c", missing_signals=["d"])],
+            fidelity=1.0,
+            noise=0.01,
+        )
+    )
     closed = {"schema", "kind", "class", "phase", "role", "severity", "bound", "origin"}
     counter = iter(range(10**9))
 

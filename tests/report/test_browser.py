@@ -282,6 +282,36 @@ def test_the_roofline_fits_and_its_words_are_readable(opened: Opener, viewport: 
     assert "aten::mm" in (page.locator(".roofline .point title").first.text_content() or "")
 
 
+@pytest.mark.parametrize("viewport", [PHONE, DESKTOP], ids=["phone", "desktop"])
+def test_a_finding_is_read_without_scrolling_sideways(opened: Opener, viewport: dict[str, int]) -> None:
+    page = opened("diagnosed", viewport=viewport)
+    finding = page.locator("article.finding").first
+    assert "1.22x (1.12 to 1.31)" in finding.inner_text()
+    grounds = finding.locator("details")
+    assert "input waits are 7 %" not in finding.inner_text()
+    grounds.locator("summary").click()
+    assert "input waits are 7 %" in finding.inner_text()
+    shown = page.locator(
+        "#findings .evidence td:visible, #findings h3, #findings .places code, #findings .calm li"
+    ).all()
+    assert len(shown) >= 5
+    for part in shown:
+        box = part.bounding_box()
+        assert box
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= viewport["width"]
+
+
+def test_what_gains_nothing_looks_calmer_than_a_finding(opened: Opener) -> None:
+    page = opened("diagnosed")
+    size = "(e) => parseFloat(getComputedStyle(e).fontSize)"
+    finding = page.locator("article.finding h3").first.evaluate(size)
+    note = page.locator(".calm > li .title").first
+    assert note.evaluate(size) < finding
+    assert page.locator(".calm .flag").count() == 0
+    assert not page.locator(".calm .evidence").first.is_visible()
+
+
 def test_hostile_names_run_nothing(opened: Opener) -> None:
     page = opened("hostile")
     for canvas in page.locator("canvas").all():
@@ -371,7 +401,7 @@ UNNAMED = """() => [
 ].map((e) => e.outerHTML.slice(0, 120))"""
 
 
-@pytest.mark.parametrize("name", ["gpu", "two-ranks", "empty", "cpu"])
+@pytest.mark.parametrize("name", ["gpu", "diagnosed", "two-ranks", "empty", "cpu"])
 def test_everything_has_a_name_and_a_place(opened: Opener, name: str) -> None:
     page = opened(name)
     assert page.evaluate(UNNAMED) == []

@@ -117,7 +117,7 @@ def test_findings_have_their_place(samples: dict[str, Report]) -> None:
     page = render_html(samples["diagnosed"])
     for text in (
         "loss.item() drains the queue",
-        "1.22\N{MULTIPLICATION SIGN}",
+        "1.22x (1.12 to 1.31)",
         "train.py:88",
         "Log the loss every 50 steps.",
         "whystall verify",
