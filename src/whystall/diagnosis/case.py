@@ -316,6 +316,16 @@ class Case:
         chosen: Mask = own & within(graph.start - shift, begin, end)
         return chosen
 
+    @cached_property
+    def transfer_of(self) -> NDArray[np.int64]:
+        """Per node the transfer of a collective in which it meets other ranks, or -1."""
+        graph = self.replayed
+        out = np.full(len(graph.start), -1, np.int64)
+        met = np.flatnonzero(graph.edge_kind == EdgeKind.RENDEZVOUS)
+        met = met[graph.rank[graph.target[met]] == -1]
+        out[graph.source[met].astype(np.int64)] = graph.target[met]
+        return out
+
     def with_transfers(self, nodes: Mask) -> Mask:
         """Collectives' nodes together with the transfers that all their ranks wait for."""
         graph = self.replayed

@@ -64,6 +64,8 @@ class Graph:
     rank: NDArray[np.int64]
     first: NDArray[np.uint64]
     source: NDArray[np.uint32]
+    target: NDArray[np.int64]
+    """Per edge the node it leads to (which ``first`` says as well)."""
     lag: Times
     edge_kind: NDArray[np.uint8]
     lanes: tuple[str, ...]
@@ -75,12 +77,6 @@ class Graph:
     """Dependencies that the recording contradicts (clocks, lost events)."""
     clock_shift_ns: dict[int, int]
     """Per rank what was added to its times, so that all are on one clock."""
-
-    @property
-    def target(self) -> NDArray[np.int64]:
-        """Per edge the node it leads to."""
-        first = self.first.astype(np.int64)
-        return np.repeat(np.arange(len(self.start), dtype=np.int64), first[1:] - first[:-1])
 
     def of_kind(self, kind: NodeKind) -> Mask:
         """Which nodes are of a kind."""
@@ -263,6 +259,7 @@ class Draft:
             rank=self.column("rank")[order],
             first=first,
             source=source.astype(np.uint32),
+            target=target,
             lag=lag,
             edge_kind=kind,
             lanes=tuple(self.lanes),

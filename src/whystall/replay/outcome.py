@@ -79,14 +79,16 @@ def critical_path(graph: Graph, played: Played) -> NDArray[np.int64]:
     candidates = graph.step_nodes if len(graph.step_first) > 2 else np.arange(len(played.end))
     candidates = candidates[played.end[candidates] <= end]
     node = int(candidates[np.argmax(played.end[candidates])])
+    # One step back for every node: plain lists are several times as fast to walk as arrays.
+    source = np.append(graph.source, 0).astype(np.int64)
+    before = np.where(played.decided_by >= 0, source[played.decided_by], -1)
+    before[played.start <= begin] = -1
+    step = before.tolist()
     path = []
-    source, decided = graph.source, played.decided_by
-    while True:
+    while node >= 0:
         path.append(node)
-        edge = int(decided[node])
-        if edge < 0 or int(played.start[node]) <= begin:
-            return np.array(path, np.int64)
-        node = int(source[edge])
+        node = step[node]
+    return np.array(path, np.int64)
 
 
 def fidelity(graph: Graph, played: Played) -> Fidelity:

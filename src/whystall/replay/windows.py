@@ -12,8 +12,8 @@ from whystall.trace.model import Trace
 Window = tuple[int, int]
 """From an instant to another, in nanoseconds on the trace's clock."""
 
-# A graph takes some 150 bytes an event; so many keep it well below what reading the trace took.
-MOST_EVENTS: Final = 1_500_000
+# Every what-if plays the whole graph: so many events are tens of steps, and take some 10 ms each time.
+MOST_EVENTS: Final = 400_000
 _FEWEST_STEPS: Final = 4
 
 

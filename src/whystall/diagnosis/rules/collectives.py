@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from whystall.analysis.classify import COMMUNICATION
 from whystall.analysis.communication import communication_records, host_collectives
 from whystall.diagnosis.case import Case, RankCase
-from whystall.replay.graph import EdgeKind, Mask, NodeKind
+from whystall.replay.graph import Mask, NodeKind
 
 POINT_TO_POINT: Final = re.compile(r"^(send|recv|send_recv|message)")
 EXCHANGE: Final = re.compile(r"all_?to_?all|dispatch|combine", re.IGNORECASE)
@@ -97,17 +97,8 @@ def node_of_row(case: Case, rank: RankCase) -> NDArray[np.int64]:
     return out
 
 
-def transfer_of(case: Case) -> NDArray[np.int64]:
-    """Per node the transfer it meets others in, or -1."""
-    graph = case.replayed
-    out = np.full(len(graph.start), -1, np.int64)
-    met = (graph.edge_kind == EdgeKind.RENDEZVOUS) & (graph.rank[graph.target] == -1)
-    out[graph.source[met].astype(np.int64)] = graph.target[met]
-    return out
-
-
 def transfer_ns(case: Case) -> NDArray[np.int64]:
     """Per collective's node how long the transfer took, without waiting for others where these were recorded."""
-    transfer = transfer_of(case)
+    transfer = case.transfer_of
     duration = case.replayed.duration
     return np.where(transfer >= 0, duration[np.maximum(transfer, 0)], duration)

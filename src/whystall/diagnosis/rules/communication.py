@@ -20,7 +20,6 @@ from whystall.diagnosis.rules.collectives import (
     collectives,
     step_of,
     transfer_ns,
-    transfer_of,
 )
 from whystall.replay.graph import Change, EdgeKind, Mask
 
@@ -247,7 +246,7 @@ def _shorten(
     case: Case, duration: NDArray[np.float64], nodes: NDArray[np.int64], target_ns: NDArray[np.float64]
 ) -> None:
     """Gives collectives (or their transfers) a new length, where that is shorter."""
-    transfer = transfer_of(case)[nodes]
+    transfer = case.transfer_of[nodes]
     at = np.where(transfer >= 0, transfer, nodes)
     duration[at] = np.minimum(duration[at], target_ns)
 

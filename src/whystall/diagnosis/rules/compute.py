@@ -9,13 +9,14 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from whystall._native import nearest_marked
 from whystall.cost.recorded import parse
 from whystall.cost.spec import TensorSpec
 from whystall.diagnosis.case import Case, RankCase, within
 from whystall.diagnosis.rule import Candidate, Rule
 from whystall.diagnosis.rules import facts
 from whystall.replay.graph import Change, Mask
-from whystall.trace.columns import codes
+from whystall.trace.columns import codes, matching
 from whystall.trace.link import rows_of
 
 # Share of a matrix peak that good kernels reach (reference: causes.md, "eta = 0.7").
@@ -327,12 +328,9 @@ def _score_calls(rank: RankCase) -> Mask:
         out |= names.is_in(["aten::bmm", "aten::baddbmm", "aten::matmul"]).to_numpy() & _writes_scores(
             dims.to_list(), sizes
         )
-    math = names.str.contains(_ATTENTION_MATH.pattern).to_numpy()
-    parent = rows_of(table["parent"])
-    inside = math.copy()
-    for row in range(len(inside)):  # parents come before their children
-        if parent[row] >= 0 and parent[row] < row:
-            inside[row] |= inside[parent[row]]
+    math = matching(table["name"], _ATTENTION_MATH.search)
+    tree = rank.device_work.tree
+    inside = math | (nearest_marked(tree.order, tree.parent, math.astype(np.uint8)) >= 0)
     found: Mask = out | inside
     return found
 

@@ -21,7 +21,6 @@ from whystall.diagnosis.rules.collectives import (
     collectives,
     node_of_row,
     step_of,
-    transfer_of,
 )
 from whystall.replay.graph import Change, NodeKind
 from whystall.trace.columns import codes, distinct
@@ -126,7 +125,7 @@ def _host_ratio(case: Case, rank: int) -> float:
 def _last_to_come(case: Case) -> tuple[int, float, int, int] | None:
     """The rank that comes last in most collectives: its share of them, what the others wait per step, how many."""
     graph = case.replayed
-    transfer = transfer_of(case)
+    transfer = case.transfer_of
     nodes = np.flatnonzero((transfer >= 0) & case.in_window(np.ones(len(transfer), np.bool_)))
     if not len(nodes):
         return None

@@ -7,10 +7,13 @@ from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
+from whystall._native import nearest_marked
 from whystall.analysis.chains import BANDWIDTH_SHARE, chain_events
 from whystall.analysis.host_states import SYNC_CALL
+from whystall.analysis.operators import OperatorTree
 from whystall.cost.recorded import parse
 from whystall.cost.spec import TensorSpec
 from whystall.diagnosis.case import Case, RankCase, within
@@ -18,7 +21,7 @@ from whystall.diagnosis.rule import Candidate, Rule
 from whystall.diagnosis.rules import facts
 from whystall.diagnosis.rules.stretches import recurrence, stretches
 from whystall.replay.graph import Change, EdgeKind, Mask
-from whystall.trace.link import rows_of
+from whystall.trace.columns import matching
 
 _OPTIMIZER_STEP: Final = re.compile(r"^Optimizer\.step#")
 _MULTI_TENSOR: Final = re.compile(r"multi_tensor|fused_?adam|foreach|fused_sgd|FusedAdam|lamb", re.IGNORECASE)
@@ -257,34 +260,27 @@ def _repeated_operators(rank: RankCase) -> tuple[Mask, Mask]:
         return nothing, nothing
     used = np.unique(sequence[backward & (sequence >= 0)])
     forward = (sequence >= 0) & ~backward
-    parent = rows_of(table["parent"])
-    in_backward = backward | table["name"].cast(str).str.starts_with("autograd::engine").to_numpy()
-    order = np.argsort(table["ts_ns"].to_numpy(), kind="stable")
-    inside, inherits = in_backward.copy(), np.zeros(len(table), np.bool_)
+    engine = matching(table["name"], lambda name: name.startswith("autograd::engine"))
+    tree = rank.device_work.tree
+    in_backward = backward | engine
+    inside = in_backward | _below(tree, in_backward)
     unused_own = forward & ~np.isin(sequence, used)
-    for row in order.tolist():
-        above = parent[row]
-        if above >= 0:
-            inside[row] |= inside[above]
-            inherits[row] = unused_own[above] or inherits[above]
     again_own = forward & inside & ~in_backward
-    again = _with_children(again_own, parent, order)
-    unused = (unused_own | inherits) & ~inside
+    again = again_own | _below(tree, again_own)
+    unused = (unused_own | _below(tree, unused_own)) & ~inside
     return again, unused if _does_matrices(table, unused) else nothing
 
 
-def _with_children(own: Mask, parent: NDArray[np.int32], order: NDArray[np.intp]) -> Mask:
-    out = own.copy()
-    for row in order.tolist():
-        above = parent[row]
-        if above >= 0:
-            out[row] |= out[above]
-    return out
+def _below(tree: OperatorTree, marked: Mask) -> Mask:
+    """Which operators lie inside a marked one."""
+    return nearest_marked(tree.order, tree.parent, marked.astype(np.uint8)) >= 0
 
 
-def _does_matrices(table: object, rows: Mask) -> bool:
-    names = table["name"].cast(str).to_numpy()[rows]  # type: ignore[index]
-    return bool(np.isin(names, ("aten::mm", "aten::addmm", "aten::bmm", "aten::convolution")).any())
+def _does_matrices(table: pl.DataFrame, rows: Mask) -> bool:
+    return bool(matching(table["name"], _PRODUCTS.__contains__)[rows].any())
+
+
+_PRODUCTS: Final = frozenset({"aten::mm", "aten::addmm", "aten::bmm", "aten::convolution"})
 
 
 def episodes(case: Case) -> Iterator[Candidate]:
