@@ -98,8 +98,7 @@ def _false_alarms(expectation: Expectation, shown: Sequence[Named]) -> tuple[str
 def _rank_named(expectation: Expectation, said: Said) -> bool | None:
     if expectation.rank is None:
         return None
-    named = next((each for each in said.findings if each.id in expectation.all_ids), None)
-    return named is not None and named.ranks == (expectation.rank,)
+    return any(each.ranks == (expectation.rank,) for each in said.findings if each.id in expectation.all_ids)
 
 
 def _gain(expectation: Expectation, said: Said, cause: str) -> GainMark | None:
