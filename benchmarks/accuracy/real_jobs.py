@@ -106,7 +106,7 @@ def quiet(**more: str) -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", **more}
 
 
-def wait_for_quiet(limit_s: float = 120.0) -> None:
+def wait_for_quiet(limit_s: float = 30.0) -> None:
     """Let others finish: on a machine that is busy with something else the contention would be the right answer."""
     until_s = time.monotonic() + limit_s
     while psutil.cpu_percent(interval=2) > QUIET_PERCENT and time.monotonic() < until_s:
