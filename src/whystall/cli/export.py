@@ -34,8 +34,8 @@ class Export:
         parser.add_argument(
             "--format",
             required=True,
-            choices=[*get_args(ReportFormat), *get_args(TableFormat), "perfetto"],
-            help="json, markdown, html: the report; csv, parquet: one file per table of the trace, into a folder; "
+            choices=[*get_args(ReportFormat), "sarif", *get_args(TableFormat), "perfetto"],
+            help="json, markdown, html: the report; sarif: its findings for code hosts and editors; csv, parquet: one file per table of the trace, into a folder; "
             "perfetto: a Chrome trace without metadata, gzipped if the output ends in .gz",
         )
         parser.add_argument("-o", "--output", metavar="FILE|DIR", help="where to write (default: stdout)")
@@ -44,7 +44,7 @@ class Export:
 
     def run(self, options: Namespace, console: Console) -> int:
         """Writes what was asked for; 0."""
-        if options.format in get_args(ReportFormat):
+        if options.format == "sarif" or options.format in get_args(ReportFormat):
             _export_report(options, console)
         elif options.format in get_args(TableFormat):
             _export_tables(options, console)
@@ -55,7 +55,13 @@ class Export:
 
 def _export_report(options: Namespace, console: Console) -> None:
     path = _output_file(options)
-    text = render(inputs.report_from(options.paths, options, console), cast("Format", options.format))
+    report = inputs.report_from(options.paths, options, console)
+    if options.format == "sarif":
+        from whystall.report.sarif import render_sarif
+
+        text = render_sarif(report, root=str(Path.cwd()))
+    else:
+        text = render(report, cast("Format", options.format))
     if path is None:
         console.result(text)
     else:
