@@ -133,7 +133,8 @@ def _merged(weighed: Sequence[_Weighed]) -> list[_Weighed]:
         if other is None:
             out[key] = one
             continue
-        first, second = (one, other) if one.candidate.saved is not None else (other, one)
+        # Samples go before a replay; of two replays the one that explains more.
+        first, second = sorted((one, other), key=lambda each: (each.candidate.saved is None, -each.expected))
         candidate = replace(
             first.candidate,
             evidence=(*first.candidate.evidence, *second.candidate.evidence),

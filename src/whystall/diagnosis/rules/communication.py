@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whystall.diagnosis.case import Case, RankCase
+from whystall.diagnosis.finding import Evidence
 from whystall.diagnosis.rule import Candidate, Rule
 from whystall.diagnosis.rules import facts
 from whystall.diagnosis.rules.collectives import (
@@ -52,6 +53,7 @@ def exposed(case: Case) -> Iterator[Candidate]:
     if not nodes.any():
         return
     everything = case.with_transfers(nodes)
+    loud, loud_evidence = _loud_steps(case)
     count = max(len(case.ranks), 1)
     share = hidden_ns / max(total_ns, 1)
     yield Candidate(
@@ -61,7 +63,9 @@ def exposed(case: Case) -> Iterator[Candidate]:
             facts.time("communication per step and rank", total_ns // count, case.events_of(nodes)),
             facts.time("of it not behind compute", exposed_ns // count),
             facts.share("of it hidden behind compute", share),
+            *loud_evidence,
         ),
+        steps=loud,
         expected=case.without(case.with_transfers(movable)),
         ceiling=case.without(everything),
         method="replay: nothing waits for collectives but for the last of a step, and for what experts exchange",
@@ -79,6 +83,27 @@ def exposed(case: Case) -> Iterator[Candidate]:
         hidden=f"communication takes {total_ns / count / max(case.step_ns, 1):.0%} of the step's time, "
         f"{share:.0%} of it hidden behind compute, and its removal gains next to nothing: leave it",
     )
+
+
+def _loud_steps(case: Case) -> tuple[tuple[str, ...], tuple[Evidence, ...]]:
+    """Steps that communicate for much longer than the median step does."""
+    found: dict[str, float] = {}
+    for rank in case.ranks:
+        for device in rank.analysis.devices:
+            times = [step.communication_ns for step in device.steps]
+            usual = float(np.median(times)) if len(times) >= _FEWEST_STEPS else 0.0
+            loud = [step for step in device.steps if usual > 0 and step.communication_ns > _LOUD * usual]
+            for step in loud:
+                found[step.name] = max(found.get(step.name, 0.0), step.communication_ns / usual)
+    names = sorted(found, key=lambda name: (-found[name], name))[:_MOST_LOUD]
+    return tuple(names), tuple(
+        facts.count(f"times the median step's communication in {name}", found[name]) for name in names[:1]
+    )
+
+
+_FEWEST_STEPS: Final = 4
+_LOUD: Final = 1.5
+_MOST_LOUD: Final = 20
 
 
 def _last_of_step(rank: RankCase, found: Collectives) -> NDArray[np.bool_]:
@@ -124,6 +149,7 @@ def small_messages(case: Case) -> Iterator[Candidate]:
     if not most:
         return
     whole = case.with_transfers(bodies)
+    loud, loud_evidence = _loud_steps(case)
     per_step = case.time_of(whole) // max(len(case.ranks), 1)
     yield Candidate(
         cause="communication.small-messages",
@@ -133,7 +159,9 @@ def small_messages(case: Case) -> Iterator[Candidate]:
             facts.count("bytes in one, on average", round(moved / most)),
             facts.time("latency of one", latency),
             facts.time("spent in them per step", per_step),
+            *loud_evidence,
         ),
+        steps=loud,
         expected=Change(duration=duration.astype(np.int64), lag=_without_gaps(case, whole)),
         ceiling=case.without(whole),
         method="replay: as many bytes in buckets of 25 MiB",

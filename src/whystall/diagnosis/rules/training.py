@@ -345,7 +345,7 @@ def _outermost(begin: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.i
 def _silent_episode(case: Case, rank: RankCase) -> Iterator[Candidate]:
     """Long Python in a minority of the steps, which nothing names.
 
-    With many copies from the device before it, it saves a checkpoint; else it is taken for logging.
+    With many copies from the device before it, it saves a checkpoint; with one, it is taken for logging.
     """
     begin, end = stretches(case, rank, rare=True)
     if not len(begin):
@@ -357,8 +357,14 @@ def _silent_episode(case: Case, rank: RankCase) -> Iterator[Candidate]:
     if saves.any():
         first = _with_sync_before(rank, np.array([_first_copy(launched, at) for at in begin[saves]], np.int64))
         yield _episode(case, rank, "episodic.checkpoint", first, end[saves], confidence=0.7)
-    if (~saves).any():
-        yield _episode(case, rank, "episodic.logging", begin[~saves], end[~saves], confidence=0.6)
+    # What is logged was read from the device first.
+    ended = (rank.trace.device_events["ts_ns"] + rank.trace.device_events["duration_ns"]).to_numpy()[copies]
+    reads = ~saves & (_since_last(np.sort(ended), begin) <= _COPY_PAUSE_NS)
+    if reads.any():
+        yield _episode(case, rank, "episodic.logging", begin[reads], end[reads], confidence=0.6)
+    if (~saves & ~reads).any():
+        others = ~saves & ~reads
+        yield _episode(case, rank, "host.python", begin[others], end[others], confidence=0.6)
 
 
 def _with_sync_before(rank: RankCase, begin: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -374,6 +380,13 @@ def _with_sync_before(rank: RankCase, begin: NDArray[np.int64]) -> NDArray[np.in
 
 
 _COPY_PAUSE_NS: Final = 5_000_000
+
+
+def _since_last(ended: NDArray[np.int64], at: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How long before each instant the last copy had ended."""
+    index = np.searchsorted(ended, at) - 1
+    never = np.iinfo(np.int64).max
+    return np.where(index >= 0, at - np.append(ended, 0)[index], never)
 
 
 def _copies_before(launched: NDArray[np.int64], at: int) -> int:

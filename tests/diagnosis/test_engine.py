@@ -1,0 +1,193 @@
+"""How candidates become findings: the fire rule, competition, what is hidden, what comes next, what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import whystall
+from whystall.analysis.trace_analysis import analyze_trace
+from whystall.diagnosis.case import Case, RankCase
+from whystall.diagnosis.causes import causes
+from whystall.diagnosis.engine import LEAST_SHARE, diagnose, severity_of
+from whystall.diagnosis.finding import Diagnosis
+from whystall.diagnosis.rule import Candidate, Rule
+from whystall.diagnosis.rules import RULES
+from whystall.replay.build import build_graph
+from whystall.replay.graph import Change
+from whystall.testing import TraceBuilder, trace
+
+SHARED = Path(__file__).parents[3] / "shared" / "traces"
+
+
+def loop(*, python_ns: int = 0, fetch_ns: int = 0, kernel_ns: int = 1_000_000, steps: int = 10) -> TraceBuilder:
+    """Steps of a fetch, a stretch of Python, two operators of 20 us with a kernel each, and a wait for them."""
+    built = trace()
+    at = 0
+    for number in range(steps):
+        begin = at
+        if fetch_ns:
+            built.annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", at=at, lasts=fetch_ns)
+        at += fetch_ns + python_ns
+        for _ in range(2):
+            built.operator("aten::mm", at=at, lasts=20_000)
+            built.launch("gemm", at=at + 5_000, call_lasts=5_000, runs_at=at + 12_000, lasts=kernel_ns // 2)
+            at += kernel_ns // 2 + 1_000
+        built.runtime("cudaDeviceSynchronize", at=at, lasts=15_000)
+        at += 15_000
+        built.step(number, at=begin, lasts=at - begin)
+    return built
+
+
+def case_of(built: TraceBuilder) -> Case:
+    recorded = built.load()
+    graph = build_graph([(0, recorded)])
+    return Case(ranks=(RankCase(0, recorded, analyze_trace(recorded)),), graph=graph)
+
+
+def diagnosed(built: TraceBuilder) -> Diagnosis:
+    return diagnose(case_of(built), RULES)
+
+
+def test_a_fetch_fires_with_the_gain_that_it_costs() -> None:
+    found = diagnosed(loop(fetch_ns=500_000)).findings[0]
+    assert found.id == "input.synchronous-loader"
+    assert found.gain is not None
+    step = 500 + 1_000 + 2 + 15
+    assert found.gain.floor <= step / (step - 500) <= found.gain.ceiling
+    assert found.severity == "critical"
+    assert found.attributed_ns_per_step == pytest.approx(500_000, rel=0.01)
+
+
+def test_what_costs_less_than_two_per_cent_does_not_fire() -> None:
+    assert [f for f in diagnosed(loop(fetch_ns=15_000)).findings if f.severity != "info"] == []
+
+
+def test_a_healthy_loop_has_no_finding_and_says_so() -> None:
+    report = whystall.analyze(loop().load())
+    assert [finding.id for finding in report.findings if finding.severity != "info"] == []
+    assert report.verdict.summary.startswith("Healthy")
+    assert report.verdict.cause is None
+
+
+def test_two_causes_are_planned_together_and_never_added_up() -> None:
+    found = diagnosed(loop(fetch_ns=700_000, python_ns=400_000))
+    assert {finding.id for finding in found.findings if finding.severity != "info"} == {
+        "input.synchronous-loader",
+        "host.python",
+    }
+    assert found.plan is not None
+    assert found.plan.causes == ["input.synchronous-loader", "host.python"]
+    whole = 700 + 400 + 1_000 + 2 + 15
+    assert found.plan.speedups[0] == pytest.approx(whole / (whole - 700), rel=0.03)
+    assert found.plan.speedups[1] == pytest.approx(whole / (whole - 1_100), rel=0.03)
+
+
+def test_every_finding_has_what_a_finding_owes() -> None:
+    for finding in diagnosed(loop(fetch_ns=700_000, python_ns=400_000)).findings:
+        assert finding.id in causes()
+        assert finding.evidence
+        assert 0 < finding.confidence <= 1
+        if finding.severity != "info":
+            assert finding.remedy is not None
+            assert finding.verify is not None
+            assert "whystall verify" in finding.verify.command
+
+
+def fixed(cause: str, share: float, **more: object) -> Rule:
+    """A rule that proposes to remove a share of everything."""
+
+    def find(case: Case) -> Iterator[Candidate]:
+        left = (case.replayed.duration * (1 - share)).astype(np.int64)
+        values = {"expected": Change(duration=left), "attributed_ns": case.step_ns, **more}
+        yield Candidate(cause=cause, evidence=(), ranks=(0,), **values)  # type: ignore[arg-type]
+
+    return Rule(cause, ("trace",), find)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.floats(0, 0.9), st.floats(0, 0.9))
+def test_gains_are_ordered_and_fire_only_above_the_least(share: float, uncertainty: float) -> None:
+    found = diagnose(case_of(loop()), [fixed("host.gc", share, uncertainty=uncertainty)])
+    for finding in found.findings:
+        assert finding.gain is not None
+        assert 1 <= finding.gain.floor <= finding.gain.expected <= finding.gain.ceiling
+        assert finding.gain.floor >= 1 / (1 - LEAST_SHARE) - 1e-4
+
+
+def test_what_is_large_but_hidden_is_told_as_such() -> None:
+    rule = fixed("host.gc", 0.0, hidden="large, yet hidden: leave it")
+    [found] = diagnose(case_of(loop()), [rule]).findings
+    assert (found.severity, found.title, found.remedy) == ("info", "Large, yet hidden: leave it", None)
+
+
+def test_a_general_cause_that_adds_nothing_to_a_specific_one_is_rejected_with_the_reason() -> None:
+    specific = fixed("host.gc", 0.5, rivals=("host.sync",))
+    found = diagnose(case_of(loop()), [specific, fixed("host.sync", 0.5, tier=1)])
+    assert [finding.id for finding in found.findings] == ["host.gc"]
+    [rejected] = found.findings[0].rejected
+    assert rejected.id == "host.sync"
+    assert "nothing more once this is removed" in rejected.because
+
+
+def test_a_rule_without_its_signals_abstains_and_names_them() -> None:
+    found = diagnosed(loop())
+    missing = {entry.id: entry.missing_signals for entry in found.abstained}
+    assert missing["communication.straggler"] == ["traces of several ranks"]
+    assert "operator shapes" in missing["compute.unfused-attention"]
+
+
+def test_a_rule_that_fails_is_named_and_the_others_are_asked() -> None:
+    def broken(_case: Case) -> Iterator[Candidate]:
+        raise ZeroDivisionError("on purpose")
+
+    found = diagnose(case_of(loop()), [Rule("host.gil", ("trace",), broken), fixed("host.gc", 0.5)])
+    assert [finding.id for finding in found.findings] == ["host.gc"]
+    assert found.failures == ["the rule for host.gil failed (ZeroDivisionError: on purpose)"]
+
+
+@pytest.mark.parametrize(
+    ("saved", "severity"), [(0.0, "info"), (0.02, "info"), (0.04, "minor"), (0.1, "major"), (0.2, "critical")]
+)
+def test_severity_follows_the_speed_gained(saved: float, severity: str) -> None:
+    assert severity_of(saved) == severity
+
+
+def test_the_same_input_gives_the_same_bytes() -> None:
+    recorded = loop(fetch_ns=700_000, python_ns=400_000).load()
+    first, second = (msgspec.json.encode(whystall.analyze(recorded)) for _ in range(2))
+    assert first == second
+
+
+VERDICTS = {
+    "deepseek-v3-dualpipe-h800.json": None,
+    "recsys-2rank-v100.json.gz": "host.launch-bound",
+    "resnet50-workers0-v100.json.gz": "input.synchronous-loader",
+    "tp-decode-b200.json.gz": "host.launch-bound",
+    "bert-small-h100.json.gz": "host.launch-bound",
+    "sglang-decode-mi300x.json.gz": None,
+}
+
+
+@pytest.mark.parametrize("name", VERDICTS)
+def test_verdicts_on_recorded_traces_whose_cause_is_known(name: str) -> None:
+    if not (SHARED / name).exists():
+        pytest.skip("the shared traces are not here")
+    report = whystall.analyze(SHARED / name)
+    assert report.verdict.cause == VERDICTS[name]
+    named = {finding.id: finding for finding in report.findings}
+    if name.startswith("deepseek"):
+        assert report.verdict.summary.startswith("Healthy")
+        assert "leave it" in named["communication.exposed"].title
+        assert named["communication.exposed"].severity == "info"
+    if name.startswith("recsys"):
+        assert "communication.small-messages" in named
+        assert named["communication.small-messages"].scope.steps == ["ProfilerStep#6"]
+    if name.startswith("sglang"):
+        assert "mostly empty" in report.verdict.summary
