@@ -10,6 +10,7 @@ from whystall.cli.demo import Demo
 from whystall.cli.doctor import Doctor
 from whystall.cli.explain import Explain
 from whystall.cli.export import Export
+from whystall.cli.mcp import Mcp
 from whystall.cli.model import Model
 from whystall.cli.probe import Probe
 from whystall.cli.report import Report
@@ -27,6 +28,7 @@ COMMANDS: tuple[Command, ...] = (
     Verify(),
     Explain(),
     Export(),
+    Mcp(),
     Model(),
     Probe(),
     Demo(),
