@@ -40,8 +40,9 @@ def commands(page: Path) -> list[str]:
 def folder(tmp_path: Path) -> Path:
     """A folder with the files that the pages speak of."""
     recording = files("whystall") / "demo" / "recording.json.gz"
-    (tmp_path / "traces").mkdir()
-    for name in ("trace.json.gz", "traces/rank0.trace.json.gz"):
+    for name in ("traces", "before", "after"):
+        (tmp_path / name).mkdir()
+    for name in ("trace.json.gz", "traces/rank0.trace.json.gz", "before/trace.json.gz", "after/trace.json.gz"):
         (tmp_path / name).write_bytes(recording.read_bytes())
     (tmp_path / "kernels.toml").write_text(KERNELS)
     (tmp_path / "package").mkdir()
@@ -49,7 +50,8 @@ def folder(tmp_path: Path) -> Path:
         (tmp_path / name).write_text(JOB if name.endswith("train.py") else "")
     (tmp_path / "launch.sh").write_text("python train.py\n")
     report = whystall.analyze(tmp_path / "trace.json.gz", cache=False)
-    (tmp_path / "report.json").write_text(whystall.render(report, "json"))
+    for name in ("report.json", "baseline.json", "candidate.json"):
+        (tmp_path / name).write_text(whystall.render(report, "json"))
     return tmp_path
 
 
@@ -58,6 +60,7 @@ def test_the_commands_of_a_page_run(page: Path, folder: Path) -> None:
     environment = os.environ | {
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "TMPDIR": str(folder),
+        "WHYSTALL_DATA": str(folder / "data"),
         "DISPLAY": "",
         "WAYLAND_DISPLAY": "",
     }
