@@ -223,7 +223,7 @@ def within(instants: Times, begin: Times, end: Times) -> Mask:
 class Case:
     """Everything a diagnosis starts from. ``graph`` is ``None`` where there is no trace."""
 
-    ranks: tuple[RankCase, ...]
+    ranks: tuple[RankCase, ...] = ()
     runs: tuple[RunSteps, ...] = ()
     facts: RunFacts = field(default_factory=RunFacts)
     graph: Graph | None = None

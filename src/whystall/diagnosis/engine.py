@@ -300,7 +300,7 @@ def _quiet_findings(case: Case, quiet: Sequence[_Weighed], firing: Sequence[_Wei
     for one in quiet:
         candidate = one.candidate
         follows = 0.0
-        if removed is not None and candidate.expected is not None:
+        if removed is not None and candidate.expected is not None and candidate.saved is None:
             both = removed.then(candidate.expected, case.replayed)
             follows = _saved(case, both, max(left, 1)) * (1 - candidate.uncertainty)
         if follows >= NEXT_SHARE and one.expected < LEAST_SHARE:

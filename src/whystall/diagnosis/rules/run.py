@@ -17,6 +17,7 @@ from whystall.diagnosis.case import Case
 from whystall.diagnosis.finding import CodeLocation, Evidence
 from whystall.diagnosis.rule import Candidate, Rule
 from whystall.diagnosis.rules import facts
+from whystall.diagnosis.rules.training import FUSED_ON_CPU
 
 _LOGGING_TEXT: Final = re.compile(
     r"\bprint\(|\blog(ger|ging)?\.|\.(write|writelines|flush|info|debug|warning|error|log|add_scalars?|add_histogram)\("
@@ -259,6 +260,23 @@ def _by_looks(
     )
 
 
+def optimizer(case: Case) -> Iterator[Candidate]:
+    """An optimizer that goes through the parameters one by one; a profiler makes its many small operators look longer."""
+    for run in _measured(case):
+        share = run.shares.get("optimizer", 0.0)
+        lines = _found(run, lambda place: "_single_tensor" in place.leaf)
+        if share > 0 and lines:
+            yield _from_samples(
+                "compute.unfused-optimizer",
+                run,
+                share * (1 - FUSED_ON_CPU),
+                evidence=(facts.share("of the steps' time in the optimizer", share),),
+                code=_code(lines),
+                saved=(share * (1 - FUSED_ON_CPU) * 0.6, share * (1 - FUSED_ON_CPU), share),
+                rivals=("host.python",),
+            )
+
+
 def contention(case: Case) -> Iterator[Candidate]:
     """A training thread that is taken off its core, or that runs with more threads than there are cores."""
     for run in _measured(case):
@@ -359,6 +377,7 @@ RULES: Final = (
     Rule("episodic.evaluation", ("samples",), evaluation),
     Rule("episodic.logging", ("samples",), logging),
     Rule("host.python", ("samples",), python),
+    Rule("compute.unfused-optimizer", ("samples",), optimizer),
     Rule("host.cpu-contention", ("samples",), contention),
     Rule("memory.growth", ("samples",), growth),
     Rule("capture.perturbed", ("trace", "device"), perturbed),

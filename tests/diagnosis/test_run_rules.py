@@ -1,0 +1,194 @@
+"""Rules on samples: for each a run that fires it, one that nearly does, and healthy ones beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+import whystall
+import whystall._api
+from whystall.analysis.results import Place, RunSteps, SlowStep
+from whystall.diagnosis.case import Case, RunFacts
+from whystall.diagnosis.engine import diagnose
+from whystall.diagnosis.finding import Finding
+from whystall.diagnosis.rule import Rule
+from whystall.diagnosis.rules import RULES
+
+STEP_NS = 100_000_000
+HEALTHY = {"input": 0.005, "forward": 0.4, "backward": 0.5, "optimizer": 0.05, "save": 0.0, "gc": 0.0, "other": 0.045}
+
+
+def run(*, shares: dict[str, float] | None = None, places: Iterable[Place] = (), **more: Any) -> RunSteps:
+    values: dict[str, Any] = {
+        "rank": 0,
+        "steps": 100,
+        "profiled": 0,
+        "total_ns": 100 * STEP_NS,
+        "p10_ns": STEP_NS,
+        "median_ns": STEP_NS,
+        "p90_ns": STEP_NS,
+        "p99_ns": STEP_NS,
+        "max_ns": STEP_NS,
+        "trend_per_1000_steps": None,
+        "shares": {**HEALTHY, **(shares or {})},
+        "on_cpu_share": 0.98,
+        "involuntary_switches_per_step": 0.5,
+        "major_faults_per_step": 0.0,
+        "rss_start_bytes": 1 << 30,
+        "rss_early_bytes": 1 << 30,
+        "rss_end_bytes": 1 << 30,
+        "rss_grows": False,
+        "slow_ns": 0,
+        "slow": [],
+        "durations_ns": [STEP_NS] * 100,
+        "places": list(places),
+        **more,
+    }
+    return RunSteps(**values)
+
+
+def place(share: float, text: str = "x = f()", *, part: str = "other", leaf: str = "__main__:main") -> Place:
+    return Place(part=part, file="train.py", line=7, function="main", text=text, leaf=leaf, share=share)
+
+
+def named(sampled: RunSteps, **facts: Any) -> dict[str, Finding]:
+    found = diagnose(Case(runs=(sampled,), facts=RunFacts(**facts)), RULES)
+    assert found.failures == []
+    return {finding.id: finding for finding in found.findings if finding.severity != "info"}
+
+
+def loader(workers: int, *, persistent: bool = True) -> dict[str, Any]:
+    return {"cores": 8, "threads": 4, "loaders": ({"workers": workers, "persistent_workers": persistent},)}
+
+
+def test_a_healthy_run_has_no_finding() -> None:
+    looks = [place(0.9, part="forward"), place(0.04, leaf="torch.nn.functional:cross_entropy")]
+    assert named(run(places=looks), **loader(0)) == {}
+
+
+@pytest.mark.parametrize(("share", "fires"), [(0.3, True), (0.015, False)])
+def test_input_on_the_training_thread(share: float, *, fires: bool) -> None:
+    found = named(run(shares={"input": share}, on_cpu_share=1 - share), **loader(0))
+    assert ("input.synchronous-loader" in found) is fires
+    if fires:
+        gain = found["input.synchronous-loader"].gain
+        assert gain is not None
+        assert gain.floor <= 1 / (1 - share) <= gain.ceiling
+
+
+def test_input_that_computes_gains_only_on_cores_that_are_free() -> None:
+    """Two cores, both busy with training for 60 % of the time: of 40 % of input, workers could hide half at best."""
+    facts = {"cores": 2, "threads": 2, "loaders": ({"workers": 0},)}
+    found = named(run(shares={"input": 0.4}, on_cpu_share=1.0), **facts)["input.synchronous-loader"]
+    assert found.gain is not None
+    assert found.gain.expected < 1 / (1 - 0.25)
+
+
+@pytest.mark.parametrize(
+    ("workers", "cpu", "cause"),
+    [
+        (1, 0.02, "input.too-few-workers"),
+        (2, 0.5, "input.too-few-workers"),
+        (8, 0.9, "input.cpu-bound"),
+        (8, 0.05, "input.storage-bound"),
+    ],
+)
+def test_workers_that_do_not_keep_up(workers: int, cpu: float, cause: str) -> None:
+    sampled = run(shares={"input": 0.3}, workers=workers, worker_cpu_share=cpu)
+    assert list(named(sampled, **loader(workers))) == [cause]
+
+
+def test_new_workers_each_epoch_are_told_from_slow_ones() -> None:
+    spikes = [
+        SlowStep(step=step, duration_ns=9 * STEP_NS, excess_ns=8 * STEP_NS, lost_ns={"input": 8 * STEP_NS // 10})
+        for step in range(0, 100, 5)
+    ]
+    sampled = run(shares={"input": 0.2}, slow=spikes, workers=2, worker_cpu_share=0.1)
+    assert next(iter(named(sampled, **loader(2, persistent=False)))) == "input.worker-restart"
+
+
+@pytest.mark.parametrize(("part", "cause"), [("gc", "host.gc"), ("save", "episodic.checkpoint")])
+@pytest.mark.parametrize(("share", "fires"), [(0.2, True), (0.01, False)])
+def test_collections_and_checkpoints(part: str, cause: str, share: float, *, fires: bool) -> None:
+    assert (cause in named(run(shares={part: share}))) is fires
+
+
+@pytest.mark.parametrize(
+    ("looks", "cause"),
+    [
+        ([place(0.2, "print(loss.item())")], "episodic.logging"),
+        ([place(0.2, leaf="logging:emit")], "episodic.logging"),
+        ([place(0.2, part="logging")], "episodic.logging"),
+        ([place(0.2, part="evaluation")], "episodic.evaluation"),
+        ([place(0.2, part="checkpoint")], "episodic.checkpoint"),
+        ([place(0.2, "total += token")], "host.python"),
+        ([place(0.2, leaf="torch.nn.functional:cross_entropy")], None),
+        ([place(0.2, part="forward")], None),
+        ([place(0.015, "total += token")], None),
+    ],
+)
+def test_lines_name_what_they_do(looks: list[Place], cause: str | None) -> None:
+    found = named(run(shares={"other": 0.22}, places=looks))
+    assert list(found) == ([cause] if cause else [])
+    if cause:
+        [where] = found[cause].code
+        assert (where.file, where.line, where.symbol) == ("train.py", 7, looks[0].text)
+
+
+def test_pauses_of_the_collector_are_not_python_of_the_users() -> None:
+    sampled = run(shares={"gc": 0.3, "other": 0.04}, places=[place(0.3, "total += token")])
+    assert list(named(sampled)) == ["host.gc"]
+
+
+@pytest.mark.parametrize(
+    ("threads", "others", "switches", "fires"),
+    [(16, 0.0, 20.0, True), (4, 3.0, 20.0, True), (4, 0.0, 20.0, False), (16, 0.0, 0.1, False)],
+)
+def test_contention_needs_a_reason_and_its_mark(threads: int, others: float, switches: float, *, fires: bool) -> None:
+    sampled = run(on_cpu_share=0.6, involuntary_switches_per_step=switches, other_cores=others)
+    assert ("host.cpu-contention" in named(sampled, cores=8, threads=threads)) is fires
+
+
+@pytest.mark.parametrize(
+    ("grows", "end", "fires"), [(True, 2 << 30, True), (False, 2 << 30, False), (True, (1 << 30) + 1, False)]
+)
+def test_memory_that_grows_has_no_gain_and_is_told(grows: bool, end: int, *, fires: bool) -> None:
+    found = named(run(rss_end_bytes=end, rss_grows=grows))
+    assert ("memory.growth" in found) is fires
+    if fires:
+        assert found["memory.growth"].gain is None
+
+
+def test_too_few_steps_say_nothing() -> None:
+    assert named(run(shares={"input": 0.5}, steps=6), **loader(0)) == {}
+
+
+def test_rules_of_other_packages_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Case] = []
+
+    def find(case: Case) -> Iterable[Any]:
+        asked.append(case)
+        return []
+
+    class Entry:
+        name = "theirs"
+
+        def load(self) -> Rule:
+            return Rule("host.gil", ("trace",), find)
+
+    class Broken(Entry):
+        name = "broken"
+
+        def load(self) -> Rule:
+            raise ImportError("no such thing")
+
+    def entries(*, group: str) -> list[Any]:
+        assert group == "whystall.rules"
+        return [Entry(), Broken()]
+
+    monkeypatch.setattr(whystall._api, "entry_points", entries)
+    report = whystall.analyze(whystall.demo_recording(), cache=False)
+    assert len(asked) == 1
+    assert any("broken could not be loaded: no such thing" in warning for warning in report.source.warnings)
