@@ -1,4 +1,4 @@
-"""Where the stepping thread is in Python, looked at some tens of times a second: the lines a diagnosis points to.
+"""Where the stepping thread is in Python, looked at some twenty times a second: the lines a diagnosis points to.
 
 A thread beside the job reads the frames; the job is neither traced nor stopped. Each look costs some tens of microseconds of
 the interpreter's lock.
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from whystall.capture.session import Session
 
-_EVERY_S: Final = 0.02
+_EVERY_S: Final = 0.04
 # A long run is looked at less often, so that all of it costs as little as its beginning.
 _SLOWER_AFTER: Final = 3_000
 _SLOWEST_S: Final = 0.5

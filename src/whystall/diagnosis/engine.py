@@ -262,7 +262,8 @@ def _finding(case: Case, one: _Weighed, quiet: Sequence[_Weighed], firing: Seque
 
 
 def _verification(cause: Cause) -> Verification:
-    return Verification(command="whystall verify --before 'COMMAND' --after 'COMMAND'", expect=cause.proof)
+    command = f"whystall verify --finding {cause.id} --before 'COMMAND' --after 'COMMAND'"
+    return Verification(command=command, expect=cause.proof)
 
 
 def _rejected(candidate: Candidate, quiet: Sequence[_Weighed]) -> list[Rejected]:

@@ -25,7 +25,7 @@ _LOGGING_TEXT: Final = re.compile(
 )
 _LOGGING_LEAF: Final = re.compile(r"^(logging|tensorboard|wandb|mlflow|tqdm|json|csv|rich)[.:]")
 _TORCH_LEAF: Final = re.compile(r"^torch[.:_]")
-# Fewer looks say too little of a line (at 50 a second: two seconds).
+# Fewer looks say too little of a line.
 _FEWEST_LOOKS_SHARE: Final = 0.01
 _FEWEST_STEPS: Final = 10
 # A worker that computes takes this much of a core; one that waits for storage less than this.
