@@ -6,6 +6,7 @@ the interpreter's lock.
 
 from __future__ import annotations
 
+import contextlib
 import linecache
 import re
 import sys
@@ -38,6 +39,18 @@ _EPISODES: Final = (
 
 Place = tuple[str, str, int, str, str]
 """Part of the step, file, line, function, and the innermost function as ``module:name``."""
+
+
+def _shown(file: str) -> str:
+    """A file as the report names it: below the working folder or Python's path, else its name alone.
+
+    The folders of a machine are nobody's business (docs, "Privacy and security").
+    """
+    path = Path(file)
+    for base in (Path.cwd(), *map(Path, filter(None, sys.path))):
+        with contextlib.suppress(ValueError):
+            return str(path.relative_to(base))
+    return path.name
 
 
 def _episode(frame: FrameType | None) -> str | None:
@@ -131,7 +144,7 @@ class StackSampler:
             return
         ordered = sorted(counts.items(), key=lambda item: -item[1])
         rows: list[list[Any]] = [
-            [part, file, line, function, linecache.getline(file, line).strip()[:_LONGEST_TEXT], leaf, count]
+            [part, _shown(file), line, function, linecache.getline(file, line).strip()[:_LONGEST_TEXT], leaf, count]
             for (part, file, line, function, leaf), count in ordered[:_MOST_WRITTEN]
         ]
         left = sum(count for _, count in ordered[_MOST_WRITTEN:]) + self._left_out
