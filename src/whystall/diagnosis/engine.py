@@ -250,6 +250,7 @@ def _finding(case: Case, one: _Weighed, quiet: Sequence[_Weighed], firing: Seque
             expected=_speedup(one.expected),
             ceiling=_speedup(one.ceiling),
             method=candidate.method,
+            step_ns=candidate.step_ns or case.step_ns or None,
         ),
         confidence=round(candidate.confidence * case.fidelity.share, 2),
         evidence=list(candidate.evidence),

@@ -18,6 +18,8 @@ class Gain(_Result):
     expected: float
     ceiling: float
     method: str
+    step_ns: int | None = None
+    """The length of the step that the speed-ups are of: as recorded, or as samples measured it."""
 
 
 class EvidenceEvent(_Result):

@@ -55,6 +55,8 @@ class Candidate:
     """What the remedy brings at the very least, where that is known better than by ``uncertainty``."""
     saved: tuple[float, float, float] | None = None
     method: str = ""
+    step_ns: int | None = None
+    """The length of the step that ``saved`` is a share of; ``None``: the replayed one."""
     code: tuple[CodeLocation, ...] = ()
     ranks: tuple[int, ...] = ()
     steps: tuple[str, ...] = ()

@@ -77,6 +77,7 @@ def _cause_sentence(finding: Finding, step_ns: int) -> str:
     if finding.gain is None:
         return f"{text}."
     gain = finding.gain
+    step_ns = gain.step_ns or step_ns
     worth = f"without it a step would be {gain.expected:.2f} times as fast ({gain.floor:.2f} to {gain.ceiling:.2f})"
     saved = step_ns * (1 - 1 / gain.expected)
     cost = f", which is {saved / 1e6:.3g} of {step_ns / 1e6:.3g} ms" if step_ns > 0 else ""

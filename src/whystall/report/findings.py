@@ -174,7 +174,7 @@ def _finding(finding: Finding, step_ns: int | None, *, one_rank: bool) -> Findin
         label=SEVERITIES[finding.severity],
         scope=_scope(finding, one_rank=one_rank),
         gain=gain_words(gain) if gain else None,
-        saves=_saves(gain, step_ns) if gain else None,
+        saves=_saves(gain, gain.step_ns or step_ns) if gain else None,
         method=clean(gain.method, 200) or None if gain else None,
         confidence=f"{finding.confidence * 100:.0f} %",
         evidence=tuple(_fact(one) for one in finding.evidence[:_MOST_EVIDENCE]),

@@ -60,6 +60,7 @@ def _from_samples(cause: str, run: RunSteps, share: float, **more: object) -> Ca
         "confidence": 0.85,
         "ranks": (run.rank,),
         "attributed_ns": round(share * _mean_ns(run)),
+        "step_ns": round(_mean_ns(run)),
         **more,
     }
     return Candidate(cause=cause, **values)  # type: ignore[arg-type]
