@@ -119,6 +119,7 @@ def analyze(
         findings=diagnosis.findings,
         plan=diagnosis.plan,
         abstained=diagnosis.abstained,
+        critical_path=diagnosis.critical_path,
         fidelity=diagnosis.fidelity,
         noise=diagnosis.noise,
     )

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from whystall import load
 from whystall.replay.build import build_graph
 from whystall.replay.graph import Change, EdgeKind, Graph, NodeKind, play
-from whystall.replay.outcome import critical_path, fidelity, length_ns, speedup, steady_steps
+from whystall.replay.outcome import critical_path, fidelity, length_ns, path_parts, speedup, steady_steps
 from whystall.testing import TraceBuilder, trace
 from whystall.testing.builder import BACKWARD_THREAD
 
@@ -202,6 +202,16 @@ def test_the_path_of_a_chain_is_the_whole_chain() -> None:
     assert int(graph.duration[path].sum()) == 50_000
 
 
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10_000), st.integers(1, 25))
+def test_the_parts_of_the_path_add_up_to_the_window(seed: int, kernels: int) -> None:
+    graph = graph_of(random_trace(seed, kernels, steps=8))
+    base = play(graph)
+    parts = path_parts(graph, base)
+    assert sum(parts.values()) == length_ns(graph, base)
+    assert min(parts.values()) > 0
+
+
 def random_trace(seed: int, kernels: int, steps: int = 4) -> TraceBuilder:
     """A training loop with everything in it: two streams, syncs, copies, Python, random lengths."""
     random = np.random.default_rng(seed)
@@ -227,7 +237,7 @@ def random_trace(seed: int, kernels: int, steps: int = 4) -> TraceBuilder:
     return built
 
 
-@settings(max_examples=25)
+@settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10_000), st.integers(1, 25), st.data())
 def test_less_work_never_takes_longer_and_nothing_changed_changes_nothing(
     seed: int, kernels: int, data: st.DataObject

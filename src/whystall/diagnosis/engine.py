@@ -14,6 +14,7 @@ from whystall.diagnosis.finding import (
     Evidence,
     Finding,
     Gain,
+    PathPart,
     Plan,
     Rejected,
     Remedy,
@@ -22,7 +23,7 @@ from whystall.diagnosis.finding import (
 )
 from whystall.diagnosis.rule import MISSING, Candidate, Rule, available
 from whystall.replay.graph import Change, play
-from whystall.replay.outcome import length_ns
+from whystall.replay.outcome import length_ns, path_parts
 
 # A finding fires when its floor is worth this share of the step, or twice the noise (DESIGN, "fire rule").
 LEAST_SHARE: Final = 0.02
@@ -82,7 +83,18 @@ def diagnose(case: Case, rules: Sequence[Rule]) -> Diagnosis:
         fidelity=case.fidelity.share if case.graph is not None else None,
         noise=case.noise,
         failures=failures,
+        critical_path=_critical_path(case),
     )
+
+
+def _critical_path(case: Case) -> list[PathPart]:
+    if case.graph is None:
+        return []
+    whole, steps = max(case.window_ns, 1), max(case.steps, 1)
+    return [
+        PathPart(what=what, per_step_ns=ns // steps, share=round(ns / whole, 4))
+        for what, ns in path_parts(case.graph, case.base).items()
+    ]
 
 
 def _joined(case: Case, candidates: Sequence[Candidate]) -> list[Candidate]:

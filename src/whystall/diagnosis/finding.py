@@ -109,6 +109,14 @@ class Plan(_Result):
     speedups: list[float]
 
 
+class PathPart(_Result):
+    """What the critical path consists of: a kind of work or waiting, its time per step, and its share of the step."""
+
+    what: str
+    per_step_ns: int
+    share: float
+
+
 class Diagnosis(_Result):
     """Everything that rules say of a run.
 
@@ -122,6 +130,7 @@ class Diagnosis(_Result):
     fidelity: float | None = None
     noise: float | None = None
     failures: list[str] = []
+    critical_path: list[PathPart] = []
 
 
 class Verdict(_Result):

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from whystall.analysis.classify import CLASSES
+from whystall.analysis.host_states import HostState
 from whystall.replay.graph import LATENCY_NS, Change, EdgeKind, Graph, NodeKind, Played, play
 
 
@@ -46,7 +48,7 @@ def _ends_of_steps(graph: Graph, played: Played) -> NDArray[np.int64]:
 def window_ns(graph: Graph, played: Played) -> tuple[int, int]:
     """Begin and end of the window: from the end of the first steady step before it to the end of the last one.
 
-    Without two steps or more: all that was recorded.
+    Without two steps or more: all that was recorded, to the end of what ran on a device.
     """
     ends = _ends_of_steps(graph, played)
     if len(ends) > 1:
@@ -56,7 +58,13 @@ def window_ns(graph: Graph, played: Played) -> tuple[int, int]:
         return int(ends[steady][0]), int(ends[steady][-1])
     if not len(played.start):
         return 0, 0
-    return int(played.start.min()), int(played.end.max())
+    return int(played.start.min()), int(played.end[_outcome(graph)].max())
+
+
+def _outcome(graph: Graph) -> NDArray[np.intp]:
+    """The nodes that stand for what a recording without steps was for: what ran on devices, if anything did."""
+    device = np.flatnonzero(graph.kind == NodeKind.DEVICE)
+    return device if len(device) else np.arange(len(graph.start))
 
 
 def length_ns(graph: Graph, played: Played) -> int:
@@ -76,7 +84,7 @@ def critical_path(graph: Graph, played: Played) -> NDArray[np.int64]:
     if not len(played.end):
         return np.zeros(0, np.int64)
     begin, end = window_ns(graph, played)
-    candidates = graph.step_nodes if len(graph.step_first) > 2 else np.arange(len(played.end))
+    candidates = graph.step_nodes if len(graph.step_first) > 2 else _outcome(graph)
     candidates = candidates[played.end[candidates] <= end]
     node = int(candidates[np.argmax(played.end[candidates])])
     # One step back for every node: plain lists are several times as fast to walk as arrays.
@@ -89,6 +97,47 @@ def critical_path(graph: Graph, played: Played) -> NDArray[np.int64]:
         path.append(node)
         node = step[node]
     return np.array(path, np.int64)
+
+
+_HOST_PARTS = {
+    HostState.NONE: "python",
+    HostState.PYTHON: "python",
+    HostState.DISPATCH: "dispatch",
+    HostState.LAUNCH: "launch",
+    HostState.SYNC: "sync",
+    HostState.ALLOCATOR: "allocator",
+    HostState.INPUT: "input",
+    HostState.GC: "gc",
+    HostState.COMMUNICATION: "communication",
+}
+
+
+def path_parts(graph: Graph, played: Played) -> dict[str, int]:
+    """Nanoseconds of the critical path by what was done: device classes, host states, latency, and what is unexplained.
+
+    The parts add up to the window, but for where the path begins before it or overlaps itself (events of a stream that
+    overlap); that is cut off, and the rest counts as ``unexplained``.
+    """
+    path = critical_path(graph, played)
+    begin, end = window_ns(graph, played)
+    start = np.maximum(played.start[path], begin)
+    until = np.minimum(played.end[path], end)
+    # From the end backwards: each instant belongs to the node whose end it waits for.
+    later = np.append(end, start[:-1]) if len(path) else np.zeros(0, np.int64)
+    own = np.maximum(np.minimum(until, later) - start, 0)
+    wait = np.maximum(np.append(start[:-1], start[-1:])[: len(path)] - np.append(until[1:], begin)[: len(path)], 0)
+    parts: dict[str, int] = {}
+    for node, spent, waited in zip(path.tolist(), own.tolist(), wait.tolist(), strict=True):
+        kind = graph.kind[node]
+        if kind == NodeKind.DEVICE:
+            name = CLASSES[graph.state[node]]
+        else:
+            name = _HOST_PARTS[HostState(graph.state[node])] if kind == NodeKind.HOST else "communication"
+        parts[name] = parts.get(name, 0) + spent
+        reason = "latency" if kind == NodeKind.DEVICE and waited <= LATENCY_NS else "unexplained"
+        parts[reason] = parts.get(reason, 0) + waited
+    parts["unexplained"] = parts.get("unexplained", 0) + (end - begin) - sum(parts.values())
+    return {name: ns for name, ns in sorted(parts.items(), key=lambda item: (-item[1], item[0])) if ns > 0}
 
 
 def fidelity(graph: Graph, played: Played) -> Fidelity:
@@ -104,4 +153,14 @@ def fidelity(graph: Graph, played: Played) -> Fidelity:
     return Fidelity(length_ns(graph, played), int(waiting[~explained].sum()), graph.dropped_edges)
 
 
-__all__ = ["EdgeKind", "Fidelity", "critical_path", "fidelity", "length_ns", "speedup", "steady_steps", "window_ns"]
+__all__ = [
+    "EdgeKind",
+    "Fidelity",
+    "critical_path",
+    "fidelity",
+    "length_ns",
+    "path_parts",
+    "speedup",
+    "steady_steps",
+    "window_ns",
+]
