@@ -110,7 +110,10 @@ class Plan(_Result):
 
 
 class PathPart(_Result):
-    """What the critical path consists of: a kind of work or waiting, its time per step, and its share of the step."""
+    """What the critical path consists of: a kind of work or waiting, its time per step, and its share of the step.
+
+    It is one longest chain; another may be as long, so that only a replay says what removing a part is worth.
+    """
 
     what: str
     per_step_ns: int

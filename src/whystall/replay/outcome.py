@@ -122,10 +122,11 @@ def path_parts(graph: Graph, played: Played) -> dict[str, int]:
     begin, end = window_ns(graph, played)
     start = np.maximum(played.start[path], begin)
     until = np.minimum(played.end[path], end)
-    # From the end backwards: each instant belongs to the node whose end it waits for.
-    later = np.append(end, start[:-1]) if len(path) else np.zeros(0, np.int64)
-    own = np.maximum(np.minimum(until, later) - start, 0)
-    wait = np.maximum(np.append(start[:-1], start[-1:])[: len(path)] - np.append(until[1:], begin)[: len(path)], 0)
+    # From the end backwards: an instant belongs to the node that runs then, or to the wait of the node after it.
+    cursor = np.minimum.accumulate(np.append(end, start[:-1])) if len(path) else np.zeros(0, np.int64)
+    own = np.maximum(np.minimum(until, cursor) - start, 0)
+    gaps = np.maximum(cursor - until, 0)
+    wait = np.append(gaps[1:], 0)
     parts: dict[str, int] = {}
     for node, spent, waited in zip(path.tolist(), own.tolist(), wait.tolist(), strict=True):
         kind = graph.kind[node]

@@ -12,7 +12,6 @@ from whystall.report.schema import Report
 from whystall.report.vocabulary import SEVERITIES
 
 _MOST_EVIDENCE = 8
-_MOST_PARTS = 6
 _MOST_PLACES = 8
 _MOST_PATCH_LINES = 24
 _MOST_RANKS = 8
@@ -243,11 +242,6 @@ def _joined(signals: Sequence[str]) -> str:
 def _small_print(report: Report) -> tuple[str, ...]:
     """How far the numbers above may be trusted."""
     lines = []
-    if report.critical_path:
-        parts = ", ".join(
-            f"{clean(part.what, 40)} {fmt.share(part.share)}" for part in report.critical_path[:_MOST_PARTS]
-        )
-        lines.append(f"On the critical path of the steps: {parts}.")
     if report.fidelity is not None:
         lines.append(f"The dependencies that were replayed explain {fmt.share(report.fidelity)} of the time.")
     if report.noise is not None:
