@@ -121,7 +121,7 @@ def path_parts(graph: Graph, played: Played) -> dict[str, int]:
     path = critical_path(graph, played)
     begin, end = window_ns(graph, played)
     start = np.maximum(played.start[path], begin)
-    until = np.minimum(played.end[path], end)
+    until = np.clip(played.end[path], begin, end)
     # From the end backwards: an instant belongs to the node that runs then, or to the wait of the node after it.
     cursor = np.minimum.accumulate(np.append(end, start[:-1])) if len(path) else np.zeros(0, np.int64)
     own = np.maximum(np.minimum(until, cursor) - start, 0)
