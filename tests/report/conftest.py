@@ -46,6 +46,7 @@ from whystall.analysis.work_results import (
     ShortChains,
     UncoveredWork,
 )
+from whystall.diagnosis.experiment import Experiment
 from whystall.diagnosis.finding import (
     Abstention,
     CodeLocation,
@@ -337,6 +338,26 @@ def diagnosed() -> Report:
         ],
         fidelity=0.9968,
         noise=0.0042,
+        experiments=[
+            Experiment(
+                name="input",
+                change="every batch the first one again",
+                step_ns=121 * MS,
+                base_step_ns=130 * MS,
+                speedup=1.0744,
+                noise=0.004,
+                tells="making or waiting for batches holds the step up; this speaks for input.synchronous-loader",
+            ),
+            Experiment(
+                name="gc",
+                change="garbage collection off",
+                step_ns=None,
+                base_step_ns=None,
+                speedup=None,
+                noise=None,
+                tells="nothing: the command ended with exit code 1",
+            ),
+        ],
     )
 
 
@@ -439,6 +460,9 @@ def hostile() -> Report:
             abstained=[Abstention(id="c", missing_signals=["d"])],
             fidelity=1.0,
             noise=0.01,
+            experiments=[
+                Experiment(name="a", change="b", step_ns=1, base_step_ns=2, speedup=2.0, noise=0.0, tells="c")
+            ],
         )
     )
     closed = {"schema", "kind", "class", "phase", "role", "severity", "bound", "origin"}

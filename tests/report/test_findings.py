@@ -129,3 +129,12 @@ def test_an_empty_plan_and_an_abstention_without_a_reason_break_nothing(samples:
     view = findings_view(odd, 5)
     assert view.plan is None
     assert view.undecided[0].needs == "another recording"
+
+
+@pytest.mark.parametrize("form", ["terminal", "markdown", "html"])
+def test_experiments_are_shown_with_what_they_tell(samples: dict[str, Report], form: str) -> None:
+    text = words(samples["diagnosed"])[form].replace("&#58;", ":")
+    assert "this speaks for input.synchronous-loader" in text
+    assert "1.07x" in text
+    assert "nothing: the command ended with exit code 1" in text
+    assert "xperiments" not in words(samples["gpu"])[form]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -26,6 +26,20 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     most_bytes: int = 512 << 20
 
 
+ExperimentName = Literal["nothing", "input", "gc", "logging", "threads"]
+
+
+class Experiment(msgspec.Struct, frozen=True, kw_only=True):
+    """What one run of ``run --experiments`` changes (``nothing``: the run to hold others against), and when it ends.
+
+    It ends after so many steps, or after so long once there are a dozen.
+    """
+
+    name: ExperimentName
+    steps: int = 40
+    longest_s: float = 30.0
+
+
 class CaptureConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Where to write, and what to record beyond operators, kernels and launches."""
 
@@ -35,6 +49,7 @@ class CaptureConfig(msgspec.Struct, frozen=True, kw_only=True):
     stacks: bool = False
     modules: bool = False
     memory: bool = False
+    experiment: Experiment | None = None
 
 
 def encode(config: CaptureConfig) -> str:

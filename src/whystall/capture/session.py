@@ -21,6 +21,7 @@ import msgspec
 from whystall._native import TimedCall
 from whystall.capture.config import CaptureConfig
 from whystall.capture.device_times import DeviceTimes
+from whystall.capture.experiments import Injected
 from whystall.capture.faults import Faults
 from whystall.capture.machine import MachineSampler, facts, loaders
 from whystall.capture.recorder import Recorder
@@ -66,6 +67,7 @@ class Session:
         self._machine = MachineSampler(self, torch)
         self._stacks = StackSampler(self)
         self._hooks = TorchHooks(torch, _Guarded(self))
+        self._experiment = Injected(torch, config.experiment) if config.experiment is not None else None
         self._source: str | None = None
         self._anchor: int | None = None
         self._forwards = self._batches = 0
@@ -85,6 +87,8 @@ class Session:
 
     def open(self, *, whole_process: bool = True) -> None:
         """Begins to watch; ``whole_process`` says whether to the end of the process, however it comes."""
+        if self._experiment is not None:
+            self.faults.guard("experiment", self._experiment.install)()
         self.faults.guard("hooks", self._hooks.install)()
         self.faults.guard("garbage collections", self._collections.install)()
         self.faults.guard("sampler", self._machine.start)()
@@ -247,6 +251,8 @@ class Session:
         self._step_began_ns = time.perf_counter_ns()
         if not recording and not self._recorder.running:
             self._hook_ns += self._step_began_ns - now
+        if self._experiment is not None:
+            self.faults.guard("experiment", self._experiment.step_ended)(self._steps)
 
     def _first_step(self, now: int) -> None:
         self._thread = threading.get_ident()
@@ -262,6 +268,8 @@ class Session:
         self.faults.guard("device times", self._device.mark)()
         for watch in (self._input, self._forward, self._backward, self._optimizer, self._save, self._collections):
             watch.take_us()
+        if self._experiment is not None:
+            self.faults.guard("experiment", self._experiment.first_step)()
         self._began_ns = now
         self._step_began_ns = time.perf_counter_ns()
 
@@ -395,6 +403,7 @@ class Session:
                 "export_ns": self._recorder.export_ns,
             },
             "notes": self._notes,
+            "experiment": self._experiment.note if self._experiment is not None else None,
             "not_recorded": self.faults.reasons,
             "facts": facts(self._torch),
             "loaders": self._loaders,

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from whystall.capture.launch import Launch
     from whystall.capture.runs import RunFolder
     from whystall.cli.console import Console
+    from whystall.report.schema import Report
 
 _WAIT_FOR_RANKS_S = 20.0
 
@@ -43,6 +44,12 @@ class Run:
         parser.add_argument("--stacks", action="store_true", help="record Python stacks (slower)")
         parser.add_argument("--modules", action="store_true", help="record the module tree (slower)")
         parser.add_argument("--memory", action="store_true", help="record memory events (slower)")
+        parser.add_argument(
+            "--experiments",
+            action="store_true",
+            help="afterwards run the command six times more for some steps, from its start, with one thing changed at a "
+            "time: the same batch again, no garbage collection, no logging, another number of threads",
+        )
         inputs.add_workload(parser)
         output.add_force(parser)
         parser.add_argument(
@@ -79,7 +86,7 @@ class Run:
         if not _reports_here():
             return code
         try:
-            _report(folder, launch, code, began, schedule, workload, console)
+            _report(folder, launch, code, began, schedule, workload, console, experiments=options.experiments)
         except Exception as error:  # noqa: BLE001 - the job is done; its exit code must not become ours
             console.error(
                 f"the job was not affected, but its report could not be made ({type(error).__name__}: {error})"
@@ -145,6 +152,8 @@ def _report(
     schedule: object,
     workload: Workload | None,
     console: Console,
+    *,
+    experiments: bool,
 ) -> None:
     from whystall.capture.runs import describe_run, overhead_sentences
 
@@ -167,11 +176,29 @@ def _report(
     except InputError as error:
         console.note(f"whystall: {error}")
         return
+    if experiments:
+        report = _with_experiments(report, launch, code, console)
     output.write_text(folder / "report.json", whystall.render(report, "json"))
     output.write_text(folder / "report.html", whystall.render(report, "html"))
     console.note(render(report, "terminal").rstrip())  # stdout belongs to the job
     console.note(f"wrote {folder}/report.html")
     console.next(f"whystall report {inputs.shell_quote([str(folder)])} -o report.html")
+
+
+def _with_experiments(report: Report, launch: Launch, code: int, console: Console) -> Report:
+    """The report with what further runs of the command show; findings stay as they are."""
+    import msgspec
+
+    from whystall.verify.experiments import run_experiments
+
+    if "RANK" in os.environ:
+        console.note("whystall: no experiments under a launcher: put `whystall run --experiments --` in front of it")
+        return report
+    if code != 0:
+        console.note(f"whystall: no experiments, since the command ended with exit code {code}")
+        return report
+    outcomes = run_experiments(launch.command, report.findings, progress=lambda text: console.note(f"whystall: {text}"))
+    return msgspec.structs.replace(report, experiments=outcomes)
 
 
 def _when_all_ranks_are_there(folder: Path) -> RunFolder:

@@ -54,6 +54,9 @@ def _lines(report: Report, limits: Limits) -> Iterator[str]:
     yield from _bullets("Lost, repaired or not recorded", overview.losses(report, limit=min(limits.rows, 10)))
     yield from _findings(report, limits)
     yield from _table(
+        run.experiments(report, limits).only("Experiment", "Step", "Without the change", "Speed-up", "Tells")
+    )
+    yield from _table(
         run.steps(report, limits).only("Rank", "Steps", "Median", "p99", "Input", "Forward", "Backward", "Other")
     )
     yield from _folded(run.slow(report, limits))

@@ -269,6 +269,7 @@ class Page:
     ranks: tuple[RankView, ...]
     shown: frozenset[int]
     omitted_ranks: int
+    experiments: Table
     run: Table
     slow: Table
     files: Table
@@ -291,6 +292,7 @@ def page(report: Report, budget: Budget) -> Page:
         ranks=tuple(_rank_view(rank, budget, budget.events // timelines, top=alone) for rank in shown),
         shown=frozenset(rank.rank for rank in shown),
         omitted_ranks=len(ranks) - len(shown),
+        experiments=run.experiments(report, budget.limits),
         run=run.steps(report, budget.limits),
         slow=run.slow(report, budget.limits),
         files=capture.files(report, budget.limits),

@@ -22,7 +22,8 @@ from whystall.analysis.results import (
     Timeline,
 )
 from whystall.analysis.work_results import Efficiency, KernelChains, KernelOrigins
-from whystall.diagnosis.finding import Abstention, Finding, Plan, Verdict
+from whystall.diagnosis.experiment import Experiment
+from whystall.diagnosis.finding import Abstention, Finding, PathPart, Plan, Verdict
 
 SCHEMA: Final = "whystall.report/1"
 
@@ -86,8 +87,10 @@ class Report(Result, frozen=True, kw_only=True):
     findings: list[Finding] = msgspec.field(default_factory=list)
     plan: Plan | None = None
     abstained: list[Abstention] = msgspec.field(default_factory=list)
+    critical_path: list[PathPart] = msgspec.field(default_factory=list)
     fidelity: float | None = None
     noise: float | None = None
+    experiments: list[Experiment] = msgspec.field(default_factory=list)
 
     def _repr_html_(self) -> str:
         """The report in a notebook's cell: verdict, one step's bar, devices."""

@@ -40,6 +40,7 @@ _COLUMNS = {
     "communication": ("Collective", "Size", "Count", "Bytes", "Total", "Exposed", "Hidden share"),
     "calls": ("Call", "Kind", "Count", "Total", "Max"),
     "run": ("Rank", "Steps", "Median", "p99", "Longest", "Input", "Forward", "Backward", "Optimizer", "Other"),
+    "experiments": ("Experiment", "Step", "Without the change", "Speed-up", "Tells"),
     "devices": ("Rank", "Device", "Window", "Compute", "Communication", "Exposed comm.", "Idle share"),
 }
 
@@ -79,6 +80,7 @@ def _parts(report: Report, width: int, *, verbose: bool) -> Iterator[RenderableT
         yield from _ledger(top, width, overview.efficiency_line(report))
     yield from _losses(report, verbose=verbose)
     yield from _findings(report, verbose=verbose)
+    yield from _section(run.experiments(report, _limits("experiments", width, verbose=verbose)), verbose=verbose)
     for table in (run.steps, run.slow):
         yield from _section(table(report, _limits("run", width, verbose=verbose)), verbose=verbose)
     if len(report.devices) > 1:

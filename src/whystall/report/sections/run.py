@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from whystall.report import format as fmt
 from whystall.report import tables
 from whystall.report.schema import Report
-from whystall.report.tables import Column, Limits, Table
+from whystall.report.tables import Cell, Column, Limits, Table
 
 
 def steps(report: Report, limits: Limits) -> Table:
@@ -37,6 +38,31 @@ def steps(report: Report, limits: Limits) -> Table:
     )
     caption = "Every step of the run, from light samples on the host; steps under the profiler are left out."
     return tables.table("run", "The whole run", caption, columns, rows, total=len(report.run))
+
+
+def experiments(report: Report, limits: Limits) -> Table:
+    """What further runs with one thing changed showed."""
+    columns = (
+        Column("Experiment", "text"), Column("Changed", "prose"), Column("Step"), Column("Without the change"),
+        Column("Speed-up"), Column("Noise", note="By how much two runs without a change differed"),
+        Column("Tells", "prose"),
+    )  # fmt: skip
+    rows = (
+        (
+            tables.words(row.name, limits),
+            tables.words(row.change, limits),
+            tables.duration(row.step_ns),
+            tables.duration(row.base_step_ns),
+            Cell(fmt.UNKNOWN if row.speedup is None else f"{row.speedup:.2f}x", row.speedup),
+            tables.share(row.noise),
+            tables.words(row.tells, limits),
+        )
+        for row in report.experiments[: limits.rows]
+    )
+    caption = (
+        "Further runs of the command for some steps, each with one thing changed; the findings do not depend on them."
+    )
+    return tables.table("experiments", "Experiments", caption, columns, rows, total=len(report.experiments))
 
 
 def slow(report: Report, limits: Limits) -> Table:

@@ -1,0 +1,107 @@
+"""What one experiment changes in a watched process, and the end of the process once enough steps were measured.
+
+An experiment is a further run of the command that the user asked for. One thing differs from the run it is held against:
+batches are handed out again instead of made, garbage is not collected, logging is silent, or torch uses another number of
+threads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import logging
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from whystall.capture.config import Experiment
+
+# Two runs of the same job differ in their first steps more than by what is looked for.
+FEWEST_STEPS: Final = 12
+
+
+class Injected:
+    """The change of one experiment, in the process it lives in. Every method may raise: the session guards them."""
+
+    def __init__(self, torch: Any, experiment: Experiment) -> None:
+        self._torch = torch
+        self._experiment = experiment
+        self._began_ns = 0
+        self.note: str | None = None
+        """What was changed, once it was; an experiment without it shows nothing."""
+
+    def install(self) -> None:
+        """What has to be in place before the first batch; called before the session's own hooks."""
+        if self._experiment.name == "input":
+            self._repeat_batches()
+
+    def first_step(self) -> None:
+        """What is changed once the model is there."""
+        self._began_ns = time.monotonic_ns()
+        change: Callable[[], None] | None = {
+            "gc": self._freeze_garbage,
+            "logging": self._silence_logging,
+            "threads": self._change_threads,
+        }.get(self._experiment.name)
+        if change is not None:
+            change()
+
+    def step_ended(self, steps: int) -> None:
+        """Ends the process after enough steps, at once: nothing of the job's own end (checkpoints) is run."""
+        long_enough = time.monotonic_ns() - self._began_ns > self._experiment.longest_s * 1e9
+        if steps >= self._experiment.steps or (long_enough and steps >= FEWEST_STEPS):
+            for child in multiprocessing.active_children():  # a loader's workers would wait for a parent that is gone
+                child.terminate()
+            for stream in (sys.stdout, sys.stderr):
+                with contextlib.suppress(OSError, ValueError, AttributeError):
+                    stream.flush()
+            os._exit(0)
+
+    def _repeat_batches(self) -> None:
+        """A loader's first batch stands for all that follow; epochs keep their length."""
+        from torch.utils.data import dataloader  # noqa: PLC0415 - the user has imported torch
+
+        iterator = dataloader._BaseDataLoaderIter  # noqa: SLF001
+        iterator.__next__ = _repeating(iterator.__next__, self)
+
+    def _freeze_garbage(self) -> None:
+        if gc.isenabled():
+            self.note = f"garbage collection off, {len(gc.get_objects()):,} objects frozen"
+        gc.collect()
+        gc.freeze()
+        gc.disable()
+
+    def _silence_logging(self) -> None:
+        logging.disable(logging.CRITICAL)
+        self.note = "logging silent"
+
+    def _change_threads(self) -> None:
+        before = int(self._torch.get_num_threads())
+        after = before // 2 if before > 1 else len(os.sched_getaffinity(0))
+        if after != before:
+            self._torch.set_num_threads(after)
+            self.note = f"{after} threads instead of {before}"
+
+
+def _repeating(original: Callable[[Any], Any], told: Injected) -> Callable[[Any], Any]:
+    """``__next__`` of a loader's iterator, which asks the loader once for each data set."""
+    kept: dict[int, tuple[object, Any]] = {}  # the data set is held, so that its id stays its own
+
+    def __next__(self: Any) -> Any:  # noqa: N807 - it takes the place of one
+        key = id(self._dataset)
+        given = getattr(self, "_whystall_given", 0)
+        if key not in kept:
+            kept[key] = (self._dataset, original(self))
+        else:
+            with contextlib.suppress(TypeError):  # an iterable data set has no length: it goes on
+                if given >= len(self):
+                    self._whystall_given = 0
+                    raise StopIteration
+            told.note = "every batch the first one again"
+        self._whystall_given = given + 1
+        return kept[key][1]
+
+    return __next__

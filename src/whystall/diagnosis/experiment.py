@@ -1,0 +1,111 @@
+"""What an experiment says: whether a step is shorter in a further run of the job with one thing changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from whystall.diagnosis.finding import Finding
+
+# Below this nobody would act on it, however still the machine is.
+_LEAST: Final = 0.03
+_NOISES: Final = 2.0
+
+CHANGES: Final = {
+    "input": "the same batch handed out again",
+    "gc": "garbage collection off",
+    "logging": "logging silent",
+    "threads": "another number of threads",
+}
+# Causes of which an experiment takes away the ground: by family, or by id.
+_SPEAKS_OF: Final = {
+    "input": ("input.",),
+    "gc": ("host.gc",),
+    "logging": ("episodic.logging",),
+    "threads": ("host.cpu-contention", "host.affinity"),
+}
+_SHORTER: Final = {
+    "input": "making or waiting for batches holds the step up",
+    "gc": "garbage collection holds the step up",
+    "logging": "logging holds the step up",
+    "threads": "the number of threads holds the step up",
+}
+_SAME: Final = {
+    "input": "the input does not hold the step up",
+    "gc": "garbage collection does not hold the step up",
+    "logging": "logging does not hold the step up",
+    "threads": "the number of threads does not matter here",
+}
+
+
+class Experiment(msgspec.Struct, frozen=True, kw_only=True):
+    """One experiment and its outcome; without a step it failed, and ``tells`` says why.
+
+    ``step_ns`` is the median step with the change, ``base_step_ns`` without it, measured in runs of the same length;
+    ``noise`` is the share by which two runs without any change differed.
+    """
+
+    name: str
+    change: str
+    step_ns: int | None
+    base_step_ns: int | None
+    speedup: float | None
+    noise: float | None
+    tells: str
+
+
+def outcome(
+    name: str,
+    step_ns: int,
+    bases_ns: Sequence[int],
+    change: str | None,
+    findings: Sequence[Finding],
+) -> Experiment:
+    """What the medians of runs with and without a change say. ``change`` is what was changed, in the run's own words.
+
+    >>> outcome("gc", 80_000_000, [100_000_000, 102_000_000], None, []).speedup
+    1.2625
+    """
+    base = sum(bases_ns) // len(bases_ns)
+    noise = (max(bases_ns) - min(bases_ns)) / base
+    speedup = base / step_ns
+    return Experiment(
+        name=name,
+        change=change or CHANGES[name],
+        step_ns=step_ns,
+        base_step_ns=base,
+        speedup=round(speedup, 4),
+        noise=round(noise, 4),
+        tells=_told(name, speedup, noise, findings),
+    )
+
+
+def failure(name: str, because: str) -> Experiment:
+    """An experiment that measured nothing."""
+    return Experiment(
+        name=name,
+        change=CHANGES[name],
+        step_ns=None,
+        base_step_ns=None,
+        speedup=None,
+        noise=None,
+        tells=f"nothing: {because}",
+    )
+
+
+def _told(name: str, speedup: float, noise: float, findings: Sequence[Finding]) -> str:
+    named = [one.id for one in findings if one.severity != "info" and one.id.startswith(_SPEAKS_OF[name])]
+    least = max(_LEAST, _NOISES * noise)
+    if speedup > 1 + least:
+        return f"{_SHORTER[name]}{_verdict_on(named, 'speaks for')}"
+    if 1 / speedup > 1 + least:
+        return f"a step is longer with it: what was changed does not hold the step up{_verdict_on(named, 'speaks against')}"
+    if noise > _LEAST:
+        return f"nothing beyond the noise of {noise * 100:.0f} %: repeat it on a quieter machine"
+    return f"{_SAME[name]}{_verdict_on(named, 'speaks against')}"
+
+
+def _verdict_on(named: Sequence[str], word: str) -> str:
+    return f"; this {word} {', '.join(dict.fromkeys(named))}" if named else ""

@@ -1,0 +1,109 @@
+"""Runs a command again for some steps with one thing changed at a time, and says what each change brought."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from whystall.capture.config import CaptureConfig, Experiment, ExperimentName, Schedule
+from whystall.capture.runs import read_run_folder
+from whystall.diagnosis.experiment import Experiment as Outcome
+from whystall.diagnosis.experiment import failure, outcome
+from whystall.diagnosis.finding import Finding
+from whystall.errors import InputError, UsageError
+from whystall.trace.samples import read_samples
+from whystall.verify.measure import Variant, run_command
+
+NAMES: Final[tuple[ExperimentName, ...]] = ("input", "gc", "logging", "threads")
+# The first steps compile, load and warm up, and what an experiment changes takes hold in them.
+_UNSTEADY_STEPS: Final = 5
+_FEWEST_STEPS: Final = 5
+_LONGEST_RUN_S: Final = 900.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """The median step of one run, what the run says was changed, or why there is neither."""
+
+    step_ns: int | None
+    change: str | None
+    because: str | None
+
+
+def run_experiments(
+    command: Sequence[str],
+    findings: Sequence[Finding],
+    *,
+    steps: int = 40,
+    progress: Callable[[str], None] = lambda _text: None,
+) -> list[Outcome]:
+    """The outcomes of all experiments; one that fails says so and stops none of the others."""
+    first = _measure(command, "nothing", steps)
+    if first.step_ns is None:
+        return [failure(name, f"the run without a change failed: {first.because}") for name in NAMES]
+    progress(f"experiment: nothing changed, a step takes {first.step_ns / 1e6:.4g} ms")
+    measured: dict[ExperimentName, _Measured] = {}
+    for name in NAMES:
+        measured[name] = one = _measure(command, name, steps)
+        told = one.because if one.step_ns is None else f"{one.change}, a step takes {one.step_ns / 1e6:.4g} ms"
+        progress(f"experiment {name}: {told}")
+    last = _measure(command, "nothing", steps)  # what two runs of the same differ by, with all others between them
+    bases = [first.step_ns, *([last.step_ns] if last.step_ns is not None else [])]
+    return [
+        outcome(name, one.step_ns, bases, one.change, findings)
+        if one.step_ns is not None
+        else failure(name, one.because or "unknown")
+        for name, one in measured.items()
+    ]
+
+
+def _measure(command: Sequence[str], name: ExperimentName, steps: int) -> _Measured:
+    folder = Path(tempfile.mkdtemp(prefix="whystall-experiment-"))
+    config = CaptureConfig(
+        folder=str(folder), schedule=Schedule(repeat=0), experiment=Experiment(name=name, steps=steps)
+    )
+    try:
+        code, _ = run_command(Variant(tuple(command)), config, _LONGEST_RUN_S)
+        return _read(folder, name, code)
+    except (UsageError, InputError, OSError) as error:
+        return _Measured(None, None, str(error))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _read(folder: Path, name: ExperimentName, code: int) -> _Measured:
+    if code != 0:
+        return _Measured(None, None, f"the command ended with exit code {code}")
+    run = read_run_folder(folder)
+    broken = next((rank["not_recorded"]["experiment"] for rank in run.ranks if _failed(rank)), None)
+    if broken is not None:
+        return _Measured(None, None, str(broken))
+    durations = max((_steady_ns(path) for path in run.samples), key=len, default=[])
+    if len(durations) < _FEWEST_STEPS:
+        return _Measured(None, None, f"only {len(durations)} steady steps were seen, {_FEWEST_STEPS} are needed")
+    change = next((str(rank["experiment"]) for rank in run.ranks if rank.get("experiment")), None)
+    if change is None and name != "nothing":
+        return _Measured(None, None, _UNCHANGED[name])
+    return _Measured(int(np.median(durations)), change, None)
+
+
+_UNCHANGED: Final = {
+    "input": "no DataLoader handed out batches",
+    "gc": "garbage collection was off already",
+    "logging": "logging could not be silenced",
+    "threads": "there is no other number of threads to try",
+}
+
+
+def _failed(rank: dict[str, Any]) -> bool:
+    return "experiment" in (rank.get("not_recorded") or {})
+
+
+def _steady_ns(path: Path) -> list[int]:
+    return [us * 1000 for us in read_samples(path).steps["duration_us"].drop_nulls().to_list()[_UNSTEADY_STEPS:]]

@@ -1,0 +1,181 @@
+"""Experiments on a real small job, in which each of the things that they change can be made the slow one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from whystall.diagnosis.experiment import outcome
+from whystall.diagnosis.finding import Finding, Scope
+from whystall.report.schema import decode
+
+# Each fault costs 20 ms of a step that takes one or two; a sleep stands for work, so that a busy machine changes little.
+JOB = """
+import gc, logging, os, pathlib, sys, time, torch
+from torch.utils.data import DataLoader, Dataset
+fault, marks = sys.argv[1], pathlib.Path(sys.argv[2])
+torch.set_num_threads(2)
+
+class Items(Dataset):
+    def __len__(self):
+        return 48
+    def __getitem__(self, index):
+        if fault == "input":
+            time.sleep(0.01)
+        return torch.full((4,), float(index))
+
+class Slow(logging.Handler):
+    def emit(self, record):
+        time.sleep(0.02)
+
+log = logging.getLogger("job")
+log.setLevel(logging.INFO)
+log.addHandler(Slow() if fault == "logging" else logging.NullHandler())
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+seen = []
+for epoch in range(3):
+    for batch in DataLoader(Items(), batch_size=2):
+        seen.append(batch.sum().item())
+        held = [[number] for number in range(1000)] if fault == "gc" else None
+        if fault == "threads":
+            time.sleep(0.01 * torch.get_num_threads())
+        optimizer.zero_grad()
+        model(batch).mean().backward()
+        optimizer.step()
+        log.info("step")
+        if fault == "gc" and len(seen) == 2:  # torch has imported what it imports late
+            gc.callbacks.append(lambda phase, info: time.sleep(0.01) if phase == "start" else None)
+            gc.set_threshold(200, 1000, 1000)
+with marks.open("a") as out:
+    out.write(f"ended after {len(seen)} steps, {len(set(seen))} batches, handled {gc.isenabled()}\\n")
+sys.exit(int(os.environ.get("CODE", "0")))
+"""
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    path = tmp_path / "train.py"
+    path.write_text(JOB)
+    return path
+
+
+def run(job: Path, fault: str, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "whystall", "run", "-o", "run", *options, str(job), fault, "marks"]
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("WHYSTALL_CAPTURE")}
+    return subprocess.run(
+        command, cwd=job.parent, capture_output=True, text=True, check=False, timeout=150, env={**kept, **environment}
+    )
+
+
+def outcomes(job: Path) -> dict[str, Any]:
+    report = decode((job.parent / "run" / "report.json").read_bytes())
+    return {one.name: one for one in report.experiments}
+
+
+@pytest.mark.parametrize(
+    ("fault", "tells"),
+    [
+        ("input", "making or waiting for batches holds the step up"),
+        ("gc", "garbage collection holds the step up"),
+        ("logging", "logging holds the step up"),
+        ("threads", "the number of threads holds the step up"),
+    ],
+)
+def test_the_experiment_that_takes_the_fault_away_says_so_and_the_others_do_not(
+    job: Path, fault: str, tells: str
+) -> None:
+    done = run(job, fault, "--experiments")
+    assert done.returncode == 0, done.stderr
+    found = outcomes(job)
+    assert list(found) == ["input", "gc", "logging", "threads"]
+    assert found[fault].tells.startswith(tells), found
+    assert found[fault].speedup > 1.4
+    assert not [name for name, one in found.items() if name != fault and tells in one.tells]
+    assert found["threads"].change == "1 threads instead of 2"
+    for one in found.values():
+        assert one.speedup == pytest.approx(one.base_step_ns / one.step_ns, abs=1e-3)
+    # The first run went to its own end untouched; the six after it were ended before theirs.
+    assert (job.parent / "marks").read_text() == "ended after 72 steps, 24 batches, handled True\n"
+    page = (job.parent / "run" / "report.html").read_text()
+    assert tells in page
+    assert tells in " ".join(done.stderr.split())
+
+
+def test_without_the_option_the_command_runs_once(job: Path) -> None:
+    assert run(job, "none").returncode == 0
+    assert outcomes(job) == {}
+    assert "experiment" not in run(job, "none", "-f").stderr
+
+
+def test_the_exit_code_is_that_of_the_first_run_and_a_failed_job_is_not_repeated(job: Path) -> None:
+    done = run(job, "none", "--experiments", CODE="3")
+    assert done.returncode == 3
+    assert "no experiments, since the command ended with exit code 3" in done.stderr
+    assert (job.parent / "marks").read_text().count("ended") == 1
+
+
+ONCE = """
+import pathlib, sys, torch
+if pathlib.Path("been").exists():
+    sys.exit("cannot be run twice")
+pathlib.Path("been").touch()
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+for step in range(30):
+    model(torch.ones(2, 4)).mean().backward()
+    optimizer.step()
+"""
+
+
+def test_a_command_that_cannot_be_repeated_costs_a_line(job: Path) -> None:
+    job.write_text(ONCE)
+    done = run(job, "none", "--experiments")
+    assert done.returncode == 0
+    found = outcomes(job)
+    assert {one.tells for one in found.values()} == {
+        "nothing: the run without a change failed: the command ended with exit code 1"
+    }
+    assert all(one.speedup is None for one in found.values())
+    assert "Traceback" not in done.stderr
+
+
+def test_an_experiment_that_changes_nothing_is_said_to_show_nothing(job: Path) -> None:
+    job.write_text(ONCE.replace('sys.exit("cannot be run twice")', "pass"))
+    assert run(job, "none", "--experiments").returncode == 0
+    found = outcomes(job)
+    assert found["input"].tells == "nothing: no DataLoader handed out batches"
+    assert found["input"].speedup is None
+    assert found["gc"].speedup is not None
+
+
+def finding(name: str) -> Finding:
+    return Finding(
+        id=name, title="", severity="major", scope=Scope(ranks=[0], steps=[]), attributed_ns_per_step=0, gain=None,
+        confidence=1.0, evidence=[], code=[], rejected=[], missing_signals=[], remedy=None, verify=None,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("step_ns", "bases_ns", "tells"),
+    [
+        (50, (100, 100), "making or waiting for batches holds the step up; this speaks for input.cpu-bound"),
+        (99, (100, 100), "the input does not hold the step up; this speaks against input.cpu-bound"),
+        (150, (100, 100), "a step is longer with it: what was changed does not hold the step up; this speaks against input.cpu-bound"),
+        (90, (90, 110), "nothing beyond the noise of 20 %: repeat it on a quieter machine"),
+    ],
+)  # fmt: skip
+def test_what_is_told_depends_on_the_noise(step_ns: int, bases_ns: tuple[int, ...], tells: str) -> None:
+    found = outcome(
+        "input",
+        step_ns * 10**6,
+        [ns * 10**6 for ns in bases_ns],
+        None,
+        [finding("input.cpu-bound"), finding("host.gc")],
+    )
+    assert found.tells == tells
