@@ -91,7 +91,7 @@ RULES_GROUP: Final = "whystall.rules"
 """The entry point by which other packages bring rules: a `Rule`, or several."""
 
 MISSING: dict[Signal, str] = {
-    "trace": "a trace",
+    "trace": "a trace that is whole",
     "device": "device events",
     "cpu_only": "a job without an accelerator",
     "launch_calls": "launch calls",

@@ -38,7 +38,9 @@ def diagnose_run(
     ranked = [(analysis.rank, trace) for analysis, trace in zip(analyses, traces, strict=True)]
     failures: list[str] = []
     graph = None
-    if devices:
+    # Of a file that breaks off nobody knows what is missing: device events come last, and steps without them look idle.
+    whole = not any(trace.source.truncated for trace in traces)
+    if devices and whole:
         try:
             graph = build_graph(ranked, classes)
         except Exception as error:  # noqa: BLE001 - what else was found is still worth saying
@@ -47,7 +49,7 @@ def diagnose_run(
         ranks=tuple(
             RankCase(rank, trace, analysis)
             for (rank, trace), analysis in zip(ranked, analyses, strict=True)
-            if analysis.devices
+            if analysis.devices and whole
         ),
         runs=tuple(runs),
         facts=facts,

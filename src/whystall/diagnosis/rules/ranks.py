@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import comb
 from typing import Final
 
 import numpy as np
@@ -148,9 +149,22 @@ def _last_to_come(case: Case) -> tuple[int, float, int, int] | None:
         .sort(["count", "last"], descending=[True, False])
     )
     share = counts["count"][0] / len(long)
-    if share < _LATE_IN:
+    if share < _LATE_IN or _by_chance(int(counts["count"][0]), len(long), len(case.ranks)) >= _LEAST_CHANCE:
         return None
     return int(counts["last"][0]), float(share), int(counts["wait"][0]) // max(case.steps, 1), len(waits)
+
+
+# (reference: causes.md, "permutation p<0.01")
+_LEAST_CHANCE: Final = 0.01
+
+
+def _by_chance(count: int, meetings: int, ranks: int) -> float:
+    """How likely some rank comes last at least so often when each is as likely to be."""
+    last = 1 / ranks
+    tail = sum(
+        comb(meetings, times) * last**times * (1 - last) ** (meetings - times) for times in range(count, meetings + 1)
+    )
+    return min(ranks * tail, 1.0)
 
 
 def _has_stages(case: Case) -> bool:

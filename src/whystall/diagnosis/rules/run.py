@@ -40,8 +40,10 @@ _SWITCHES_PER_S: Final = 30
 _LEAST_OFF_CPU: Final = 0.08
 # Other processes that use this much of a core, on average, take it from the job.
 _OTHERS_BUSY: Final = 0.25
-_GROWTH_SHARE: Final = 0.15
-_LEAST_GROWTH_BYTES: Final = 32 << 20
+_GROWTH_SHARE: Final = 0.05
+_LEAST_GROWTH_BYTES: Final = 16 << 20
+# What handing over a batch that is ready takes (pickling, shared memory), with workers: no wait for them.
+_HANDOVER_NS: Final = 1_000_000
 _SPREAD: Final = 0.1
 
 
@@ -102,6 +104,8 @@ def inputs(case: Case) -> Iterator[Candidate]:
             facts.count("workers of the loader", workers),
         )
         spikes = _input_spikes(run)
+        if workers:
+            share = max(share - _HANDOVER_NS / _mean_ns(run), 0.0)
         if workers == 0:
             saved = _with_workers(case, run, share)
             yield _from_samples(

@@ -359,7 +359,7 @@ def _silent_episode(case: Case, rank: RankCase) -> Iterator[Candidate]:
         yield _episode(case, rank, "episodic.checkpoint", first, end[saves], confidence=0.7)
     # What is logged was read from the device first.
     ended = (rank.trace.device_events["ts_ns"] + rank.trace.device_events["duration_ns"]).to_numpy()[copies]
-    reads = ~saves & (_since_last(np.sort(ended), begin) <= _COPY_PAUSE_NS)
+    reads = ~saves & (_since_last(np.sort(ended), begin) <= _READ_PAUSE_NS)
     if reads.any():
         yield _episode(case, rank, "episodic.logging", begin[reads], end[reads], confidence=0.6)
     if (~saves & ~reads).any():
@@ -380,6 +380,8 @@ def _with_sync_before(rank: RankCase, begin: NDArray[np.int64]) -> NDArray[np.in
 
 
 _COPY_PAUSE_NS: Final = 5_000_000
+# A value that is logged is read just before.
+_READ_PAUSE_NS: Final = 2_000_000
 
 
 def _since_last(ended: NDArray[np.int64], at: NDArray[np.int64]) -> NDArray[np.int64]:
