@@ -165,8 +165,9 @@ def finding(name: str) -> Finding:
     ("step_ns", "bases_ns", "tells"),
     [
         (50, (100, 100), "making or waiting for batches holds the step up; this speaks for input.cpu-bound"),
-        (99, (100, 100), "the input does not hold the step up; this speaks against input.cpu-bound"),
+        (99, (100, 100), "the input does not hold the step up, to within 3 %; this speaks against input.cpu-bound"),
         (150, (100, 100), "a step is longer with it: what was changed does not hold the step up; this speaks against input.cpu-bound"),
+        (96, (98, 102), "the input does not hold the step up, to within 8 %; this speaks against input.cpu-bound"),
         (90, (90, 110), "nothing beyond the noise of 20 %: repeat it on a quieter machine"),
     ],
 )  # fmt: skip

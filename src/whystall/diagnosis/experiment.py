@@ -12,6 +12,8 @@ from whystall.diagnosis.finding import Finding
 # Below this nobody would act on it, however still the machine is.
 _LEAST: Final = 0.03
 _NOISES: Final = 2.0
+# Two runs of the same that differ by more leave room for an effect that matters.
+_NOISY: Final = 0.1
 
 CHANGES: Final = {
     "input": "the same batch handed out again",
@@ -102,9 +104,9 @@ def _told(name: str, speedup: float, noise: float, findings: Sequence[Finding]) 
         return f"{_SHORTER[name]}{_verdict_on(named, 'speaks for')}"
     if 1 / speedup > 1 + least:
         return f"a step is longer with it: what was changed does not hold the step up{_verdict_on(named, 'speaks against')}"
-    if noise > _LEAST:
+    if noise > _NOISY:
         return f"nothing beyond the noise of {noise * 100:.0f} %: repeat it on a quieter machine"
-    return f"{_SAME[name]}{_verdict_on(named, 'speaks against')}"
+    return f"{_SAME[name]}, to within {least * 100:.0f} %{_verdict_on(named, 'speaks against')}"
 
 
 def _verdict_on(named: Sequence[str], word: str) -> str:

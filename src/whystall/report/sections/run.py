@@ -43,19 +43,19 @@ def steps(report: Report, limits: Limits) -> Table:
 def experiments(report: Report, limits: Limits) -> Table:
     """What further runs with one thing changed showed."""
     columns = (
-        Column("Experiment", "text"), Column("Changed", "prose"), Column("Step"), Column("Without the change"),
-        Column("Speed-up"), Column("Noise", note="By how much two runs without a change differed"),
-        Column("Tells", "prose"),
+        Column("Experiment", "text"), Column("Speed-up"), Column("Tells", "prose"), Column("Step"),
+        Column("Without the change"), Column("Noise", note="By how much two runs without a change differed"),
+        Column("Changed", "prose"),
     )  # fmt: skip
     rows = (
         (
             tables.words(row.name, limits),
-            tables.words(row.change, limits),
+            Cell(fmt.UNKNOWN if row.speedup is None else f"{row.speedup:.2f}x", row.speedup),
+            tables.words(row.tells, limits),
             tables.duration(row.step_ns),
             tables.duration(row.base_step_ns),
-            Cell(fmt.UNKNOWN if row.speedup is None else f"{row.speedup:.2f}x", row.speedup),
             tables.share(row.noise),
-            tables.words(row.tells, limits),
+            tables.words(row.change, limits),
         )
         for row in report.experiments[: limits.rows]
     )
