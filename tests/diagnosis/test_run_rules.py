@@ -192,3 +192,16 @@ def test_rules_of_other_packages_are_asked(monkeypatch: pytest.MonkeyPatch) -> N
     report = whystall.analyze(whystall.demo_recording(), cache=False)
     assert len(asked) == 1
     assert any("broken could not be loaded: no such thing" in warning for warning in report.source.warnings)
+
+
+def test_a_cause_on_several_ranks_is_one_finding_worth_at_least_what_it_costs_where_it_costs_least() -> None:
+    runs = tuple(
+        run(rank=rank, shares={"input": share}, on_cpu_share=1 - share) for rank, share in ((0, 0.2), (1, 0.4))
+    )
+    found = diagnose(Case(runs=runs, facts=RunFacts(**loader(0))), RULES).findings
+    mine = [finding for finding in found if finding.id == "input.synchronous-loader"]
+    assert [finding.scope.ranks for finding in mine] == [[0, 1]]
+    gain = mine[0].gain
+    assert gain is not None
+    assert gain.floor <= 1 / (1 - 0.2)
+    assert gain.ceiling >= 1 / (1 - 0.4)

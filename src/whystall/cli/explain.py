@@ -76,7 +76,7 @@ def _page(cause: Cause, width: int) -> str:
         if value is None:
             continue
         text.append(heading)
-        wrapped = [value] if heading == "The change" else textwrap.wrap(value, width - 2)
+        wrapped = value.splitlines() if heading == "The change" else textwrap.wrap(value, width - 2)
         text += [f"  {line}" for line in wrapped]
         text.append("")
     return "\n".join(text).rstrip()

@@ -98,28 +98,40 @@ def _critical_path(case: Case) -> list[PathPart]:
 
 
 def _joined(case: Case, candidates: Sequence[Candidate]) -> list[Candidate]:
-    """One candidate of each cause that is replayed: on all ranks where it is at work, since ranks wait for each other."""
-    groups: dict[tuple[str, str], list[Candidate]] = {}
+    """One candidate of each cause and of each way to know it, on all ranks where it is at work: ranks wait for each other."""
+    groups: dict[tuple[str, str, bool], list[Candidate]] = {}
     out: list[Candidate] = []
     for one in candidates:
-        if one.expected is None or len(case.ranks) < 2 or len(one.ranks) > 1:
-            out.append(one)
+        replayed_together = one.expected is not None and len(case.ranks) > 1
+        if len(one.ranks) == 1 and (one.saved is not None or replayed_together):
+            groups.setdefault((one.cause, one.detail, one.saved is not None), []).append(one)
         else:
-            groups.setdefault((one.cause, one.detail), []).append(one)
-    return [*out, *(_union(case, group) for group in groups.values())]
+            out.append(one)
+    for group in groups.values():
+        out += [_union(case, group)] if len({one.ranks for one in group}) > 1 else group
+    return out
 
 
 def _union(case: Case, group: Sequence[Candidate]) -> Candidate:
     worst = max(group, key=lambda one: (one.attributed_ns, [-rank for rank in one.ranks]))
-    if len(group) == 1:
-        return worst
-    return replace(
+    together = replace(
         worst,
-        expected=_all(case, [one.expected for one in group]),
-        ceiling=_all(case, [one.ceiling for one in group]),
-        least=_all(case, [one.least for one in group]),
         ranks=tuple(sorted({rank for one in group for rank in one.ranks})),
         confidence=min(one.confidence for one in group),
+    )
+    if worst.saved is None:
+        return replace(
+            together,
+            expected=_all(case, [one.expected for one in group]),
+            ceiling=_all(case, [one.ceiling for one in group]),
+            least=_all(case, [one.least for one in group]),
+        )
+    # The step is as long as that of the slowest rank: removed on all ranks, a cause saves at least what it costs where it
+    # costs least. As a rule the rank that it costs most is the one that the others wait for.
+    shares = [one.saved for one in group if one.saved is not None]
+    return replace(
+        together,
+        saved=(min(floor for floor, _, _ in shares), worst.saved[1], max(ceiling for _, _, ceiling in shares)),
     )
 
 
@@ -138,24 +150,34 @@ def _merged(weighed: Sequence[_Weighed]) -> list[_Weighed]:
 
     The evidence of both is kept.
     """
-    out: dict[tuple[str, tuple[int, ...]], _Weighed] = {}
+    out: list[_Weighed] = []
     for one in weighed:
-        key = (one.candidate.cause, one.candidate.ranks)
-        other = out.get(key)
-        if other is None:
-            out[key] = one
+        at = next((at for at, other in enumerate(out) if _same(one.candidate, other.candidate)), None)
+        if at is None:
+            out.append(one)
             continue
         # Samples go before a replay; of two replays the one that explains more.
-        first, second = sorted((one, other), key=lambda each: (each.candidate.saved is None, -each.expected))
+        first, second = sorted((one, out[at]), key=lambda each: (each.candidate.saved is None, -each.expected))
         candidate = replace(
             first.candidate,
             evidence=(*first.candidate.evidence, *second.candidate.evidence),
             code=first.candidate.code or second.candidate.code,
             expected=first.candidate.expected or second.candidate.expected,
             hidden=first.candidate.hidden or second.candidate.hidden,
+            ranks=tuple(sorted({*first.candidate.ranks, *second.candidate.ranks})),
         )
-        out[key] = replace(first, candidate=candidate)
-    return list(out.values())
+        out[at] = replace(first, candidate=candidate)
+    return out
+
+
+def _same(one: Candidate, other: Candidate) -> bool:
+    """Whether both tell of the same: the same cause on the same ranks, or on some of those that the other way finds."""
+    if one.cause != other.cause:
+        return False
+    ranks, others = set(one.ranks), set(other.ranks)
+    if (one.saved is None) == (other.saved is None):
+        return ranks == others
+    return ranks <= others or others <= ranks
 
 
 def _standing(candidate: Candidate) -> Finding:
