@@ -191,3 +191,12 @@ def test_verdicts_on_recorded_traces_whose_cause_is_known(name: str) -> None:
         assert named["communication.small-messages"].scope.steps == ["ProfilerStep#6"]
     if name.startswith("sglang"):
         assert "mostly empty" in report.verdict.summary
+
+
+def test_a_general_cause_below_a_specific_one_says_what_it_ranks_by() -> None:
+    """Of a half that is left, what saves seven tenths of the whole still saves two fifths."""
+    first, second = diagnose(case_of(loop()), [fixed("host.gc", 0.5), fixed("host.sync", 0.7, tier=1)]).findings
+    assert (first.id, second.id) == ("host.gc", "host.sync")
+    [told] = [each for each in second.evidence if "by which it ranks" in each.what]
+    assert told.unit == "share"
+    assert float(told.value) == pytest.approx(0.4, abs=0.02)

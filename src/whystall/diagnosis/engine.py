@@ -287,13 +287,21 @@ def _finding(case: Case, one: _Weighed, quiet: Sequence[_Weighed], firing: Seque
             step_ns=candidate.step_ns or case.step_ns or None,
         ),
         confidence=round(candidate.confidence * case.fidelity.share, 2),
-        evidence=list(candidate.evidence),
+        evidence=[*candidate.evidence, *_rank_reason(one)],
         code=list(candidate.code),
         rejected=[*_rejected(candidate, quiet), *_below(one, firing)],
         missing_signals=list(candidate.missing),
         remedy=Remedy(text=cause.remedy, patch=cause.patch, risk=cause.risk),
         verify=_verification(cause),
     )
+
+
+def _rank_reason(one: _Weighed) -> list[Evidence]:
+    """Why a general cause may stand below a specific one that gains less by itself."""
+    if one.adds >= one.expected:
+        return []
+    what = "saved of the step once the more specific causes are removed, by which it ranks"
+    return [Evidence(what=what, value=round(one.adds, 4), unit="share")]
 
 
 def _verification(cause: Cause) -> Verification:
