@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import sys
+from pathlib import Path
 
 import pytest
 from tests.capture.conftest import JOBS, Jobs, Ran
@@ -108,7 +109,7 @@ def test_traceback_from_inside_a_data_loader_has_no_frame_of_ours(jobs: Jobs) ->
     ran = jobs.whystall(str(JOBS / "broken_loader.py"))
     assert ran.code == 1
     trace = ran.stderr[ran.stderr.index("Traceback") : ran.stderr.index("KeyError: 'no such sample'")]
-    assert "whystall" not in trace
+    assert str(Path(whystall.__file__).parent) not in trace
 
 
 def test_nothing_to_record_is_said(jobs: Jobs) -> None:
