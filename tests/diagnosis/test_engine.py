@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -19,6 +21,7 @@ from whystall.diagnosis.engine import LEAST_SHARE, diagnose, severity_of
 from whystall.diagnosis.finding import Diagnosis
 from whystall.diagnosis.rule import Candidate, Rule
 from whystall.diagnosis.rules import RULES
+from whystall.diagnosis.rules.host import _pinned_bytes_per_s
 from whystall.replay.build import build_graph
 from whystall.replay.graph import Change
 from whystall.testing import TraceBuilder, trace
@@ -200,3 +203,10 @@ def test_a_general_cause_below_a_specific_one_says_what_it_ranks_by() -> None:
     [told] = [each for each in second.evidence if "by which it ranks" in each.what]
     assert told.unit == "share"
     assert float(told.value) == pytest.approx(0.4, abs=0.02)
+
+
+@pytest.mark.parametrize(("capability", "rate"), [((-7, 0), 12e9), ((7, 0), 12e9), ((9, 0), 50e9)])
+def test_a_damaged_compute_capability_is_taken_for_an_old_device(capability: tuple[int, int], rate: float) -> None:
+    devices = (SimpleNamespace(compute_capability=capability),)
+    rank: Any = SimpleNamespace(trace=SimpleNamespace(metadata=SimpleNamespace(devices=devices)))
+    assert _pinned_bytes_per_s(rank) == rate

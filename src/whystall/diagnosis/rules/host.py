@@ -305,7 +305,7 @@ def pageable_copy(case: Case) -> Iterator[Candidate]:
 
 def _pinned_bytes_per_s(rank: RankCase) -> float:
     majors = [device.compute_capability[0] for device in rank.trace.metadata.devices if device.compute_capability]
-    major = min(majors, default=0)
+    major = max(min(majors, default=0), 0)  # a damaged trace may say less
     return next(rate for least, rate in _PINNED_BYTES_PER_S if major >= least)
 
 
