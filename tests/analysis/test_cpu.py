@@ -70,6 +70,20 @@ def test_steps_follow_each_other() -> None:
     assert [step.start_ns for step in steps] == [0, 1_000, 2_000]
 
 
+def test_what_the_profiler_does_before_and_after_the_steps_is_not_the_jobs() -> None:
+    built = trace().python("profiler.py: start_trace", at=0, lasts=500)
+    for number in (1, 2):
+        built.step(number, at=1_000 * number, lasts=1_000).operator("aten::mm", at=1_000 * number, lasts=600)
+    device = cpu(built.python("profiler.py: stop_trace", at=3_000, lasts=20_000))
+    assert parts(device) == {"compute": 1_200, "idle_python": 800}
+    assert (device.start_ns, device.window_ns) == (1_000, 2_000)
+
+
+def test_without_steps_the_whole_recording_is_accounted_for() -> None:
+    device = cpu(trace().operator("aten::mm", at=100, lasts=600).python("main", at=0, lasts=1_000))
+    assert (parts(device), device.window_ns) == ({"compute": 600, "idle_python": 400}, 1_000)
+
+
 def test_nothing_recorded_is_no_device() -> None:
     assert analyze_trace(trace().load()).devices == []
 

@@ -93,7 +93,7 @@ def cpu_device(trace: Trace, rank: int, origin_ns: int) -> Device | None:
     if training is None:
         return None
     account = _Account(host_events(trace, collectives=True), training, {training, *backward_threads(trace)})
-    begin, end = account.begin, account.end
+    begin, end = _window(trace, account)
     window = (np.array([begin]), np.array([end]))
     compute, communication, overlap = (
         int(account.work_within(counted, *window)[0])
