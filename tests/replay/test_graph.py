@@ -58,12 +58,12 @@ def test_a_launch_bound_device_waits_for_its_launches() -> None:
         built.operator("aten::add", at=20_000 * i, lasts=15_000)
         built.launch("k", at=20_000 * i + 5_000, call_lasts=5_000, runs_at=20_000 * i + 12_000, lasts=2_000)
     graph = graph_of(built)
-    host = graph.of_kind(NodeKind.HOST)
+    host = graph.kind == NodeKind.HOST
     base = play(graph)
     assert (base.start == graph.start).all()
     # Without the host's work the kernels follow each other; only the last host event's own end is left.
     faster = play(graph, without(graph, host))
-    device = graph.of_kind(NodeKind.DEVICE)
+    device = graph.kind == NodeKind.DEVICE
     assert faster.end[device].max() - faster.start.min() < 10 * (2_000 + 10_000)
     assert base.end[device].max() - base.start.min() > 9 * 20_000
 
@@ -108,7 +108,7 @@ def test_a_wait_between_streams_is_kept_for_every_producer() -> None:
     graph = graph_of(built)
     events = graph.edge_kind == EdgeKind.EVENT
     assert np.count_nonzero(events) == 2
-    device = np.flatnonzero(graph.of_kind(NodeKind.DEVICE))
+    device = np.flatnonzero(graph.kind == NodeKind.DEVICE)
     third = device[np.argmax(graph.start[device])]
     shorter = graph.duration.copy()
     shorter[device[graph.duration[device] == 60_000]] = 1_000
@@ -176,7 +176,7 @@ def test_a_full_queue_of_launches_is_a_wait_and_not_work() -> None:
         built.launch("k", at=host, call_lasts=waits - host, runs_at=runs, lasts=50_000)
         host = waits
     graph = graph_of(built)
-    device = graph.of_kind(NodeKind.DEVICE)
+    device = graph.kind == NodeKind.DEVICE
     quicker = play(graph, Change(duration=np.where(device, graph.duration // 5, graph.duration)))
     assert quicker.end.max() - quicker.start.min() < 1_500 * 10_000 + 2_000_000
 

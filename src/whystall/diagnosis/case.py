@@ -160,13 +160,6 @@ class RankCase:
         start = np.append(self.trace.runtime_calls["ts_ns"].to_numpy(), -1)
         return np.where(launch >= 0, start[launch], -1)
 
-    @cached_property
-    def launch_thread(self) -> NDArray[np.int64]:
-        """Per device event the thread that launched it, or -1."""
-        launch = rows_of(self.trace.device_events["launch"])
-        thread = np.append(self.trace.runtime_calls["thread"].to_numpy(), -1)
-        return np.where(launch >= 0, thread[launch], -1).astype(np.int64)
-
     def launched_in(self, begin: Times, end: Times) -> Mask:
         """Which device events were launched within intervals that are sorted by start (from any thread)."""
         return within(self.launch_time, begin, end) & (self.launch_time >= 0)

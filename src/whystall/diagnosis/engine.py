@@ -380,26 +380,39 @@ def _info(one: _Weighed, title: str) -> Finding:
 
 
 def _plan(case: Case, firing: Sequence[_Weighed]) -> Plan | None:
-    """All firing causes removed one after the other, the best next each time; gains of sets are replayed, not added."""
-    replayed = [one.candidate for one in firing if one.candidate.expected is not None]
-    if len(replayed) < 2:
+    """All firing causes removed one after the other, the best next each time; gains of sets are replayed, not added.
+
+    What samples found to be worth less than its replay counts for so much less in the plan.
+    """
+    left = [one for one in firing if one.candidate.expected is not None]
+    if len(left) < 2:
         return None
+    whole = max(case.window_ns, 1)
     order: list[str] = []
     gains: list[float] = []
     change: Change | None = None
-    left = list(replayed)
-    reached = 0.0
+    replayed = reached = 0.0
+    weight = {id(one): _sampled_weight(case, one) for one in left}
     while left:
-        tried = [(_saved(case, _both(case, change, one.expected), max(case.window_ns, 1)), one) for one in left]
-        saved, best = max(tried, key=lambda pair: (pair[0], pair[1].cause))
-        if order and saved - reached < LEAST_SHARE * (1 - reached):
-            left.remove(best)
-            continue
-        change, reached = _both(case, change, best.expected), saved
-        order.append(best.cause)
-        gains.append(_speedup(saved))
+        tried = [(_saved(case, _both(case, change, one.candidate.expected), whole), one) for one in left]
+        saved, best = max(tried, key=lambda pair: ((pair[0] - replayed) * weight[id(pair[1])], pair[1].candidate.cause))
         left.remove(best)
+        added = max(saved - replayed, 0.0) * weight[id(best)]
+        if order and added < LEAST_SHARE * (1 - reached):
+            continue
+        change, replayed = _both(case, change, best.candidate.expected), saved
+        reached += added
+        order.append(best.candidate.cause)
+        gains.append(_speedup(reached))
     return Plan(causes=order, speedups=gains) if len(order) > 1 else None
+
+
+def _sampled_weight(case: Case, one: _Weighed) -> float:
+    """What samples of the whole run found a cause to be worth, of what its replay says of the recorded steps; at most 1."""
+    if one.candidate.saved is None:
+        return 1.0
+    alone = _saved(case, one.candidate.expected, max(case.window_ns, 1))
+    return min(one.expected / alone, 1.0) if alone > 0 else 0.0
 
 
 def _percent(share: float) -> str:

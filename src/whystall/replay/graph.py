@@ -78,11 +78,6 @@ class Graph:
     clock_shift_ns: dict[int, int]
     """Per rank what was added to its times, so that all are on one clock."""
 
-    def of_kind(self, kind: NodeKind) -> Mask:
-        """Which nodes are of a kind."""
-        chosen: Mask = self.kind == kind
-        return chosen
-
 
 @dataclass(frozen=True, slots=True)
 class Played:
