@@ -56,6 +56,16 @@ def family(name: str) -> KernelFamily:
     return next(row for row in analysed().kernel_families if row.family == name)
 
 
+def test_calls_with_damaged_sizes_are_not_counted() -> None:
+    built = trace(deviceProperties=[A100])
+    for at in (1_000, 21_000, 41_000):
+        built.operator("aten::relu", at=at, lasts=15_000, **shapes([2**60, 2**60]))
+        built.launch("vectorized_elementwise_kernel", at=at + 1_000, runs_at=at + 100_000, lasts=20_000)
+    analysis = analyze_trace(built.load())
+    assert [(row.count, row.bytes) for row in analysis.kernel_families] == [(3, None)]
+    assert analysis.chains[0].fusible[0].unknown_because
+
+
 def test_a_modules_flops_forward_and_backward() -> None:
     linear = module("Block_0/Linear_0")
     assert (linear.forward_flops, linear.backward_flops) == (FORWARD_FLOPS, 2 * FORWARD_FLOPS)

@@ -219,3 +219,20 @@ def test_a_plan_counts_a_cause_for_what_samples_found_it_to_be_worth() -> None:
     assert plan is not None
     assert plan.causes == ["host.gc", "host.sync"]
     assert plan.speedups == pytest.approx([1 / (1 - 0.5), 1 / (1 - 0.5 - 0.3 / 4)], rel=0.02)
+
+
+def test_a_trace_of_which_nothing_can_be_replayed_is_not_asked_for_causes() -> None:
+    recorded = loop().load()
+    case = Case(ranks=(RankCase(0, recorded, analyze_trace(recorded)),), graph=None)
+    diagnosis = diagnose(case, RULES)
+    assert not diagnosis.findings
+    assert not diagnosis.failures
+    assert diagnosis.abstained
+
+
+def test_calls_that_take_no_time_leave_no_host_to_replay_and_are_no_failure() -> None:
+    built = trace()
+    for _ in range(5):
+        built.operator("aten::mm", at=0, lasts=0)
+        built.launch("gemm", at=0, call_lasts=0, runs_at=0, lasts=1_500)
+    assert not diagnosed(built).failures

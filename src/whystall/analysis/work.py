@@ -44,6 +44,8 @@ PRECISION_OF: Final[dict[str, Precision]] = {
 _COLUMNS: Final = ("name", "input_dims", "input_types", "concrete_inputs", "input_strides")
 _NO_WORK: Final = ("view", "composite", "other", "communication")
 _AMOUNTS: Final = ("dense", "causal", "executed", "elementwise", "moved")
+# No call does 72 peta-operations or moves as many bytes: that takes minutes on the fastest device. Such a shape is damaged.
+_MOST_WORK: Final = 2**56
 _TF32_NAME: Final = re.compile(r"tf32|s1688|s16816", re.IGNORECASE)
 
 
@@ -74,7 +76,10 @@ class OperatorWork:
 
 
 def operator_work(trace: Trace, tree: OperatorTree) -> OperatorWork:
-    """The work of every operator call whose shapes were recorded; distinct calls are costed once."""
+    """The work of every operator call whose shapes were recorded; distinct calls are costed once.
+
+    A call whose shapes ask for more than any device could do is not counted.
+    """
     count = len(trace.operators)
     amounts = {name: np.zeros(count, np.int64) for name in _AMOUNTS}
     counted, moved_known = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
@@ -93,17 +98,19 @@ def operator_work(trace: Trace, tree: OperatorTree) -> OperatorWork:
         cost = None if arguments is None else _cost(texts[0] or "", arguments, texts[5])
         if cost is None or cost.kind in _NO_WORK or arguments is None:
             continue
+        known = cost.bytes_read is not None and cost.bytes_written is not None
+        moved = (cost.bytes_read or 0) + (cost.bytes_written or 0) if known else 0
+        values = (cost.model_flops, cost.model_flops_causal, cost.executed_flops, cost.elementwise_ops, moved)
+        if max(*values, cost.bytes_written or 0) > _MOST_WORK:
+            continue
         counted[rows] = True
         call_of[rows] = len(written)
         written.append(cost.bytes_written)
         inputs.append(_sizes(arguments))
         kind_of[rows] = kinds.setdefault(cost.kind, len(kinds))
-        known = cost.bytes_read is not None and cost.bytes_written is not None
         moved_known[rows] = known
-        moved = (cost.bytes_read or 0) + (cost.bytes_written or 0) if known else 0
-        values = (cost.model_flops, cost.model_flops_causal, cost.executed_flops, cost.elementwise_ops, moved)
         for name, value in zip(_AMOUNTS, values, strict=True):
-            amounts[name][rows] = min(value, 2**62)
+            amounts[name][rows] = value
         dtype = _dtype(arguments)
         if dtype is not None:
             dtype_of[rows] = dtypes.setdefault(dtype, len(dtypes))

@@ -107,11 +107,11 @@ MISSING: dict[Signal, str] = {
 
 
 def available(case: Case) -> frozenset[Signal]:
-    """The signals that a case has."""
+    """The signals that a case has. A trace of which nothing can be replayed is none."""
     found: set[Signal] = set()
     if case.runs:
         found.add("samples")
-    if not case.ranks:
+    if not case.ranks or case.graph is None:
         return frozenset(found)
     found.add("trace")
     if len(case.ranks) > 1:

@@ -23,11 +23,7 @@ _MINORITY: Final = 0.5
 def stretch_ns(case: Case, soft: Mask) -> NDArray[np.int64]:
     """Per node the length of the unbroken stretch of such nodes on its lane that it lies in."""
     group, rows, flags = _grouped(case, soft)
-    sums = (
-        np.bincount(group, weights=case.replayed.duration[rows]).astype(np.int64)
-        if len(rows)
-        else np.zeros(0, np.int64)
-    )
+    sums = np.bincount(group, weights=case.replayed.duration[rows]).astype(np.int64)
     out = np.zeros(len(soft), np.int64)
     out[rows] = np.where(flags, sums[group], 0)
     return out
@@ -41,7 +37,8 @@ def _grouped(case: Case, soft: Mask) -> tuple[NDArray[np.int64], NDArray[np.intp
     end = graph.start + graph.duration
     flags = soft[rows]
     lane, start = graph.lane[rows], graph.start[rows]
-    joined = np.append(False, (lane[1:] == lane[:-1]) & (start[1:] == end[rows][:-1]) & flags[1:] & flags[:-1])
+    joined = np.zeros(len(rows), bool)
+    joined[1:] = (lane[1:] == lane[:-1]) & (start[1:] == end[rows][:-1]) & flags[1:] & flags[:-1]
     return np.cumsum(~joined) - 1, rows, flags
 
 
