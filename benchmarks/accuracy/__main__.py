@@ -70,7 +70,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--without", action="store_true", help="judge again with signals removed")
     parser.add_argument("--traces", type=Path, help="where simulated traces are kept between runs")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
-    parser.add_argument("--pairs", type=int, default=4, help="runs with and without a fault, for each real job")
+    parser.add_argument(
+        "--rounds", type=int, default=3, help="runs that are watched of each real job, between pairs of others"
+    )
     parser.add_argument("--no-peer", action="store_true", help="leave TraceML out")
     parser.add_argument("--markdown", action="store_true", help="the tables for the documentation alone")
     parser.add_argument("-v", "--verbose", action="store_true", help="a row per job as well")
@@ -83,11 +85,11 @@ def _real_jobs(asked: argparse.Namespace, peers: dict[str, Peer]) -> list[Mark]:
     wanted = [case for case in real_jobs.CASES if asked.only in case.name and (case.quick or not asked.quick)]
     marks = []
     for case in wanted:
-        judged = real_jobs.judge(case, pairs=asked.pairs, peer=not asked.no_peer)
-        marks.append(judged.mark)
+        judged = real_jobs.judge(case, rounds=1 if asked.quick else asked.rounds, peer=not asked.no_peer)
+        marks += judged.marks
         if judged.peer:
             peers[case.name] = peer_traceml.judged(case, judged.peer)
-        print(show.marks([judged.mark]).splitlines()[-1], judged.peer, file=sys.stderr, flush=True)
+        print(*show.marks(judged.marks).splitlines()[2:], judged.peer, sep="\n", file=sys.stderr, flush=True)
     return marks
 
 

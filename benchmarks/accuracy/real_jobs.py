@@ -66,6 +66,7 @@ CASES = (
     JobCase("images-busy-workers", "images.py", "busy-workers", ("input.cpu-bound",)),
     JobCase("images-slow-storage", "images.py", "slow-storage", ("input.storage-bound",), ("input.too-few-workers",)),
     JobCase("images-restarts", "images.py", "restarts", ("input.worker-restart",)),
+    JobCase("images-heavy-tail", "images.py", "heavy-tail", ("input.heavy-tail",)),
     JobCase("images-cheap-inline", "images.py", "cheap-inline", resists=("input.synchronous-loader",)),
     JobCase("language-healthy", "language.py"),
     JobCase("language-python", "language.py", "python", ("host.python",), quick=True),
@@ -76,6 +77,7 @@ CASES = (
     JobCase("language-attention", "language.py", "attention", ("compute.unfused-attention",)),
     JobCase("language-twice", "language.py", "twice", ("compute.redundant-work",)),
     JobCase("language-threads", "language.py", "threads", ("host.cpu-contention",)),
+    JobCase("language-recompile", "language.py", "recompile", ("host.recompile",)),
     JobCase("language-growth", "language.py", "growth", ("memory.growth",), slows=False),
     JobCase("tabular-healthy", "tabular.py"),
     JobCase("tabular-optimizer", "tabular.py", "optimizer", ("compute.unfused-optimizer",)),
@@ -113,15 +115,6 @@ def wait_for_quiet(limit_s: float = 30.0) -> None:
         pass
 
 
-def measured_gain(case: JobCase, pairs: int) -> float:
-    """How much faster the job is without its fault: the median over interleaved pairs of runs (ABBA)."""
-    ratios = []
-    for pair in range(pairs):
-        found = {cured: step_s(case, cured=cured) for cured in ((False, True) if pair % 2 == 0 else (True, False))}
-        ratios.append(found[False] / found[True])
-    return statistics.median(ratios)
-
-
 def watched(case: JobCase) -> Said:
     """What ``whystall run`` says of a run."""
     with tempfile.TemporaryDirectory() as scratch:
@@ -144,17 +137,28 @@ def expectation(case: JobCase, gain: float | None) -> Expectation:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A job's mark, and what TraceML called it."""
+    """A job's marks, one for each run that was watched, and what TraceML called the job."""
 
-    mark: Mark
+    marks: list[Mark]
     peer: str = ""
 
 
-def judge(case: JobCase, *, pairs: int, peer: bool) -> Judged:
-    """A job's mark: its runs follow each other, since they need the machine's cores."""
+def judge(case: JobCase, *, rounds: int, peer: bool) -> Judged:
+    """A job's marks: its runs follow each other, since they need the machine's cores.
+
+    Each round watches one run between two pairs of runs with and without the fault, so that the truth is measured on the
+    machine as it was then. The true gain is the median over all pairs.
+    """
     from benchmarks.accuracy import peer_traceml  # noqa: PLC0415 - it knows the jobs
 
-    wait_for_quiet()
-    gain = measured_gain(case, pairs) if case.causes and case.slows else None
-    wait_for_quiet()
-    return Judged(mark(expectation(case, gain), watched(case)), peer_traceml.verdict(case) if peer else "")
+    ratios, said = [], []
+    for _ in range(rounds):
+        wait_for_quiet()
+        if case.causes and case.slows:
+            ratios.append(step_s(case, cured=False) / step_s(case, cured=True))
+        said.append(watched(case))
+        if case.causes and case.slows:
+            cured_s = step_s(case, cured=True)
+            ratios.append(step_s(case, cured=False) / cured_s)
+    wanted = expectation(case, statistics.median(ratios) if ratios else None)
+    return Judged([mark(wanted, each) for each in said], peer_traceml.verdict(case) if peer else "")

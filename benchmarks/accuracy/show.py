@@ -64,21 +64,37 @@ class Peer:
 
 
 def beside_traceml(rows: Sequence[Mark], peers: Mapping[str, Peer]) -> str:
-    """Both tools on the same jobs; TraceML names classes, which are right where they hold the cause."""
+    """Both tools on the same jobs; TraceML names classes, which are right where they hold the cause.
+
+    Of a job that was watched several times the prediction is that of the run in the middle.
+    """
     lines = [
-        "| job | truth | whystall | right | TraceML | class right | told from a healthy job |",
-        "|---|---|---|---|---|---|---|",
+        "| job | truth | whystall | right | gain: measured | predicted | TraceML | class right | told from a healthy job |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
-    for each in rows:
-        peer = peers[each.name]
-        shown = f"{peer.said} | {_yes(peer.right)} | {_yes(peer.told)}"
-        lines.append(f"| {each.name} | {_truth(each)} | {each.said or 'nothing'} | {_yes(_good(each))} | {shown} |")
+    for name in dict.fromkeys(each.name for each in rows):
+        of = [each for each in rows if each.name == name]
+        said = ", ".join(dict.fromkeys((each.said or "nothing") + _alarms(each) for each in of))
+        gains = sorted((each.gains[0] for each in of if each.gains), key=lambda gain: gain.expected)
+        middle = gains[len(gains) // 2] if gains else None
+        gain = (
+            f"{middle.true:.2f} | {middle.expected:.2f} ({middle.floor:.2f} to {middle.ceiling:.2f})"
+            if middle
+            else " | "
+        )
+        peer = peers.get(name)
+        shown = f"{peer.said} | {_yes(peer.right)} | {_yes(peer.told)}" if peer is not None else " | | "
+        lines.append(f"| {name} | {_truth(of[0])} | {said} | {sum(map(_good, of))} of {len(of)} | {gain} | {shown} |")
     counts = (
-        sum(_good(each) for each in rows),
+        f"{sum(map(_good, rows))} of {len(rows)}",
         *(sum(getattr(peer, of) for peer in peers.values()) for of in ("right", "told")),
     )
-    lines.append(f"| all {len(rows)} | | | {counts[0]} | | {counts[1]} | {counts[2]} |")
+    lines.append(f"| all {len({each.name for each in rows})} | | | {counts[0]} | | | | {counts[1]} | {counts[2]} |")
     return "\n".join(lines)
+
+
+def _alarms(row: Mark) -> str:
+    return f" (false: {', '.join(row.false_alarms)})" if row.false_alarms else ""
 
 
 def _good(row: Mark) -> bool:

@@ -26,6 +26,7 @@ from whystall.analysis.trace_analysis import TraceAnalysis, analyze_trace
 from whystall.analysis.work_results import DeviceEfficiency, Efficiency
 from whystall.diagnosis.case import RunFacts
 from whystall.diagnosis.comparison import Comparison, compare_reports
+from whystall.diagnosis.experiment import EXPERIMENTS_FILE, Experiment
 from whystall.diagnosis.finding import Verdict
 from whystall.diagnosis.rule import RULES_GROUP, Rule
 from whystall.diagnosis.run import diagnose_run
@@ -47,7 +48,8 @@ PathLike = str | Path
 
 _RANK_IN_NAME: Final = re.compile(r"rank[-_]?(\d{1,6})", re.IGNORECASE)
 _TRACE_SUFFIXES: Final = (".json", ".json.gz", ".pt.trace", ".pt.trace.json", ".pt.trace.json.gz", ".trace", ".gz")
-_NOT_TRACES: Final = ("report.json", "run.json")
+_NOT_TRACES: Final = ("report.json", "run.json", EXPERIMENTS_FILE)
+_LARGEST_EXPERIMENTS: Final = 1 << 20
 _NOT_TRACE_SUFFIX: Final = ".run.json"
 
 
@@ -103,11 +105,12 @@ def analyze(
         for trace, rank in zip(loaded, ranks, strict=True)
     ]
     runs = [run for run in map(run_steps, samples) if run is not None]
+    facts = _facts(sources, failures, calibrate=calibrate)
     verdict, diagnosis = diagnose_run(
         loaded,
         analyses,
         runs,
-        _facts(sources, calibrate=calibrate),
+        facts,
         classes=rules,
         more_rules=_more_rules(failures),
         warnings=failures,
@@ -122,6 +125,7 @@ def analyze(
         critical_path=diagnosis.critical_path,
         fidelity=diagnosis.fidelity,
         noise=diagnosis.noise,
+        experiments=list(facts.experiments),
     )
 
 
@@ -143,14 +147,15 @@ def compare(
     return compare_reports(sides[0], sides[1], (names[0] or "base", names[1] or "candidate"))
 
 
-def _facts(sources: PathLike | Trace | Iterable[PathLike | Trace], *, calibrate: bool) -> RunFacts:
+def _facts(sources: PathLike | Trace | Iterable[PathLike | Trace], failures: list[str], *, calibrate: bool) -> RunFacts:
     """What the run folders among the sources say of their machine; of several ranks the first one's word counts."""
     remedies = scales(read_remedies(record_file())) if calibrate else {}
     given = [sources] if isinstance(sources, str | Path | Trace) else list(sources)
     folders = [Path(source) for source in given if isinstance(source, str | Path) and _is_folder(Path(source))]
     ranks = [rank for folder in folders for rank in read_run_file(folder / RUN_FILE)]
+    experiments = tuple(one for folder in folders for one in _experiments(folder / EXPERIMENTS_FILE, failures))
     if not ranks:
-        return RunFacts(remedies=remedies)
+        return RunFacts(remedies=remedies, experiments=experiments)
     return RunFacts(
         cores=ranks[0].cores_allowed,
         threads=ranks[0].torch_threads,
@@ -158,7 +163,20 @@ def _facts(sources: PathLike | Trace | Iterable[PathLike | Trace], *, calibrate:
         loaders=tuple(loader for rank in ranks for loader in rank.loaders),
         profiled_over_unprofiled=ranks[0].profiled_over_unprofiled,
         remedies=remedies,
+        experiments=experiments,
     )
+
+
+def _experiments(path: Path, failures: list[str]) -> list[Experiment]:
+    """The outcomes of a run's experiments; none where it made none, and a warning where they cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return msgspec.json.decode(file.read(_LARGEST_EXPERIMENTS), type=list[Experiment])
+    except FileNotFoundError:
+        return []
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        failures.append(f"the outcomes of experiments in {path.name} cannot be read: {error}")
+        return []
 
 
 def _more_rules(failures: list[str]) -> list[Rule]:

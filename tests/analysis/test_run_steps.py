@@ -28,12 +28,31 @@ def step(duration_us: int = 1000, **parts: int) -> dict[str, int]:
 def test_shares_are_of_the_measured_time() -> None:
     found = run_steps(samples(*[step()] * 10))
     assert found is not None
-    assert (found.steps, found.total_ns, found.median_ns) == (10, 10_000_000, 1_000_000)
+    assert (found.steps, found.warm_up, found.total_ns, found.median_ns) == (10, 1, 9_000_000, 1_000_000)
+    assert (found.measured, found.mean_ns) == (9, 1_000_000)
     assert found.shares == pytest.approx(
         {"input": 0.1, "forward": 0.3, "backward": 0.5, "optimizer": 0, "save": 0, "gc": 0, "other": 0.1}
     )
     assert found.on_cpu_share == pytest.approx(0.8)
     assert found.slow == []
+
+
+@pytest.mark.parametrize(("slow", "left_out"), [(1, 5), (7, 7), (25, 15)])
+def test_the_first_steps_are_not_measured_and_never_more_than_a_quarter(slow: int, left_out: int) -> None:
+    steps = [step(9000 if at < slow else 1000, input_us=7000 if at < slow else 100) for at in range(60)]
+    found = run_steps(samples(*steps))
+    assert found is not None
+    assert found.warm_up == left_out
+    if slow <= left_out:
+        assert found.shares["input"] == pytest.approx(0.1)
+        assert found.slow == []
+    assert max(found.durations_ns) == 9_000_000  # the picture shows them
+
+
+def test_what_a_ready_batch_takes_to_hand_over() -> None:
+    found = run_steps(samples(*[step(input_us=100 if at % 3 else 700) for at in range(60)]))
+    assert found is not None
+    assert found.ready_input_ns == 100_000
 
 
 def test_steps_under_the_profiler_are_counted_but_not_measured() -> None:
@@ -66,7 +85,7 @@ def test_usual_spread_is_not_slow() -> None:
 def test_trend() -> None:
     growing = run_steps(samples(*[step(1000)] * 50, *[step(1100)] * 50))
     assert growing is not None
-    assert growing.trend_per_1000_steps == pytest.approx(0.1 * 1000 / 50)
+    assert growing.trend_per_1000_steps == pytest.approx(0.1 * 1000 / 47)  # halves of 95 steps: five are warm-up
     few = run_steps(samples(*[step()] * 5))
     assert few is not None
     assert few.trend_per_1000_steps is None

@@ -10,6 +10,7 @@ import pytest
 import whystall
 import whystall._api
 from whystall.analysis.results import Place, RunSteps, SlowStep
+from whystall.analysis.run_steps import BEFORE
 from whystall.diagnosis.case import Case, RunFacts
 from whystall.diagnosis.engine import diagnose
 from whystall.diagnosis.finding import Finding
@@ -44,6 +45,7 @@ def run(*, shares: dict[str, float] | None = None, places: Iterable[Place] = (),
         "slow": [],
         "durations_ns": [STEP_NS] * 100,
         "places": list(places),
+        "looks": 1000,
         **more,
     }
     return RunSteps(**values)
@@ -100,6 +102,51 @@ def test_workers_that_do_not_keep_up(workers: int, cpu: float, cause: str) -> No
     assert list(named(sampled, **loader(workers))) == [cause]
 
 
+def test_handing_over_a_batch_that_is_ready_is_no_wait_for_workers() -> None:
+    """Each step waits as long as any other, and no longer than a hand-over takes: more workers would change nothing."""
+    facts: dict[str, Any] = {"shares": {"input": 0.04}, "workers": 2, "worker_cpu_share": 0.1}
+    assert named(run(**facts, ready_input_ns=2_000_000), **loader(2)) == {}
+    assert list(named(run(**facts), **loader(2))) == ["input.too-few-workers"]
+
+
+def test_workers_that_take_all_cores_also_slow_the_training_thread() -> None:
+    """Of a step 20 % is spent waiting for batches and 30 % waiting for a core: without the workers' load half is left."""
+    facts = {"cores": 2, "threads": 1, "loaders": ({"workers": 2, "persistent_workers": True},)}
+    sampled = run(shares={"input": 0.2}, on_cpu_share=0.5, workers=2, worker_cpu_share=0.9)
+    gain = named(sampled, **facts)["input.cpu-bound"].gain
+    assert gain is not None
+    assert gain.expected == pytest.approx(2.0, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("own", "peer", "rank"),
+    [(0.95, 0.6, 0), (0.6, 0.95, 1), (0.95, 0.92, None), (0.5, 0.5, None)],
+)
+def test_a_rank_that_works_longer_in_every_step_holds_up_the_others(own: float, peer: float, rank: int | None) -> None:
+    runs = (run(rank=0, on_cpu_share=own), run(rank=1, on_cpu_share=peer))
+    found = diagnose(Case(runs=runs, facts=RunFacts(cores=8, threads=1, processes=2)), RULES).findings
+    late = [finding for finding in found if finding.id == "communication.straggler"]
+    assert [finding.scope.ranks for finding in late] == ([] if rank is None else [[rank]])
+    if late and late[0].gain is not None:
+        assert late[0].gain.expected == pytest.approx(1 / (1 - 0.35), rel=0.01)
+
+
+def test_python_is_as_long_as_the_clock_says_and_not_as_the_looks_happen_to_fall() -> None:
+    """The clock gives 20 % to what is no named part; nine of ten looks at it found the user's Python."""
+    looks = [
+        place(0.18, "total += token"),
+        place(0.02, "loss.backward()", leaf="torch.autograd:_engine"),
+        place(0.8, part="forward"),
+    ]
+    gain = named(run(shares={"other": 0.2, "forward": 0.245}, places=looks))["host.python"].gain
+    assert gain is not None
+    assert gain.expected == pytest.approx(1 / (1 - 0.18), rel=0.01)
+    held = [place(0.1, "total += token"), place(0.08, "optimizer.zero_grad()", leaf=BEFORE), *looks[1:]]
+    found = named(run(shares={"other": 0.2, "forward": 0.245}, places=held))["host.python"]
+    assert found.gain == gain
+    assert [where.symbol for where in found.code] == ["total += token"]
+
+
 def test_new_workers_each_epoch_are_told_from_slow_ones() -> None:
     spikes = [
         SlowStep(step=step, duration_ns=9 * STEP_NS, excess_ns=8 * STEP_NS, lost_ns={"input": 8 * STEP_NS // 10})
@@ -107,6 +154,25 @@ def test_new_workers_each_epoch_are_told_from_slow_ones() -> None:
     ]
     sampled = run(shares={"input": 0.2}, slow=spikes, workers=2, worker_cpu_share=0.1)
     assert next(iter(named(sampled, **loader(2, persistent=False)))) == "input.worker-restart"
+
+
+@pytest.mark.parametrize(
+    ("persistent", "every", "cause"),
+    [
+        (False, 5, "input.worker-restart"),
+        (True, 10, "input.heavy-tail"),
+        (True, 2, "input.too-few-workers"),  # workers that are too slow deliver in bursts
+    ],
+)
+def test_long_fetches_are_new_workers_rare_samples_or_bursts(persistent: bool, every: int, cause: str) -> None:
+    spikes = [
+        SlowStep(step=step, duration_ns=3 * STEP_NS, excess_ns=2 * STEP_NS, lost_ns={"input": 2 * STEP_NS})
+        for step in range(0, 100, every)
+    ]
+    sampled = run(
+        shares={"input": 0.2}, slow=spikes, total_ns=len(spikes) * 10 * STEP_NS, workers=2, worker_cpu_share=0.5
+    )
+    assert next(iter(named(sampled, **loader(2, persistent=persistent)))) == cause
 
 
 @pytest.mark.parametrize(("part", "cause"), [("gc", "host.gc"), ("save", "episodic.checkpoint")])
@@ -123,6 +189,7 @@ def test_collections_and_checkpoints(part: str, cause: str, share: float, *, fir
         ([place(0.2, part="logging")], "episodic.logging"),
         ([place(0.2, part="evaluation")], "episodic.evaluation"),
         ([place(0.2, part="checkpoint")], "episodic.checkpoint"),
+        ([place(0.2, part="compile", leaf="torch._dynamo.symbolic_convert:run")], "host.recompile"),
         ([place(0.2, "total += token")], "host.python"),
         ([place(0.2, leaf="torch.nn.functional:cross_entropy")], None),
         ([place(0.2, part="forward")], None),

@@ -1,6 +1,7 @@
 """Trains a small convolutional network on made-up pictures that a DataLoader reads and decodes.
 
-python images.py [--fault synchronous-sleep|synchronous-decode|few-workers|busy-workers|slow-storage|restarts|cheap-inline [--cured]]
+python images.py [--fault synchronous-sleep|synchronous-decode|few-workers|busy-workers|slow-storage|restarts|heavy-tail|cheap-inline
+                 [--cured]]
 """
 
 from __future__ import annotations
@@ -20,13 +21,17 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from benchmarks.accuracy.jobs.loop import Asked, Clock, bracket, main
 
 BATCH = 16
+RARE = 160
 
 
 class Pictures(Dataset[tuple[Tensor, int]]):
-    """Pictures that take ``read_s`` to read (waiting, as for a disk) and ``decode_s`` to decode (computing)."""
+    """Pictures that take ``read_s`` to read (waiting, as for a disk) and ``decode_s`` to decode (computing).
 
-    def __init__(self, count: int, read_s: float, decode_s: float) -> None:
-        self.count, self.read_s, self.decode_s = count, read_s, decode_s
+    One in `RARE` takes ``rare_s`` more.
+    """
+
+    def __init__(self, count: int, read_s: float, decode_s: float, rare_s: float = 0.0) -> None:
+        self.count, self.read_s, self.decode_s, self.rare_s = count, read_s, decode_s, rare_s
 
     def __len__(self) -> int:
         return self.count
@@ -34,6 +39,8 @@ class Pictures(Dataset[tuple[Tensor, int]]):
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         if self.read_s:
             time.sleep(self.read_s)
+        if self.rare_s and index % RARE == RARE // 2:
+            time.sleep(self.rare_s)
         end_s = time.thread_time() + self.decode_s
         picture = torch.full((3, 32, 32), index % 7 / 7)
         while time.thread_time() < end_s:
@@ -50,6 +57,7 @@ class Input:
     workers: int = 2
     persistent: bool = True
     epoch_steps: int | None = None
+    rare_s: float = 0.0
 
 
 HEALTHY = Input()
@@ -60,6 +68,7 @@ FAULTS = {
     "busy-workers": (Input(0.0, 0.006), Input(0.0, 0.0003)),
     "slow-storage": (Input(0.012, 0.0002), Input(0.0002, 0.0002)),
     "restarts": (Input(epoch_steps=8, persistent=False), Input(epoch_steps=8)),
+    "heavy-tail": (Input(rare_s=0.5), HEALTHY),
     "cheap-inline": (Input(0.0, workers=0), HEALTHY),
 }
 """By fault: the input that has it, and the same input cured."""
@@ -68,7 +77,7 @@ FAULTS = {
 def loader(given: Input, steps: int) -> DataLoader[tuple[Tensor, int]]:
     """The DataLoader, as the fault has it."""
     return DataLoader(
-        Pictures(BATCH * (given.epoch_steps or steps), given.read_s, given.decode_s),
+        Pictures(BATCH * (given.epoch_steps or steps), given.read_s, given.decode_s, given.rare_s),
         batch_size=BATCH,
         num_workers=given.workers,
         persistent_workers=given.workers > 0 and given.persistent,

@@ -1,6 +1,6 @@
 """Trains a small GPT on made-up text.
 
-python language.py [--fault python|collections|checkpoint|logging|evaluation|attention|threads|growth|twice]
+python language.py [--fault python|collections|checkpoint|logging|evaluation|attention|threads|growth|twice|recompile]
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ FAULTS = (
     "threads",
     "growth",
     "twice",
+    "recompile",
 )
 VOCABULARY, CONTEXT, WIDTH, HEADS, LAYERS, BATCH = 64, 256, 128, 4, 3, 3
 
@@ -167,12 +168,15 @@ def train(asked: Asked, clock: Clock) -> None:
     fault = "" if asked.cured else asked.fault
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    model = Language(eager=fault == "attention")
+    model: nn.Module = Language(eager=fault == "attention")
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
     text = torch.randint(0, VOCABULARY, (512, CONTEXT))
     batches = DataLoader(Batches(text, BATCH, asked.steps), batch_size=None)
     faults = Faults(fault)
-    for tokens in batches:
+    if asked.fault == "recompile":  # texts of many lengths, for each of which a model of fixed shapes is compiled anew
+        model = torch.compile(model, backend="eager", dynamic=asked.cured)
+    for number, whole in enumerate(batches):
+        tokens = whole[:, : CONTEXT - 8 * (number // 8 % 7)] if asked.fault == "recompile" else whole
         with bracket(model):
             faults.before(tokens)
             optimizer.zero_grad()

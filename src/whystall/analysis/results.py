@@ -397,10 +397,12 @@ class Place(Result):
 
 
 class RunSteps(Result):
-    """All steps of a watched run, from its samples; those under the profiler are counted, not measured.
+    """All steps of a watched run, from its samples; those under the profiler and the first ones are not measured.
 
     ``shares`` are of the measured time, by what the stepping thread was doing; ``slow_ns`` is what the slow
-    steps took beyond the median. ``durations_ns`` is thinned to at most 400 values that keep the spikes.
+    steps took beyond the median. ``durations_ns`` holds the first steps too, thinned to at most 400 values that keep the
+    spikes. ``ready_input_ns`` is the tenth percentile of the time that a step waits for its input: what it takes to
+    hand over a batch that is ready, unless all steps wait.
     """
 
     rank: int
@@ -426,9 +428,23 @@ class RunSteps(Result):
     slow_ns: int
     slow: list[SlowStep]
     durations_ns: list[int]
+    warm_up: int = 0
+    ready_input_ns: int = 0
     places: list[Place] = []
+    looks: int = 0
+    """How often the stepping thread was looked at; ``places`` are shares of that."""
     worker_cpu_share: float | None = None
     """Of the time, how much each child process (a loader's worker) was on a core, in the median; ``None`` without any."""
     workers: int = 0
     other_cores: float | None = None
     """Cores that other processes of the machine used, on average; ``None`` where that was not seen."""
+
+    @property
+    def measured(self) -> int:
+        """How many steps the shares and times are of."""
+        return self.steps - self.profiled - self.warm_up
+
+    @property
+    def mean_ns(self) -> float:
+        """The mean of these steps."""
+        return self.total_ns / max(self.measured, 1)

@@ -1,6 +1,7 @@
 """A whole run from its samples: how long steps took, how that changed, and where the slow ones lost time.
 
-Steps under the profiler are counted but not measured: they are slower for a reason of ours.
+Steps under the profiler are counted but not measured: they are slower for a reason of ours. So are the first steps, which
+load, compile and allocate what later ones find ready, and which begin with batches that were made beforehand.
 """
 
 from __future__ import annotations
@@ -19,6 +20,14 @@ from whystall.trace.samples import RunSamples
 SLOW_RATIO: Final = 1.5
 SPREADS: Final = 5.0
 _PROFILED: Final = 1
+BEFORE: Final = "(python before)"
+"""The innermost function of a look that found the end of Python instead of Python (``capture.stacks`` has its own, since the
+job must not import analysis)."""
+# So many first steps are left out, or one in so many of a short run; and more while they are so many times as long as usual.
+_WARM_UP_STEPS: Final = 5
+_WARM_UP_PART: Final = 10
+_WARM_UP_RATIO: Final = 2.0
+_MOST_WARM_UP_PART: Final = 4
 _MOST_SLOW_STEPS: Final = 50
 _PARTS: Final = ("input", "forward", "backward", "optimizer", "save", "gc")
 # MAD to standard deviation for a normal distribution.
@@ -30,7 +39,10 @@ def run_steps(samples: RunSamples) -> RunSteps | None:
     measured = samples.steps.filter((pl.col("flags") & _PROFILED) == 0)
     if measured.is_empty():
         return None
-    duration = _ns(measured, "duration_us")
+    everything = _ns(measured, "duration_us")
+    warm_up = _warm_up(everything)
+    measured = measured[warm_up:]
+    duration = everything[warm_up:]
     parts = {part: _ns(measured, f"{part}_us") for part in _PARTS}
     whole = max(int(duration.sum()), 1)
     shares = {part: int(values.sum()) / whole for part, values in parts.items()}
@@ -39,7 +51,8 @@ def run_steps(samples: RunSamples) -> RunSteps | None:
     return RunSteps(
         rank=samples.rank,
         steps=len(samples.steps),
-        profiled=len(samples.steps) - len(measured),
+        profiled=len(samples.steps) - len(everything),
+        warm_up=warm_up,
         total_ns=int(duration.sum()),
         p10_ns=round(float(quantiles[0])),
         median_ns=round(float(quantiles[1])),
@@ -48,6 +61,7 @@ def run_steps(samples: RunSamples) -> RunSteps | None:
         max_ns=int(duration.max()),
         trend_per_1000_steps=_trend(duration),
         shares=shares,
+        ready_input_ns=round(float(np.quantile(parts["input"], 0.1))),
         on_cpu_share=int(_ns(measured, "cpu_us").sum()) / whole,
         involuntary_switches_per_step=_mean(measured, "involuntary_switches"),
         major_faults_per_step=_mean(measured, "major_faults"),
@@ -57,12 +71,22 @@ def run_steps(samples: RunSamples) -> RunSteps | None:
         rss_grows=_grows([_rss_after(samples.machine, quarter) for quarter in (1, 2, 3, 4)]),
         slow_ns=_excess_of_slow(duration),
         slow=_slow_steps(measured, duration, parts),
-        durations_ns=_thinned(duration),
+        durations_ns=_thinned(everything),
         places=_places(samples.places),
+        looks=int(samples.places["count"].sum()),
         worker_cpu_share=_worker_cpu_share(samples.workers),
         workers=samples.workers["pid"].n_unique(),
         other_cores=_other_cores(samples.machine),
     )
+
+
+def _warm_up(duration: NDArray[np.int64]) -> int:
+    """How many of the first steps are not like the others."""
+    count = min(_WARM_UP_STEPS, len(duration) // _WARM_UP_PART)
+    usual = float(np.median(duration))
+    while count < len(duration) // _MOST_WARM_UP_PART and duration[count] > _WARM_UP_RATIO * usual:
+        count += 1
+    return count
 
 
 _MOST_PLACES: Final = 50

@@ -48,9 +48,9 @@ def step_time(devices: Sequence[Device], runs: Sequence[RunSteps]) -> StepTime |
     the last one's does not, and is left out where there are others.
     """
     watched = [
-        StepTime(run.total_ns / (run.steps - run.profiled), run.steps - run.profiled, "all steps outside the profiler")
+        StepTime(run.mean_ns, run.measured, "all steps but the first and those under the profiler")
         for run in runs
-        if run.steps > run.profiled and run.total_ns > 0
+        if run.measured > 0 and run.total_ns > 0
     ]
     if watched:
         return max(watched, key=lambda one: one.mean_ns)

@@ -110,7 +110,7 @@ class Stopwatch:
 
     def __init__(self) -> None:
         self._depth = 0
-        self._began_ns = 0
+        self._began_ns = self._ended_ns = 0
         self._total_ns = 0
 
     def begin(self) -> None:
@@ -125,12 +125,12 @@ class Stopwatch:
             return
         self._depth -= 1
         if self._depth == 0:
-            self._total_ns += time.perf_counter_ns() - self._began_ns
+            self._ended_ns = time.perf_counter_ns()
+            self._total_ns += self._ended_ns - self._began_ns
 
-    @property
-    def runs(self) -> bool:
-        """Whether something began that has not ended."""
-        return self._depth > 0
+    def ran_at(self, at_ns: int) -> bool:
+        """Whether it ran at an instant not long ago (of ``time.perf_counter_ns``): within what runs now or ran last."""
+        return self._began_ns <= at_ns and (self._depth > 0 or at_ns <= self._ended_ns)
 
     def take_us(self) -> int:
         """Microseconds since the last call; what still runs is counted next time."""

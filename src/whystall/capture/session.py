@@ -46,6 +46,8 @@ _LOOK_FOR_MODULES_AFTER_S: Final = 5.0
 # of steps shorter than this it would be more than the one per cent that we allow ourselves.
 _SHORTEST_STEP_WITH_MODULES_NS: Final = 8_000_000
 _STEPS_BEFORE_JUDGING: Final = 32
+# The first steps load, compile and allocate: where they are says little of the others.
+_UNSTEADY_STEPS: Final = 2
 
 
 class Session:
@@ -183,6 +185,14 @@ class Session:
             self._source = "batches"
         if self._source == "batches":
             self.step_ended()
+
+    def loader_begins(self) -> None:
+        if self._on_stepping_thread():
+            self._input.begin()
+
+    def loader_ends(self) -> None:
+        if self._on_stepping_thread():
+            self._input.end()
 
     def forward_begins(self) -> None:
         if self._on_stepping_thread():
@@ -365,9 +375,9 @@ class Session:
         """The thread that steps, once it has."""
         return self._thread
 
-    def part_of_step(self) -> str | None:
-        """What the stepping thread is at; ``None`` before the first step and while the profiler runs."""
-        if self._closed or self._steps == 0 or self._recorder.running:
+    def part_of_step(self, at_ns: int) -> str | None:
+        """What the stepping thread was at a moment ago; ``None`` in the first steps and while the profiler runs."""
+        if self._closed or self._steps <= _UNSTEADY_STEPS or self._recorder.running:
             return None
         parts = (
             ("save", self._save),
@@ -376,7 +386,7 @@ class Session:
             ("forward", self._forward),
             ("optimizer", self._optimizer),
         )
-        return next((name for name, watch in parts if watch.runs), "other")
+        return next((name for name, watch in parts if watch.ran_at(at_ns)), "other")
 
     @property
     def steps(self) -> int:
@@ -430,6 +440,8 @@ class _Guarded:
         self.scaler_ends = guard("scaler", session.scaler_ends)
         self.input_begins = guard("input times", session.input_begins)
         self.input_ends = guard("input times", session.input_ends)
+        self.loader_begins = guard("input times", session.loader_begins)
+        self.loader_ends = guard("input times", session.loader_ends)
         self.forward_begins = guard("forward times", session.forward_begins)
         self.forward_ends = guard("forward times", session.forward_ends)
         self.backward_begins = guard("backward times", session.backward_begins)

@@ -2,6 +2,10 @@
 
 A thread beside the job reads the frames; the job is neither traced nor stopped. Each look costs some tens of microseconds of
 the interpreter's lock.
+
+A look needs that lock, and a thread that runs Python gives it up only when it calls something that does without, or after 5 ms.
+Looks would so find the end of Python instead of Python. One that had to wait for the lock counts as Python, before the line
+that it found at last; the part of the step is that of the moment at which it wanted to look.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ import linecache
 import re
 import sys
 import threading
+import time
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
@@ -19,6 +24,27 @@ if TYPE_CHECKING:
     from whystall.capture.session import Session
 
 _EVERY_S: Final = 0.04
+# Waking up takes a fifth of a millisecond; what takes longer waited for the lock (what the kernel kept it waiting is known).
+_LOCKED_NS: Final = 600_000
+# Python gives the lock up after this long: where it is found then is where it was.
+_SWITCH_SHARE: Final = 0.9
+# Where threads that only wait are found: they do not hold the lock.
+_WAITING: Final = frozenset(
+    (
+        "wait",
+        "get",
+        "put",
+        "select",
+        "poll",
+        "accept",
+        "recv",
+        "_recv",
+        "acquire",
+        "join",
+        "_wait_for_tstate_lock",
+        "_worker",
+    )
+)
 # A long run is looked at less often, so that all of it costs as little as its beginning.
 _SLOWER_AFTER: Final = 3_000
 _SLOWEST_S: Final = 0.5
@@ -30,12 +56,17 @@ _LONGEST_TEXT: Final = 120
 # Code that its user did not write: installed packages and Python's own library.
 _LIBRARY: Final = re.compile(r"[/\\](site-packages|dist-packages|lib[/\\]python\d[\d.]*)[/\\]|^<")
 
+# The function of torch that turns a frame into compiled code; no compiled step goes through it.
+_COMPILES: Final = "_compile_inner"
 # Functions of the user's that stand for a part of the loop of their own, whatever they call.
 _EPISODES: Final = (
     ("evaluation", re.compile(r"^_?(eval|valid)(uat|at)?(e|ion)?(_|$)", re.IGNORECASE)),
     ("checkpoint", re.compile(r"^_?save(_|$)|^_?write_(checkpoint|model|state)|^_?checkpoint", re.IGNORECASE)),
     ("logging", re.compile(r"^_?log(_|s?$|ging)|_log(s|ger|ging)?$|^_?report_|^write_(log|metric)", re.IGNORECASE)),
 )
+
+BEFORE: Final = "(python before)"
+"""In place of the innermost function: the look waited for the lock, and Python ended just before this line."""
 
 Place = tuple[str, str, int, str, str]
 """Part of the step, file, line, function, and the innermost function as ``module:name``."""
@@ -63,6 +94,15 @@ def _episode(frame: FrameType | None) -> str | None:
         found = next((part for part, pattern in _EPISODES if pattern.search(name)), found)
         frame = frame.f_back
     return found
+
+
+def _queued_ns() -> int:
+    """How long the calling thread has waited for a core in all; 0 where the kernel does not tell."""
+    try:
+        with open("/proc/thread-self/schedstat", "rb") as file:  # noqa: PTH123 - twice a look: a path would cost as much again
+            return int(file.read().split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0
 
 
 class StackSampler:
@@ -94,23 +134,35 @@ class StackSampler:
         unwritten = 0.0
         while True:
             pause = min(_EVERY_S * 2 ** (self._looks // _SLOWER_AFTER), _SLOWEST_S)
+            queued, wanted = _queued_ns(), time.perf_counter_ns() + int(pause * 1e9)
             if self._stop.wait(pause):
                 return
-            look()
+            look(wanted, time.perf_counter_ns() - wanted, queued)
             unwritten += pause
             if unwritten >= _WRITE_EVERY_S:
                 write()
                 unwritten = 0.0
 
-    def _look(self) -> None:
-        part = self._session.part_of_step()
+    def _look(self, wanted_ns: int, late_ns: int, queued_ns: int) -> None:
+        """Counts where the stepping thread is. The look was wanted at an instant, and is so late.
+
+        ``queued_ns`` is what this thread had waited for a core before. Until the place is known nothing may give the lock up.
+        """
+        part = self._session.part_of_step(wanted_ns)
         thread = self._session.stepping_thread
         if part is None or thread is None:
             return
-        frame = sys._current_frames().get(thread)  # noqa: SLF001 - the documented way to another thread's frames
+        frames = sys._current_frames()  # noqa: SLF001 - the documented way to another thread's frames
+        frame = frames.pop(thread, None)
         if frame is None:
             return
+        frames.pop(threading.get_ident(), None)
         place = self._place(part, frame)
+        if late_ns > _LOCKED_NS:
+            late_ns -= _queued_ns() - queued_ns
+        held = _LOCKED_NS < late_ns < sys.getswitchinterval() * 1e9 * _SWITCH_SHARE
+        if held and all(other.f_code.co_name in _WAITING for other in frames.values()):
+            place = (*place[:4], BEFORE)
         self._looks += 1
         if place in self._counts or len(self._counts) < _MOST_PLACES:
             self._counts[place] = self._counts.get(place, 0) + 1
@@ -124,12 +176,14 @@ class StackSampler:
             inner = inner.f_back
         leaf = inner or frame
         own: FrameType | None = leaf
+        compiles = False
         for _ in range(_DEEPEST):
             if own is None or not self._is_library(own.f_code.co_filename):
                 break
+            compiles |= own.f_code.co_name == _COMPILES
             own = own.f_back
         found = leaf if own is None or self._is_library(own.f_code.co_filename) else own
-        part = _episode(own) or part
+        part = "compile" if compiles else _episode(own) or part
         code = found.f_code
         name = f"{leaf.f_globals.get('__name__', '?')}:{leaf.f_code.co_name}"
         return part, code.co_filename, found.f_lineno or 0, code.co_name, name

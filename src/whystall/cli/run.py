@@ -47,8 +47,8 @@ class Run:
         parser.add_argument(
             "--experiments",
             action="store_true",
-            help="afterwards run the command six times more for some steps, from its start, with one thing changed at a "
-            "time: the same batch again, no garbage collection, no logging, another number of threads",
+            help="afterwards run the command again for some steps, from its start, with one thing changed at a time, where "
+            "that decides between causes: the same batch again, no garbage collection, no logging, another number of threads",
         )
         inputs.add_workload(parser)
         output.add_force(parser)
@@ -133,7 +133,12 @@ def _claim(folder: Path, options: Namespace) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if options.force and not shared:
-            for old in [*folder.glob("rank*"), *folder.glob("re*.*"), *folder.glob("run.json")]:
+            for old in [
+                *folder.glob("rank*"),
+                *folder.glob("re*.*"),
+                *folder.glob("run.json"),
+                *folder.glob("experiments.json"),
+            ]:
                 old.unlink()
     except OSError as error:
         raise UsageError(f"{folder} cannot be written: {error.strerror}") from None
@@ -176,8 +181,8 @@ def _report(
     except InputError as error:
         console.note(f"whystall: {error}")
         return
-    if experiments:
-        report = _with_experiments(report, launch, code, console)
+    if experiments and _experimented(folder, report, launch, code, console):
+        report = whystall.analyze(folder, cache=False, workload=workload)
     output.write_text(folder / "report.json", whystall.render(report, "json"))
     output.write_text(folder / "report.html", whystall.render(report, "html"))
     console.note(render(report, "terminal").rstrip())  # stdout belongs to the job
@@ -185,20 +190,25 @@ def _report(
     console.next(f"whystall report {inputs.shell_quote([str(folder)])} -o report.html")
 
 
-def _with_experiments(report: Report, launch: Launch, code: int, console: Console) -> Report:
-    """The report with what further runs of the command show; findings stay as they are."""
+def _experimented(folder: Path, report: Report, launch: Launch, code: int, console: Console) -> bool:
+    """Whether further runs of the command were made and what they show was written to the run folder."""
     import msgspec
 
+    from whystall.diagnosis.experiment import EXPERIMENTS_FILE
     from whystall.verify.experiments import run_experiments
 
     if "RANK" in os.environ:
         console.note("whystall: no experiments under a launcher: put `whystall run --experiments --` in front of it")
-        return report
+        return False
     if code != 0:
         console.note(f"whystall: no experiments, since the command ended with exit code {code}")
-        return report
+        return False
     outcomes = run_experiments(launch.command, report.findings, progress=lambda text: console.note(f"whystall: {text}"))
-    return msgspec.structs.replace(report, experiments=outcomes)
+    if not outcomes:
+        console.note("whystall: no experiments: none bears on what was found")
+        return False
+    (folder / EXPERIMENTS_FILE).write_bytes(msgspec.json.format(msgspec.json.encode(outcomes), indent=1) + b"\n")
+    return True
 
 
 def _when_all_ranks_are_there(folder: Path) -> RunFolder:

@@ -19,6 +19,7 @@ from whystall.analysis.operators import OperatorTree, operator_tree
 from whystall.analysis.results import RunSteps, Step
 from whystall.analysis.trace_analysis import TraceAnalysis
 from whystall.analysis.work import EventWork, OperatorWork, counted_operator_of, event_work, operator_work
+from whystall.diagnosis.experiment import Experiment
 from whystall.diagnosis.finding import CodeLocation, EvidenceEvent
 from whystall.hardware.accelerators import Accelerator
 from whystall.replay.graph import Change, EdgeKind, Graph, Mask, NodeKind, Played, Times, play
@@ -40,6 +41,10 @@ _FEW_STEPS: Final = 3
 _NOISE_OF_FEW: Final = 0.01
 
 
+FEWEST_SAMPLED_STEPS: Final = 10
+"""With fewer steps samples say nothing of a run."""
+
+
 @dataclass(frozen=True, slots=True)
 class RunFacts:
     """What ``run.json`` says of a watched run that a diagnosis needs; ``None`` where it does not."""
@@ -51,6 +56,8 @@ class RunFacts:
     profiled_over_unprofiled: float | None = None
     remedies: dict[str, float] = field(default_factory=dict)
     """Per cause what its remedies brought on this machine of what was predicted (`whystall verify`)."""
+    experiments: tuple[Experiment, ...] = ()
+    """What further runs with one thing changed showed (``whystall run --experiments``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +227,15 @@ class Case:
     runs: tuple[RunSteps, ...] = ()
     facts: RunFacts = field(default_factory=RunFacts)
     graph: Graph | None = None
+
+    def sampled(self, rank: RankCase) -> RunSteps | None:
+        """The samples that measured the whole run of a rank of a job without an accelerator, where host time is the time.
+
+        What a profiler does slows small operators most: what these say of a part goes before what a trace says.
+        """
+        if rank.on_device:
+            return None
+        return next((run for run in self.runs if run.rank == rank.rank and run.measured >= FEWEST_SAMPLED_STEPS), None)
 
     @property
     def replayed(self) -> Graph:

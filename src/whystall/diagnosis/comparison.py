@@ -133,7 +133,7 @@ def compare_reports(base: Recorded, candidate: Recorded, names: tuple[str, str])
 
 def _side(report: Recorded, name: str) -> Side:
     measured: Literal["samples", "trace", "none"] = "samples"
-    values = [ns for run in report.run if run.steps - run.profiled >= _FEWEST_STEPS for ns in run.durations_ns]
+    values = [ns for run in report.run if run.measured >= _FEWEST_STEPS for ns in run.durations_ns[run.warm_up :]]
     if not values:
         values, measured = [step.window_ns for step in _steps(report)], "trace"
     if not values:

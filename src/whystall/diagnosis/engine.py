@@ -8,6 +8,7 @@ from typing import Final, Literal
 
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import Cause, causes
+from whystall.diagnosis.experiment import bearing, saved_by
 from whystall.diagnosis.finding import (
     Abstention,
     Diagnosis,
@@ -21,20 +22,20 @@ from whystall.diagnosis.finding import (
     Scope,
     Verification,
 )
-from whystall.diagnosis.rule import MISSING, Candidate, Rule, available
+from whystall.diagnosis.rule import CPU_ERROR, MISSING, MODEL_ERROR, Candidate, Rule, available
 from whystall.replay.graph import Change, play
 from whystall.replay.outcome import length_ns, path_parts
 
 # A finding fires when its floor is worth this share of the step, or twice the noise (DESIGN, "fire rule").
 LEAST_SHARE: Final = 0.02
 NOISES: Final = 2.0
-# Replays of runs whose cause was known came within this share of what its removal brought (docs, "Accuracy").
-MODEL_ERROR: Final = 0.02
 # What is named although its removal gains nothing must be at least this share of the step.
 _LARGE: Final = 0.2
 # What only counts once other causes are gone is told from this share on.
 NEXT_SHARE: Final = 0.05
 _MOST_SAVED: Final = 0.9999
+# The confidence in what an experiment showed.
+_TRIED: Final = 0.97
 Severity = Literal["info", "minor", "major", "critical"]
 _SEVERITIES: Final[tuple[tuple[float, Severity], ...]] = ((0.20, "critical"), (0.10, "major"), (0.03, "minor"))
 
@@ -49,6 +50,8 @@ class _Weighed:
     ceiling: float
     adds: float
     """What it saves beyond the specific causes; for specific ones ``expected``."""
+    tried: str = ""
+    """What an experiment changed to go without it."""
 
 
 def diagnose(case: Case, rules: Sequence[Rule]) -> Diagnosis:
@@ -73,7 +76,10 @@ def diagnose(case: Case, rules: Sequence[Rule]) -> Diagnosis:
     firing = [one for one in weighed if one.floor >= least and one.adds >= LEAST_SHARE]
     firing.sort(key=lambda one: (-one.adds, one.candidate.cause))
     quiet = [one for one in weighed if one not in firing]
+    unnamed = [one for one in firing if one.candidate.unnamed]
+    firing = [one for one in firing if not one.candidate.unnamed]
     findings = [_finding(case, one, quiet, firing) for one in firing]
+    findings += [_info(one, one.candidate.hidden or "", one.floor) for one in unnamed]
     findings += standing
     findings += _quiet_findings(case, quiet, firing)
     return Diagnosis(
@@ -174,6 +180,8 @@ def _same(one: Candidate, other: Candidate) -> bool:
     """Whether both tell of the same: the same cause on the same ranks, or on some of those that the other way finds."""
     if one.cause != other.cause:
         return False
+    if one.unnamed != other.unnamed:
+        return False
     ranks, others = set(one.ranks), set(other.ranks)
     if (one.saved is None) == (other.saved is None):
         return ranks == others
@@ -221,6 +229,35 @@ def _both(case: Case, one: Change | None, other: Change | None) -> Change | None
 
 
 def _weigh(case: Case, candidate: Candidate, removed: Change | None = None) -> _Weighed:
+    return _by_experiment(case, _as_recorded(case, candidate, removed))
+
+
+def _by_experiment(case: Case, one: _Weighed) -> _Weighed:
+    """A cause that a further run of the job went without counts for what that run showed."""
+    candidate = one.candidate
+    experiment = bearing(case.facts.experiments, candidate.cause)
+    step_ns = candidate.step_ns or case.step_ns
+    # Runs that are short may never come to what happens now and then: then they say nothing of it.
+    if experiment is None or (experiment.base_step_ns or 0) < step_ns * (1 - one.expected / 2):
+        return one
+    floor, expected, ceiling = saved_by(experiment)
+    method = f"experiment: {experiment.change}"
+    if experiment.name == "input":  # it goes without making batches at all, which is more than any remedy does
+        floor, expected, ceiling = min(one.floor, ceiling), min(one.expected, ceiling), min(one.ceiling, ceiling)
+        method = f"{candidate.method}; an experiment sets the limit: {experiment.change}"
+    seen = Evidence(what=f"speed-up in an experiment, {experiment.change}", value=experiment.speedup or 1.0, unit="x")
+    return replace(
+        one,
+        candidate=replace(candidate, evidence=(*candidate.evidence, seen), method=method, confidence=_TRIED),
+        floor=floor,
+        expected=expected,
+        ceiling=ceiling,
+        adds=expected if candidate.saved is not None else min(one.adds, expected),
+        tried=experiment.change,
+    )
+
+
+def _as_recorded(case: Case, candidate: Candidate, removed: Change | None = None) -> _Weighed:
     if candidate.saved is not None:
         usual = case.facts.remedies.get(candidate.cause, 1.0)
         floor, expected, ceiling = (min(max(share, 0.0), _MOST_SAVED) for share in candidate.saved)
@@ -242,8 +279,10 @@ def _weigh(case: Case, candidate: Candidate, removed: Change | None = None) -> _
     if removed is not None and candidate.expected is not None:
         left = length_ns(case.replayed, play(case.replayed, removed))
         adds = _saved(case, removed.then(candidate.expected, case.replayed), max(left, 1))
-    ceiling = max(ceiling, _scaled(expected, 1 + counted))
-    ceiling = min(ceiling + (1 - ceiling) * (unsure + MODEL_ERROR), _MOST_SAVED)
+    expected, adds = min(expected, candidate.most), min(adds, candidate.most)
+    ceiling = max(min(ceiling, candidate.most), _scaled(expected, 1 + counted))
+    model = MODEL_ERROR if any(rank.on_device for rank in case.ranks) else CPU_ERROR
+    ceiling = min(ceiling + (1 - ceiling) * (unsure + model), _MOST_SAVED)
     return _Weighed(candidate, max(floor, 0.0), expected, ceiling, adds)
 
 
@@ -320,6 +359,8 @@ def _rejected(candidate: Candidate, quiet: Sequence[_Weighed]) -> list[Rejected]
 def _why_quiet(one: _Weighed) -> str:
     if one.adds < LEAST_SHARE <= one.floor:
         return f"its removal alone saves {_percent(one.expected)} of the step, but nothing more once this is removed"
+    if one.tried:
+        return f"an experiment went without it ({one.tried}) and saved {_percent(one.expected)} of the step"
     return f"its removal saves {_percent(one.expected)} of the step"
 
 
@@ -344,7 +385,7 @@ def _quiet_findings(case: Case, quiet: Sequence[_Weighed], firing: Sequence[_Wei
     for one in quiet:
         candidate = one.candidate
         follows = 0.0
-        if removed is not None and candidate.expected is not None and candidate.saved is None:
+        if removed is not None and candidate.expected is not None and candidate.saved is None and not one.tried:
             both = removed.then(candidate.expected, case.replayed)
             follows = _saved(case, both, max(left, 1)) * (1 - candidate.uncertainty)
         if follows >= NEXT_SHARE and one.expected < LEAST_SHARE:
@@ -359,8 +400,8 @@ def _is_large(case: Case, one: _Weighed) -> bool:
     return one.candidate.attributed_ns >= _LARGE * max(case.step_ns, 1)
 
 
-def _info(one: _Weighed, title: str) -> Finding:
-    """What is said without a remedy, since its removal gains nothing by itself."""
+def _info(one: _Weighed, title: str, floor: float = 0.0) -> Finding:
+    """What is said without a remedy: its removal gains nothing by itself, or nobody can tell what it is."""
     candidate = one.candidate
     return Finding(
         id=candidate.cause,
@@ -368,7 +409,12 @@ def _info(one: _Weighed, title: str) -> Finding:
         severity="info",
         scope=Scope(ranks=list(candidate.ranks), steps=list(candidate.steps)),
         attributed_ns_per_step=candidate.attributed_ns,
-        gain=Gain(floor=1.0, expected=_speedup(one.expected), ceiling=_speedup(one.ceiling), method=candidate.method),
+        gain=Gain(
+            floor=_speedup(floor),
+            expected=_speedup(one.expected),
+            ceiling=_speedup(one.ceiling),
+            method=candidate.method,
+        ),
         confidence=round(candidate.confidence, 2),
         evidence=list(candidate.evidence),
         code=[],

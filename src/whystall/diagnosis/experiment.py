@@ -15,6 +15,9 @@ _NOISES: Final = 2.0
 # Two runs of the same that differ by more leave room for an effect that matters.
 _NOISY: Final = 0.1
 
+EXPERIMENTS_FILE: Final = "experiments.json"
+"""Where a run folder holds the outcomes of its experiments."""
+
 CHANGES: Final = {
     "input": "the same batch handed out again",
     "gc": "garbage collection off",
@@ -45,7 +48,7 @@ _SAME: Final = {
 class Experiment(msgspec.Struct, frozen=True, kw_only=True):
     """One experiment and its outcome; without a step it failed, and ``tells`` says why.
 
-    ``step_ns`` is the median step with the change, ``base_step_ns`` without it, measured in runs of the same length;
+    ``step_ns`` is the mean steady step with the change, ``base_step_ns`` without it, measured in runs of the same length;
     ``noise`` is the share by which two runs without any change differed.
     """
 
@@ -65,7 +68,7 @@ def outcome(
     change: str | None,
     findings: Sequence[Finding],
 ) -> Experiment:
-    """What the medians of runs with and without a change say. ``change`` is what was changed, in the run's own words.
+    """What the mean steps of runs with and without a change say. ``change`` is what was changed, in the run's own words.
 
     >>> outcome("gc", 80_000_000, [100_000_000, 102_000_000], None, []).speedup
     1.2625
@@ -84,6 +87,45 @@ def outcome(
     )
 
 
+def needed(findings: Sequence[Finding]) -> list[str]:
+    """The experiments that bear on what was found, or on a cause that was considered beside it."""
+    open_causes = [
+        cause for one in findings if one.severity != "info" for cause in (one.id, *(rival.id for rival in one.rejected))
+    ]
+    return [name for name in CHANGES if any(cause.startswith(_SPEAKS_OF[name]) for cause in open_causes)]
+
+
+def bearing(experiments: Sequence[Experiment], cause: str) -> Experiment | None:
+    """The experiment that bears on a cause, if there is one that measured something beyond its own noise."""
+    for one in experiments:
+        if one.name not in _SPEAKS_OF or one.speedup is None or one.noise is None or not one.speedup > 0:
+            continue
+        if not cause.startswith(_SPEAKS_OF[one.name]):
+            continue
+        if one.speedup > 1 + _least(one.noise):
+            return one
+        # That another number of threads changes nothing does not say that nobody else takes the cores.
+        return one if one.noise <= _NOISY and one.name != "threads" else None
+    return None
+
+
+def saved_by(experiment: Experiment) -> tuple[float, float, float]:
+    """The share of the step that went away in an experiment: at least, as measured, at most.
+
+    >>> one = outcome("gc", 80_000_000, [100_000_000, 100_000_000], None, [])
+    >>> [round(share, 3) for share in saved_by(one)]
+    [0.176, 0.2, 0.223]
+    """
+    speedup, room = experiment.speedup or 1.0, 1 + _least(experiment.noise or 0.0)
+    low, middle, high = (max(1 - 1 / max(value, 1.0), 0.0) for value in (speedup / room, speedup, speedup * room))
+    return low, middle, high
+
+
+def _least(noise: float) -> float:
+    """The least effect that counts beside such a noise."""
+    return max(_LEAST, _NOISES * noise)
+
+
 def failure(name: str, because: str) -> Experiment:
     """An experiment that measured nothing."""
     return Experiment(
@@ -99,7 +141,7 @@ def failure(name: str, because: str) -> Experiment:
 
 def _told(name: str, speedup: float, noise: float, findings: Sequence[Finding]) -> str:
     named = [one.id for one in findings if one.severity != "info" and one.id.startswith(_SPEAKS_OF[name])]
-    least = max(_LEAST, _NOISES * noise)
+    least = _least(noise)
     if speedup > 1 + least:
         return f"{_SHORTER[name]}{_verdict_on(named, 'speaks for')}"
     if 1 / speedup > 1 + least:

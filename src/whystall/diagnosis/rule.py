@@ -60,6 +60,8 @@ class Candidate:
     code: tuple[CodeLocation, ...] = ()
     ranks: tuple[int, ...] = ()
     steps: tuple[str, ...] = ()
+    most: float = 1.0
+    """The share of the step that all of it takes at most, where samples of the whole run tell."""
     uncertainty: float = 0.15
     """The share of the expected saving that the remedy may fail to bring."""
     confidence: float = 0.9
@@ -74,6 +76,8 @@ class Candidate:
     """The severity of what is told without a gain, since it costs something else than time."""
     hidden: str | None = None
     """What to say when it is large, yet its removal gains nothing; ``None``: nothing."""
+    unnamed: bool = False
+    """It takes time and what it is cannot be told: it is said so (``hidden``), and others count for what they add to it."""
     detail: str = ""
     """What the title adds in this case."""
 
@@ -86,6 +90,14 @@ class Rule:
     needs: tuple[Signal, ...]
     find: Callable[[Case], Iterable[Candidate]]
 
+
+MODEL_ERROR: Final = 0.02
+"""Gains of causes that were known came within this share of what their removal brought (docs, "Accuracy")."""
+
+CPU_ERROR: Final = 0.1
+"""The same for jobs without an accelerator: what stays of a step shares caches, cores and clocks with what goes, and the
+gain of one and the same fault, measured hours apart on a shared machine, differed by as much (docs, "Accuracy of the
+diagnosis")."""
 
 RULES_GROUP: Final = "whystall.rules"
 """The entry point by which other packages bring rules: a `Rule`, or several."""

@@ -90,8 +90,10 @@ _EXPLAINED: Final = 0.9
 
 def _without_cause(measured: Verdict, diagnosis: Diagnosis) -> Verdict:
     perturbed = next((finding for finding in diagnosis.findings if finding.id == "capture.perturbed"), None)
-    if perturbed is not None:
-        summary = f"{perturbed.title}. {measured.summary}"
+    # What costs time and has no name is no health.
+    unnamed = next((one for one in diagnosis.findings if one.gain is not None and one.gain.floor > 1.0), None)
+    if perturbed is not None or unnamed is not None:
+        summary = f"{(perturbed or unnamed).title}. {measured.summary}"  # type: ignore[union-attr]
     elif diagnosis.fidelity is not None and diagnosis.fidelity >= _EXPLAINED:
         summary = f"Healthy: no cause that was looked for is worth 2 % of a step. {measured.summary}"
     else:

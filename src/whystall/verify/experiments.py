@@ -7,20 +7,19 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import numpy as np
 
 from whystall.capture.config import CaptureConfig, Experiment, ExperimentName, Schedule
 from whystall.capture.runs import read_run_folder
 from whystall.diagnosis.experiment import Experiment as Outcome
-from whystall.diagnosis.experiment import failure, outcome
+from whystall.diagnosis.experiment import failure, needed, outcome
 from whystall.diagnosis.finding import Finding
 from whystall.errors import InputError, UsageError
 from whystall.trace.samples import read_samples
 from whystall.verify.measure import Variant, run_command
 
-NAMES: Final[tuple[ExperimentName, ...]] = ("input", "gc", "logging", "threads")
 # The first steps compile, load and warm up, and what an experiment changes takes hold in them.
 _UNSTEADY_STEPS: Final = 5
 _FEWEST_STEPS: Final = 5
@@ -29,7 +28,7 @@ _LONGEST_RUN_S: Final = 900.0
 
 @dataclass(frozen=True, slots=True)
 class _Measured:
-    """The median step of one run, what the run says was changed, or why there is neither."""
+    """The mean steady step of one run, what the run says was changed, or why there is neither."""
 
     step_ns: int | None
     change: str | None
@@ -40,16 +39,20 @@ def run_experiments(
     command: Sequence[str],
     findings: Sequence[Finding],
     *,
+    names: Sequence[ExperimentName] | None = None,
     steps: int = 40,
     progress: Callable[[str], None] = lambda _text: None,
 ) -> list[Outcome]:
-    """The outcomes of all experiments; one that fails says so and stops none of the others."""
+    """The outcomes of the experiments that findings call for, or of those named; one that fails stops none of the others."""
+    chosen = [name for name in get_args(ExperimentName) if name in (needed(findings) if names is None else names)]
+    if not chosen:
+        return []
     first = _measure(command, "nothing", steps)
     if first.step_ns is None:
-        return [failure(name, f"the run without a change failed: {first.because}") for name in NAMES]
+        return [failure(name, f"the run without a change failed: {first.because}") for name in chosen]
     progress(f"experiment: nothing changed, a step takes {first.step_ns / 1e6:.4g} ms")
     measured: dict[ExperimentName, _Measured] = {}
-    for name in NAMES:
+    for name in chosen:
         measured[name] = one = _measure(command, name, steps)
         told = one.because if one.step_ns is None else f"{one.change}, a step takes {one.step_ns / 1e6:.4g} ms"
         progress(f"experiment {name}: {told}")
@@ -90,7 +93,7 @@ def _read(folder: Path, name: ExperimentName, code: int) -> _Measured:
     change = next((str(rank["experiment"]) for rank in run.ranks if rank.get("experiment")), None)
     if change is None and name != "nothing":
         return _Measured(None, None, _UNCHANGED[name])
-    return _Measured(int(np.median(durations)), change, None)
+    return _Measured(int(np.mean(durations)), change, None)
 
 
 _UNCHANGED: Final = {

@@ -1,7 +1,7 @@
 """The rules, in the order in which they are asked. Third parties add theirs by the entry point ``whystall.rules``."""
 
 from whystall.diagnosis.rule import Rule
-from whystall.diagnosis.rules import communication, compute, host, inputs, ranks, run, training
+from whystall.diagnosis.rules import communication, compute, host, inputs, memory, ranks, run, training
 
 RULES: tuple[Rule, ...] = (
     *inputs.RULES,
@@ -10,5 +10,6 @@ RULES: tuple[Rule, ...] = (
     *communication.RULES,
     *ranks.RULES,
     *training.RULES,
+    *memory.RULES,
     *run.RULES,
 )

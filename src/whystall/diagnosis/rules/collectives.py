@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from whystall.analysis.classify import COMMUNICATION
 from whystall.analysis.communication import communication_records, host_collectives
 from whystall.diagnosis.case import Case, RankCase
-from whystall.replay.graph import Mask, NodeKind
+from whystall.replay.graph import EdgeKind, Mask, NodeKind
 
 POINT_TO_POINT: Final = re.compile(r"^(send|recv|send_recv|message)")
 EXCHANGE: Final = re.compile(r"all_?to_?all|dispatch|combine", re.IGNORECASE)
@@ -95,6 +95,37 @@ def node_of_row(case: Case, rank: RankCase) -> NDArray[np.int64]:
     nodes = np.flatnonzero((graph.rank == rank.rank) & (graph.kind == NodeKind.DEVICE))
     out[graph.event[nodes]] = nodes
     return out
+
+
+def met_by_all(case: Case, found: Collectives) -> NDArray[np.bool_]:
+    """Of which collectives every rank was recorded, as far as their groups' sizes are known.
+
+    The others may be waiting for a rank that nobody saw: how long one took says nothing of the link then.
+    """
+    graph = case.replayed
+    meeting = (graph.edge_kind == EdgeKind.RENDEZVOUS) & (graph.rank[graph.target] == -1)
+    arrived = np.bincount(graph.target[meeting].astype(np.int64), minlength=len(graph.start))
+    transfer = np.where(found.node >= 0, case.transfer_of[np.maximum(found.node, 0)], -1)
+    present = np.where(transfer >= 0, arrived[np.maximum(transfer, 0)], 1)
+    wanted = np.where(are(found, POINT_TO_POINT), np.minimum(found.ranks, 2), found.ranks)
+    return np.asarray(present >= wanted, np.bool_)
+
+
+def has_stages(case: Case) -> bool:
+    """Whether ranks send each other messages, as stages of a pipeline do."""
+    for rank in case.ranks:
+        found = collectives(case, rank)
+        if len(found.node) and np.count_nonzero(are(found, POINT_TO_POINT)) > len(found.node) // 4:
+            return any(kind in ("send", "recv") for kind in found.kind)
+    return False
+
+
+def lacks_a_stage(case: Case) -> bool:
+    """Whether some messages come from or go to a stage that was not recorded."""
+    return any(
+        bool((are(found, POINT_TO_POINT) & (found.node >= 0) & ~met_by_all(case, found)).any())
+        for found in (collectives(case, rank) for rank in case.ranks)
+    )
 
 
 def transfer_ns(case: Case) -> NDArray[np.int64]:

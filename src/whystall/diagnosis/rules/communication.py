@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from whystall.analysis.host_states import HostState
 from whystall.diagnosis.case import Case, RankCase
 from whystall.diagnosis.finding import Evidence
 from whystall.diagnosis.rule import Candidate, Rule
@@ -19,6 +20,7 @@ from whystall.diagnosis.rules.collectives import (
     Collectives,
     are,
     collectives,
+    met_by_all,
     step_of,
     transfer_ns,
 )
@@ -133,7 +135,10 @@ def small_messages(case: Case) -> Iterator[Candidate]:
         nodes = found.node
         bound = (nodes >= 0) & ~are(found, POINT_TO_POINT) & ~are(found, EXCHANGE)
         small = (found.size >= 0) & (found.size < _SMALL_BYTES)
-        bound &= small | (took[np.maximum(nodes, 0)] < 2 * latency)
+        short = took[np.maximum(nodes, 0)] < 2 * latency
+        # Where no size is known and most are short, a long one was held up, not large.
+        blind = bool((found.size < 0).all()) and np.count_nonzero(short & bound) * 2 > np.count_nonzero(bound)
+        bound &= small | short | blind
         unsized |= bool((found.size[bound] < 0).any())
         steps = max(len(rank.trace.steps), 1)
         count, size = int(np.count_nonzero(bound)) // steps, int(np.maximum(found.size[bound], 0).sum()) // steps
@@ -144,10 +149,13 @@ def small_messages(case: Case) -> Iterator[Candidate]:
         at = nodes[bound]
         bodies[at] = True
         # Latency is paid once a bucket; what goes over the wire stays the same.
-        _shorten(case, duration, at, np.maximum(took[at] - latency, 0) + latency * left)
+        body = np.where(found.size[bound] < 0, took[at] * left, np.maximum(took[at] - latency, 0))
+        _shorten(case, duration, at, body + latency * left)
         duration = np.where(_launching(case, rank, found, bound), duration * left, duration)
     if not most:
         return
+    took_share = _measured_share(case)
+    saved = took_share * (1 - 1 / most) if took_share is not None else None
     whole = case.with_transfers(bodies)
     loud, loud_evidence = _loud_steps(case)
     per_step = case.time_of(whole) // max(len(case.ranks), 1)
@@ -164,13 +172,31 @@ def small_messages(case: Case) -> Iterator[Candidate]:
         steps=loud,
         expected=Change(duration=duration.astype(np.int64), lag=_without_gaps(case, whole)),
         ceiling=case.without(whole),
-        method="replay: as many bytes in buckets of 25 MiB",
+        saved=(saved * _LEAST_OF_LOOKS, saved, saved + (1 - saved) * _ELSEWHERE) if saved is not None else None,
+        method="replay: as many bytes in buckets of 25 MiB"
+        if saved is None
+        else "samples: the share of looks that found the training thread in collectives, but for one bucket",
         ranks=tuple(rank.rank for rank in case.ranks),
         uncertainty=0.4 if unsized else 0.2,
         confidence=0.6 if unsized else 0.9,
         missing=("sizes of the messages",) if unsized else (),
         rivals=("communication.exposed", "communication.low-bandwidth", "communication.straggler"),
     )
+
+
+_DISTRIBUTED: Final = re.compile(r"^torch\.distributed\b")
+_LEAST_OF_LOOKS: Final = 0.8
+# What else takes longer while threads of a library are at work on the same cores.
+_ELSEWHERE: Final = 0.2
+
+
+def _measured_share(case: Case) -> float | None:
+    """On a job without an accelerator: the share of time in collectives, by samples, of the rank with the least of it."""
+    runs = [case.sampled(rank) for rank in case.ranks]
+    shares = [
+        sum(place.share for place in run.places if _DISTRIBUTED.search(place.leaf)) for run in runs if run is not None
+    ]
+    return min(shares) if shares and len(shares) == len(runs) and min(shares) > 0 else None
 
 
 def _latency_ns(case: Case) -> int | None:
@@ -205,7 +231,7 @@ def _without_gaps(case: Case, nodes: Mask) -> NDArray[np.int64]:
 def _launching(case: Case, rank: RankCase, found: Collectives, chosen: NDArray[np.bool_]) -> Mask:
     """The host nodes of the operators that launched collectives."""
     if found.row is None:
-        return np.zeros(len(case.replayed.start), np.bool_)
+        return case.host_state(rank, HostState.COMMUNICATION)
     operator = rank.trace.device_events["operator"].fill_null(-1).to_numpy()[found.row[chosen]]
     rows = np.unique(operator[operator >= 0])
     table = rank.trace.operators
@@ -221,9 +247,11 @@ def low_bandwidth(case: Case) -> Iterator[Candidate]:
     expected = graph.duration.astype(np.float64)
     least, best = expected.copy(), expected.copy()
     chosen = np.zeros(len(expected), np.bool_)
+    unsure = chosen.copy()
     rates: list[float] = []
     for rank in case.ranks:
         found = collectives(case, rank)
+        met = met_by_all(case, found)
         peak = rank.device_work.peak if rank.on_device else None
         link = peak.link_gb_per_s * 1e9 if peak is not None and peak.link_gb_per_s else _NETWORK_BYTES_PER_S
         nodes = found.node
@@ -232,6 +260,8 @@ def low_bandwidth(case: Case) -> Iterator[Candidate]:
         wire = found.size[rows] * _bus_factor(found, rows)
         rate = wire / np.maximum(shortest[nodes[rows]] - latency, 1) * 1e9
         slow = rate < _LOW * min(_NETWORK_BYTES_PER_S, link)
+        unsure[nodes[rows[slow & ~met[rows]]]] = True
+        slow &= met[rows]
         at = nodes[rows[slow]]
         rates += rate[slow].tolist()
         chosen[at] = True
@@ -242,6 +272,8 @@ def low_bandwidth(case: Case) -> Iterator[Candidate]:
         ):
             _shorten(case, out, at, latency + wire[slow] / target * 1e9)
     if not chosen.any():
+        if unsure.any():
+            yield _waiting_or_slow(case, unsure)
         return
     whole = case.with_transfers(chosen)
     per_step = case.time_of(whole) // max(len(case.ranks), 1)
@@ -257,9 +289,26 @@ def low_bandwidth(case: Case) -> Iterator[Candidate]:
         ceiling=Change(duration=best.astype(np.int64)),
         method="replay: the same bytes at 70 % of the link's bandwidth (at the least: of a 400 Gb/s network)",
         ranks=tuple(rank.rank for rank in case.ranks),
-        confidence=0.85 if len(case.ranks) > 1 else 0.6,
-        missing=() if len(case.ranks) > 1 else ("traces of the other ranks",),
+        confidence=0.85,
         rivals=("communication.exposed", "communication.straggler", "communication.small-messages"),
+    )
+
+
+def _waiting_or_slow(case: Case, nodes: Mask) -> Candidate:
+    """Large collectives take long, and not all of their ranks were recorded: no cause is told from that."""
+    return Candidate(
+        cause="communication.low-bandwidth",
+        attributed_ns=case.time_of(nodes) // max(len(case.ranks), 1),
+        evidence=(
+            facts.time("spent per step in large collectives whose ranks were not all recorded", case.time_of(nodes)),
+        ),
+        saved=(0.0, 0.0, 0.0),
+        method="none: traces of all ranks tell a slow link from a late rank",
+        ranks=tuple(rank.rank for rank in case.ranks),
+        confidence=0.5,
+        missing=("traces of the other ranks",),
+        hidden="large collectives take long: over a slow link, or because a rank that was not recorded comes late; "
+        "record all ranks to tell which",
     )
 
 

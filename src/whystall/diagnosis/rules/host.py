@@ -13,6 +13,7 @@ from whystall.analysis.host_states import ALLOCATOR_CALL, SYNC_CALL, HostState
 from whystall.diagnosis.case import Case, RankCase
 from whystall.diagnosis.rule import Candidate, Rule
 from whystall.diagnosis.rules import facts
+from whystall.diagnosis.rules.collectives import has_stages, lacks_a_stage
 from whystall.diagnosis.rules.stretches import LONG_NS, long_python, recurrence, soft_nodes, stretch_ns
 from whystall.replay.graph import LATENCY_NS, Change, EdgeKind, Mask, NodeKind
 from whystall.trace.link import rows_of
@@ -24,6 +25,7 @@ _SHORT_KERNEL_NS: Final = 10_000
 # lowest where that is not known. (reference: causes.md, "BW <12 GB/s (PCIe4)")
 _PINNED_BYTES_PER_S: Final = ((9, 50e9), (8, 24e9), (0, 12e9))
 _PINNED_CALL_NS: Final = 6_000
+_LOADING_CALL: Final = re.compile(r"ModuleLoad|LibraryLoad|ModuleGetLoadingMode|LinkCreate|hiprtc|nvrtc", re.IGNORECASE)
 _SYNC_OPERATOR: Final = re.compile(
     r"^aten::(item|_local_scalar_dense|nonzero|is_nonzero|masked_select|_to_copy|unique|equal|_assert_async)"
 )
@@ -33,6 +35,8 @@ def sync(case: Case) -> Iterator[Candidate]:
     """Calls in which the host waits for the device."""
     graph = case.replayed
     target = graph.target
+    # How far the host could run ahead is for all stages to say.
+    blind = has_stages(case) and lacks_a_stage(case)
     for rank in case.ranks:
         calls = rank.host_named(lambda name: bool(SYNC_CALL.search(name)), ("runtime_calls",))
         if not calls.any():
@@ -55,6 +59,7 @@ def sync(case: Case) -> Iterator[Candidate]:
                 *(facts.text("called by", name) for name in names[:3]),
             ),
             expected=Change(removed_edges=waits),
+            least=Change() if blind else None,
             method="replay: without the waits, the host runs ahead",
             tier=1,
             code=tuple(rank.code_of(_operators_of_calls(rank))),
@@ -256,6 +261,30 @@ def allocator(case: Case) -> Iterator[Candidate]:
         )
 
 
+def warm_up(case: Case) -> Iterator[Candidate]:
+    """Libraries that load code in the recorded steps, which later steps do not do."""
+    for rank in case.ranks:
+        calls = rank.host_named(lambda name: bool(_LOADING_CALL.search(name)), ("runtime_calls",))
+        begin, _, _ = rank.intervals(calls)
+        if not len(begin):
+            continue
+        nodes = case.nodes(rank, host=calls)
+        per_step = case.time_of(nodes)
+        yield Candidate(
+            cause="host.warm-up",
+            attributed_ns=per_step,
+            evidence=(
+                facts.time("in calls that load code, per recorded step", per_step, case.events_of(nodes)),
+                facts.count("such calls in the recording", len(begin)),
+            ),
+            expected=case.without(nodes),
+            method="replay: without the calls",
+            code=tuple(rank.code_of(_operators_with(rank, calls))),
+            ranks=(rank.rank,),
+            rivals=("host.launch-bound", "host.allocator"),
+        )
+
+
 def _operators_with(rank: RankCase, calls: Mask) -> np.ndarray:
     first, last = rank.offsets["runtime_calls"]
     operator = rows_of(rank.trace.runtime_calls["operator"])[calls[first:last]]
@@ -315,5 +344,6 @@ RULES: Final = (
     Rule("host.python", ("trace", "device", "launch_calls"), python),
     Rule("host.launch-bound", ("trace", "device", "launch_calls"), launch_bound),
     Rule("host.allocator", ("trace", "device", "launch_calls"), allocator),
+    Rule("host.warm-up", ("trace", "device", "launch_calls"), warm_up),
     Rule("host.pageable-copy", ("trace", "device", "launch_calls"), pageable_copy),
 )

@@ -47,7 +47,8 @@ def too_few_workers(case: Case) -> Iterator[Candidate]:
     for rank in case.ranks:
         fetches = _fetches(rank, _MULTI)
         begin, end, _ = rank.intervals(fetches)
-        if not len(begin):
+        # Samples of the whole run know the workers as well.
+        if not len(begin) or case.sampled(rank) is not None:
             continue
         spikes = _spikes(end - begin) & _may_restart(case, rank, begin, end - begin)
         if np.count_nonzero(~spikes) and (end - begin)[~spikes].sum() > 0:

@@ -17,9 +17,10 @@ from whystall.diagnosis.rule import Candidate, Rule
 from whystall.diagnosis.rules import facts
 from whystall.diagnosis.rules.collectives import (
     EXCHANGE,
-    POINT_TO_POINT,
     are,
     collectives,
+    has_stages,
+    lacks_a_stage,
     node_of_row,
     step_of,
 )
@@ -59,7 +60,7 @@ def _kernel_times(case: Case, step_only: bool = True) -> pl.DataFrame:
 def straggler(case: Case) -> Iterator[Candidate]:
     """One rank that the others wait for in nearly every collective."""
     late = _last_to_come(case)
-    if late is None or _has_stages(case):
+    if late is None or has_stages(case):
         return
     rank, share, wait_ns, instances = late
     uneven = _uneven_kernels(case)
@@ -167,15 +168,6 @@ def _by_chance(count: int, meetings: int, ranks: int) -> float:
     return min(ranks * tail, 1.0)
 
 
-def _has_stages(case: Case) -> bool:
-    """Whether ranks send each other messages, as stages of a pipeline do."""
-    for rank in case.ranks:
-        found = collectives(case, rank)
-        if len(found.node) and np.count_nonzero(are(found, POINT_TO_POINT)) > len(found.node) // 4:
-            return any(kind in ("send", "recv") for kind in found.kind)
-    return False
-
-
 def _uneven_kernels(case: Case) -> pl.DataFrame | None:
     """Kernels that take very different time from rank to rank while the others do not, with their mean over ranks."""
     table = _kernel_times(case)
@@ -229,7 +221,7 @@ def expert_imbalance(case: Case) -> Iterator[Candidate]:
 
 def pipeline(case: Case) -> Iterator[Candidate]:
     """Stages that wait for each other: an uneven split, or too few micro-batches to fill the pipeline."""
-    if not _has_stages(case):
+    if not has_stages(case) or lacks_a_stage(case):
         return
     graph = case.replayed
     computes = {

@@ -13,9 +13,10 @@ from typing import Final
 import numpy as np
 
 from whystall.analysis.results import Place, RunSteps
-from whystall.diagnosis.case import Case
+from whystall.analysis.run_steps import BEFORE
+from whystall.diagnosis.case import FEWEST_SAMPLED_STEPS, Case
 from whystall.diagnosis.finding import CodeLocation, Evidence
-from whystall.diagnosis.rule import Candidate, Rule
+from whystall.diagnosis.rule import CPU_ERROR, Candidate, Rule
 from whystall.diagnosis.rules import facts
 from whystall.diagnosis.rules.training import FUSED_ON_CPU
 
@@ -27,7 +28,6 @@ _LOGGING_LEAF: Final = re.compile(r"^(logging|tensorboard|wandb|mlflow|tqdm|json
 _TORCH_LEAF: Final = re.compile(r"^torch[.:_]")
 # Fewer looks say too little of a line.
 _FEWEST_LOOKS_SHARE: Final = 0.01
-_FEWEST_STEPS: Final = 10
 # A worker that computes takes this much of a core; one that waits for storage less than this.
 _COMPUTES: Final = 0.7
 _WAITS: Final = 0.3
@@ -40,36 +40,57 @@ _SWITCHES_PER_S: Final = 30
 _LEAST_OFF_CPU: Final = 0.08
 # Other processes that use this much of a core, on average, take it from the job.
 _OTHERS_BUSY: Final = 0.25
+# A rank that works this share of a step longer than the others holds them up.
+_LEAST_LATE: Final = 0.08
+# Long fetches that are more frequent than this are how a loader with slow workers delivers.
+_RARE_FETCHES: Final = 0.2
 _GROWTH_SHARE: Final = 0.05
 _LEAST_GROWTH_BYTES: Final = 16 << 20
-# What handing over a batch that is ready takes (pickling, shared memory), with workers: no wait for them.
-_HANDOVER_NS: Final = 1_000_000
+# Handing over a batch that is ready (pickling, shared memory) is no wait for workers; it takes no longer than this.
+_LONGEST_HANDOVER_NS: Final = 2_000_000
 _SPREAD: Final = 0.1
+_MOST_UNSURE: Final = 0.15
+# Nine in ten of a normal distribution lie within so many standard deviations.
+_NINE_IN_TEN: Final = 1.645
+_PARTS: Final = ("input", "forward", "backward", "optimizer", "other")
+# Looks and clock differ by chance, and by no more than this: beyond it the looks are too few.
+_MOST_STRETCHED: Final = 1.5
+# How long a disk takes differs from run to run.
+_DISK_LOW, _DISK_HIGH = 0.75, 1.3
 
 
 def _measured(case: Case) -> list[RunSteps]:
     """The runs whose samples may name a cause."""
     if any(rank.on_device for rank in case.ranks):
         return []
-    return [run for run in case.runs if run.steps - run.profiled >= _FEWEST_STEPS]
+    return [run for run in case.runs if run.measured >= FEWEST_SAMPLED_STEPS]
 
 
-def _from_samples(cause: str, run: RunSteps, share: float, **more: object) -> Candidate:
-    """A candidate that removes a share of the measured time."""
+def _from_samples(
+    cause: str, run: RunSteps, share: float, saved: tuple[float, float, float] | None = None, **more: object
+) -> Candidate:
+    """A candidate that removes a share of the measured time: at least, as expected, at most."""
+    low, expected, high = saved or (share * (1 - _SPREAD), share, share + (1 - share) * _SPREAD * share)
+    unsure = _unsure(run) + CPU_ERROR
     values = {
-        "saved": (share * (1 - _SPREAD), share, share + (1 - share) * _SPREAD * share),
+        "saved": (low * (1 - unsure), expected, 1 - (1 - high) / (1 + unsure)),
         "method": "samples: its share of the steps' time",
         "confidence": 0.85,
         "ranks": (run.rank,),
-        "attributed_ns": round(share * _mean_ns(run)),
-        "step_ns": round(_mean_ns(run)),
+        "attributed_ns": round(share * run.mean_ns),
+        "step_ns": round(run.mean_ns),
         **more,
     }
     return Candidate(cause=cause, **values)  # type: ignore[arg-type]
 
 
-def _mean_ns(run: RunSteps) -> float:
-    return run.total_ns / max(run.steps - run.profiled, 1)
+def _unsure(run: RunSteps) -> float:
+    """How far the mean step is known: so much of it lies within nine in ten of such means, by how much steps differ."""
+    steps = np.array(run.durations_ns[run.warm_up :], np.float64)
+    if len(steps) < FEWEST_SAMPLED_STEPS:
+        return _MOST_UNSURE
+    spread = float(steps.std()) / max(float(steps.mean()), 1.0)
+    return float(min(_NINE_IN_TEN * spread / np.sqrt(run.measured), _MOST_UNSURE))
 
 
 def _code(places: list[Place]) -> tuple[CodeLocation, ...]:
@@ -98,14 +119,14 @@ def inputs(case: Case) -> Iterator[Candidate]:
             continue
         workers = max((int(loader.get("workers") or 0) for loader in case.facts.loaders), default=run.workers)
         code = _code(_found(run, lambda place: place.part == "input"))
-        evidence = (
-            facts.time("waiting for batches per step, on average", round(share * _mean_ns(run))),
+        evidence: tuple[Evidence, ...] = (
+            facts.time("waiting for batches per step, on average", round(share * run.mean_ns)),
             facts.share("of the steps' time", share),
             facts.count("workers of the loader", workers),
         )
         spikes = _input_spikes(run)
         if workers:
-            share = max(share - _HANDOVER_NS / _mean_ns(run), 0.0)
+            share = max(share - min(run.ready_input_ns, _LONGEST_HANDOVER_NS) / run.mean_ns, 0.0)
         if workers == 0:
             saved = _with_workers(case, run, share)
             yield _from_samples(
@@ -120,22 +141,35 @@ def inputs(case: Case) -> Iterator[Candidate]:
             )
             continue
         if spikes > share / 2:
-            yield _from_samples(
-                "input.worker-restart",
-                run,
-                spikes,
-                evidence=evidence,
-                code=code,
-                rivals=("input.too-few-workers",),
-            )
-            share -= spikes
+            cause = _spike_cause(case, run)
+            if cause is not None:
+                yield _from_samples(
+                    cause,
+                    run,
+                    spikes,
+                    evidence=(*evidence, facts.count("steps that waited far longer than usual", len(run.slow))),
+                    code=code,
+                    saved=(
+                        spikes * (0.5 if cause == "input.heavy-tail" else 1 - _SPREAD),
+                        spikes,
+                        min(spikes * 1.1, 0.99),
+                    ),
+                    rivals=("input.too-few-workers", "input.worker-restart", "input.heavy-tail"),
+                )
+                share = max(share - spikes, 0.0)
+        cause = _worker_cause(case, run, workers)
+        least = share * 0.7
+        if cause == "input.cpu-bound":  # the training thread lacks the cores that the workers take
+            lacking = max(1 - run.on_cpu_share - run.shares.get("input", 0.0) - run.shares.get("save", 0.0), 0.0)
+            share += lacking
+            evidence = (*evidence, facts.share("of the steps' time the training thread waited for a core", lacking))
         yield _from_samples(
-            _worker_cause(case, run, workers),
+            cause,
             run,
             share * (1 - _LEFT_OF_FETCH),
             evidence=(*evidence, *_worker_evidence(run)),
             code=code,
-            saved=(share * 0.7, share * (1 - _LEFT_OF_FETCH), share),
+            saved=(least, share * (1 - _LEFT_OF_FETCH), share),
             rivals=("input.too-few-workers", "input.cpu-bound", "input.storage-bound"),
         )
 
@@ -149,6 +183,17 @@ def _with_workers(case: Case, run: RunSteps, share: float) -> float:
     busy = ((1 - share) * threads + share * computing) / cores
     least = max(1 - share, busy, share / max(cores, 1) if computing > _WAITS else 0.0)
     return max(1 - least - share * _LEFT_OF_FETCH, 0.0)
+
+
+def _spike_cause(case: Case, run: RunSteps) -> str | None:
+    """What long fetches are: an epoch's new workers, or samples that take very long; ``None`` where they are too frequent.
+
+    Workers that stay alive do not start again; when all are too slow they deliver in bursts, and many fetches are long.
+    """
+    loaders = [loader for loader in case.facts.loaders if loader.get("workers")]
+    if not loaders or not all(loader.get("persistent_workers") for loader in loaders):
+        return "input.worker-restart"
+    return "input.heavy-tail" if len(run.slow) <= _RARE_FETCHES * run.measured else None
 
 
 def _input_spikes(run: RunSteps) -> float:
@@ -182,7 +227,7 @@ def collections(case: Case) -> Iterator[Candidate]:
                 run,
                 share,
                 evidence=(
-                    facts.time("garbage collection per step, on average", round(share * _mean_ns(run))),
+                    facts.time("garbage collection per step, on average", round(share * run.mean_ns)),
                     facts.share("of the steps' time", share),
                 ),
                 rivals=("host.python",),
@@ -200,10 +245,11 @@ def saving(case: Case) -> Iterator[Candidate]:
                 run,
                 share,
                 evidence=(
-                    facts.time("saving per step, on average", round(share * _mean_ns(run))),
+                    facts.time("saving per step, on average", round(share * run.mean_ns)),
                     facts.share("of the steps' time", share),
                 ),
                 code=_code(named),
+                saved=(share * _DISK_LOW, share, min(share * _DISK_HIGH, 0.99)),
                 rivals=("host.python", "episodic.logging"),
             )
 
@@ -230,7 +276,7 @@ def logging(case: Case) -> Iterator[Candidate]:
     """Lines that print, log, write or flush."""
     for run in _measured(case):
         lines = _found(run, _logs)
-        share = _share_of(lines)
+        share = _time_in(run, lines)
         if share >= _FEWEST_LOOKS_SHARE:
             yield _by_looks("episodic.logging", run, lines, share, "logging", ("host.python", "episodic.checkpoint"))
 
@@ -241,28 +287,60 @@ def python(case: Case) -> Iterator[Candidate]:
         lines = _found(
             run, lambda place: place.part == "other" and not _TORCH_LEAF.search(place.leaf) and not _is_logging(place)
         )
-        share = min(_share_of(lines), run.shares.get("other", 0.0)) - run.shares.get("gc", 0.0)
+        # A collection is found at the line that set it off, and its time is known.
+        seen = max(_share_of(lines) - run.shares.get("gc", 0.0), 0.0)
+        share = min(_time_in(run, lines), seen * _MOST_STRETCHED)
         if share >= _FEWEST_LOOKS_SHARE:
             rivals = ("host.gc", "episodic.logging", "input.synchronous-loader", "host.cpu-contention")
             yield _by_looks("host.python", run, lines, share, "Python between the parts of a step", rivals)
 
 
+def _time_in(run: RunSteps, lines: list[Place]) -> float:
+    """The share of time that lines took: of the time of their part, which is measured, what the looks say.
+
+    Functions that are counted as a part of their own take from parts as measured, one does not know which: beside them
+    the looks alone count.
+    """
+    if any(place.part not in (*_PARTS, "save") for place in run.places):
+        return min(
+            _share_of(lines), run.shares.get("other", 0.0) + _share_of([one for one in lines if one.part != "other"])
+        )
+    return sum(_measured_part(run, part, _share_of([one for one in lines if one.part == part])) for part in _PARTS)
+
+
+def _measured_part(run: RunSteps, part: str, seen: float) -> float:
+    """What looks saw of a part, at the length of the part as it was measured."""
+    all_seen = sum(place.share for place in run.places if place.part == part)
+    return seen * min(run.shares.get(part, 0.0) / max(all_seen, 1e-9), _MOST_STRETCHED)
+
+
 def _by_looks(
     cause: str, run: RunSteps, lines: list[Place], share: float, what: str, rivals: tuple[str, ...]
 ) -> Candidate:
+    seen = _share_of(lines)
+    unsure = _NINE_IN_TEN * (share * (1 - share) / max(run.looks, 1)) ** 0.5
     return _from_samples(
         cause,
         run,
         share,
         evidence=(
-            facts.share(f"of the looks at the training thread that found {what}", share),
-            facts.time("per step, on average", round(share * _mean_ns(run))),
+            facts.share(f"of the looks at the training thread that found {what}", seen),
+            facts.time("per step, on average", round(share * run.mean_ns)),
         ),
-        code=_code(lines),
-        saved=(share * 0.8, share, min(share * 1.15, 0.99)),
+        code=_code([place for place in lines if place.leaf != BEFORE] or lines),
+        saved=(max(share - max(unsure, share * _SPREAD), 0.0), share, min(share + max(unsure, share * _SPREAD), 0.99)),
         method="samples: the share of looks at the training thread",
         rivals=rivals,
     )
+
+
+def compilation(case: Case) -> Iterator[Candidate]:
+    """Compiling, found in steps after the first."""
+    for run in _measured(case):
+        lines = _found(run, lambda place: place.part == "compile")
+        share = _share_of(lines)
+        if share >= _FEWEST_LOOKS_SHARE:
+            yield _by_looks("host.recompile", run, lines, share, "the compiler of models", ("host.python",))
 
 
 def optimizer(case: Case) -> Iterator[Candidate]:
@@ -287,7 +365,7 @@ def contention(case: Case) -> Iterator[Candidate]:
     for run in _measured(case):
         waiting = sum(run.shares.get(part, 0.0) for part in ("input", "save"))
         off_cpu = max(1 - run.on_cpu_share - waiting, 0.0)
-        switches_per_s = run.involuntary_switches_per_step / max(_mean_ns(run) / 1e9, 1e-9)
+        switches_per_s = run.involuntary_switches_per_step / max(run.mean_ns / 1e9, 1e-9)
         cores, threads = case.facts.cores, case.facts.threads
         crowded = cores is not None and threads is not None and threads * case.facts.processes > cores
         others = run.other_cores
@@ -309,7 +387,7 @@ def contention(case: Case) -> Iterator[Candidate]:
                 *((facts.count("threads of torch", threads), facts.count("cores", cores)) if cores and threads else ()),
                 *((facts.count("cores that other processes used, on average", others),) if others is not None else ()),
             ),
-            saved=(off_cpu * 0.5, off_cpu, min(off_cpu * 1.6, 0.95)),
+            saved=_without_contention(off_cpu, run.on_cpu_share, threads or 1, cores or 1, crowded=crowded),
             method="samples: time off the core",
             confidence=0.75,
             tier=1,
@@ -317,11 +395,55 @@ def contention(case: Case) -> Iterator[Candidate]:
         )
 
 
+def _without_contention(
+    off_cpu: float, on_cpu: float, threads: int, cores: int, *, crowded: bool
+) -> tuple[float, float, float]:
+    """The share saved without contention. Threads that wait for each other spin: how much of their time is work is not known.
+
+    At least the job's threads, which get as much as the one that was watched, have all cores for themselves, and need
+    not be waited for at the end of every parallel region; at most nothing but that one's own time stays.
+    """
+    if not crowded:
+        return off_cpu * 0.5, off_cpu, min(off_cpu * 1.1, 0.95)
+    least = min(max(1 - min(threads * on_cpu / cores, 1.0), off_cpu / 4), off_cpu)
+    return least, (least + off_cpu) / 2, off_cpu
+
+
+def straggler(case: Case) -> Iterator[Candidate]:
+    """A rank whose training thread works longer in every step than those of the others, which wait for it."""
+    runs = _measured(case)
+    if len(runs) < 2:
+        return
+    work = {run.rank: run.on_cpu_share * run.mean_ns for run in runs}
+    slowest = max(runs, key=lambda run: (work[run.rank], -run.rank))
+    others = [run for run in runs if run is not slowest]
+    usual = float(np.median([work[run.rank] for run in others]))
+    step_ns = max(run.mean_ns for run in runs)
+    late = (work[slowest.rank] - usual) / step_ns
+    idle = float(np.median([1 - run.on_cpu_share for run in others]))
+    if late < _LEAST_LATE or idle < late:
+        return
+    yield _from_samples(
+        "communication.straggler",
+        slowest,
+        late,
+        evidence=(
+            facts.text("the rank that others wait for", f"rank {slowest.rank}"),
+            facts.time("its training thread works per step", round(work[slowest.rank])),
+            facts.time("that of the others, in the median", round(usual)),
+            facts.share("of the time the others' training threads are on no core", idle),
+        ),
+        saved=(late * 0.7, late, min(late * 1.2, idle)),
+        method="samples: that rank's work as long as its peers'",
+        rivals=("communication.exposed", "host.cpu-contention"),
+    )
+
+
 def growth(case: Case) -> Iterator[Candidate]:
     """Resident memory that grows over the run."""
     for run in case.runs:
         first, last = run.rss_early_bytes, run.rss_end_bytes
-        if first is None or last is None or run.steps < _FEWEST_STEPS:
+        if first is None or last is None or run.steps < FEWEST_SAMPLED_STEPS:
             continue
         grown = last - first
         if grown < max(_LEAST_GROWTH_BYTES, _GROWTH_SHARE * first) or not run.rss_grows:
@@ -382,8 +504,10 @@ RULES: Final = (
     Rule("episodic.evaluation", ("samples",), evaluation),
     Rule("episodic.logging", ("samples",), logging),
     Rule("host.python", ("samples",), python),
+    Rule("host.recompile", ("samples",), compilation),
     Rule("compute.unfused-optimizer", ("samples",), optimizer),
     Rule("host.cpu-contention", ("samples",), contention),
+    Rule("communication.straggler", ("samples",), straggler),
     Rule("memory.growth", ("samples",), growth),
     Rule("capture.perturbed", ("trace", "device"), perturbed),
 )

@@ -36,7 +36,7 @@ def steps(report: Report, limits: Limits) -> Table:
         )
         for row in shown
     )
-    caption = "Every step of the run, from light samples on the host; steps under the profiler are left out."
+    caption = "All steps of the run, from light samples on the host; the first ones and those under the profiler are left out."
     return tables.table("run", "The whole run", caption, columns, rows, total=len(report.run))
 
 
@@ -59,9 +59,7 @@ def experiments(report: Report, limits: Limits) -> Table:
         )
         for row in report.experiments[: limits.rows]
     )
-    caption = (
-        "Further runs of the command for some steps, each with one thing changed; the findings do not depend on them."
-    )
+    caption = "Further runs of the command for some steps, each with one thing changed."
     return tables.table("experiments", "Experiments", caption, columns, rows, total=len(report.experiments))
 
 

@@ -1,0 +1,84 @@
+"""What a look at the stepping thread counts: Python that held the interpreter's lock is not missed for its end."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import FrameType, SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from whystall.analysis import run_steps
+from whystall.capture.samples import Stopwatch
+from whystall.capture.stacks import BEFORE, StackSampler
+
+STEPPING, OURS, OTHER = 1, 2, 3
+MS = 1_000_000
+
+
+def frame_in(name: str) -> FrameType:
+    """The frame of a function of this name."""
+    scope: dict[str, Any] = {"sys": sys}
+    exec(f"def {name}():\n    return sys._getframe()", scope)  # noqa: S102 - a frame has the name of its function
+    return cast("FrameType", scope[name]())
+
+
+def looked(monkeypatch: pytest.MonkeyPatch, late_ns: int, *, queued_ns: int = 0, **others: str) -> str:
+    """The innermost function that one look counted."""
+    session: Any = SimpleNamespace(part_of_step=lambda _at: "other", stepping_thread=STEPPING)
+    frames = {
+        STEPPING: frame_in("zero_grad"),
+        OURS: frame_in("run"),
+        **{OTHER + at: frame_in(name) for at, name in enumerate(others.values())},
+    }
+    monkeypatch.setattr(sys, "_current_frames", lambda: dict(frames))
+    monkeypatch.setattr("whystall.capture.stacks.threading.get_ident", lambda: OURS)
+    monkeypatch.setattr("whystall.capture.stacks._queued_ns", lambda: 7 * MS + queued_ns)
+    sampler = StackSampler(session)
+    sampler._look(0, late_ns, 7 * MS)
+    [(place, count)] = sampler._counts.items()
+    assert count == 1
+    return place[4].partition(":")[2] or place[4]
+
+
+@pytest.mark.parametrize(
+    ("late_ns", "found"),
+    [
+        (200_000, "zero_grad"),  # waking up takes as long
+        (2 * MS, BEFORE),  # Python held the lock and gave it up by itself: this line comes after it
+        (6 * MS, "zero_grad"),  # the lock was taken from it: it is still where it was
+    ],
+)
+def test_a_look_that_waited_for_the_lock_found_python(
+    monkeypatch: pytest.MonkeyPatch, late_ns: int, found: str
+) -> None:
+    assert looked(monkeypatch, late_ns) == found
+
+
+def test_what_the_kernel_kept_a_look_waiting_is_not_the_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert looked(monkeypatch, 3 * MS, queued_ns=3 * MS) == "zero_grad"
+    assert looked(monkeypatch, 3 * MS, queued_ns=1 * MS) == BEFORE
+
+
+def test_another_thread_may_have_held_the_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert looked(monkeypatch, 2 * MS, other="decode") == "zero_grad"
+    assert looked(monkeypatch, 2 * MS, other="wait") == BEFORE
+
+
+def test_analysis_knows_the_mark() -> None:
+    assert run_steps.BEFORE == BEFORE
+
+
+def test_the_part_is_that_of_the_moment_at_which_the_look_was_wanted() -> None:
+    watch = Stopwatch()
+    before = time.perf_counter_ns()
+    assert not watch.ran_at(before)
+    watch.begin()
+    within = time.perf_counter_ns()
+    assert watch.ran_at(within)
+    assert not watch.ran_at(before)
+    watch.end()
+    after = time.perf_counter_ns()
+    assert watch.ran_at(within)
+    assert not watch.ran_at(after)
