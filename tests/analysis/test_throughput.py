@@ -108,12 +108,12 @@ def test_without_steps_the_report_says_so() -> None:
 
 
 def test_a_watched_run_is_rated_by_the_steps_outside_the_profiler(tmp_path: Path) -> None:
-    """Steps of 10 ms, and three under the profiler that take ten times as long (flag 1)."""
+    """Steps of 10 ms, and three under the profiler that take ten times as long (flag 1); the first is warm-up."""
     head = '{"schema": "whystall.samples/1", "rank": 0, "columns": ["step", "duration_us", "flags"]}'
     rows = [f"[{step}, {100_000 if step in (5, 6, 7) else 10_000}, {int(step in (5, 6, 7))}]" for step in range(20)]
     (tmp_path / "rank0.samples.jsonl").write_text("\n".join([head, *rows]) + "\n")
     report = whystall.analyze(tmp_path, workload=Workload(samples_per_step=4, devices=2))
     rated = report.efficiency.throughput
     assert rated is not None
-    assert (rated.step_ns, rated.steps, rated.devices) == (10_000_000, 17, 2)
+    assert (rated.step_ns, rated.steps, rated.devices) == (10_000_000, 16, 2)
     assert rated.samples_per_s_per_device == pytest.approx(200)

@@ -23,7 +23,7 @@ class DeviceTimes:
     def mark(self) -> None:
         """Records an event on the current stream, where the device is in use already."""
         cuda = self._torch.cuda
-        if not cuda.is_available() or not cuda.is_initialized():
+        if not cuda.is_initialized():  # a job that has not used a device is not asked whether there is one
             return
         event = cuda.Event(enable_timing=True)
         event.record()

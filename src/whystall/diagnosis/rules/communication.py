@@ -261,7 +261,6 @@ def low_bandwidth(case: Case) -> Iterator[Candidate]:
         rate = wire / np.maximum(shortest[nodes[rows]] - latency, 1) * 1e9
         slow = rate < _LOW * min(_NETWORK_BYTES_PER_S, link)
         unsure[nodes[rows[slow & ~met[rows]]]] = True
-        slow &= met[rows]
         at = nodes[rows[slow]]
         rates += rate[slow].tolist()
         chosen[at] = True
@@ -272,9 +271,8 @@ def low_bandwidth(case: Case) -> Iterator[Candidate]:
         ):
             _shorten(case, out, at, latency + wire[slow] / target * 1e9)
     if not chosen.any():
-        if unsure.any():
-            yield _waiting_or_slow(case, unsure)
         return
+    blind = bool(unsure.any())
     whole = case.with_transfers(chosen)
     per_step = case.time_of(whole) // max(len(case.ranks), 1)
     yield Candidate(
@@ -289,26 +287,14 @@ def low_bandwidth(case: Case) -> Iterator[Candidate]:
         ceiling=Change(duration=best.astype(np.int64)),
         method="replay: the same bytes at 70 % of the link's bandwidth (at the least: of a 400 Gb/s network)",
         ranks=tuple(rank.rank for rank in case.ranks),
-        confidence=0.85,
-        rivals=("communication.exposed", "communication.straggler", "communication.small-messages"),
-    )
-
-
-def _waiting_or_slow(case: Case, nodes: Mask) -> Candidate:
-    """Large collectives take long, and not all of their ranks were recorded: no cause is told from that."""
-    return Candidate(
-        cause="communication.low-bandwidth",
-        attributed_ns=case.time_of(nodes) // max(len(case.ranks), 1),
-        evidence=(
-            facts.time("spent per step in large collectives whose ranks were not all recorded", case.time_of(nodes)),
-        ),
-        saved=(0.0, 0.0, 0.0),
-        method="none: traces of all ranks tell a slow link from a late rank",
-        ranks=tuple(rank.rank for rank in case.ranks),
-        confidence=0.5,
-        missing=("traces of the other ranks",),
+        confidence=0.5 if blind else 0.85,
+        unnamed=blind,
+        missing=("traces of the other ranks",) if blind else (),
         hidden="large collectives take long: over a slow link, or because a rank that was not recorded comes late; "
-        "record all ranks to tell which",
+        "record all ranks to tell which"
+        if blind
+        else None,
+        rivals=("communication.exposed", "communication.straggler", "communication.small-messages"),
     )
 
 

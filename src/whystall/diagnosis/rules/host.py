@@ -178,6 +178,7 @@ def _episodic(case: Case, rank: RankCase) -> Mask:
 
 def launch_bound(case: Case) -> Iterator[Candidate]:
     """A device that waits for the host to launch its many small kernels."""
+    blind = has_stages(case) and lacks_a_stage(case)
     for rank in case.ranks:
         for device in rank.analysis.devices:
             if device.kind == "cpu" or not device.gpu_events:
@@ -199,6 +200,7 @@ def launch_bound(case: Case) -> Iterator[Candidate]:
                     facts.share("device idle because the host was late", late / max(device.window_ns, 1)),
                 ),
                 expected=replace(case.without(work), lag=_graph_gaps(case)),
+                least=Change() if blind else None,
                 ceiling=replace(case.without(work), lag=_graph_gaps(case), delay=_no_latency(case)),
                 method="replay: all launches of a step at once, as from a CUDA graph",
                 ranks=(rank.rank,),

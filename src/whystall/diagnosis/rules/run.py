@@ -1,4 +1,4 @@
-"""What the samples of a whole run show: input, collections, saving, Python and logging by line, contention, growth.
+"""What the samples of a whole run show beside its input: collections, saving, Python and logging by line, contention, growth.
 
 Samples are of the host. On a job with an accelerator host time can be hidden behind queued work, which only a trace tells:
 there they name nothing by themselves unless there is no trace.
@@ -7,7 +7,7 @@ there they name nothing by themselves unless there is no trace.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
@@ -15,9 +15,17 @@ import numpy as np
 from whystall.analysis.results import Place, RunSteps
 from whystall.analysis.run_steps import BEFORE
 from whystall.diagnosis.case import FEWEST_SAMPLED_STEPS, Case
-from whystall.diagnosis.finding import CodeLocation, Evidence
-from whystall.diagnosis.rule import CPU_ERROR, Candidate, Rule
+from whystall.diagnosis.rule import Candidate, Rule
 from whystall.diagnosis.rules import facts
+from whystall.diagnosis.rules.samples import (
+    NINE_IN_TEN,
+    SPREAD,
+    code_of_places,
+    from_samples,
+    measured_runs,
+    places_where,
+    share_of,
+)
 from whystall.diagnosis.rules.training import FUSED_ON_CPU
 
 _LOGGING_TEXT: Final = re.compile(
@@ -28,13 +36,6 @@ _LOGGING_LEAF: Final = re.compile(r"^(logging|tensorboard|wandb|mlflow|tqdm|json
 _TORCH_LEAF: Final = re.compile(r"^torch[.:_]")
 # Fewer looks say too little of a line.
 _FEWEST_LOOKS_SHARE: Final = 0.01
-# A worker that computes takes this much of a core; one that waits for storage less than this.
-_COMPUTES: Final = 0.7
-_WAITS: Final = 0.3
-# Workers that together take this share of all cores leave training too little.
-_SATURATED: Final = 0.4
-_LEFT_OF_FETCH: Final = 0.02
-_DEFAULT_CORES: Final = 4
 # Taken off its core so often a second, a thread competes for it.
 _SWITCHES_PER_S: Final = 30
 _LEAST_OFF_CPU: Final = 0.08
@@ -42,16 +43,8 @@ _LEAST_OFF_CPU: Final = 0.08
 _OTHERS_BUSY: Final = 0.25
 # A rank that works this share of a step longer than the others holds them up.
 _LEAST_LATE: Final = 0.08
-# Long fetches that are more frequent than this are how a loader with slow workers delivers.
-_RARE_FETCHES: Final = 0.2
 _GROWTH_SHARE: Final = 0.05
 _LEAST_GROWTH_BYTES: Final = 16 << 20
-# Handing over a batch that is ready (pickling, shared memory) is no wait for workers; it takes no longer than this.
-_LONGEST_HANDOVER_NS: Final = 2_000_000
-_SPREAD: Final = 0.1
-_MOST_UNSURE: Final = 0.15
-# Nine in ten of a normal distribution lie within so many standard deviations.
-_NINE_IN_TEN: Final = 1.645
 _PARTS: Final = ("input", "forward", "backward", "optimizer", "other")
 # Looks and clock differ by chance, and by no more than this: beyond it the looks are too few.
 _MOST_STRETCHED: Final = 1.5
@@ -59,170 +52,12 @@ _MOST_STRETCHED: Final = 1.5
 _DISK_LOW, _DISK_HIGH = 0.75, 1.3
 
 
-def _measured(case: Case) -> list[RunSteps]:
-    """The runs whose samples may name a cause."""
-    if any(rank.on_device for rank in case.ranks):
-        return []
-    return [run for run in case.runs if run.measured >= FEWEST_SAMPLED_STEPS]
-
-
-def _from_samples(
-    cause: str, run: RunSteps, share: float, saved: tuple[float, float, float] | None = None, **more: object
-) -> Candidate:
-    """A candidate that removes a share of the measured time: at least, as expected, at most."""
-    low, expected, high = saved or (share * (1 - _SPREAD), share, share + (1 - share) * _SPREAD * share)
-    unsure = _unsure(run) + CPU_ERROR
-    values = {
-        "saved": (low * (1 - unsure), expected, 1 - (1 - high) / (1 + unsure)),
-        "method": "samples: its share of the steps' time",
-        "confidence": 0.85,
-        "ranks": (run.rank,),
-        "attributed_ns": round(share * run.mean_ns),
-        "step_ns": round(run.mean_ns),
-        **more,
-    }
-    return Candidate(cause=cause, **values)  # type: ignore[arg-type]
-
-
-def _unsure(run: RunSteps) -> float:
-    """How far the mean step is known: so much of it lies within nine in ten of such means, by how much steps differ."""
-    steps = np.array(run.durations_ns[run.warm_up :], np.float64)
-    if len(steps) < FEWEST_SAMPLED_STEPS:
-        return _MOST_UNSURE
-    spread = float(steps.std()) / max(float(steps.mean()), 1.0)
-    return float(min(_NINE_IN_TEN * spread / np.sqrt(run.measured), _MOST_UNSURE))
-
-
-def _code(places: list[Place]) -> tuple[CodeLocation, ...]:
-    """The lines found most often."""
-    sums: dict[tuple[str, int, str], float] = {}
-    for place in places:
-        key = (place.file, place.line, place.text or place.function)
-        sums[key] = sums.get(key, 0.0) + place.share
-    ordered = sorted(sums, key=lambda key: (-sums[key], key))[:3]
-    return tuple(CodeLocation(file=file, line=line, symbol=symbol) for file, line, symbol in ordered)
-
-
-def _found(run: RunSteps, test: Callable[[Place], bool]) -> list[Place]:
-    return [place for place in run.places if test(place)]
-
-
-def _share_of(places: list[Place]) -> float:
-    return sum(place.share for place in places)
-
-
-def inputs(case: Case) -> Iterator[Candidate]:
-    """The time spent waiting for batches, by what the loader is and what its workers do."""
-    for run in _measured(case):
-        share = run.shares.get("input", 0.0)
-        if share <= 0:
-            continue
-        workers = max((int(loader.get("workers") or 0) for loader in case.facts.loaders), default=run.workers)
-        code = _code(_found(run, lambda place: place.part == "input"))
-        evidence: tuple[Evidence, ...] = (
-            facts.time("waiting for batches per step, on average", round(share * run.mean_ns)),
-            facts.share("of the steps' time", share),
-            facts.count("workers of the loader", workers),
-        )
-        spikes = _input_spikes(run)
-        if workers:
-            share = max(share - min(run.ready_input_ns, _LONGEST_HANDOVER_NS) / run.mean_ns, 0.0)
-        if workers == 0:
-            saved = _with_workers(case, run, share)
-            yield _from_samples(
-                "input.synchronous-loader",
-                run,
-                saved,
-                evidence=evidence,
-                code=code,
-                saved=(saved * 0.85, saved, max(share, saved)),
-                method="samples: batches made by workers while the step computes, on the cores there are",
-                rivals=("host.python", "input.storage-bound", "host.cpu-contention"),
-            )
-            continue
-        if spikes > share / 2:
-            cause = _spike_cause(case, run)
-            if cause is not None:
-                yield _from_samples(
-                    cause,
-                    run,
-                    spikes,
-                    evidence=(*evidence, facts.count("steps that waited far longer than usual", len(run.slow))),
-                    code=code,
-                    saved=(
-                        spikes * (0.5 if cause == "input.heavy-tail" else 1 - _SPREAD),
-                        spikes,
-                        min(spikes * 1.1, 0.99),
-                    ),
-                    rivals=("input.too-few-workers", "input.worker-restart", "input.heavy-tail"),
-                )
-                share = max(share - spikes, 0.0)
-        cause = _worker_cause(case, run, workers)
-        least = share * 0.7
-        if cause == "input.cpu-bound":  # the training thread lacks the cores that the workers take
-            lacking = max(1 - run.on_cpu_share - run.shares.get("input", 0.0) - run.shares.get("save", 0.0), 0.0)
-            share += lacking
-            evidence = (*evidence, facts.share("of the steps' time the training thread waited for a core", lacking))
-        yield _from_samples(
-            cause,
-            run,
-            share * (1 - _LEFT_OF_FETCH),
-            evidence=(*evidence, *_worker_evidence(run)),
-            code=code,
-            saved=(least, share * (1 - _LEFT_OF_FETCH), share),
-            rivals=("input.too-few-workers", "input.cpu-bound", "input.storage-bound"),
-        )
-
-
-def _with_workers(case: Case, run: RunSteps, share: float) -> float:
-    """The share saved when batches are made beside the step: what takes CPU needs a core that training leaves free."""
-    cores = case.facts.cores or _DEFAULT_CORES
-    threads = min(case.facts.threads or cores, cores)
-    computing = min(max((run.on_cpu_share - (1 - share)) / share, 0.0), 1.0)
-    # Of the input's CPU time, what finds no free core is taken from training.
-    busy = ((1 - share) * threads + share * computing) / cores
-    least = max(1 - share, busy, share / max(cores, 1) if computing > _WAITS else 0.0)
-    return max(1 - least - share * _LEFT_OF_FETCH, 0.0)
-
-
-def _spike_cause(case: Case, run: RunSteps) -> str | None:
-    """What long fetches are: an epoch's new workers, or samples that take very long; ``None`` where they are too frequent.
-
-    Workers that stay alive do not start again; when all are too slow they deliver in bursts, and many fetches are long.
-    """
-    loaders = [loader for loader in case.facts.loaders if loader.get("workers")]
-    if not loaders or not all(loader.get("persistent_workers") for loader in loaders):
-        return "input.worker-restart"
-    return "input.heavy-tail" if len(run.slow) <= _RARE_FETCHES * run.measured else None
-
-
-def _input_spikes(run: RunSteps) -> float:
-    """The share of time that single long fetches took."""
-    return sum(step.lost_ns.get("input", 0) for step in run.slow) / max(run.total_ns, 1)
-
-
-def _worker_cause(case: Case, run: RunSteps, workers: int) -> str:
-    cores = case.facts.cores or _DEFAULT_CORES
-    busy = run.worker_cpu_share
-    if busy is None:
-        return "input.too-few-workers"
-    if busy * workers >= _SATURATED * cores or (busy >= _COMPUTES and workers + 1 > cores / 2):
-        return "input.cpu-bound"
-    return "input.storage-bound" if busy < _WAITS and workers >= cores else "input.too-few-workers"
-
-
-def _worker_evidence(run: RunSteps) -> tuple[Evidence, ...]:
-    if run.worker_cpu_share is None:
-        return ()
-    return (facts.share("of a core that each worker used, in the median", run.worker_cpu_share),)
-
-
 def collections(case: Case) -> Iterator[Candidate]:
     """Pauses of Python's garbage collector."""
-    for run in _measured(case):
+    for run in measured_runs(case):
         share = run.shares.get("gc", 0.0)
         if share > 0:
-            yield _from_samples(
+            yield from_samples(
                 "host.gc",
                 run,
                 share,
@@ -236,11 +71,11 @@ def collections(case: Case) -> Iterator[Candidate]:
 
 def saving(case: Case) -> Iterator[Candidate]:
     """Checkpoints: the time in torch.save, and in functions that are named after it."""
-    for run in _measured(case):
-        named = _found(run, lambda place: place.part in ("checkpoint", "save"))
-        share = max(run.shares.get("save", 0.0), _share_of(named))
+    for run in measured_runs(case):
+        named = places_where(run, lambda place: place.part in ("checkpoint", "save"))
+        share = max(run.shares.get("save", 0.0), share_of(named))
         if share > 0:
-            yield _from_samples(
+            yield from_samples(
                 "episodic.checkpoint",
                 run,
                 share,
@@ -248,7 +83,7 @@ def saving(case: Case) -> Iterator[Candidate]:
                     facts.time("saving per step, on average", round(share * run.mean_ns)),
                     facts.share("of the steps' time", share),
                 ),
-                code=_code(named),
+                code=code_of_places(named),
                 saved=(share * _DISK_LOW, share, min(share * _DISK_HIGH, 0.99)),
                 rivals=("host.python", "episodic.logging"),
             )
@@ -256,9 +91,9 @@ def saving(case: Case) -> Iterator[Candidate]:
 
 def evaluation(case: Case) -> Iterator[Candidate]:
     """Functions that are named after evaluation."""
-    for run in _measured(case):
-        named = _found(run, lambda place: place.part == "evaluation")
-        share = _share_of(named)
+    for run in measured_runs(case):
+        named = places_where(run, lambda place: place.part == "evaluation")
+        share = share_of(named)
         if share >= _FEWEST_LOOKS_SHARE:
             yield _by_looks("episodic.evaluation", run, named, share, "evaluation", ("host.python",))
 
@@ -274,8 +109,8 @@ def _logs(place: Place) -> bool:
 
 def logging(case: Case) -> Iterator[Candidate]:
     """Lines that print, log, write or flush."""
-    for run in _measured(case):
-        lines = _found(run, _logs)
+    for run in measured_runs(case):
+        lines = places_where(run, _logs)
         share = _time_in(run, lines)
         if share >= _FEWEST_LOOKS_SHARE:
             yield _by_looks("episodic.logging", run, lines, share, "logging", ("host.python", "episodic.checkpoint"))
@@ -283,12 +118,12 @@ def logging(case: Case) -> Iterator[Candidate]:
 
 def python(case: Case) -> Iterator[Candidate]:
     """Lines outside forward, backward and optimizer that are neither torch's nor logging's."""
-    for run in _measured(case):
-        lines = _found(
+    for run in measured_runs(case):
+        lines = places_where(
             run, lambda place: place.part == "other" and not _TORCH_LEAF.search(place.leaf) and not _is_logging(place)
         )
         # A collection is found at the line that set it off, and its time is known.
-        seen = max(_share_of(lines) - run.shares.get("gc", 0.0), 0.0)
+        seen = max(share_of(lines) - run.shares.get("gc", 0.0), 0.0)
         share = min(_time_in(run, lines), seen * _MOST_STRETCHED)
         if share >= _FEWEST_LOOKS_SHARE:
             rivals = ("host.gc", "episodic.logging", "input.synchronous-loader", "host.cpu-contention")
@@ -303,9 +138,9 @@ def _time_in(run: RunSteps, lines: list[Place]) -> float:
     """
     if any(place.part not in (*_PARTS, "save") for place in run.places):
         return min(
-            _share_of(lines), run.shares.get("other", 0.0) + _share_of([one for one in lines if one.part != "other"])
+            share_of(lines), run.shares.get("other", 0.0) + share_of([one for one in lines if one.part != "other"])
         )
-    return sum(_measured_part(run, part, _share_of([one for one in lines if one.part == part])) for part in _PARTS)
+    return sum(_measured_part(run, part, share_of([one for one in lines if one.part == part])) for part in _PARTS)
 
 
 def _measured_part(run: RunSteps, part: str, seen: float) -> float:
@@ -317,9 +152,9 @@ def _measured_part(run: RunSteps, part: str, seen: float) -> float:
 def _by_looks(
     cause: str, run: RunSteps, lines: list[Place], share: float, what: str, rivals: tuple[str, ...]
 ) -> Candidate:
-    seen = _share_of(lines)
-    unsure = _NINE_IN_TEN * (share * (1 - share) / max(run.looks, 1)) ** 0.5
-    return _from_samples(
+    seen = share_of(lines)
+    unsure = NINE_IN_TEN * (share * (1 - share) / max(run.looks, 1)) ** 0.5
+    return from_samples(
         cause,
         run,
         share,
@@ -327,8 +162,8 @@ def _by_looks(
             facts.share(f"of the looks at the training thread that found {what}", seen),
             facts.time("per step, on average", round(share * run.mean_ns)),
         ),
-        code=_code([place for place in lines if place.leaf != BEFORE] or lines),
-        saved=(max(share - max(unsure, share * _SPREAD), 0.0), share, min(share + max(unsure, share * _SPREAD), 0.99)),
+        code=code_of_places([place for place in lines if place.leaf != BEFORE] or lines),
+        saved=(max(share - max(unsure, share * SPREAD), 0.0), share, min(share + max(unsure, share * SPREAD), 0.99)),
         method="samples: the share of looks at the training thread",
         rivals=rivals,
     )
@@ -336,25 +171,25 @@ def _by_looks(
 
 def compilation(case: Case) -> Iterator[Candidate]:
     """Compiling, found in steps after the first."""
-    for run in _measured(case):
-        lines = _found(run, lambda place: place.part == "compile")
-        share = _share_of(lines)
+    for run in measured_runs(case):
+        lines = places_where(run, lambda place: place.part == "compile")
+        share = share_of(lines)
         if share >= _FEWEST_LOOKS_SHARE:
             yield _by_looks("host.recompile", run, lines, share, "the compiler of models", ("host.python",))
 
 
 def optimizer(case: Case) -> Iterator[Candidate]:
     """An optimizer that goes through the parameters one by one; a profiler makes its many small operators look longer."""
-    for run in _measured(case):
+    for run in measured_runs(case):
         share = run.shares.get("optimizer", 0.0)
-        lines = _found(run, lambda place: "_single_tensor" in place.leaf)
+        lines = places_where(run, lambda place: "_single_tensor" in place.leaf)
         if share > 0 and lines:
-            yield _from_samples(
+            yield from_samples(
                 "compute.unfused-optimizer",
                 run,
                 share * (1 - FUSED_ON_CPU),
                 evidence=(facts.share("of the steps' time in the optimizer", share),),
-                code=_code(lines),
+                code=code_of_places(lines),
                 saved=(share * (1 - FUSED_ON_CPU) * 0.6, share * (1 - FUSED_ON_CPU), share),
                 rivals=("host.python",),
             )
@@ -362,20 +197,20 @@ def optimizer(case: Case) -> Iterator[Candidate]:
 
 def contention(case: Case) -> Iterator[Candidate]:
     """A training thread that is taken off its core, or that runs with more threads than there are cores."""
-    for run in _measured(case):
+    for run in measured_runs(case):
         waiting = sum(run.shares.get(part, 0.0) for part in ("input", "save"))
         off_cpu = max(1 - run.on_cpu_share - waiting, 0.0)
         switches_per_s = run.involuntary_switches_per_step / max(run.mean_ns / 1e9, 1e-9)
         cores, threads = case.facts.cores, case.facts.threads
         crowded = cores is not None and threads is not None and threads * case.facts.processes > cores
         others = run.other_cores
-        sleeping = _share_of(_found(run, lambda place: "sleep" in place.text))
+        sleeping = share_of(places_where(run, lambda place: "sleep" in place.text))
         off_cpu -= sleeping
         # Ranks of one job wait for each other off their cores: there only too many threads are proof.
         busy = others is not None and others >= _OTHERS_BUSY and case.facts.processes == 1
         if off_cpu < _LEAST_OFF_CPU or switches_per_s < _SWITCHES_PER_S or not (crowded or busy):
             continue
-        yield _from_samples(
+        yield from_samples(
             "host.cpu-contention",
             run,
             off_cpu,
@@ -411,7 +246,7 @@ def _without_contention(
 
 def straggler(case: Case) -> Iterator[Candidate]:
     """A rank whose training thread works longer in every step than those of the others, which wait for it."""
-    runs = _measured(case)
+    runs = measured_runs(case)
     if len(runs) < 2:
         return
     work = {run.rank: run.on_cpu_share * run.mean_ns for run in runs}
@@ -423,7 +258,7 @@ def straggler(case: Case) -> Iterator[Candidate]:
     idle = float(np.median([1 - run.on_cpu_share for run in others]))
     if late < _LEAST_LATE or idle < late:
         return
-    yield _from_samples(
+    yield from_samples(
         "communication.straggler",
         slowest,
         late,
@@ -498,7 +333,6 @@ def perturbed(case: Case) -> Iterator[Candidate]:
 
 
 RULES: Final = (
-    Rule("input.too-few-workers", ("samples",), inputs),
     Rule("host.gc", ("samples",), collections),
     Rule("episodic.checkpoint", ("samples",), saving),
     Rule("episodic.evaluation", ("samples",), evaluation),

@@ -18,6 +18,7 @@ LONG_NS: Final = 60_000
 _RARE: Final = 4.0
 _LEAST_RARE_NS: Final = 1_000_000
 _MINORITY: Final = 0.5
+_NEARLY_ALL: Final = 0.9
 
 
 def stretch_ns(case: Case, soft: Mask) -> NDArray[np.int64]:
@@ -58,7 +59,8 @@ def long_python(case: Case, rank: RankCase) -> Mask:
 def stretches(case: Case, rank: RankCase, *, rare: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Begin and end of long stretches on the rank's own clock; ``rare``: only those of a minority of steps.
 
-    A stretch is rare when it is several times as long as the longest one of the median step.
+    A stretch is rare when it is several times as long as the longest one of the median step (without Python stacks: of the
+    steps with the shortest).
     """
     graph = case.replayed
     group, rows, flags = _grouped(case, soft_nodes(case, rank))
@@ -78,9 +80,11 @@ def stretches(case: Case, rank: RankCase, *, rare: bool) -> tuple[NDArray[np.int
         step = np.searchsorted(steps["ts_ns"].to_numpy(), begin, side="right") - 1
         longest = np.zeros(len(steps), np.int64)
         np.maximum.at(longest, np.maximum(step, 0), length)
-        usual = float(np.median(longest))
+        # Without stacks a pause that not every step has may be a collection, however frequent.
+        known = rank.analysis.signals.get("python_stacks", False)
+        usual = float(np.quantile(longest, 0.5 if known else 0.1))
         odd = (length >= _LEAST_RARE_NS) & (length > _RARE * usual) & (step >= 0)
-        if len(np.unique(step[odd])) > _MINORITY * len(steps):
+        if len(np.unique(step[odd])) > (_MINORITY if known else _NEARLY_ALL) * len(steps):
             odd[:] = False
         begin, length = begin[odd], length[odd]
     order = np.argsort(begin, kind="stable")

@@ -351,8 +351,7 @@ def _outermost(begin: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.i
 def _silent_episode(case: Case, rank: RankCase) -> Iterator[Candidate]:
     """Long Python in a minority of the steps, which nothing names.
 
-    With many copies from the device before it, it saves a checkpoint; what follows the same read each time logs. Anything
-    else may be a collection as well as Python.
+    With many copies from the device before it, it saves a checkpoint. Anything else may be a collection as well as logging.
     """
     begin, end = stretches(case, rank, rare=True)
     if not len(begin):
@@ -367,12 +366,6 @@ def _silent_episode(case: Case, rank: RankCase) -> Iterator[Candidate]:
     others = ~saves
     if not others.any():
         return
-    # What is logged was read from the device first, and is logged at the same place each time.
-    ended = (rank.trace.device_events["ts_ns"] + rank.trace.device_events["duration_ns"]).to_numpy()[copies]
-    reads = _since_last(np.sort(ended), begin[others]) <= _READ_PAUSE_NS
-    if reads.all() and np.count_nonzero(others) >= _LEAST_TIMES and len(_after(rank, begin[others])) == 1:
-        yield _episode(case, rank, "episodic.logging", begin[others], end[others], confidence=0.6)
-        return
     episode = _episode(case, rank, "host.python", begin[others], end[others], confidence=0.5)
     yield replace(
         episode,
@@ -381,21 +374,6 @@ def _silent_episode(case: Case, rank: RankCase) -> Iterator[Candidate]:
         hidden=f"in {np.count_nonzero(others)} of {len(rank.trace.steps)} steps the host is at something long that no event "
         "names: Python, a garbage collection, or logging; record Python stacks (with_stack=True) to tell which",
     )
-
-
-_LEAST_TIMES: Final = 2
-
-
-def _after(rank: RankCase, begin: NDArray[np.int64]) -> set[str]:
-    """The names of the operators of the training thread that began last before some instants."""
-    table = rank.trace.operators
-    rows = np.flatnonzero(table["thread"].to_numpy() == rank.training)
-    if not len(rows):
-        return set()
-    start = table["ts_ns"].to_numpy()[rows]
-    order = np.argsort(start, kind="stable")
-    at = np.searchsorted(start[order], begin) - 1
-    return {str(table["name"][int(rows[order[index]])]) for index in at.tolist() if index >= 0}
 
 
 def _with_sync_before(rank: RankCase, begin: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -411,15 +389,6 @@ def _with_sync_before(rank: RankCase, begin: NDArray[np.int64]) -> NDArray[np.in
 
 
 _COPY_PAUSE_NS: Final = 5_000_000
-# A value that is logged is read just before.
-_READ_PAUSE_NS: Final = 2_000_000
-
-
-def _since_last(ended: NDArray[np.int64], at: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How long before each instant the last copy had ended."""
-    index = np.searchsorted(ended, at) - 1
-    never = np.iinfo(np.int64).max
-    return np.where(index >= 0, at - np.append(ended, 0)[index], never)
 
 
 def _copies_before(launched: NDArray[np.int64], at: int) -> int:

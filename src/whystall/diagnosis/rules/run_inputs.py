@@ -1,0 +1,134 @@
+"""What samples of a whole run show of its input: the loader, its workers, and what handing over a batch takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from whystall.analysis.results import RunSteps
+from whystall.diagnosis.case import Case
+from whystall.diagnosis.finding import Evidence
+from whystall.diagnosis.rule import Candidate, Rule
+from whystall.diagnosis.rules import facts
+from whystall.diagnosis.rules.samples import SPREAD, code_of_places, from_samples, measured_runs, places_where
+
+# A worker that computes takes this much of a core; one that waits for storage less than this.
+_COMPUTES: Final = 0.7
+_WAITS: Final = 0.3
+# Workers that together take this share of all cores leave training too little.
+_SATURATED: Final = 0.4
+_LEFT_OF_FETCH: Final = 0.02
+_DEFAULT_CORES: Final = 4
+# Long fetches that are more frequent than this are how a loader with slow workers delivers.
+_RARE_FETCHES: Final = 0.2
+# Handing over a batch that is ready (pickling, shared memory) is no wait for workers; it takes no longer than this.
+_LONGEST_HANDOVER_NS: Final = 2_000_000
+
+
+def inputs(case: Case) -> Iterator[Candidate]:
+    """The time spent waiting for batches, by what the loader is and what its workers do."""
+    for run in measured_runs(case):
+        share = run.shares.get("input", 0.0)
+        if share <= 0:
+            continue
+        workers = max((int(loader.get("workers") or 0) for loader in case.facts.loaders), default=run.workers)
+        code = code_of_places(places_where(run, lambda place: place.part == "input"))
+        evidence: tuple[Evidence, ...] = (
+            facts.time("waiting for batches per step, on average", round(share * run.mean_ns)),
+            facts.share("of the steps' time", share),
+            facts.count("workers of the loader", workers),
+        )
+        spikes = _input_spikes(run)
+        if workers:
+            share = max(share - min(run.ready_input_ns, _LONGEST_HANDOVER_NS) / run.mean_ns, 0.0)
+        if workers == 0:
+            saved = _with_workers(case, run, share)
+            yield from_samples(
+                "input.synchronous-loader",
+                run,
+                saved,
+                evidence=evidence,
+                code=code,
+                saved=(saved * 0.85, saved, max(share, saved)),
+                method="samples: batches made by workers while the step computes, on the cores there are",
+                rivals=("host.python", "input.storage-bound", "host.cpu-contention"),
+            )
+            continue
+        if spikes > share / 2:
+            cause = _spike_cause(case, run)
+            if cause is not None:
+                yield from_samples(
+                    cause,
+                    run,
+                    spikes,
+                    evidence=(*evidence, facts.count("steps that waited far longer than usual", len(run.slow))),
+                    code=code,
+                    saved=(
+                        spikes * (0.5 if cause == "input.heavy-tail" else 1 - SPREAD),
+                        spikes,
+                        min(spikes * 1.1, 0.99),
+                    ),
+                    rivals=("input.too-few-workers", "input.worker-restart", "input.heavy-tail"),
+                )
+                share = max(share - spikes, 0.0)
+        cause = _worker_cause(case, run, workers)
+        least = share * 0.7
+        if cause == "input.cpu-bound":  # the training thread lacks the cores that the workers take
+            lacking = max(1 - run.on_cpu_share - run.shares.get("input", 0.0) - run.shares.get("save", 0.0), 0.0)
+            share += lacking
+            evidence = (*evidence, facts.share("of the steps' time the training thread waited for a core", lacking))
+        yield from_samples(
+            cause,
+            run,
+            share * (1 - _LEFT_OF_FETCH),
+            evidence=(*evidence, *_worker_evidence(run)),
+            code=code,
+            saved=(least, share * (1 - _LEFT_OF_FETCH), share),
+            rivals=("input.too-few-workers", "input.cpu-bound", "input.storage-bound"),
+        )
+
+
+def _with_workers(case: Case, run: RunSteps, share: float) -> float:
+    """The share saved when batches are made beside the step: what takes CPU needs a core that training leaves free."""
+    cores = case.facts.cores or _DEFAULT_CORES
+    threads = min(case.facts.threads or cores, cores)
+    computing = min(max((run.on_cpu_share - (1 - share)) / share, 0.0), 1.0)
+    # Of the input's CPU time, what finds no free core is taken from training.
+    busy = ((1 - share) * threads + share * computing) / cores
+    least = max(1 - share, busy, share / max(cores, 1) if computing > _WAITS else 0.0)
+    return max(1 - least - share * _LEFT_OF_FETCH, 0.0)
+
+
+def _spike_cause(case: Case, run: RunSteps) -> str | None:
+    """What long fetches are: an epoch's new workers, or samples that take very long; ``None`` where they are too frequent.
+
+    Workers that stay alive do not start again; when all are too slow they deliver in bursts, and many fetches are long.
+    """
+    loaders = [loader for loader in case.facts.loaders if loader.get("workers")]
+    if not loaders or not all(loader.get("persistent_workers") for loader in loaders):
+        return "input.worker-restart"
+    return "input.heavy-tail" if len(run.slow) <= _RARE_FETCHES * run.measured else None
+
+
+def _input_spikes(run: RunSteps) -> float:
+    """The share of time that single long fetches took."""
+    return sum(step.lost_ns.get("input", 0) for step in run.slow) / max(run.total_ns, 1)
+
+
+def _worker_cause(case: Case, run: RunSteps, workers: int) -> str:
+    cores = case.facts.cores or _DEFAULT_CORES
+    busy = run.worker_cpu_share
+    if busy is None:
+        return "input.too-few-workers"
+    if busy * workers >= _SATURATED * cores or (busy >= _COMPUTES and workers + 1 > cores / 2):
+        return "input.cpu-bound"
+    return "input.storage-bound" if busy < _WAITS and workers >= cores else "input.too-few-workers"
+
+
+def _worker_evidence(run: RunSteps) -> tuple[Evidence, ...]:
+    if run.worker_cpu_share is None:
+        return ()
+    return (facts.share("of a core that each worker used, in the median", run.worker_cpu_share),)
+
+
+RULES: Final = (Rule("input.too-few-workers", ("samples",), inputs),)
