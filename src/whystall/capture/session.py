@@ -69,6 +69,7 @@ class Session:
         self._machine = MachineSampler(self, torch)
         self._stacks = StackSampler(self)
         self._hooks = TorchHooks(torch, _Guarded(self))
+        self._guarded_sample = self.faults.guard("samples", self._sample)  # once: making a guard costs more than the sample
         self._experiment = Injected(torch, config.experiment) if config.experiment is not None else None
         self._source: str | None = None
         self._anchor: int | None = None
@@ -245,7 +246,7 @@ class Session:
             return
         duration = now - self._step_began_ns
         recording = self._recorder.running
-        self.faults.guard("samples", self._sample)(now, duration, flags | (FLAG_PROFILED if recording else 0))
+        self._guarded_sample(now, duration, flags | (FLAG_PROFILED if recording else 0))
         self._steps += 1
         if recording:
             self._profiled_ns += duration
