@@ -55,6 +55,17 @@ def test_what_a_ready_batch_takes_to_hand_over() -> None:
     assert found.ready_input_ns == 100_000
 
 
+def test_a_share_that_one_step_makes_is_known_no_better_than_itself() -> None:
+    even = run_steps(samples(*[step(input_us=140)] * 60))
+    odd = run_steps(samples(*[step(input_us=100 + (2200 if at == 30 else 0)) for at in range(60)]))
+    assert even is not None
+    assert odd is not None
+    assert even.shares["input"] == pytest.approx(odd.shares["input"])
+    assert even.share_errors["input"] == 0
+    # 55 steps are measured: one of them 2200 us more has a standard deviation of 2200 x sqrt(54) / 55, the mean that / sqrt(55)
+    assert odd.share_errors["input"] == pytest.approx(2.2 * 54**0.5 / 55 / 55**0.5, rel=1e-6)
+
+
 def test_steps_under_the_profiler_are_counted_but_not_measured() -> None:
     found = run_steps(samples(*[step()] * 4, *[step(9000, flags=FLAG_PROFILED)] * 3))
     assert found is not None

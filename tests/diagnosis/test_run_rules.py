@@ -109,6 +109,13 @@ def test_handing_over_a_batch_that_is_ready_is_no_wait_for_workers() -> None:
     assert list(named(run(**facts), **loader(2))) == ["input.too-few-workers"]
 
 
+def test_one_odd_step_is_no_slow_loader() -> None:
+    """A wait of 0.4 s in one of a hundred steps of 0.1 s: 4 % of the time, and the error of that is as large."""
+    facts: dict[str, Any] = {"shares": {"input": 0.04}, "workers": 2, "worker_cpu_share": 0.1}
+    assert named(run(**facts, share_errors={"input": 0.04}), **loader(2)) == {}
+    assert list(named(run(**facts, share_errors={"input": 0.001}), **loader(2))) == ["input.too-few-workers"]
+
+
 def test_workers_that_take_all_cores_also_slow_the_training_thread() -> None:
     """Of a step 20 % is spent waiting for batches and 30 % waiting for a core: without the workers' load half is left."""
     facts = {"cores": 2, "threads": 1, "loaders": ({"workers": 2, "persistent_workers": True},)}

@@ -430,6 +430,8 @@ class RunSteps(Result):
     durations_ns: list[int]
     warm_up: int = 0
     ready_input_ns: int = 0
+    share_errors: dict[str, float] = {}
+    """Per part the standard error of its share: one odd step among few makes it as large as the share itself."""
     places: list[Place] = []
     looks: int = 0
     """How often the stepping thread was looked at; ``places`` are shares of that."""

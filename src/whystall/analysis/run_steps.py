@@ -61,6 +61,7 @@ def run_steps(samples: RunSamples) -> RunSteps | None:
         max_ns=int(duration.max()),
         trend_per_1000_steps=_trend(duration),
         shares=shares,
+        share_errors={part: _standard_error(values) * len(values) / whole for part, values in parts.items()},
         ready_input_ns=round(float(np.quantile(parts["input"], 0.1))),
         on_cpu_share=int(_ns(measured, "cpu_us").sum()) / whole,
         involuntary_switches_per_step=_mean(measured, "involuntary_switches"),
@@ -142,6 +143,11 @@ def _ns(frame: pl.DataFrame, column: str) -> NDArray[np.int64]:
     if column not in frame.columns:
         return np.zeros(len(frame), np.int64)
     return frame[column].fill_null(0).to_numpy().astype(np.int64) * 1000
+
+
+def _standard_error(values: NDArray[np.int64]) -> float:
+    """The standard error of the mean."""
+    return float(values.std() / np.sqrt(len(values)))
 
 
 def _mean(frame: pl.DataFrame, column: str) -> float:

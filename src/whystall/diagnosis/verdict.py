@@ -81,7 +81,7 @@ def _cause_sentence(finding: Finding, step_ns: int) -> str:
     worth = f"without it a step would be {gain.expected:.2f} times as fast ({gain.floor:.2f} to {gain.ceiling:.2f})"
     saved = step_ns * (1 - 1 / gain.expected)
     cost = f", which is {saved / 1e6:.3g} of {step_ns / 1e6:.3g} ms" if step_ns > 0 else ""
-    return f"{text}: {worth}{cost}."
+    return f"{text}{';' if ':' in text else ':'} {worth}{cost}."
 
 
 # A recording of which the graph explains less, or with too few steps, cannot be called healthy.

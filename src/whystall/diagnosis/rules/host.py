@@ -142,8 +142,10 @@ def python(case: Case) -> Iterator[Candidate]:
         first, last = rank.offsets["python_functions"]
         rows = frames[(frames >= first) & (frames < last)] - first
         weight = graph.duration[nodes & (graph.event >= first) & (graph.event < last)]
+        known = rank.analysis.signals.get("python_stacks")
         yield Candidate(
             cause="host.python",
+            detail="" if known else "its own work or its garbage collection, which only Python stacks tell apart",
             attributed_ns=per_step,
             evidence=(
                 facts.time("Python between operators per step, in long stretches", per_step, case.events_of(nodes)),
@@ -154,8 +156,8 @@ def python(case: Case) -> Iterator[Candidate]:
             code=tuple(rank.places(rows.astype(np.int32), weight)),
             ranks=(rank.rank,),
             uncertainty=0.2,
-            confidence=0.9 if rank.analysis.signals.get("python_stacks") else 0.75,
-            missing=() if rank.analysis.signals.get("python_stacks") else ("Python stacks",),
+            confidence=0.9 if known else 0.75,
+            missing=() if known else ("Python stacks",),
             rivals=("host.launch-bound", "host.sync", "input.synchronous-loader"),
             hidden="Python takes a large part of the host's time, but the device has work queued meanwhile: leave it",
         )

@@ -61,6 +61,7 @@ def collections(case: Case) -> Iterator[Candidate]:
                 "host.gc",
                 run,
                 share,
+                part="gc",
                 evidence=(
                     facts.time("garbage collection per step, on average", round(share * run.mean_ns)),
                     facts.share("of the steps' time", share),
@@ -79,6 +80,7 @@ def saving(case: Case) -> Iterator[Candidate]:
                 "episodic.checkpoint",
                 run,
                 share,
+                part="save",
                 evidence=(
                     facts.time("saving per step, on average", round(share * run.mean_ns)),
                     facts.share("of the steps' time", share),

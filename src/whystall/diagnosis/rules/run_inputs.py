@@ -47,6 +47,7 @@ def inputs(case: Case) -> Iterator[Candidate]:
                 "input.synchronous-loader",
                 run,
                 saved,
+                part="input",
                 evidence=evidence,
                 code=code,
                 saved=(saved * 0.85, saved, max(share, saved)),
@@ -61,6 +62,7 @@ def inputs(case: Case) -> Iterator[Candidate]:
                     cause,
                     run,
                     spikes,
+                    part="input",
                     evidence=(*evidence, facts.count("steps that waited far longer than usual", len(run.slow))),
                     code=code,
                     saved=(
@@ -81,6 +83,7 @@ def inputs(case: Case) -> Iterator[Candidate]:
             cause,
             run,
             share * (1 - _LEFT_OF_FETCH),
+            part="input",
             evidence=(*evidence, *_worker_evidence(run)),
             code=code,
             saved=(least, share * (1 - _LEFT_OF_FETCH), share),

@@ -27,10 +27,19 @@ def measured_runs(case: Case) -> list[RunSteps]:
 
 
 def from_samples(
-    cause: str, run: RunSteps, share: float, saved: tuple[float, float, float] | None = None, **more: object
+    cause: str,
+    run: RunSteps,
+    share: float,
+    saved: tuple[float, float, float] | None = None,
+    part: str = "",
+    **more: object,
 ) -> Candidate:
-    """A candidate that removes a share of the measured time: at least, as expected, at most."""
+    """A candidate that removes a share of the measured time: at least, as expected, at most.
+
+    ``part`` is what it was measured of: how far a share is known depends on how its time is spread over the steps.
+    """
     low, expected, high = saved or (share * (1 - SPREAD), share, share + (1 - share) * SPREAD * share)
+    low = min(low, max(expected - NINE_IN_TEN * run.share_errors.get(part, 0.0), 0.0))
     unsure = _unsure(run) + CPU_ERROR
     values = {
         "saved": (low * (1 - unsure), expected, 1 - (1 - high) / (1 + unsure)),
