@@ -69,9 +69,8 @@ class Session:
         self._machine = MachineSampler(self, torch)
         self._stacks = StackSampler(self)
         self._hooks = TorchHooks(torch, _Guarded(self))
-        self._guarded_sample = self.faults.guard(
-            "samples", self._sample
-        )  # once: making a guard costs more than the sample
+        # Once: making a guard costs more than the sample.
+        self._guarded_sample = self.faults.guard("samples", self._sample)
         self._experiment = Injected(torch, config.experiment) if config.experiment is not None else None
         self._source: str | None = None
         self._anchor: int | None = None
