@@ -96,9 +96,11 @@ def main() -> None:
     print("| between windows | cost per step | quartiles | within 1 % of steps from |\n|---|--:|---|--:|")
     nothing = Schedule(repeat=0)
     tiny = Loop(4)
-    show("steps alone (chosen where steps are short)", pairs(tiny, STEPS, options.blocks, nothing))
+    show(
+        "steps, backward, optimizer, input (chosen where steps are short)", pairs(tiny, STEPS, options.blocks, nothing)
+    )
     with mock.patch.object(capture, "_SHORTEST_STEP_WITH_MODULES_NS", 0):
-        show("with forward and backward times", pairs(tiny, STEPS, options.blocks, nothing))
+        show("with forward times", pairs(tiny, STEPS, options.blocks, nothing))
     whole = Schedule(wait=0, warmup=1, active=30)
     inside = pairs(Loop(512), 20, max(options.blocks // 4, 2), whole)
     ratio = statistics.median(on / off for off, on in inside)

@@ -12,12 +12,9 @@ from whystall.capture.samples import FLAG_PROFILED, STEP_COLUMNS
 from whystall.trace.samples import RunSamples
 
 
-def samples(*steps: dict[str, int], rss: tuple[int, ...] = ()) -> RunSamples:
+def samples(*steps: dict[str, int]) -> RunSamples:
     rows = [{column: step.get(column, 0) for column in STEP_COLUMNS} | {"step": i + 1} for i, step in enumerate(steps)]
-    machine = pl.DataFrame(
-        {"at_unix_ns": list(range(len(rss))), "rss_kib": list(rss)},
-        schema={"at_unix_ns": pl.Int64, "rss_kib": pl.Int64},
-    )
+    machine = pl.DataFrame(schema={"at_unix_ns": pl.Int64})
     return RunSamples("s", 0, 0, pl.DataFrame(rows, schema=dict.fromkeys(STEP_COLUMNS, pl.Int64)), machine, 0)
 
 
@@ -110,7 +107,7 @@ def test_long_runs_are_thinned_and_keep_their_spikes() -> None:
 
 
 def test_memory_from_first_to_last() -> None:
-    found = run_steps(samples(step(), rss=(100, 150, 300)))
+    found = run_steps(samples(step(rss_kib=100), step(rss_kib=150), step(rss_kib=300)))
     assert found is not None
     assert (found.rss_start_bytes, found.rss_end_bytes) == (102_400, 307_200)
 
@@ -132,8 +129,8 @@ def test_workers_that_compute_and_other_processes() -> None:
     found = samples(step(), step())
     second = 1_000_000_000
     workers = [(0, 5, "R", 100), (2 * second, 5, "R", 260), (0, 6, "S", 0), (2 * second, 6, "S", 40)]
-    machine = [(0, 10, 1_000, 400), (2 * second, 10, 1_350, 450)]
-    schema = {"at_unix_ns": pl.Int64, "rss_kib": pl.Int64, "busy_ticks": pl.Int64, "own_ticks": pl.Int64}
+    machine = [(0, 1_000, 400), (2 * second, 1_350, 450)]
+    schema = {"at_unix_ns": pl.Int64, "busy_ticks": pl.Int64, "own_ticks": pl.Int64}
     account = run_steps(
         replace(
             found,
@@ -145,18 +142,3 @@ def test_workers_that_compute_and_other_processes() -> None:
     assert account.workers == 2
     assert account.worker_cpu_share == pytest.approx((0.8 + 0.2) / 2)
     assert account.other_cores == pytest.approx((350 - 50) / 100 / 2)
-
-
-@pytest.mark.parametrize(
-    ("rss", "grows"),
-    [
-        ((100, 200, 300, 400, 500, 600, 700, 800, 900), True),
-        ((100, 900, 900, 900, 900, 900, 900, 900, 900), False),
-        ((100, 900, 100, 900, 100, 900, 100, 900, 100), False),
-        ((100, 200), False),
-    ],
-)
-def test_memory_that_grows_throughout(rss: tuple[int, ...], *, grows: bool) -> None:
-    account = run_steps(samples(step(), rss=rss))
-    assert account is not None
-    assert account.rss_grows is grows

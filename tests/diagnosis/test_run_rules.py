@@ -9,7 +9,7 @@ import pytest
 
 import whystall
 import whystall._api
-from whystall.analysis.results import Place, RunSteps, SlowStep
+from whystall.analysis.results import AllocatorRun, MemoryRise, Place, RunSteps, SlowStep
 from whystall.analysis.run_steps import BEFORE
 from whystall.diagnosis.case import Case, RunFacts
 from whystall.diagnosis.engine import diagnose
@@ -38,9 +38,7 @@ def run(*, shares: dict[str, float] | None = None, places: Iterable[Place] = (),
         "involuntary_switches_per_step": 0.5,
         "major_faults_per_step": 0.0,
         "rss_start_bytes": 1 << 30,
-        "rss_early_bytes": 1 << 30,
         "rss_end_bytes": 1 << 30,
-        "rss_grows": False,
         "slow_ns": 0,
         "slow": [],
         "durations_ns": [STEP_NS] * 100,
@@ -226,13 +224,28 @@ def test_contention_needs_a_reason_and_its_mark(threads: int, others: float, swi
 
 
 @pytest.mark.parametrize(
-    ("grows", "end", "fires"), [(True, 2 << 30, True), (False, 2 << 30, False), (True, (1 << 30) + 1, False)]
+    ("rise", "device", "fires"), [(100, None, True), (100, 1, True), (40, None, False), (0, 0, False)]
 )
-def test_memory_that_grows_has_no_gain_and_is_told(grows: bool, end: int, *, fires: bool) -> None:
-    found = named(run(rss_end_bytes=end, rss_grows=grows))
+def test_memory_that_grows_has_no_gain_and_is_told(rise: int, device: int | None, *, fires: bool) -> None:
+    rises = [MemoryRise(device=device, start_bytes=1 << 30, rise_bytes=rise << 20, over_steps=50)]
+    found = named(run(memory_rises=rises))
     assert ("memory.growth" in found) is fires
     if fires:
         assert found["memory.growth"].gain is None
+        where = "resident memory" if device is None else "memory allocated on device 1"
+        assert found["memory.growth"].evidence[0].what == f"{where} rises by"
+
+
+def test_what_an_allocator_tells_of_a_run() -> None:
+    tight = AllocatorRun(device=0, peak_allocated_bytes=60 << 30, peak_reserved_bytes=79 << 30, retries=4, steps=50)
+    found = diagnose(Case(runs=(run(allocators=[tight]),)), RULES).findings
+    assert [(one.id, one.severity) for one in found] == [
+        ("memory.fragmentation", "info"),
+        ("memory.allocator-retry", "minor"),
+    ]
+    assert found[1].evidence[0].value == 4
+    fine = AllocatorRun(device=0, peak_allocated_bytes=60 << 30, peak_reserved_bytes=65 << 30, retries=0, steps=50)
+    assert diagnose(Case(runs=(run(allocators=[fine]),)), RULES).findings == []
 
 
 def test_too_few_steps_say_nothing() -> None:

@@ -21,20 +21,31 @@ def written(path: Path, *lines: object) -> Path:
 
 
 def test_steps_and_machine_lines(tmp_path: Path) -> None:
-    found = read_samples(written(tmp_path / "s", HEAD, STEP, {"at_unix_ns": 9, "rss_kib": 100}, STEP))
+    found = read_samples(written(tmp_path / "s", HEAD, STEP, {"at_unix_ns": 9, "cpu_ticks": [5, 2]}, STEP))
     assert (found.rank, found.began_unix_ns, found.damaged_lines) == (3, 7, 0)
     assert found.steps.columns == list(STEP_COLUMNS)
     assert found.steps.row(0) == tuple(STEP)
-    assert found.machine.select("at_unix_ns", "rss_kib").rows() == [(9, 100)]
+    assert found.machine.rows() == [(9, 5, 2)]
 
 
 def test_workers_places_and_cores(tmp_path: Path) -> None:
     place = ["other", "train.py", 3, "main", "print(loss)", "__main__:main", 7]
-    machine = {"at_unix_ns": 9, "rss_kib": 1, "cpu_ticks": [500, 200], "children": [[12, "S", 30]]}
+    machine = {"at_unix_ns": 9, "cpu_ticks": [500, 200], "children": [[12, "S", 30]]}
     found = read_samples(written(tmp_path / "s", HEAD, STEP, machine, {"stacks": [place], "elsewhere": 1}))
     assert found.workers.rows() == [(9, 12, "S", 30)]
     assert found.places.rows() == [tuple(place)]
-    assert found.machine.rows() == [(9, 1, 500, 200)]
+    assert found.machine.rows() == [(9, 500, 200)]
+
+
+def test_what_allocators_say(tmp_path: Path) -> None:
+    said = {"allocated": 1, "reserved": 2, "peak_allocated": 3, "inactive_split": 4, "retries": 5, "ooms": 6}
+    lines = [
+        {"step": 8, "allocator": [said, {**said, "allocated": "x"}]},
+        {"step": 9, "allocator": 3},
+        {"allocator": [said]},
+    ]
+    found = read_samples(written(tmp_path / "s", HEAD, STEP, *lines))
+    assert found.allocators.rows() == [(8, 0, 1, 2, 3, 5)]
 
 
 @pytest.mark.parametrize(

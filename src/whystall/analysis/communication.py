@@ -174,9 +174,12 @@ def _with_bytes(records: pl.DataFrame) -> pl.DataFrame:
 
 
 def _collective_in_name(names: pl.Series, rows: np.ndarray) -> list[str | None]:
-    texts = distinct(names)
-    found = [next((name for pattern, name in _IN_KERNEL_NAME if pattern.search(text)), None) for text in texts]
-    return [found[code] for code in codes(names)[rows].tolist()]
+    texts, code = distinct(names), codes(names)[rows].tolist()
+    found = {
+        each: next((name for pattern, name in _IN_KERNEL_NAME if pattern.search(texts[each])), None)
+        for each in set(code)
+    }
+    return [found[each] for each in code]
 
 
 def element_bytes(dtype: str | None) -> int | None:

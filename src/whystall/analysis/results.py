@@ -396,6 +396,29 @@ class Place(Result):
     share: float
 
 
+class MemoryRise(Result):
+    """Memory that rises steadily over the longest stretch of steps without the profiler; ``device`` is ``None`` for the host."""
+
+    device: int | None
+    start_bytes: int
+    rise_bytes: int
+    over_steps: int
+
+
+class AllocatorRun(Result):
+    """What torch's allocator of a device told over a run.
+
+    ``retries`` is how often it gave all cached memory back to find some for a request, between its first and last look, which
+    lie ``steps`` apart.
+    """
+
+    device: int
+    peak_allocated_bytes: int
+    peak_reserved_bytes: int
+    retries: int
+    steps: int
+
+
 class RunSteps(Result):
     """All steps of a watched run, from its samples; those under the profiler and the first ones are not measured.
 
@@ -420,11 +443,7 @@ class RunSteps(Result):
     involuntary_switches_per_step: float
     major_faults_per_step: float
     rss_start_bytes: int | None
-    rss_early_bytes: int | None
-    """After a quarter of the run, when what is made once has been made."""
     rss_end_bytes: int | None
-    rss_grows: bool
-    """Whether each quarter after the first ends above the one before, by about as much."""
     slow_ns: int
     slow: list[SlowStep]
     durations_ns: list[int]
@@ -440,6 +459,8 @@ class RunSteps(Result):
     workers: int = 0
     other_cores: float | None = None
     """Cores that other processes of the machine used, on average; ``None`` where that was not seen."""
+    memory_rises: list[MemoryRise] = []
+    allocators: list[AllocatorRun] = []
 
     @property
     def measured(self) -> int:

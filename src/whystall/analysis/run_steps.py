@@ -14,6 +14,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from whystall.analysis.results import Place, RunSteps, SlowStep
+from whystall.analysis.run_memory import allocator_runs, memory_rises
 from whystall.trace.samples import RunSamples
 
 # A slow step took this much longer than the median, and stands out of the usual spread.
@@ -61,15 +62,16 @@ def run_steps(samples: RunSamples) -> RunSteps | None:
         max_ns=int(duration.max()),
         trend_per_1000_steps=_trend(duration),
         shares=shares,
-        share_errors={part: _standard_error(values) * len(values) / whole for part, values in parts.items()},
+        # the standard error of the mean, of the mean step
+        share_errors={part: float(values.std()) * len(values) ** 0.5 / whole for part, values in parts.items()},
         ready_input_ns=round(float(np.quantile(parts["input"], 0.1))),
         on_cpu_share=int(_ns(measured, "cpu_us").sum()) / whole,
         involuntary_switches_per_step=_mean(measured, "involuntary_switches"),
         major_faults_per_step=_mean(measured, "major_faults"),
-        rss_start_bytes=_rss(samples.machine, 0),
-        rss_early_bytes=_rss_after(samples.machine, 1),
-        rss_end_bytes=_rss(samples.machine, -1),
-        rss_grows=_grows([_rss_after(samples.machine, quarter) for quarter in (1, 2, 3, 4)]),
+        rss_start_bytes=_rss(samples.steps, 0),
+        rss_end_bytes=_rss(samples.steps, -1),
+        memory_rises=memory_rises(samples),
+        allocators=allocator_runs(samples),
         slow_ns=_excess_of_slow(duration),
         slow=_slow_steps(measured, duration, parts),
         durations_ns=_thinned(everything),
@@ -145,35 +147,13 @@ def _ns(frame: pl.DataFrame, column: str) -> NDArray[np.int64]:
     return frame[column].fill_null(0).to_numpy().astype(np.int64) * 1000
 
 
-def _standard_error(values: NDArray[np.int64]) -> float:
-    """The standard error of the mean."""
-    return float(values.std() / np.sqrt(len(values)))
-
-
 def _mean(frame: pl.DataFrame, column: str) -> float:
     return float(frame[column].fill_null(0).to_numpy().mean()) if column in frame.columns else 0.0
 
 
-def _rss(machine: pl.DataFrame, row: int) -> int | None:
-    known = machine["rss_kib"].drop_nulls()
+def _rss(steps: pl.DataFrame, row: int) -> int | None:
+    known = steps["rss_kib"].drop_nulls() if "rss_kib" in steps.columns else ()
     return int(known[row]) * 1024 if len(known) else None
-
-
-def _rss_after(machine: pl.DataFrame, quarters: int) -> int | None:
-    known = machine["rss_kib"].drop_nulls()
-    return int(known[(len(known) - 1) * quarters // 4]) * 1024 if len(known) >= _FEWEST_LOOKS else None
-
-
-_FEWEST_LOOKS: Final = 4
-
-
-def _grows(after: list[int | None]) -> bool:
-    """Whether memory rises in each of three quarters, none of which has less than a fifth of it all."""
-    known = [value for value in after if value is not None]
-    if len(known) < len(after):
-        return False
-    rises = [later - earlier for earlier, later in pairwise(known)]
-    return min(rises) > 0 and min(rises) * 5 >= sum(rises) / 2
 
 
 def _trend(duration: NDArray[np.int64]) -> float | None:

@@ -1,4 +1,4 @@
-"""What a thread beside the job sees of the machine, about once a second: memory, workers, devices."""
+"""What a thread beside the job sees of the machine, about once a second: workers, cores, devices."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class MachineSampler:
 
     def _sample(self) -> None:
         self._lines += 1
-        line: dict[str, Any] = {"at_unix_ns": time.time_ns(), "step": self._session.steps, "rss_kib": _rss_kib()}
+        line: dict[str, Any] = {"at_unix_ns": time.time_ns(), "step": self._session.steps}
         workers = _children()
         if workers:
             line["children"] = workers
@@ -80,11 +80,6 @@ def loaders(torch: Any) -> list[dict[str, Any]]:
         }
         for loader in found
     ]
-
-
-def _rss_kib() -> int:
-    pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") // 1024
 
 
 def _children() -> list[tuple[int, str, int]]:

@@ -28,6 +28,7 @@ from whystall.capture.recorder import Recorder
 from whystall.capture.samples import (
     FLAG_PROFILED,
     FLAG_SKIPPED,
+    NOT_COUNTED,
     GarbageCollections,
     SampleWriter,
     Stopwatch,
@@ -42,10 +43,11 @@ _FORWARDS_BEFORE_STEPS: Final = 8
 _BATCHES_BEFORE_STEPS: Final = 64
 # Without any of the three after so long, the modules that are alive are looked at.
 _LOOK_FOR_MODULES_AFTER_S: Final = 5.0
-# Timing forward and backward costs some 30 us a step (benchmarks/bench_capture.py), the rest some 50:
-# of steps shorter than this it would be more than the one per cent that we allow ourselves.
-_SHORTEST_STEP_WITH_MODULES_NS: Final = 8_000_000
+# Timing the forward pass costs some 10 us a step, the rest some 20 (benchmarks/bench_capture.py): of steps shorter than this
+# it would be more than the one per cent that we allow ourselves.
+_SHORTEST_STEP_WITH_MODULES_NS: Final = 3_000_000
 _STEPS_BEFORE_JUDGING: Final = 32
+_COUNT_EVERY_NS: Final = 10_000_000
 # The first steps load, compile and allocate: where they are says little of the others.
 _UNSTEADY_STEPS: Final = 2
 
@@ -66,6 +68,7 @@ class Session:
         self._input, self._forward, self._backward = Stopwatch(), Stopwatch(), Stopwatch()
         self._optimizer, self._save = Stopwatch(), Stopwatch()
         self._counters: ThreadCounters | None = None
+        self._counted_ns = 0
         self._machine = MachineSampler(self, torch)
         self._stacks = StackSampler(self)
         self._hooks = TorchHooks(torch, _Guarded(self))
@@ -136,10 +139,12 @@ class Session:
             self.faults.guard("trace", self._recorder.stop)()
         self.faults.guard("run.json", self._describe)()
         self.faults.guard("samples", self._writer.close)()
+        if self._counters is not None:
+            self._counters.close()
         self.faults.report()
 
     def watch(self, module: object) -> None:
-        """Times the forward and backward passes of ``module``."""
+        """Times the forward pass of ``module``."""
         self.faults.guard("module times", self._hooks.watch)(module)
 
     def step_by_hand(self) -> None:
@@ -200,7 +205,7 @@ class Session:
         if self._on_stepping_thread():
             self._forward.begin()
 
-    def forward_ends(self, _output: object) -> None:
+    def forward_ends(self) -> None:
         if not self._on_stepping_thread():
             return
         self._forward.end()
@@ -211,10 +216,12 @@ class Session:
             self.step_ended()
 
     def backward_begins(self) -> None:
-        self._backward.begin()
+        if self._on_stepping_thread():
+            self._backward.begin()
 
     def backward_ends(self) -> None:
-        self._backward.end()
+        if self._on_stepping_thread():
+            self._backward.end()
 
     def save_begins(self) -> None:
         self._save.begin()
@@ -286,8 +293,14 @@ class Session:
         self._step_began_ns = time.perf_counter_ns()
 
     def _sample(self, now: int, duration: int, flags: int) -> None:
-        cpu, *rest = self._counters.since_last() if self._counters else (0,) * 7
+        if self._counters is None:
+            return
         self._device.mark()
+        # Asking the kernel costs as much as all else: steps that are shorter share an answer.
+        counted, rss_kib = NOT_COUNTED, None
+        if now - self._counted_ns >= _COUNT_EVERY_NS:
+            counted, rss_kib = self._counters.since_last(), self._counters.rss_kib()
+            self._counted_ns = now
         self._writer.write(
             (
                 self._steps,
@@ -299,9 +312,9 @@ class Session:
                 self._optimizer.take_us(),
                 self._save.take_us(),
                 self._collections.take_us(),
-                cpu,
-                *rest,
+                *counted,
                 self._device.latest_us(),
+                rss_kib,
                 flags,
             )
         )
@@ -310,7 +323,7 @@ class Session:
         """Stops timing the module when the job's steps are too short for it."""
         if (now - self._began_ns) / self._steps < _SHORTEST_STEP_WITH_MODULES_NS and self._source == "optimizer":
             self._hooks.unwatch()
-            self._note("steps are so short that timing forward and backward would disturb them; they were not timed")
+            self._note("steps are so short that timing the forward pass would disturb them; it was not timed")
 
     def _disregard_ourselves(self) -> None:
         """Begins to count anew: what the profiler cost just now is no part of the next step."""

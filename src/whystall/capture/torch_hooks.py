@@ -31,7 +31,7 @@ class Listener(Protocol):
     def loader_begins(self) -> None: ...
     def loader_ends(self) -> None: ...
     def forward_begins(self) -> None: ...
-    def forward_ends(self, output: object) -> None: ...
+    def forward_ends(self) -> None: ...
     def backward_begins(self) -> None: ...
     def backward_ends(self) -> None: ...
     def user_profiler_begins(self) -> None: ...
@@ -64,6 +64,8 @@ class TorchHooks:
         self._time(dataloader.DataLoader, "__iter__", listener.loader_begins, listener.loader_ends)
         self._time(torch.amp.GradScaler, "step", listener.scaler_begins, listener.scaler_ends)
         self._time(torch, "save", listener.save_begins, listener.save_ends)
+        # Every backward pass goes through it, whoever asked for it.
+        self._time(torch.autograd, "_engine_run_backward", listener.backward_begins, listener.backward_ends)
         self._time(torch.autograd.profiler.profile, "_prepare_trace", listener.user_profiler_begins, _nothing)
 
     def remove(self) -> None:
@@ -80,7 +82,7 @@ class TorchHooks:
         self._undo.append(lambda: setattr(owner, name, original))
 
     def watch_outermost_module(self, optimizer: object) -> None:
-        """Times forward and backward of the outermost module that holds the optimizer's parameters."""
+        """Times the forward pass of the outermost module that holds the optimizer's parameters."""
         if self._watched is None:
             self.watch(outermost_module(self._torch, _parameters(optimizer)))
 
@@ -90,14 +92,14 @@ class TorchHooks:
             self.watch(outermost_module(self._torch, None))
 
     def watch(self, module: Any) -> None:
-        """Times forward and backward of ``module``."""
+        """Times the forward pass of ``module``."""
         # a hook on a module compiled in place would be compiled into it, which would change the user's graph
         if module is None or getattr(module, "_compiled_call_impl", None) is not None:
             return
         self._watched = module
         handles = [
             module.register_forward_pre_hook(lambda *_: self._listener.forward_begins()),
-            module.register_forward_hook(lambda _module, _inputs, output: self._after_forward(output)),
+            module.register_forward_hook(lambda *_: self._listener.forward_ends()),
         ]
         self._unwatch = [handle.remove for handle in handles]
         self._undo += self._unwatch
@@ -106,18 +108,6 @@ class TorchHooks:
         """Times no module any more."""
         for remove in self._unwatch:
             remove()
-
-    def _after_forward(self, output: object) -> None:
-        self._listener.forward_ends(output)
-        tensor = _first_differentiable(self._torch, output)
-        if tensor is not None:
-            tensor.register_hook(self._on_gradient)
-
-    def _on_gradient(self, _gradient: object) -> None:
-        self._listener.backward_begins()
-        with contextlib.suppress(Exception):
-            # runs once the engine has finished this backward pass (as DDP uses it)
-            self._torch.autograd.Variable._execution_engine.queue_callback(self._listener.backward_ends)  # noqa: SLF001
 
 
 def _nothing() -> None:
@@ -142,17 +132,3 @@ def outermost_module(torch: Any, parameters: set[int] | None) -> torch.nn.Module
         if held > most:
             best, most = module, held
     return best
-
-
-def _first_differentiable(torch: Any, output: object, depth: int = 3) -> Any:
-    """The first tensor in a module's output through which a backward pass can come."""
-    if isinstance(output, torch.Tensor):
-        return output if output.requires_grad and output.grad_fn is not None else None
-    if depth == 0:
-        return None
-    parts: Any = output.values() if isinstance(output, dict) else output if isinstance(output, list | tuple) else ()
-    for part in parts:
-        found = _first_differentiable(torch, part, depth - 1)
-        if found is not None:
-            return found
-    return None

@@ -133,13 +133,11 @@ def _claim(folder: Path, options: Namespace) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if options.force and not shared:
-            for old in [
-                *folder.glob("rank*"),
-                *folder.glob("re*.*"),
-                *folder.glob("run.json"),
-                *folder.glob("experiments.json"),
-            ]:
-                old.unlink()
+            from whystall.diagnosis.experiment import EXPERIMENTS_FILE
+
+            for pattern in ("rank*", "re*.*", "run.json", EXPERIMENTS_FILE):
+                for old in folder.glob(pattern):
+                    old.unlink()
     except OSError as error:
         raise UsageError(f"{folder} cannot be written: {error.strerror}") from None
 

@@ -70,7 +70,7 @@ def diagnose(case: Case, rules: Sequence[Rule]) -> Diagnosis:
         elif not {"cpu_only", "device"} & set(missing):
             abstained.append(Abstention(id=rule.cause, missing_signals=[MISSING[signal] for signal in missing]))
     candidates = _joined(case, candidates)
-    standing = [_standing(one) for one in candidates if one.standing is not None]
+    standing = _once([_standing(one) for one in candidates if one.standing is not None])
     weighed = _merged(_weighed(case, [one for one in candidates if one.standing is None]))
     least = max(LEAST_SHARE, NOISES * case.noise)
     firing = [one for one in weighed if one.floor >= least and one.adds >= LEAST_SHARE]
@@ -80,7 +80,7 @@ def diagnose(case: Case, rules: Sequence[Rule]) -> Diagnosis:
     firing = [one for one in firing if not one.candidate.unnamed]
     findings = [_finding(case, one, quiet, firing) for one in firing]
     findings += [_info(one, one.candidate.hidden or "", one.floor) for one in unnamed]
-    findings += standing
+    findings += [one for one in standing if one.id not in {other.id for other in findings}]
     findings += _quiet_findings(case, quiet, firing)
     return Diagnosis(
         findings=findings,
@@ -178,9 +178,7 @@ def _merged(weighed: Sequence[_Weighed]) -> list[_Weighed]:
 
 def _same(one: Candidate, other: Candidate) -> bool:
     """Whether both tell of the same: the same cause on the same ranks, or on some of those that the other way finds."""
-    if one.cause != other.cause:
-        return False
-    if one.unnamed != other.unnamed:
+    if (one.cause, one.unnamed) != (other.cause, other.unnamed):
         return False
     ranks, others = set(one.ranks), set(other.ranks)
     if (one.saved is None) == (other.saved is None):
@@ -206,6 +204,12 @@ def _standing(candidate: Candidate) -> Finding:
         remedy=Remedy(text=cause.remedy, patch=cause.patch, risk=cause.risk),
         verify=_verification(cause),
     )
+
+
+def _once(findings: Sequence[Finding]) -> list[Finding]:
+    """The first of each cause and rank: one that a trace shows comes before what samples say of it."""
+    first = {(one.id, *one.scope.ranks): one for one in reversed(findings)}
+    return [one for one in findings if first[one.id, *one.scope.ranks] is one]
 
 
 def _weighed(case: Case, candidates: Sequence[Candidate]) -> list[_Weighed]:
@@ -267,7 +271,7 @@ def _as_recorded(case: Case, candidate: Candidate, removed: Change | None = None
     again = candidate.recurrence
     weight = again.weight(case.steps) if again is not None else 1.0
     usual = case.facts.remedies.get(candidate.cause, 1.0)
-    expected = _scaled(_saved(case, candidate.expected, before), weight * usual)
+    expected = min(_scaled(_saved(case, candidate.expected, before), weight * usual), candidate.most)
     ceiling = _scaled(_saved(case, candidate.ceiling, before), weight) if candidate.ceiling is not None else expected
     unsure = case.noise + (1 - case.fidelity.share)
     # What happens now and then was seen so often; another window may have seen it more or less.
@@ -278,8 +282,7 @@ def _as_recorded(case: Case, candidate: Candidate, removed: Change | None = None
     adds = expected
     if removed is not None and candidate.expected is not None:
         left = length_ns(case.replayed, play(case.replayed, removed))
-        adds = _saved(case, removed.then(candidate.expected, case.replayed), max(left, 1))
-    expected, adds = min(expected, candidate.most), min(adds, candidate.most)
+        adds = min(_saved(case, removed.then(candidate.expected, case.replayed), max(left, 1)), candidate.most)
     ceiling = max(min(ceiling, candidate.most), _scaled(expected, 1 + counted))
     model = MODEL_ERROR if any(rank.on_device for rank in case.ranks) else CPU_ERROR
     ceiling = min(ceiling + (1 - ceiling) * (unsure + model), _MOST_SAVED)

@@ -127,18 +127,24 @@ def path_parts(graph: Graph, played: Played) -> dict[str, int]:
     own = np.maximum(np.minimum(until, cursor) - start, 0)
     gaps = np.maximum(cursor - until, 0)
     wait = np.append(gaps[1:], 0)
+    kind, state = graph.kind[path], graph.state[path]
+    on_device = kind == NodeKind.DEVICE
     parts: dict[str, int] = {}
-    for node, spent, waited in zip(path.tolist(), own.tolist(), wait.tolist(), strict=True):
-        kind = graph.kind[node]
-        if kind == NodeKind.DEVICE:
-            name = CLASSES[graph.state[node]]
-        else:
-            name = _HOST_PARTS[HostState(graph.state[node])] if kind == NodeKind.HOST else "communication"
-        parts[name] = parts.get(name, 0) + spent
-        reason = "latency" if kind == NodeKind.DEVICE and waited <= LATENCY_NS else "unexplained"
-        parts[reason] = parts.get(reason, 0) + waited
-    parts["unexplained"] = parts.get("unexplained", 0) + (end - begin) - sum(parts.values())
+    for of_kind in np.unique(kind).tolist():
+        for of_state in np.unique(state[kind == of_kind]).tolist():
+            name = _part(of_kind, of_state)
+            parts[name] = parts.get(name, 0) + int(own[(kind == of_kind) & (state == of_state)].sum())
+    latency = on_device & (wait <= LATENCY_NS)
+    parts["latency"] = int(wait[latency].sum())
+    parts["unexplained"] = int(wait[~latency].sum())
+    parts["unexplained"] += (end - begin) - sum(parts.values())
     return {name: ns for name, ns in sorted(parts.items(), key=lambda item: (-item[1], item[0])) if ns > 0}
+
+
+def _part(kind: int, state: int) -> str:
+    if kind == NodeKind.DEVICE:
+        return CLASSES[state]
+    return _HOST_PARTS[HostState(state)] if kind == NodeKind.HOST else "communication"
 
 
 def fidelity(graph: Graph, played: Played) -> Fidelity:

@@ -17,6 +17,14 @@ _LONGEST_LINE: Final = 1 << 16
 _MOST_COLUMNS: Final = 64
 _WORKER: Final[dict[str, Any]] = {"pid": pl.Int64, "state": pl.String, "ticks": pl.Int64}
 _TICKS: Final[dict[str, Any]] = {"busy_ticks": pl.Int64, "own_ticks": pl.Int64}
+_ALLOCATOR: Final[dict[str, Any]] = {
+    "step": pl.Int64,
+    "device": pl.Int64,
+    "allocated": pl.Int64,
+    "reserved": pl.Int64,
+    "peak_allocated": pl.Int64,
+    "retries": pl.Int64,
+}
 _PLACE: Final[dict[str, Any]] = {
     "part": pl.String,
     "file": pl.String,
@@ -40,6 +48,8 @@ class RunSamples:
     damaged_lines: int
     workers: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema={"at_unix_ns": pl.Int64, **_WORKER}))
     """What each child process had used: at_unix_ns, pid, state, ticks."""
+    allocators: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=_ALLOCATOR))
+    """What torch's allocator of each device said: step, device, allocated, reserved, peak_allocated (bytes), retries."""
     places: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=_PLACE))
     """Where the stepping thread was found: part, file, line, function, text, leaf, count."""
 
@@ -53,6 +63,7 @@ def read_samples(path: Path) -> RunSamples:
     machine: list[dict[str, Any]] = []
     workers: list[tuple[Any, ...]] = []
     places: list[tuple[Any, ...]] = []
+    allocators: list[tuple[Any, ...]] = []
     head: dict[str, Any] | None = None
     damaged = 0
     try:
@@ -68,9 +79,8 @@ def read_samples(path: Path) -> RunSamples:
                 elif isinstance(value, dict):
                     at = value.get("at_unix_ns")
                     busy, own = (_rows([value.get("cpu_ticks")], _TICKS) or [(None, None)])[0]
-                    machine.append(
-                        {"at_unix_ns": at, "rss_kib": value.get("rss_kib"), "busy_ticks": busy, "own_ticks": own}
-                    )
+                    machine.append({"at_unix_ns": at, "busy_ticks": busy, "own_ticks": own})
+                    allocators += _allocators(value)
                     workers += [(at, *row) for row in _rows(value.get("children"), _WORKER)]
                 else:
                     damaged += 1
@@ -79,7 +89,7 @@ def read_samples(path: Path) -> RunSamples:
     if head is None:
         raise InputError(f"{path.name} is empty")
     steps = pl.DataFrame(rows, schema=dict.fromkeys(head["columns"], pl.Int64), orient="row", strict=False)
-    frame = pl.DataFrame(machine, schema={"at_unix_ns": pl.Int64, "rss_kib": pl.Int64, **_TICKS}, strict=False)
+    frame = pl.DataFrame(machine, schema={"at_unix_ns": pl.Int64, **_TICKS}, strict=False)
     return RunSamples(
         path.name,
         head["rank"],
@@ -88,7 +98,22 @@ def read_samples(path: Path) -> RunSamples:
         frame,
         damaged,
         pl.DataFrame(workers, schema={"at_unix_ns": pl.Int64, **_WORKER}, orient="row", strict=False),
+        pl.DataFrame(allocators, schema=_ALLOCATOR, orient="row"),
         pl.DataFrame(places, schema=_PLACE, orient="row", strict=False),
+    )
+
+
+def _allocators(line: dict[str, Any]) -> list[tuple[Any, ...]]:
+    """What a line says of each device's allocator."""
+    said = line.get("allocator")
+    names = list(_ALLOCATOR)[2:]
+    return _rows(
+        [
+            [line.get("step"), device, *(each.get(name) for name in names)]
+            for device, each in enumerate(said if isinstance(said, list) else [])
+            if isinstance(each, dict)
+        ],
+        _ALLOCATOR,
     )
 
 

@@ -78,7 +78,8 @@ def node_of_event(case: Case, rank: RankCase, events: NDArray[np.int64]) -> NDAr
 
 def are(found: Collectives, pattern: re.Pattern[str]) -> NDArray[np.bool_]:
     """Which of the collectives are of a kind."""
-    return np.array([bool(pattern.search(kind or "")) for kind in found.kind], np.bool_)
+    known = {kind: bool(pattern.search(kind or "")) for kind in set(found.kind)}
+    return np.array([known[kind] for kind in found.kind], np.bool_)
 
 
 def step_of(rank: RankCase, found: Collectives) -> NDArray[np.int64]:
@@ -121,8 +122,8 @@ def has_stages(case: Case) -> bool:
 
 
 def lacks_a_stage(case: Case) -> bool:
-    """Whether some messages come from or go to a stage that was not recorded."""
-    return any(
+    """Whether there are stages, and some messages come from or go to one that was not recorded."""
+    return has_stages(case) and any(
         bool((are(found, POINT_TO_POINT) & (found.node >= 0) & ~met_by_all(case, found)).any())
         for found in (collectives(case, rank) for rank in case.ranks)
     )

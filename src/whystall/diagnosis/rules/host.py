@@ -13,7 +13,7 @@ from whystall.analysis.host_states import ALLOCATOR_CALL, SYNC_CALL, HostState
 from whystall.diagnosis.case import Case, RankCase
 from whystall.diagnosis.rule import Candidate, Rule
 from whystall.diagnosis.rules import facts
-from whystall.diagnosis.rules.collectives import has_stages, lacks_a_stage
+from whystall.diagnosis.rules.collectives import lacks_a_stage
 from whystall.diagnosis.rules.stretches import LONG_NS, long_python, recurrence, soft_nodes, stretch_ns
 from whystall.replay.graph import LATENCY_NS, Change, EdgeKind, Mask, NodeKind
 from whystall.trace.link import rows_of
@@ -36,7 +36,7 @@ def sync(case: Case) -> Iterator[Candidate]:
     graph = case.replayed
     target = graph.target
     # How far the host could run ahead is for all stages to say.
-    blind = has_stages(case) and lacks_a_stage(case)
+    blind = lacks_a_stage(case)
     for rank in case.ranks:
         calls = rank.host_named(lambda name: bool(SYNC_CALL.search(name)), ("runtime_calls",))
         if not calls.any():
@@ -180,7 +180,7 @@ def _episodic(case: Case, rank: RankCase) -> Mask:
 
 def launch_bound(case: Case) -> Iterator[Candidate]:
     """A device that waits for the host to launch its many small kernels."""
-    blind = has_stages(case) and lacks_a_stage(case)
+    blind = lacks_a_stage(case)
     for rank in case.ranks:
         for device in rank.analysis.devices:
             if device.kind == "cpu" or not device.gpu_events:

@@ -1,4 +1,4 @@
-"""What the samples of a whole run show beside its input: collections, saving, Python and logging by line, contention, growth.
+"""What the samples of a whole run show beside its input: collections, saving, Python and logging by line, contention.
 
 Samples are of the host. On a job with an accelerator host time can be hidden behind queued work, which only a trace tells:
 there they name nothing by themselves unless there is no trace.
@@ -14,7 +14,7 @@ import numpy as np
 
 from whystall.analysis.results import Place, RunSteps
 from whystall.analysis.run_steps import BEFORE
-from whystall.diagnosis.case import FEWEST_SAMPLED_STEPS, Case
+from whystall.diagnosis.case import Case
 from whystall.diagnosis.rule import Candidate, Rule
 from whystall.diagnosis.rules import facts
 from whystall.diagnosis.rules.samples import (
@@ -43,8 +43,6 @@ _LEAST_OFF_CPU: Final = 0.08
 _OTHERS_BUSY: Final = 0.25
 # A rank that works this share of a step longer than the others holds them up.
 _LEAST_LATE: Final = 0.08
-_GROWTH_SHARE: Final = 0.05
-_LEAST_GROWTH_BYTES: Final = 16 << 20
 _PARTS: Final = ("input", "forward", "backward", "optimizer", "other")
 # Looks and clock differ by chance, and by no more than this: beyond it the looks are too few.
 _MOST_STRETCHED: Final = 1.5
@@ -276,30 +274,6 @@ def straggler(case: Case) -> Iterator[Candidate]:
     )
 
 
-def growth(case: Case) -> Iterator[Candidate]:
-    """Resident memory that grows over the run."""
-    for run in case.runs:
-        first, last = run.rss_early_bytes, run.rss_end_bytes
-        if first is None or last is None or run.steps < FEWEST_SAMPLED_STEPS:
-            continue
-        grown = last - first
-        if grown < max(_LEAST_GROWTH_BYTES, _GROWTH_SHARE * first) or not run.rss_grows:
-            continue
-        yield Candidate(
-            cause="memory.growth",
-            attributed_ns=0,
-            evidence=(
-                facts.size("resident memory after a quarter of the run", first),
-                facts.size("at its end", last),
-                facts.size("per step", round(grown / max(run.steps * 3 / 4, 1))),
-            ),
-            standing="minor",
-            method="samples: it costs memory, not time",
-            ranks=(run.rank,),
-            confidence=0.8,
-        )
-
-
 # Less of a recording with device events says little of a job.
 _MOSTLY_EMPTY: Final = 0.1
 
@@ -344,6 +318,5 @@ RULES: Final = (
     Rule("compute.unfused-optimizer", ("samples",), optimizer),
     Rule("host.cpu-contention", ("samples",), contention),
     Rule("communication.straggler", ("samples",), straggler),
-    Rule("memory.growth", ("samples",), growth),
     Rule("capture.perturbed", ("trace", "device"), perturbed),
 )

@@ -1,0 +1,80 @@
+"""The memory of a whole run from its samples: what rises steadily, and what torch's allocator says of itself.
+
+A profiler keeps what it records in the memory of the job, and gives it back late or never: what rises while it runs says
+nothing of the job. So the longest stretch of steps without it is looked at.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from whystall.analysis.results import AllocatorRun, MemoryRise
+from whystall.trace.samples import RunSamples
+
+_PROFILED: Final = 1
+_QUARTERS: Final = 4
+# After a window, or after the start, memory settles within so many steps.
+_SETTLING_STEPS: Final = 5
+_FEWEST_LOOKS: Final = 20
+# Of what rises steadily none of three quarters has less than this share of its part.
+_LEAST_OF_ITS_PART: Final = 0.3
+
+
+def memory_rises(samples: RunSamples) -> list[MemoryRise]:
+    """The resident memory and that of each device, where it rose steadily."""
+    steps = samples.steps
+    if "rss_kib" not in steps.columns:
+        return []
+    first, last = _longest_stretch((steps["flags"] & _PROFILED).fill_null(0).to_numpy() != 0)
+    stretch = steps[first:last]
+    known = stretch.select("step", "rss_kib").drop_nulls()
+    found = [_rise(None, known["step"].to_numpy(), known["rss_kib"].to_numpy() * 1024, 0.5)]
+    if len(stretch):
+        looks = samples.allocators.filter(pl.col("step").is_between(stretch["step"][0], stretch["step"][-1]))
+        for device in looks["device"].unique(maintain_order=True).to_list():
+            each = looks.filter(pl.col("device") == device)
+            # These come at any moment of a step: the least of several is what stays between steps.
+            found.append(_rise(device, each["step"].to_numpy(), each["allocated"].to_numpy(), 0.0))
+    return [rise for rise in found if rise is not None]
+
+
+def _longest_stretch(profiled: NDArray[np.bool_]) -> tuple[int, int]:
+    """The longest run of rows without the profiler, from where memory has settled."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[True], profiled, [True]]).astype(np.int8)))
+    begin, end = edges[::2], edges[1::2]
+    if not len(begin):
+        return 0, 0
+    longest = int(np.argmax(end - begin))
+    return min(int(begin[longest]) + _SETTLING_STEPS, int(end[longest])), int(end[longest])
+
+
+def _rise(device: int | None, step: NDArray[np.int64], value: NDArray[np.int64], quantile: float) -> MemoryRise | None:
+    """What a series rises by from the first of its quarters to the last, if it does so in each."""
+    if len(value) < _FEWEST_LOOKS:
+        return None
+    levels = [float(np.quantile(part, quantile)) for part in np.array_split(value, _QUARTERS)]
+    rises = np.diff(levels)
+    if rises.min() <= 0 or rises.min() * len(rises) < _LEAST_OF_ITS_PART * rises.sum():
+        return None
+    centres = [float(part.mean()) for part in np.array_split(step, _QUARTERS)]
+    return MemoryRise(
+        device=device,
+        start_bytes=round(levels[0]),
+        rise_bytes=round(levels[-1] - levels[0]),
+        over_steps=max(round(centres[-1] - centres[0]), 1),
+    )
+
+
+def allocator_runs(samples: RunSamples) -> list[AllocatorRun]:
+    """Per device what torch's allocator held at most, and how often it had to give memory back to find some."""
+    summed = samples.allocators.group_by("device", maintain_order=True).agg(
+        pl.col("peak_allocated").max().alias("peak_allocated_bytes"),
+        pl.col("reserved").max().alias("peak_reserved_bytes"),
+        (pl.col("retries").max() - pl.col("retries").min()).alias("retries"),
+        (pl.col("step").max() - pl.col("step").min()).alias("steps"),
+    )
+    return [AllocatorRun(**row) for row in summed.iter_rows(named=True)]

@@ -1,0 +1,91 @@
+"""The memory of a whole run: what rises steadily is told from what settles, jumps, or belongs to the profiler."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import polars as pl
+import pytest
+
+from whystall.analysis.results import AllocatorRun
+from whystall.analysis.run_memory import allocator_runs, memory_rises
+from whystall.capture.samples import FLAG_PROFILED, STEP_COLUMNS
+from whystall.trace.samples import RunSamples
+
+MIB = 1 << 20
+
+
+def samples(
+    rss_mib: Sequence[int | None], profiled: Sequence[int] = (), allocated: Sequence[tuple[int, int, int]] = ()
+) -> RunSamples:
+    """A run with the memory after each step, and what an allocator said: step, device, bytes."""
+    rows = [
+        {
+            **dict.fromkeys(STEP_COLUMNS, 0),
+            "step": i,
+            "rss_kib": None if mib is None else mib * 1024,
+            "flags": FLAG_PROFILED if i in profiled else 0,
+        }
+        for i, mib in enumerate(rss_mib)
+    ]
+    steps = pl.DataFrame(rows, schema=dict.fromkeys(STEP_COLUMNS, pl.Int64))
+    said = [(step, device, now, now + 7, now + 1, step // 10) for step, device, now in allocated]
+    found = RunSamples("s", 0, 0, steps, pl.DataFrame(), 0)
+    frame = pl.DataFrame(said, schema=found.allocators.schema, orient="row")
+    return RunSamples("s", 0, 0, steps, pl.DataFrame(), 0, allocators=frame)
+
+
+def test_a_leak_is_known_with_its_rate() -> None:
+    (rise,) = memory_rises(samples([100 + 2 * step for step in range(65)]))
+    assert rise.device is None
+    assert rise.rise_bytes / rise.over_steps == pytest.approx(2 * MIB, rel=0.05)
+    assert rise.start_bytes == pytest.approx((100 + 2 * (5 + 7)) * MIB, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    "rss",
+    [
+        pytest.param([100] * 60, id="flat"),
+        pytest.param([min(100 + 5 * step, 180) for step in range(60)], id="settles"),
+        pytest.param([100 + 40 * (step > 30) for step in range(60)], id="one-jump"),
+        pytest.param([100 + 30 * (step % 7 == 0) for step in range(60)], id="now-and-then"),
+        pytest.param([200 - step for step in range(60)], id="falls"),
+        pytest.param([100 + step for step in range(15)], id="too-few"),
+        pytest.param([None] * 60, id="not-known"),
+    ],
+)
+def test_what_does_not_rise_steadily(rss: list[int | None]) -> None:
+    assert memory_rises(samples(rss)) == []
+
+
+def test_what_rises_while_the_profiler_runs_is_not_the_jobs() -> None:
+    rss = [400] * 10 + [400 + 20 * i for i in range(10)] + [600] * 40
+    assert memory_rises(samples(rss, profiled=range(10, 20))) == []
+    rising = [400] * 10 + [400 + 20 * i for i in range(10)] + [600 + i for i in range(40)]
+    (rise,) = memory_rises(samples(rising, profiled=range(10, 20)))
+    assert rise.rise_bytes / rise.over_steps == pytest.approx(MIB, rel=0.05)
+
+
+def test_steps_that_share_a_count() -> None:
+    rss = [100 + step if step % 2 else None for step in range(100)]
+    (rise,) = memory_rises(samples(rss))
+    assert rise.rise_bytes / rise.over_steps == pytest.approx(MIB, rel=0.05)
+
+
+def test_a_devices_memory_is_what_stays_between_steps() -> None:
+    looks = [(step, 1, (1000 + step + 400 * (step % 3)) * MIB) for step in range(0, 200, 2)]
+    flat = [(step, 0, (1000 + 400 * (step % 3)) * MIB) for step in range(0, 200, 2)]
+    assert [rise.device for rise in memory_rises(samples([100] * 200, allocated=[*flat, *looks]))] == [1]
+    (rise,) = memory_rises(samples([100] * 200, allocated=looks))
+    assert rise.rise_bytes / rise.over_steps == pytest.approx(MIB, rel=0.05)
+
+
+def test_what_allocators_told_over_a_run() -> None:
+    found = allocator_runs(samples([100] * 50, allocated=[(10, 0, 500), (20, 0, 900), (40, 0, 700)]))
+    assert found == [AllocatorRun(device=0, peak_allocated_bytes=901, peak_reserved_bytes=907, retries=3, steps=30)]
+
+
+def test_samples_without_memory() -> None:
+    bare = RunSamples("s", 0, 0, pl.DataFrame({"step": [1], "duration_us": [5], "flags": [0]}), pl.DataFrame(), 0)
+    assert memory_rises(bare) == []
+    assert allocator_runs(bare) == []
