@@ -68,7 +68,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--drawn", type=int, default=0, help="so many simulated jobs more, drawn at random")
     parser.add_argument("--seed", type=int, default=1, help="of what is drawn")
     parser.add_argument("--without", action="store_true", help="judge again with signals removed")
-    parser.add_argument("--traces", type=Path, help="where simulated traces are kept between runs")
+    parser.add_argument(
+        "--traces", type=Path, help="where simulated traces are kept between runs, and the folders of real ones"
+    )
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument(
         "--rounds", type=int, default=3, help="runs that are watched of each real job, between pairs of others"
@@ -85,7 +87,9 @@ def _real_jobs(asked: argparse.Namespace, peers: dict[str, Peer]) -> list[Mark]:
     wanted = [case for case in real_jobs.CASES if asked.only in case.name and (case.quick or not asked.quick)]
     marks = []
     for case in wanted:
-        judged = real_jobs.judge(case, rounds=1 if asked.quick else asked.rounds, peer=not asked.no_peer)
+        judged = real_jobs.judge(
+            case, rounds=1 if asked.quick else asked.rounds, peer=not asked.no_peer, keep=asked.traces
+        )
         marks += judged.marks
         if judged.peer:
             peers[case.name] = peer_traceml.judged(case, judged.peer)

@@ -115,10 +115,10 @@ def wait_for_quiet(limit_s: float = 30.0) -> None:
         pass
 
 
-def watched(case: JobCase) -> Said:
-    """What ``whystall run`` says of a run."""
+def watched(case: JobCase, keep: Path | None = None) -> Said:
+    """What ``whystall run`` says of a run, whose folder is kept if one is given."""
     with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch) / "run"
+        folder = keep or Path(scratch) / "run"
         script = [str(JOBS / case.script), *case.arguments()]
         target = script if case.ranks == 1 else ["--", *case.command(case.arguments())]
         line = [*WHYSTALL, "run", "-q", "-o", str(folder), *target]
@@ -143,20 +143,20 @@ class Judged:
     peer: str = ""
 
 
-def judge(case: JobCase, *, rounds: int, peer: bool) -> Judged:
+def judge(case: JobCase, *, rounds: int, peer: bool, keep: Path | None = None) -> Judged:
     """A job's marks: its runs follow each other, since they need the machine's cores.
 
     Each round watches one run between two pairs of runs with and without the fault, so that the truth is measured on the
-    machine as it was then. The true gain is the median over all pairs.
+    machine as it was then. The true gain is the median over all pairs. The folders of the watched runs are left in ``keep``.
     """
     from benchmarks.accuracy import peer_traceml  # noqa: PLC0415 - it knows the jobs
 
     ratios, said = [], []
-    for _ in range(rounds):
+    for number in range(rounds):
         wait_for_quiet()
         if case.causes and case.slows:
             ratios.append(step_s(case, cured=False) / step_s(case, cured=True))
-        said.append(watched(case))
+        said.append(watched(case, keep and keep / f"{case.name}-{number}"))
         if case.causes and case.slows:
             cured_s = step_s(case, cured=True)
             ratios.append(step_s(case, cured=False) / cured_s)

@@ -161,12 +161,25 @@ class Ablation:
     before: str | None
     after: str | None
     truthful: bool
+    left_open: bool = False
+    """Whether the cause is only among those that the verdict says it cannot tell apart."""
 
 
 def ablation(expectation: Expectation, removed: str, before: Said, after: Said) -> Ablation:
-    """Whether a verdict stays true without a signal: it may fall silent, it may not turn to another cause."""
+    """Whether a verdict stays true without a signal: it may fall silent, or say that it cannot tell the cause from another.
+
+    It may not turn to another cause.
+    """
     silent = after.cause is None or after.cause in LIMITS or not _alarming(after, after.cause)
-    truthful = silent or after.cause in expectation.all_ids or (not before.failure and after.cause == before.cause)
+    named = silent or after.cause in expectation.all_ids or (not before.failure and after.cause == before.cause)
+    said = next((each for each in after.findings if each.id == after.cause), None)
+    left_open = not named and said is not None and bool(set(said.could_be) & set(expectation.all_ids))
     return Ablation(
-        expectation.name, removed, tuple(expectation.gains), before.cause, after.cause, truthful and not after.failure
+        expectation.name,
+        removed,
+        tuple(expectation.gains),
+        before.cause,
+        after.cause,
+        (named or left_open) and not after.failure,
+        left_open,
     )

@@ -45,12 +45,13 @@ def marks(rows: Sequence[Mark]) -> str:
 
 def ablations(rows: Sequence[Ablation]) -> str:
     """One row per removed signal."""
-    lines = ["| without | jobs | still true | same verdict | silent |", "|---|---|---|---|---|"]
+    lines = ["| without | jobs | still true | same verdict | silent | left open |", "|---|---|---|---|---|---|"]
     for removed in dict.fromkeys(each.removed for each in rows):
         of = [each for each in rows if each.removed == removed]
         same = sum(each.after == each.before for each in of)
         silent = sum(each.after is None for each in of)
-        lines.append(f"| {removed} | {len(of)} | {sum(each.truthful for each in of)} | {same} | {silent} |")
+        left = sum(each.left_open for each in of)
+        lines.append(f"| {removed} | {len(of)} | {sum(each.truthful for each in of)} | {same} | {silent} | {left} |")
     return "\n".join(lines)
 
 

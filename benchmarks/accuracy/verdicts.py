@@ -25,6 +25,8 @@ class Named:
     ceiling: float | None
     confidence: float | None
     ranks: tuple[int, ...]
+    could_be: tuple[str, ...] = ()
+    """Causes that it is said not to be told from while a signal is missing."""
 
     @property
     def alarming(self) -> bool:
@@ -73,4 +75,5 @@ def _named(finding: dict[str, Any]) -> Named:
         gain.get("ceiling"),
         finding.get("confidence"),
         tuple(scope.get("ranks") or ()),
+        tuple(finding.get("could_be") or ()),
     )

@@ -107,6 +107,16 @@ def test_without_a_signal_silence_is_true_and_another_cause_is_not() -> None:
     assert ablation(SYNC, "stacks", before, report(finding("host.gc", 1.01, severity="info"))).truthful
 
 
+def test_without_a_signal_a_cause_may_be_left_open() -> None:
+    before = report(finding("host.sync", 1.2))
+    gc = finding("host.gc", 1.1)
+
+    marked = ablation(SYNC, "stacks", before, report({**gc, "could_be": ["host.sync"]}))
+    assert (marked.truthful, marked.left_open) == (True, True)
+    assert not ablation(SYNC, "stacks", before, report({**gc, "could_be": ["host.python"]})).truthful
+    assert not ablation(SYNC, "stacks", before, report(finding("host.sync", 1.1))).left_open
+
+
 def test_marks_are_summed_up() -> None:
     marks = [
         mark(SYNC, report(finding("host.sync", 1.2))),

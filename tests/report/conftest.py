@@ -368,7 +368,7 @@ def second_finding() -> Finding:
         gain=Gain(floor=1.03, expected=1.07, ceiling=1.08, method="replay: batches made meanwhile"), confidence=0.9,
         evidence=[Evidence(what="making a batch, per step", value=8_750_000, unit="ns"), Evidence(what="of the step", value=0.0673, unit="share"),
                   Evidence(what="bytes in a batch", value=38_535_168, unit="bytes"), Evidence(what="copied at", value=11_200_000_000, unit="bytes/s")],
-        code=[], rejected=[], missing_signals=["Python stacks"],
+        code=[], rejected=[], missing_signals=["Python stacks"], could_be=["host.gc"],
         remedy=Remedy(text="Give the loader workers.", patch="DataLoader(..., num_workers=4)", risk=None),
         verify=None,
     )  # fmt: skip

@@ -201,6 +201,7 @@ def _standing(candidate: Candidate) -> Finding:
         code=list(candidate.code),
         rejected=[],
         missing_signals=list(candidate.missing),
+        could_be=list(candidate.could_be),
         remedy=Remedy(text=cause.remedy, patch=cause.patch, risk=cause.risk),
         verify=_verification(cause),
     )
@@ -333,6 +334,7 @@ def _finding(case: Case, one: _Weighed, quiet: Sequence[_Weighed], firing: Seque
         code=list(candidate.code),
         rejected=[*_rejected(candidate, quiet), *_below(one, firing)],
         missing_signals=list(candidate.missing),
+        could_be=list(candidate.could_be),
         remedy=Remedy(text=cause.remedy, patch=cause.patch, risk=cause.risk),
         verify=_verification(cause),
     )
@@ -423,6 +425,7 @@ def _info(one: _Weighed, title: str, floor: float = 0.0) -> Finding:
         code=[],
         rejected=[],
         missing_signals=list(candidate.missing),
+        could_be=list(candidate.could_be),
         remedy=None,
         verify=None,
     )

@@ -93,6 +93,8 @@ class Finding(_Result):
     missing_signals: list[str]
     remedy: Remedy | None
     verify: Verification | None
+    could_be: list[str] = []
+    """Causes that it cannot be told from while these signals are missing."""
 
 
 class Abstention(_Result):

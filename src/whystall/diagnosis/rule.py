@@ -72,6 +72,8 @@ class Candidate:
     rivals: tuple[str, ...] = ()
     """Causes with the same symptom, which were weighed against this one."""
     missing: tuple[str, ...] = ()
+    could_be: tuple[str, ...] = ()
+    """Causes that it cannot be told from while these signals are missing."""
     standing: Literal["info", "minor", "major", "critical"] | None = None
     """The severity of what is told without a gain, since it costs something else than time."""
     hidden: str | None = None

@@ -55,7 +55,8 @@ class FindingView:
     command: str | None
     expect: str | None
     rejected: tuple[tuple[str, str], ...]
-    missing: tuple[str, ...]
+    missing: str | None
+    """The signals that would make it surer, and what it cannot be told from without them."""
 
     @property
     def facts(self) -> tuple[str, ...]:
@@ -185,8 +186,14 @@ def _finding(finding: Finding, step_ns: int | None, *, one_rank: bool) -> Findin
         command=clean(proof.command, 300) if proof else None,
         expect=clean(proof.expect, 300) if proof else None,
         rejected=tuple((clean(one.id, 80), clean(one.because, 200)) for one in finding.rejected[:8]),
-        missing=tuple(clean(signal, 80) for signal in finding.missing_signals[:8]),
+        missing=_missing(finding),
     )
+
+
+def _missing(finding: Finding) -> str | None:
+    signals = ", ".join(clean(signal, 80) for signal in finding.missing_signals[:8])
+    others = " or ".join(clean(cause, 80) for cause in finding.could_be[:8])
+    return f"{signals} (without, it may as well be {others})" if signals and others else signals or None
 
 
 def _scope(finding: Finding, *, one_rank: bool) -> str | None:

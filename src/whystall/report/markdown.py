@@ -208,7 +208,7 @@ def _grounds(finding: FindingView) -> Iterator[str]:
         if finding.method:
             yield f"- method: {escape(finding.method)}"
         if finding.missing:
-            yield f"- would be surer with: {escape(', '.join(finding.missing))}"
+            yield f"- would be surer with: {escape(finding.missing)}"
         yield "\n</details>\n"
 
 

@@ -203,7 +203,7 @@ def _grounds(finding: FindingView) -> Iterator[Text]:
     for cause, because in finding.rejected:
         yield Text(f"considered and rejected: {cause}, {because}", style="dim")
     if finding.missing:
-        yield Text(f"would be surer with: {', '.join(finding.missing)}", style="dim")
+        yield Text(f"would be surer with: {finding.missing}", style="dim")
 
 
 def _indented(parts: Iterable[RenderableType]) -> Iterator[RenderableType]:

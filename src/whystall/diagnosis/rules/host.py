@@ -158,6 +158,7 @@ def python(case: Case) -> Iterator[Candidate]:
             uncertainty=0.2,
             confidence=0.9 if known else 0.75,
             missing=() if known else ("Python stacks",),
+            could_be=() if known else ("host.gc",),
             rivals=("host.launch-bound", "host.sync", "input.synchronous-loader"),
             hidden="Python takes a large part of the host's time, but the device has work queued meanwhile: leave it",
         )
