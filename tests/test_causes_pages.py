@@ -29,3 +29,8 @@ def test_a_cause_is_said_to_be_found_where_a_rule_names_it_and_only_there() -> N
     text = "".join(path.read_text("utf-8") for path in rules.glob("*.py"))
     named = {cause.id for cause in causes().values() if f'"{cause.id}"' in text}
     assert {cause.id for cause in causes().values() if cause.found} == named
+
+
+def test_the_readme_says_how_many_causes_have_rules() -> None:
+    found = sum(bool(cause.found) for cause in causes().values())
+    assert f"{found} causes have rules" in (DOCS.parent / "README.md").read_text("utf-8")

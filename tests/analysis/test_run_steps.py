@@ -128,6 +128,7 @@ def test_places_are_summed_and_ordered() -> None:
 def test_workers_that_compute_and_other_processes() -> None:
     found = samples(step(), step())
     second = 1_000_000_000
+    threads = [(0, 7, "R", 0), (2 * second, 7, "R", 60), (0, 8, "S", 0), (2 * second, 8, "S", 20)]
     workers = [(0, 5, "R", 100), (2 * second, 5, "R", 260), (0, 6, "S", 0), (2 * second, 6, "S", 40)]
     machine = [(0, 1_000, 400), (2 * second, 1_350, 450)]
     schema = {"at_unix_ns": pl.Int64, "busy_ticks": pl.Int64, "own_ticks": pl.Int64}
@@ -135,10 +136,12 @@ def test_workers_that_compute_and_other_processes() -> None:
         replace(
             found,
             workers=pl.DataFrame(workers, schema=found.workers.schema, orient="row"),
+            threads=pl.DataFrame(threads, schema=found.threads.schema, orient="row"),
             machine=pl.DataFrame(machine, schema=schema, orient="row"),
         )
     )
     assert account is not None
     assert account.workers == 2
     assert account.worker_cpu_share == pytest.approx((0.8 + 0.2) / 2)
+    assert account.thread_cores == pytest.approx(0.3 + 0.1)
     assert account.other_cores == pytest.approx((350 - 50) / 100 / 2)

@@ -26,6 +26,13 @@ def frame_in(name: str) -> FrameType:
 
 def looked(monkeypatch: pytest.MonkeyPatch, late_ns: int, *, queued_ns: int = 0, **others: str) -> str:
     """The innermost function that one look counted."""
+    [(place, count)] = sampler_after(monkeypatch, late_ns, queued_ns=queued_ns, **others)._counts.items()
+    assert count == 1
+    return place[4].partition(":")[2] or place[4]
+
+
+def sampler_after(monkeypatch: pytest.MonkeyPatch, late_ns: int, *, queued_ns: int = 0, **others: str) -> StackSampler:
+    """A sampler that has looked once, while other threads were in functions of these names."""
     session: Any = SimpleNamespace(part_of_step=lambda _at: "other", stepping_thread=STEPPING)
     frames = {
         STEPPING: frame_in("zero_grad"),
@@ -37,9 +44,7 @@ def looked(monkeypatch: pytest.MonkeyPatch, late_ns: int, *, queued_ns: int = 0,
     monkeypatch.setattr("whystall.capture.stacks._queued_ns", lambda: 7 * MS + queued_ns)
     sampler = StackSampler(session)
     sampler._look(0, late_ns, 7 * MS)
-    [(place, count)] = sampler._counts.items()
-    assert count == 1
-    return place[4].partition(":")[2] or place[4]
+    return sampler
 
 
 @pytest.mark.parametrize(
@@ -64,6 +69,12 @@ def test_what_the_kernel_kept_a_look_waiting_is_not_the_lock(monkeypatch: pytest
 def test_another_thread_may_have_held_the_lock(monkeypatch: pytest.MonkeyPatch) -> None:
     assert looked(monkeypatch, 2 * MS, other="decode") == "zero_grad"
     assert looked(monkeypatch, 2 * MS, other="wait") == BEFORE
+
+
+def test_threads_beside_are_counted_unless_they_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    sampler = sampler_after(monkeypatch, 0, first="decode", second="wait", third="select")
+    [(place, count)] = sampler._threads.items()
+    assert (place[0], place[4].rpartition(":")[2], count) == ("thread", "decode", 1)
 
 
 def test_analysis_knows_the_mark() -> None:

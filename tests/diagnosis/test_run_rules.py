@@ -236,6 +236,56 @@ def test_memory_that_grows_has_no_gain_and_is_told(rise: int, device: int | None
         assert found["memory.growth"].evidence[0].what == f"{where} rises by"
 
 
+def beside(share: float) -> list[Place]:
+    if not share:
+        return []
+    return [
+        Place(part="thread", file="words.py", line=3, function="count", text="n += 1", leaf="words:count", share=share)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("on_cpu", "cores", "seen", "fires"),
+    [(0.6, 0.5, 0.5, True), (0.98, 0.5, 0.5, False), (0.6, 0.01, 0.5, False), (0.6, 0.5, 0.0, False)],
+)
+def test_a_thread_that_holds_the_lock(on_cpu: float, cores: float, seen: float, *, fires: bool) -> None:
+    sampled = run(on_cpu_share=on_cpu, thread_cores=cores, beside=beside(seen))
+    found = named(sampled, cores=8, threads=1)
+    assert ("host.gil" in found) is fires
+    if fires:
+        gain = found["host.gil"].gain
+        assert gain is not None
+        assert gain.floor <= 1 / 0.6 <= gain.ceiling
+        assert found["host.gil"].code[0].file == "words.py"
+
+
+def test_a_thread_that_waits_for_another_of_its_own_accord_needs_no_lock() -> None:
+    waits = place(0.39, leaf="threading:wait")
+    found = named(run(on_cpu_share=0.6, thread_cores=0.5, beside=beside(0.5), places=[waits]), cores=8, threads=1)
+    assert "host.gil" not in found
+
+
+def test_batches_that_are_ready_and_take_long_to_take_over() -> None:
+    rebuilding = place(0.3, part="input", leaf="torch.multiprocessing.reductions:rebuild_storage_fd")
+    waiting = place(0.1, part="input", leaf="selectors:select")
+    shares = {**HEALTHY, "input": 0.4, "forward": 0.2, "backward": 0.3}
+    found = named(run(shares=shares, places=[rebuilding, waiting], worker_cpu_share=0.2, workers=2), **loader(2))
+    first, second = found["input.collate"], found["input.too-few-workers"]
+    assert first.gain is not None
+    assert second.gain is not None
+    assert first.gain.expected == pytest.approx(1 / (1 - 0.3 * 0.85), rel=0.01)
+    assert second.gain.expected == pytest.approx(1 / (1 - 0.1), rel=0.03)
+
+
+def test_batches_that_are_waited_for_are_not_taken_over() -> None:
+    waiting = place(0.39, part="input", leaf="selectors:select")
+    rebuilding = place(0.01, part="input", leaf="torch.multiprocessing.reductions:rebuild_storage_fd")
+    shares = {**HEALTHY, "input": 0.4, "forward": 0.2, "backward": 0.3}
+    found = named(run(shares=shares, places=[rebuilding, waiting], worker_cpu_share=0.2, workers=2), **loader(2))
+    assert "input.collate" not in found
+    assert "input.too-few-workers" in found
+
+
 def test_what_an_allocator_tells_of_a_run() -> None:
     tight = AllocatorRun(device=0, peak_allocated_bytes=60 << 30, peak_reserved_bytes=79 << 30, retries=4, steps=50)
     found = diagnose(Case(runs=(run(allocators=[tight]),)), RULES).findings

@@ -30,8 +30,12 @@ def test_steps_and_machine_lines(tmp_path: Path) -> None:
 
 def test_workers_places_and_cores(tmp_path: Path) -> None:
     place = ["other", "train.py", 3, "main", "print(loss)", "__main__:main", 7]
-    machine = {"at_unix_ns": 9, "cpu_ticks": [500, 200], "children": [[12, "S", 30]]}
-    found = read_samples(written(tmp_path / "s", HEAD, STEP, machine, {"stacks": [place], "elsewhere": 1}))
+    machine = {"at_unix_ns": 9, "cpu_ticks": [500, 200], "children": [[12, "S", 30]], "threads": [[14, "R", 50]]}
+    beside = ["thread", "words.py", 5, "count", "n += 1", "words:count", 2]
+    looks = {"stacks": [place], "elsewhere": 1, "beside": [beside]}
+    found = read_samples(written(tmp_path / "s", HEAD, STEP, machine, looks))
+    assert found.threads.rows() == [(9, 14, "R", 50)]
+    assert found.beside.rows() == [tuple(beside)]
     assert found.workers.rows() == [(9, 12, "S", 30)]
     assert found.places.rows() == [tuple(place)]
     assert found.machine.rows() == [(9, 500, 200)]

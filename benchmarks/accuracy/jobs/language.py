@@ -1,6 +1,6 @@
 """Trains a small GPT on made-up text.
 
-python language.py [--fault python|collections|checkpoint|logging|evaluation|attention|threads|growth|twice|recompile]
+python language.py [--fault python|collections|checkpoint|logging|evaluation|attention|threads|growth|twice|recompile|lock]
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import Any, TextIO
@@ -34,6 +35,7 @@ FAULTS = (
     "growth",
     "twice",
     "recompile",
+    "lock",
 )
 VOCABULARY, CONTEXT, WIDTH, HEADS, LAYERS, BATCH = 64, 256, 128, 4, 3, 3
 
@@ -101,6 +103,10 @@ class Faults:
             program = "while True: pass"
             self.burners = [subprocess.Popen([sys.executable, "-c", program]) for _ in range(2)]
 
+        self.over = threading.Event()
+        if fault == "lock":
+            threading.Thread(target=count_words, args=(self.over,), daemon=True).start()
+
     def before(self, tokens: Tensor) -> None:
         """Before the forward pass."""
         if self.fault == "python":
@@ -138,6 +144,7 @@ class Faults:
 
     def end(self) -> None:
         """Stop what was started."""
+        self.over.set()
         for burner in self.burners:
             burner.kill()
             burner.wait()
@@ -152,6 +159,14 @@ def build_targets(tokens: Tensor) -> int:
             for token in row:
                 total += token * token % 7
     return total
+
+
+def count_words(over: threading.Event) -> None:
+    """Statistics of a text, on a thread of their own that keeps the interpreter's lock."""
+    counts: dict[int, int] = {}
+    while not over.wait(0.012):
+        for number in range(60_000):
+            counts[number % 997] = counts.get(number % 997, 0) + 1
 
 
 def evaluate(model: nn.Module, tokens: Tensor) -> None:

@@ -21,6 +21,7 @@ def cases() -> Iterator[Case]:
     yield from optimizer()
     yield from attention()
     yield from layout()
+    yield from casts()
     yield from redundant()
     yield from retries()
     yield from throttled()
@@ -108,6 +109,15 @@ def layout() -> Iterator[Case]:
         cured = replace(job, model=replace(net, channels_last=True))
         name = f"compute-layout-conversion-images-{strength}"
         yield Case(name, job, {"compute.layout-conversion": cured}, quick=seed == 2)
+
+
+def casts() -> Iterator[Case]:
+    """Activations that go to fp32 and back for nothing."""
+    for (strength, seed), count in zip(STRENGTHS, (2, 4, 10), strict=True):
+        model = replace(MEDIUM, casts=count)
+        job = Job(model, seed=seed)
+        cured = replace(job, model=replace(model, casts=0))
+        yield Case(f"compute-cast-churn-{strength}", job, {"compute.cast-churn": cured}, quick=seed == 2)
 
 
 def redundant() -> Iterator[Case]:

@@ -18,6 +18,7 @@ def cases() -> Iterator[Case]:
     """All of them."""
     yield from exposed()
     yield from small_messages()
+    yield from every_micro_batch()
     yield from low_bandwidth()
     yield from stragglers()
     yield from ranks_apart()
@@ -54,6 +55,17 @@ def small_messages() -> Iterator[Case]:
         cured = replace(job, parallel=replace(parallel, bucket_bytes=25 * 1024 * 1024))
         name = "communication.small-messages"
         yield Case(f"communication-small-messages-{strength}", job, {name: cured}, quick=seed == 2)
+
+
+def every_micro_batch() -> Iterator[Case]:
+    """Gradients that are accumulated, and reduced after every micro-batch."""
+    for (strength, seed), (count, batch) in zip(STRENGTHS, ((2, 4), (4, 4), (8, 2)), strict=True):
+        parallel = Parallel("ddp", 2 if seed == 3 else 4, sync_every=True)
+        machine = Machine(fabric=Fabric(bus_bandwidth=90e9))
+        job = Job(replace(DEEP, batch=batch), machine, parallel=parallel, accumulate=count, steps=7, seed=seed)
+        cured = replace(job, parallel=replace(parallel, sync_every=False))
+        name = "communication.redundant-sync"
+        yield Case(f"communication-redundant-sync-{strength}", job, {name: cured}, quick=seed == 2)
 
 
 def low_bandwidth() -> Iterator[Case]:

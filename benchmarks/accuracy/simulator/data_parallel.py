@@ -25,17 +25,20 @@ class DistributedDataParallel(Strategy):
     pending: list[Event] = field(default_factory=list)
     filled: int = 0
     buckets: list[int] = field(default_factory=list)
+    quiet: bool = False
+    forward: str = "DistributedDataParallel.forward"
 
-    def begin(self) -> None:
-        """A backward pass begins."""
+    def begin(self, *, last: bool) -> None:
+        """A backward pass begins; without the last one gradients stay where they are, unless told otherwise."""
+        self.quiet = not last and not self.job.parallel.sync_every
         self.pending.clear()
         self.buckets.clear()
         self.filled = 0
 
     def gradient(self, thread: Thread, shape: tuple[int, ...]) -> Steps:
         """A gradient is ready; a full bucket is reduced."""
-        self.filled += Tensor(shape).elements
-        if self.filled * BYTES_PER_ELEMENT[self.job.model.dtype] < self.job.parallel.bucket_bytes:
+        self.filled += 0 if self.quiet else Tensor(shape).elements
+        if self.quiet or self.filled * BYTES_PER_ELEMENT[self.job.model.dtype] < self.job.parallel.bucket_bytes:
             return
         elements, self.filled = self.filled, 0
         if self.job.parallel.overlap:

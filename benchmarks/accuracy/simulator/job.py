@@ -71,6 +71,8 @@ class Parallel:
     bucket_bytes: int = 25 * 1024 * 1024
     overlap: bool = True
     prefetch: bool = True
+    sync_every: bool = False
+    """With accumulated gradients: reduce them after every micro-batch, not after the last alone (``no_sync`` is missing)."""
     micro_batches: int = 4
     slow_rank: int | None = None
     slow_rank_scale: float = 1.0
@@ -90,6 +92,8 @@ class Job:
     host: Host = field(default_factory=Host)
     parallel: Parallel = field(default_factory=Parallel)
     optimizer: str = "fused"
+    accumulate: int = 1
+    """Forward and backward passes to an optimizer's step."""
     kind: str = "training"
     graphs: bool = False
     double_forward: bool = False

@@ -62,6 +62,18 @@ def elementwise(gpu: Gpu, functor: str, elements: int, dtype: str, *, tensors: i
     )
 
 
+def cast(gpu: Gpu, elements: int, source: str, target: str) -> Kernel:
+    """A kernel that copies a tensor into another dtype."""
+    functor = "at::native::direct_copy_kernel_cuda(at::TensorIteratorBase&)::{lambda()#3}::operator()() const"
+    name = (
+        f"void at::native::unrolled_elementwise_kernel<{functor}::{{lambda({CPP_TYPE[source]})#1}}, std::array<char*, 2ul>, 4, "
+        "TrivialOffsetCalculator<1, unsigned int>, TrivialOffsetCalculator<1, unsigned int>, "
+        "at::native::memory::LoadWithCast<1>, at::native::memory::StoreWithCast<1> >"
+    )
+    moved = elements * (BYTES_PER_ELEMENT[source] + BYTES_PER_ELEMENT[target])
+    return Kernel(name, gpu.memory_ns(moved), (max(1, elements // 512), 1, 1), registers=30)
+
+
 def reduction(gpu: Gpu, functor: str, elements: int, dtype: str) -> Kernel:
     """A kernel that reads a tensor and writes little."""
     name = (
@@ -190,12 +202,6 @@ def fused(gpu: Gpu, kinds: str, elements: int, dtype: str, *, tensors: int, numb
         (max(1, elements // 1024), 1, 1),
         call="cuLaunchKernel",
     )
-
-
-def cast(gpu: Gpu, elements: int, dtype: str) -> Kernel:
-    """A tensor in another dtype."""
-    name = f"void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda(at::TensorIteratorBase&)::{{lambda({CPP_TYPE[dtype]})#1}}, std::array<char*, 2ul>, 4, TrivialOffsetCalculator<1, unsigned int>, TrivialOffsetCalculator<1, unsigned int>, at::native::memory::LoadWithCast<1>, at::native::memory::StoreWithCast<1> >"
-    return Kernel(name, gpu.memory_ns(elements * (BYTES_PER_ELEMENT[dtype] + 4)), (max(1, elements // 512), 1, 1))
 
 
 NCCL_NAME = {

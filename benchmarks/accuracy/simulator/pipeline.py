@@ -49,7 +49,7 @@ class PipelineTraining(Training):
         for passed in sequences:
             if rank < last:
                 yield from self._exchange(rank + 1, rank, "gradient")
-            yield from self._backward(passed)
+            yield from self._backward(passed, last=False)
             if rank > 0:
                 yield from self._exchange(rank, rank - 1, "gradient")
         yield from self._optimize(main)

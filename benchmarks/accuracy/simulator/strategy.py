@@ -9,8 +9,11 @@ from benchmarks.accuracy.simulator.host import Thread
 class Strategy:
     """Hooks that the training loop calls; each may take host time and launch work."""
 
-    def begin(self) -> None:
-        """A backward pass begins."""
+    forward: str = ""
+    """What the wrapper marks its forward pass with."""
+
+    def begin(self, *, last: bool) -> None:
+        """A backward pass begins; the last one before the optimizer's step, or not."""
 
     def before_forward(self, thread: Thread, block: str) -> Steps:  # noqa: ARG002 - hooks share a signature
         """A block's forward pass is next."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 from benchmarks.accuracy.simulator import kernels
@@ -91,13 +92,14 @@ class Training:
         yield from self._items(self.job.host.items_per_step)
 
     def _eager(self) -> Steps:
-        main = self.main
-        sequences = yield from self._forward()
-        yield from self._backward(sequences)
+        main, count = self.main, self.job.accumulate
+        for number in range(count):
+            sequences = yield from self._forward()
+            yield from self._backward(sequences, last=number == count - 1)
+            yield from self.strategy.finish(main)
         yield from self._optimize(main)
 
     def _optimize(self, main: Thread) -> Steps:
-        yield from self.strategy.finish(main)
         with (
             main.frame("torch/optim/optimizer.py(480): wrapper"),
             main.span("user_annotation", "Optimizer.step#AdamW.step"),
@@ -120,8 +122,8 @@ class Training:
 
     def _forward(self) -> Returning[list[list[int]]]:
         sequences: list[list[int]] = []
-        main, host = self.main, self.job.host
-        with main.frame("train.py(80): forward"):
+        main, host, wrapper = self.main, self.job.host, self.strategy.forward
+        with main.frame("train.py(80): forward"), main.span("user_annotation", wrapper) if wrapper else nullcontext():
             if self.job.double_forward:
                 yield from self._stages(sequences)
                 sequences.clear()
@@ -167,9 +169,9 @@ class Training:
             for _ in range(count):
                 yield from self.main.operator(item())
 
-    def _backward(self, sequences: list[list[int]]) -> Steps:
+    def _backward(self, sequences: list[list[int]], *, last: bool) -> Steps:
         main = self.main
-        self.strategy.begin()
+        self.strategy.begin(last=last)
         with main.frame("torch/_tensor.py(592): backward"), main.frame("torch/autograd/__init__.py(243): backward"):
             yield from main.work(25_000, "enter autograd")
             one = leaf(

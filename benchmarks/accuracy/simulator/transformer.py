@@ -31,6 +31,8 @@ class Transformer:
     """``gelu``, ``chain`` (written out of small operators) or ``compiled`` (the chain as one kernel)."""
     layout_copies: int = 0
     """Permuted tensors made contiguous, per block."""
+    casts: int = 0
+    """Activations that go to fp32 and back, per block."""
 
     @property
     def tokens(self) -> int:
@@ -156,6 +158,29 @@ class Builder:
             "CloneBackward0", wrap("aten::contiguous", (data, None), wrap("aten::clone", (data, None), copy))
         )
         return [Stage(module, (view("aten::permute", data), forward), (back,)) for _ in range(count)]
+
+    def round_trips(self, module: str, count: int) -> list[Stage]:
+        """Activations that go to fp32, and back at once."""
+        low, high = self.model.dtype, "fp32"
+        return [self._cast(module, low, high), self._cast(module, high, low)] * count
+
+    def _cast(self, module: str, source: str, target: str) -> Stage:
+        model = self.model
+        shape = (model.batch, model.sequence, model.hidden)
+
+        def cast(before: str, after: str, *, forward: bool = False) -> Operator:
+            data, made = Tensor(shape, before), Tensor(shape, after)
+            kernel = kernels.cast(self.gpu, data.elements, before, after)
+            copy = leaf("aten::copy_", (made, data, None), kernel)
+            return wrap(
+                "aten::to",
+                (data, None, None, None),
+                wrap("aten::_to_copy", (data, None, None, None), copy, differentiable=forward),
+            )
+
+        return Stage(
+            module, (cast(source, target, forward=True),), (backward_of("ToCopyBackward0", cast(target, source)),)
+        )
 
     def attention(self, module: str) -> list[Stage]:
         """Attention as one fused kernel, or as the products and the softmax it is made of."""
@@ -292,6 +317,7 @@ class Builder:
             self.norm(f"{name}/LayerNorm_{2 * index}"),
             self.linear(f"{attention}/Linear_{4 * index}", model.hidden, 3 * model.hidden, block=index),
             *self.copies(attention, model.layout_copies),
+            *self.round_trips(attention, model.casts),
             *self.attention(attention),
             self.linear(f"{attention}/Linear_{4 * index + 1}", model.hidden, model.hidden, block=index),
             add,

@@ -459,6 +459,10 @@ class RunSteps(Result):
     workers: int = 0
     other_cores: float | None = None
     """Cores that other processes of the machine used, on average; ``None`` where that was not seen."""
+    thread_cores: float = 0.0
+    """Cores that further threads of Python's used, on average."""
+    beside: list[Place] = []
+    """Where such threads were found that did not wait, as shares of the looks."""
     memory_rises: list[MemoryRise] = []
     allocators: list[AllocatorRun] = []
 

@@ -48,6 +48,8 @@ def run_steps(samples: RunSamples) -> RunSteps | None:
     whole = max(int(duration.sum()), 1)
     shares = {part: int(values.sum()) / whole for part, values in parts.items()}
     shares["other"] = max(0.0, 1.0 - sum(shares.values()))
+    looks = int(samples.places["count"].sum())
+    worker_shares = _cpu_shares(samples.workers)
     quantiles = np.quantile(duration, [0.1, 0.5, 0.9, 0.99])
     return RunSteps(
         rank=samples.rank,
@@ -75,9 +77,11 @@ def run_steps(samples: RunSamples) -> RunSteps | None:
         slow_ns=_excess_of_slow(duration),
         slow=_slow_steps(measured, duration, parts),
         durations_ns=_thinned(everything),
-        places=_places(samples.places),
-        looks=int(samples.places["count"].sum()),
-        worker_cpu_share=_worker_cpu_share(samples.workers),
+        places=_places(samples.places, looks),
+        beside=_places(samples.beside, looks),
+        thread_cores=sum(_cpu_shares(samples.threads)),
+        looks=int(looks),
+        worker_cpu_share=float(np.median(worker_shares)) if worker_shares else None,
         workers=samples.workers["pid"].n_unique(),
         other_cores=_other_cores(samples.machine),
     )
@@ -96,9 +100,8 @@ _MOST_PLACES: Final = 50
 _TICKS_PER_S: Final = 100  # the kernel's USER_HZ, which is 100 on every architecture that PyTorch runs on
 
 
-def _places(looks: pl.DataFrame) -> list[Place]:
-    """Where the stepping thread was found, the most frequent first."""
-    whole = looks["count"].sum()
+def _places(looks: pl.DataFrame, whole: int) -> list[Place]:
+    """Where a thread was found, the most frequent first, as shares of all looks."""
     if not whole:
         return []
     keys = [column for column in looks.columns if column != "count"]
@@ -124,21 +127,18 @@ def _other_cores(machine: pl.DataFrame) -> float | None:
     return max(busy - own, 0) / _TICKS_PER_S / seconds if seconds > 0 else None
 
 
-def _worker_cpu_share(workers: pl.DataFrame) -> float | None:
-    """The CPU time of each child process between its first and last sight over that time, in the median."""
+def _cpu_shares(tasks: pl.DataFrame) -> list[float]:
+    """The CPU time of each process or thread between its first and last sight over that time."""
     spans = (
-        workers.drop_nulls()
-        .group_by("pid")
+        tasks.drop_nulls()
+        .group_by("pid", maintain_order=True)
         .agg(
             (pl.col("ticks").max() - pl.col("ticks").min()).alias("ticks"),
             (pl.col("at_unix_ns").max() - pl.col("at_unix_ns").min()).alias("ns"),
         )
         .filter(pl.col("ns") > 0)
     )
-    if spans.is_empty():
-        return None
-    share = spans.select(pl.col("ticks") / _TICKS_PER_S / (pl.col("ns") / 1e9)).to_series()
-    return float(share.median())  # type: ignore[arg-type]
+    return [float(share) for share in spans.select(pl.col("ticks") / _TICKS_PER_S / (pl.col("ns") / 1e9)).to_series()]
 
 
 def _ns(frame: pl.DataFrame, column: str) -> NDArray[np.int64]:

@@ -19,6 +19,7 @@ _LOOK_EVERY_S: Final = 0.25
 # Over a long run the lines become rarer, so that they stay a small part of the file.
 _SLOWER_AFTER: Final = 600
 _SLOWEST_S: Final = 30.0
+_MOST_THREADS: Final = 64
 
 
 class MachineSampler:
@@ -60,6 +61,9 @@ class MachineSampler:
         workers = _children()
         if workers:
             line["children"] = workers
+        threads = _threads(self._session.stepping_thread)
+        if threads:
+            line["threads"] = threads
         line["cpu_ticks"] = _cpu_ticks()
         said = {"devices": self._devices.sample(), "allocator": allocator(self._torch)}
         line |= {key: values for key, values in said.items() if values}
@@ -91,12 +95,31 @@ def _children() -> list[tuple[int, str, int]]:
         except OSError:
             continue
         for pid in pids[:64]:
-            try:
-                fields = Path(f"/proc/{pid}/stat").read_text("ascii", "replace").rpartition(")")[2].split()
-            except OSError:
-                continue
-            out.append((int(pid), fields[0], int(fields[11]) + int(fields[12])))
+            row = _task(f"/proc/{pid}/stat")
+            if row is not None:
+                out.append((int(pid), *row))
     return out
+
+
+def _threads(stepping: int | None) -> list[tuple[int, str, int]]:
+    """Per further thread of Python's (ours left out): its id, state letter, CPU ticks so far."""
+    out = []
+    for thread in threading.enumerate()[:_MOST_THREADS]:
+        if thread.native_id is None or thread.ident == stepping or thread.name.startswith("whystall-"):
+            continue
+        row = _task(f"/proc/self/task/{thread.native_id}/stat")
+        if row is not None:
+            out.append((thread.native_id, *row))
+    return out
+
+
+def _task(path: str) -> tuple[str, int] | None:
+    """State letter and CPU ticks of a process or thread; ``None`` when it is gone."""
+    try:
+        fields = Path(path).read_text("ascii", "replace").rpartition(")")[2].split()
+    except OSError:
+        return None
+    return fields[0], int(fields[11]) + int(fields[12])
 
 
 def _cpu_ticks() -> tuple[int, int]:

@@ -51,6 +51,7 @@ _SLOWEST_S: Final = 0.5
 _WRITE_EVERY_S: Final = 10.0
 _MOST_PLACES: Final = 500
 _MOST_WRITTEN: Final = 60
+_MOST_THREADS: Final = 8
 _DEEPEST: Final = 200
 _LONGEST_TEXT: Final = 120
 # Code that its user did not write: installed packages and Python's own library.
@@ -113,6 +114,7 @@ class StackSampler:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._counts: dict[Place, int] = {}
+        self._threads: dict[Place, int] = {}
         self._looks = self._left_out = 0
         self._whystall = str(Path(__file__).parent.parent)
 
@@ -160,14 +162,22 @@ class StackSampler:
         place = self._place(part, frame)
         if late_ns > _LOCKED_NS:
             late_ns -= _queued_ns() - queued_ns
+        for other in list(frames.values())[:_MOST_THREADS]:
+            if other.f_code.co_name not in _WAITING and not other.f_code.co_filename.startswith(self._whystall):
+                self._count(self._threads, self._place("thread", other))
         held = _LOCKED_NS < late_ns < sys.getswitchinterval() * 1e9 * _SWITCH_SHARE
         if held and all(other.f_code.co_name in _WAITING for other in frames.values()):
             place = (*place[:4], BEFORE)
         self._looks += 1
-        if place in self._counts or len(self._counts) < _MOST_PLACES:
-            self._counts[place] = self._counts.get(place, 0) + 1
-        else:
+        if not self._count(self._counts, place):
             self._left_out += 1
+
+    @staticmethod
+    def _count(counts: dict[Place, int], place: Place) -> bool:
+        if place not in counts and len(counts) >= _MOST_PLACES:
+            return False
+        counts[place] = counts.get(place, 0) + 1
+        return True
 
     def _place(self, part: str, frame: FrameType) -> Place:
         """The innermost line of the user's own code, and the innermost function of all."""
@@ -194,13 +204,23 @@ class StackSampler:
     def _write(self) -> None:
         """Writes the counts since the last time; lines are read from their files only now."""
         counts, self._counts = self._counts, {}
+        threads, self._threads = self._threads, {}
         if not counts:
             return
-        ordered = sorted(counts.items(), key=lambda item: -item[1])
-        rows: list[list[Any]] = [
-            [part, _shown(file), line, function, linecache.getline(file, line).strip()[:_LONGEST_TEXT], leaf, count]
-            for (part, file, line, function, leaf), count in ordered[:_MOST_WRITTEN]
-        ]
-        left = sum(count for _, count in ordered[_MOST_WRITTEN:]) + self._left_out
+        rows, left = _rows(counts)
+        left += self._left_out
         self._left_out = 0
-        self._session.write_line({"stacks": rows, "elsewhere": left})
+        line: dict[str, Any] = {"stacks": rows, "elsewhere": left}
+        if threads:
+            line["beside"] = _rows(threads)[0]
+        self._session.write_line(line)
+
+
+def _rows(counts: dict[Place, int]) -> tuple[list[list[Any]], int]:
+    """The most frequent places as they are written, and how many looks found another."""
+    ordered = sorted(counts.items(), key=lambda item: -item[1])
+    rows = [
+        [part, _shown(file), line, function, linecache.getline(file, line).strip()[:_LONGEST_TEXT], leaf, count]
+        for (part, file, line, function, leaf), count in ordered[:_MOST_WRITTEN]
+    ]
+    return rows, sum(count for _, count in ordered[_MOST_WRITTEN:])

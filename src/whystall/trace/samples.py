@@ -52,6 +52,10 @@ class RunSamples:
     """What torch's allocator of each device said: step, device, allocated, reserved, peak_allocated (bytes), retries."""
     places: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=_PLACE))
     """Where the stepping thread was found: part, file, line, function, text, leaf, count."""
+    threads: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema={"at_unix_ns": pl.Int64, **_WORKER}))
+    """What each further thread of Python's had used: at_unix_ns, pid (its id), state, ticks."""
+    beside: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=_PLACE))
+    """Where other threads were found that did not wait, as ``places``."""
 
 
 def read_samples(path: Path) -> RunSamples:
@@ -64,6 +68,8 @@ def read_samples(path: Path) -> RunSamples:
     workers: list[tuple[Any, ...]] = []
     places: list[tuple[Any, ...]] = []
     allocators: list[tuple[Any, ...]] = []
+    threads: list[tuple[Any, ...]] = []
+    beside: list[tuple[Any, ...]] = []
     head: dict[str, Any] | None = None
     damaged = 0
     try:
@@ -76,12 +82,14 @@ def read_samples(path: Path) -> RunSamples:
                     rows.append(value)
                 elif isinstance(value, dict) and "stacks" in value:
                     places += _rows(value["stacks"], _PLACE)
+                    beside += _rows(value.get("beside"), _PLACE)
                 elif isinstance(value, dict):
                     at = value.get("at_unix_ns")
                     busy, own = (_rows([value.get("cpu_ticks")], _TICKS) or [(None, None)])[0]
                     machine.append({"at_unix_ns": at, "busy_ticks": busy, "own_ticks": own})
                     allocators += _allocators(value)
                     workers += [(at, *row) for row in _rows(value.get("children"), _WORKER)]
+                    threads += [(at, *row) for row in _rows(value.get("threads"), _WORKER)]
                 else:
                     damaged += 1
     except OSError as error:
@@ -100,6 +108,8 @@ def read_samples(path: Path) -> RunSamples:
         pl.DataFrame(workers, schema={"at_unix_ns": pl.Int64, **_WORKER}, orient="row", strict=False),
         pl.DataFrame(allocators, schema=_ALLOCATOR, orient="row"),
         pl.DataFrame(places, schema=_PLACE, orient="row", strict=False),
+        pl.DataFrame(threads, schema={"at_unix_ns": pl.Int64, **_WORKER}, orient="row", strict=False),
+        pl.DataFrame(beside, schema=_PLACE, orient="row", strict=False),
     )
 
 

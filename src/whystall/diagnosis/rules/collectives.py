@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from whystall.analysis.classify import COMMUNICATION
 from whystall.analysis.communication import communication_records, host_collectives
+from whystall.analysis.host_states import HostState
 from whystall.diagnosis.case import Case, RankCase
 from whystall.replay.graph import EdgeKind, Mask, NodeKind
 
@@ -127,6 +128,24 @@ def lacks_a_stage(case: Case) -> bool:
         bool((are(found, POINT_TO_POINT) & (found.node >= 0) & ~met_by_all(case, found)).any())
         for found in (collectives(case, rank) for rank in case.ranks)
     )
+
+
+def launching(case: Case, rank: RankCase, found: Collectives, chosen: NDArray[np.bool_]) -> Mask:
+    """The host nodes of the operators that launched collectives."""
+    if found.row is None:
+        return case.host_state(rank, HostState.COMMUNICATION)
+    operator = rank.trace.device_events["operator"].fill_null(-1).to_numpy()[found.row[chosen]]
+    rows = np.unique(operator[operator >= 0])
+    table = rank.trace.operators
+    begin = table["ts_ns"].to_numpy()[rows]
+    return case.host_within(rank, begin, begin + table["duration_ns"].to_numpy()[rows])
+
+
+def without_gaps(case: Case, nodes: Mask) -> NDArray[np.int64]:
+    """The lags of edges, without those that follow nodes of a stream upon each other."""
+    graph = case.replayed
+    near = (graph.edge_kind == EdgeKind.STREAM) & nodes[graph.target]
+    return np.where(near, np.minimum(graph.lag, 0), graph.lag)
 
 
 def transfer_ns(case: Case) -> NDArray[np.int64]:

@@ -9,7 +9,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from whystall.analysis.host_states import HostState
 from whystall.diagnosis.case import Case, RankCase
 from whystall.diagnosis.finding import Evidence
 from whystall.diagnosis.rule import Candidate, Rule
@@ -20,11 +19,13 @@ from whystall.diagnosis.rules.collectives import (
     Collectives,
     are,
     collectives,
+    launching,
     met_by_all,
     step_of,
     transfer_ns,
+    without_gaps,
 )
-from whystall.replay.graph import Change, EdgeKind, Mask
+from whystall.replay.graph import Change
 
 _SMALL_BYTES: Final = 1 << 20
 _BUCKET_BYTES: Final = 25 << 20  # DistributedDataParallel's own bucket_cap_mb
@@ -151,7 +152,7 @@ def small_messages(case: Case) -> Iterator[Candidate]:
         # Latency is paid once a bucket; what goes over the wire stays the same.
         body = np.where(found.size[bound] < 0, took[at] * left, np.maximum(took[at] - latency, 0))
         _shorten(case, duration, at, body + latency * left)
-        duration = np.where(_launching(case, rank, found, bound), duration * left, duration)
+        duration = np.where(launching(case, rank, found, bound), duration * left, duration)
     if not most:
         return
     took_share = _measured_share(case)
@@ -170,7 +171,7 @@ def small_messages(case: Case) -> Iterator[Candidate]:
             *loud_evidence,
         ),
         steps=loud,
-        expected=Change(duration=duration.astype(np.int64), lag=_without_gaps(case, whole)),
+        expected=Change(duration=duration.astype(np.int64), lag=without_gaps(case, whole)),
         ceiling=case.without(whole),
         saved=(saved * _LEAST_OF_LOOKS, saved, saved + (1 - saved) * _ELSEWHERE) if saved is not None else None,
         method="replay: as many bytes in buckets of 25 MiB"
@@ -220,23 +221,6 @@ def _latency_ns(case: Case) -> int | None:
         return int(np.median(found))
     usual = int(np.median(unsized)) if unsized else 0
     return usual if 0 < usual <= _LONGEST_LATENCY_NS else None
-
-
-def _without_gaps(case: Case, nodes: Mask) -> NDArray[np.int64]:
-    graph = case.replayed
-    near = (graph.edge_kind == EdgeKind.STREAM) & nodes[graph.target]
-    return np.where(near, np.minimum(graph.lag, 0), graph.lag)
-
-
-def _launching(case: Case, rank: RankCase, found: Collectives, chosen: NDArray[np.bool_]) -> Mask:
-    """The host nodes of the operators that launched collectives."""
-    if found.row is None:
-        return case.host_state(rank, HostState.COMMUNICATION)
-    operator = rank.trace.device_events["operator"].fill_null(-1).to_numpy()[found.row[chosen]]
-    rows = np.unique(operator[operator >= 0])
-    table = rank.trace.operators
-    begin = table["ts_ns"].to_numpy()[rows]
-    return case.host_within(rank, begin, begin + table["duration_ns"].to_numpy()[rows])
 
 
 def low_bandwidth(case: Case) -> Iterator[Candidate]:

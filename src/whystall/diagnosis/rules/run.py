@@ -18,6 +18,7 @@ from whystall.diagnosis.case import Case
 from whystall.diagnosis.rule import Candidate, Rule
 from whystall.diagnosis.rules import facts
 from whystall.diagnosis.rules.samples import (
+    AWAITS,
     NINE_IN_TEN,
     SPREAD,
     code_of_places,
@@ -41,6 +42,8 @@ _SWITCHES_PER_S: Final = 30
 _LEAST_OFF_CPU: Final = 0.08
 # Other processes that use this much of a core, on average, take it from the job.
 _OTHERS_BUSY: Final = 0.25
+# Cores that other threads of the job must use to be in the way.
+_LEAST_BESIDE: Final = 0.05
 # A rank that works this share of a step longer than the others holds them up.
 _LEAST_LATE: Final = 0.08
 _PARTS: Final = ("input", "forward", "backward", "optimizer", "other")
@@ -230,6 +233,40 @@ def contention(case: Case) -> Iterator[Candidate]:
         )
 
 
+def lock(case: Case) -> Iterator[Candidate]:
+    """A training thread that waits for the interpreter's lock, which other threads of the job hold."""
+    if case.facts.processes > 1:  # a rank that waits for others is off its core as well
+        return
+    for run in measured_runs(case):
+        waiting = sum(run.shares.get(part, 0.0) for part in ("input", "save"))
+        known = places_where(
+            run,
+            lambda place: (
+                place.part not in ("input", "save") and (bool(AWAITS.search(place.leaf)) or "sleep" in place.text)
+            ),
+        )
+        off_cpu = 1 - run.on_cpu_share - waiting - share_of(known)
+        if off_cpu < _LEAST_OFF_CPU or run.thread_cores < _LEAST_BESIDE or not run.beside:
+            continue
+        yield from_samples(
+            "host.gil",
+            run,
+            off_cpu,
+            evidence=(
+                facts.share(
+                    "of the steps' time the training thread was on no core and waited for nothing known", off_cpu
+                ),
+                facts.count("cores that other Python threads of the job used, on average", run.thread_cores),
+                facts.share("of the looks that found one of them at work", share_of(run.beside)),
+            ),
+            code=code_of_places(run.beside),
+            saved=(off_cpu * 0.6, off_cpu, min(off_cpu * 1.15, 0.98)),
+            method="samples: time off the core while other threads run Python",
+            confidence=0.75,
+            rivals=("host.cpu-contention", "host.python"),
+        )
+
+
 def _without_contention(
     off_cpu: float, on_cpu: float, threads: int, cores: int, *, crowded: bool
 ) -> tuple[float, float, float]:
@@ -316,6 +353,7 @@ RULES: Final = (
     Rule("host.python", ("samples",), python),
     Rule("host.recompile", ("samples",), compilation),
     Rule("compute.unfused-optimizer", ("samples",), optimizer),
+    Rule("host.gil", ("samples",), lock),
     Rule("host.cpu-contention", ("samples",), contention),
     Rule("communication.straggler", ("samples",), straggler),
     Rule("capture.perturbed", ("trace", "device"), perturbed),

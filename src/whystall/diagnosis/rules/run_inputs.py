@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Final
 
-from whystall.analysis.results import RunSteps
+from whystall.analysis.results import Place, RunSteps
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.finding import Evidence
 from whystall.diagnosis.rule import Candidate, Rule
 from whystall.diagnosis.rules import facts
-from whystall.diagnosis.rules.samples import SPREAD, code_of_places, from_samples, measured_runs, places_where
+from whystall.diagnosis.rules.samples import (
+    AWAITS,
+    NINE_IN_TEN,
+    SPREAD,
+    code_of_places,
+    from_samples,
+    measured_runs,
+    places_where,
+    share_of,
+)
 
 # A worker that computes takes this much of a core; one that waits for storage less than this.
 _COMPUTES: Final = 0.7
@@ -23,6 +33,14 @@ _DEFAULT_CORES: Final = 4
 _RARE_FETCHES: Final = 0.2
 # Handing over a batch that is ready (pickling, shared memory) is no wait for workers; it takes no longer than this.
 _LONGEST_HANDOVER_NS: Final = 2_000_000
+# Where a thread is found that takes a batch over: it reads what a worker sent, and opens the memory that tensors share.
+_TAKES_OVER: Final = re.compile(
+    r"^(multiprocessing\.(connection|reduction|resource_sharer)|torch\.(multiprocessing|_utils|storage))\b"
+)
+# What of a batch's way from a worker to the training thread stays, when its tensors are few.
+_LEFT_OF_HANDOVER: Final = 0.15
+# Fewer of the looks that found the thread in its loader are what any batch takes.
+_MOSTLY_TAKING_OVER: Final = 1 / 3
 
 
 def inputs(case: Case) -> Iterator[Candidate]:
@@ -39,7 +57,11 @@ def inputs(case: Case) -> Iterator[Candidate]:
             facts.count("workers of the loader", workers),
         )
         spikes = _input_spikes(run)
-        if workers:
+        taking = _taking_over(run, share) if workers else 0.0
+        if taking > 0:
+            yield _collate(run, taking, evidence)
+            share = max(share - taking, 0.0)
+        elif workers:
             share = max(share - min(run.ready_input_ns, _LONGEST_HANDOVER_NS) / run.mean_ns, 0.0)
         if workers == 0:
             saved = _with_workers(case, run, share)
@@ -89,6 +111,43 @@ def inputs(case: Case) -> Iterator[Candidate]:
             saved=(least, share * (1 - _LEFT_OF_FETCH), share),
             rivals=("input.too-few-workers", "input.cpu-bound", "input.storage-bound"),
         )
+
+
+def _taking_over(run: RunSteps, share: float) -> float:
+    """The share of time in which the training thread takes over batches that workers have made, where that is much of it."""
+    part = share_of(places_where(run, _takes_over)) / max(share_of(places_where(run, _in_loader)), 1e-9)
+    return share * part if part > _MOSTLY_TAKING_OVER else 0.0
+
+
+def _in_loader(place: Place) -> bool:
+    return place.part == "input"
+
+
+def _takes_over(place: Place) -> bool:
+    return _in_loader(place) and bool(_TAKES_OVER.search(place.leaf)) and not AWAITS.search(place.leaf)
+
+
+def _collate(run: RunSteps, share: float, evidence: tuple[Evidence, ...]) -> Candidate:
+    lines = places_where(run, _takes_over)
+    saved = share * (1 - _LEFT_OF_HANDOVER)
+    seen = share_of(lines)
+    unsure = NINE_IN_TEN * (seen * (1 - seen) / max(run.looks, 1)) ** 0.5
+    leaf = max(lines, key=lambda place: place.share).leaf
+    return from_samples(
+        "input.collate",
+        run,
+        share,
+        part="input",
+        evidence=(
+            *evidence,
+            facts.share("of the steps' time taking batches over that workers have made", share),
+            facts.text("found most often in", leaf),
+        ),
+        code=code_of_places(lines),
+        saved=(max(saved * 0.7 - unsure, 0.0), saved, min(share + unsure, 0.99)),
+        method="samples: the looks that found the training thread taking batches over",
+        rivals=("input.too-few-workers", "input.cpu-bound"),
+    )
 
 
 def _with_workers(case: Case, run: RunSteps, share: float) -> float:

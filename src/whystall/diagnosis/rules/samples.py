@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Final
 
@@ -16,6 +17,8 @@ SPREAD: Final = 0.1
 """The share of the expected saving that a remedy may fail to bring, where nothing better is known."""
 NINE_IN_TEN: Final = 1.645
 """Nine in ten of a normal distribution lie within so many standard deviations."""
+AWAITS: Final = re.compile(r":(select|_?poll|wait|acquire|join|get|put)$")
+"""Innermost functions in which a thread waits for others of its own accord."""
 _MOST_UNSURE: Final = 0.15
 
 

@@ -1,0 +1,92 @@
+"""Gradients that are accumulated over several backward passes, and reduced in each of them."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whystall.diagnosis.case import Case, RankCase
+from whystall.diagnosis.rule import Candidate, Rule
+from whystall.diagnosis.rules import facts
+from whystall.diagnosis.rules.collectives import Collectives, are, collectives, launching, without_gaps
+from whystall.replay.graph import Change, EdgeKind
+from whystall.trace.columns import matching
+
+# What DistributedDataParallel marks its forward passes with, and torch the steps of an optimizer.
+_PASS: Final = re.compile(r"^DistributedDataParallel\.forward$")
+_OPTIMIZER_STEP: Final = re.compile(r"^Optimizer\.step#")
+_REDUCTION: Final = re.compile(r"^all_?reduce", re.IGNORECASE)
+
+
+def redundant_sync(case: Case) -> Iterator[Candidate]:
+    """Reductions of gradients after which more of the same are added, before the optimizer takes a step."""
+    graph = case.replayed
+    nodes = np.zeros(len(graph.start), np.bool_)
+    host = nodes.copy()
+    passes = 0.0
+    for rank in case.ranks:
+        found = collectives(case, rank)
+        again, per_step = _reduced_again(rank, found)
+        if again.any():
+            nodes |= found.nodes(case, again)
+            host |= launching(case, rank, found, again)
+            passes = max(passes, per_step)
+    if not nodes.any():
+        return
+    whole = case.with_transfers(nodes)
+    meets = (graph.edge_kind == EdgeKind.RENDEZVOUS) & (whole[graph.source.astype(np.int64)] | whole[graph.target])
+    per_step_ns = case.time_of(nodes) // max(len(case.ranks), 1)
+    count = int(np.count_nonzero(case.in_window(nodes))) / max(case.steps * len(case.ranks), 1)
+    yield Candidate(
+        cause="communication.redundant-sync",
+        attributed_ns=per_step_ns,
+        evidence=(
+            facts.count("backward passes to a step of the optimizer", passes),
+            facts.count("reductions of gradients that are reduced again, per step", count, case.events_of(nodes)),
+            facts.time("spent in them per step and rank", per_step_ns),
+        ),
+        expected=Change(
+            duration=np.where(whole | host, 0, graph.duration), lag=without_gaps(case, whole), removed_edges=meets
+        ),
+        method="replay: gradients are reduced in the last backward pass before the optimizer's step alone",
+        ranks=tuple(rank.rank for rank in case.ranks),
+        confidence=0.9,
+        rivals=("communication.exposed", "communication.small-messages", "communication.low-bandwidth"),
+    )
+
+
+def _reduced_again(rank: RankCase, found: Collectives) -> tuple[NDArray[np.bool_], float]:
+    """Which reductions are made again, of the same sizes, before the optimizer's next step; and passes to a step."""
+    out = np.zeros(len(found.node), np.bool_)
+    marks = rank.trace.annotations
+    starts = marks["ts_ns"].to_numpy()
+    passes = np.sort(starts[matching(marks["name"], _PASS.search)])
+    steps = np.sort(starts[matching(marks["name"], _OPTIMIZER_STEP.search)])
+    if not len(steps):
+        steps = np.sort(rank.trace.steps["ts_ns"].to_numpy())
+    if len(passes) < 2 or not len(steps):
+        return out, 0.0
+    launched = rank.launch_time[found.row] if found.row is not None else found.start
+    reduces = are(found, _REDUCTION) & (launched >= passes[0])
+    rows = np.flatnonzero(reduces)
+    own = np.searchsorted(passes, launched[rows], side="right") - 1
+    order = np.argsort(own, kind="stable")
+    of_pass = np.split(rows[order], np.searchsorted(own[order], np.arange(1, len(passes))))
+    group = np.searchsorted(steps, passes, side="right")
+    lengths = []
+    for together in np.split(np.arange(len(passes)), np.flatnonzero(np.diff(group)) + 1):
+        *earlier, last = together.tolist()
+        sizes = Counter(found.size[of_pass[last]].tolist())
+        lengths.append(1 + len(earlier))
+        for each in earlier:
+            if Counter(found.size[of_pass[each]].tolist()) <= sizes:
+                out[of_pass[each]] = True
+    return out, float(np.median(lengths))
+
+
+RULES: Final = (Rule("communication.redundant-sync", ("trace", "operators"), redundant_sync),)
