@@ -106,8 +106,16 @@ format: $(VENV)/.tools
 	$(BIN)/ruff check --fix $(CHECKED)
 	$(BIN)/ruff format $(CHECKED)
 
-test: lint
+test: lint .venv-frameworks/.ready
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+# Frameworks that bring other versions of what the tests use: beside those of .venv, whose packages it sees. Where they do not
+# install, the tests of their adapters are skipped.
+.venv-frameworks/.ready: .venv-frameworks/.pip $(VENV)/.whystall
+	-DS_BUILD_OPS=0 .venv-frameworks/bin/python -m pip install --quiet --group frameworks
+	echo "import site; site.addsitedir('$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')')" \
+		> "$$(.venv-frameworks/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/outer.pth"
+	@touch $@
 
 # The peers that the benchmarks compare with, each where its registry brings it; what is missing is left out.
 .venv-peers/.ready: .venv-peers/.pip

@@ -112,6 +112,18 @@ def test_memory_from_first_to_last() -> None:
     assert (found.rss_start_bytes, found.rss_end_bytes) == (102_400, 307_200)
 
 
+def test_time_on_a_core_is_of_the_steps_between_two_answers_of_the_kernel() -> None:
+    """Short steps share an answer; what came after the last one is not known."""
+    quiet = step(cpu_us=0)
+    asked = step(cpu_us=3 * 600, rss_kib=5)
+    rows = [quiet, step(cpu_us=99, rss_kib=5), quiet, quiet, asked, quiet, quiet, asked, quiet]
+    found = samples(*rows)
+    known = pl.Series([row.get("rss_kib") for row in rows], dtype=pl.Int64)
+    account = run_steps(replace(found, steps=found.steps.with_columns(rss_kib=known)))
+    assert account is not None
+    assert account.on_cpu_share == pytest.approx(0.6)
+
+
 def test_places_are_summed_and_ordered() -> None:
     found = samples(step(), step())
     rows = [

@@ -67,7 +67,7 @@ def run_steps(samples: RunSamples) -> RunSteps | None:
         # the standard error of the mean, of the mean step
         share_errors={part: float(values.std()) * len(values) ** 0.5 / whole for part, values in parts.items()},
         ready_input_ns=round(float(np.quantile(parts["input"], 0.1))),
-        on_cpu_share=int(_ns(measured, "cpu_us").sum()) / whole,
+        on_cpu_share=_on_cpu_share(measured, duration),
         involuntary_switches_per_step=_mean(measured, "involuntary_switches"),
         major_faults_per_step=_mean(measured, "major_faults"),
         rss_start_bytes=_rss(samples.steps, 0),
@@ -145,6 +145,17 @@ def _ns(frame: pl.DataFrame, column: str) -> NDArray[np.int64]:
     if column not in frame.columns:
         return np.zeros(len(frame), np.int64)
     return frame[column].fill_null(0).to_numpy().astype(np.int64) * 1000
+
+
+def _on_cpu_share(measured: pl.DataFrame, duration: NDArray[np.int64]) -> float:
+    """CPU time of the stepping thread over time, from the first step at which the kernel was asked to the last."""
+    cpu = _ns(measured, "cpu_us")
+    known = measured["rss_kib"].is_not_null() if "rss_kib" in measured.columns else pl.Series([], dtype=pl.Boolean)
+    asked = np.flatnonzero(known.to_numpy())
+    if len(asked) < 2:  # an answer is of the steps since the one before it
+        return float(cpu.sum() / max(duration.sum(), 1))
+    first, last = int(asked[0]) + 1, int(asked[-1]) + 1
+    return float(cpu[first:last].sum() / max(duration[first:last].sum(), 1))
 
 
 def _mean(frame: pl.DataFrame, column: str) -> float:

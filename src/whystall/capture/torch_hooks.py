@@ -82,9 +82,13 @@ class TorchHooks:
         self._undo.append(lambda: setattr(owner, name, original))
 
     def watch_outermost_module(self, optimizer: object) -> None:
-        """Times the forward pass of the outermost module that holds the optimizer's parameters."""
+        """Times the forward pass of the outermost module that holds the optimizer's parameters.
+
+        An optimizer may have parameters of its own (DeepSpeed's partitions, copies in fp32): then of the largest module there is.
+        """
         if self._watched is None:
-            self.watch(outermost_module(self._torch, _parameters(optimizer)))
+            module = outermost_module(self._torch, _parameters(optimizer))
+            self.watch(module if module is not None else outermost_module(self._torch, None))
 
     def watch_any_module(self) -> None:
         """The same when there is no optimizer (inference): the module that holds the most parameters."""

@@ -127,19 +127,38 @@ def _ratio(text: str | None) -> float | None:
 
 def _claim(folder: Path, options: Namespace) -> None:
     """Makes the folder; one that holds a run already is kept unless ``--force`` was given."""
-    shared = "RANK" in os.environ  # workers of one launch write into one folder
-    if folder.exists() and any(folder.glob("rank*")) and not options.force and not shared:
-        raise UsageError(f"{folder} holds a run already: choose another with -o, or overwrite it with --force")
+    from whystall.diagnosis.experiment import EXPERIMENTS_FILE
+
+    # Workers of one launch write into one folder: what is older than their launcher is of another run.
+    since = _started_s(os.getppid()) if int(os.environ.get("WORLD_SIZE", "1") or 1) > 1 else None
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        if options.force and not shared:
-            from whystall.diagnosis.experiment import EXPERIMENTS_FILE
-
-            for pattern in ("rank*", "re*.*", "run.json", EXPERIMENTS_FILE):
-                for old in folder.glob(pattern):
-                    old.unlink()
+        patterns = ("rank*", "re*.*", "run.json", EXPERIMENTS_FILE)
+        found = [path for pattern in patterns for path in folder.glob(pattern)]
+        old = [path for path in found if since is None or _modified_s(path) < since]
+        if any(path.name.startswith("rank") for path in old) and not options.force:
+            raise UsageError(f"{folder} holds a run already: choose another with -o, or overwrite it with --force")
+        for path in old if options.force else ():
+            path.unlink(missing_ok=True)
     except OSError as error:
         raise UsageError(f"{folder} cannot be written: {error.strerror}") from None
+
+
+def _modified_s(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:  # another worker was quicker to remove it
+        return float("inf")
+
+
+def _started_s(process: int) -> float:
+    """When a process began, in seconds since 1970; 0 where the kernel does not tell."""
+    try:
+        ticks = int(Path(f"/proc/{process}/stat").read_text("ascii", "replace").rpartition(")")[2].split()[19])
+        booted = next(line for line in Path("/proc/stat").read_text("ascii").splitlines() if line.startswith("btime"))
+    except (OSError, ValueError, IndexError, StopIteration):
+        return 0.0
+    return int(booted.split()[1]) + ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _reports_here() -> bool:

