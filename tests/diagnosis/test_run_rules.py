@@ -246,7 +246,7 @@ def beside(share: float) -> list[Place]:
 
 @pytest.mark.parametrize(
     ("on_cpu", "cores", "seen", "fires"),
-    [(0.6, 0.5, 0.5, True), (0.98, 0.5, 0.5, False), (0.6, 0.01, 0.5, False), (0.6, 0.5, 0.0, False)],
+    [(0.6, 0.5, 0.5, True), (0.98, 0.5, 0.5, False), (0.6, 0.01, 0.5, False), (0.6, 0.5, 0.0, True)],
 )
 def test_a_thread_that_holds_the_lock(on_cpu: float, cores: float, seen: float, *, fires: bool) -> None:
     sampled = run(on_cpu_share=on_cpu, thread_cores=cores, beside=beside(seen))
@@ -256,7 +256,8 @@ def test_a_thread_that_holds_the_lock(on_cpu: float, cores: float, seen: float, 
         gain = found["host.gil"].gain
         assert gain is not None
         assert gain.floor <= 1 / 0.6 <= gain.ceiling
-        assert found["host.gil"].code[0].file == "words.py"
+        # A look that needs the lock mostly finds such a thread when it has given the lock up.
+        assert [place.file for place in found["host.gil"].code] == (["words.py"] if seen else [])
 
 
 def test_a_thread_that_waits_for_another_of_its_own_accord_needs_no_lock() -> None:
@@ -268,13 +269,16 @@ def test_a_thread_that_waits_for_another_of_its_own_accord_needs_no_lock() -> No
 def test_batches_that_are_ready_and_take_long_to_take_over() -> None:
     rebuilding = place(0.3, part="input", leaf="torch.multiprocessing.reductions:rebuild_storage_fd")
     waiting = place(0.1, part="input", leaf="selectors:select")
+    longer = place(0.4, part="input", leaf="selectors:select")
     shares = {**HEALTHY, "input": 0.4, "forward": 0.2, "backward": 0.3}
     found = named(run(shares=shares, places=[rebuilding, waiting], worker_cpu_share=0.2, workers=2), **loader(2))
-    first, second = found["input.collate"], found["input.too-few-workers"]
-    assert first.gain is not None
-    assert second.gain is not None
-    assert first.gain.expected == pytest.approx(1 / (1 - 0.3 * 0.85), rel=0.01)
-    assert second.gain.expected == pytest.approx(1 / (1 - 0.1), rel=0.03)
+    assert set(found) == {"input.collate"}
+    gain = found["input.collate"].gain
+    assert gain is not None
+    assert gain.expected == pytest.approx(1 / (1 - 0.3 * 0.85), rel=0.01)
+    shares = {**shares, "input": 0.7, "forward": 0.1, "backward": 0.1}
+    both = named(run(shares=shares, places=[rebuilding, longer], worker_cpu_share=0.2, workers=2), **loader(2))
+    assert set(both) == {"input.collate", "input.too-few-workers"}
 
 
 def test_batches_that_are_waited_for_are_not_taken_over() -> None:

@@ -246,7 +246,7 @@ def lock(case: Case) -> Iterator[Candidate]:
             ),
         )
         off_cpu = 1 - run.on_cpu_share - waiting - share_of(known)
-        if off_cpu < _LEAST_OFF_CPU or run.thread_cores < _LEAST_BESIDE or not run.beside:
+        if off_cpu < _LEAST_OFF_CPU or run.thread_cores < _LEAST_BESIDE:
             continue
         yield from_samples(
             "host.gil",

@@ -61,6 +61,8 @@ def inputs(case: Case) -> Iterator[Candidate]:
         if taking > 0:
             yield _collate(run, taking, evidence)
             share = max(share - taking, 0.0)
+            if share < taking:  # while batches wait to be taken over, workers wait as well: that is no cause of its own
+                continue
         elif workers:
             share = max(share - min(run.ready_input_ns, _LONGEST_HANDOVER_NS) / run.mean_ns, 0.0)
         if workers == 0:
