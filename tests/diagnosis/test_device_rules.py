@@ -20,9 +20,12 @@ REDUCE_NS = 400_000
 MIB = 1 << 20
 
 
-def found(built: TraceBuilder) -> dict[str, Finding]:
+def found(built: TraceBuilder, *, ranks: int = 1) -> dict[str, Finding]:
+    """The findings on one rank, or on several that did the same at the same time."""
     recorded = built.load()
-    case = Case(ranks=(RankCase(0, recorded, analyze_trace(recorded)),), graph=build_graph([(0, recorded)]))
+    each = [(rank, recorded) for rank in range(ranks)]
+    cases = tuple(RankCase(rank, trace, analyze_trace(trace)) for rank, trace in each)
+    case = Case(ranks=cases, graph=build_graph(each))
     diagnosis = diagnose(case, RULES)
     assert not diagnosis.failures
     return {finding.id: finding for finding in diagnosis.findings}
@@ -73,12 +76,13 @@ def message(elements: int) -> dict[str, Any]:
     }
 
 
-def test_gradients_that_are_reduced_in_every_pass() -> None:
-    finding = found(passes([[24, 8]] * 4))["communication.redundant-sync"]
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_gradients_that_are_reduced_in_every_pass(ranks: int) -> None:
+    finding = found(passes([[24, 8]] * 4), ranks=ranks)["communication.redundant-sync"]
     assert finding.gain is not None
     whole = 4 * (GEMM_NS + 2 * REDUCE_NS + 22_000)
     assert finding.gain.expected == pytest.approx(whole / (whole - 6 * REDUCE_NS), rel=0.03)
-    assert [fact.value for fact in finding.evidence[:2]] == [4, 6]
+    assert [fact.value for fact in finding.evidence] == [4, 6, 6 * REDUCE_NS]
 
 
 @pytest.mark.parametrize(
@@ -92,6 +96,58 @@ def test_gradients_that_are_reduced_in_every_pass() -> None:
 )
 def test_reductions_that_are_needed(step: list[list[int]], optimizer_after: tuple[int, ...]) -> None:
     assert "communication.redundant-sync" not in found(passes(step, optimizer_after=optimizer_after))
+
+
+# --- parameters that are gathered ----------------------------------------------------------------------------------------
+
+
+def layers(forward: str, backward: str, *, beside: bool = False) -> TraceBuilder:
+    """Eight steps of four layers: G gathers, C computes, S scatters, one after the other; or what is not C beside the C before."""
+    built = trace()
+    kernels = {"G": "ncclDevKernel_AllGather_RING_LL", "S": "ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL"}
+    said = {"G": "_allgather_base", "S": "_reduce_scatter_base"}
+    at = 0
+    for number in range(8):
+        begin, host, runs = at, at, at + 20_000
+        for what in forward * 4 + backward * 4:
+            if what == "C":
+                built.launch("gemm", at=host, call_lasts=2_000, runs_at=runs, lasts=GEMM_NS)
+                runs += GEMM_NS
+            else:
+                starts = runs - GEMM_NS if beside and runs > at + 20_000 else runs
+                more = {**message(1 << 20), "Collective name": said[what]}
+                built.launch(
+                    kernels[what], at=host, call_lasts=2_000, runs_at=starts, lasts=REDUCE_NS, stream=20, **more
+                )
+                runs = max(runs, starts + REDUCE_NS)
+            host += 3_000
+        built.runtime("cudaDeviceSynchronize", at=host, lasts=runs - host + 2_000)
+        at = runs + 10_000
+        built.step(number, at=begin, lasts=at - begin)
+    return built
+
+
+def test_parameters_that_are_gathered_late_are_worth_what_compute_could_hide() -> None:
+    finding = found(layers("GC", "GCS"))["communication.no-prefetch"]
+    assert finding.evidence[0].value == pytest.approx(7, abs=0.5)  # all but the first of a step
+    assert finding.gain is not None
+    whole = 8 * GEMM_NS + 12 * REDUCE_NS + 32_000
+    # By hand: the first four layers and the fifth hide a gather each (400 of 500 us), the next two a scatter and 100 us of a gather
+    # each, the last one a scatter; the first gather and the last scatter have nothing to hide behind.
+    hidden = 5 * REDUCE_NS + 2 * GEMM_NS + REDUCE_NS
+    assert finding.gain.expected == pytest.approx(whole / (whole - hidden), rel=0.01)
+
+
+@pytest.mark.parametrize(
+    "built",
+    [
+        pytest.param(layers("GCS", "GCS"), id="sequence-parallel"),
+        pytest.param(layers("GC", "GCS", beside=True), id="prefetched"),
+        pytest.param(layers("GC", "GC"), id="inference"),
+    ],
+)
+def test_gathers_that_are_needed_then_or_hidden(built: TraceBuilder) -> None:
+    assert "communication.no-prefetch" not in found(built)
 
 
 # --- casts --------------------------------------------------------------------------------------------------------------

@@ -166,6 +166,25 @@ def test_ranks_meet_in_their_collectives_whatever_their_clocks_say() -> None:
     assert play(graph).end[first] - prompt.end[first] == 1_000_000
 
 
+def test_a_collective_that_begins_as_another_ends_waits_for_it() -> None:
+    """Back to back on one stream, to the nanosecond: the order in which nodes were drawn must not lose the edge."""
+    built = trace()
+    for i in range(4):
+        at = 2_000_000 * i
+        built.step(i, at=at, lasts=2_000_000)
+        built.launch("gemm", at=at + 5_000, runs_at=at + 12_000, lasts=500_000)
+        for number in range(2):
+            runs_at = at + 512_000 + 400_000 * number
+            built.launch("ncclDevKernel_AllReduce", at=at + 30_000 + number, runs_at=runs_at, lasts=400_000, **MESSAGE)
+        built.runtime("cudaDeviceSynchronize", at=at + 100_000, lasts=1_220_000)
+    graph = build_graph([(0, built.load()), (1, built.load())])
+    assert graph.dropped_edges == 0
+    transfers = (graph.kind == NodeKind.JOINT) & (graph.rank == -1)
+    before, after = play(graph), play(graph, without(graph, transfers))
+    begins = np.flatnonzero(transfers)[1]
+    assert before.start[begins] - after.start[begins] == 400_000
+
+
 def test_a_full_queue_of_launches_is_a_wait_and_not_work() -> None:
     """1,500 kernels of 50 us, launched in 2 us each until 1,024 wait; then each launch waits for a kernel to end."""
     built = trace()

@@ -166,6 +166,7 @@ class Draft:
             name: [] for name in ("start", "duration", "kind", "state", "event", "lane", "rank")
         }
         self._edges: list[tuple[NDArray[np.int64], NDArray[np.int64], Times, EdgeKind]] = []
+        self._first: list[NDArray[np.int64]] = []
         self.count = 0
         self.lanes: list[str] = []
         self.shift_ns = 0
@@ -207,6 +208,10 @@ class Draft:
         lags = np.broadcast_to(np.asarray(lag, np.int64), len(source))
         self._edges.append((source[known], target[known], lags[known], kind))
 
+    def first(self, nodes: NDArray[np.int64]) -> None:
+        """Of nodes that take no time at one instant these come first, whenever they were drawn."""
+        self._first.append(nodes[nodes >= 0])
+
     def shorten(self, nodes: NDArray[np.int64]) -> None:
         """Leaves nodes without a duration: what they did is drawn elsewhere."""
         self.column("duration")[nodes] = 0
@@ -222,7 +227,10 @@ class Draft:
         """The graph: nodes in order of their recorded start, edges that the recording allows, delays."""
         start, duration = self.column("start"), self.column("duration")
         # At one instant what takes no time comes first; drawing order is program order.
-        order = np.lexsort((np.arange(self.count), duration > 0, start))
+        later = np.ones(self.count, np.bool_)
+        for nodes in self._first:
+            later[nodes] = False
+        order = np.lexsort((np.arange(self.count), later, duration > 0, start))
         place = np.empty(self.count, np.int64)
         place[order] = np.arange(self.count)
         source, target, lag, kind = self._joined_edges(place)

@@ -105,4 +105,7 @@ def meet(draft: Draft, members: Sequence[Member]) -> int:
     draft.shorten(body)
     draft.edges(body, node, EdgeKind.RENDEZVOUS)
     draft.edges(node, leaves, EdgeKind.RENDEZVOUS)
+    # What begins at the very instant at which a transfer ended may have waited for it.
+    lasting = (shared["ended"] > shared["arrived"]).to_numpy()
+    draft.first(leaves[np.isin(node, transfer[lasting])])
     return len(shared)

@@ -13,6 +13,7 @@ from whystall.diagnosis.rules import (
     ranks,
     run,
     run_inputs,
+    sharding,
     training,
 )
 
@@ -24,6 +25,7 @@ RULES: tuple[Rule, ...] = (
     *limits.RULES,
     *communication.RULES,
     *accumulation.RULES,
+    *sharding.RULES,
     *ranks.RULES,
     *training.RULES,
     *memory.RULES,

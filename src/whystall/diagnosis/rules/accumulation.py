@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from whystall.diagnosis.case import Case, RankCase
 from whystall.diagnosis.rule import Candidate, Rule
 from whystall.diagnosis.rules import facts
-from whystall.diagnosis.rules.collectives import Collectives, are, collectives, launching, without_gaps
+from whystall.diagnosis.rules.collectives import Collectives, are, collectives, launching, spent_ns, without_gaps
 from whystall.replay.graph import Change, EdgeKind
 from whystall.trace.columns import matching
 
@@ -40,7 +40,7 @@ def redundant_sync(case: Case) -> Iterator[Candidate]:
         return
     whole = case.with_transfers(nodes)
     meets = (graph.edge_kind == EdgeKind.RENDEZVOUS) & (whole[graph.source.astype(np.int64)] | whole[graph.target])
-    per_step_ns = case.time_of(nodes) // max(len(case.ranks), 1)
+    per_step_ns = spent_ns(case, nodes)
     count = int(np.count_nonzero(case.in_window(nodes))) / max(case.steps * len(case.ranks), 1)
     yield Candidate(
         cause="communication.redundant-sync",

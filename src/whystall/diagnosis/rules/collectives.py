@@ -148,6 +148,15 @@ def without_gaps(case: Case, nodes: Mask) -> NDArray[np.int64]:
     return np.where(near, np.minimum(graph.lag, 0), graph.lag)
 
 
+def spent_ns(case: Case, nodes: Mask) -> int:
+    """The time of collectives per step and rank: waiting for others, and the transfer that all of them share."""
+    at = np.flatnonzero(case.in_window(nodes))
+    transfer = case.transfer_of[at]
+    duration = case.replayed.duration
+    total = duration[at].sum() + duration[transfer[transfer >= 0]].sum()
+    return int(total) // max(case.steps * len(case.ranks), 1)
+
+
 def transfer_ns(case: Case) -> NDArray[np.int64]:
     """Per collective's node how long the transfer took, without waiting for others where these were recorded."""
     transfer = case.transfer_of

@@ -21,6 +21,7 @@ from whystall.diagnosis.rules.collectives import (
     collectives,
     launching,
     met_by_all,
+    spent_ns,
     step_of,
     transfer_ns,
     without_gaps,
@@ -159,7 +160,7 @@ def small_messages(case: Case) -> Iterator[Candidate]:
     saved = took_share * (1 - 1 / most) if took_share is not None else None
     whole = case.with_transfers(bodies)
     loud, loud_evidence = _loud_steps(case)
-    per_step = case.time_of(whole) // max(len(case.ranks), 1)
+    per_step = spent_ns(case, bodies)
     yield Candidate(
         cause="communication.small-messages",
         attributed_ns=per_step,
@@ -257,8 +258,7 @@ def low_bandwidth(case: Case) -> Iterator[Candidate]:
     if not chosen.any():
         return
     blind = bool(unsure.any())
-    whole = case.with_transfers(chosen)
-    per_step = case.time_of(whole) // max(len(case.ranks), 1)
+    per_step = spent_ns(case, chosen)
     yield Candidate(
         cause="communication.low-bandwidth",
         attributed_ns=per_step,
