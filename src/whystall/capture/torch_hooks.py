@@ -64,8 +64,9 @@ class TorchHooks:
         self._time(dataloader.DataLoader, "__iter__", listener.loader_begins, listener.loader_ends)
         self._time(torch.amp.GradScaler, "step", listener.scaler_begins, listener.scaler_ends)
         self._time(torch, "save", listener.save_begins, listener.save_ends)
-        # Every backward pass goes through it, whoever asked for it.
-        self._time(torch.autograd, "_engine_run_backward", listener.backward_begins, listener.backward_ends)
+        # Every backward pass goes through it, whoever asked for it (before torch 2.2 through no function but the public one).
+        entry = "_engine_run_backward" if hasattr(torch.autograd, "_engine_run_backward") else "backward"
+        self._time(torch.autograd, entry, listener.backward_begins, listener.backward_ends)
         self._time(torch.autograd.profiler.profile, "_prepare_trace", listener.user_profiler_begins, _nothing)
 
     def remove(self) -> None:
