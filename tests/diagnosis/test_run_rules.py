@@ -275,7 +275,7 @@ def test_batches_that_are_ready_and_take_long_to_take_over() -> None:
     assert set(found) == {"input.collate"}
     gain = found["input.collate"].gain
     assert gain is not None
-    assert gain.expected == pytest.approx(1 / (1 - 0.3 * 0.85), rel=0.01)
+    assert gain.expected == pytest.approx(1 / (1 - 0.3 * 0.95), rel=0.01)
     shares = {**shares, "input": 0.7, "forward": 0.1, "backward": 0.1}
     both = named(run(shares=shares, places=[rebuilding, longer], worker_cpu_share=0.2, workers=2), **loader(2))
     assert set(both) == {"input.collate", "input.too-few-workers"}

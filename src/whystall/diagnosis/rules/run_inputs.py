@@ -38,7 +38,7 @@ _TAKES_OVER: Final = re.compile(
     r"^(multiprocessing\.(connection|reduction|resource_sharer)|torch\.(multiprocessing|_utils|storage))\b"
 )
 # What of a batch's way from a worker to the training thread stays, when its tensors are few.
-_LEFT_OF_HANDOVER: Final = 0.15
+_LEFT_OF_HANDOVER: Final = 0.05
 # Fewer of the looks that found the thread in its loader are what any batch takes.
 _MOSTLY_TAKING_OVER: Final = 1 / 3
 
@@ -117,8 +117,11 @@ def inputs(case: Case) -> Iterator[Candidate]:
 
 def _taking_over(run: RunSteps, share: float) -> float:
     """The share of time in which the training thread takes over batches that workers have made, where that is much of it."""
-    part = share_of(places_where(run, _takes_over)) / max(share_of(places_where(run, _in_loader)), 1e-9)
-    return share * part if part > _MOSTLY_TAKING_OVER else 0.0
+    inside = places_where(run, _in_loader)
+    known = share_of([place for place in inside if _takes_over(place)])
+    waits = share_of([place for place in inside if AWAITS.search(place.leaf)])
+    whole = max(share_of(inside), 1e-9)
+    return share * (1 - waits / whole) if known > _MOSTLY_TAKING_OVER * whole else 0.0
 
 
 def _in_loader(place: Place) -> bool:
