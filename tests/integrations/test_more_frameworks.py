@@ -15,6 +15,8 @@ import whystall
 HERE = Path(__file__).parent
 PYTHON = HERE.parents[1] / ".venv-frameworks" / "bin" / "python"
 REPORT_WITHIN_S = 120
+# What a job says when its framework does not start on this machine.
+NOT_HERE = 75
 
 
 def needs(package: str) -> None:
@@ -33,6 +35,8 @@ def run(*line: str, **environment: str) -> None:
         timeout=400,
         env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
     )
+    if done.returncode == NOT_HERE:
+        pytest.skip(done.stderr.strip().splitlines()[-1])
     assert done.returncode == 0, done.stderr[-3000:]
 
 
