@@ -18,7 +18,7 @@ SANITIZE_VENV := .venv-sanitize
 DEMO_VENV = $(shell $(call has_torch,$(BIN)/python) && echo $(VENV) || echo .venv-demo)
 DEMO_RUN := whystall-runs/demo
 
-NATIVE := CMakeLists.txt $(wildcard src/whystall/_native/*.cpp src/whystall/_native/*.hpp)
+NATIVE := CMakeLists.txt $(wildcard src/whystall/_native/*.cpp src/whystall/_native/*.hpp) src/whystall/model/native/lane.cpp
 # An editable install lists the files it found: a new one makes its folder newer than the stamp.
 FOLDERS := $(shell find src/whystall -type d -not -name __pycache__)
 CHECKED := src tests examples benchmarks docs
@@ -57,6 +57,7 @@ $(VENV)/.tools: pyproject.toml $(VENV)/.torch
 
 $(VENV)/.whystall: $(NATIVE) $(FOLDERS) $(VENV)/.tools
 	$(BIN)/python -m pip install --quiet --no-build-isolation --editable .
+	$(BIN)/whystall doctor --build-counter --quiet > /dev/null
 	@touch $@
 
 $(VENV)/.docs: pyproject.toml $(VENV)/.pip
@@ -125,12 +126,17 @@ test: lint .venv-frameworks/.ready
 
 # A second, instrumented build in an environment of its own; leaks are not looked for, since CPython keeps memory.
 # A sanitizer writes past Python, so that pytest must not hold back the terminal.
+# Counting's native part is compiled against torch, which only .venv has: there it is instrumented for its tests, and made again.
 SANITIZE_FUZZ_CASES ?= 400
-sanitize: $(SANITIZE_VENV)/.whystall
-	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1 PYTHONMALLOC=malloc \
-		WHYSTALL_FUZZ_CASES=$(SANITIZE_FUZZ_CASES) \
-		LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libubsan.so)" \
+SANITIZED = ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1 PYTHONMALLOC=malloc \
+	LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libubsan.so)"
+sanitize: $(SANITIZE_VENV)/.whystall $(VENV)/.whystall
+	$(SANITIZED) WHYSTALL_FUZZ_CASES=$(SANITIZE_FUZZ_CASES) \
 		$(SANITIZE_VENV)/bin/python -m pytest --capture=sys tests/native tests/fuzz $(PYTEST_ARGS)
+	$(SANITIZED) $(BIN)/python -c 'from whystall.model.native import build; \
+		build("-O1", "-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined")'
+	$(SANITIZED) $(BIN)/python -m pytest --capture=sys tests/model/test_native.py $(PYTEST_ARGS); \
+		failed=$$?; $(BIN)/whystall doctor --build-counter --quiet > /dev/null; exit $$failed
 
 $(SANITIZE_VENV)/.whystall: $(NATIVE) $(FOLDERS) pyproject.toml $(SANITIZE_VENV)/.pip
 	$(@D)/bin/python -m pip install --quiet --group test

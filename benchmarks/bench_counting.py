@@ -1,8 +1,9 @@
 """What counting and timing cost: a step of a small model with and without, interleaved in one run.
 
 The model is bound by Python and dispatch (24 layers of width 64): the worst case, and like the host thread of a GPU job.
+Counting is measured with what `whystall doctor --build-counter` compiles and without.
 "pass-through" is a dispatch mode that does nothing, "shortest way" one that also leaves out a Python frame of PyTorch's: no
-counter that sees every operator by a mode can cost less. "profiler, to events" records operators with their shapes below
+counter that sees every operator from Python can cost less. "profiler, to events" records operators with their shapes below
 Python and has them as objects afterwards, which is what a counter would price. Times are CPU times of the process, which
 other work on the machine lengthens least.
 
@@ -18,6 +19,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
+from unittest import mock
 
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 
@@ -27,6 +29,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from whystall import FlopCounter
+from whystall.model import native
 from whystall.model.stopwatch import Stopwatch
 
 ROUNDS = 15
@@ -95,16 +98,34 @@ def recorded_ms(step: Callable[[], object]) -> float:
     return (time.process_time() - started) * 1e3
 
 
+class ByPythonAlone(AbstractContextManager[Any]):
+    """Counts as where the native part was not built."""
+
+    def __init__(self, counter: FlopCounter) -> None:
+        self._counter = counter
+
+    def __enter__(self) -> Any:
+        """Opens the counter."""
+        with mock.patch.object(native, "load", return_value=None):
+            return self._counter.__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        self._counter.__exit__(*error)
+
+
 def main() -> None:
     """Prints one line per way of watching, for the forward pass alone and with the backward pass."""
     torch.set_num_threads(1)
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else ROUNDS
     model, data = tiny_model()
-    counter = FlopCounter(model)
+    counter, python_alone = FlopCounter(model), FlopCounter(model)
+    if native.load() is None:
+        print("the native part is not built: whystall doctor --build-counter")
     activities = [torch.profiler.ProfilerActivity.CPU]
     ways: dict[str, Callable[[], AbstractContextManager[Any]]] = {
         "nothing": nullcontext,
         "whystall, counting": lambda: counter,
+        "whystall, Python alone": lambda: ByPythonAlone(python_alone),
         "whystall, timing": lambda: Stopwatch(model),
         "pass-through": PassThrough,
         "shortest way": ShortestWay,

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import importlib
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whystall.hardware import checkup
@@ -42,3 +44,31 @@ def test_torch_is_asked_on_request_alone(cli: Cli, monkeypatch: pytest.MonkeyPat
 
     assert "torch, asked" not in cli("doctor").out
     assert "torch, asked" in cli("doctor", "--import-torch").out
+
+
+def test_the_counter_is_compiled_on_request(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    native = importlib.import_module("whystall.model.native")
+    monkeypatch.setattr(checkup, "ask_torch", lambda: checkup.Check("torch, asked", "ok", "devices: none"))
+    monkeypatch.setattr(native, "load", lambda: None)
+    monkeypatch.setattr(native, "build", lambda: None)
+
+    assert "FLOP counter" not in cli("doctor").out
+    assert cli("doctor", "--import-torch").out.splitlines()[-2:] == [
+        "ok    FLOP counter   counts by Python alone",
+        "                     twice as fast after whystall doctor --build-counter",
+    ]
+    monkeypatch.setattr(native, "load", lambda: native)
+    assert cli("doctor", "--build-counter").out.splitlines()[-1] == "ok    FLOP counter   compiled for this torch"
+
+
+def test_a_counter_that_does_not_compile_is_one_sentence(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    importlib.import_module("whystall.model.native")
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    outcome = cli("doctor", "--build-counter")
+
+    assert outcome.code == 1
+    assert "no C++ compiler was found: install g++" in outcome.err
+    assert not outcome.out

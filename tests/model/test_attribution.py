@@ -13,6 +13,8 @@ from torch.utils.checkpoint import checkpoint
 from whystall import FlopCounter, model_profile
 from whystall.model.results import ModelProfile
 
+pytestmark = pytest.mark.usefixtures("way")
+
 
 class Block(nn.Module):
     """Two linear layers, 64 -> 256 -> 64: 262,144 FLOPs each forward for a batch of 8."""

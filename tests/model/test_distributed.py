@@ -15,6 +15,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from whystall import FlopCounter
 
+pytestmark = pytest.mark.usefixtures("way")
+
 FORWARD = 2 * 8 * (64 * 128 + 128 * 32)
 BACKWARD = FORWARD + 2 * 8 * 128 * 32
 

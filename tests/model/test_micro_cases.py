@@ -12,6 +12,8 @@ from tests.model.micro_cases import CASES
 
 from whystall import FlopCounter, cost
 
+pytestmark = pytest.mark.usefixtures("way")
+
 
 @pytest.fixture(autouse=True)
 def _custom_operator() -> Iterator[None]:

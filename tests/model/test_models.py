@@ -13,6 +13,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from whystall import FlopCounter
 from whystall.model.results import ModelProfile
 
+pytestmark = pytest.mark.usefixtures("way")
+
 pytest.importorskip("transformers", reason="the models come from transformers")
 
 TOTALS = {  # forward, forward and backward: ../shared/reference/flops.md, equal to the formulas beside the models

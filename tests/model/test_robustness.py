@@ -14,6 +14,8 @@ from torch.nn.modules import module as module_hooks
 
 from whystall import FlopCounter, model_profile
 
+pytestmark = pytest.mark.usefixtures("way")
+
 
 class Failing(nn.Module):
     def __init__(self) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from importlib import util
 from typing import TYPE_CHECKING
+
+from whystall.errors import UsageError
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -26,15 +29,42 @@ class Doctor:
         parser.add_argument(
             "--import-torch", action="store_true", help="import torch to ask for its devices (takes seconds)"
         )
+        parser.add_argument(
+            "--build-counter",
+            action="store_true",
+            help="compile what makes FlopCounter twice as fast for the torch that is installed (needs g++, some ten seconds)",
+        )
 
     def run(self, options: Namespace, console: Console) -> int:
         """Prints the checks; 0 whatever they find."""
         from whystall.hardware.checkup import checkup
 
-        checks = checkup(import_torch=options.import_torch)
+        if options.build_counter:
+            _build_counter()
+        asks_torch = options.import_torch or options.build_counter
+        checks = checkup(import_torch=asks_torch)
+        if asks_torch and checks[-1].status == "ok":
+            checks.append(_counter())
         console.result(_as_json(checks) if options.json else _as_text(checks))
         console.next("whystall demo")
         return 0
+
+
+def _build_counter() -> None:
+    if util.find_spec("torch") is None:
+        raise UsageError("counting is compiled against torch, which is not installed")
+    from whystall.model import native
+
+    native.build()
+
+
+def _counter() -> Check:
+    from whystall.hardware.checkup import Check
+    from whystall.model import native
+
+    if native.load() is not None:
+        return Check("FLOP counter", "ok", "compiled for this torch")
+    return Check("FLOP counter", "ok", "counts by Python alone", "twice as fast after whystall doctor --build-counter")
 
 
 def _as_json(checks: Sequence[Check]) -> str:

@@ -8,25 +8,15 @@ is attached to tensors or to the autograd graph, which is why nothing in the use
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import defaultdict
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import torch
 
 from whystall.model.frames import Frame, Tree
 from whystall.model.gradients import is_weight_gradient
+from whystall.model.lanes import Call, Lane, Place, Places
 
 Part = Literal["forward", "input_gradient", "weight_gradient", "backward", "recompute", "optimizer"]
-Bucket = dict[Any, int]
-
-
-class Call(Protocol):
-    """What attribution asks of a call."""
-
-    @property
-    def is_product(self) -> bool:
-        """Whether it is one product."""
-
 
 NO_TASK = -1
 NO_NUMBER = 2**63  # AccumulateGrad nodes carry the largest number there is
@@ -41,11 +31,12 @@ class ThreadState:
 
     def __init__(self, tree: Tree, forward_of: ThreadState | None = None) -> None:
         self.tree = tree
-        self.tables: defaultdict[tuple[Frame, Part], Bucket] = defaultdict(lambda: defaultdict(int))
+        self.tables = Places()
         self.frame = tree.root
         self.stack: list[tuple[int, Frame, Part]] = []
         self.part: Part = "forward"
-        self.bucket = self.tables[self.frame, self.part]
+        self.place = self.tables[self.frame, self.part]
+        self.lane: Lane | None = None
         self._starts = [0]
         self._frames = [tree.root]
         self._task = NO_TASK
@@ -97,7 +88,9 @@ class ThreadState:
 
     def _move(self, frame: Frame, part: Part) -> None:
         self.frame, self.part = frame, part
-        self.bucket = self.tables[frame, part]
+        self.place = self.tables[frame, part]
+        if self.lane is not None:
+            self.lane.set_place(self.place.number, part == "recompute")
         self._mark(_sequence_number(), frame)
 
     def _mark(self, number: int, frame: Frame) -> None:
@@ -113,15 +106,15 @@ class ThreadState:
 
     # --- every operator -----------------------------------------------------------------------------------------------
 
-    def current(self, call: Call) -> Bucket:
+    def current(self, call: Call) -> Place:
         """Where a call belongs that runs now; for a product, also which gradient it computes."""
         task = _task_id()
         if task == NO_TASK:
             if self._task != NO_TASK:
                 self._end_backward()
-            return self.bucket
+            return self.place
         if self.part == "recompute":
-            return self.bucket
+            return self.place
         node = _current_node()
         if task != self._task:
             self._begin_backward(task)

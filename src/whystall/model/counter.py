@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import Any, Self
 
 import torch
@@ -15,9 +15,10 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 
 from whystall.cost import Cost, cost_of
 from whystall.cost.spec import TensorSpec, tensors
-from whystall.model import hooks, specs
-from whystall.model.attribution import NO_TASK, Bucket, ThreadState
+from whystall.model import hooks, native, specs
+from whystall.model.attribution import NO_TASK, ThreadState
 from whystall.model.frames import Tree
+from whystall.model.lanes import Lane
 from whystall.model.plans import Action, Plan, plan_for
 from whystall.model.results import ModelProfile
 from whystall.model.tally import Tally
@@ -26,12 +27,13 @@ from whystall.model.tally import Tally
 class Entry:
     """One kind of call: an operator with shapes, dtypes and scalars. Its cost is worked out when it is asked for."""
 
-    __slots__ = ("_call", "_cost", "_known", "name")
+    __slots__ = ("_call", "_cost", "_known", "name", "repeats")
 
     def __init__(self, name: str, args: list[Any], kwargs: dict[str, Any], outputs: list[TensorSpec]) -> None:
         self.name = name
         self._call = (args, kwargs, outputs)
         self._known = False
+        self.repeats = False  # whether calls with this signature are all this entry
         self._cost: Cost | None = None
 
     @property
@@ -73,19 +75,28 @@ class FlopCounter:
         self._lock = threading.Lock()
         self._hooks: list[Any] = []
         self._mode = _Mode(self)
+        self._states: list[ThreadState] = []
+        self._native: ModuleType | None = None
+        self._open = 0
         self.reset()
 
     def reset(self) -> None:
         """Forgets what was counted."""
+        for state in self._states:
+            if state.lane is not None:
+                state.lane.rest()
         self._tree = Tree(self._model)
-        self._states: list[ThreadState] = []
+        self._states = []
         self._main: ThreadState | None = None
         self._mode.forget()
         self.failure: str | None = None
         self._local = threading.local()
 
     def __enter__(self) -> Self:
+        self._begin()
         self._main = self._state()
+        if self._main.lane is not None:
+            self._main.lane.enter_thread()
         self._hooks = [
             *hooks.watch(self._model, self._before_forward, self._after_forward),
             optimizer_hooks.register_optimizer_step_pre_hook(self._before_step),
@@ -95,6 +106,7 @@ class FlopCounter:
             self._mode.__enter__()
         except BaseException:
             self._remove_hooks()
+            self._end()
             raise
         return self
 
@@ -103,10 +115,31 @@ class FlopCounter:
     ) -> None:
         self._remove_hooks()
         self._mode.__exit__(kind, error, trace)
+        self._end()
         state = self._state()
         state.stack.clear()
         state.frame = self._tree.root
         state.switch("forward")
+
+    def _begin(self) -> None:
+        """Counts natively from now on what can be, where the native part was built."""
+        self._open += 1
+        if self._open > 1:
+            return
+        self._native = native.load()
+        if self._native is not None:
+            self._native.stand_in()
+            for state in self._states:
+                if state.lane is not None:
+                    state.lane.wake()
+
+    def _end(self) -> None:
+        self._open -= 1
+        if self._native is not None and not self._open:
+            self._native.stand_aside()
+            for state in self._states:
+                if state.lane is not None:
+                    state.lane.rest()
 
     def _remove_hooks(self) -> None:
         while self._hooks:
@@ -115,7 +148,10 @@ class FlopCounter:
     @property
     def profile(self) -> ModelProfile:
         """What was counted until now."""
-        return Tally(self._tree, [state.tables for state in self._states]).profile()
+        with self._lock:
+            states = list(self._states)
+            lanes = [state.lane.tables() for state in states if state.lane is not None]
+        return Tally(self._tree, [*(state.tables for state in states), *lanes]).profile()
 
     # --- hooks: they do nothing in threads that are not counted, nor while torch.compile looks ------------------------
 
@@ -154,17 +190,33 @@ class FlopCounter:
         state: ThreadState | None = getattr(self._local, "state", None)
         if state is None:
             state = self._local.state = ThreadState(self._tree, self._main)
+            if self._native is not None:
+                state.lane = Lane(self._native, self._mode, state.tables, state.current, self._failed)
+                state.lane.set_place(state.place.number, False)
+                state.lane.enter_thread()
+                if self._open:
+                    state.lane.wake()
             with self._lock:
                 self._states.append(state)
         return state
 
-    def _bucket(self, entry: Entry) -> Bucket:
-        """Where a call belongs that runs now in this thread."""
+    def _count(self, entry: Entry) -> None:
+        """Counts a call that ran just now in this thread."""
         try:
             state: ThreadState = self._local.state
         except AttributeError:
             state = self._state()
-        return state.current(entry)
+        state.current(entry)[entry] += 1
+        if state.lane is not None:
+            if entry.repeats:
+                state.lane.made_known(entry)
+            else:
+                state.lane.made_nothing()
+
+    def _lane(self) -> Lane | None:
+        """This thread's lane; every call that Python is handed says to it at its end what it was."""
+        state: ThreadState | None = getattr(self._local, "state", None)
+        return None if state is None else state.lane
 
     def _failed(self, name: str, error: Exception) -> None:
         """Remembers the first failure of ours; the user's job goes on."""
@@ -225,16 +277,17 @@ class _Mode(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        if types:
-            if any(hasattr(one, "__tensor_flatten__") for one in types):
-                return self._unwrap(func, args, kwargs or {})
-            if self._inside.depth:  # DTensor plans with fake tensors what it then does with real ones
-                return func(*args, **(kwargs or {}))
+        if types and (self._inside.depth or any(hasattr(one, "__tensor_flatten__") for one in types)):
+            return self._run_wrapped(func, types, args, kwargs or {})
         known = self._known.get(id(func))
         if known is None:
             known = self._known[id(func)] = _Known(func)
         if known.action is Action.PASS:
-            return known.call(*args, **kwargs) if kwargs else known.call(*args)
+            result = known.call(*args, **kwargs) if kwargs else known.call(*args)
+            lane = self._counter._lane()  # noqa: SLF001 - the two are one
+            if lane is not None:
+                lane.made_passing()
+            return result
         if known.action is not Action.COUNT:
             return self._run_uncommon(known, args, kwargs or {})
         result = known.call(*args, **kwargs) if kwargs else known.call(*args)
@@ -245,14 +298,16 @@ class _Mode(TorchDispatchMode):
                 entry = None
             if entry is None:
                 entry = self._new_entry(known, args, kwargs or {}, result)
-            self._counter._bucket(entry)[entry] += 1  # noqa: SLF001 - the two are one
+            self._counter._count(entry)  # noqa: SLF001 - likewise
         except Exception as error:  # noqa: BLE001 - a failure of ours must not reach the user's job
             self._counter._failed(known.plan.name, error)  # noqa: SLF001 - likewise
         return result
 
-    def _unwrap(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def _run_wrapped(self, func: Any, types: Sequence[type], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """A call on wrappers (DTensor, nested tensors): the wrapper takes it apart, and its parts come by themselves."""
         inside = self._inside
+        if not any(hasattr(one, "__tensor_flatten__") for one in types):
+            return func(*args, **kwargs)  # DTensor plans with fake tensors what it then does with real ones
         if inside.entering:
             inside.entering = False
             return NotImplemented
@@ -272,6 +327,7 @@ class _Mode(TorchDispatchMode):
         if not known.plan.offsets:  # whose cost depends on more than shapes
             with suppress(TypeError):  # as above
                 known.entries[specs.signature(args, kwargs)] = entry
+                entry.repeats = True
         return entry
 
     def _run_uncommon(self, known: _Known, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -280,6 +336,9 @@ class _Mode(TorchDispatchMode):
         with self:
             result = known.call(*args, **kwargs)
         if result is not NotImplemented:
+            lane = self._counter._lane()  # noqa: SLF001 - the two are one
+            if lane is not None:
+                lane.made_nothing()
             return result
         known.action, known.call = Action.COUNT, known.operator
         return self.__torch_dispatch__(known.operator, (), args, kwargs)
