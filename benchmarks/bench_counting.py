@@ -16,8 +16,8 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 from unittest import mock
 
@@ -125,7 +125,7 @@ def main() -> None:
     ways: dict[str, Callable[[], AbstractContextManager[Any]]] = {
         "nothing": nullcontext,
         "whystall, counting": lambda: counter,
-        "whystall, Python alone": lambda: ByPythonAlone(python_alone),
+        "whystall, Python alone": lambda: by_python_alone(python_alone),
         "whystall, timing": lambda: Stopwatch(model),
         "pass-through": PassThrough,
         "shortest way": ShortestWay,
