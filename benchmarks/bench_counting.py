@@ -98,19 +98,11 @@ def recorded_ms(step: Callable[[], object]) -> float:
     return (time.process_time() - started) * 1e3
 
 
-class ByPythonAlone(AbstractContextManager[Any]):
+@contextmanager
+def by_python_alone(counter: FlopCounter) -> Iterator[None]:
     """Counts as where the native part was not built."""
-
-    def __init__(self, counter: FlopCounter) -> None:
-        self._counter = counter
-
-    def __enter__(self) -> Any:
-        """Opens the counter."""
-        with mock.patch.object(native, "load", return_value=None):
-            return self._counter.__enter__()
-
-    def __exit__(self, *error: object) -> None:
-        self._counter.__exit__(*error)
+    with mock.patch.object(native, "load", return_value=None), counter:
+        yield
 
 
 def main() -> None:
