@@ -13,9 +13,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from whystall.analysis.results import AllocatorRun, MemoryRise
-from whystall.trace.samples import RunSamples
+from whystall.trace.samples import PROFILED, RunSamples
 
-_PROFILED: Final = 1
 _QUARTERS: Final = 4
 # After a window, or after the start, memory settles within so many steps.
 _SETTLING_STEPS: Final = 5
@@ -29,7 +28,7 @@ def memory_rises(samples: RunSamples) -> list[MemoryRise]:
     steps = samples.steps
     if "rss_kib" not in steps.columns:
         return []
-    first, last = _longest_stretch((steps["flags"] & _PROFILED).fill_null(0).to_numpy() != 0)
+    first, last = _longest_stretch((steps["flags"] & PROFILED).fill_null(0).to_numpy() != 0)
     stretch = steps[first:last]
     known = stretch.select("step", "rss_kib").drop_nulls()
     found = [_rise(None, known["step"].to_numpy(), known["rss_kib"].to_numpy() * 1024, 0.5)]

@@ -15,12 +15,11 @@ from numpy.typing import NDArray
 
 from whystall.analysis.results import Place, RunSteps, SlowStep
 from whystall.analysis.run_memory import allocator_runs, memory_rises
-from whystall.trace.samples import RunSamples
+from whystall.trace.samples import PROFILED, RunSamples
 
 # A slow step took this much longer than the median, and stands out of the usual spread.
 SLOW_RATIO: Final = 1.5
 SPREADS: Final = 5.0
-_PROFILED: Final = 1
 BEFORE: Final = "(python before)"
 """The innermost function of a look that found the end of Python instead of Python (``capture.stacks`` has its own, since the
 job must not import analysis)."""
@@ -37,7 +36,7 @@ _MAD_TO_SIGMA: Final = 1.4826
 
 def run_steps(samples: RunSamples) -> RunSteps | None:
     """The account of one rank's run; ``None`` when no step was measured."""
-    measured = samples.steps.filter((pl.col("flags") & _PROFILED) == 0)
+    measured = samples.steps.filter((pl.col("flags") & PROFILED) == 0)
     if measured.is_empty():
         return None
     everything = _ns(measured, "duration_us")
@@ -80,7 +79,7 @@ def run_steps(samples: RunSamples) -> RunSteps | None:
         places=_places(samples.places, looks),
         beside=_places(samples.beside, looks),
         thread_cores=sum(_cpu_shares(samples.threads)),
-        looks=int(looks),
+        looks=looks,
         worker_cpu_share=float(np.median(worker_shares)) if worker_shares else None,
         workers=samples.workers["pid"].n_unique(),
         other_cores=_other_cores(samples.machine),

@@ -130,7 +130,7 @@ def _claim(folder: Path, options: Namespace) -> None:
     from whystall.diagnosis.experiment import EXPERIMENTS_FILE
 
     # Workers of one launch write into one folder: what is older than their launcher is of another run.
-    since = _started_s(os.getppid()) if int(os.environ.get("WORLD_SIZE", "1") or 1) > 1 else None
+    since = _started_s(os.getppid()) if _world_size() > 1 else None
     try:
         folder.mkdir(parents=True, exist_ok=True)
         patterns = ("rank*", "re*.*", "run.json", EXPERIMENTS_FILE)
@@ -228,11 +228,17 @@ def _experimented(folder: Path, report: Report, launch: Launch, code: int, conso
     return True
 
 
+def _world_size() -> int:
+    """How many workers the launcher says there are; 1 where it does not say."""
+    said = os.environ.get("WORLD_SIZE", "")
+    return int(said) if said.isdecimal() else 1
+
+
 def _when_all_ranks_are_there(folder: Path) -> RunFolder:
     """The run folder once every rank has written its description, or after a while."""
     from whystall.capture.runs import read_run_folder
 
-    wanted = int(os.environ.get("WORLD_SIZE", "1") or 1) if "RANK" in os.environ else 0
+    wanted = _world_size() if "RANK" in os.environ else 0
     deadline = time.monotonic() + _WAIT_FOR_RANKS_S
     found = read_run_folder(folder)
     while len(found.ranks) < wanted and time.monotonic() < deadline:

@@ -325,6 +325,17 @@ class Case:
         chosen: Mask = own & within(graph.start - shift, begin, end)
         return chosen
 
+    def host_within_operators(self, rank: RankCase, operators: Mask | NDArray[np.int64]) -> Mask:
+        """The host nodes of a rank that begin in one of some operator calls (a mask, or rows)."""
+        table = rank.trace.operators
+        begin = table["ts_ns"].to_numpy()[operators]
+        return self.host_within(rank, begin, begin + table["duration_ns"].to_numpy()[operators])
+
+    @cached_property
+    def kept(self) -> dict[tuple[str, int], Any]:
+        """What several rules ask for and one of them worked out, by its name and rank."""
+        return {}
+
     @cached_property
     def transfer_of(self) -> NDArray[np.int64]:
         """Per node the transfer of a collective in which it meets other ranks, or -1."""

@@ -13,6 +13,8 @@ from whystall.trace.errors import InputError
 
 SCHEMA: Final = "whystall.samples/1"
 SUFFIX: Final = ".samples.jsonl"
+PROFILED: Final = 1
+"""The flag of a step while which the profiler was recording."""
 _LONGEST_LINE: Final = 1 << 16
 _MOST_COLUMNS: Final = 64
 _WORKER: Final[dict[str, Any]] = {"pid": pl.Int64, "state": pl.String, "ticks": pl.Int64}

@@ -15,7 +15,8 @@ import polars as pl
 from whystall.trace.columns import codes, distinct, matching
 
 _PROFILER_STEP: Final = re.compile(r"^ProfilerStep\s*#\s*\d+$")
-_OPTIMIZER_STEP: Final = re.compile(r"^Optimizer\.step#.+\.step$")
+OPTIMIZER_STEP: Final = re.compile(r"^Optimizer\.step#.+\.step$")
+"""What torch marks the steps of an optimizer with."""
 _DIGITS: Final = re.compile(r"\d+")
 _LEAST_REPEATS: Final = 3
 _LEAST_COVER: Final = 0.5
@@ -28,7 +29,7 @@ def find_steps(annotations: pl.DataFrame) -> tuple[pl.DataFrame, str | None]:
     if not marks.is_empty():
         once = marks.unique("name", keep="first", maintain_order=True)
         return once.select(STEP_SCHEMA.keys()), "ProfilerStep annotations"
-    marks = _matching(annotations, _OPTIMIZER_STEP)
+    marks = _matching(annotations, OPTIMIZER_STEP)
     steps = _between_optimizer_steps(marks)
     if not steps.is_empty():
         return steps, "optimizer steps (no ProfilerStep annotations)"

@@ -16,10 +16,10 @@ from whystall.diagnosis.rules import facts
 from whystall.diagnosis.rules.collectives import Collectives, are, collectives, launching, spent_ns, without_gaps
 from whystall.replay.graph import Change, EdgeKind
 from whystall.trace.columns import matching
+from whystall.trace.steps import OPTIMIZER_STEP
 
-# What DistributedDataParallel marks its forward passes with, and torch the steps of an optimizer.
+# What DistributedDataParallel marks its forward passes with.
 _PASS: Final = re.compile(r"^DistributedDataParallel\.forward$")
-_OPTIMIZER_STEP: Final = re.compile(r"^Optimizer\.step#")
 _REDUCTION: Final = re.compile(r"^all_?reduce", re.IGNORECASE)
 
 
@@ -66,7 +66,7 @@ def _reduced_again(rank: RankCase, found: Collectives) -> tuple[NDArray[np.bool_
     marks = rank.trace.annotations
     starts = marks["ts_ns"].to_numpy()
     passes = np.sort(starts[matching(marks["name"], _PASS.search)])
-    steps = np.sort(starts[matching(marks["name"], _OPTIMIZER_STEP.search)])
+    steps = np.sort(starts[matching(marks["name"], OPTIMIZER_STEP.search)])
     if not len(steps):
         steps = np.sort(rank.trace.steps["ts_ns"].to_numpy())
     if len(passes) < 2 or not len(steps):

@@ -23,9 +23,7 @@ def cast_churn(case: Case) -> Iterator[Candidate]:
             continue
         nodes = case.work_of(rank, copies)
         per_step = case.time_of(nodes)
-        table = rank.trace.operators
-        begin = table["ts_ns"].to_numpy()[outer]
-        host = case.host_within(rank, begin, begin + table["duration_ns"].to_numpy()[outer])
+        host = case.host_within_operators(rank, outer)
         count = int(np.count_nonzero(case.in_window(nodes))) / max(case.steps, 1)
         yield Candidate(
             cause="compute.cast-churn",

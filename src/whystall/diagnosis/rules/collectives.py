@@ -45,6 +45,14 @@ class Collectives:
 
 def collectives(case: Case, rank: RankCase) -> Collectives:
     """The collectives of a rank: those of its devices, or on a job without any those of a library on the host."""
+    key = ("collectives", rank.rank)
+    if key not in case.kept:
+        case.kept[key] = _collectives(case, rank)
+    found: Collectives = case.kept[key]
+    return found
+
+
+def _collectives(case: Case, rank: RankCase) -> Collectives:
     if rank.on_device:
         row = np.flatnonzero(rank.device_work.classified.class_of == COMMUNICATION)
         records = communication_records(rank.trace, row)
@@ -135,10 +143,7 @@ def launching(case: Case, rank: RankCase, found: Collectives, chosen: NDArray[np
     if found.row is None:
         return case.host_state(rank, HostState.COMMUNICATION)
     operator = rank.trace.device_events["operator"].fill_null(-1).to_numpy()[found.row[chosen]]
-    rows = np.unique(operator[operator >= 0])
-    table = rank.trace.operators
-    begin = table["ts_ns"].to_numpy()[rows]
-    return case.host_within(rank, begin, begin + table["duration_ns"].to_numpy()[rows])
+    return case.host_within_operators(rank, np.unique(operator[operator >= 0]))
 
 
 def without_gaps(case: Case, nodes: Mask) -> NDArray[np.int64]:

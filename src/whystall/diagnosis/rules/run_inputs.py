@@ -8,7 +8,7 @@ from typing import Final
 
 from whystall.analysis.results import Place, RunSteps
 from whystall.diagnosis.case import Case
-from whystall.diagnosis.finding import Evidence
+from whystall.diagnosis.finding import CodeLocation, Evidence
 from whystall.diagnosis.rule import Candidate, Rule
 from whystall.diagnosis.rules import facts
 from whystall.diagnosis.rules.samples import (
@@ -56,63 +56,81 @@ def inputs(case: Case) -> Iterator[Candidate]:
             facts.share("of the steps' time", share),
             facts.count("workers of the loader", workers),
         )
-        spikes = _input_spikes(run)
-        taking = _taking_over(run, share) if workers else 0.0
+        if workers == 0:
+            yield _without_workers(case, run, share, code, evidence)
+            continue
+        taking = _taking_over(run, share)
         if taking > 0:
             yield _collate(run, taking, evidence)
             share = max(share - taking, 0.0)
             if share < taking:  # while batches wait to be taken over, workers wait as well: that is no cause of its own
                 continue
-        elif workers:
+        else:
             share = max(share - min(run.ready_input_ns, _LONGEST_HANDOVER_NS) / run.mean_ns, 0.0)
-        if workers == 0:
-            saved = _with_workers(case, run, share)
-            yield from_samples(
-                "input.synchronous-loader",
-                run,
-                saved,
-                part="input",
-                evidence=evidence,
-                code=code,
-                saved=(saved * 0.85, saved, max(share, saved)),
-                method="samples: batches made by workers while the step computes, on the cores there are",
-                rivals=("host.python", "input.storage-bound", "host.cpu-contention"),
-            )
-            continue
-        if spikes > share / 2:
-            cause = _spike_cause(case, run)
-            if cause is not None:
-                yield from_samples(
-                    cause,
-                    run,
-                    spikes,
-                    part="input",
-                    evidence=(*evidence, facts.count("steps that waited far longer than usual", len(run.slow))),
-                    code=code,
-                    saved=(
-                        spikes * (0.5 if cause == "input.heavy-tail" else 1 - SPREAD),
-                        spikes,
-                        min(spikes * 1.1, 0.99),
-                    ),
-                    rivals=("input.too-few-workers", "input.worker-restart", "input.heavy-tail"),
-                )
-                share = max(share - spikes, 0.0)
-        cause = _worker_cause(case, run, workers)
-        least = share * 0.7
-        if cause == "input.cpu-bound":  # the training thread lacks the cores that the workers take
-            lacking = max(1 - run.on_cpu_share - run.shares.get("input", 0.0) - run.shares.get("save", 0.0), 0.0)
-            share += lacking
-            evidence = (*evidence, facts.share("of the steps' time the training thread waited for a core", lacking))
-        yield from_samples(
-            cause,
-            run,
-            share * (1 - _LEFT_OF_FETCH),
-            part="input",
-            evidence=(*evidence, *_worker_evidence(run)),
-            code=code,
-            saved=(least, share * (1 - _LEFT_OF_FETCH), share),
-            rivals=("input.too-few-workers", "input.cpu-bound", "input.storage-bound"),
-        )
+        spikes = _input_spikes(run)
+        cause = _spike_cause(case, run) if spikes > share / 2 else None
+        if cause is not None:
+            yield _in_spikes(cause, run, spikes, code, evidence)
+            share = max(share - spikes, 0.0)
+        yield _by_workers(case, run, share, workers, code, evidence)
+
+
+def _without_workers(
+    case: Case, run: RunSteps, share: float, code: tuple[CodeLocation, ...], evidence: tuple[Evidence, ...]
+) -> Candidate:
+    saved = _with_workers(case, run, share)
+    return from_samples(
+        "input.synchronous-loader",
+        run,
+        saved,
+        part="input",
+        evidence=evidence,
+        code=code,
+        saved=(saved * 0.85, saved, max(share, saved)),
+        method="samples: batches made by workers while the step computes, on the cores there are",
+        rivals=("host.python", "input.storage-bound", "host.cpu-contention"),
+    )
+
+
+def _in_spikes(
+    cause: str, run: RunSteps, spikes: float, code: tuple[CodeLocation, ...], evidence: tuple[Evidence, ...]
+) -> Candidate:
+    return from_samples(
+        cause,
+        run,
+        spikes,
+        part="input",
+        evidence=(*evidence, facts.count("steps that waited far longer than usual", len(run.slow))),
+        code=code,
+        saved=(spikes * (0.5 if cause == "input.heavy-tail" else 1 - SPREAD), spikes, min(spikes * 1.1, 0.99)),
+        rivals=("input.too-few-workers", "input.worker-restart", "input.heavy-tail"),
+    )
+
+
+def _by_workers(
+    case: Case,
+    run: RunSteps,
+    share: float,
+    workers: int,
+    code: tuple[CodeLocation, ...],
+    evidence: tuple[Evidence, ...],
+) -> Candidate:
+    cause = _worker_cause(case, run, workers)
+    least = share * 0.7
+    if cause == "input.cpu-bound":  # the training thread lacks the cores that the workers take
+        lacking = max(1 - run.on_cpu_share - run.shares.get("input", 0.0) - run.shares.get("save", 0.0), 0.0)
+        share += lacking
+        evidence = (*evidence, facts.share("of the steps' time the training thread waited for a core", lacking))
+    return from_samples(
+        cause,
+        run,
+        share * (1 - _LEFT_OF_FETCH),
+        part="input",
+        evidence=(*evidence, *_worker_evidence(run)),
+        code=code,
+        saved=(least, share * (1 - _LEFT_OF_FETCH), share),
+        rivals=("input.too-few-workers", "input.cpu-bound", "input.storage-bound"),
+    )
 
 
 def _taking_over(run: RunSteps, share: float) -> float:

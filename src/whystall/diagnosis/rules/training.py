@@ -23,8 +23,8 @@ from whystall.diagnosis.rules import facts
 from whystall.diagnosis.rules.stretches import recurrence, stretches
 from whystall.replay.graph import Change, EdgeKind, Mask
 from whystall.trace.columns import matching
+from whystall.trace.steps import OPTIMIZER_STEP
 
-_OPTIMIZER_STEP: Final = re.compile(r"^Optimizer\.step#")
 _MULTI_TENSOR: Final = re.compile(r"multi_tensor|fused_?adam|foreach|fused_sgd|FusedAdam|lamb", re.IGNORECASE)
 _LEAST_KERNELS: Final = 60
 # A step of Adam reads gradient, parameter and two moments, and writes the last three (reference: causes.md, "28 B/param").
@@ -52,7 +52,7 @@ def unfused_optimizer(case: Case) -> Iterator[Candidate]:
     graph = case.replayed
     for rank in case.ranks:
         begin, end, _ = rank.intervals(
-            rank.host_named(lambda name: bool(_OPTIMIZER_STEP.search(name)), ("annotations",))
+            rank.host_named(lambda name: bool(OPTIMIZER_STEP.search(name)), ("annotations",))
         )
         if not len(begin):
             continue
@@ -150,7 +150,7 @@ def fusible(case: Case) -> Iterator[Candidate]:
             if chains is None:
                 continue
             begin, end, _ = rank.intervals(
-                rank.host_named(lambda name: bool(_OPTIMIZER_STEP.search(name)), ("annotations",))
+                rank.host_named(lambda name: bool(OPTIMIZER_STEP.search(name)), ("annotations",))
             )
             # What an optimizer does in a loop is another cause.
             chains = chains.only(~rank.launched_in(begin, end)[chains.row])
@@ -215,9 +215,7 @@ def redundant(case: Case) -> Iterator[Candidate]:
             per_step = case.time_of(nodes)
             if per_step < _LEAST_SHARE_OF_WORK * case.step_ns or not _in_most_steps(case, rank, nodes):
                 continue
-            table = rank.trace.operators
-            begin = table["ts_ns"].to_numpy()[rows]
-            host = case.host_within(rank, begin, begin + table["duration_ns"].to_numpy()[rows])
+            host = case.host_within_operators(rank, rows)
             yield Candidate(
                 cause="compute.redundant-work",
                 attributed_ns=per_step,
