@@ -260,6 +260,59 @@ def test_registering_takes_one_line() -> None:
     assert (found.model_flops, found.executed_flops, found.bytes_read, found.bytes_written) == (1024, 1024, 768, 128)
 
 
+def _refuses(data: TensorSpec) -> int:
+    raise RuntimeError(f"no {data.dtype}")
+
+
+@pytest.mark.parametrize(
+    ("formula", "said"),
+    [
+        (lambda a: a.numel / 3, "its formula returned float, wants a whole number"),
+        (lambda a: str(a.numel), "its formula returned str, wants a whole number"),
+        (lambda a: None, "its formula returned None, wants a whole number"),
+        (lambda a: -a.numel, "its formula gave an amount that is negative or not whole"),
+        (lambda a: cost.Work(flops=a.numel / 3), "its formula gave an amount that is negative or not whole"),
+        (lambda a, b: a.numel * b.numel, "its formula raised TypeError: "),
+        (_refuses, "its formula raised RuntimeError: no float32"),
+    ],
+)
+def test_a_registered_formula_that_gives_nothing_has_a_reason(formula: Any, said: str) -> None:
+    cost.register("whystall_tests::broken", formula)
+    try:
+        before = cost.reason("whystall_tests::broken")
+        found = cost_of("whystall_tests::broken", [t(8)])
+        in_place = cost_of("whystall_tests::broken_", [t(8)])
+        reason = cost.reason("whystall_tests::broken")
+        same = cost.reason("whystall_tests::broken_")
+    finally:
+        cost.unregister("whystall_tests::broken")
+
+    assert (before, found, in_place) == (None, None, None)
+    assert reason is not None
+    assert reason.startswith(said)
+    assert same == reason
+    assert cost.reason("whystall_tests::broken") is None
+
+
+def test_a_float_that_is_a_whole_number_is_taken() -> None:
+    cost.register("whystall_tests::half", lambda a: a.numel / 2)
+    try:
+        found = cost_of("whystall_tests::half", [t(8)])
+        reason = cost.reason("whystall_tests::half")
+    finally:
+        cost.unregister("whystall_tests::half")
+
+    assert found is not None
+    assert type(found.model_flops) is int
+    assert (found.model_flops, reason) == (4, None)
+
+
+def test_only_registered_formulas_have_reasons() -> None:
+    assert cost_of("aten::mm", [t(8, 16)]) is None
+    assert cost.reason("aten::mm") is None
+    assert cost.reason("mystery::op") is None
+
+
 def test_composite_operators_leave_the_work_to_their_parts() -> None:
     assert kind_of("aten::linear") == "composite"
     assert cost_of("aten::linear", [t(8, 16), t(4, 16)]) is None

@@ -6,8 +6,19 @@ One registry serves live calls, fake tensors and recorded traces; it knows nothi
 from __future__ import annotations
 
 from whystall.cost.recorded import recorded_cost
-from whystall.cost.registry import cost_of, kind_of, register, unregister
+from whystall.cost.registry import cost_of, kind_of, reason, register, unregister
 from whystall.cost.result import Cost, Kind, Work
 from whystall.cost.spec import TensorSpec
 
-__all__ = ["Cost", "Kind", "TensorSpec", "Work", "cost_of", "kind_of", "recorded_cost", "register", "unregister"]
+__all__ = [
+    "Cost",
+    "Kind",
+    "TensorSpec",
+    "Work",
+    "cost_of",
+    "kind_of",
+    "reason",
+    "recorded_cost",
+    "register",
+    "unregister",
+]

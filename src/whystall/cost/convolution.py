@@ -143,6 +143,16 @@ def slow_forward(
     return forward(data, weight, bias, stride, padding, dilation)
 
 
+def time_batch_channels(
+    data: TensorSpec, weight: TensorSpec, bias: TensorSpec | None, padding: int = 0, *_: Argument, **__: Argument
+) -> Work:
+    """``conv_tbc``: data [time, batch, channels], weight [kernel, channels in, channels out]."""
+    time, batch, _channels = data.shape
+    out = TensorSpec((time + 2 * padding - weight.shape[0] + 1, batch, weight.shape[2]), data.dtype)
+    flops = 2 * out.shape[0] * batch * weight.numel
+    return Work(flops, 0 if bias is None else out.numel, "convolution", (out,))
+
+
 def backward(
     gradient: TensorSpec,
     data: TensorSpec,
@@ -224,6 +234,7 @@ FORMULAS = {
     "aten::cudnn_convolution": cudnn_forward,
     "aten::cudnn_convolution_transpose": cudnn_transpose,
     "aten::cudnn_convolution_relu": fused_relu,
+    "aten::conv_tbc": time_batch_channels,
     **dict.fromkeys(
         (
             "aten::mkldnn_convolution",

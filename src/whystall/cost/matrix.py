@@ -50,7 +50,7 @@ def addbmm(
     return work._replace(elementwise=out.numel, outputs=(out,))
 
 
-def addr(added: TensorSpec, left: TensorSpec, right: TensorSpec, *_: Argument) -> Work:
+def addr(added: TensorSpec, left: TensorSpec, right: TensorSpec, *_: Argument, **__: Argument) -> Work:
     """``addr``: an outer product is one multiplication per element, no accumulation."""
     out = TensorSpec((left.numel, right.numel), added.dtype)
     return Work(0, 2 * out.numel, "elementwise", (out,))
@@ -176,6 +176,11 @@ def cdist(left: TensorSpec, right: TensorSpec, *_: Argument) -> Work:
     return Work(0, 3 * out.numel * left.shape[-1], "elementwise", (out,))
 
 
+def cdist_backward(gradient: TensorSpec, left: TensorSpec, _right: TensorSpec, *_: Argument) -> Work:
+    """``_cdist_backward``: subtract, raise, scale and add for each coordinate of each pair."""
+    return Work(0, 4 * gradient.numel * left.shape[-1], "elementwise", (left,))
+
+
 def factorisation(numerator: int, denominator: int = 1) -> Callable[..., Work]:
     """The formula of a dense n by n factorisation that costs ``numerator / denominator`` times n cubed."""
 
@@ -196,6 +201,45 @@ def solve(matrix: TensorSpec, right: TensorSpec, *_: Argument, **__: Argument) -
 def triangular_solve(matrix: TensorSpec, right: TensorSpec, *_: Argument, **__: Argument) -> Work:
     """A triangular solve: n squared a column."""
     return Work(right.numel * matrix.shape[-1], 0, "matrix", (right,))
+
+
+def triangular_solve_first(right: TensorSpec, matrix: TensorSpec, *_: Argument, **__: Argument) -> Work:
+    """``triangular_solve``: the right side comes first; the matrix is copied."""
+    return triangular_solve(matrix, right)._replace(outputs=(right, matrix))
+
+
+def factored_solve(factors: TensorSpec, _pivots: TensorSpec, right: TensorSpec, *_: Argument, **__: Argument) -> Work:
+    """``linalg_lu_solve``, ``linalg_ldl_solve``: two triangular solves."""
+    return Work(2 * right.numel * factors.shape[-1], 0, "matrix", (right,))
+
+
+def cholesky_solve(right: TensorSpec, factor: TensorSpec, *_: Argument, **__: Argument) -> Work:
+    """``cholesky_solve``: two triangular solves, the right side first."""
+    return factored_solve(factor, factor, right)
+
+
+def least_squares(matrix: TensorSpec, right: TensorSpec, *_: Argument, **__: Argument) -> Work:
+    """``linalg_lstsq``: a QR factorisation (2 m n squared), and its factor applied to the right side (4 m n a column)."""
+    work = factorisation(2)(matrix)
+    columns = right.shape[-1] if len(right.shape) == len(matrix.shape) else 1
+    return work._replace(flops=work.flops + 4 * matrix.numel * columns, outputs=None)
+
+
+def apply_reflections(
+    reflections: TensorSpec, scales: TensorSpec, data: TensorSpec, left: Argument = True, *_: Argument, **__: Argument
+) -> Work:
+    """``ormqr``: k reflections of vectors of length n, each from its own place on: 4 n k - 2 k squared a vector."""
+    del reflections
+    count, length = scales.shape[-1], data.shape[-2 if left else -1]
+    vectors = data.numel // max(length, 1)
+    return Work(vectors * (4 * length * count - 2 * count * count), 0, "matrix", (data,))
+
+
+def pseudo_inverse(matrix: TensorSpec, *rest: Argument, hermitian: Argument = False, **_: Argument) -> Work:
+    """``linalg_pinv``: an SVD (6 m n squared), or of a Hermitian matrix its eigenvectors (9 n cubed), and one product."""
+    work = factorisation(11 if hermitian or True in rest else 8)(matrix)
+    out = TensorSpec((*matrix.shape[:-2], matrix.shape[-1], matrix.shape[-2]), matrix.dtype)
+    return work._replace(outputs=(out,))
 
 
 FORMULAS = {
@@ -231,15 +275,25 @@ FORMULAS = {
     ),
     "aten::_trilinear": trilinear,
     "aten::_cdist_forward": cdist,
-    "aten::linalg_cholesky_ex": factorisation(1, 3),
+    "aten::_cdist_backward": cdist_backward,
+    **dict.fromkeys(("aten::linalg_cholesky_ex", "aten::cholesky", "aten::linalg_ldl_factor_ex"), factorisation(1, 3)),
+    "aten::cholesky_inverse": factorisation(2, 3),
     "aten::linalg_lu_factor_ex": factorisation(2, 3),
     "aten::linalg_lu": factorisation(2, 3),
     "aten::linalg_inv_ex": factorisation(2),
-    "aten::linalg_qr": factorisation(2),
+    **dict.fromkeys(("aten::linalg_qr", "aten::geqrf", "aten::linalg_householder_product"), factorisation(2)),
     "aten::_linalg_svd": factorisation(6),
     "aten::_linalg_eigh": factorisation(9),
+    "aten::linalg_eig": factorisation(25),
+    "aten::_linalg_eigvals": factorisation(10),
+    "aten::linalg_pinv": pseudo_inverse,
     "aten::_linalg_det": factorisation(2, 3),
     "aten::_linalg_slogdet": factorisation(2, 3),
     "aten::_linalg_solve_ex": solve,
     "aten::linalg_solve_triangular": triangular_solve,
+    "aten::triangular_solve": triangular_solve_first,
+    **dict.fromkeys(("aten::linalg_lu_solve", "aten::linalg_ldl_solve"), factored_solve),
+    "aten::cholesky_solve": cholesky_solve,
+    "aten::linalg_lstsq": least_squares,
+    "aten::ormqr": apply_reflections,
 }

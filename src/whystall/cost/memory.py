@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from whystall.cost.result import Work
 from whystall.cost.spec import Argument, TensorSpec, broadcast, tensors
 
@@ -48,6 +50,8 @@ VIEWS = frozenset(
         "empty",
         "empty_like",
         "empty_strided",
+        "empty_permuted",
+        "_efficientzerotensor",
         "new_empty",
         "new_empty_strided",
         "resize",
@@ -109,8 +113,10 @@ MOVES = frozenset(
         "pad",
         "reflection_pad1d",
         "reflection_pad2d",
+        "reflection_pad3d",
         "replication_pad1d",
         "replication_pad2d",
+        "replication_pad3d",
         "masked_select",
         "masked_scatter",
         "scatter",
@@ -154,6 +160,10 @@ MOVES = frozenset(
         "uniform_",
         "random_",
         "exponential_",
+        "cauchy_",
+        "geometric_",
+        "log_normal_",
+        "bernoulli_",
         "multinomial",
         "one_hot",
         "im2col",
@@ -168,10 +178,6 @@ MOVES = frozenset(
         "unbind_copy",
         "view_copy",
         "_pack_padded_sequence",
-        "_foreach_copy",
-        "_foreach_copy_",
-        "_foreach_zero_",
-        "_foreach_zero",
         "pixel_shuffle",
         "pixel_unshuffle",
         "channel_shuffle",
@@ -179,7 +185,11 @@ MOVES = frozenset(
         "_jagged_to_padded_dense_forward",
         "_padded_dense_to_jagged_forward",
         "_nested_from_padded",
-        "upsample_nearest3d",
+        "max_unpool2d",
+        "max_unpool3d",
+        "masked_scatter_backward",
+        "_unsafe_masked_index",
+        "lu_unpack",
         "_cudnn_init_dropout_state",
         "complex",
         "_convert_weight_to_int4pack",
@@ -194,8 +204,24 @@ MOVES = frozenset(
         "triu_indices",
         "expand_copy",
         "squeeze_copy",
+        "unsqueeze_copy",
         "transpose_copy",
+        "t_copy",
         "permute_copy",
+        "select_copy",
+        "slice_copy",
+        "narrow_copy",
+        "diagonal_copy",
+        "unfold_copy",
+        "as_strided_copy",
+        "alias_copy",
+        "detach_copy",
+        "view_as_real_copy",
+        "view_as_complex_copy",
+        "_reshape_copy",
+        "_reshape_alias_copy",
+        "_conj_copy",
+        "_neg_view_copy",
         "_pin_memory",
         "_copy_from",
         "_copy_from_and_resize",
@@ -213,8 +239,10 @@ ACCUMULATES = frozenset(
         "index_put",
         "_index_put_impl_",
         "index_reduce",
+        "put",
         "put_",
         "_unsafe_index_put",
+        "_unsafe_masked_index_put_accumulate",
     ]
 )
 """Operators that add as many elements as their source has."""
@@ -231,6 +259,11 @@ def copy(target: TensorSpec, source: TensorSpec, *_: Argument) -> Work:
     return Work(0, 0, "memory", (target,), read=source.nbytes)
 
 
+def copy_each(targets: Sequence[TensorSpec], sources: Sequence[TensorSpec], *_: Argument) -> Work:
+    """``_foreach_copy_``: as ``copy_``, for each pair."""
+    return Work(0, 0, "memory", tuple(targets), read=sum(source.nbytes for source in sources))
+
+
 def to_copy(source: TensorSpec, dtype: Argument = None, *_: Argument, **__: Argument) -> Work:
     """``_to_copy``: reads the source, writes it in ``dtype``."""
     name = SCALAR_TYPES.get(dtype, source.dtype) if isinstance(dtype, int) else dtype
@@ -245,6 +278,11 @@ def concatenate(sources: list[TensorSpec], *_: Argument) -> Work:
 def fill(target: TensorSpec, *_: Argument, **__: Argument) -> Work:
     """``fill_``, ``zero_``: written, not read."""
     return Work(0, 0, "memory", (target,), read=0)
+
+
+def fill_each(targets: Sequence[TensorSpec], *_: Argument) -> Work:
+    """``_foreach_zero_``: written, not read."""
+    return Work(0, 0, "memory", tuple(targets), read=0)
 
 
 def embedding(weight: TensorSpec, indices: TensorSpec, *_: Argument, **__: Argument) -> Work:
@@ -296,6 +334,8 @@ SCALAR_TYPES = {
 
 FORMULAS = {
     **dict.fromkeys(("aten::copy_", "aten::copy"), copy),
+    **dict.fromkeys(("aten::_foreach_copy_", "aten::_foreach_copy"), copy_each),
+    **dict.fromkeys(("aten::_foreach_zero_", "aten::_foreach_zero"), fill_each),
     "aten::_to_copy": to_copy,
     **dict.fromkeys(("aten::cat", "aten::stack", "aten::_chunk_cat"), concatenate),
     **dict.fromkeys(("aten::fill_", "aten::zero_", "aten::fill", "aten::zero"), fill),

@@ -52,6 +52,35 @@ def batch_norm_eval(data: TensorSpec, weight: _Optional, bias: _Optional, *_: Ar
     return batch_norm(data, weight, bias, False)
 
 
+def batch_moments(data: TensorSpec, *_: Argument) -> Work:
+    """``batch_norm_stats``: a synchronised batch normalisation's own moments, 4 N + 2 C (mean, centre, square, sum)."""
+    channels = data.shape[1]
+    moments = TensorSpec((channels,), "float32")
+    return Work(0, 4 * data.numel + 2 * channels, "normalisation", (moments, moments))
+
+
+def gather_moments(data: TensorSpec, mean: TensorSpec, deviation: TensorSpec, *_: Argument) -> Work:
+    """``batch_norm_gather_stats*``: joins the moments of all ranks, by convention 8 each; the data are not read."""
+    moments = TensorSpec(mean.shape[-1:], mean.dtype)
+    del data
+    return Work(0, 8 * mean.numel, "normalisation", (moments, moments), read=mean.nbytes + deviation.nbytes)
+
+
+def batch_apply(data: TensorSpec, weight: _Optional, bias: _Optional, *_: Argument) -> Work:
+    """``batch_norm_elemt``: centre, scale, weight and bias."""
+    return Work(0, (2 + (weight is not None) + (bias is not None)) * data.numel, "normalisation", (data,))
+
+
+def batch_backward_sums(_gradient: TensorSpec, data: TensorSpec, mean: TensorSpec, *_: Argument) -> Work:
+    """``batch_norm_backward_reduce``: 4 of the 11 N of a backward pass, the two sums of gradients."""
+    return Work(0, 4 * data.numel, "normalisation", (mean,) * 4)
+
+
+def batch_backward_apply(_gradient: TensorSpec, data: TensorSpec, *_: Argument) -> Work:
+    """``batch_norm_backward_elemt``: the other 7 N."""
+    return Work(0, 7 * data.numel, "normalisation", (data,))
+
+
 def rms_norm(data: TensorSpec, shape: Sequence[int], weight: _Optional = None, *_: Argument, **__: Argument) -> Work:
     """``_fused_rms_norm``: square, sum, scale (3 N), weight (N), epsilon and root (2 R)."""
     groups = group_count(data.shape, shape)
@@ -86,6 +115,11 @@ FORMULAS = {
         batch_norm,
     ),
     **dict.fromkeys(("aten::_native_batch_norm_legit_no_training", "aten::_batch_norm_no_update"), batch_norm_eval),
+    "aten::batch_norm_stats": batch_moments,
+    **dict.fromkeys(("aten::batch_norm_gather_stats", "aten::batch_norm_gather_stats_with_counts"), gather_moments),
+    "aten::batch_norm_elemt": batch_apply,
+    "aten::batch_norm_backward_reduce": batch_backward_sums,
+    "aten::batch_norm_backward_elemt": batch_backward_apply,
     **dict.fromkeys(("aten::_fused_rms_norm", "aten::rms_norm"), rms_norm),
     **dict.fromkeys(
         (

@@ -57,7 +57,46 @@ def cudnn_layers_backward(data: TensorSpec, weights: Sequence[TensorSpec], *rest
     return _layer_backward(data, weights, bool(mask[-1]) if isinstance(mask, (list, tuple)) else True)
 
 
+LSTM_OPS = (
+    13  # of a unit: two gate inputs added four times, four activations, two products and a sum, tanh and a product
+)
+GRU_OPS = 10  # two gates of an addition and a sigmoid, a product, sum and tanh, and three to mix old and new
+
+
+def fused_lstm_cell(
+    gates: TensorSpec, _hidden: TensorSpec, state: TensorSpec, bias: TensorSpec | None = None, *_: Argument
+) -> Work:
+    """``_thnn_fused_lstm_cell``: what stands around the products of an LSTM; each of two biases is 4 more a unit."""
+    ops = (LSTM_OPS + 8 * (bias is not None)) * state.numel
+    return Work(0, ops, "recurrent", (state, state, gates))
+
+
+def fused_lstm_cell_backward(
+    _gradient: Argument, _state_gradient: Argument, state: TensorSpec, _new: TensorSpec, gates: TensorSpec, *_: Argument
+) -> Work:
+    """``_thnn_fused_lstm_cell_backward_impl``: by convention twice the forward pass."""
+    return Work(0, 2 * LSTM_OPS * state.numel, "recurrent", (gates, state))
+
+
+def fused_gru_cell(
+    gates: TensorSpec, _hidden: TensorSpec, state: TensorSpec, bias: TensorSpec | None = None, *_: Argument
+) -> Work:
+    """``_thnn_fused_gru_cell``: likewise for a GRU, with 3 more for each of two biases."""
+    workspace = TensorSpec((gates.shape[0], 5 * state.shape[-1]), gates.dtype)
+    return Work(0, (GRU_OPS + 6 * (bias is not None)) * state.numel, "recurrent", (state, workspace))
+
+
+def fused_gru_cell_backward(gradient: TensorSpec, *_: Argument) -> Work:
+    """``_thnn_fused_gru_cell_backward``: by convention twice the forward pass."""
+    gates = TensorSpec((*gradient.shape[:-1], 3 * gradient.shape[-1]), gradient.dtype)
+    return Work(0, 2 * GRU_OPS * gradient.numel, "recurrent", (gates, gates, gradient))
+
+
 FORMULAS = {
+    "aten::_thnn_fused_lstm_cell": fused_lstm_cell,
+    "aten::_thnn_fused_lstm_cell_backward_impl": fused_lstm_cell_backward,
+    "aten::_thnn_fused_gru_cell": fused_gru_cell,
+    "aten::_thnn_fused_gru_cell_backward": fused_gru_cell_backward,
     "aten::mkldnn_rnn_layer": mkldnn_layer,
     "aten::mkldnn_rnn_layer_backward": mkldnn_layer_backward,
     **dict.fromkeys(("aten::_cudnn_rnn", "aten::miopen_rnn"), cudnn_layers),

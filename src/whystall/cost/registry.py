@@ -13,6 +13,7 @@ from whystall.cost import (
     compiled,
     convolution,
     fourier,
+    losses,
     matrix,
     memory,
     normalisation,
@@ -20,6 +21,7 @@ from whystall.cost import (
     pointwise,
     recurrent,
     reduction,
+    resample,
     transformer,
 )
 from whystall.cost.result import Cost, Kind, Work
@@ -34,6 +36,9 @@ _FORMULAS: dict[str, Any] = {
     **recurrent.FORMULAS,
     **transformer.FORMULAS,
     **reduction.FORMULAS,
+    **resample.FORMULAS,
+    **losses.FORMULAS,
+    **pointwise.FORMULAS,
     **normalisation.FORMULAS,
     **memory.FORMULAS,
     **optimizer.FORMULAS,
@@ -53,6 +58,17 @@ _PRODUCTS = frozenset(
     for name in formulas
 ) | {"matmul", "linear", "einsum", "conv1d", "conv2d", "conv3d", "scaled_dot_product_attention"}
 
+_USERS: dict[str, str | None] = {}
+"""What a user has registered, and why its formula gave nothing, where it did."""
+
+_MISFITS = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)
+"""What formulas raise on arguments that do not fit them."""
+
+
+class _NoAmountError(TypeError):
+    """What a formula gave is no amount of work."""
+
+
 COMMUNICATION = ("c10d::", "_c10d_functional::", "c10d_functional::", "_dtensor::", "symm_mem::")
 
 
@@ -60,21 +76,39 @@ def register(operator: str, formula: Formula) -> None:
     """Teaches whystall the cost of ``operator``, named as the dispatcher names it, without overload.
 
     ``formula`` is called with the operator's arguments, a ``TensorSpec`` for each tensor, and with ``outputs=`` if it
-    has a parameter of that name. It returns a ``Cost``, a ``Work``, or the model FLOPs as an integer; bytes that it
-    does not state are those of the tensors. A later registration replaces an earlier one.
+    has a parameter of that name. It returns a ``Cost``, a ``Work``, or the model FLOPs as a whole number; bytes that it
+    does not state are those of the tensors. A later registration replaces an earlier one. Where it raises, or gives
+    something else, the call has no cost, and ``reason`` tells why.
 
     >>> register("my::matmul", lambda a, b: 2 * a.numel * b.shape[-1])
     >>> cost_of("my::matmul", [TensorSpec((8, 16)), TensorSpec((16, 4))]).model_flops
     1024
     """
     _FORMULAS[operator] = formula
+    _USERS[operator] = None
     wants_outputs.cache_clear()
 
 
 def unregister(operator: str) -> None:
     """Forgets a formula. Raises ``KeyError`` where there is none."""
     del _FORMULAS[operator]
+    _USERS.pop(operator, None)
     wants_outputs.cache_clear()
+
+
+def reason(operator: str) -> str | None:
+    """Why the formula registered for ``operator`` last gave no cost; ``None`` where it always gave one.
+
+    >>> register("my::half", lambda a: a.numel / 2)
+    >>> cost_of("my::half", [TensorSpec((3,))]), reason("my::half")
+    (None, 'its formula returned float, wants a whole number')
+    """
+    return _USERS.get(_users_name(operator))
+
+
+def _users_name(operator: str) -> str:
+    """The name under which a user may have registered the formula of ``operator``."""
+    return operator if operator in _FORMULAS else "::".join(base_name(operator))
 
 
 def base_name(operator: str) -> tuple[str, str]:
@@ -94,7 +128,7 @@ def kind_of(operator: str) -> Kind | None:
     "other" stands for an operator with a formula of its own; "composite" for one that torch takes apart.
     """
     namespace, name = base_name(operator)
-    if operator in _FORMULAS or f"{namespace}::{name}" in _FORMULAS:
+    if _formula(operator, namespace, name) is not None:
         return "other"
     if operator.startswith(COMMUNICATION):
         return "communication"
@@ -148,9 +182,26 @@ def cost_of(
     try:
         result = _evaluate(operator, tuple(args), named, outputs)
         cost = result if result is None or isinstance(result, Cost) else _finish(result, args, named, outputs)
-    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError):
+    except Exception as error:
+        if _users_name(operator) not in _USERS and not isinstance(error, _MISFITS):
+            raise
+        said = str(error) if isinstance(error, _NoAmountError) else f"raised {type(error).__name__}: {error}"
+        _keep(operator, said)
         return None  # a recorded call may lack arguments, or hold what fits no formula
-    return cost if cost is None or _is_possible(cost) else None
+    if cost is not None and _is_possible(cost):
+        return cost
+    _keep(
+        operator,
+        "returned None, wants a whole number" if cost is None else "gave an amount that is negative or not whole",
+    )
+    return None
+
+
+def _keep(operator: str, said: str) -> None:
+    """Keeps what a user's formula ``said`` instead of a cost."""
+    name = _users_name(operator)
+    if name in _USERS:
+        _USERS[name] = f"its formula {said}"
 
 
 def _is_possible(cost: Cost) -> bool:
@@ -176,9 +227,19 @@ def _evaluate(
     if formula is not None:
         if wants_outputs(formula) and outputs is not None:
             kwargs = {**kwargs, "outputs": tuple(outputs)}
-        result = formula(*args, **kwargs)
-        return Work(flops=result) if isinstance(result, int) else result
+        return _work_of(formula(*args, **kwargs))
     return _by_kind(operator, name, args, kwargs)
+
+
+def _work_of(result: object) -> Work | Cost | None:
+    """What a formula gave, a bare number being model FLOPs. Raises ``_NoAmountError`` for anything else."""
+    if result is None or isinstance(result, (Work, Cost)):
+        return result
+    if isinstance(result, float) and result.is_integer():
+        result = int(result)
+    if not isinstance(result, int):
+        raise _NoAmountError(f"returned {type(result).__name__}, wants a whole number")
+    return Work(flops=result)
 
 
 def _by_kind(operator: str, name: str, args: tuple[Argument, ...], kwargs: dict[str, Argument]) -> Work | Cost | None:
@@ -217,7 +278,7 @@ def _finish(
     kwargs: Mapping[str, Argument],
     outputs: Sequence[TensorSpec] | None,
 ) -> Cost:
-    written_specs = outputs if outputs is not None else work.outputs
+    written_specs = outputs or (outputs if work.outputs is None else work.outputs)  # an in-place one may return nothing
     read, written = work.read, work.written
     if read is None:
         read = _bytes(tensors([*args, *kwargs.values()]))
