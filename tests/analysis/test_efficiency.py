@@ -51,6 +51,21 @@ def test_hundred_teraflops_on_an_a100_are_32_05_percent() -> None:
     assert found.peak == "A100 SXM 80GB"
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["record_param_comms", "c10d::allreduce_", "_c10d_functional::all_reduce", "nccl:all_reduce", "gloo:broadcast"],
+)
+@pytest.mark.parametrize("kernel", ["ncclDevKernel_AllReduce_Sum_f32_RING_LL", "reduce_before_sending"])
+def test_communication_is_no_operator_without_a_formula(name: str, kernel: str) -> None:
+    built = matmul(1000, lasts=20_000)
+    built.operator(name, at=30_000, lasts=9_000)
+    built.launch(kernel, at=31_000, runs_at=90_000, lasts=70_000)
+    built.kernel("ncclDevKernel_Broadcast", at=200_000, lasts=500)
+    built.operator("my::secret", at=50_000, lasts=9_000)
+    built.launch("secret_kernel", at=51_000, runs_at=300_000, lasts=7_000)
+    assert [row.operator for row in rating(built).uncovered] == ["my::secret"]
+
+
 def test_operator_rate_and_roofline() -> None:
     row = operator(matmul(1000, lasts=20_000), "aten::mm")
     assert row.flops == 2_000_000_000

@@ -134,7 +134,7 @@ def device_efficiency(
         peak_source=None if peak is None else peak.source,
         measured=None if peak is None else peak.measured,
         tensor_core_flops_share=_tensor_core_flops_share(classified, work, owner, mine),
-        uncovered=uncovered_work(trace, device, tree, owner),
+        uncovered=uncovered_work(trace, device, tree, owner, classified),
         unknown_because=_why_unknown(total, rated=rated, several=several, named=device.name, peak=peak),
         roofline=None if several else roofline(device, tree, work, peak, tf32=tf32),
     )

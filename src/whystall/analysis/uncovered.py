@@ -6,6 +6,8 @@ from typing import Final
 
 import numpy as np
 
+from whystall.analysis.classify import COMMUNICATION, Classified
+from whystall.analysis.host_states import COLLECTIVE_NAME
 from whystall.analysis.operators import OperatorTree
 from whystall.analysis.results import Device
 from whystall.analysis.work import EventWork
@@ -19,14 +21,19 @@ NO_SHAPES: Final = "its shapes were not recorded (record_shapes=True)"
 NO_FORMULA: Final = "whystall has no formula for it (whystall.cost.register adds one)"
 NO_ARGUMENTS: Final = "what was recorded of its arguments does not tell its work"
 NO_WORK: Final = "it moves or starts data without a cost of its own"
-_KINDS_WITHOUT_WORK: Final = ("view", "communication")
 _MOST_ROWS: Final = 100
 
 
-def uncovered_work(trace: Trace, device: Device, tree: OperatorTree, owner: EventWork) -> list[UncoveredWork]:
-    """The innermost operators of events that no cost covers, most time first; ``None`` stands for no operator."""
+def uncovered_work(
+    trace: Trace, device: Device, tree: OperatorTree, owner: EventWork, classified: Classified
+) -> list[UncoveredWork]:
+    """The innermost operators of events that no cost covers, most time first; ``None`` stands for no operator.
+
+    Communication is left out: it has a table of its own, and no formula could give it FLOPs.
+    """
     events = trace.device_events
     open_ = (events["device"].to_numpy() == device.device) & (owner.owner < 0)
+    open_ &= classified.class_of != COMMUNICATION
     rows = rows_of(events["operator"])[open_]
     duration = events["duration_ns"].to_numpy()[open_]
     shaped = trace.operators["input_dims"].is_not_null().to_numpy()
@@ -37,6 +44,8 @@ def uncovered_work(trace: Trace, device: Device, tree: OperatorTree, owner: Even
     for one in np.unique(key).tolist():
         mine = key == one
         operator = None if one < 0 else tree.names[one // 2]
+        if operator is not None and _communicates(operator):
+            continue
         found.append(
             UncoveredWork(
                 operator=operator,
@@ -48,11 +57,15 @@ def uncovered_work(trace: Trace, device: Device, tree: OperatorTree, owner: Even
     return sorted(found, key=lambda row: (-row.device_ns, row.operator or "", row.because))[:_MOST_ROWS]
 
 
+def _communicates(operator: str) -> bool:
+    return kind_of(operator) == "communication" or COLLECTIVE_NAME.search(operator) is not None
+
+
 def _reason(operator: str | None, *, shaped: bool) -> str:
     if operator is None:
         return NO_OPERATOR
     kind = kind_of(operator)
-    if kind in _KINDS_WITHOUT_WORK:
+    if kind == "view":
         return NO_WORK
     if kind is None or kind == "composite":
         return NO_FORMULA

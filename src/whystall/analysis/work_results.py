@@ -172,9 +172,9 @@ class DeviceEfficiency(Result):
 
     ``mfu`` is useful work (causal attention halved) at each dtype's dense peak over the window, ``hfu`` what was
     executed. ``covered_share`` is of device time whose operator has a cost. ``measured`` says which peaks are no data
-    sheet's but were measured by ``whystall probe``, and when. ``uncovered`` lists the operators of the rest of the time.
-    ``tensor_core_share`` is by the time of kernels that could use tensor cores, ``tensor_core_flops_share`` by the FLOPs
-    that they did.
+    sheet's but were measured by ``whystall probe``, and when. ``uncovered`` lists the operators of the rest of the time,
+    communication left out. ``tensor_core_share`` is by the time of kernels that could use tensor cores,
+    ``tensor_core_flops_share`` by the FLOPs that they did.
     """
 
     rank: int

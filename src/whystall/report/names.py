@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -11,6 +13,8 @@ ELLIPSIS = "…"
 _LONGEST_PARSED = 1200
 _UNSAFE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 _ANONYMOUS = re.compile(r"\(anonymous namespace\)::|\(anonymous namespace\)")
+_BREAK = re.compile(r"::|[ ./,<(]")
+_LIST = re.compile(r"[<,({]")
 _OPENING, _CLOSING = "<(", ">)"
 
 
@@ -56,12 +60,84 @@ def shorten(text: str, limit: int) -> str:
     name = clean(text)
     if len(name) <= limit:
         return name
-    name = _ANONYMOUS.sub("", name.removeprefix("void "))
+    name = _without_arguments(_plain(name), f"({ELLIPSIS})")
+    return middle_cut(_outermost_cut(_collapsed(name, _groups(name), limit), limit), limit)
+
+
+def _plain(name: str) -> str:
+    return _ANONYMOUS.sub("", name.removeprefix("void "))
+
+
+def _without_arguments(name: str, mark: str) -> str:
+    """The name with ``mark`` in place of the brackets at its end."""
     groups = _groups(name)
-    if groups and groups[-1].end == len(name) - 1 and name.endswith(")"):
-        name = f"{name[: groups[-1].start]}({ELLIPSIS})"
-        groups = _groups(name)
-    return middle_cut(_outermost_cut(_collapsed(name, groups, limit), limit), limit)
+    ends_in_brackets = groups and groups[-1].end == len(name) - 1 and name.endswith(")")
+    return name[: groups[-1].start] + mark if ends_in_brackets else name
+
+
+def cut_apart(names: Sequence[str], limit: int) -> list[str]:
+    """The names at most ``limit`` characters long; those that would then look the same are cut where they differ.
+
+    >>> cut_apart(["model.encoder.layers.3.self_attn.q_proj", "model.encoder.layers.4.self_attn.q_proj"], 24)
+    ['model.…3.self_att…q_proj', 'model.…4.self_att…q_proj']
+    """
+    plain = {name: _named(clean(name), limit) for name in names}
+    short = {name: _cut(plain[name], limit) for name in plain}
+    alike: defaultdict[str, list[str]] = defaultdict(list)
+    for name in sorted(plain, key=plain.__getitem__):
+        alike[short[name]].append(name)
+    for group in alike.values():
+        for place, name in enumerate(group if len(group) > 1 else ()):
+            beside = (plain[other] for other in group[max(place - 1, 0) : place + 2])
+            short[name] = _from(plain[name], _first_difference(plain[name], beside), limit)
+    return [short[name] for name in names]
+
+
+def _named(name: str, limit: int) -> str:
+    """The name, or where it is too long what names it: no return type and no arguments."""
+    return name if len(name) <= limit else _without_arguments(_plain(name), "")
+
+
+def _cut(name: str, limit: int) -> str:
+    """The name with its beginning and its end; of a template, its own name comes before what is in the brackets."""
+    base, bracket, inside = name.partition("<")
+    if len(name) <= limit or not bracket:
+        return _ends(name, limit)
+    room = limit - len(base) - 2
+    if room < 1:
+        return f"{_ends(base, limit - 3)}<{ELLIPSIS}>"
+    is_one_word = not _LIST.search(inside.removesuffix(">"))
+    return f"{base}<{_ends(inside.removesuffix('>'), room)}>" if is_one_word else shorten(name, limit)
+
+
+def _ends(name: str, limit: int) -> str:
+    """The first third of what fits, and the end: in paths and operators the end tells more."""
+    head = limit // 3
+    return name if len(name) <= limit else f"{name[:head]}{ELLIPSIS}{name[len(name) - (limit - head - 1) :]}"
+
+
+def _first_difference(name: str, others: Iterable[str]) -> int:
+    """Where the name differs from the one most like it."""
+    return max((_in_common(name, other) for other in others if other != name), default=0)
+
+
+def _in_common(one: str, other: str) -> int:
+    """How many first characters are the same."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((index for index, (a, b) in pairs if a != b), min(len(one), len(other)))
+
+
+def _from(name: str, start: int, limit: int) -> str:
+    """The name's beginning and, after an ellipsis, what follows from the word in which ``start`` lies."""
+    near = max(start - limit // 2, 0)
+    word = max((found.end() for found in _BREAK.finditer(name, near, start)), default=start)
+    head = max(limit // 4, limit - (len(name) - word) - 1)
+    if word <= head:
+        return middle_cut(name, limit)
+    rest, room = name[word:], limit - head - 1
+    if len(rest) > room and _LIST.search(rest):  # a list ends in what tells least
+        return f"{name[:head]}{ELLIPSIS}{rest[: room - 1]}{ELLIPSIS}"
+    return name[:head] + ELLIPSIS + middle_cut(rest, room)
 
 
 @dataclass(slots=True)

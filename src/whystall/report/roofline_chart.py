@@ -196,10 +196,10 @@ def _dot(point: RooflinePoint, place: int, longest: int, across: _Axis, up: _Axi
 def roofline_table(points: Sequence[RooflinePoint], limits: Limits) -> Table:
     """The points in words, those that take most time first, numbered as in the drawing."""
     columns = (
-        Column("Operator", "name"), Column("No.", note="In the drawing"), Column("Type", "text"), Column("Time"),
-        Column("OP/B", note="Operations per byte that must be moved"), Column("OP/s"), Column("B/s"),
-        Column("Roofline", note="Share of what the device allows at this intensity"),
-        Column("Headroom", note="Time that would be saved at the roofline"), Column("Limit", "text"),
+        Column("Operator", "name"), Column("No.", note="In the drawing", priority=5), Column("Type", "text"), Column("Time", priority=1),
+        Column("OP/B", note="Operations per byte that must be moved", priority=4), Column("OP/s", priority=2), Column("B/s"),
+        Column("Roofline", note="Share of what the device allows at this intensity", priority=1),
+        Column("Headroom", note="Time that would be saved at the roofline", priority=2), Column("Limit", "text"),
     )  # fmt: skip
     rows = (
         (

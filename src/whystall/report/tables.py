@@ -35,11 +35,16 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column's heading and what it holds; ``note`` explains the heading."""
+    """A column's heading and what it holds; ``note`` explains the heading.
+
+    Where a line is too short for all columns, those of the highest ``priority`` go first, and of sentences only those
+    of priority 1 are not cut.
+    """
 
     label: str
     kind: Kind = "number"
     note: str = ""
+    priority: int = 3
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from rich.console import Console, RenderableType
 from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from whystall.analysis.results import Device
 from whystall.report import format as fmt
 from whystall.report import overview
 from whystall.report.findings import Fact, FindingsView, FindingView, findings_view, gain_words
+from whystall.report.fitting import GAP, Fitted, fitted
 from whystall.report.names import clean
 from whystall.report.ranks import RankReport, by_rank, device_title
 from whystall.report.roofline_chart import roofline_view
 from whystall.report.schema import Report
 from whystall.report.sections import capture, chains, device, program, resources, run
-from whystall.report.tables import Limits, Table
+from whystall.report.tables import Kind, Limits, Table
 
 _NARROWEST = 40
 _SHORT = {
@@ -45,6 +48,25 @@ _COLUMNS = {
 }
 
 
+_LONGEST_NAME = 1200
+_MORE_COLUMNS = (
+    "More columns than fit here are in a wider terminal, with --json, and in the page that -o report.html writes."
+)
+
+
+@dataclass(slots=True)
+class _Page:
+    """How the report is drawn, and whether it was too narrow for a column so far."""
+
+    width: int
+    verbose: bool
+    is_narrow: bool = False
+
+    def limits(self, name: str = "") -> Limits:
+        """The rows of a table; its names are cut once it is known how wide their column is."""
+        return Limits(rows=200 if self.verbose else _SHORT.get(name, 8), name=_LONGEST_NAME)
+
+
 def render_terminal(report: Report, *, width: int = 100, colour: bool = False, verbose: bool = False) -> str:
     """The report as text at most ``width`` columns wide, with ANSI colours only if ``colour``."""
     wide = max(width, _NARROWEST)
@@ -63,12 +85,12 @@ def render_terminal(report: Report, *, width: int = 100, colour: bool = False, v
         highlight=False,
         _environ={},
     )
-    for part in _parts(report, wide, verbose=verbose):
+    for part in _parts(report, _Page(wide, verbose)):
         console.print(part)
     return "\n".join(line.rstrip() for line in output.getvalue().split("\n")).rstrip("\n") + "\n"
 
 
-def _parts(report: Report, width: int, *, verbose: bool) -> Iterator[RenderableType]:
+def _parts(report: Report, page: _Page) -> Iterator[RenderableType]:
     ranks = by_rank(report)
     yield Text.assemble(("whystall", "bold"), "  ", (" · ".join(overview.source_line(report)), "dim"))
     yield ""
@@ -77,23 +99,29 @@ def _parts(report: Report, width: int, *, verbose: bool) -> Iterator[RenderableT
     top = overview.headline(report, ranks)
     if top:
         yield ""
-        yield from _ledger(top, width, overview.efficiency_line(report))
-    yield from _losses(report, verbose=verbose)
-    yield from _findings(report, verbose=verbose)
-    yield from _section(run.experiments(report, _limits("experiments", width, verbose=verbose)), verbose=verbose)
-    for table in (run.steps, run.slow):
-        yield from _section(table(report, _limits("run", width, verbose=verbose)), verbose=verbose)
-    if len(report.devices) > 1:
-        yield from _section(
-            device.devices(overview.in_order(report), _limits("devices", width, verbose=verbose)), verbose=verbose
-        )
+        yield from _ledger(top, page.width, overview.efficiency_line(report))
+    yield from _losses(report, verbose=page.verbose)
+    yield from _findings(report, verbose=page.verbose)
+    for table in _tables(report, page):
+        yield from _section(table, page)
     only = overview.headline_rank(top, ranks)
     for rank in ranks:
-        if verbose or rank is only:
-            yield from _rank(rank, width, verbose=verbose, several=len(ranks) > 1)
-    if verbose:
-        for table in (capture.signals, capture.dropped, capture.files):
-            yield from _section(table(report, _limits("", width, verbose=True)), verbose=True)
+        if page.verbose or rank is only:
+            yield from _rank(rank, page, several=len(ranks) > 1)
+    if page.verbose:
+        for build in (capture.signals, capture.dropped, capture.files):
+            yield from _section(build(report, page.limits()), page)
+    if page.is_narrow:
+        yield Text(f"\n{_MORE_COLUMNS}", style="dim")
+
+
+def _tables(report: Report, page: _Page) -> Iterator[Table]:
+    """What is said of the whole job."""
+    yield run.experiments(report, page.limits("experiments"))
+    yield run.steps(report, page.limits("run"))
+    yield run.slow(report, page.limits("run"))
+    if len(report.devices) > 1:
+        yield device.devices(overview.in_order(report), page.limits("devices"))
 
 
 def _verdict_facts(report: Report) -> Iterator[Text]:
@@ -222,60 +250,74 @@ def _undecided(view: FindingsView, *, verbose: bool) -> Iterator[RenderableType]
         yield Text(f"without {one.needs}: {', '.join(one.causes)}")
 
 
-def _rank(rank: RankReport, width: int, *, verbose: bool, several: bool) -> Iterator[RenderableType]:
+def _rank(rank: RankReport, page: _Page, *, several: bool) -> Iterator[RenderableType]:
     suffix = f" · rank {rank.rank}" if several else ""
-
-    def limits(name: str) -> Limits:
-        return _limits(name, width, verbose=verbose)
-
-    for one in rank.devices if verbose else rank.devices[:1]:
-        yield from _section(device.steps(one, limits("steps")), suffix, verbose=verbose)
-        if verbose:
-            for extra in (device.facts, device.streams, capture.undecided):
-                yield from _section(extra(one, limits("")), suffix, verbose=True)
-            rating = rank.rating_of(one)
-            yield from _section(device.uncovered(rating, one, limits("")), suffix, verbose=True)
-            roof = None if rating is None else roofline_view(rating, limits(""))
-            if roof is not None:
-                yield from _section(roof.table, suffix, verbose=True)
+    for one in rank.devices if page.verbose else rank.devices[:1]:
+        yield from _section(device.steps(one, page.limits("steps")), page, suffix)
+        if page.verbose:
+            for table in _device_tables(rank, one, page.limits()):
+                yield from _section(table, page, suffix)
     shown = [
-        device.kernels(rank, limits("kernels")),
-        program.operators(rank, limits("operators")),
-        program.modules(rank, limits("modules")),
-        resources.communication(rank, limits("communication")),
-        resources.waits(rank, limits("input")),
-        program.calls(rank, limits("calls")),
-        resources.memory(rank, limits("memory")),
+        device.kernels(rank, page.limits("kernels")),
+        program.operators(rank, page.limits("operators")),
+        program.modules(rank, page.limits("modules")),
+        resources.communication(rank, page.limits("communication")),
+        resources.waits(rank, page.limits("input")),
+        program.calls(rank, page.limits("calls")),
+        resources.memory(rank, page.limits("memory")),
     ]
-    if verbose:
+    if page.verbose:
         shown += [
-            program.phases(rank, limits("")),
-            device.families(rank, limits("")),
-            chains.fusible(rank, limits("")),
-            chains.origins(rank, limits("")),
-            chains.fused(rank, limits("")),
-            program.threads(rank, limits("")),
+            program.phases(rank, page.limits()),
+            device.families(rank, page.limits()),
+            chains.fusible(rank, page.limits()),
+            chains.origins(rank, page.limits()),
+            chains.fused(rank, page.limits()),
+            program.threads(rank, page.limits()),
         ]
     for table in shown:
-        yield from _section(table, suffix, verbose=verbose)
+        yield from _section(table, page, suffix)
 
 
-def _limits(name: str, width: int, *, verbose: bool) -> Limits:
-    return Limits(rows=200 if verbose else _SHORT.get(name, 8), name=max(min(width - 52, 200), 16))
+def _device_tables(rank: RankReport, one: Device, limits: Limits) -> Iterator[Table]:
+    """What the whole report adds about a device."""
+    for build in (device.facts, device.streams, capture.undecided):
+        yield build(one, limits)
+    rating = rank.rating_of(one)
+    yield device.uncovered(rating, one, limits)
+    roof = None if rating is None else roofline_view(rating, limits)
+    if roof is not None:
+        yield roof.table
 
 
-def _section(table: Table, suffix: str = "", *, verbose: bool) -> Iterator[RenderableType]:
+def _section(table: Table, page: _Page, suffix: str = "") -> Iterator[RenderableType]:
     if not table:
         return
-    shown = table if verbose or table.id not in _COLUMNS else table.only(*_COLUMNS[table.id])
+    shown = table if page.verbose or table.id not in _COLUMNS else table.only(*_COLUMNS[table.id])
+    fit = fitted(shown, page.width)
     yield _heading(table.title + suffix)
-    numbers = {index for index, column in enumerate(shown.columns) if column.kind == "number"}
-    grid = _grid(tuple(column.label for column in shown.columns), numbers)
-    for row in shown.rows:
-        grid.add_row(*(Text(cell.text) for cell in row))
-    yield grid
-    if shown.omitted:
-        yield Text(f"… {shown.omitted:,} more", style="dim")
+    yield _lines(fit)
+    more = [f"{shown.omitted:,} more"] if shown.omitted else []
+    if fit.left_out:
+        page.is_narrow = True
+        more.append(f"more columns: {', '.join(fit.left_out)}")
+    if more:
+        yield Text(f"… {' · '.join(more)}", style="dim")
+
+
+def _lines(fit: Fitted) -> RichTable:
+    """The table as it was fitted: rich is left nothing to decide but where sentences and headings break."""
+    grid = RichTable(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="dim", show_edge=False)
+    for column, width in zip(fit.table.columns, fit.widths, strict=True):
+        grid.add_column(Text(column.label), justify="right" if column.kind == "number" else "left", width=width)
+    for row in fit.table.rows:
+        grid.add_row(*(_cell(cell.text, column.kind) for cell, column in zip(row, fit.table.columns, strict=True)))
+    return grid
+
+
+def _cell(text: str, kind: Kind) -> Text:
+    """A cell of one line; what is still too long is a sentence to be broken, or made of wide characters."""
+    return Text(text, overflow="fold") if kind == "prose" else Text(text, no_wrap=True, overflow="ellipsis")
 
 
 def _grid(labels: tuple[str, ...], numbers: set[int]) -> RichTable:

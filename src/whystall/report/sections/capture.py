@@ -31,7 +31,7 @@ def files(report: Report, limits: Limits) -> Table:
 
 def dropped(report: Report, limits: Limits) -> Table:
     """The events that were set aside."""
-    columns = (Column("Reason", "prose"), Column("Rank"), Column("Events"), Column("Device time"))
+    columns = (Column("Reason", "prose"), Column("Rank"), Column("Events"), Column("Device time", priority=1))
     shown = tables.largest(report.source.dropped, limits, lambda row: (row.events, row.reason))
     rows = (
         (
@@ -60,7 +60,7 @@ def signals(report: Report, limits: Limits) -> Table:
 
 def undecided(device: Device, limits: Limits) -> Table:
     """Why some of a device's idle time could not be decided."""
-    columns = (Column("Why", "prose"), Column("Missing signal", "text"), Column("Idle time"))
+    columns = (Column("Why", "prose"), Column("Missing signal", "text", priority=2), Column("Idle time", priority=1))
     rows = (
         (
             tables.words(row.reason, limits),

@@ -17,9 +17,9 @@ from whystall.report.vocabulary import UNKNOWN_FAMILY
 def devices(devices: Sequence[Device], limits: Limits) -> Table:
     """All devices side by side."""
     columns = (
-        Column("Rank", "text"), Column("Device", "name"), Column("Window"), Column("Compute"), Column("Communication"),
-        Column("Exposed comm.", note="Communication that compute does not hide"), Column("Idle"),
-        Column("Idle share"), Column("Steps"), Column("Events"),
+        Column("Rank", "text"), Column("Device", "name", priority=1), Column("Window", priority=1), Column("Compute", priority=1), Column("Communication", priority=2),
+        Column("Exposed comm.", note="Communication that compute does not hide", priority=2), Column("Idle"),
+        Column("Idle share", priority=1), Column("Steps", priority=4), Column("Events", priority=4),
     )  # fmt: skip
     rows = (
         (
@@ -44,15 +44,15 @@ def steps(device: Device, limits: Limits) -> Table:
     """A device's steps in order, outliers flagged and never cut."""
     columns = (
         Column("Step", "name"),
-        Column("Window", note="From the step's first device event to that of the next step"),
-        Column("Compute", note="Union of the compute that the step launched"),
-        Column("Communication"),
+        Column("Window", note="From the step's first device event to that of the next step", priority=1),
+        Column("Compute", note="Union of the compute that the step launched", priority=1),
+        Column("Communication", priority=2),
         Column("Memory"),
-        Column("Idle", note="Nothing ran on the device, in the step's window"),
-        Column("Idle share"),
+        Column("Idle", note="Nothing ran on the device, in the step's window", priority=2),
+        Column("Idle share", priority=1),
         Column("Host", note="The step's span on the host"),
-        Column("Events"),
-        Column("Flag", "mark"),
+        Column("Events", priority=4),
+        Column("Flag", "mark", priority=2),
     )
     shown = _steps_to_show(device.steps, limits.rows)
     rows = (
@@ -84,10 +84,10 @@ def facts(device: Device, limits: Limits) -> Table:
     """A device's totals over its whole recording, one measure per row."""
     columns = (
         Column("Measure", "prose"),
-        Column("Time"),
-        Column("Share of window"),
-        Column("Events"),
-        Column("Meaning", "prose"),
+        Column("Time", priority=1),
+        Column("Share of window", priority=1),
+        Column("Events", priority=1),
+        Column("Meaning", "prose", priority=2),
     )
     rows = (
         (
@@ -163,10 +163,10 @@ def streams(device: Device, limits: Limits) -> Table:
 
 
 WORK: Final = (
-    Column("FLOPs", note="Of products, convolutions and attention, a causal mask taken off"),
-    Column("FLOP/s"),
+    Column("FLOPs", note="Of products, convolutions and attention, a causal mask taken off", priority=4),
+    Column("FLOP/s", priority=2),
     Column("B/s", note="Bytes that must be read and written, over the time"),
-    Column("Roofline", note="Least time that the device allows over the time taken"),
+    Column("Roofline", note="Least time that the device allows over the time taken", priority=2),
 )
 
 
@@ -183,9 +183,9 @@ def work_cells(row: Kernel | KernelFamily | Operator) -> tuple[Cell, ...]:
 def families(rank: RankReport, limits: Limits) -> Table:
     """Device time by family of kernels, those that no rule knows included."""
     columns = (
-        Column("Family", "name"), Column("Class", "text"), Column("Count"), Column("Total"), Column("Share"), *WORK,
+        Column("Family", "name"), Column("Class", "text", priority=4), Column("Count"), Column("Total", priority=1), Column("Share", priority=1), *WORK,
         Column("Work known", note="Share of the time whose operator has a cost"),
-        Column("Tensor cores", note="Share of the time of kernels whose names say that they used them"),
+        Column("Tensor cores", note="Share of the time of kernels whose names say that they used them", priority=4),
     )  # fmt: skip
     shown = tables.largest(rank.families, limits, lambda row: (row.total_ns, row.family or ""))
     rows = (
@@ -208,8 +208,8 @@ def families(rank: RankReport, limits: Limits) -> Table:
 def kernels(rank: RankReport, limits: Limits) -> Table:
     """The kernels that take most device time."""
     columns = (
-        Column("Name", "name"), Column("Class", "text"), Column("Family", "text"), Column("Count"), Column("Total"), Column("Mean"), Column("Max"),
-        Column("Share", note="Of the sum of all device events"), *WORK,
+        Column("Name", "name"), Column("Class", "text", priority=5), Column("Family", "text", priority=4), Column("Count"), Column("Total", priority=1), Column("Mean", priority=4), Column("Max", priority=5),
+        Column("Share", note="Of the sum of all device events", priority=1), *WORK,
     )  # fmt: skip
     shown = tables.largest(rank.kernels, limits, lambda row: (row.total_ns, row.name))
     rows = (
@@ -263,8 +263,8 @@ def longest_events(timeline: Timeline, limits: Limits) -> Table:
 def uncovered(rating: DeviceEfficiency | None, device: Device, limits: Limits) -> Table:
     """Operators whose work is in no number, with the reason."""
     columns = (
-        Column("No work known of", "name"), Column("Events"), Column("Time"), Column("Share of device time"),
-        Column("Because", "prose"),
+        Column("No work known of", "name"), Column("Events"), Column("Time", priority=1), Column("Share of device time", priority=1),
+        Column("Because", "prose", priority=2),
     )  # fmt: skip
     found = [] if rating is None else rating.uncovered
     rows = (

@@ -12,18 +12,18 @@ def communication(rank: RankReport, limits: Limits) -> Table:
     """Collectives by kind, group and dtype."""
     columns = (
         Column("Collective", "name"),
-        Column("Group", "text"),
+        Column("Group", "text", priority=4),
         Column("Size", note="Ranks in the group"),
-        Column("Dtype", "text"),
+        Column("Dtype", "text", priority=4),
         Column("Count"),
         Column("Bytes"),
-        Column("Total"),
-        Column("Hidden", note="Ran while compute ran"),
-        Column("Exposed", note="Not hidden behind compute"),
-        Column("Hidden share"),
-        Column("Waiting", note="Waiting for other ranks"),
-        Column("Max"),
-        Column("Bus bandwidth"),
+        Column("Total", priority=1),
+        Column("Hidden", note="Ran while compute ran", priority=4),
+        Column("Exposed", note="Not hidden behind compute", priority=1),
+        Column("Hidden share", priority=2),
+        Column("Waiting", note="Waiting for other ranks", priority=2),
+        Column("Max", priority=4),
+        Column("Bus bandwidth", priority=2),
     )
     shown = tables.largest(rank.communication, limits, lambda row: (row.total_ns, row.collective))
     rows = (
@@ -53,9 +53,9 @@ def waits(rank: RankReport, limits: Limits) -> Table:
     columns = (
         Column("Name", "name"),
         Column("Count"),
-        Column("Total"),
+        Column("Total", priority=1),
         Column("Max"),
-        Column("Exposed", note="Meanwhile the device stood idle"),
+        Column("Exposed", note="Meanwhile the device stood idle", priority=1),
     )
     shown = tables.largest(rank.input, limits, lambda row: (row.total_ns, row.name))
     rows = (
@@ -75,7 +75,7 @@ def waits(rank: RankReport, limits: Limits) -> Table:
 def memory(rank: RankReport, limits: Limits) -> Table:
     """Peaks of each allocator."""
     columns = (
-        Column("Allocator", "name"), Column("Peak allocated"), Column("Peak reserved"),
+        Column("Allocator", "name"), Column("Peak allocated", priority=1), Column("Peak reserved", priority=2),
         Column("At start"), Column("At end"), Column("Events"),
     )  # fmt: skip
     rows = (

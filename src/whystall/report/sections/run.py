@@ -11,10 +11,10 @@ from whystall.report.tables import Cell, Column, Limits, Table
 def steps(report: Report, limits: Limits) -> Table:
     """Per rank the distribution of step times and what they were spent on."""
     columns = (
-        Column("Rank", "text"), Column("Steps"), Column("Median"), Column("p90"), Column("p99"), Column("Longest"),
-        Column("Trend", note="Change of the step time over 1,000 steps"),
-        Column("Input", note="Waiting for the data loader"), Column("Forward"), Column("Backward"), Column("Optimizer"),
-        Column("Saving", note="In torch.save"), Column("GC", note="Python's garbage collector"),
+        Column("Rank", "text"), Column("Steps"), Column("Median", priority=1), Column("p90", priority=4), Column("p99", priority=2), Column("Longest", priority=1),
+        Column("Trend", note="Change of the step time over 1,000 steps", priority=4),
+        Column("Input", note="Waiting for the data loader", priority=2), Column("Forward"), Column("Backward"), Column("Optimizer"),
+        Column("Saving", note="In torch.save", priority=4), Column("GC", note="Python's garbage collector", priority=4),
         Column("Other", note="None of these"), Column("On CPU", note="The stepping thread ran, and was not waiting"),
     )  # fmt: skip
     shown = sorted(report.run, key=lambda row: row.rank)[: limits.rows]
@@ -43,9 +43,9 @@ def steps(report: Report, limits: Limits) -> Table:
 def experiments(report: Report, limits: Limits) -> Table:
     """What further runs with one thing changed showed."""
     columns = (
-        Column("Experiment", "text"), Column("Speed-up"), Column("Tells", "prose"), Column("Step"),
-        Column("Without the change"), Column("Noise", note="By how much two runs without a change differed"),
-        Column("Changed", "prose"),
+        Column("Experiment", "text"), Column("Speed-up", priority=1), Column("Tells", "prose", priority=1), Column("Step", priority=1),
+        Column("Without the change"), Column("Noise", note="By how much two runs without a change differed", priority=4),
+        Column("Changed", "prose", priority=4),
     )  # fmt: skip
     rows = (
         (
@@ -67,10 +67,10 @@ def slow(report: Report, limits: Limits) -> Table:
     """The slowest steps, each with what took longer than usual."""
     columns = (
         Column("Rank", "text"),
-        Column("Step", "text"),
-        Column("Duration"),
-        Column("Over the median"),
-        Column("Lost in", "prose"),
+        Column("Step", "text", priority=1),
+        Column("Duration", priority=1),
+        Column("Over the median", priority=1),
+        Column("Lost in", "prose", priority=1),
     )
     found = [(row.rank, step) for row in report.run for step in row.slow]
     shown = tables.largest(found, limits, lambda pair: (pair[1].excess_ns, str(pair[1].step)))
