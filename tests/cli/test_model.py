@@ -41,6 +41,15 @@ def failing():
 
 def raising():
     raise KeyError("weights")
+
+def two_inputs():
+    return nn.Bilinear(4, 4, 1, bias=False), torch.zeros(2, 4), torch.zeros(2, 4)
+
+def surplus():
+    return nn.Linear(64, 32), {}, (torch.zeros(8, 64),)
+
+def empty():
+    return ()
 """
 FORWARD = 2 * 8 * (64 * 32 + 32 * 16)
 BACKWARD = FORWARD + 2 * 8 * 32 * 16
@@ -69,7 +78,7 @@ def test_the_tree(cli: Cli) -> None:
     assert "\n  0 Linear " in outcome.out
     assert "Every operator on floating-point data is covered." in outcome.out
     assert "1 multiply-accumulate is 2 FLOPs" in outcome.out
-    assert "Times are medians of 1 run" in outcome.out
+    assert "Times are those of one run" in outcome.out
 
 
 def test_depth(cli: Cli) -> None:
@@ -177,3 +186,24 @@ def test_a_damaged_measurement_costs_a_note(cli: Cli) -> None:
     outcome = cli("model", "factories.py:network", "--repeats", "1")
     assert outcome.code == 0
     assert "is ignored" in outcome.err
+
+
+def test_inputs_may_stand_one_by_one(cli: Cli) -> None:
+    assert profile_of(cli, "factories.py:two_inputs")["forward"]["model_flops"] == 2 * 2 * 4 * 4 + 2 * 2 * 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["factories.py:surplus"], "gave inputs behind a dictionary: return (model, args, kwargs)"),
+        (["factories.py:empty"], "gave tuple, not a torch.nn.Module"),
+        (["factories.py:network", "--batch", "0"], "--batch wants at least one sample, not 0"),
+        (["factories.py:network", "--device", "cuda:63"], "there is no 'cuda:63' here"),
+        (["factories.py:network", "--device", "gpu"], "'gpu' is no device"),
+    ],
+)
+def test_what_makes_no_sense_is_said(cli: Cli, arguments: list[str], sentence: str) -> None:
+    outcome = cli("model", *arguments)
+
+    assert outcome.code == 2
+    assert sentence in outcome.err

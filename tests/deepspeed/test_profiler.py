@@ -197,6 +197,48 @@ def test_an_exception_leaves_nothing_behind() -> None:
     assert get_model_profile(nn.Linear(8, 8), (2, 8), print_profile=False, as_string=False)[1] == 128
 
 
+def test_an_exception_of_the_model_stays_its_own() -> None:
+    class Failing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(8, 8, bias=False)
+
+        def forward(self, x: Any) -> Any:
+            self.inner(x)
+            raise ValueError("the user's own")
+
+    model = Failing()
+    profiler = FlopsProfiler(model)
+    profiler.start_profile()
+    for _ in range(2):
+        with pytest.raises(ValueError, match="the user's own"):
+            model(torch.zeros(4, 8))
+    profiler.stop_profile()
+
+    assert profiler.get_total_macs() == 2 * 4 * 8 * 8
+    profiler.end_profile()
+    assert not model._forward_hooks
+
+
+def test_parts_that_are_called_by_themselves_count() -> None:
+    class Encoding(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.encoder, self.head = nn.Linear(8, 8, bias=False), nn.Linear(8, 2, bias=False)
+
+        def forward(self, x: Any) -> Any:
+            return self.head(x)
+
+        def generate(self, x: Any) -> Any:
+            return self(self.encoder(x))
+
+    _, macs, _ = get_model_profile(
+        Encoding(), args=[torch.zeros(4, 8)], mode="generate", print_profile=False, as_string=False
+    )
+
+    assert macs == 4 * (8 * 8 + 8 * 2)
+
+
 def test_ignored_modules_count_for_their_parents() -> None:
     model = network()
     profiler = FlopsProfiler(model)

@@ -47,3 +47,18 @@ def test_an_operator_without_formula_is_reported() -> None:
     (uncovered,) = counter.profile.uncovered
     cost.register("whystall_cases::mm2", lambda a, _b: a.numel)
     assert (uncovered.name, uncovered.calls, uncovered.modules) == ("whystall_cases::mm2", 1, ("",))
+
+
+def test_a_formula_that_fails_says_why() -> None:
+    def broken(x: Any, *_: Any) -> int:
+        raise RuntimeError("no such table")
+
+    cost.register("aten::erfinv", broken)
+    try:
+        with FlopCounter() as counter:
+            torch.erfinv(torch.zeros(4))
+        (listed,) = counter.profile.uncovered
+    finally:
+        cost.unregister("aten::erfinv")
+
+    assert listed.reason == "its formula raised RuntimeError: no such table"

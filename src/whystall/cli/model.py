@@ -42,8 +42,12 @@ class Model:
         parser.add_argument("--device", help="cpu, cuda, or meta, which needs no memory and times nothing")
         parser.add_argument("--dtype", choices=DTYPES, help="the dtype of weights and floating-point inputs")
         mode = parser.add_mutually_exclusive_group()
-        mode.add_argument("--train", action="store_true", help="forward, backward and an AdamW step")
-        mode.add_argument("--infer", action="store_true", help="forward alone (default: forward and backward)")
+        mode.add_argument(
+            "--train", action="store_true", help="forward, backward and an AdamW step, the model in training mode"
+        )
+        mode.add_argument(
+            "--infer", action="store_true", help="forward alone (default: forward and backward, in evaluation mode)"
+        )
         parser.add_argument("--repeats", default="3", metavar="N", help="timed runs; 0 for counts alone (default: 3)")
         parser.add_argument("--json", action="store_true", help="print the profile as JSON")
         parser.add_argument("--html", metavar="FILE", help="also write the tree as a page")
@@ -51,19 +55,16 @@ class Model:
 
     def run(self, options: Namespace, console: Console) -> int:
         """Prints the tree; 0."""
-        import os
-
         depth = None if options.depth == "all" else _number(options.depth, "--depth")
         repeats = _number(options.repeats, "--repeats")
         page = Path(options.html) if options.html else None
         if page is not None:
             output.check_free(page, force=options.force)
-        os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # its notes on every profile are no news to the user
         console.detail("importing torch")
         with _users_own_errors(options.target, console):
             target = _load(options)
             profile = _profile(target, options, repeats)
-        conventions = _conventions(target)
+        conventions = {} if options.infer else _conventions(target, profile)
         if options.json:
             console.result(_as_json(profile, conventions))
         else:
@@ -106,6 +107,13 @@ def _number(text: str, option: str) -> int:
     return value
 
 
+def _batch(text: str) -> int:
+    batch = _number(text, "--batch")
+    if not batch:
+        raise UsageError("--batch wants at least one sample, not 0")
+    return batch
+
+
 def _load(options: Namespace) -> Target:
     try:
         from whystall.model.target import load_target
@@ -116,7 +124,7 @@ def _load(options: Namespace) -> Target:
         shape = tuple(_number(size, "--input-shape") for size in options.input_shape.split(","))
     return load_target(
         options.target,
-        batch=_number(options.batch, "--batch") if options.batch else None,
+        batch=_batch(options.batch) if options.batch else None,
         device=options.device,
         dtype=options.dtype,
         input_shape=shape,
@@ -166,14 +174,14 @@ def _ceiling(target: Target, console: Console) -> Ceiling | None:
     return Ceiling(rate, f"the best {precision} product measured here on {latest.measured_on} by whystall probe")
 
 
-def _conventions(target: Target) -> dict[str, int]:
-    """FLOPs per token as others count them, where the model says that it is a plain decoder."""
+def _conventions(target: Target, profile: ModelProfile) -> dict[str, int]:
+    """FLOPs per token of a training step as others count them, where the model is a plain decoder."""
     from whystall.model.conventions import CONVENTIONS, decoder_of
 
     tokens = target.tokens
-    if tokens is None:
+    if tokens is None or target.kwargs.get("past_key_values") is not None:  # scores are longer than the input then
         return {}
-    sizes = decoder_of(getattr(target.model, "config", None), tokens[1])
+    sizes = decoder_of(getattr(target.model, "config", None), tokens[1], profile.parameters)
     return {} if sizes is None else {name: convention(sizes) for name, convention in CONVENTIONS.items()}
 
 

@@ -90,7 +90,7 @@ class ThreadState:
         self.frame, self.part = frame, part
         self.place = self.tables[frame, part]
         if self.lane is not None:
-            self.lane.set_place(self.place.number, part == "recompute")
+            self.lane.set_place(self.place.number, part in {"recompute", "optimizer"})
         self._mark(_sequence_number(), frame)
 
     def _mark(self, number: int, frame: Frame) -> None:
@@ -113,7 +113,7 @@ class ThreadState:
             if self._task != NO_TASK:
                 self._end_backward()
             return self.place
-        if self.part == "recompute":
+        if self.part in {"recompute", "optimizer"}:  # the latter where gradients are used as soon as they are there
             return self.place
         node = _current_node()
         if task != self._task:

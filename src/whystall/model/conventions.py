@@ -23,6 +23,8 @@ class Decoder:
     vocabulary: int
     sequence: int
     tied: bool = False
+    counted: int | None = None
+    """The model's own number of parameters, where it is known: some have small ones beside those of the closed form."""
 
     @property
     def layer_weights(self) -> int:
@@ -38,6 +40,11 @@ class Decoder:
     @property
     def parameters(self) -> int:
         """All parameters, the embedding and the head included, once where they are tied."""
+        return self.expected if self.counted is None else self.counted
+
+    @property
+    def expected(self) -> int:
+        """As many parameters as the closed form knows."""
         tables = (1 if self.tied else 2) * self.vocabulary * self.hidden
         return self.layers * self.layer_weights + self.norm_weights + tables
 
@@ -92,10 +99,14 @@ LLAMA_3_8B = Decoder(
 )
 
 
-def decoder_of(config: Any, sequence: int) -> Decoder | None:
-    """The sizes that a Transformers configuration states; ``None`` where it is no plain gated decoder.
+_UNLIKE = 0.01
 
-    Mixtures of experts and models with other feed-forward layers are left out: the closed forms do not hold for them.
+
+def decoder_of(config: Any, sequence: int, parameters: int) -> Decoder | None:
+    """The sizes that a Transformers configuration states; ``None`` where the model is no plain gated decoder.
+
+    The closed forms hold for no other: not for mixtures of experts, nor for other feed-forward layers, nor where the
+    model has another number of ``parameters`` than they know (state-space layers, a second attention).
     """
     names = ("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads", "vocab_size")
     values = [getattr(config, name, None) for name in names]
@@ -104,7 +115,7 @@ def decoder_of(config: Any, sequence: int) -> Decoder | None:
     if not gated or experts or not all(isinstance(value, int) for value in values):
         return None
     layers, hidden, feed_forward, heads, vocabulary = (int(value or 0) for value in values)
-    return Decoder(
+    sizes = Decoder(
         layers=layers,
         hidden=hidden,
         feed_forward=feed_forward,
@@ -114,4 +125,6 @@ def decoder_of(config: Any, sequence: int) -> Decoder | None:
         vocabulary=vocabulary,
         sequence=sequence,
         tied=bool(getattr(config, "tie_word_embeddings", False)),
+        counted=parameters,
     )
+    return sizes if abs(parameters - sizes.expected) <= _UNLIKE * parameters else None

@@ -27,10 +27,13 @@ from whystall.model.tally import Tally
 class Entry:
     """One kind of call: an operator with shapes, dtypes and scalars. Its cost is worked out when it is asked for."""
 
-    __slots__ = ("_call", "_cost", "_known", "name", "repeats")
+    __slots__ = ("_call", "_cost", "_known", "name", "reason", "repeats")
 
-    def __init__(self, name: str, args: list[Any], kwargs: dict[str, Any], outputs: list[TensorSpec]) -> None:
+    def __init__(
+        self, name: str, args: list[Any], kwargs: dict[str, Any], outputs: list[TensorSpec], reason: str | None = None
+    ) -> None:
         self.name = name
+        self.reason = reason  # why no formula can hold, where none can
         self._call = (args, kwargs, outputs)
         self._known = False
         self.repeats = False  # whether calls with this signature are all this entry
@@ -39,7 +42,7 @@ class Entry:
     @property
     def cost(self) -> Cost | None:
         """The cost, or ``None`` where no formula fits."""
-        if not self._known:
+        if not self._known and self.reason is None:
             self._cost = cost_of(self.name, *self._call)
             self._known = True
         return self._cost
@@ -77,7 +80,8 @@ class FlopCounter:
         self._mode = _Mode(self)
         self._states: list[ThreadState] = []
         self._native: ModuleType | None = None
-        self._open = 0
+        self._watching = self._threads = 0  # how often; in how many threads
+        self._entered = threading.local()
         self.reset()
 
     def reset(self) -> None:
@@ -89,61 +93,95 @@ class FlopCounter:
         self._states = []
         self._main: ThreadState | None = None
         self._mode.forget()
-        self.failure: str | None = None
+        self._failures: dict[str, tuple[int, str]] = {}
         self._local = threading.local()
 
     def __enter__(self) -> Self:
-        self._begin()
-        self._main = self._state()
-        if self._main.lane is not None:
-            self._main.lane.enter_thread()
-        self._hooks = [
-            *hooks.watch(self._model, self._before_forward, self._after_forward),
-            optimizer_hooks.register_optimizer_step_pre_hook(self._before_step),
-            optimizer_hooks.register_optimizer_step_post_hook(self._after_step),
-        ]
+        self.watch()
         try:
-            self._mode.__enter__()
+            self.start()
         except BaseException:
-            self._remove_hooks()
-            self._end()
+            self.unwatch()
             raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._remove_hooks()
-        self._mode.__exit__(kind, error, trace)
-        self._end()
-        state = self._state()
-        state.stack.clear()
-        state.frame = self._tree.root
-        state.switch("forward")
+        self.unwatch()
+        self.stop()
+
+    def watch(self) -> None:
+        """Hears of modules and optimizers from now on, once however often it is called, until as many ``unwatch``."""
+        with self._lock:
+            self._watching += 1
+            if self._watching > 1:
+                return
+            self._hooks = [
+                *hooks.watch(self._model, self.before_forward, self.after_forward),
+                optimizer_hooks.register_optimizer_step_pre_hook(self._before_step),
+                optimizer_hooks.register_optimizer_step_post_hook(self._after_step),
+            ]
+
+    def unwatch(self) -> None:
+        """Hears no more."""
+        with self._lock:
+            self._watching -= 1
+            while self._hooks and not self._watching:
+                self._hooks.pop().remove()
+
+    def start(self) -> None:
+        """Counts this thread's operators from now on, each once however often it is called, until as many ``stop``."""
+        depth = getattr(self._entered, "depth", 0)
+        if not depth:
+            self._begin()
+            state = self._state()
+            if state.lane is not None:
+                state.lane.enter_thread()
+            try:
+                self._mode.__enter__()
+            except BaseException:
+                self._end()
+                raise
+        self._entered.depth = depth + 1
+
+    def stop(self) -> None:
+        """Counts no more."""
+        self._entered.depth -= 1
+        if not self._entered.depth:
+            self._mode.__exit__(None, None, None)
+            self._end()
+            state = self._state()
+            state.stack.clear()
+            state.frame = self._tree.root
+            state.switch("forward")
 
     def _begin(self) -> None:
         """Counts natively from now on what can be, where the native part was built."""
-        self._open += 1
-        if self._open > 1:
-            return
-        self._native = native.load()
+        with self._lock:
+            self._threads += 1
+            if self._threads > 1:
+                return
+            self._native = native.load()
+            states = list(self._states)
+        self._main = self._state()
         if self._native is not None:
             self._native.stand_in()
-            for state in self._states:
+            for state in (*states, self._main):
                 if state.lane is not None:
                     state.lane.wake()
 
     def _end(self) -> None:
-        self._open -= 1
-        if self._native is not None and not self._open:
+        with self._lock:
+            self._threads -= 1
+            if self._threads:
+                return
+            states = list(self._states)
+        if self._native is not None:
             self._native.stand_aside()
-            for state in self._states:
+            for state in states:
                 if state.lane is not None:
                     state.lane.rest()
-
-    def _remove_hooks(self) -> None:
-        while self._hooks:
-            self._hooks.pop().remove()
 
     @property
     def profile(self) -> ModelProfile:
@@ -151,17 +189,25 @@ class FlopCounter:
         with self._lock:
             states = list(self._states)
             lanes = [state.lane.tables() for state in states if state.lane is not None]
-        return Tally(self._tree, [*(state.tables for state in states), *lanes]).profile()
+            failures = dict(self._failures)
+        return Tally(self._tree, [*(state.tables for state in states), *lanes], failures).profile()
+
+    @property
+    def failure(self) -> str | None:
+        """The first failure of ours; what it touched is listed as uncovered."""
+        return next((f"{name}: {reason}" for name, (_, reason) in self._failures.items()), None)
 
     # --- hooks: they do nothing in threads that are not counted, nor while torch.compile looks ------------------------
 
-    def _before_forward(self, module: nn.Module, _inputs: Any) -> None:
+    def before_forward(self, module: nn.Module, _inputs: Any) -> None:
+        """A module's forward begins (for who watches by hooks of their own)."""
         if not torch.compiler.is_compiling():
             state = self._known_state()
             if state is not None:
                 state.enter(module)
 
-    def _after_forward(self, module: nn.Module, _inputs: Any, _outputs: Any) -> None:
+    def after_forward(self, module: nn.Module, _inputs: Any, _outputs: Any) -> None:
+        """A module's forward ended."""
         if not torch.compiler.is_compiling():
             state = self._known_state()
             if state is not None:
@@ -194,7 +240,7 @@ class FlopCounter:
                 state.lane = Lane(self._native, self._mode, state.tables, state.current, self._failed)
                 state.lane.set_place(state.place.number, False)
                 state.lane.enter_thread()
-                if self._open:
+                if self._threads:
                     state.lane.wake()
             with self._lock:
                 self._states.append(state)
@@ -219,8 +265,10 @@ class FlopCounter:
         return None if state is None else state.lane
 
     def _failed(self, name: str, error: Exception) -> None:
-        """Remembers the first failure of ours; the user's job goes on."""
-        self.failure = self.failure or f"{name}: {type(error).__name__}: {error}"
+        """Remembers a failure of ours; the user's job goes on."""
+        with self._lock:
+            calls, reason = self._failures.get(name, (0, f"{type(error).__name__}: {error}"))
+            self._failures[name] = (calls + 1, reason)
 
 
 def _entry(plan: Plan, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> Entry:
@@ -228,7 +276,7 @@ def _entry(plan: Plan, args: Sequence[Any], kwargs: Mapping[str, Any], result: A
     for place in plan.offsets:
         if place < len(args) and isinstance(args[place], torch.Tensor) and args[place].device.type != "meta":
             described[place] = specs.spec_of(args[place], values=True)
-    return Entry(plan.name, described, named, specs.outputs_of(result))
+    return Entry(plan.name, described, named, specs.outputs_of(result), specs.why_unknown((*args, *kwargs.values())))
 
 
 class _Known:
@@ -294,7 +342,7 @@ class _Mode(TorchDispatchMode):
         try:
             try:
                 entry = known.entries.get(specs.signature(args, kwargs))
-            except TypeError:  # an argument without a hash: a symbolic size, a dictionary of options
+            except (TypeError, RuntimeError):  # without a hash (a symbolic size, a dictionary), or without strides
                 entry = None
             if entry is None:
                 entry = self._new_entry(known, args, kwargs or {}, result)
@@ -325,14 +373,25 @@ class _Mode(TorchDispatchMode):
     def _new_entry(known: _Known, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> Entry:
         entry = _entry(known.plan, args, kwargs, result)
         if not known.plan.offsets:  # whose cost depends on more than shapes
-            with suppress(TypeError):  # as above
+            with suppress(TypeError, RuntimeError):  # as above
                 known.entries[specs.signature(args, kwargs)] = entry
                 entry.repeats = True
         return entry
 
+    def _run_whole(self, known: _Known, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """A call that could be taken apart, were its tensors not nested: what stands in its place is for plain ones."""
+        result = known.operator(*args, **kwargs)
+        try:
+            self._counter._count(_entry(known.plan, args, kwargs, result))  # noqa: SLF001 - the two are one
+        except Exception as error:  # noqa: BLE001 - a failure of ours must not reach the user's job
+            self._counter._failed(known.plan.name, error)  # noqa: SLF001 - likewise
+        return result
+
     def _run_uncommon(self, known: _Known, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         if known.action is Action.REFUSE:
             return NotImplemented
+        if any(isinstance(one, torch.Tensor) and one.is_nested for one in args):
+            return self._run_whole(known, args, kwargs)
         with self:
             result = known.call(*args, **kwargs)
         if result is not NotImplemented:

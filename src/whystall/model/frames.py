@@ -8,6 +8,16 @@ from dataclasses import dataclass, field
 from torch import nn
 
 
+def is_wrapper(module: nn.Module | None) -> bool:
+    """Whether this is what ``torch.compile`` returns for a module."""
+    return type(module).__name__ == "OptimizedModule"  # importing its class takes a second
+
+
+def is_compiled(module: nn.Module | None) -> bool:
+    """Whether a module was compiled as a whole, be it by a wrapper or in its place (``module.compile()``)."""
+    return is_wrapper(module) or getattr(module, "_compiled_call_impl", None) is not None
+
+
 @dataclass(eq=False, slots=True)
 class Frame:
     """A module's place in the tree. ``calls`` and ``recompute_calls`` are counted as the job runs."""
@@ -25,6 +35,16 @@ class Frame:
         yield self
         for child in self.children:
             yield from child.walk()
+
+    @property
+    def in_compiled(self) -> bool:
+        """Whether Python does not call the module itself: it, or one around it, was compiled as a whole."""
+        above: Frame | None = self
+        while above is not None:
+            if is_compiled(above.module) and (above is not self or not is_wrapper(above.module)):
+                return True
+            above = above.parent
+        return False
 
     @property
     def depth(self) -> int:

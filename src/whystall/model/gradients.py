@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import nn
 
 FACTORS = {
@@ -26,6 +27,7 @@ LOOKS_THROUGH = frozenset(
     for name in (
         "T", "Transpose", "Permute", "View", "UnsafeView", "ReshapeAlias", "Expand", "ToCopy", "Unsqueeze", "Squeeze",
         "AsStrided", "Clone", "Alias", "Select", "Slice", "Split", "SplitWithSizes", "Unbind", "Chunk", "Detach",
+        "Div", "WeightNormInterface",  # a weight that is normalised (by its own norm, spectrally) is one all the same
     )
     for number in (0, 1)
 )  # fmt: skip
@@ -43,11 +45,13 @@ def is_weight_gradient(node: Any, ordinal: int) -> bool | None:
     return _leads_to_parameter(wanted[ordinal])
 
 
-def _leads_to_parameter(node: Any) -> bool:
+def _leads_to_parameter(node: Any) -> bool | None:
+    """``None`` for what torch.func differentiates by: its parameters and its inputs look alike."""
     while node is not None:
         name = node.name()
         if name.endswith("AccumulateGrad"):
-            return isinstance(node.variable, nn.Parameter)
+            wrapped = torch._C._functorch.is_functorch_wrapped_tensor(node.variable)  # noqa: SLF001 - has no public name
+            return None if wrapped else isinstance(node.variable, nn.Parameter)
         if name not in LOOKS_THROUGH:
             return False
         node = node.next_functions[0][0]

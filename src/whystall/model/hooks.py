@@ -9,6 +9,8 @@ import torch
 from torch import nn
 from torch.nn.modules import module as module_hooks
 
+from whystall.model.frames import is_compiled
+
 Before = Callable[[nn.Module, Any], None]
 After = Callable[[nn.Module, Any, Any], None]
 
@@ -33,6 +35,6 @@ def _outside_compiled(module: nn.Module, seen: set[int]) -> Iterator[nn.Module]:
         return
     seen.add(id(module))
     yield module
-    if type(module).__name__ != "OptimizedModule":  # what torch.compile returns; importing its class takes a second
+    if not is_compiled(module):
         for child in module.children():
             yield from _outside_compiled(child, seen)

@@ -27,7 +27,7 @@ class Reading:
 
 
 class ForwardMeter:
-    """Counts each forward pass of ``model`` from its first operator to its last, be it ended by an exception.
+    """Counts each forward pass of ``model``, or of a part of it that is called by itself (an encoder), however it ends.
 
     Without ``counts`` it only times, which is more exact.
 
@@ -42,7 +42,6 @@ class ForwardMeter:
         self._handles: list[Any] = []
         self._open: list[tuple[int, Any]] = []
         self._spans: list[tuple[int, Any, Any]] = []
-        self._depth = 0
         self._on_gpu = any(one.is_cuda for one in model.parameters())
 
     def attach(self) -> None:
@@ -74,26 +73,26 @@ class ForwardMeter:
         ]
 
     def _before(self, module: nn.Module, _inputs: Any) -> None:
-        if module is self._model:
-            self._depth += 1
-            if self._depth == 1 and self._counts:
-                self._counter.__enter__()
+        if self._counts:
+            if not self._open:
+                self._counter.start()
+            self._counter.before_forward(module, _inputs)
         self._open.append((id(module), self._now()))
 
     def _after(self, module: nn.Module, _inputs: Any, _outputs: Any) -> None:
         now = self._now()
+        was_open = bool(self._open)
         while self._open:
             key, started = self._open.pop()
             self._spans.append((key, started, now))
             if key == id(module):
                 break
-        if module is self._model and self._depth:
-            self._depth -= 1
-            if self._depth == 0:
-                if self._counts:
-                    self._counter.__exit__(None, None, None)
-                if self._after_each is not None:
-                    self._after_each()
+        if self._counts and was_open:
+            self._counter.after_forward(module, _inputs, _outputs)
+            if not self._open:
+                self._counter.stop()
+        if module is self._model and was_open and not self._open and self._after_each is not None:
+            self._after_each()
 
     def _now(self) -> Any:
         if not self._on_gpu:

@@ -13,7 +13,7 @@ from torch.autograd import _profiler_enabled
 from torch.optim import Optimizer
 
 from whystall.model.counter import FlopCounter
-from whystall.model.restore import unchanged
+from whystall.model.restore import fresh, leaves, unchanged
 from whystall.model.results import PHASES, Amount, ModelProfile
 from whystall.model.stopwatch import Stopwatch, Times
 
@@ -34,8 +34,9 @@ def model_profile(
 
     ``args`` may be a single tensor. With ``backward`` the gradient of ``loss(output)`` is computed too: by default of
     the output's ``loss`` if it has one, else of its first tensor that has a gradient. ``optimizer`` steps once.
-    ``repeats`` further runs are timed; with 0 nothing is. The model, its gradients and its buffers, the optimizer and
-    the random numbers are afterwards as they were.
+    ``repeats`` further runs are timed; with 0 nothing is. Each run gets the tensors of ``args`` and copies of what else
+    is in it, such as a cache that grows. The model, its gradients and its buffers, those of the inputs, the optimizer
+    and the random numbers are afterwards as they were.
 
     >>> import torch
     >>> profile = model_profile(torch.nn.Linear(64, 32), torch.zeros(8, 64), repeats=0)
@@ -43,7 +44,7 @@ def model_profile(
     (2080, 32768, 32768)
     """
     run = _Run(model, _as_arguments(args), dict(kwargs or {}), backward, optimizer, loss)
-    with unchanged(model, optimizer):
+    with unchanged(model, optimizer, (run.args, run.kwargs)):
         counter = FlopCounter(model)
         with counter:
             run()
@@ -56,9 +57,9 @@ def model_profile(
                 run.clear()
                 with Stopwatch(model) as watch:
                     run()
+                if watch.thread_times:  # on a CPU, where the pass runs on the thread that asks for it
+                    run.add_backward(profile.modules[0].path, watch)
                 timed.append(watch.times)
-                if watch.thread_times and run.backward_thread_ns is not None:
-                    watch.thread_times[profile.modules[0].path, "backward"] = run.backward_thread_ns
                 threads.append(watch.thread_times)
     return with_times(profile, timed, reason, threads)
 
@@ -80,26 +81,36 @@ class _Run:
         optimizer: Optimizer | None,
         loss: Loss | None,
     ) -> None:
-        self._model, self._args, self._kwargs = model, args, kwargs
+        self._model, self.args, self.kwargs = model, args, kwargs
         self._backward, self._optimizer, self._loss = backward, optimizer, loss
-        self.backward_thread_ns: int | None = None
+        self._backward_ns: tuple[int, int] | None = None  # as it passed, and as the thread spent it
 
     def __call__(self) -> None:
         with torch.enable_grad() if self._backward else torch.no_grad():
-            output = self._model(*self._args, **self._kwargs)
+            args, kwargs = fresh((self.args, self.kwargs))
+            output = self._model(*args, **kwargs)
             if self._backward:
                 target = differentiable(output) if self._loss is None else self._loss(output)
                 if target is not None:
-                    began = time.thread_time_ns()  # on a CPU the backward pass runs on the thread that asks for it
-                    torch.autograd.backward([target], [torch.ones_like(target)])
-                    self.backward_thread_ns = time.thread_time_ns() - began
+                    ones = [torch.ones_like(target)]
+                    began = time.perf_counter_ns(), time.thread_time_ns()
+                    torch.autograd.backward([target], ones)
+                    self._backward_ns = time.perf_counter_ns() - began[0], time.thread_time_ns() - began[1]
         if self._optimizer is not None:
             self._optimizer.step()
 
     def clear(self) -> None:
         """Drops gradients, so that each run computes them anew."""
-        for parameter in self._model.parameters():
-            parameter.grad = None
+        for tensor in (*self._model.parameters(), *leaves((self.args, self.kwargs))):
+            tensor.grad = None
+
+    def add_backward(self, root: str, watch: Stopwatch) -> None:
+        """The whole backward pass but for what it computes again: its nodes and what the engine does between them."""
+        if self._backward_ns is None:
+            return
+        for times, whole in zip((watch.times, watch.thread_times), self._backward_ns, strict=True):
+            nodes = times.get((root, "backward"), 0)
+            times[root, "backward"] = max(whole - times.get((root, "recompute"), 0), nodes)
 
 
 def differentiable(output: Any) -> torch.Tensor | None:

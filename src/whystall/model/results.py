@@ -37,7 +37,8 @@ class ModuleProfile(msgspec.Struct, frozen=True, kw_only=True):
     """One module by its path in the model, with everything that it contains.
 
     ``calls`` are those of the forward pass, ``recompute_calls`` those of checkpointing. Of the backward pass's model
-    FLOPs, ``input_gradient_flops`` and ``weight_gradient_flops`` are those that could be told apart.
+    FLOPs, ``input_gradient_flops`` and ``weight_gradient_flops`` are those that could be told apart. A module that is
+    ``compiled`` as part of another has no numbers of its own: its work is counted with the module around it.
     """
 
     path: str
@@ -54,6 +55,7 @@ class ModuleProfile(msgspec.Struct, frozen=True, kw_only=True):
     optimizer: Amount
     input_gradient_flops: int
     weight_gradient_flops: int
+    compiled: bool = False
 
 
 class OperatorProfile(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,11 +71,15 @@ class OperatorProfile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Uncovered(msgspec.Struct, frozen=True, kw_only=True):
-    """An operator on floating-point data that has no formula: its work is in no number here."""
+    """An operator on floating-point data that has no formula: its work is in no number here.
+
+    ``reason`` says why where it is another: sparse tensors, or a failure of ours.
+    """
 
     name: str
     calls: int
     modules: tuple[str, ...]
+    reason: str | None = None
 
 
 class ModelProfile(msgspec.Struct, frozen=True, kw_only=True):

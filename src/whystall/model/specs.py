@@ -20,8 +20,25 @@ def dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
+SPARSE = frozenset({torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc})
+
+
+def why_unknown(values: Sequence[Any]) -> str | None:
+    """Why no formula holds for a call with these arguments: the formulas are those of dense tensors."""
+    for value in values:
+        if isinstance(value, Tensor) and value.layout in SPARSE:
+            return "its work depends on how many elements a sparse tensor has"
+        if isinstance(value, Tensor) and value.is_nested:
+            return "its work depends on the lengths in a nested tensor"
+        if isinstance(value, (list, tuple)) and (reason := why_unknown(value)):
+            return reason
+    return None
+
+
 def spec_of(tensor: torch.Tensor, *, values: bool = False) -> TensorSpec:
     """The description of ``tensor``; with its elements where ``values`` asks for them (this synchronises)."""
+    if tensor.is_nested:
+        return TensorSpec((tensor.numel(),), dtype_name(tensor.dtype), None)
     strided = tensor.layout is torch.strided
     return TensorSpec(
         tuple(int(size) for size in tensor.shape),

@@ -7,6 +7,7 @@ module's operators launched, found by correlation.
 
 from __future__ import annotations
 
+import os
 import time
 from bisect import bisect_right
 from collections import defaultdict
@@ -24,6 +25,7 @@ from whystall.model.attribution import ThreadState
 from whystall.model.frames import Frame, Tree
 from whystall.model.results import Phase
 
+KINETO_LOG_LEVEL = "KINETO_LOG_LEVEL"
 BACKWARD_FUNCTION = 1  # at::RecordScope: one event for each autograd node that runs
 RUNTIME = ("cuda", "cuLaunch", "hip")  # the host's calls that launch work; operators count their own correlations
 Times = dict[tuple[str, Phase], int]
@@ -95,8 +97,14 @@ class Stopwatch:
         if torch.cuda.is_available():
             activities.add(ProfilerActivity.CUDA)
         config = ProfilerConfig(ProfilerState.KINETO, False, False, False, False, False, _ExperimentalConfig())
-        _prepare_profiler(config, activities)
-        _enable_profiler(config, activities, {RecordScope.BACKWARD_FUNCTION})
+        said = os.environ.get(KINETO_LOG_LEVEL)
+        os.environ[KINETO_LOG_LEVEL] = said or "99"  # its notes on every profile are no news to the user
+        try:
+            _prepare_profiler(config, activities)
+            _enable_profiler(config, activities, {RecordScope.BACKWARD_FUNCTION})
+        finally:
+            if said is None:
+                del os.environ[KINETO_LOG_LEVEL]
 
     # --- hooks --------------------------------------------------------------------------------------------------------
 

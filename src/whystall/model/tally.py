@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 
+from whystall.cost import reason
 from whystall.model.frames import Frame, Tree
 from whystall.model.results import Amount, ModelProfile, ModuleProfile, OperatorProfile, Phase, Uncovered
 
@@ -25,13 +26,17 @@ Tables = Mapping[tuple[Frame, Any], Mapping[Any, int]]
 
 
 class Tally:
-    """The sums of one count. ``tables`` hold calls by frame and part, one table for each thread."""
+    """The sums of one count. ``tables`` hold calls by frame and part, one table for each thread.
 
-    def __init__(self, tree: Tree, tables: Sequence[Tables]) -> None:
+    ``failures`` are calls that we could not describe, with the reason, by operator.
+    """
+
+    def __init__(self, tree: Tree, tables: Sequence[Tables], failures: Mapping[str, tuple[int, str]]) -> None:
         self._tree = tree
         self._own: defaultdict[Frame, defaultdict[str, Sums]] = defaultdict(lambda: defaultdict(_zeros))
         self._operators: defaultdict[tuple[str, Phase, str], Sums] = defaultdict(_zeros)
-        self._uncovered: defaultdict[str, Sums] = defaultdict(lambda: defaultdict(int))
+        self._uncovered: defaultdict[tuple[str, str | None], Sums] = defaultdict(lambda: defaultdict(int))
+        self._failures = failures
         for table in tables:
             for (frame, part), calls in list(table.items()):
                 for entry, count in list(calls.items()):
@@ -60,9 +65,15 @@ class Tally:
             weight_gradient_flops=total["weight_gradient"]["model_flops"],
             modules=modules,
             operators=self._operator_rows(),
-            uncovered=tuple(
-                Uncovered(name=name, calls=sum(places.values()), modules=tuple(sorted(places)[:8]))
-                for name, places in sorted(self._uncovered.items())
+            uncovered=(
+                *(
+                    Uncovered(name=name, calls=sum(places.values()), modules=tuple(sorted(places)[:8]), reason=why)
+                    for (name, why), places in sorted(self._uncovered.items(), key=lambda row: str(row[0]))
+                ),
+                *(
+                    Uncovered(name=name, calls=calls, modules=(), reason=why)
+                    for name, (calls, why) in sorted(self._failures.items())
+                ),
             ),
         )
 
@@ -70,7 +81,7 @@ class Tally:
         cost, phase = entry.cost, PHASE_OF[part]
         if cost is None:
             if entry.has_floats:
-                self._uncovered[entry.name][frame.path] += count
+                self._uncovered[entry.name, entry.reason or reason(entry.name)][frame.path] += count
             return
         own = self._own[frame]
         operator = self._operators[entry.name, phase, cost.kind]
@@ -113,6 +124,7 @@ class Tally:
             optimizer=_amount(share),
             input_gradient_flops=total["input_gradient"]["model_flops"],
             weight_gradient_flops=total["weight_gradient"]["model_flops"],
+            compiled=not frame.calls and frame.in_compiled,
         )
 
     def _operator_rows(self) -> tuple[OperatorProfile, ...]:

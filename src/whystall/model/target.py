@@ -57,15 +57,26 @@ def load_target(
     """The model that ``name`` makes, and its inputs, on ``device`` in ``dtype`` with ``batch`` samples.
 
     A factory returns a model, or a model with its inputs: ``(model, args)``, ``(model, kwargs)`` or
-    ``(model, args, kwargs)``. It gets ``batch=`` if it has such a parameter; else inputs are repeated to that size. A
+    ``(model, args, kwargs)``; arguments may also stand one by one. It gets ``batch=`` if it has such a parameter; else inputs are repeated to that size. A
     model without inputs is given ``input_shape``, or what Transformers calls its ``dummy_inputs``. Raises
     ``UsageError`` or ``InputError`` with what is wrong.
     """
+    _check(device)
     factory = _factory(name)
     with torch.device(device or "cpu"):
         made = factory(batch=batch) if batch and _takes_batch(factory) else factory() if _makes(factory) else factory
         target = _with_inputs(made, name, input_shape)
     return _moved(target, device, None if dtype is None else DTYPES[dtype], batch)
+
+
+def _check(device: str | None) -> None:
+    """Raises ``UsageError`` for a device that is none, or is not here."""
+    try:
+        wanted = torch.device(device or "cpu")
+    except RuntimeError as error:
+        raise UsageError(f"{device!r} is no device: {str(error).splitlines()[0]}") from None
+    if wanted.type == "cuda" and (wanted.index or 0) >= torch.cuda.device_count():
+        raise UsageError(f"there is no {device!r} here; run `whystall doctor --import-torch`")
 
 
 def _factory(name: str) -> Any:
@@ -110,19 +121,31 @@ def _takes_batch(factory: Any) -> bool:
 
 
 def _with_inputs(made: Any, name: str, input_shape: tuple[int, ...] | None) -> Target:
-    model, *inputs = made if isinstance(made, tuple) else (made,)
+    model, *inputs = made if isinstance(made, tuple) and made else (made,)
     if not isinstance(model, nn.Module):
         raise UsageError(f"{name} gave {type(model).__name__}, not a torch.nn.Module (or a tuple that begins with one)")
     if inputs:
-        args: Any = next((one for one in inputs if not isinstance(one, Mapping)), ())
-        kwargs = next((one for one in inputs if isinstance(one, Mapping)), {})
-        return Target(model, tuple(args) if isinstance(args, (list, tuple)) else (args,), kwargs)
+        args, kwargs = _arguments(inputs, name)
+        return Target(model, args, kwargs)
     if input_shape is not None:
         return Target(model, (torch.zeros(input_shape),))
     dummy = getattr(model, "dummy_inputs", None)
     if isinstance(dummy, Mapping):
         return Target(model, (), dummy)
     raise UsageError(f"{name} gives no inputs: return (model, inputs) from it, or add --input-shape 1,3,224,224")
+
+
+def _arguments(inputs: list[Any], name: str) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+    """What stands behind a model: its positional arguments, together or one by one, and then those with names."""
+    *positional, last = inputs
+    kwargs = last if isinstance(last, Mapping) else {}
+    if not isinstance(last, Mapping):
+        positional.append(last)
+    if any(isinstance(one, Mapping) for one in positional):
+        raise UsageError(f"{name} gave inputs behind a dictionary: return (model, args, kwargs)")
+    if len(positional) == 1 and isinstance(positional[0], (list, tuple)):
+        return tuple(positional[0]), kwargs
+    return tuple(positional), kwargs
 
 
 def _moved(target: Target, device: str | None, dtype: torch.dtype | None, batch: int | None) -> Target:

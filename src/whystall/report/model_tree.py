@@ -46,10 +46,10 @@ def render_tree(
 def flops(value: int) -> str:
     """FLOPs in SI units.
 
-    >>> flops(491_490_115_584), flops(0)
-    ('491 G', '0')
+    >>> flops(491_490_115_584), flops(64)
+    ('491 G', '64')
     """
-    return rate(float(value), "").strip() if value else "0"
+    return rate(float(value), "").strip() if value >= 1000 else str(value)
 
 
 def _totals(profile: ModelProfile) -> str:
@@ -63,10 +63,17 @@ def _totals(profile: ModelProfile) -> str:
         if profile.trainable_parameters == profile.parameters
         else f", {count(profile.trainable_parameters)} trainable"
     )
-    gradients = ""
-    if profile.backward.model_flops:
-        gradients = f"\nbackward: {flops(profile.input_gradient_flops)} for inputs, {flops(profile.weight_gradient_flops)} for weights"
-    return f"{count(profile.parameters)} parameters{trainable}\n\n{_columns(rows)}{gradients}"
+    return f"{count(profile.parameters)} parameters{trainable}\n\n{_columns(rows)}{_gradients(profile)}"
+
+
+def _gradients(profile: ModelProfile) -> str:
+    """How the backward pass divides into gradients of inputs and of weights, as far as that can be told."""
+    known = profile.input_gradient_flops + profile.weight_gradient_flops
+    if not known:
+        return ""
+    rest = profile.backward.model_flops - known
+    told = f"{flops(profile.input_gradient_flops)} for inputs, {flops(profile.weight_gradient_flops)} for weights"
+    return f"\nbackward: {told}" + (f", {flops(rest)} not told apart" if rest > 0 else "")
 
 
 def _rating(profile: ModelProfile, ceiling: Ceiling | None) -> str:
@@ -110,16 +117,19 @@ def _tree(profile: ModelProfile, depth: int | None) -> str:
         if depth is None or module.depth - lowest <= depth:
             cells = _module_cells(module, whole)
             rows.append(["  " * (module.depth - lowest) + _label(module), *[cells[name] for name in columns]])
-    return _columns(rows)
+    compiled = any(module.compiled for module in profile.modules)
+    return _columns(rows) + ("\ncompiled: counted with the module around it" if compiled else "")
 
 
 def _label(module: ModuleProfile) -> str:
     name = module.path.rpartition(".")[2]
-    calls = f" x {module.calls}" if module.calls > 1 else ""
+    calls = f" x {module.calls}" if module.calls > 1 else " (compiled)" if module.compiled else ""
     return f"{name} {module.class_name}{calls}".strip() if name != module.class_name else f"{name}{calls}"
 
 
 def _module_cells(module: ModuleProfile, whole: int) -> dict[str, str]:
+    if module.compiled:
+        return dict.fromkeys(COLUMNS, UNKNOWN) | {"parameters": count(module.parameters)}
     time = _time(module)
     return {
         "parameters": count(module.parameters),
@@ -140,10 +150,9 @@ def _uncovered(profile: ModelProfile) -> str:
     if not profile.uncovered:
         return "Every operator on floating-point data is covered."
     lines = ["No formula for these operators, whose work is in no number above (`whystall.cost.register` adds one):"]
-    lines += [
-        f"  {one.name}: {plural(one.calls, 'call')}, in {', '.join(path or 'the model' for path in one.modules)}"
-        for one in profile.uncovered
-    ]
+    for one in profile.uncovered:
+        where = f", in {', '.join(path or 'the model' for path in one.modules)}" if one.modules else ""
+        lines.append(f"  {one.name}: {plural(one.calls, 'call')}{where}" + (f": {one.reason}" if one.reason else ""))
     return "\n".join(lines)
 
 
@@ -151,7 +160,8 @@ def _timing(profile: ModelProfile) -> str:
     if profile.untimed_because is not None:
         return f"No times: {profile.untimed_because}."
     spread = max((getattr(profile, name).time_spread_ns or 0) for name in ("forward", "backward"))
-    told = f"Times are medians of {plural(profile.time_repeats, 'run')}, up to {duration(spread)} apart."
+    several = f"medians of {plural(profile.time_repeats, 'run')}, up to {duration(spread)} apart"
+    told = f"Times are {several if profile.time_repeats > 1 else 'those of one run'}."
     on_thread = [
         f"{name} {duration(amount.thread_time_ns)}"
         for name in ("forward", "backward", "recompute", "optimizer")

@@ -50,7 +50,9 @@ bool describe(const c10::IValue& value, Signature& out) {
       return true;
     }
     const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
-    if (impl->key_set().has(c10::DispatchKey::Python) || impl->has_symbolic_sizes_strides()) return false;
+    if (impl->key_set().has(c10::DispatchKey::Python) || impl->has_symbolic_sizes_strides() || impl->is_nested()) {
+      return false;
+    }
     const auto type = static_cast<std::int64_t>(c10::typeMetaToScalarType(impl->dtype()));
     if (impl->is_wrapped_number()) {
       out.push_back(kNumber);
@@ -141,7 +143,7 @@ struct Lane {
   py::object ask;            // tells where a call belongs; set while the counter is open
   bool awake = false;
   std::int64_t place = -1;   // of what runs in the forward pass now
-  bool recomputing = false;
+  bool holds_in_backward = false;  // recomputation, and optimizers that step while gradients come in
   int task = kUnknown;       // the backward pass, node and answer of the last question
   const void* node = nullptr;
   std::uint64_t number = 0;
@@ -162,7 +164,7 @@ struct Lane {
   // As ThreadState.current, which is asked wherever its answer may be another one than before.
   std::int64_t where(const Kind& kind) {
     const int now = torch::autograd::get_current_graph_task_id();
-    if (recomputing ? now != kNoTask : now == kNoTask && task == kNoTask) return place;
+    if (now == kNoTask ? task == kNoTask : holds_in_backward) return place;
     const auto current = torch::autograd::get_current_node();
     const std::uint64_t of_current = current ? current->sequence_nr() : kShared;
     const bool repeats = !kind.product && !c10::GradMode::is_enabled() && of_current < kShared;
@@ -351,9 +353,9 @@ struct Handle {
     lane->ask = py::object();
   }
 
-  void set_place(std::int64_t place, bool recomputing) {
+  void set_place(std::int64_t place, bool holds_in_backward) {
     lane->place = place;
-    lane->recomputing = recomputing;
+    lane->holds_in_backward = holds_in_backward;
   }
 
   void enter_thread() { here = lane; }
@@ -388,7 +390,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
       .def("wake", &Handle::wake, py::arg("ask"))
       .def("rest", &Handle::rest)
       .def("enter_thread", &Handle::enter_thread)
-      .def("set_place", &Handle::set_place, py::arg("place"), py::arg("recomputing"))
+      .def("set_place", &Handle::set_place, py::arg("place"), py::arg("holds_in_backward"))
       .def("made_nothing", &Handle::made_nothing)
       .def("made_passing", &Handle::made_passing)
       .def("made_known", &Handle::made_known, py::arg("number"), py::arg("product"))
