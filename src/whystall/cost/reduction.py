@@ -98,7 +98,7 @@ def embedding_bag(weight: TensorSpec, indices: TensorSpec, offsets: TensorSpec, 
 
 
 def embedding_bag_backward(
-    gradient: TensorSpec, indices: TensorSpec, offsets: TensorSpec, *rest: Argument, **_: Argument
+    gradient: TensorSpec, indices: TensorSpec, _offsets: TensorSpec, *rest: Argument, **_: Argument
 ) -> Work:
     """``_embedding_bag_backward``: one addition for each element of each row that was looked up."""
     rows, width = int(rest[3]), gradient.shape[-1]  # type: ignore[arg-type]
@@ -106,7 +106,6 @@ def embedding_bag_backward(
         out = [TensorSpec((indices.numel, width), gradient.dtype), indices]
     else:
         out = [TensorSpec((rows, width), gradient.dtype)]
-    del offsets
     return Work(0, indices.numel * width, "reduction", tuple(out), written=sum(spec.nbytes for spec in out))
 
 

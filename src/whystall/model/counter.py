@@ -75,7 +75,7 @@ class FlopCounter:
     def __init__(self, model: nn.Module | None = None) -> None:
         self._model = model
         self._local = threading.local()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._hooks: list[Any] = []
         self._mode = _Mode(self)
         self._states: list[ThreadState] = []
@@ -224,10 +224,11 @@ class FlopCounter:
             state.switch("forward")
 
     def _known_state(self) -> ThreadState | None:
-        state: ThreadState | None = getattr(self._local, "state", None)
-        if state is None and torch._C._current_graph_task_id() != NO_TASK and self._is_counted_here():  # noqa: SLF001 - as in attribution
+        if getattr(self._entered, "depth", 0):
+            return self._state()
+        if torch._C._current_graph_task_id() != NO_TASK and self._is_counted_here():  # noqa: SLF001 - as in attribution
             return self._state()  # autograd's own thread
-        return state
+        return None
 
     def _is_counted_here(self) -> bool:
         return any(mode is self._mode for mode in _get_current_dispatch_mode_stack())
