@@ -101,6 +101,27 @@ def test_the_pages_name_only_commands_that_exist() -> None:
     assert named <= verbs
 
 
+def test_the_reference_of_the_command_line_has_every_verb() -> None:
+    from whystall.cli.registry import COMMANDS
+
+    text = (ROOT / "docs" / "reference" / "cli.md").read_text()
+    table = re.findall(r"^\| \[`(\w+)`\]", text, flags=re.MULTILINE)
+    sections = re.findall(r"^## (\w+)$", text, flags=re.MULTILINE)
+    verbs = {command.name for command in COMMANDS}
+
+    assert set(table) == verbs
+    assert verbs - set(sections) == {"model"}  # it has a page of its own
+
+
+def test_the_reference_of_python_has_every_public_name() -> None:
+    text = (ROOT / "docs" / "reference" / "python.md").read_text()
+    headings = " ".join(re.findall(r"^## (.+)$", text, flags=re.MULTILINE))
+    named = set(re.findall(r"whystall\.(\w+)", headings))
+
+    # Reports and traces are what `analyze` and `load` return.
+    assert set(whystall.__all__) - {"Report", "Trace", "__version__"} <= named
+
+
 def test_every_make_target_in_the_pages_exists() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
     named = {

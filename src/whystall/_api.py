@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import glob
-import re
 import stat
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from whystall._ranks import one_per_rank
 from whystall._version import __version__
 from whystall.analysis.classify import Rules, parse_rules
 from whystall.analysis.results import (
@@ -30,12 +30,12 @@ from whystall.diagnosis.experiment import EXPERIMENTS_FILE, Experiment
 from whystall.diagnosis.finding import Verdict
 from whystall.diagnosis.rule import RULES_GROUP, Rule
 from whystall.diagnosis.run import diagnose_run
-from whystall.errors import InputError
+from whystall.errors import InputError, UsageError
 from whystall.hardware.calibration import calibration_folder, read_calibrations
 from whystall.report.schema import Dropped, Report, Source, SourceFile
 from whystall.trace.cache import default_folder
 from whystall.trace.load import load_trace
-from whystall.trace.model import Trace
+from whystall.trace.model import TABLES, Trace
 from whystall.trace.run_file import NAME as RUN_FILE
 from whystall.trace.run_file import read_run_file
 from whystall.trace.samples import SUFFIX as SAMPLES_SUFFIX
@@ -46,10 +46,12 @@ from whystall.verify.remedies import record_file, scales
 Progress = Callable[[int, int | None], None]
 PathLike = str | Path
 
-_RANK_IN_NAME: Final = re.compile(r"rank[-_]?(\d{1,6})", re.IGNORECASE)
 _TRACE_SUFFIXES: Final = (".json", ".json.gz", ".pt.trace", ".pt.trace.json", ".pt.trace.json.gz", ".trace", ".gz")
 _NOT_TRACES: Final = ("report.json", "run.json", EXPERIMENTS_FILE)
 _LARGEST_EXPERIMENTS: Final = 1 << 20
+_RECORDED_TABLES: Final = tuple(
+    table for table in TABLES if table not in {"threads", "other_events", "extra_arguments"}
+)
 _NOT_TRACE_SUFFIX: Final = ".run.json"
 
 
@@ -83,9 +85,11 @@ def analyze(
     """The report on traces: files, folders, glob patterns, or traces that are loaded already.
 
     ``calibrate`` lets what `whystall probe` measured on this machine fill gaps in the table of accelerators; the report
-    says where it did. ``workload`` is what a step works through, for a rating by throughput. Each file is a rank of its
-    own. A file that cannot be read is named in ``report.source.warnings``; when none can be read
-    `whystall.errors.InputError` is raised.
+    says where it did. ``workload`` is what a step works through, for a rating by throughput.
+
+    Each file is a rank of its own, except that of several windows of one rank the latest counts. A file that is left out,
+    holds no event or cannot be read is named in ``report.source.warnings``; when none is left `whystall.errors.InputError`
+    is raised.
 
     >>> import whystall
     >>> report = whystall.analyze(whystall.demo_recording())
@@ -94,11 +98,11 @@ def analyze(
     True
     """
     rules = _rules(kernel_classes)
-    loaded, failures = _load_all(sources, cache=cache, progress=progress)
+    found, failures = _load_all(sources, cache=cache, progress=progress)
     samples = _samples(sources, failures)
-    if not loaded and not samples:
-        raise InputError(failures[0] if len(failures) == 1 else f"no trace could be read: {'; '.join(failures)}")
-    ranks, notes = assign_ranks(loaded)
+    if not found and not samples:
+        raise _nothing(failures)
+    loaded, ranks, notes = one_per_rank(found)
     calibrations, ignored = read_calibrations(calibration_folder(default_folder())) if calibrate else ([], [])
     analyses = [
         analyze_trace(trace, rank=rank, rules=rules, calibrations=calibrations)
@@ -235,7 +239,24 @@ def _load_all(
                 traces.append(load_trace(path, cache=cache, progress=progress))
             except InputError as error:
                 failures.append(str(error))
-    return traces, failures
+    failures += [
+        f"{trace.name}: nothing was recorded, the trace holds no event of a job"
+        for trace in traces
+        if not _recorded(trace)
+    ]
+    return [trace for trace in traces if _recorded(trace)], failures
+
+
+def _recorded(trace: Trace) -> bool:
+    """Whether a trace holds more than the profiler's own marks: events, if only some that had to be set aside."""
+    return bool(trace.source.quarantined) or any(len(getattr(trace, table)) for table in _RECORDED_TABLES)
+
+
+def _nothing(failures: list[str]) -> UsageError | InputError:
+    """Why there is nothing to analyse."""
+    if not failures:
+        return UsageError("nothing to analyze was given: name a trace, a folder or a glob pattern")
+    return InputError(failures[0] if len(failures) == 1 else f"no trace could be read: {'; '.join(failures)}")
 
 
 def _is_folder(path: Path) -> bool:
@@ -263,7 +284,7 @@ def find_traces(source: PathLike) -> list[Path]:
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"{str(source)[:200]!r}: cannot be read ({reason})") from None
     if mode is not None and stat.S_ISDIR(mode):
-        found = sorted(entry for entry in path.rglob("*") if entry.is_file() and _looks_like_trace(entry))
+        found = sorted(entry for entry in path.rglob("*") if entry.is_file() and looks_like_trace(entry))
         if not found:
             raise InputError(f"{path}: no traces in this folder (looked for *.json, *.json.gz and *.pt.trace)")
         return found
@@ -276,29 +297,10 @@ def find_traces(source: PathLike) -> list[Path]:
     return traces
 
 
-def _looks_like_trace(path: Path) -> bool:
+def looks_like_trace(path: Path) -> bool:
+    """Whether a file in a folder is taken for a trace by its name: not what whystall itself writes beside traces."""
     other = path.name in _NOT_TRACES or path.name.endswith(_NOT_TRACE_SUFFIX) or path.name.startswith(".")
     return path.name.endswith(_TRACE_SUFFIXES) and not other
-
-
-def assign_ranks(traces: Sequence[Trace]) -> tuple[list[int], list[str]]:
-    """A rank per trace, no two alike: what the file says, else what its name says, else the next free number."""
-    taken: set[int] = set()
-    ranks: list[int | None] = []
-    notes = []
-    for trace in traces:
-        match = _RANK_IN_NAME.search(trace.name)
-        wanted = trace.rank if trace.rank is not None else int(match[1]) if match else None
-        if wanted is not None and wanted in taken:
-            notes.append(
-                f"{trace.name} says it is rank {wanted}, as another file does; it is listed under a free number"
-            )
-            wanted = None
-        if wanted is not None:
-            taken.add(wanted)
-        ranks.append(wanted)
-    free = (number for number in range(len(traces) + len(taken) + 1) if number not in taken)
-    return [next(free) if rank is None else rank for rank in ranks], notes
 
 
 @dataclass(frozen=True, slots=True)

@@ -306,3 +306,18 @@ def test_threads_and_calls() -> None:
         ("cudaGraphLaunch", "graph", 1, 20),
         ("cudaEventQuery", "other", 1, 1),
     ]
+
+
+def test_autograds_thread_is_known_by_its_nodes_where_no_number_says_so() -> None:
+    built = (
+        trace()
+        .step(1, at=0, lasts=10_000)
+        .operator("aten::mm", at=100, lasts=1_000)
+        .operator("CudnnConvolutionBackward0", at=2_000, lasts=500, thread=200)
+        .operator("torch::autograd::AccumulateGrad", at=3_000, lasts=100, thread=300)
+        .operator("aten::copy_", at=4_000, lasts=100, thread=400)
+    )
+
+    roles = {row.tid: row.role for row in analyzed(built).host.threads}
+
+    assert roles == {100: "training", 200: "backward", 300: "backward", 400: "other"}

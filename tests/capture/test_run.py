@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import platform
 import re
 import shutil
 import sys
@@ -36,10 +38,17 @@ def assert_recorded(ran: Ran, ranks: int = 1) -> None:
     assert (ran.folder / "report.html").exists()
 
 
+def what_ran(ran: Ran) -> tuple[str, str, str]:
+    told = json.loads((ran.folder / "run.json").read_text())
+    return told["kind"], told["command"], told["whystall"]
+
+
 def test_script(jobs: Jobs, plain: Ran) -> None:
     ran = jobs.whystall(TRAIN)
     assert_recorded(ran)
     assert ran.stdout == plain.stdout
+    assert what_ran(ran) == ("script", "train.py", whystall.__version__)
+    assert ran.ranks()[0]["python"] == platform.python_version()
 
 
 def test_module(jobs: Jobs, plain: Ran) -> None:
@@ -47,12 +56,15 @@ def test_module(jobs: Jobs, plain: Ran) -> None:
     ran = jobs.whystall("-m", "job_module", "--steps", str(STEPS))
     assert_recorded(ran)
     assert ran.losses() == plain.losses()
+    assert what_ran(ran) == ("module", "job_module", whystall.__version__)
+    assert "--steps" not in (ran.folder / "run.json").read_text()
 
 
 def test_shell_command_that_starts_python(jobs: Jobs, plain: Ran) -> None:
     ran = jobs.whystall("--", "sh", "-c", f"echo before; {sys.executable} {TRAIN}; echo after")
     assert_recorded(ran)
     assert ran.stdout == f"before\n{plain.stdout}after\n"
+    assert what_ran(ran) == ("command", "sh", whystall.__version__)
 
 
 def test_over_torchrun(jobs: Jobs) -> None:

@@ -11,31 +11,35 @@ import pytest
 
 from whystall.analysis import run_steps
 from whystall.capture.samples import Stopwatch
-from whystall.capture.stacks import BEFORE, StackSampler
+from whystall.capture.stacks import BEFORE, CALLED, StackSampler
 
 STEPPING, OURS, OTHER = 1, 2, 3
 MS = 1_000_000
 
 
-def frame_in(name: str) -> FrameType:
+def frame_in(name: str, file: str = "<library>") -> FrameType:
     """The frame of a function of this name."""
     scope: dict[str, Any] = {"sys": sys}
-    exec(f"def {name}():\n    return sys._getframe()", scope)  # noqa: S102 - a frame has the name of its function
+    exec(compile(f"def {name}():\n    return sys._getframe()", file, "exec"), scope)  # noqa: S102 - a frame has the name of its function
     return cast("FrameType", scope[name]())
 
 
-def looked(monkeypatch: pytest.MonkeyPatch, late_ns: int, *, queued_ns: int = 0, **others: str) -> str:
+def looked(
+    monkeypatch: pytest.MonkeyPatch, late_ns: int, *, queued_ns: int = 0, file: str = "<library>", **others: str
+) -> str:
     """The innermost function that one look counted."""
-    [(place, count)] = sampler_after(monkeypatch, late_ns, queued_ns=queued_ns, **others)._counts.items()
+    [(place, count)] = sampler_after(monkeypatch, late_ns, queued_ns=queued_ns, file=file, **others)._counts.items()
     assert count == 1
     return place[4].partition(":")[2] or place[4]
 
 
-def sampler_after(monkeypatch: pytest.MonkeyPatch, late_ns: int, *, queued_ns: int = 0, **others: str) -> StackSampler:
+def sampler_after(
+    monkeypatch: pytest.MonkeyPatch, late_ns: int, *, queued_ns: int = 0, file: str = "<library>", **others: str
+) -> StackSampler:
     """A sampler that has looked once, while other threads were in functions of these names."""
     session: Any = SimpleNamespace(part_of_step=lambda _at: "other", stepping_thread=STEPPING)
     frames = {
-        STEPPING: frame_in("zero_grad"),
+        STEPPING: frame_in("zero_grad", file),
         OURS: frame_in("run"),
         **{OTHER + at: frame_in(name) for at, name in enumerate(others.values())},
     }
@@ -61,6 +65,20 @@ def test_a_look_that_waited_for_the_lock_found_python(
     assert looked(monkeypatch, late_ns) == found
 
 
+@pytest.mark.parametrize(
+    ("late_ns", "found"),
+    [
+        (200_000, CALLED),  # the lock was free: the line is in a call that does without
+        (2 * MS, BEFORE),
+        (6 * MS, "zero_grad"),  # the line itself ran
+    ],
+)
+def test_a_line_of_the_users_own_that_holds_no_lock_is_in_a_call(
+    monkeypatch: pytest.MonkeyPatch, late_ns: int, found: str
+) -> None:
+    assert looked(monkeypatch, late_ns, file="/home/me/train.py") == found
+
+
 def test_what_the_kernel_kept_a_look_waiting_is_not_the_lock(monkeypatch: pytest.MonkeyPatch) -> None:
     assert looked(monkeypatch, 3 * MS, queued_ns=3 * MS) == "zero_grad"
     assert looked(monkeypatch, 3 * MS, queued_ns=1 * MS) == BEFORE
@@ -79,6 +97,7 @@ def test_threads_beside_are_counted_unless_they_wait(monkeypatch: pytest.MonkeyP
 
 def test_analysis_knows_the_mark() -> None:
     assert run_steps.BEFORE == BEFORE
+    assert run_steps.CALLED == CALLED
 
 
 def test_the_part_is_that_of_the_moment_at_which_the_look_was_wanted() -> None:

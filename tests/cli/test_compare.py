@@ -28,6 +28,8 @@ def test_compare_prints_and_writes(recording: str, tmp_path: Path, capsys: pytes
 def test_a_crossed_threshold_is_the_exit_code(recording: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", recording, recording, "--fail-on", "step>+3%", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["schema"] == "whystall.comparison/1"
+    assert main(["compare", recording, recording, "--fail-on", "operator:nosuch>+10%"]) == 2
+    assert "no operator of the two runs is called 'nosuch'" in capsys.readouterr().err
     assert main(["compare", recording, recording, "--fail-on", "nonsense"]) == 2
     assert "is no condition" in capsys.readouterr().err
 

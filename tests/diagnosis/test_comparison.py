@@ -103,6 +103,62 @@ def test_conditions(condition: str, *, crossed: bool) -> None:
     assert parse(condition).crossed(found) is crossed
 
 
+def two_kernels(small_ns: int, *, waits_ns: int) -> TraceBuilder:
+    """A step of 100 ms of one kernel and some of another, with a gap that differs widely from step to step."""
+    built, at = trace(), 0
+    for number in range(10):
+        lasts = 100_000_000 + waits_ns * (number % 5) + small_ns
+        built.operator("aten::mm", at=at, lasts=20_000)
+        built.launch("large", at=at + 2_000, runs_at=at + 12_000, lasts=100_000_000)
+        built.launch("void small<128>(int, 2)", at=at + 5_000, runs_at=at + 100_012_000, lasts=small_ns)
+        built.step(number, at=at, lasts=lasts)
+        at += lasts
+    return built
+
+
+def test_a_kernel_is_judged_by_its_own_noise_and_not_by_that_of_the_step() -> None:
+    found = compared(two_kernels(622_000, waits_ns=20_000_000), two_kernels(4_220_000, waits_ns=20_000_000))
+    assert not found.significant
+    changed = {row.name: row.beyond_noise for row in found.kernels}
+    assert changed == {"large": False, "void small<128>(int, 2)": True}
+    assert parse("kernel:void small<128>(int, 2)>+10%").crossed(found)
+    assert not parse("kernel:large>+10%").crossed(found)
+
+
+def test_a_part_of_the_ledger_is_judged_by_how_it_differs_between_steps() -> None:
+    found = compared(two_kernels(622_000, waits_ns=20_000_000), two_kernels(622_000, waits_ns=21_000_000))
+    wait = max(found.ledger, key=lambda row: abs(row.delta_ns))
+    assert wait.name.startswith("idle")
+    assert not wait.beyond_noise
+
+
+def test_two_programs_that_share_no_name_are_said_to_be_different() -> None:
+    other = trace()
+    for number in range(10):
+        other.operator("aten::conv", at=number * 100_000, lasts=20_000)
+        other.launch("winograd", at=number * 100_000 + 5_000, runs_at=number * 100_000 + 12_000, lasts=50_000)
+        other.step(number, at=number * 100_000, lasts=100_000)
+    assert compared(loop(500_000), other).summary.endswith("these may be different programs.")
+    assert "different programs" not in compared(loop(500_000, name="old"), loop(300_000, name="new")).summary
+
+
+@pytest.mark.parametrize(
+    ("condition", "message"),
+    [
+        ("kernel:gemn>+10%", "no kernel of the two runs is called 'gemn': did you mean gemm?"),
+        ("operator:zzz>+10%", "no operator of the two runs is called 'zzz'$"),
+        ("module:Linear_0>+10%", "no module of the two runs"),
+        ("idle_inptu>+2ms", "no part of the ledger is called 'idle_inptu': did you mean idle_input?"),
+    ],
+)
+def test_a_condition_on_what_neither_run_has_is_refused(condition: str, message: str) -> None:
+    sides = [whystall.analyze(loop(lasts).load()) for lasts in (500_000, 300_000)]
+    with pytest.raises(UsageError, match=message):
+        parse(condition).check(*sides)
+    for known in ("kernel:gemm>1%", "operator:aten::mm>1%", "idle_gc>1ms", "step>1%", "new-cause"):
+        parse(known).check(*sides)
+
+
 @pytest.mark.parametrize("text", ["", "step", "step=3%", "step>3", "what:ever>3%", "step>3 kg"])
 def test_what_is_no_condition(text: str) -> None:
     with pytest.raises(UsageError):

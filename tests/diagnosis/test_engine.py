@@ -23,9 +23,11 @@ from whystall.diagnosis.experiment import outcome
 from whystall.diagnosis.finding import Diagnosis
 from whystall.diagnosis.rule import Candidate, Rule
 from whystall.diagnosis.rules import RULES
-from whystall.diagnosis.rules.host import _pinned_bytes_per_s
+from whystall.diagnosis.rules.host import _hidden, _pinned_bytes_per_s, sync
+from whystall.diagnosis.verdict import duration
 from whystall.replay.build import build_graph
 from whystall.replay.graph import Change
+from whystall.report.format import duration as format_duration
 from whystall.testing import TraceBuilder, trace
 
 SHARED = Path(__file__).parents[3] / "shared" / "traces"
@@ -261,3 +263,152 @@ def test_calls_that_take_no_time_leave_no_host_to_replay_and_are_no_failure() ->
         built.operator("aten::mm", at=0, lasts=0)
         built.launch("gemm", at=0, call_lasts=0, runs_at=0, lasts=1_500)
     assert not diagnosed(built).failures
+
+
+def cpu_loop(*, python_ns: int, function: str | None = None, operators_ns: int = 1_000_000) -> TraceBuilder:
+    """Steps of a job without an accelerator: an operator, then Python."""
+    built = trace()
+    for number in range(5):
+        begin = number * (operators_ns + python_ns)
+        built.step(number, at=begin, lasts=operators_ns + python_ns)
+        built.operator("aten::mm", at=begin, lasts=operators_ns)
+        if function:
+            built.python(function, at=begin + operators_ns, lasts=python_ns)
+    return built
+
+
+@pytest.mark.parametrize("function", [None, "train.py(7): heavy"])
+def test_heavy_python_of_a_job_without_an_accelerator_is_named(function: str | None) -> None:
+    report = whystall.analyze(cpu_loop(python_ns=4_000_000, function=function).load())
+    assert report.verdict.cause == "host.python"
+    [found] = [one for one in report.findings if one.severity != "info"]
+    assert found.gain is not None
+    assert found.gain.floor <= 5.0 <= found.gain.ceiling
+    assert [place.symbol for place in found.code] == (["heavy"] if function else [])
+    assert found.could_be == ([] if function else ["host.gc", "episodic.logging"])
+
+
+def test_short_python_of_a_job_without_an_accelerator_is_no_cause() -> None:
+    report = whystall.analyze(cpu_loop(python_ns=50_000).load())
+    assert report.verdict.summary.startswith("Healthy")
+
+
+def test_the_optimizer_is_not_counted_as_python_of_a_job_without_an_accelerator() -> None:
+    built = cpu_loop(python_ns=4_000_000)
+    for number in range(5):
+        built.annotation("Optimizer.step#SGD.step", at=number * 5_000_000 + 1_000_000, lasts=4_000_000)
+    assert "host.python" not in {one.id for one in diagnosed(built).findings}
+
+
+def test_samples_of_the_whole_run_go_before_python_of_a_trace() -> None:
+    case = case_of(cpu_loop(python_ns=4_000_000))
+    sampled: Any = SimpleNamespace(rank=0, measured=20)
+    rule = [one for one in RULES if one.cause == "host.python" and "cpu_only" in one.needs]
+    assert diagnose(case, rule).findings
+    assert not diagnose(replace(case, runs=(sampled,)), rule).findings
+
+
+def test_a_large_loss_without_a_cause_is_no_health() -> None:
+    """Launches without device events: what of the host's time was hidden cannot be told."""
+    built = cpu_loop(python_ns=4_000_000)
+    for number in range(5):
+        built.runtime("cudaLaunchKernel", at=number * 5_000_000 + 500_000, lasts=5_000)
+    report = whystall.analyze(built.load())
+    assert report.verdict.cause is None
+    assert report.verdict.summary.startswith("No cause was named for the largest loss; not judged: host.python")
+    assert "for want of device events" in report.verdict.summary
+    assert "the host running Python between operators (80.0 %)" in report.verdict.summary
+
+
+def test_the_gain_of_a_single_step_is_of_that_step() -> None:
+    """From its mark to the end of what it launched, whatever else was recorded."""
+    built = loop(fetch_ns=1_000_000, steps=1)
+    built.operator("aten::zeros", at=-9_000_000, lasts=10_000)
+    case = case_of(built)
+    assert case.has_steps
+    assert case.step_ns == pytest.approx(2_000_000, rel=0.05)
+    found = diagnose(case, RULES).findings[0]
+    assert found.gain is not None
+    assert (found.id, found.gain.of) == ("input.synchronous-loader", "step")
+    assert found.gain.expected == pytest.approx(1.95, abs=0.1)
+
+
+def test_what_an_earlier_step_left_to_the_device_is_no_part_of_a_single_step() -> None:
+    built = trace()
+    built.launch("gemm", at=0, call_lasts=5_000, runs_at=10_000, lasts=5_000_000)
+    built.step(1, at=100_000, lasts=200_000)
+    built.operator("aten::mm", at=110_000, lasts=50_000)
+    built.launch("gemm", at=120_000, call_lasts=5_000, runs_at=5_010_001, lasts=1_000_000)
+    assert case_of(built).step_ns == 1_000_001
+
+
+def test_without_steps_gains_are_of_the_recording_and_say_so() -> None:
+    built = trace()
+    built.operator("aten::mm", at=0, lasts=20_000)
+    built.launch("gemm", at=5_000, call_lasts=5_000, runs_at=12_000, lasts=1_000_000)
+    built.operator("aten::mm", at=2_900_000_000, lasts=20_000)
+    built.launch("gemm", at=2_900_005_000, call_lasts=5_000, runs_at=2_900_012_000, lasts=1_000_000)
+    report = whystall.analyze(built.load())
+    assert report.noise is None
+    found = next(one for one in report.findings if one.id == "host.python")
+    assert found.gain is not None
+    assert found.gain.of == "recording"
+    assert [one.what for one in found.evidence if "step" in one.what] == []
+    assert "without it the recording would be" in report.verdict.summary
+    assert "of 2.90 s" in report.verdict.summary
+
+
+def test_a_rival_is_rejected_once_for_what_it_is_worth_where_it_is_worth_most() -> None:
+    rules = [fixed("host.gc", 0.5, rivals=("host.python",)), fixed("host.python", 0.001), fixed("host.python", 0.01)]
+    rules[2] = fixed("host.python", 0.01, unnamed=True)  # another way to know it, which is not merged with the first
+    [rejected] = diagnose(case_of(loop()), rules).findings[0].rejected
+    assert (rejected.id, rejected.because) == ("host.python", "its removal saves 1.0 % of the step")
+
+
+@pytest.mark.parametrize("ns", [0, 999, 1_000, 12_345, 999_499, 999_500, 9_996_000, 99_950_000, 43_300_000_000, 10**13])
+def test_verdicts_print_times_as_reports_do(ns: int) -> None:
+    assert duration(ns) == format_duration(ns)
+
+
+def test_a_blocking_copy_counts_as_a_wait() -> None:
+    built = trace()
+    for number in range(5):
+        at = number * 3_000_000
+        built.step(number, at=at, lasts=3_000_000)
+        built.operator("aten::mm", at=at, lasts=20_000)
+        built.launch("gemm", at=at + 5_000, call_lasts=5_000, runs_at=at + 12_000, lasts=1_000_000)
+        built.operator("aten::_to_copy", at=at + 25_000, lasts=1_100_000)
+        built.launch(
+            "Memcpy DtoH (Device -> Pageable)",
+            at=at + 30_000,
+            call="cudaMemcpyAsync",
+            call_lasts=1_090_000,
+            runs_at=at + 1_012_000,
+            lasts=100_000,
+            category="gpu_memcpy",
+        )
+    case = case_of(built)
+    [found] = list(sync(case))
+    values = {one.what: one.value for one in found.evidence}
+    assert values["spent in them per step"] == pytest.approx(1_077_000, rel=0.02)
+    assert values["calls per step in which the host waits for the device"] == 1
+    assert values["called by"] == "aten::_to_copy"
+
+
+@pytest.mark.parametrize(
+    ("busy", "told"), [(0.9, "leave it"), (0.02, "busy 2.0 % of the time, would idle all the same")]
+)
+def test_what_hides_a_cause_is_said_as_it_is(busy: float, told: str) -> None:
+    device = SimpleNamespace(busy_ns=round(busy * 1000), window_ns=1000)
+    rank: Any = SimpleNamespace(analysis=SimpleNamespace(devices=[device]))
+    assert told in _hidden(rank, "the host waits")
+
+
+def test_what_is_only_told_has_no_gain_where_nothing_limits_it() -> None:
+    case = case_of(loop())
+    nothing = np.zeros(len(case.replayed.start), np.int64)
+    zero = Change(duration=nothing, delay=nothing)
+    rule = fixed("host.gc", 0.0, ceiling=zero, hidden="leave it")
+    case.__dict__["fidelity"] = SimpleNamespace(share=0.0)
+    [found] = diagnose(case, [rule]).findings
+    assert found.gain is None

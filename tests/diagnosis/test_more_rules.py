@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from whystall.analysis.trace_analysis import analyze_trace
@@ -9,6 +10,7 @@ from whystall.diagnosis.case import Case, RankCase
 from whystall.diagnosis.engine import diagnose
 from whystall.diagnosis.finding import Finding
 from whystall.diagnosis.rules import RULES
+from whystall.diagnosis.rules.training import _union_ns
 from whystall.replay.build import build_graph
 from whystall.testing import TraceBuilder, trace
 
@@ -117,3 +119,23 @@ def test_a_pause_that_nothing_names_is_told_and_not_given_a_name() -> None:
     assert pause.missing_signals == ["Python stacks"]
     assert pause.gain is not None
     assert pause.gain.floor > 1.2
+    assert pause.attributed_ns_per_step == pytest.approx(4 * 3_400_000 / 12, rel=0.05)
+    assert pause.title.startswith("In 4 of 12 steps")
+    assert {one.what: one.value for one in pause.evidence}["times in the recording"] == 4
+
+
+@pytest.mark.parametrize("named", ["annotation", "other thread"])
+def test_a_pause_in_which_something_else_runs_is_not_silent(named: str) -> None:
+    """An annotation around it, or a call that another thread waits in, names what goes on."""
+    built = pauses((0, 2, 1, 3), read=False)
+    for begin in range(0, 40_000_000, 100_000):
+        if named == "annotation":
+            built.annotation("Stage::merge", at=begin, lasts=99_000)
+        else:
+            built.runtime("synchronizeStream", at=begin, lasts=99_000, thread=300)
+    assert "host.python" not in {one for one, finding in found(built).items() if "no event names" in finding.title}
+
+
+def test_intervals_that_lie_in_each_other_count_once() -> None:
+    begin, end = np.array([0, 10, 50, 200]), np.array([100, 20, 150, 210])
+    assert _union_ns(begin, end) == 160

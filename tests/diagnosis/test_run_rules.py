@@ -10,12 +10,14 @@ import pytest
 import whystall
 import whystall._api
 from whystall.analysis.results import AllocatorRun, MemoryRise, Place, RunSteps, SlowStep
-from whystall.analysis.run_steps import BEFORE
+from whystall.analysis.run_steps import BEFORE, CALLED
 from whystall.diagnosis.case import Case, RunFacts
+from whystall.diagnosis.causes import causes
 from whystall.diagnosis.engine import diagnose
 from whystall.diagnosis.finding import Finding
 from whystall.diagnosis.rule import Rule
 from whystall.diagnosis.rules import RULES
+from whystall.diagnosis.rules.run_inputs import WORKERS_OF_REMEDY
 
 STEP_NS = 100_000_000
 HEALTHY = {"input": 0.005, "forward": 0.4, "backward": 0.5, "optimizer": 0.05, "save": 0.0, "gc": 0.0, "other": 0.045}
@@ -150,6 +152,29 @@ def test_python_is_as_long_as_the_clock_says_and_not_as_the_looks_happen_to_fall
     found = named(run(shares={"other": 0.2, "forward": 0.245}, places=held))["host.python"]
     assert found.gain == gain
     assert [where.symbol for where in found.code] == ["total += token"]
+
+
+def test_a_loader_that_waits_gains_as_much_as_the_workers_of_the_remedy_make() -> None:
+    """Batches of 64 ms, all of it pauses, beside 7 ms of training: four workers make one in 16 ms."""
+    shares = {"input": 64 / 71, "forward": 3 / 71, "backward": 3 / 71, "other": 1 / 71}
+    gain = named(run(shares=shares, on_cpu_share=8 / 71), **loader(0))["input.synchronous-loader"].gain
+
+    assert gain is not None
+    assert gain.expected == pytest.approx(71 / 16, rel=0.05)
+    patch = causes()["input.synchronous-loader"].patch
+    assert f"num_workers={WORKERS_OF_REMEDY}" in (patch or "")
+
+
+def test_a_line_in_a_call_is_python_as_far_as_a_recording_shows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Operators of torch's that the loop calls itself are found at the user's line, as a pause would be."""
+    looks = [place(0.6, "x = torch.randn(1000, 1000)", leaf=CALLED), place(0.1, "total += token")]
+    sampled = run(shares={"other": 0.7, "forward": 0.1, "backward": 0.1}, places=looks)
+    for recorded, share in ((0.0, 0.1), (0.4, 0.4), (0.9, 0.7)):
+        monkeypatch.setattr("whystall.diagnosis.rules.run._recorded_python", lambda *_, found=recorded: found)
+        found = named(sampled)["host.python"]
+        assert found.gain is not None
+        assert found.gain.expected == pytest.approx(1 / (1 - share), rel=0.01)
+        assert [where.symbol for where in found.code][-1] == "total += token"
 
 
 def test_new_workers_each_epoch_are_told_from_slow_ones() -> None:

@@ -18,6 +18,7 @@ from mcp import ClientSession, StdioServerParameters, stdio_client
 import whystall
 from whystall.diagnosis.causes import causes
 from whystall.mcp_server.tools import MOST_CHARACTERS, MOST_ROWS
+from whystall.testing import TraceBuilder
 
 DEMO = "demo.json.gz"
 
@@ -31,6 +32,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copy(whystall.demo_recording(), given / DEMO)
     shutil.copy(whystall.demo_recording(), given / "run" / "rank0.trace.json.gz")
     (given / "broken.json").write_text("no trace")
+    for name in ("run.json", "rank0.run.json", "experiments.json"):  # what a run leaves beside its traces
+        (given / "run" / name).write_text("{}")
     report = whystall.render(whystall.analyze(given / DEMO, cache=False), "json")
     (given / "report.json").write_text(report)
     secret = base / "secret.json"
@@ -214,7 +217,7 @@ def test_a_report_is_made_again_when_its_trace_has_changed(folder: Path, tmp_pat
     shutil.copy(folder / DEMO, tmp_path / "a.json.gz")
     tools = Tools(Folders([tmp_path]))
     before = tools.analyze(Analyze(path="a.json.gz"))
-    (tmp_path / "a.json.gz").write_text('{"traceEvents": []}')
+    TraceBuilder({}).operator("aten::mm", at=0, lasts=1_000).write(tmp_path / "a.json.gz")
     assert tools.analyze(Analyze(path="a.json.gz")) != before
 
 

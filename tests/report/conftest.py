@@ -465,7 +465,7 @@ def hostile() -> Report:
             ],
         )
     )
-    closed = {"schema", "kind", "class", "phase", "role", "severity", "bound", "origin"}
+    closed = {"schema", "kind", "class", "phase", "role", "severity", "bound", "origin", "of"}
     counter = iter(range(10**9))
 
     def poison(value: Any, key: str = "") -> Any:

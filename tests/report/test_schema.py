@@ -13,6 +13,7 @@ import jsonschema
 import msgspec
 import pytest
 
+from whystall.errors import UsageError
 from whystall.report import FORMATS, decode, encode, format_of, json_schema, render
 from whystall.report.schema import Report
 
@@ -67,7 +68,7 @@ def test_no_number_in_a_stored_report_breaks_a_renderer(samples: dict[str, Repor
 
 
 def test_an_unknown_format_names_the_known_ones(samples: dict[str, Report]) -> None:
-    with pytest.raises(ValueError, match="terminal, json, markdown, html"):
+    with pytest.raises(UsageError, match="terminal, json, markdown, html"):
         render(samples["empty"], "pdf")
 
 

@@ -6,6 +6,7 @@ import pytest
 from tests.conftest import RealTraces
 
 from whystall.analysis.results import Device
+from whystall.errors import InputError
 from whystall.report.schema import Report
 
 pytestmark = pytest.mark.real_traces
@@ -111,9 +112,8 @@ def test_host_events_alone_make_the_cpu_the_device(real_traces: RealTraces) -> N
 
 
 def test_empty_trace_says_so(real_traces: RealTraces) -> None:
-    report = read(real_traces, "18")
-    assert report.devices == []
-    assert "no device" in report.verdict.summary.lower()
+    with pytest.raises(InputError, match="nothing was recorded"):
+        read(real_traces, "18")
 
 
 def test_nanosecond_integers_are_recognised(real_traces: RealTraces) -> None:

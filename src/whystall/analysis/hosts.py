@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import re
+from typing import Final, Literal
 
 import numpy as np
 import polars as pl
@@ -37,13 +38,19 @@ def training_thread(trace: Trace) -> int | None:
     return None
 
 
+_NODE: Final = re.compile(r"^[A-Z]\w*Backward\d*$|\bAccumulateGrad$")
+
+
 def backward_threads(trace: Trace) -> set[int]:
     """Threads on which the autograd engine runs.
 
-    Those of its operators, or (before 2022) of operators that name the thread of their forward.
+    Those of its operators, or (before 2022) of operators that name the thread of their forward, or that are named after
+    autograd's nodes where the trace does not say so much.
     """
     engine = matching(trace.operators["name"], lambda name: name.startswith("autograd::engine::"))
     backward = engine | (trace.operators["forward_thread"].fill_null(0) > 0).to_numpy()
+    if not backward.any():
+        backward = matching(trace.operators["name"], _NODE.search)
     return {int(thread) for thread in trace.operators.filter(pl.Series(backward))["thread"].unique().to_list()}
 
 

@@ -21,8 +21,9 @@ from whystall.trace.samples import PROFILED, RunSamples
 SLOW_RATIO: Final = 1.5
 SPREADS: Final = 5.0
 BEFORE: Final = "(python before)"
-"""The innermost function of a look that found the end of Python instead of Python (``capture.stacks`` has its own, since the
-job must not import analysis)."""
+CALLED: Final = "(a call)"
+"""The innermost functions of a look that found the end of Python instead of Python, and of one that found a line in a call without
+the interpreter's lock (``capture.stacks`` has its own, since the job must not import analysis)."""
 # So many first steps are left out, or one in so many of a short run; and more while they are so many times as long as usual.
 _WARM_UP_STEPS: Final = 5
 _WARM_UP_PART: Final = 10

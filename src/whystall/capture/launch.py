@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Final
+from typing import Final, Literal
 
 from whystall.capture.config import VARIABLE, CaptureConfig, encode
 from whystall.errors import UsageError
@@ -33,10 +33,12 @@ _BLIND_OPTIONS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """A command to watch, and the name that its run goes by."""
+    """A command to watch, the name that its run goes by, and what it is: a kind, and a base name or a module's name."""
 
     command: tuple[str, ...]
     name: str
+    kind: Literal["script", "module", "command"]
+    what: str
 
 
 def launch_of(words: Sequence[str], *, is_module: bool = False, is_command: bool = False) -> Launch:
@@ -44,13 +46,13 @@ def launch_of(words: Sequence[str], *, is_module: bool = False, is_command: bool
     if not words:
         raise UsageError("nothing to run: give a script, -m MODULE, or -- and a command")
     if is_module:
-        return Launch((sys.executable, "-m", *words), words[0])
+        return Launch((sys.executable, "-m", *words), words[0], "module", words[0])
     if is_command:
-        return Launch(tuple(words), Path(words[0]).name)
+        return Launch(tuple(words), Path(words[0]).name, "command", Path(words[0]).name)
     script = Path(words[0])
     if not script.exists():
         raise UsageError(f"{script}: no such script (a command other than Python goes after --)")
-    return Launch((sys.executable, *words), script.stem)
+    return Launch((sys.executable, *words), script.stem, "script", script.name)
 
 
 def run_folder(name: str, chosen: str | None, *, now: time.struct_time, environment: dict[str, str]) -> Path:

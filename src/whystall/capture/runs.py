@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+
+from whystall._version import __version__
+from whystall.capture.launch import Launch
 
 RUN_SCHEMA: Final = "whystall.run/1"
 
@@ -38,13 +40,13 @@ def read_run_folder(path: Path) -> RunFolder:
     )
 
 
-def describe_run(
-    folder: RunFolder, *, command: Sequence[str], exit_code: int, began_unix_ns: int, schedule: Any
-) -> bytes:
-    """``run.json``. Arguments of the command are left out: they may hold secrets."""
+def describe_run(folder: RunFolder, *, launch: Launch, exit_code: int, began_unix_ns: int, schedule: Any) -> bytes:
+    """``run.json``. Folders and arguments of the command are left out: they may hold secrets."""
     document = {
         "schema": RUN_SCHEMA,
-        "command": Path(command[0]).name if command else "",
+        "whystall": __version__,
+        "kind": launch.kind,
+        "command": launch.what,
         "exit_code": exit_code,
         "began_unix_ns": began_unix_ns,
         "schedule": schedule,

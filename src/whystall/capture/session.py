@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import platform
 import signal
 import threading
 import time
@@ -417,6 +418,7 @@ class Session:
         document = {
             "rank": self._writer.rank,
             "pid": self._pid,
+            "python": platform.python_version(),
             "torch": str(self._torch.__version__),
             "steps": self._steps,
             "steps_from": self._source,

@@ -5,7 +5,9 @@ the interpreter's lock.
 
 A look needs that lock, and a thread that runs Python gives it up only when it calls something that does without, or after 5 ms.
 Looks would so find the end of Python instead of Python. One that had to wait for the lock counts as Python, before the line
-that it found at last; the part of the step is that of the moment at which it wanted to look.
+that it found at last; the part of the step is that of the moment at which it wanted to look. One that got the lock at once, and
+found a line of the user's own innermost, found what that line called, and that works without the lock: an operator of torch's,
+a file, a pause. Which it was only a recording tells.
 """
 
 from __future__ import annotations
@@ -68,6 +70,9 @@ _EPISODES: Final = (
 
 BEFORE: Final = "(python before)"
 """In place of the innermost function: the look waited for the lock, and Python ended just before this line."""
+
+CALLED: Final = "(a call)"
+"""In place of the innermost function: nobody held the lock, so that the line was in a call that needs none."""
 
 Place = tuple[str, str, int, str, str]
 """Part of the step, file, line, function, and the innermost function as ``module:name``."""
@@ -168,6 +173,8 @@ class StackSampler:
         held = _LOCKED_NS < late_ns < sys.getswitchinterval() * 1e9 * _SWITCH_SHARE
         if held and all(other.f_code.co_name in _WAITING for other in frames.values()):
             place = (*place[:4], BEFORE)
+        elif late_ns <= _LOCKED_NS and not self._is_library(self._leaf(frame).f_code.co_filename):
+            place = (*place[:4], CALLED)
         self._looks += 1
         if not self._count(self._counts, place):
             self._left_out += 1
@@ -181,10 +188,7 @@ class StackSampler:
 
     def _place(self, part: str, frame: FrameType) -> Place:
         """The innermost line of the user's own code, and the innermost function of all."""
-        inner: FrameType | None = frame
-        while inner is not None and inner.f_code.co_filename.startswith(self._whystall):
-            inner = inner.f_back
-        leaf = inner or frame
+        leaf = self._leaf(frame)
         own: FrameType | None = leaf
         compiles = False
         for _ in range(_DEEPEST):
@@ -197,6 +201,13 @@ class StackSampler:
         code = found.f_code
         name = f"{leaf.f_globals.get('__name__', '?')}:{leaf.f_code.co_name}"
         return part, code.co_filename, found.f_lineno or 0, code.co_name, name
+
+    def _leaf(self, frame: FrameType) -> FrameType:
+        """The innermost frame that is not whystall's."""
+        inner: FrameType | None = frame
+        while inner is not None and inner.f_code.co_filename.startswith(self._whystall):
+            inner = inner.f_back
+        return inner or frame
 
     def _is_library(self, filename: str) -> bool:
         return filename.startswith(self._whystall) or bool(_LIBRARY.search(filename))

@@ -53,6 +53,8 @@ class Compare:
             output.check_free(path, force=options.force)
         base = inputs.report_from([options.base], options, console)
         candidate = inputs.report_from([options.candidate], options, console)
+        for condition in conditions:
+            condition.check(base, candidate)
         comparison = compare_reports(base, candidate, (options.base, options.candidate))
         format_ = "json" if options.json else "markdown" if options.markdown else "terminal"
         console.result(render_comparison(comparison, format_, rows=_MANY_ROWS if console.verbose else 10))

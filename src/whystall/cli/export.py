@@ -112,8 +112,14 @@ def _output_file(options: Namespace) -> Path | None:
 
 def _single_trace(options: Namespace, console: Console) -> Trace:
     import whystall
+    from whystall._api import find_traces
 
     if len(options.paths) > 1:
         raise UsageError(f"{options.format} exports one trace at a time: {len(options.paths)} were given")
+    found = find_traces(options.paths[0])
+    if len(found) > 1:
+        raise UsageError(
+            f"{options.format} exports one trace at a time, and {options.paths[0]} holds {len(found)}: name one, such as {found[0]}"
+        )
     with ReadingProgress(console) as progress:
-        return whystall.load(options.paths[0], cache=not options.no_cache, progress=progress)
+        return whystall.load(found[0], cache=not options.no_cache, progress=progress)

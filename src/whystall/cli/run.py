@@ -181,7 +181,7 @@ def _report(
 
     found = _when_all_ranks_are_there(folder)
     (folder / "run.json").write_bytes(
-        describe_run(found, command=launch.command, exit_code=code, began_unix_ns=began, schedule=schedule)
+        describe_run(found, launch=launch, exit_code=code, began_unix_ns=began, schedule=schedule)
     )
     if not found.samples and not found.traces:
         console.note(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -9,13 +10,15 @@ from typing import TYPE_CHECKING, Final
 from whystall.errors import UsageError
 
 if TYPE_CHECKING:
-    from whystall.diagnosis.comparison import Comparison
+    from whystall.diagnosis.comparison import Comparison, Kind, Recorded
 
 _CONDITION: Final = re.compile(
-    r"^\s*(?P<what>[\w.:-]+)\s*(?P<sign>[<>])\s*(?P<number>[+-]?\d+(\.\d+)?)\s*(?P<unit>%|ns|us|µs|ms|s)\s*$"
+    r"^\s*(?P<what>\S.*?)\s*(?P<sign>[<>])\s*(?P<number>[+-]?\d+(\.\d+)?)\s*(?P<unit>%|ns|us|µs|ms|s)\s*$"
 )
 _NS: Final = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9}
 NEW_CAUSE: Final = "new-cause"
+_STEP: Final = "step"
+_KINDS: Final[dict[str, Kind]] = {"operator": "operator", "kernel": "kernel", "module": "module"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +42,12 @@ class Threshold:
         return change > self.number if self.above else change < self.number
 
     def _times(self, comparison: Comparison) -> tuple[int | None, int | None, bool]:
-        if self.what == "step":
+        if self.what == _STEP:
             few = comparison.speedup_low is None
             return comparison.base.step_ns, comparison.candidate.step_ns, comparison.significant or few
-        kind, separator, name = self.what.partition(":")
-        if not separator:
-            kind, name = "", self.what
+        kind, name = _named(self.what)
         rows = {
-            "": comparison.ledger,
+            "ledger": comparison.ledger,
             "operator": comparison.operators,
             "kernel": comparison.kernels,
             "module": comparison.modules,
@@ -54,14 +55,36 @@ class Threshold:
         row = next((row for row in rows if row.name == name), None)
         return (None, None, False) if row is None else (row.base_ns or 0, row.candidate_ns or 0, row.beyond_noise)
 
+    def check(self, *reports: Recorded) -> None:
+        """Raises ``UsageError`` where the condition names nothing that one of the reports holds."""
+        from whystall.analysis.results import Ledger
+        from whystall.diagnosis.comparison import names
+
+        if self.what in (NEW_CAUSE, _STEP):
+            return
+        kind, name = _named(self.what)
+        known = set(Ledger.__struct_fields__) if kind == "ledger" else names(kind, *reports)
+        if name in known:
+            return
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+        hint = f": did you mean {near[0]}?" if near else ""
+        what = "part of the ledger" if kind == "ledger" else f"{kind} of the two runs"
+        raise UsageError(f"--fail-on {self.text!r}: no {what} is called {name!r}{hint}")
+
+
+def _named(what: str) -> tuple[Kind, str]:
+    """The kind and the name that a condition speaks of; without a kind it is a part of the ledger."""
+    kind, separator, name = what.partition(":")
+    return (_KINDS[kind], name) if separator and kind in _KINDS else ("ledger", what)
+
 
 def parse(text: str) -> Threshold:
     """The condition that ``text`` stands for. Raises ``UsageError`` when it stands for none."""
     if text.strip() == NEW_CAUSE:
         return Threshold(text, NEW_CAUSE, above=True, number=0.0, percent=False)
     match = _CONDITION.match(text)
-    kinds = ("operator:", "kernel:", "module:")
-    if match is None or (":" in match["what"] and not match["what"].startswith(kinds)):
+    kind, separator, _ = match["what"].partition(":") if match is not None else ("", "", "")
+    if match is None or (separator and kind not in _KINDS):
         raise UsageError(
             f"--fail-on {text!r} is no condition: write step>+3%, idle_input>+2ms, operator:NAME>+10% or {NEW_CAUSE}"
         )

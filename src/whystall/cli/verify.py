@@ -55,6 +55,10 @@ class Verify:
 
         if options.pairs < 2:
             raise UsageError(f"--pairs must be at least 2, not {options.pairs}")
+        if not options.tolerance >= 0:  # a comparison that also refuses nan
+            raise UsageError(f"--tolerance must be at least 0, not {options.tolerance:g}")
+        if options.timeout is not None and not options.timeout > 0:
+            raise UsageError(f"--timeout must be above 0, not {options.timeout:g}")
         if options.finding is not None and options.finding not in causes():
             raise UsageError(f"no cause is called {options.finding!r}: `whystall explain` lists all")
         before, after = _variants(options)

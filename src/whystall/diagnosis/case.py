@@ -23,7 +23,7 @@ from whystall.diagnosis.experiment import Experiment
 from whystall.diagnosis.finding import CodeLocation, EvidenceEvent
 from whystall.hardware.accelerators import Accelerator
 from whystall.replay.graph import Change, EdgeKind, Graph, Mask, NodeKind, Played, Times, play
-from whystall.replay.outcome import Fidelity, fidelity, length_ns, steady_steps
+from whystall.replay.outcome import Fidelity, fidelity, has_steps, length_ns, steady_steps
 from whystall.replay.outcome import window_ns as replayed_window
 from whystall.trace.columns import codes, distinct
 from whystall.trace.link import HOST_TABLES, rows_of
@@ -260,8 +260,13 @@ class Case:
         return steady_steps(self.graph) if self.graph is not None else 0
 
     @cached_property
+    def has_steps(self) -> bool:
+        """Whether the replayed window is of steps; else all that is said of a step is of the recording."""
+        return self.graph is None or has_steps(self.graph)
+
+    @cached_property
     def step_ns(self) -> int:
-        """The mean length of a step."""
+        """The mean length of a step; without steps that of the recording."""
         return self.window_ns // max(self.steps, 1)
 
     @cached_property

@@ -1,12 +1,14 @@
 """What changed between two runs: the step, the parts of its ledger, operators, kernels, modules, and the causes.
 
 Everything is per step, so that recordings of different length compare; names align what is compared. A change counts as one
-only beyond the spread of the steps.
+only beyond its own noise: that of a part of the ledger is how far the part's mean over the steps is known (95 %); of what
+else the device spends time on, the busy time's, which a part of it has in proportion to the root of its share (times of
+calls that vary independently).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, Protocol
 
 import msgspec
@@ -21,9 +23,12 @@ _SIGMAS = 1.96
 _MAD_TO_SIGMA = 1.4826
 # The median of few values is known as well as the mean of fewer (asymptotic efficiency of the median, 2 / pi).
 _MEDIAN_EFFICIENCY = 2 / np.pi
-_MOST_ROWS = 200
 _FEWEST_STEPS = 3
 _NEGLIGIBLE_NS = 1_000
+
+
+Kind = Literal["ledger", "operator", "kernel", "module"]
+_Noise = Callable[[str], float]
 
 
 class Recorded(Protocol):
@@ -68,7 +73,7 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
 class Change(msgspec.Struct, frozen=True, kw_only=True):
     """Something that both runs have, or one: its time per step in each (``None``: not there)."""
 
-    kind: Literal["ledger", "operator", "kernel", "module"]
+    kind: Kind
     name: str
     base_ns: int | None
     candidate_ns: int | None
@@ -110,9 +115,6 @@ def compare_reports(base: Recorded, candidate: Recorded, names: tuple[str, str])
     before, after = _side(base, names[0]), _side(candidate, names[1])
     speedup, low, high = _speedup(before, after)
     significant = low is not None and high is not None and not low <= 1 <= high
-    noise = _noise(before, after)
-    found = _causes(base, candidate)
-    ledger = _changes("ledger", _ledger(base), _ledger(candidate), noise)
     comparison = Comparison(
         base=before,
         candidate=after,
@@ -121,14 +123,19 @@ def compare_reports(base: Recorded, candidate: Recorded, names: tuple[str, str])
         speedup_high=high,
         significant=significant,
         summary="",
-        causes=found,
-        ledger=ledger,
-        operators=_changes("operator", _operators(base), _operators(candidate), noise),
-        kernels=_changes("kernel", _kernels(base), _kernels(candidate), noise),
-        modules=_changes("module", _modules(base), _modules(candidate), noise),
+        causes=_causes(base, candidate),
+        ledger=_changes("ledger", base, candidate),
+        operators=_changes("operator", base, candidate),
+        kernels=_changes("kernel", base, candidate),
+        modules=_changes("module", base, candidate),
         warnings=_warnings(base, candidate, before, after),
     )
     return msgspec.structs.replace(comparison, summary=_summary(comparison))
+
+
+def names(kind: Kind, *reports: Recorded) -> set[str]:
+    """What can be compared under a name: everything of the kind that one of the reports holds."""
+    return {name for report in reports for name in _TIMES[kind](report)}
 
 
 def _side(report: Recorded, name: str) -> Side:
@@ -180,11 +187,6 @@ def _relative(side: Side) -> float:
     return (side.high_ns - side.low_ns) / 2 / side.step_ns
 
 
-def _noise(base: Side, candidate: Side) -> int:
-    """The time per step below which a change is none: the uncertainty of both steps."""
-    return round(sum(_relative(side) * (side.step_ns or 0) for side in (base, candidate)))
-
-
 def _count(report: Recorded, rank: int) -> int:
     """How many steps a rank's trace holds (1 without marks)."""
     return max((len(device.steps) for device in report.devices if device.rank == rank), default=1) or 1
@@ -230,27 +232,54 @@ def _modules(report: Recorded) -> dict[str, int]:
     return _summed(report, rows)
 
 
-def _changes(
-    kind: Literal["ledger", "operator", "kernel", "module"], base: dict[str, int], candidate: dict[str, int], noise: int
-) -> list[Change]:
+_TIMES: Mapping[Kind, Callable[[Recorded], dict[str, int]]] = {
+    "ledger": _ledger,
+    "operator": _operators,
+    "kernel": _kernels,
+    "module": _modules,
+}
+
+
+def _uncertainty(values: Sequence[int]) -> float:
+    """Half the width of the interval (95 %) of the values' mean; 0 for too few to tell."""
+    if len(values) < _FEWEST_STEPS:
+        return 0.0
+    return float(_SIGMAS * np.std(values, ddof=1) / np.sqrt(len(values)))
+
+
+def _noise(kind: Kind, report: Recorded, times: Mapping[str, int]) -> _Noise:
+    """How far each time of a side is known, by name."""
+    if kind == "ledger":
+        steps = _steps(report)
+        return lambda name: _uncertainty([step.ledger.parts().get(name, 0) for step in steps])
+    busy = [step.busy_ns for device in report.devices for step in device.steps]
+    whole = _uncertainty(busy)
+    mean = max(sum(busy) / max(len(busy), 1), 1.0)
+    return lambda name: whole * float(np.sqrt(times.get(name, 0) / mean))
+
+
+def _changes(kind: Kind, base: Recorded, candidate: Recorded) -> list[Change]:
     """What both have by name, the largest change first; what neither spends time on is left out."""
+    before, after = _TIMES[kind](base), _TIMES[kind](candidate)
+    base_noise, candidate_noise = _noise(kind, base, before), _noise(kind, candidate, after)
     rows = []
-    for name in dict.fromkeys((*base, *candidate)):
-        before, after = base.get(name), candidate.get(name)
-        delta = (after or 0) - (before or 0)
-        if max(before or 0, after or 0) < _NEGLIGIBLE_NS:
+    for name in dict.fromkeys((*before, *after)):
+        first, second = before.get(name), after.get(name)
+        delta = (second or 0) - (first or 0)
+        if max(first or 0, second or 0) < _NEGLIGIBLE_NS:
             continue
+        noise = np.hypot(base_noise(name), candidate_noise(name))
         rows.append(
             Change(
                 kind=kind,
                 name=name,
-                base_ns=before,
-                candidate_ns=after,
+                base_ns=first,
+                candidate_ns=second,
                 delta_ns=delta,
-                beyond_noise=abs(delta) > noise and abs(delta) >= _NEGLIGIBLE_NS,
+                beyond_noise=abs(delta) >= _NEGLIGIBLE_NS and bool(abs(delta) > noise),
             )
         )
-    return sorted(rows, key=lambda row: (-abs(row.delta_ns), row.name))[:_MOST_ROWS]
+    return sorted(rows, key=lambda row: (-abs(row.delta_ns), row.name))
 
 
 def _causes(base: Recorded, candidate: Recorded) -> list[CauseChange]:
@@ -317,7 +346,17 @@ def _summary(comparison: Comparison) -> str:
     part = next((row for row in comparison.ledger if row.name != "compute" and row.beyond_noise), None)
     if part is not None:
         text += f"; {part.name} went from {_ms(part.base_ns)} to {_ms(part.candidate_ns)} a step"
+    if _are_strangers(comparison):
+        text += ". No operator, kernel or module of one bears a name of the other's: these may be different programs"
     return f"{text}."
+
+
+def _are_strangers(comparison: Comparison) -> bool:
+    """Whether both sides list what ran, and nothing by the same name."""
+    rows = [*comparison.operators, *comparison.kernels, *comparison.modules]
+    in_base = {row.name for row in rows if row.base_ns is not None}
+    in_candidate = {row.name for row in rows if row.candidate_ns is not None}
+    return bool(in_base and in_candidate) and in_base.isdisjoint(in_candidate)
 
 
 def _ms(ns: int | None) -> str:

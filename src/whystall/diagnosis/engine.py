@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
+import msgspec
+
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import Cause, causes
 from whystall.diagnosis.experiment import bearing, saved_by
@@ -22,7 +24,8 @@ from whystall.diagnosis.finding import (
     Scope,
     Verification,
 )
-from whystall.diagnosis.rule import CPU_ERROR, MISSING, MODEL_ERROR, Candidate, Rule, available
+from whystall.diagnosis.rule import CPU_ERROR, MISSING, MODEL_ERROR, Candidate, Rule, Signal, available
+from whystall.diagnosis.wording import evidence_of, of_what, told
 from whystall.replay.graph import Change, play
 from whystall.replay.outcome import length_ns, path_parts
 
@@ -67,7 +70,7 @@ def diagnose(case: Case, rules: Sequence[Rule]) -> Diagnosis:
                 candidates += rule.find(case)
             except Exception as error:  # noqa: BLE001 - a recording that one rule stumbles over has others to say something
                 failures.append(f"the rule for {rule.cause} failed ({type(error).__name__}: {error})")
-        elif not {"cpu_only", "device"} & set(missing):
+        elif _concerns(missing, have):
             abstained.append(Abstention(id=rule.cause, missing_signals=[MISSING[signal] for signal in missing]))
     candidates = _joined(case, candidates)
     standing = _once([_standing(one) for one in candidates if one.standing is not None])
@@ -79,7 +82,7 @@ def diagnose(case: Case, rules: Sequence[Rule]) -> Diagnosis:
     unnamed = [one for one in firing if one.candidate.unnamed]
     firing = [one for one in firing if not one.candidate.unnamed]
     findings = [_finding(case, one, quiet, firing) for one in firing]
-    findings += [_info(one, one.candidate.hidden or "", one.floor) for one in unnamed]
+    findings += [_info(case, one, one.candidate.hidden or "", one.floor) for one in unnamed]
     findings += [one for one in standing if one.id not in {other.id for other in findings}]
     findings += _quiet_findings(case, quiet, firing)
     return Diagnosis(
@@ -87,10 +90,15 @@ def diagnose(case: Case, rules: Sequence[Rule]) -> Diagnosis:
         abstained=abstained,
         plan=_plan(case, firing),
         fidelity=case.fidelity.share if case.graph is not None else None,
-        noise=case.noise,
+        noise=case.noise if case.has_steps else None,
         failures=failures,
         critical_path=_critical_path(case),
     )
+
+
+def _concerns(missing: Sequence[Signal], have: frozenset[Signal]) -> bool:
+    """Whether a rule speaks of such a job at all: one of accelerators speaks of no job that launches nothing on any."""
+    return "cpu_only" not in missing and ("device" not in missing or "launch_calls" in have)
 
 
 def _critical_path(case: Case) -> list[PathPart]:
@@ -328,11 +336,15 @@ def _finding(case: Case, one: _Weighed, quiet: Sequence[_Weighed], firing: Seque
             ceiling=_speedup(one.ceiling),
             method=candidate.method,
             step_ns=candidate.step_ns or case.step_ns or None,
+            of=of_what(case, candidate),
         ),
         confidence=round(candidate.confidence * case.fidelity.share, 2),
-        evidence=[*candidate.evidence, *_rank_reason(one)],
+        evidence=[*evidence_of(case, candidate), *_rank_reason(one)],
         code=list(candidate.code),
-        rejected=[*_rejected(candidate, quiet), *_below(one, firing)],
+        rejected=[
+            msgspec.structs.replace(other, because=told(case, candidate, other.because))
+            for other in (*_rejected(candidate, quiet), *_below(one, firing))
+        ],
         missing_signals=list(candidate.missing),
         could_be=list(candidate.could_be),
         remedy=Remedy(text=cause.remedy, patch=cause.patch, risk=cause.risk),
@@ -354,10 +366,13 @@ def _verification(cause: Cause) -> Verification:
 
 
 def _rejected(candidate: Candidate, quiet: Sequence[_Weighed]) -> list[Rejected]:
+    """The rivals that do not fire, each once: for what it is worth where it is worth most."""
+    rivals = [other for other in quiet if other.candidate.cause in candidate.rivals]
+    most = {other.candidate.cause: other for other in sorted(rivals, key=lambda other: other.expected)}
     return [
         Rejected(id=other.candidate.cause, because=_why_quiet(other))
-        for other in quiet
-        if other.candidate.cause in candidate.rivals
+        for other in rivals
+        if most[other.candidate.cause] is other
     ]
 
 
@@ -395,9 +410,9 @@ def _quiet_findings(case: Case, quiet: Sequence[_Weighed], firing: Sequence[_Wei
             follows = _saved(case, both, max(left, 1)) * (1 - candidate.uncertainty)
         if follows >= NEXT_SHARE and one.expected < LEAST_SHARE:
             detail = f"it counts once {firing[0].candidate.cause} is removed, and would then save {_percent(follows)}"
-            out.append(_info(one, f"{causes()[candidate.cause].title}: {detail}"))
+            out.append(_info(case, one, f"{causes()[candidate.cause].title}: {detail}"))
         elif candidate.hidden is not None and _is_large(case, one) and one.expected < LEAST_SHARE:
-            out.append(_info(one, candidate.hidden))
+            out.append(_info(case, one, candidate.hidden))
     return out
 
 
@@ -405,29 +420,37 @@ def _is_large(case: Case, one: _Weighed) -> bool:
     return one.candidate.attributed_ns >= _LARGE * max(case.step_ns, 1)
 
 
-def _info(one: _Weighed, title: str, floor: float = 0.0) -> Finding:
+def _info(case: Case, one: _Weighed, title: str, floor: float = 0.0) -> Finding:
     """What is said without a remedy: its removal gains nothing by itself, or nobody can tell what it is."""
     candidate = one.candidate
     return Finding(
         id=candidate.cause,
-        title=title[:1].upper() + title[1:],
+        title=told(case, candidate, title[:1].upper() + title[1:]),
         severity="info",
         scope=Scope(ranks=list(candidate.ranks), steps=list(candidate.steps)),
         attributed_ns_per_step=candidate.attributed_ns,
-        gain=Gain(
-            floor=_speedup(floor),
-            expected=_speedup(one.expected),
-            ceiling=_speedup(one.ceiling),
-            method=candidate.method,
-        ),
+        gain=_known_gain(case, one, floor),
         confidence=round(candidate.confidence, 2),
-        evidence=list(candidate.evidence),
+        evidence=evidence_of(case, candidate),
         code=[],
         rejected=[],
         missing_signals=list(candidate.missing),
         could_be=list(candidate.could_be),
         remedy=None,
         verify=None,
+    )
+
+
+def _known_gain(case: Case, one: _Weighed, floor: float) -> Gain | None:
+    """The gain of what is only told; none where nothing limits it, since the graph explains too little."""
+    if one.ceiling >= _MOST_SAVED:
+        return None
+    return Gain(
+        floor=_speedup(floor),
+        expected=_speedup(one.expected),
+        ceiling=_speedup(one.ceiling),
+        method=one.candidate.method,
+        of=of_what(case, one.candidate),
     )
 
 

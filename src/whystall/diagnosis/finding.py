@@ -19,7 +19,9 @@ class Gain(_Result):
     ceiling: float
     method: str
     step_ns: int | None = None
-    """The length of the step that the speed-ups are of: as recorded, or as samples measured it."""
+    """The length of what the speed-ups are of: as recorded, or as samples measured it."""
+    of: Literal["step", "recording"] = "step"
+    """What the speed-ups are of: where no step is known, of the whole recording."""
 
 
 class EvidenceEvent(_Result):

@@ -57,8 +57,9 @@ def diagnose_run(
     )
     diagnosis = diagnose(case, [*RULES, *more_rules])
     diagnosis = msgspec.structs.replace(diagnosis, failures=[*failures, *diagnosis.failures])
-    verdict = finding_verdict(measured, diagnosis, case.step_ns)
-    return msgspec.structs.replace(verdict, step_ns=case.step_ns or _run_step_ns(runs)), diagnosis
+    verdict = finding_verdict(measured, diagnosis, case.step_ns, devices)
+    recorded = case.step_ns if case.has_steps else 0
+    return msgspec.structs.replace(verdict, step_ns=recorded or _run_step_ns(runs)), diagnosis
 
 
 def _run_step_ns(runs: Sequence[RunSteps]) -> int | None:

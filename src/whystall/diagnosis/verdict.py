@@ -34,16 +34,14 @@ _LARGE: Final = 0.2
 
 def ledger_verdict(devices: Sequence[Device], warnings: Sequence[str] = ()) -> Verdict:
     """The verdict on the device that lost the largest share of its window."""
-    measured = [device for device in devices if device.window_ns > 0]
-    if not measured:
+    worst = _worst(devices)
+    if worst is None:
         reason = f": {warnings[0]}" if warnings else " in the trace"
         return Verdict(summary=f"No device or operator time{reason}.", cause=None, gain=None, confidence=0.0)
-    worst = max(
-        measured, key=lambda device: (1 - device.ledger.compute / device.window_ns, -device.rank, -device.device)
-    )
     sentence = _sentence(worst)
-    if len(measured) > 1:
-        sentence = f"Of {len(measured)} devices rank {worst.rank}'s computes least: {sentence}"
+    count = sum(device.window_ns > 0 for device in devices)
+    if count > 1:
+        sentence = f"Of {count} devices rank {worst.rank}'s computes least: {sentence}"
     decided = 1 - worst.ledger.idle_unknown / worst.window_ns
     return Verdict(
         rank=worst.rank,
@@ -55,11 +53,28 @@ def ledger_verdict(devices: Sequence[Device], warnings: Sequence[str] = ()) -> V
     )
 
 
-def finding_verdict(measured: Verdict, diagnosis: Diagnosis, step_ns: int) -> Verdict:
-    """The verdict with the cause that is worth most; ``measured`` is what the ledger or the samples say."""
+def _worst(devices: Sequence[Device]) -> Device | None:
+    return max(
+        (device for device in devices if device.window_ns > 0),
+        key=lambda device: (1 - device.ledger.compute / device.window_ns, -device.rank, -device.device),
+        default=None,
+    )
+
+
+def _large_loss(devices: Sequence[Device]) -> str | None:
+    """The loss that is too large for a healthy run, if there is one."""
+    worst = _worst(devices)
+    if worst is None:
+        return None
+    loss, share = max(_shares(worst.ledger).items(), key=lambda item: item[1])
+    return loss if share >= _LARGE else None
+
+
+def finding_verdict(measured: Verdict, diagnosis: Diagnosis, step_ns: int, devices: Sequence[Device] = ()) -> Verdict:
+    """The verdict with the cause that is worth most; ``measured`` is what the ledger of ``devices`` or the samples say."""
     named = [finding for finding in diagnosis.findings if finding.severity != "info"]
     if not named:
-        return _without_cause(measured, diagnosis)
+        return _without_cause(measured, diagnosis, _large_loss(devices))
     best = named[0]
     ranks = best.scope.ranks
     return Verdict(
@@ -78,9 +93,10 @@ def _cause_sentence(finding: Finding, step_ns: int) -> str:
         return f"{text}."
     gain = finding.gain
     step_ns = gain.step_ns or step_ns
-    worth = f"without it a step would be {gain.expected:.2f} times as fast ({gain.floor:.2f} to {gain.ceiling:.2f})"
-    saved = step_ns * (1 - 1 / gain.expected)
-    cost = f", which is {saved / 1e6:.3g} of {step_ns / 1e6:.3g} ms" if step_ns > 0 else ""
+    what = "a step" if gain.of == "step" else "the recording"
+    worth = f"without it {what} would be {gain.expected:.2f} times as fast ({gain.floor:.2f} to {gain.ceiling:.2f})"
+    saved = round(step_ns * (1 - 1 / gain.expected))
+    cost = f", which is {duration(saved)} of {duration(step_ns)}" if step_ns > 0 else ""
     return f"{text}{';' if ':' in text else ':'} {worth}{cost}."
 
 
@@ -88,12 +104,14 @@ def _cause_sentence(finding: Finding, step_ns: int) -> str:
 _EXPLAINED: Final = 0.9
 
 
-def _without_cause(measured: Verdict, diagnosis: Diagnosis) -> Verdict:
+def _without_cause(measured: Verdict, diagnosis: Diagnosis, loss: str | None) -> Verdict:
     perturbed = next((finding for finding in diagnosis.findings if finding.id == "capture.perturbed"), None)
     # What costs time and has no name is no health.
     unnamed = next((one for one in diagnosis.findings if one.gain is not None and one.gain.floor > 1.0), None)
     if perturbed is not None or unnamed is not None:
         summary = f"{(perturbed or unnamed).title}. {measured.summary}"  # type: ignore[union-attr]
+    elif diagnosis.fidelity is not None and loss is not None:
+        summary = f"No cause was named for the largest loss{_unjudged(loss, diagnosis)}. {measured.summary}"
     elif diagnosis.fidelity is not None and diagnosis.fidelity >= _EXPLAINED:
         summary = f"Healthy: no cause that was looked for is worth 2 % of a step. {measured.summary}"
     else:
@@ -106,6 +124,33 @@ def _without_cause(measured: Verdict, diagnosis: Diagnosis) -> Verdict:
         rank=measured.rank,
         device=measured.device,
     )
+
+
+# The causes, or families of them, that a loss may come from.
+_CAUSES_OF: Final[dict[str, tuple[str, ...]]] = {
+    "communication": ("communication.",),
+    "memory": ("host.pageable-copy", "memory."),
+    "idle_input": ("input.",),
+    "idle_sync": ("host.sync",),
+    "idle_python": ("host.python", "host.gc", "host.gil", "host.cpu-contention", "host.launch-bound", "episodic."),
+    "idle_dispatch": ("host.launch-bound",),
+    "idle_launch": ("host.launch-bound",),
+    "idle_allocator": ("host.allocator", "memory."),
+    "idle_gc": ("host.gc",),
+    "idle_dependency": ("communication.",),
+    "idle_gap": ("host.launch-bound",),
+}
+
+
+def _unjudged(loss: str, diagnosis: Diagnosis) -> str:
+    """Which causes of a loss could not be looked for, and for want of what."""
+    missing: dict[str, list[str]] = {}
+    for one in diagnosis.abstained:
+        if one.id.startswith(_CAUSES_OF.get(loss, ())):
+            causes = missing.setdefault(" and ".join(one.missing_signals), [])
+            causes += [one.id] if one.id not in causes else []
+    parts = [f"{', '.join(causes)} (for want of {signals})" for signals, causes in missing.items()]
+    return f"; not judged: {'; '.join(parts)}" if parts else ""
 
 
 _PARTS_OF_RUN: Final[dict[str, str]] = {
@@ -125,7 +170,7 @@ def run_verdict(runs: Sequence[RunSteps]) -> Verdict:
     ordered = sorted(worst.shares.items(), key=lambda item: -item[1])
     parts = ", ".join(f"{_percent(share)} {_PARTS_OF_RUN[name]}" for name, share in ordered[:3] if share >= _SMALL)
     slow = worst.slow_ns / max(worst.total_ns, 1)
-    text = f"From samples alone: a step takes {worst.median_ns / 1e6:.3g} ms in the median; its time is {parts}"
+    text = f"From samples alone: a step takes {duration(worst.median_ns)} in the median; its time is {parts}"
     if slow >= _SMALL:
         text += f"; slow steps lose {_percent(slow)} of the run"
     return Verdict(summary=f"{text}.", cause=None, gain=None, confidence=0.5, rank=worst.rank)
@@ -162,6 +207,24 @@ def _hidden_communication(device: Device) -> str:
     if share < _LARGE or overlap < _HIDDEN:
         return ""
     return f"; communication runs {_percent(share)} of the time, {_percent(overlap)} of it hidden behind compute"
+
+
+def duration(ns: int) -> str:
+    """A time with three digits, as reports print it.
+
+    >>> duration(8_490_000_000), duration(12_345), duration(999_999), duration(412)
+    ('8.49 s', '12.3 µs', '1.00 ms', '412 ns')
+    """
+    if ns < _UNITS[0][1]:
+        return f"{ns} ns"
+    name, scale = next(((name, scale) for name, scale in _UNITS if ns / scale < _NEXT_UNIT), _UNITS[-1])
+    value = ns / scale
+    return f"{value:,.{max(3 - len(str(int(float(f'{value:.3g}')))), 0)}f} {name}"
+
+
+_UNITS: Final = (("µs", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000))
+# What rounds to a thousand of a unit is one of the next.
+_NEXT_UNIT: Final = 999.5
 
 
 def _percent(share: float) -> str:

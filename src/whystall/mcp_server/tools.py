@@ -35,7 +35,6 @@ _LONGEST_NAME: Final = 200
 _MOST_REPORT_BYTES: Final = 64 << 20
 _HEAD_BYTES: Final = 256
 _REPORTS_KEPT: Final = 8
-_TRACES = (".json", ".json.gz", ".pt.trace")
 _SAMPLES = ".samples.jsonl"
 
 Rows = Annotated[int, msgspec.Meta(ge=1, le=MOST_ROWS)]
@@ -115,8 +114,7 @@ class Tools:
                     continue
                 if path.name.endswith(_SAMPLES):
                     found.setdefault(self._folders.shown(path.parent), {"kind": "run folder"})
-                elif path.name.endswith(_TRACES) and path.name != "run.json" and not path.name.startswith("."):
-                    kind = "report" if _is_report(path) else "trace"
+                elif kind := _kind(path):
                     found[self._folders.shown(path)] = {"kind": kind, "bytes": path.stat().st_size}
         rows = [{"path": clean(name, 500), **found[name]} for name in sorted(found)]
         return _rows_within_limit({}, "runs", rows, arguments.limit)
@@ -221,6 +219,13 @@ def _state(path: Path) -> tuple[object, ...]:
     files = [path] if path.is_file() else list(walk(path))
     stats = [(file, file.stat()) for file in files if file.exists()]
     return (str(path), *((str(file), stat.st_mtime_ns, stat.st_size) for file, stat in stats))
+
+
+def _kind(path: Path) -> Literal["trace", "report"] | None:
+    """What a file is that can be asked for by itself."""
+    if path.suffix == ".json" and _is_report(path):
+        return "report"
+    return "trace" if _api.looks_like_trace(path) else None
 
 
 def _is_report(path: Path) -> bool:

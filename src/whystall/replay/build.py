@@ -72,16 +72,19 @@ def build_graph(
     shifts = clock_shifts([Member(rank.number, *found) for rank, found in zip(ranks, collectives, strict=False)])
     steps: dict[int, list[NDArray[np.int64]]] = {}
     members = []
+    opening = [np.zeros(0, np.int64)]
     for rank in ranks:
         draft.shift_ns = shifts.get(rank.number, 0)
-        ends, own = _draw(draft, rank)
+        ends, own, first = _draw(draft, rank)
         members += own
+        opening.append(first)
         for number, nodes in ends.items():
             steps.setdefault(number, []).append(nodes)
     draft.shift_ns = 0
     if len(ranks) > 1 and members:
         meet(draft, members)
-    return draft.finish([np.concatenate(steps[number]) for number in sorted(steps)], shifts)
+    ended = [np.concatenate(steps[number]) for number in sorted(steps)]
+    return draft.finish(ended, np.concatenate(opening), shifts)
 
 
 def _rank(number: int, trace: Trace, rules: Sequence[ClassRule], window: Window | None) -> _Rank:
@@ -150,7 +153,7 @@ def _host_collectives(rank: _Rank) -> tuple[NDArray[np.intp], pl.DataFrame]:
     return records["event"].to_numpy().astype(np.intp), instance_keys(records, records["start"].to_numpy(), rank.number)
 
 
-def _draw(draft: Draft, rank: _Rank) -> tuple[dict[int, NDArray[np.int64]], list[Member]]:
+def _draw(draft: Draft, rank: _Rank) -> tuple[dict[int, NDArray[np.int64]], list[Member], NDArray[np.int64]]:
     spans = {thread: hosts.spans_of(rank.host, thread, rank.window) for thread in rank.threads}
     drawn = {
         number: devices.draw(draft, events, f"rank {rank.number} device {number}", rank.number)
@@ -188,7 +191,15 @@ def _draw(draft: Draft, rank: _Rank) -> tuple[dict[int, NDArray[np.int64]], list
         for device, thread, place, end in polled:
             if device == number:
                 draft.edges(nodes.exit_of(place), lanes[thread].beginning_at(end), EdgeKind.INFERRED)
-    return _step_ends(rank, drawn, lanes), _members(draft, rank, drawn, lanes)
+    return _step_ends(rank, drawn, lanes), _members(draft, rank, drawn, lanes), _opening(rank, lanes)
+
+
+def _opening(rank: _Rank, lanes: dict[int, HostLane]) -> NDArray[np.int64]:
+    """The node with which the first step begins on the training thread, if it is drawn."""
+    if rank.training is None:
+        return np.zeros(0, np.int64)
+    found = lanes[rank.training].beginning_at(rank.trace.steps["ts_ns"].to_numpy()[:1])
+    return found[found >= 0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,6 +73,8 @@ class Graph:
     """Nodes that must have ended for a step to be over, step by step, of all ranks."""
     step_first: NDArray[np.int64]
     """Where in ``step_nodes`` each step begins; one more than there are steps."""
+    opening: Nodes
+    """The nodes with which the first step begins on the training threads of the ranks."""
     dropped_edges: int
     """Dependencies that the recording contradicts (clocks, lost events)."""
     clock_shift_ns: dict[int, int]
@@ -223,7 +225,9 @@ class Draft:
         self._columns[name] = [joined]
         return joined
 
-    def finish(self, steps: Sequence[NDArray[np.int64]], clock_shift_ns: dict[int, int]) -> Graph:
+    def finish(
+        self, steps: Sequence[NDArray[np.int64]], opening: NDArray[np.int64], clock_shift_ns: dict[int, int]
+    ) -> Graph:
         """The graph: nodes in order of their recorded start, edges that the recording allows, delays."""
         start, duration = self.column("start"), self.column("duration")
         # At one instant what takes no time comes first; drawing order is program order.
@@ -268,6 +272,7 @@ class Draft:
             lanes=tuple(self.lanes),
             step_nodes=np.concatenate([np.zeros(0, np.intp), *(place[nodes].astype(np.intp) for nodes in steps)]),
             step_first=np.concatenate([[0], np.cumsum([len(nodes) for nodes in steps])]).astype(np.int64),
+            opening=place[opening].astype(np.intp),
             dropped_edges=dropped,
             clock_shift_ns=clock_shift_ns,
         )

@@ -31,6 +31,12 @@ class Fidelity:
 _FEWEST_TO_DROP = 6
 
 
+def has_steps(graph: Graph) -> bool:
+    """Whether the window is of steps; else it is of all that was recorded."""
+    steps = int(np.count_nonzero(np.diff(graph.step_first)))
+    return steps > 1 or (steps == 1 and len(graph.opening) > 0)
+
+
 def steady_steps(graph: Graph) -> int:
     """How many steps the window holds; 1 without step marks."""
     steps = len(graph.step_first) - 1
@@ -48,7 +54,7 @@ def _ends_of_steps(graph: Graph, played: Played) -> NDArray[np.int64]:
 def window_ns(graph: Graph, played: Played) -> tuple[int, int]:
     """Begin and end of the window: from the end of the first steady step before it to the end of the last one.
 
-    Without two steps or more: all that was recorded, to the end of what ran on a device.
+    Of a single step: from its begin to its end. Without steps: all that was recorded, to the end of what ran on a device.
     """
     ends = _ends_of_steps(graph, played)
     if len(ends) > 1:
@@ -56,9 +62,19 @@ def window_ns(graph: Graph, played: Played) -> tuple[int, int]:
         ends = np.maximum.accumulate(ends)
         steady = slice(1, -1) if len(ends) >= _FEWEST_TO_DROP else slice(None)
         return int(ends[steady][0]), int(ends[steady][-1])
+    if len(ends) == 1 and len(graph.opening):
+        return min(_begin_of_step(graph, played), int(ends[0])), int(ends[0])
     if not len(played.start):
         return 0, 0
     return int(played.start.min()), int(played.end[_outcome(graph)].max())
+
+
+def _begin_of_step(graph: Graph, played: Played) -> int:
+    """When the only step began: at its mark, or once devices were done with what was launched before it."""
+    first = graph.start[graph.step_nodes].min()
+    before = (graph.kind == NodeKind.DEVICE) & (graph.start + graph.duration < first)
+    mark = int(played.start[graph.opening].min())
+    return int(played.end[before].max(initial=mark))
 
 
 def _outcome(graph: Graph) -> NDArray[np.intp]:
@@ -84,7 +100,7 @@ def critical_path(graph: Graph, played: Played) -> NDArray[np.int64]:
     if not len(played.end):
         return np.zeros(0, np.int64)
     begin, end = window_ns(graph, played)
-    candidates = graph.step_nodes if len(graph.step_first) > 2 else _outcome(graph)
+    candidates = graph.step_nodes if has_steps(graph) else _outcome(graph)
     candidates = candidates[played.end[candidates] <= end]
     node = int(candidates[np.argmax(played.end[candidates])])
     # One step back for every node: plain lists are several times as fast to walk as arrays.
@@ -165,6 +181,7 @@ __all__ = [
     "Fidelity",
     "critical_path",
     "fidelity",
+    "has_steps",
     "length_ns",
     "path_parts",
     "speedup",

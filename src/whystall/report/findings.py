@@ -209,8 +209,9 @@ def _scope(finding: Finding, *, one_rank: bool) -> str | None:
 def _saves(gain: Gain, step_ns: int | None) -> str:
     share = 1 - 1 / max(gain.expected, 1.0)
     if not step_ns:
-        return f"{fmt.share(share)} of a step"
-    return f"{fmt.duration(round(step_ns * share))} of {fmt.duration(step_ns)} per step"
+        return f"{fmt.share(share)} of {'a step' if gain.of == 'step' else 'the recording'}"
+    whole = f"{fmt.duration(step_ns)} per step" if gain.of == "step" else f"the recording's {fmt.duration(step_ns)}"
+    return f"{fmt.duration(round(step_ns * share))} of {whole}"
 
 
 def _fact(evidence: Evidence) -> Fact:
@@ -254,5 +255,7 @@ def _small_print(report: Report) -> tuple[str, ...]:
     if report.noise is not None:
         lines.append(f"The length of a step is known to within {fmt.share(report.noise)}.")
     if any(finding.severity != "info" for finding in report.findings):
-        lines.append("A gain is the speed-up of a step: expected (floor to ceiling). Gains do not add up.")
+        stepless = any(finding.gain is not None and finding.gain.of == "recording" for finding in report.findings)
+        what = "the recording, in which no step is known" if stepless else "a step"
+        lines.append(f"A gain is the speed-up of {what}: expected (floor to ceiling). Gains do not add up.")
     return tuple(lines)

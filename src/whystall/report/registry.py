@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from whystall.errors import UsageError
 from whystall.report.schema import Report, encode
 
 
@@ -66,12 +67,12 @@ def render(
     colour: bool = False,
     verbose: bool = False,
 ) -> str:
-    """The report in one of ``FORMATS``; the options are for the terminal. Raises ``ValueError`` for other formats."""
+    """The report in one of ``FORMATS``; the options are for the terminal. Raises ``UsageError`` for other formats."""
     options = Options(width=width, colour=colour, verbose=verbose)
     for renderer in RENDERERS:
         if renderer.format == format:
             return renderer.render(report, options)
-    raise ValueError(f"unknown format {format!r}: choose one of {', '.join(FORMATS)}")
+    raise UsageError(f"unknown format {format!r}: choose one of {', '.join(FORMATS)}")
 
 
 def format_of(filename: str) -> str | None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from whystall.diagnosis.causes import Cause, causes
-from whystall.diagnosis.finding import CodeLocation, Finding
+from whystall.diagnosis.finding import CodeLocation, Finding, Gain
 from whystall.report.findings import FindingView, findings_view
 from whystall.report.names import clean
 from whystall.report.schema import Report
@@ -105,7 +105,7 @@ def _result(finding: Finding, view: FindingView, rule: int, root: str | None) ->
         "ruleIndex": rule,
         "kind": "informational" if finding.severity == "info" else "fail",
         "level": _LEVELS[finding.severity],
-        "message": {"text": message(_sentence(view))},
+        "message": {"text": message(_sentence(view, finding.gain))},
         "locations": [_location(place, root) for place in finding.code[:20]],
         "partialFingerprints": {"whystall/v1": _fingerprint(finding, root)},
         "properties": _properties(finding),
@@ -115,10 +115,11 @@ def _result(finding: Finding, view: FindingView, rule: int, root: str | None) ->
     return result
 
 
-def _sentence(view: FindingView) -> str:
+def _sentence(view: FindingView, gain: Gain | None) -> str:
     parts = [f"{view.title}."]
     if view.gain:
-        parts.append(f"Without it a step would be {view.gain} as fast, which saves {view.saves}.")
+        what = "the recording" if gain is not None and gain.of == "recording" else "a step"
+        parts.append(f"Without it {what} would be {view.gain} as fast, which saves {view.saves}.")
     if view.remedy:
         parts.append(view.remedy)
     return " ".join(parts)

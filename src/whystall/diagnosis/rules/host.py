@@ -10,13 +10,14 @@ from typing import Final
 import numpy as np
 
 from whystall.analysis.host_states import ALLOCATOR_CALL, SYNC_CALL, HostState
-from whystall.diagnosis.case import Case, RankCase
+from whystall.diagnosis.case import Case, RankCase, within
 from whystall.diagnosis.rule import Candidate, Rule
 from whystall.diagnosis.rules import facts
 from whystall.diagnosis.rules.collectives import lacks_a_stage
 from whystall.diagnosis.rules.stretches import LONG_NS, long_python, recurrence, soft_nodes, stretch_ns
-from whystall.replay.graph import LATENCY_NS, Change, EdgeKind, Mask, NodeKind
+from whystall.replay.graph import LATENCY_NS, Change, EdgeKind, Mask, NodeKind, Nodes
 from whystall.trace.link import rows_of
+from whystall.trace.steps import OPTIMIZER_STEP
 
 # What a CUDA graph leaves between two events (reference: causes.md, "kernel gap ~1 us").
 _GRAPH_GAP_NS: Final = 1_000
@@ -26,6 +27,11 @@ _SHORT_KERNEL_NS: Final = 10_000
 _PINNED_BYTES_PER_S: Final = ((9, 50e9), (8, 24e9), (0, 12e9))
 _PINNED_CALL_NS: Final = 6_000
 _LOADING_CALL: Final = re.compile(r"ModuleLoad|LibraryLoad|ModuleGetLoadingMode|LinkCreate|hiprtc|nvrtc", re.IGNORECASE)
+# Python that calls many functions takes up to twice its time while a profiler records them.
+_SLOWED_BY_PROFILER: Final = 0.5
+# Below this share of the time it is not the device's work that hides what the host does.
+_MOSTLY_BUSY: Final = 0.5
+_COPY_CALL: Final = re.compile(r"Memcpy", re.IGNORECASE)
 _SYNC_OPERATOR: Final = re.compile(
     r"^aten::(item|_local_scalar_dense|nonzero|is_nonzero|masked_select|_to_copy|unique|equal|_assert_async)"
 )
@@ -38,18 +44,15 @@ def sync(case: Case) -> Iterator[Candidate]:
     # How far the host could run ahead is for all stages to say.
     blind = lacks_a_stage(case)
     for rank in case.ranks:
-        calls = rank.host_named(lambda name: bool(SYNC_CALL.search(name)), ("runtime_calls",))
+        waits = (graph.edge_kind == EdgeKind.SYNC) & (graph.rank[target] == rank.rank)
+        calls = _waiting_calls(case, rank, target[waits])
         if not calls.any():
             continue
         begin, end, _ = rank.intervals(calls)
         inside = case.host_within(rank, begin, end + 1)
-        # Where the wait ends with the call, what follows the call is what waited.
-        waits = (graph.edge_kind == EdgeKind.SYNC) & (graph.rank[target] == rank.rank)
         per_step = int(np.count_nonzero(case.in_window(_firsts(case, rank, calls)))) / max(case.steps, 1)
-        if not waits.any():
-            continue
         names = _callers(rank, calls)
-        waited = int((end - begin).sum()) // max(len(rank.trace.steps), 1)
+        waited = _waited_ns(case, rank, calls, target[waits])
         yield Candidate(
             cause="host.sync",
             attributed_ns=waited,
@@ -62,14 +65,53 @@ def sync(case: Case) -> Iterator[Candidate]:
             least=Change() if blind else None,
             method="replay: without the waits, the host runs ahead",
             tier=1,
-            code=tuple(rank.code_of(_operators_of_calls(rank))),
+            code=tuple(rank.code_of(_operators_with(rank, calls))),
             ranks=(rank.rank,),
             rivals=("host.launch-bound", "host.python", "input.synchronous-loader"),
             missing=() if rank.analysis.signals.get("sync_events") else ("synchronisation events",),
             confidence=0.95 if rank.analysis.signals.get("sync_events") else 0.85,
-            hidden=f"the host waits for the device {_times(per_step)} a step, but the device is busy meanwhile: "
-            "leave it",
+            hidden=_hidden(rank, f"the host waits for the device {_times(per_step)} a step"),
         )
+
+
+def _waiting_calls(case: Case, rank: RankCase, after: Nodes) -> Mask:
+    """The calls that wait by their nature, or that copied and waited for the copy: those in which waits ended.
+
+    ``after`` are the nodes with which the host went on.
+    """
+    calls = rank.host_named(lambda name: bool(SYNC_CALL.search(name) or _COPY_CALL.search(name)), ("runtime_calls",))
+    rows = np.flatnonzero(calls)
+    first, _ = rank.offsets["runtime_calls"]
+    table = rank.trace.runtime_calls
+    begin = table["ts_ns"].to_numpy()[rows - first]
+    end = begin + table["duration_ns"].to_numpy()[rows - first]
+    ended = np.sort(case.replayed.start[after] - case.replayed.clock_shift_ns.get(rank.rank, 0))
+    waited = np.searchsorted(ended, end, side="right") > np.searchsorted(ended, begin, side="right")
+    calls[rows[~waited]] = False
+    return calls
+
+
+def _waited_ns(case: Case, rank: RankCase, calls: Mask, after: Nodes) -> int:
+    """How long the host waited in calls, per step: from what it did last to what it went on with."""
+    graph = case.replayed
+    begin, end, _ = rank.intervals(calls)
+    instants = graph.start - graph.clock_shift_ns.get(rank.rank, 0)
+    goes_on = np.zeros(len(graph.start), np.bool_)
+    goes_on[after] = True
+    goes_on &= within(instants - 1, begin, end)
+    goes_on = case.in_window(goes_on)
+    edges = (graph.edge_kind == EdgeKind.PROGRAM) & goes_on[graph.target]
+    source = graph.source[edges].astype(np.int64)
+    waited = graph.start[graph.target[edges]] - (graph.start[source] + graph.duration[source])
+    return int(waited.sum()) // max(case.steps, 1)
+
+
+def _hidden(rank: RankCase, what: str) -> str:
+    """What is said of something large whose removal gains nothing: the device is busy meanwhile, or idle all the same."""
+    busy = max((device.busy_ns / max(device.window_ns, 1) for device in rank.analysis.devices), default=0.0)
+    if busy >= _MOSTLY_BUSY:
+        return f"{what}, but the device is busy meanwhile: leave it"
+    return f"{what}, yet without that the device, busy {busy * 100:.1f} % of the time, would idle all the same"
 
 
 def _times(per_step: float) -> str:
@@ -84,13 +126,6 @@ def _firsts(case: Case, rank: RankCase, calls: Mask) -> Mask:
     _, index = np.unique(graph.event[nodes], return_index=True)
     first[np.flatnonzero(nodes)[index]] = True
     return first
-
-
-def _operators_of_calls(rank: RankCase) -> np.ndarray:
-    names = rank.host_named(lambda name: bool(SYNC_CALL.search(name)), ("runtime_calls",))
-    first, last = rank.offsets["runtime_calls"]
-    operator = rows_of(rank.trace.runtime_calls["operator"])[names[first:last]]
-    return np.unique(operator[operator >= 0])
 
 
 def _callers(rank: RankCase, calls: Mask) -> list[str]:
@@ -126,42 +161,64 @@ def collections(case: Case) -> Iterator[Candidate]:
             ranks=(rank.rank,),
             uncertainty=0.1,
             rivals=("host.python",),
-            hidden="garbage collection takes time, but the device has work queued meanwhile: leave it",
+            hidden=_hidden(rank, "garbage collection takes time"),
         )
 
 
 def python(case: Case) -> Iterator[Candidate]:
     """Long stretches of Python on the thread that launches, with nothing else going on."""
-    graph = case.replayed
     for rank in case.ranks:
         nodes = long_python(case, rank) & ~_episodic(case, rank)
-        if not nodes.any():
+        if nodes.any():
+            yield _python(case, rank, nodes)
+
+
+def python_on_a_cpu(case: Case) -> Iterator[Candidate]:
+    """The same in the steps of a job without an accelerator, outside the optimizer, which has a cause of its own.
+
+    Samples of the whole run go before it. Where a trace shows launches, device events were lost; where it shows no
+    operators in the steps, nobody knows what lies between them.
+    """
+    for rank in case.ranks:
+        computing = case.in_window(case.host_state(rank, HostState.DISPATCH))
+        if case.sampled(rank) is not None or rank.analysis.signals.get("launch_calls") or not computing.any():
             continue
-        per_step = case.time_of(nodes)
-        frames = graph.event[nodes & (graph.event >= 0)]
-        first, last = rank.offsets["python_functions"]
-        rows = frames[(frames >= first) & (frames < last)] - first
-        weight = graph.duration[nodes & (graph.event >= first) & (graph.event < last)]
-        known = rank.analysis.signals.get("python_stacks")
-        yield Candidate(
-            cause="host.python",
-            detail="" if known else "its own work or its garbage collection, which only Python stacks tell apart",
-            attributed_ns=per_step,
-            evidence=(
-                facts.time("Python between operators per step, in long stretches", per_step, case.events_of(nodes)),
-                facts.count("such stretches per step", case_count(case, nodes)),
-            ),
-            expected=case.without(nodes),
-            method="replay: without the stretches of Python",
-            code=tuple(rank.places(rows.astype(np.int32), weight)),
-            ranks=(rank.rank,),
-            uncertainty=0.2,
-            confidence=0.9 if known else 0.75,
-            missing=() if known else ("Python stacks",),
-            could_be=() if known else ("host.gc",),
-            rivals=("host.launch-bound", "host.sync", "input.synchronous-loader"),
-            hidden="Python takes a large part of the host's time, but the device has work queued meanwhile: leave it",
+        begin, end, _ = rank.intervals(
+            rank.host_named(lambda name: bool(OPTIMIZER_STEP.search(name)), ("annotations",))
         )
+        nodes = long_python(case, rank) & ~_episodic(case, rank) & ~case.host_within(rank, begin, end)
+        if nodes.any():
+            found = _python(case, rank, nodes)
+            alike = (*found.could_be, "episodic.logging") if found.could_be else ()
+            yield replace(found, uncertainty=_SLOWED_BY_PROFILER, hidden=None, could_be=alike)
+
+
+def _python(case: Case, rank: RankCase, nodes: Mask) -> Candidate:
+    graph = case.replayed
+    per_step = case.time_of(nodes)
+    first, last = rank.offsets["python_functions"]
+    framed = nodes & (graph.event >= first) & (graph.event < last)
+    rows = graph.event[framed] - first
+    known = rank.analysis.signals.get("python_stacks")
+    return Candidate(
+        cause="host.python",
+        detail="" if known else "its own work or its garbage collection, which only Python stacks tell apart",
+        attributed_ns=per_step,
+        evidence=(
+            facts.time("Python between operators per step, in long stretches", per_step, case.events_of(nodes)),
+            facts.count("such stretches per step", case_count(case, nodes)),
+        ),
+        expected=case.without(nodes),
+        method="replay: without the stretches of Python",
+        code=tuple(rank.places(rows.astype(np.int32), graph.duration[framed])),
+        ranks=(rank.rank,),
+        uncertainty=0.2,
+        confidence=0.9 if known else 0.75,
+        missing=() if known else ("Python stacks",),
+        could_be=() if known else ("host.gc",),
+        rivals=("host.launch-bound", "host.sync", "input.synchronous-loader"),
+        hidden=_hidden(rank, "Python takes a large part of the host's time"),
+    )
 
 
 def case_count(case: Case, nodes: Mask) -> float:
@@ -262,7 +319,7 @@ def allocator(case: Case) -> Iterator[Candidate]:
             code=tuple(rank.code_of(_operators_with(rank, calls))),
             ranks=(rank.rank,),
             rivals=("host.launch-bound", "host.sync", "host.python"),
-            hidden="device memory is allocated in every step, but the device has work queued meanwhile: leave it",
+            hidden=_hidden(rank, "device memory is allocated in every step"),
         )
 
 
@@ -347,6 +404,7 @@ RULES: Final = (
     Rule("host.sync", ("trace", "device", "launch_calls"), sync),
     Rule("host.gc", ("trace",), collections),
     Rule("host.python", ("trace", "device", "launch_calls"), python),
+    Rule("host.python", ("trace", "cpu_only", "operators", "steps"), python_on_a_cpu),
     Rule("host.launch-bound", ("trace", "device", "launch_calls"), launch_bound),
     Rule("host.allocator", ("trace", "device", "launch_calls"), allocator),
     Rule("host.warm-up", ("trace", "device", "launch_calls"), warm_up),

@@ -12,8 +12,9 @@ from typing import Final
 
 import numpy as np
 
+from whystall.analysis.host_states import HostState
 from whystall.analysis.results import Place, RunSteps
-from whystall.analysis.run_steps import BEFORE
+from whystall.analysis.run_steps import BEFORE, CALLED
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.rule import Candidate, Rule
 from whystall.diagnosis.rules import facts
@@ -125,12 +126,28 @@ def python(case: Case) -> Iterator[Candidate]:
         lines = places_where(
             run, lambda place: place.part == "other" and not _TORCH_LEAF.search(place.leaf) and not _is_logging(place)
         )
+        called = [place for place in lines if place.leaf == CALLED]
+        running = [place for place in lines if place.leaf != CALLED]
         # A collection is found at the line that set it off, and its time is known.
-        seen = max(share_of(lines) - run.shares.get("gc", 0.0), 0.0)
-        share = min(_time_in(run, lines), seen * _MOST_STRETCHED)
+        seen = max(share_of(running) - run.shares.get("gc", 0.0), 0.0)
+        share = min(_time_in(run, running), seen * _MOST_STRETCHED)
+        idle = min(_time_in(run, called), max(_recorded_python(case, run) - share, 0.0))
+        lines = lines if idle > 0 else running
+        share += idle
         if share >= _FEWEST_LOOKS_SHARE:
             rivals = ("host.gc", "episodic.logging", "input.synchronous-loader", "host.cpu-contention")
             yield _by_looks("host.python", run, lines, share, "Python between the parts of a step", rivals)
+
+
+def _recorded_python(case: Case, run: RunSteps) -> float:
+    """The part of a step in which a recording of the rank shows Python, and no operator, as a share of the usual step.
+
+    A line in a call without the interpreter's lock may be in an operator of torch's, which is no Python.
+    """
+    for rank in case.ranks:
+        if rank.rank == run.rank and case.graph is not None:
+            return case.time_of(case.host_state(rank, HostState.PYTHON)) / max(run.mean_ns, 1)
+    return 0.0
 
 
 def _time_in(run: RunSteps, lines: list[Place]) -> float:
@@ -165,7 +182,7 @@ def _by_looks(
             facts.share(f"of the looks at the training thread that found {what}", seen),
             facts.time("per step, on average", round(share * run.mean_ns)),
         ),
-        code=code_of_places([place for place in lines if place.leaf != BEFORE] or lines),
+        code=code_of_places([place for place in lines if place.leaf not in {BEFORE, CALLED}] or lines),
         saved=(max(share - max(unsure, share * SPREAD), 0.0), share, min(share + max(unsure, share * SPREAD), 0.99)),
         method="samples: the share of looks at the training thread",
         rivals=rivals,

@@ -75,6 +75,10 @@ def inputs(case: Case) -> Iterator[Candidate]:
         yield _by_workers(case, run, share, workers, code, evidence)
 
 
+WORKERS_OF_REMEDY: Final = 4
+"""Which the patch of ``input.synchronous-loader`` gives a loader (causes.toml)."""
+
+
 def _without_workers(
     case: Case, run: RunSteps, share: float, code: tuple[CodeLocation, ...], evidence: tuple[Evidence, ...]
 ) -> Candidate:
@@ -180,8 +184,11 @@ def _with_workers(case: Case, run: RunSteps, share: float) -> float:
     computing = min(max((run.on_cpu_share - (1 - share)) / share, 0.0), 1.0)
     # Of the input's CPU time, what finds no free core is taken from training.
     busy = ((1 - share) * threads + share * computing) / cores
-    least = max(1 - share, busy, share / max(cores, 1) if computing > _WAITS else 0.0)
-    return max(1 - least - share * _LEFT_OF_FETCH, 0.0)
+    fetching = share * _LEFT_OF_FETCH
+    if computing > _WAITS:
+        return max(1 - max(1 - share, busy, share / max(cores, 1)) - fetching, 0.0)
+    # What only waits needs no cores: as many workers as the remedy names make batches at a time.
+    return max(1 - max(1 - share + fetching, busy + fetching, share / WORKERS_OF_REMEDY), 0.0)
 
 
 def _spike_cause(case: Case, run: RunSteps) -> str | None:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from whystall._native import nearest_marked
 from whystall.analysis.chains import BANDWIDTH_SHARE, chain_events
 from whystall.analysis.host_states import SYNC_CALL
+from whystall.analysis.intervals import ANY, class_timeline
 from whystall.analysis.operators import OperatorTree
 from whystall.cost.recorded import parse
 from whystall.cost.spec import TensorSpec
@@ -319,8 +320,8 @@ def _episode(
     host = case.host_within(rank, begin, end)
     device = case.nodes(rank, device=rank.launched_in(begin, end))
     waits = (graph.edge_kind == EdgeKind.SYNC) & host[graph.target]
-    per_step = int((end - begin).sum()) // max(len(rank.trace.steps), 1)
     outer = _outermost(begin, end)
+    per_step = min(_union_ns(begin, end) // max(len(rank.trace.steps), 1), case.step_ns)
     change = case.without(host | device)
     return Candidate(
         cause=cause,
@@ -346,12 +347,38 @@ def _outermost(begin: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.i
     return outer
 
 
+def _union_ns(begin: NDArray[np.int64], end: NDArray[np.int64]) -> int:
+    """The time in one at least of some intervals, which are sorted by begin."""
+    before = np.append(begin[:1], np.maximum.accumulate(end)[:-1])
+    return int(np.maximum(end - np.maximum(begin, before), 0).sum())
+
+
+def _is_silent(rank: RankCase, begin: NDArray[np.int64], end: NDArray[np.int64]) -> Mask:
+    """In which of some stretches no operator, call or annotation runs most of the time, on any thread.
+
+    Annotations around whole steps name nothing.
+    """
+    events = rank.host_named(lambda _: True, ("operators", "annotations", "runtime_calls"))
+    first, last, _ = rank.intervals(events)
+    steps = rank.trace.steps
+    at, until = steps["ts_ns"].to_numpy(), (steps["ts_ns"] + steps["duration_ns"]).to_numpy()
+    next_step = np.searchsorted(at, first, side="left")
+    around = (next_step < len(at)) & (until[np.minimum(next_step, len(at) - 1)] <= last)
+    one_class = np.zeros(np.count_nonzero(~around), np.uint8)
+    named = class_timeline(first[~around], last[~around], one_class).cumulative(ANY).within(begin, end)
+    silent: Mask = named * 2 < end - begin
+    return silent
+
+
 def _silent_episode(case: Case, rank: RankCase) -> Iterator[Candidate]:
     """Long Python in a minority of the steps, which nothing names.
 
     With many copies from the device before it, it saves a checkpoint. Anything else may be a collection as well as logging.
     """
     begin, end = stretches(case, rank, rare=True)
+    if len(begin):
+        silent = _is_silent(rank, begin, end)
+        begin, end = begin[silent], end[silent]
     if not len(begin):
         return
     copies = rank.device_named(lambda name: "DtoH" in name)
@@ -365,11 +392,12 @@ def _silent_episode(case: Case, rank: RankCase) -> Iterator[Candidate]:
     if not others.any():
         return
     episode = _episode(case, rank, "host.python", begin[others], end[others], confidence=0.5)
+    at = np.searchsorted(rank.trace.steps["ts_ns"].to_numpy(), _outermost(begin[others], end[others]), side="right")
     yield replace(
         episode,
         unnamed=True,
         missing=("Python stacks",),
-        hidden=f"in {np.count_nonzero(others)} of {len(rank.trace.steps)} steps the host is at something long that no event "
+        hidden=f"in {len(np.unique(at))} of {len(rank.trace.steps)} steps the host is at something long that no event "
         "names: Python, a garbage collection, or logging; record Python stacks (with_stack=True) to tell which",
     )
 
