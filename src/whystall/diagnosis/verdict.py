@@ -39,9 +39,11 @@ def ledger_verdict(devices: Sequence[Device], warnings: Sequence[str] = ()) -> V
         reason = f": {warnings[0]}" if warnings else " in the trace"
         return Verdict(summary=f"No device or operator time{reason}.", cause=None, gain=None, confidence=0.0)
     sentence = _sentence(worst)
-    count = sum(device.window_ns > 0 for device in devices)
-    if count > 1:
-        sentence = f"Of {count} devices rank {worst.rank}'s computes least: {sentence}"
+    measured = [device for device in devices if device.window_ns > 0]
+    if len(measured) > 1:
+        one_rank = len({device.rank for device in measured}) == 1
+        which = f"device {worst.device}" if one_rank else f"rank {worst.rank}'s"
+        sentence = f"Of {len(measured)} devices {which} computes least: {sentence}"
     decided = 1 - worst.ledger.idle_unknown / worst.window_ns
     return Verdict(
         rank=worst.rank,
