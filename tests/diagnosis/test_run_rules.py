@@ -11,6 +11,7 @@ import whystall
 import whystall._api
 from whystall.analysis.results import AllocatorRun, MemoryRise, Place, RunSteps, SlowStep
 from whystall.analysis.run_steps import BEFORE, CALLED
+from whystall.analysis.trace_analysis import analyze_trace
 from whystall.diagnosis.case import Case, RunFacts
 from whystall.diagnosis.causes import causes
 from whystall.diagnosis.engine import diagnose
@@ -18,6 +19,8 @@ from whystall.diagnosis.finding import Finding
 from whystall.diagnosis.rule import Rule
 from whystall.diagnosis.rules import RULES
 from whystall.diagnosis.rules.run_inputs import WORKERS_OF_REMEDY
+from whystall.diagnosis.run import diagnose_run
+from whystall.testing import trace
 
 STEP_NS = 100_000_000
 HEALTHY = {"input": 0.005, "forward": 0.4, "backward": 0.5, "optimizer": 0.05, "save": 0.0, "gc": 0.0, "other": 0.045}
@@ -163,6 +166,21 @@ def test_a_loader_that_waits_gains_as_much_as_the_workers_of_the_remedy_make() -
     assert gain.expected == pytest.approx(71 / 16, rel=0.05)
     patch = causes()["input.synchronous-loader"].patch
     assert f"num_workers={WORKERS_OF_REMEDY}" in (patch or "")
+
+
+@pytest.mark.parametrize(("usual_ns", "told"), [(40_000_000, True), (11_000_000, False)])
+def test_a_recording_of_far_shorter_steps_is_not_that_of_a_healthy_run(usual_ns: int, told: bool) -> None:
+    built = trace()
+    for number in range(5):  # nothing but operators, 10 ms each
+        built.step(number, at=number * 10_000_000, lasts=9_990_000)
+        built.operator("aten::mm", at=number * 10_000_000 + 1_000, lasts=9_900_000)
+    recorded = built.load()
+    steps = run(median_ns=usual_ns, total_ns=100 * usual_ns, durations_ns=[usual_ns] * 100)
+
+    verdict, found = diagnose_run([recorded], [analyze_trace(recorded, rank=0)], [steps], RunFacts())
+
+    assert ("capture.perturbed" in {finding.id for finding in found.findings}) is told
+    assert verdict.summary.startswith("The recorded steps are far shorter" if told else "Healthy")
 
 
 def test_a_line_in_a_call_is_python_as_far_as_a_recording_shows_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from whystall.analysis.host_states import HostState
 from whystall.analysis.results import Place, RunSteps
 from whystall.analysis.run_steps import BEFORE, CALLED
-from whystall.diagnosis.case import Case
+from whystall.diagnosis.case import FEWEST_SAMPLED_STEPS, Case
 from whystall.diagnosis.rule import Candidate, Rule
 from whystall.diagnosis.rules import facts
 from whystall.diagnosis.rules.samples import (
@@ -50,6 +50,8 @@ _LEAST_LATE: Final = 0.08
 _PARTS: Final = ("input", "forward", "backward", "optimizer", "other")
 # Looks and clock differ by chance, and by no more than this: beyond it the looks are too few.
 _MOST_STRETCHED: Final = 1.5
+# So much longer than the recorded ones are steps that were not recorded, not noise.
+_UNLIKE: Final = 3
 # How long a disk takes differs from run to run.
 _DISK_LOW, _DISK_HIGH = 0.75, 1.3
 
@@ -362,6 +364,29 @@ def perturbed(case: Case) -> Iterator[Candidate]:
         )
 
 
+def unlike(case: Case) -> Iterator[Candidate]:
+    """Recorded steps that are far shorter than those of the run: what the run loses is not among them."""
+    for run in case.runs:
+        rank = next((rank for rank in case.ranks if rank.rank == run.rank), None)
+        if rank is None or len(rank.trace.steps) < 2 or run.measured < FEWEST_SAMPLED_STEPS:
+            continue
+        recorded = int(np.median(np.diff(rank.trace.steps["ts_ns"].to_numpy())))
+        if recorded * _UNLIKE >= run.median_ns:
+            continue
+        yield Candidate(
+            cause="capture.perturbed",
+            attributed_ns=run.median_ns - recorded,
+            evidence=(
+                facts.time("a recorded step, in the median", recorded),
+                facts.time("a step of the run, in the median", run.median_ns),
+            ),
+            saved=(0.0, 0.0, 0.0),
+            method="none: the recording says too little",
+            ranks=(rank.rank,),
+            hidden="the recorded steps are far shorter than those of the run: what the run loses is not in the recording",
+        )
+
+
 RULES: Final = (
     Rule("host.gc", ("samples",), collections),
     Rule("episodic.checkpoint", ("samples",), saving),
@@ -374,4 +399,5 @@ RULES: Final = (
     Rule("host.cpu-contention", ("samples",), contention),
     Rule("communication.straggler", ("samples",), straggler),
     Rule("capture.perturbed", ("trace", "device"), perturbed),
+    Rule("capture.perturbed", ("trace", "samples"), unlike),
 )
