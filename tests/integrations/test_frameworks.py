@@ -123,7 +123,7 @@ def test_torchtitan_layout(tmp_path: Path) -> None:
         folder = tmp_path / "profile_traces" / f"iteration_{iteration}"
         folder.mkdir(parents=True)
         for rank in range(2):
-            trace().operator("aten::mm", at=0, lasts=1_000).write(folder / f"rank{rank}_trace.json")
+            trace().operator("aten::mm", at=rank * 10, lasts=1_000).write(folder / f"rank{rank}_trace.json")
     found = traces_of(tmp_path)
     assert [path.parent.name for path in found] == ["iteration_20", "iteration_20"]
     assert {device.rank for device in whystall.analyze(found).devices} == {0, 1}
