@@ -24,10 +24,8 @@ from whystall.diagnosis.finding import Diagnosis
 from whystall.diagnosis.rule import Candidate, Rule
 from whystall.diagnosis.rules import RULES
 from whystall.diagnosis.rules.host import _hidden, _pinned_bytes_per_s, sync
-from whystall.diagnosis.verdict import duration
 from whystall.replay.build import build_graph
 from whystall.replay.graph import Change
-from whystall.report.format import duration as format_duration
 from whystall.testing import TraceBuilder, trace
 
 SHARED = Path(__file__).parents[3] / "shared" / "traces"
@@ -363,11 +361,6 @@ def test_a_rival_is_rejected_once_for_what_it_is_worth_where_it_is_worth_most() 
     rules[2] = fixed("host.python", 0.01, unnamed=True)  # another way to know it, which is not merged with the first
     [rejected] = diagnose(case_of(loop()), rules).findings[0].rejected
     assert (rejected.id, rejected.because) == ("host.python", "its removal saves 1.0 % of the step")
-
-
-@pytest.mark.parametrize("ns", [0, 999, 1_000, 12_345, 999_499, 999_500, 9_996_000, 99_950_000, 43_300_000_000, 10**13])
-def test_verdicts_print_times_as_reports_do(ns: int) -> None:
-    assert duration(ns) == format_duration(ns)
 
 
 def test_a_blocking_copy_counts_as_a_wait() -> None:

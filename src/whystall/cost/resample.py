@@ -22,7 +22,11 @@ REACH = {"bilinear2d": 2, "bicubic2d": 4, "lanczos2d": 6}
 BILINEAR, NEAREST, BICUBIC = range(3)
 
 
-def _interpolation(neighbours: int) -> Callable[..., Work]:
+_Operations = Callable[[Sizes, Sizes], int]
+"""How many operations lead from an image of some sizes to one of others."""
+
+
+def _resampling(operations: _Operations) -> Callable[..., Work]:
     def formula(
         data: TensorSpec,
         size: Sizes | None,
@@ -31,9 +35,26 @@ def _interpolation(neighbours: int) -> Callable[..., Work]:
         **_: Argument,
     ) -> Work:
         out = _result(data, size, rest, outputs)
-        return Work(0, 2 * neighbours * out.numel, "reduction", (out,))
+        return Work(0, operations(data.shape, out.shape), "reduction", (out,))
 
     return formula
+
+
+def _resampling_backward(operations: _Operations) -> Callable[..., Work]:
+    def formula(gradient: TensorSpec, _size: Argument, data_size: Sizes, *_: Argument, **__: Argument) -> Work:
+        out = TensorSpec(tuple(data_size), gradient.dtype)
+        return Work(0, operations(out.shape, gradient.shape), "reduction", (out,))
+
+    return formula
+
+
+def _weighted(neighbours: int) -> _Operations:
+    """An interpolation: each result is a weighted sum of its neighbours."""
+    return lambda _data, out: 2 * neighbours * prod(out)
+
+
+def _antialiased(reach: int) -> _Operations:
+    return lambda data, out: _two_passes(data, out, reach)
 
 
 def _result(
@@ -48,14 +69,6 @@ def _result(
     return TensorSpec((*data.shape[:2], *size), data.dtype)
 
 
-def _interpolation_backward(neighbours: int) -> Callable[..., Work]:
-    def formula(gradient: TensorSpec, _size: Argument, data_size: Sizes, *_: Argument, **__: Argument) -> Work:
-        out = TensorSpec(tuple(data_size), gradient.dtype)
-        return Work(0, 2 * neighbours * gradient.numel, "reduction", (out,))
-
-    return formula
-
-
 def nearest(
     data: TensorSpec, size: Sizes | None, *rest: Argument, outputs: Sequence[TensorSpec] | None = None, **_: Argument
 ) -> Work:
@@ -66,28 +79,6 @@ def nearest(
 def nearest_backward(gradient: TensorSpec, _size: Argument, data_size: Sizes, *_: Argument, **__: Argument) -> Work:
     """``upsample_nearest*_backward``: one addition for each gradient."""
     return Work(0, gradient.numel, "reduction", (TensorSpec(tuple(data_size), gradient.dtype),))
-
-
-def _antialiased(reach: int) -> Callable[..., Work]:
-    def formula(
-        data: TensorSpec,
-        size: Sizes | None,
-        *rest: Argument,
-        outputs: Sequence[TensorSpec] | None = None,
-        **_: Argument,
-    ) -> Work:
-        out = _result(data, size, rest, outputs)
-        return Work(0, _two_passes(data.shape, out.shape, reach), "reduction", (out,))
-
-    return formula
-
-
-def _antialiased_backward(reach: int) -> Callable[..., Work]:
-    def formula(gradient: TensorSpec, _size: Argument, data_size: Sizes, *_: Argument, **__: Argument) -> Work:
-        out = TensorSpec(tuple(data_size), gradient.dtype)
-        return Work(0, _two_passes(out.shape, gradient.shape, reach), "reduction", (out,))
-
-    return formula
 
 
 def _two_passes(data: Sizes, out: Sizes, reach: int) -> int:
@@ -148,10 +139,13 @@ def scatter_backward(gradient: TensorSpec, data: TensorSpec, *_: Argument, **__:
 
 
 FORMULAS = {
-    **{f"aten::upsample_{form}": _interpolation(count) for form, count in NEIGHBOURS.items()},
-    **{f"aten::upsample_{form}_backward": _interpolation_backward(count) for form, count in NEIGHBOURS.items()},
-    **{f"aten::_upsample_{form}_aa": _antialiased(reach) for form, reach in REACH.items()},
-    **{f"aten::_upsample_{form}_aa_backward": _antialiased_backward(reach) for form, reach in REACH.items()},
+    **{f"aten::upsample_{form}": _resampling(_weighted(count)) for form, count in NEIGHBOURS.items()},
+    **{f"aten::upsample_{form}_backward": _resampling_backward(_weighted(count)) for form, count in NEIGHBOURS.items()},
+    **{f"aten::_upsample_{form}_aa": _resampling(_antialiased(reach)) for form, reach in REACH.items()},
+    **{
+        f"aten::_upsample_{form}_aa_backward": _resampling_backward(_antialiased(reach))
+        for form, reach in REACH.items()
+    },
     **{
         f"aten::{form}{rank}d{end}": formula
         for form in ("upsample_nearest", "_upsample_nearest_exact")

@@ -28,6 +28,7 @@ from whystall.replay.outcome import window_ns as replayed_window
 from whystall.trace.columns import codes, distinct
 from whystall.trace.link import HOST_TABLES, rows_of
 from whystall.trace.model import Trace
+from whystall.trace.steps import OPTIMIZER_STEP
 
 # A frame of Python code as Kineto names it: "train.py(88): main".
 _FRAME: Final = re.compile(r"^(?P<file>.+?\.py)\((?P<line>\d+)\): (?P<symbol>.+)$")
@@ -159,6 +160,11 @@ class RankCase:
         start, duration, thread = (values[events] for values in columns)
         order = np.argsort(start, kind="stable")
         return start[order], (start + duration)[order], thread[order].astype(np.int64)
+
+    @cached_property
+    def optimizer_steps(self) -> tuple[Times, Times, NDArray[np.int64]]:
+        """Start, end and thread of the steps of optimizers, as torch marks them."""
+        return self.intervals(self.host_named(lambda name: bool(OPTIMIZER_STEP.search(name)), ("annotations",)))
 
     @cached_property
     def launch_time(self) -> Times:

@@ -11,6 +11,7 @@ from typing import Final
 
 from whystall.analysis.results import Device, Ledger, RunSteps
 from whystall.diagnosis.finding import Diagnosis, Finding, Verdict
+from whystall.diagnosis.units import duration
 
 _LOSSES: Final[dict[str, str]] = {
     "communication": "communication that nothing hides",
@@ -209,24 +210,6 @@ def _hidden_communication(device: Device) -> str:
     if share < _LARGE or overlap < _HIDDEN:
         return ""
     return f"; communication runs {_percent(share)} of the time, {_percent(overlap)} of it hidden behind compute"
-
-
-def duration(ns: int) -> str:
-    """A time with three digits, as reports print it.
-
-    >>> duration(8_490_000_000), duration(12_345), duration(999_999), duration(412)
-    ('8.49 s', '12.3 µs', '1.00 ms', '412 ns')
-    """
-    if ns < _UNITS[0][1]:
-        return f"{ns} ns"
-    name, scale = next(((name, scale) for name, scale in _UNITS if ns / scale < _NEXT_UNIT), _UNITS[-1])
-    value = ns / scale
-    return f"{value:,.{max(3 - len(str(int(float(f'{value:.3g}')))), 0)}f} {name}"
-
-
-_UNITS: Final = (("µs", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000))
-# What rounds to a thousand of a unit is one of the next.
-_NEXT_UNIT: Final = 999.5
 
 
 def _percent(share: float) -> str:

@@ -2,48 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from decimal import ROUND_HALF_EVEN, Decimal
+from collections.abc import Iterable
+from decimal import Decimal
 
-UNKNOWN = "\N{EN DASH}"
+from whystall.diagnosis.units import UNKNOWN, duration, scaled, significant
 
-_DURATIONS = (("ns", 1), ("µs", 10**3), ("ms", 10**6), ("s", 10**9))
+__all__ = [
+    "UNKNOWN",
+    "count",
+    "duration",
+    "percent_of_tenths",
+    "plural",
+    "quantity",
+    "rate",
+    "ratio",
+    "share",
+    "significant",
+    "size",
+    "tenths",
+]
+
 _SIZES = (("B", 1), ("KiB", 2**10), ("MiB", 2**20), ("GiB", 2**30), ("TiB", 2**40), ("PiB", 2**50))
 _RATES = (("", 1), ("k", 10**3), ("M", 10**6), ("G", 10**9), ("T", 10**12), ("P", 10**15), ("E", 10**18))
-
-
-def significant(value: Decimal, digits: int = 3) -> str:
-    """A number with ``digits`` significant digits and no exponent.
-
-    >>> significant(Decimal("0.012345")), significant(Decimal("12.0")), significant(Decimal(123456))
-    ('0.0123', '12.0', '123,456')
-    """
-    if not value:
-        return "0"
-    exponent = value.adjusted() - digits + 1
-    rounded = value.quantize(Decimal(1).scaleb(min(exponent, 0)), rounding=ROUND_HALF_EVEN)
-    if rounded.adjusted() > value.adjusted() and exponent < 0:
-        rounded = rounded.quantize(Decimal(1).scaleb(exponent + 1))
-    return f"{rounded:,f}"
-
-
-def _scaled(value: Decimal, units: Sequence[tuple[str, int]], step: int) -> str:
-    name, scale = units[0]
-    for name, scale in units:
-        if name == units[-1][0] or abs(value) / scale < step - Decimal("0.5"):
-            break
-    return f"{significant(value / scale)} {name}".rstrip()
-
-
-def duration(ns: int | None) -> str:
-    """A span of time with three significant digits.
-
-    >>> duration(812), duration(12_345_678), duration(999_999), duration(129_012_000_000)
-    ('812 ns', '12.3 ms', '1.00 ms', '129 s')
-    """
-    if ns is None:
-        return UNKNOWN
-    return f"{ns} ns" if abs(ns) < 1000 else _scaled(Decimal(ns), _DURATIONS, 1000)
 
 
 def size(n_bytes: int | None) -> str:
@@ -54,7 +34,7 @@ def size(n_bytes: int | None) -> str:
     """
     if n_bytes is None:
         return UNKNOWN
-    return f"{n_bytes} B" if abs(n_bytes) < 1000 else _scaled(Decimal(n_bytes), _SIZES, 1000)
+    return f"{n_bytes} B" if abs(n_bytes) < 1000 else scaled(Decimal(n_bytes), _SIZES, 1000)
 
 
 def rate(value: float | None, unit: str) -> str:
@@ -68,7 +48,7 @@ def rate(value: float | None, unit: str) -> str:
     exact = Decimal(value)
     if not exact.is_finite():
         return UNKNOWN
-    number, _, prefix = _scaled(exact, _RATES, 1000).partition(" ")
+    number, _, prefix = scaled(exact, _RATES, 1000).partition(" ")
     return f"{number} {prefix}{unit}"
 
 

@@ -17,7 +17,6 @@ from whystall.diagnosis.rules.collectives import lacks_a_stage
 from whystall.diagnosis.rules.stretches import LONG_NS, long_python, recurrence, soft_nodes, stretch_ns
 from whystall.replay.graph import LATENCY_NS, Change, EdgeKind, Mask, NodeKind, Nodes
 from whystall.trace.link import rows_of
-from whystall.trace.steps import OPTIMIZER_STEP
 
 # What a CUDA graph leaves between two events (reference: causes.md, "kernel gap ~1 us").
 _GRAPH_GAP_NS: Final = 1_000
@@ -183,9 +182,7 @@ def python_on_a_cpu(case: Case) -> Iterator[Candidate]:
         computing = case.in_window(case.host_state(rank, HostState.DISPATCH))
         if case.sampled(rank) is not None or rank.analysis.signals.get("launch_calls") or not computing.any():
             continue
-        begin, end, _ = rank.intervals(
-            rank.host_named(lambda name: bool(OPTIMIZER_STEP.search(name)), ("annotations",))
-        )
+        begin, end, _ = rank.optimizer_steps
         nodes = long_python(case, rank) & ~_episodic(case, rank) & ~case.host_within(rank, begin, end)
         if nodes.any():
             found = _python(case, rank, nodes)

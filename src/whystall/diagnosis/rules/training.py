@@ -24,7 +24,6 @@ from whystall.diagnosis.rules import facts
 from whystall.diagnosis.rules.stretches import recurrence, stretches
 from whystall.replay.graph import Change, EdgeKind, Mask
 from whystall.trace.columns import matching
-from whystall.trace.steps import OPTIMIZER_STEP
 
 _MULTI_TENSOR: Final = re.compile(r"multi_tensor|fused_?adam|foreach|fused_sgd|FusedAdam|lamb", re.IGNORECASE)
 _LEAST_KERNELS: Final = 60
@@ -52,9 +51,7 @@ def unfused_optimizer(case: Case) -> Iterator[Candidate]:
     """An optimizer that launches kernels for each parameter by itself."""
     graph = case.replayed
     for rank in case.ranks:
-        begin, end, _ = rank.intervals(
-            rank.host_named(lambda name: bool(OPTIMIZER_STEP.search(name)), ("annotations",))
-        )
+        begin, end, _ = rank.optimizer_steps
         if not len(begin):
             continue
         if not rank.on_device:
@@ -150,9 +147,7 @@ def fusible(case: Case) -> Iterator[Candidate]:
             )
             if chains is None:
                 continue
-            begin, end, _ = rank.intervals(
-                rank.host_named(lambda name: bool(OPTIMIZER_STEP.search(name)), ("annotations",))
-            )
+            begin, end, _ = rank.optimizer_steps
             # What an optimizer does in a loop is another cause.
             chains = chains.only(~rank.launched_in(begin, end)[chains.row])
             if not len(chains.row):
