@@ -15,21 +15,21 @@ import msgspec
 
 from whystall._ranks import one_per_rank
 from whystall._version import __version__
-from whystall.analysis.classify import Rules, parse_rules
+from whystall.analysis.kernel_classes import KernelClasses, parse_kernel_classes
 from whystall.analysis.results import (
     Host,
-    RunSteps,
+    RunSummary,
 )
-from whystall.analysis.run_steps import run_steps
+from whystall.analysis.run_summary import run_summary
 from whystall.analysis.throughput import Workload, job_throughput
 from whystall.analysis.trace_analysis import TraceAnalysis, analyze_trace
 from whystall.analysis.work_results import DeviceEfficiency, Efficiency
 from whystall.diagnosis.case import RunFacts
 from whystall.diagnosis.comparison import Comparison, compare_reports
+from whystall.diagnosis.diagnose import diagnose_run
 from whystall.diagnosis.experiment import EXPERIMENTS_FILE, Experiment
 from whystall.diagnosis.finding import Verdict
 from whystall.diagnosis.rule import RULES_GROUP, Rule
-from whystall.diagnosis.run import diagnose_run
 from whystall.errors import InputError, UsageError
 from whystall.hardware.calibration import calibration_folder, read_calibrations
 from whystall.report.schema import Dropped, Report, Source, SourceFile
@@ -108,7 +108,7 @@ def analyze(
         analyze_trace(trace, rank=rank, rules=rules, calibrations=calibrations)
         for trace, rank in zip(loaded, ranks, strict=True)
     ]
-    runs = [run for run in map(run_steps, samples) if run is not None]
+    runs = [run for run in map(run_summary, samples) if run is not None]
     facts = _facts(sources, failures, calibrate=calibrate)
     verdict, diagnosis = diagnose_run(
         loaded,
@@ -209,11 +209,11 @@ def _samples(sources: PathLike | Trace | Iterable[PathLike | Trace], failures: l
     return found
 
 
-def _rules(path: PathLike | None) -> Rules:
+def _rules(path: PathLike | None) -> KernelClasses:
     if path is None:
         return ()
     try:
-        return parse_rules(Path(path).read_text("utf-8"))
+        return parse_kernel_classes(Path(path).read_text("utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"the kernel classes {path} cannot be read: {error}") from None
 
@@ -328,7 +328,7 @@ _ONLY_WITH_A_DEVICE: Final = ("launch_calls", "sync_events")
 def _report(
     traces: Sequence[Trace],
     analyses: Sequence[TraceAnalysis],
-    runs: list[RunSteps],
+    runs: list[RunSummary],
     problems: Sequence[str],
     verdict: Verdict,
     workload: Workload | None = None,

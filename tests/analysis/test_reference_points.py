@@ -15,7 +15,8 @@ from whystall.analysis.results import Device
 
 pytestmark = pytest.mark.real_traces
 
-ALL_TRACES = sorted(path.name for path in TRACES.glob("*.json*") if path.name != "expected.json") or ["(none)"]
+NOT_TRACES = {"expected.json", "labels.json"}
+ALL_TRACES = sorted(path.name for path in TRACES.glob("*.json*") if path.name not in NOT_TRACES) or ["(none)"]
 
 
 def raw_events(traces: RealTraces, name: str, prefix: str) -> list[dict[str, Any]]:

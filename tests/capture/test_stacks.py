@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from whystall.analysis import run_steps
+from whystall.analysis import run_summary
 from whystall.capture.samples import Stopwatch
 from whystall.capture.stacks import BEFORE, CALLED, StackSampler
 
@@ -96,8 +96,8 @@ def test_threads_beside_are_counted_unless_they_wait(monkeypatch: pytest.MonkeyP
 
 
 def test_analysis_knows_the_mark() -> None:
-    assert run_steps.BEFORE == BEFORE
-    assert run_steps.CALLED == CALLED
+    assert run_summary.BEFORE == BEFORE
+    assert run_summary.CALLED == CALLED
 
 
 def test_the_part_is_that_of_the_moment_at_which_the_look_was_wanted() -> None:

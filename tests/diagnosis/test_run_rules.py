@@ -9,24 +9,24 @@ import pytest
 
 import whystall
 import whystall._api
-from whystall.analysis.results import AllocatorRun, MemoryRise, Place, RunSteps, SlowStep
-from whystall.analysis.run_steps import BEFORE, CALLED
+from whystall.analysis.results import AllocatorRun, MemoryRise, RunSummary, SampledLine, SlowStep
+from whystall.analysis.run_summary import BEFORE, CALLED
 from whystall.analysis.trace_analysis import analyze_trace
 from whystall.diagnosis.case import Case, RunFacts
 from whystall.diagnosis.causes import causes
+from whystall.diagnosis.diagnose import diagnose_run
 from whystall.diagnosis.engine import diagnose
 from whystall.diagnosis.finding import Finding
 from whystall.diagnosis.rule import Rule
 from whystall.diagnosis.rules import RULES
 from whystall.diagnosis.rules.run_inputs import WORKERS_OF_REMEDY
-from whystall.diagnosis.run import diagnose_run
 from whystall.testing import trace
 
 STEP_NS = 100_000_000
 HEALTHY = {"input": 0.005, "forward": 0.4, "backward": 0.5, "optimizer": 0.05, "save": 0.0, "gc": 0.0, "other": 0.045}
 
 
-def run(*, shares: dict[str, float] | None = None, places: Iterable[Place] = (), **more: Any) -> RunSteps:
+def run(*, shares: dict[str, float] | None = None, places: Iterable[SampledLine] = (), **more: Any) -> RunSummary:
     values: dict[str, Any] = {
         "rank": 0,
         "steps": 100,
@@ -51,14 +51,14 @@ def run(*, shares: dict[str, float] | None = None, places: Iterable[Place] = (),
         "looks": 1000,
         **more,
     }
-    return RunSteps(**values)
+    return RunSummary(**values)
 
 
-def place(share: float, text: str = "x = f()", *, part: str = "other", leaf: str = "__main__:main") -> Place:
-    return Place(part=part, file="train.py", line=7, function="main", text=text, leaf=leaf, share=share)
+def place(share: float, text: str = "x = f()", *, part: str = "other", leaf: str = "__main__:main") -> SampledLine:
+    return SampledLine(part=part, file="train.py", line=7, function="main", text=text, leaf=leaf, share=share)
 
 
-def named(sampled: RunSteps, **facts: Any) -> dict[str, Finding]:
+def named(sampled: RunSummary, **facts: Any) -> dict[str, Finding]:
     found = diagnose(Case(runs=(sampled,), facts=RunFacts(**facts)), RULES)
     assert found.failures == []
     return {finding.id: finding for finding in found.findings if finding.severity != "info"}
@@ -244,7 +244,7 @@ def test_collections_and_checkpoints(part: str, cause: str, share: float, *, fir
         ([place(0.015, "total += token")], None),
     ],
 )
-def test_lines_name_what_they_do(looks: list[Place], cause: str | None) -> None:
+def test_lines_name_what_they_do(looks: list[SampledLine], cause: str | None) -> None:
     found = named(run(shares={"other": 0.22}, places=looks))
     assert list(found) == ([cause] if cause else [])
     if cause:
@@ -279,11 +279,13 @@ def test_memory_that_grows_has_no_gain_and_is_told(rise: int, device: int | None
         assert found["memory.growth"].evidence[0].what == f"{where} rises by"
 
 
-def beside(share: float) -> list[Place]:
+def beside(share: float) -> list[SampledLine]:
     if not share:
         return []
     return [
-        Place(part="thread", file="words.py", line=3, function="count", text="n += 1", leaf="words:count", share=share)
+        SampledLine(
+            part="thread", file="words.py", line=3, function="count", text="n += 1", leaf="words:count", share=share
+        )
     ]
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from whystall.analysis.classify import COMPUTE, Classified
+from whystall.analysis.kernel_classes import COMPUTE, Classified
 from whystall.analysis.operators import OperatorTree
 from whystall.analysis.results import Device
 from whystall.analysis.work import EventWork, OperatorWork

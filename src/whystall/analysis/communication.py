@@ -10,8 +10,8 @@ import numpy as np
 import polars as pl
 
 from whystall.analysis import intervals
-from whystall.analysis.classify import COMMUNICATION
 from whystall.analysis.device import DeviceAccount
+from whystall.analysis.kernel_classes import COMMUNICATION
 from whystall.analysis.results import Collective
 from whystall.trace.columns import codes, distinct
 from whystall.trace.link import rows_of

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whystall.analysis import intervals
-from whystall.analysis.classify import COMMUNICATION, COMPUTE
 from whystall.analysis.device import marked_outliers
 from whystall.analysis.host_states import HostEvents, HostState, host_events, overlay, state_at
 from whystall.analysis.hosts import backward_threads, training_thread
 from whystall.analysis.intervals import Cumulative, Timeline
+from whystall.analysis.kernel_classes import COMMUNICATION, COMPUTE
 from whystall.analysis.results import ClassCounts, Device, LaunchLinks, Ledger, ShortKernels, Step
 from whystall.trace.model import Trace
 

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whystall.analysis import intervals
-from whystall.analysis.classify import COMMUNICATION, COMPUTE, MEMORY
 from whystall.analysis.host_states import HostEvents
 from whystall.analysis.idle import IDLE_PARTS, SHORT_NS, IdleSplit, Launches, split_idle
 from whystall.analysis.intervals import Cumulative, Gaps, Timeline
+from whystall.analysis.kernel_classes import COMMUNICATION, COMPUTE, MEMORY
 from whystall.analysis.results import (
     ClassCounts,
     Device,

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whystall._native import subtree_sums
-from whystall.analysis.classify import Classified
+from whystall.analysis.kernel_classes import Classified
 from whystall.analysis.operators import OperatorTree
 from whystall.analysis.results import (
     Device,

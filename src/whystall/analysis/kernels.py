@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from whystall.analysis.classify import CLASSES, Classified
+from whystall.analysis.kernel_classes import CLASSES, Classified
 from whystall.analysis.results import Kernel, KernelFamily
 from whystall.analysis.work import WorkSums
 from whystall.trace.model import Trace

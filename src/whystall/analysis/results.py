@@ -381,7 +381,7 @@ class SlowStep(Result):
     lost_ns: dict[str, int]
 
 
-class Place(Result):
+class SampledLine(Result):
     """A line of the user's code, and the share of the looks in which the stepping thread was found there.
 
     ``leaf`` is the innermost function (``module:name``), ``part`` what the step was at.
@@ -419,7 +419,7 @@ class AllocatorRun(Result):
     steps: int
 
 
-class RunSteps(Result):
+class RunSummary(Result):
     """All steps of a watched run, from its samples; those under the profiler and the first ones are not measured.
 
     ``shares`` are of the measured time, by what the stepping thread was doing; ``slow_ns`` is what the slow
@@ -451,7 +451,7 @@ class RunSteps(Result):
     ready_input_ns: int = 0
     share_errors: dict[str, float] = {}
     """Per part the standard error of its share: one odd step among few makes it as large as the share itself."""
-    places: list[Place] = []
+    places: list[SampledLine] = []
     looks: int = 0
     """How often the stepping thread was looked at; ``places`` are shares of that."""
     worker_cpu_share: float | None = None
@@ -461,7 +461,7 @@ class RunSteps(Result):
     """Cores that other processes of the machine used, on average; ``None`` where that was not seen."""
     thread_cores: float = 0.0
     """Cores that further threads of Python's used, on average."""
-    beside: list[Place] = []
+    beside: list[SampledLine] = []
     """Where such threads were found that did not wait, as shares of the looks."""
     memory_rises: list[MemoryRise] = []
     allocators: list[AllocatorRun] = []

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from whystall.analysis.results import Device, RunSteps
+from whystall.analysis.results import Device, RunSummary
 from whystall.analysis.trace_analysis import TraceAnalysis
 from whystall.analysis.work_results import DeviceEfficiency, Throughput
 from whystall.hardware.accelerators import PRECISIONS, Accelerator, Precision
@@ -41,7 +41,7 @@ class StepTime:
     source: str
 
 
-def step_time(devices: Sequence[Device], runs: Sequence[RunSteps]) -> StepTime | None:
+def step_time(devices: Sequence[Device], runs: Sequence[RunSummary]) -> StepTime | None:
     """The job's step time: of the steps outside the profiler where a run was watched, else of the recorded ones.
 
     Ranks wait for each other, so the slowest rank's is the job's. A recorded step's window ends where the next begins;
@@ -130,7 +130,7 @@ def _why_unknown(
 def job_throughput(
     workload: Workload | None,
     analyses: Sequence[TraceAnalysis],
-    runs: Sequence[RunSteps],
+    runs: Sequence[RunSummary],
     *,
     world_size: int | None,
 ) -> tuple[Throughput | None, list[str]]:

@@ -8,8 +8,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from whystall.analysis.classify import CLASSES
 from whystall.analysis.device import DeviceAccount
+from whystall.analysis.kernel_classes import CLASSES
 from whystall.analysis.results import Device, Lane, Step, Timeline
 from whystall.trace.model import Trace
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from whystall.analysis.chains import kernel_chains
-from whystall.analysis.classify import ClassRule, classify
 from whystall.analysis.communication import communication_results, host_communication_results
 from whystall.analysis.cpu import cpu_device
 from whystall.analysis.device import DeviceAccount, account_for, device_result, devices_of
@@ -14,6 +13,7 @@ from whystall.analysis.efficiency import accelerator_of, device_efficiency, kern
 from whystall.analysis.host_states import host_events
 from whystall.analysis.hosts import host_result
 from whystall.analysis.inputs import input_results
+from whystall.analysis.kernel_classes import KernelClass, classify
 from whystall.analysis.kernels import family_key, family_results, kernel_results
 from whystall.analysis.memory import memory_results
 from whystall.analysis.modules import module_places, module_results
@@ -65,7 +65,7 @@ class TraceAnalysis:
 
 
 def analyze_trace(
-    trace: Trace, *, rank: int = 0, rules: Sequence[ClassRule] = (), calibrations: Sequence[Calibration] = ()
+    trace: Trace, *, rank: int = 0, rules: Sequence[KernelClass] = (), calibrations: Sequence[Calibration] = ()
 ) -> TraceAnalysis:
     """The analysis of one trace.
 

@@ -6,8 +6,8 @@ from typing import Final
 
 import numpy as np
 
-from whystall.analysis.classify import COMMUNICATION, Classified
 from whystall.analysis.host_states import COLLECTIVE_NAME
+from whystall.analysis.kernel_classes import COMMUNICATION, Classified
 from whystall.analysis.operators import OperatorTree
 from whystall.analysis.results import Device
 from whystall.analysis.work import EventWork

@@ -17,8 +17,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from whystall._native import nearest_marked
-from whystall.analysis.classify import COMPUTE, Classified
 from whystall.analysis.convolutions import missing_sizes
+from whystall.analysis.kernel_classes import COMPUTE, Classified
 from whystall.analysis.operators import OperatorTree
 from whystall.cost.recorded import UNKNOWN_DTYPE, parse
 from whystall.cost.registry import cost_of

@@ -29,7 +29,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
 ExperimentName = Literal["nothing", "input", "gc", "logging", "threads"]
 
 
-class Experiment(msgspec.Struct, frozen=True, kw_only=True):
+class ExperimentSetup(msgspec.Struct, frozen=True, kw_only=True):
     """What one run of ``run --experiments`` changes (``nothing``: the run to hold others against), and when it ends.
 
     It ends after so many steps, or after so long once there are a dozen.
@@ -49,7 +49,7 @@ class CaptureConfig(msgspec.Struct, frozen=True, kw_only=True):
     stacks: bool = False
     modules: bool = False
     memory: bool = False
-    experiment: Experiment | None = None
+    experiment: ExperimentSetup | None = None
 
 
 def encode(config: CaptureConfig) -> str:

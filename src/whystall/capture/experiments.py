@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from whystall.capture.config import Experiment
+from whystall.capture.config import ExperimentSetup
 
 # Two runs of the same job differ in their first steps more than by what is looked for.
 FEWEST_STEPS: Final = 12
@@ -26,7 +26,7 @@ FEWEST_STEPS: Final = 12
 class Injected:
     """The change of one experiment, in the process it lives in. Every method may raise: the session guards them."""
 
-    def __init__(self, torch: Any, experiment: Experiment) -> None:
+    def __init__(self, torch: Any, experiment: ExperimentSetup) -> None:
         self._torch = torch
         self._experiment = experiment
         self._began_ns = 0

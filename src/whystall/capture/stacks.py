@@ -74,7 +74,7 @@ BEFORE: Final = "(python before)"
 CALLED: Final = "(a call)"
 """In place of the innermost function: nobody held the lock, so that the line was in a call that needs none."""
 
-Place = tuple[str, str, int, str, str]
+LineKey = tuple[str, str, int, str, str]
 """Part of the step, file, line, function, and the innermost function as ``module:name``."""
 
 
@@ -118,8 +118,8 @@ class StackSampler:
         self._session = session
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self._counts: dict[Place, int] = {}
-        self._threads: dict[Place, int] = {}
+        self._counts: dict[LineKey, int] = {}
+        self._threads: dict[LineKey, int] = {}
         self._looks = self._left_out = 0
         self._whystall = str(Path(__file__).parent.parent)
 
@@ -180,13 +180,13 @@ class StackSampler:
             self._left_out += 1
 
     @staticmethod
-    def _count(counts: dict[Place, int], place: Place) -> bool:
+    def _count(counts: dict[LineKey, int], place: LineKey) -> bool:
         if place not in counts and len(counts) >= _MOST_PLACES:
             return False
         counts[place] = counts.get(place, 0) + 1
         return True
 
-    def _place(self, part: str, frame: FrameType) -> Place:
+    def _place(self, part: str, frame: FrameType) -> LineKey:
         """The innermost line of the user's own code, and the innermost function of all."""
         leaf = self._leaf(frame)
         own: FrameType | None = leaf
@@ -227,7 +227,7 @@ class StackSampler:
         self._session.write_line(line)
 
 
-def _rows(counts: dict[Place, int]) -> tuple[list[list[Any]], int]:
+def _rows(counts: dict[LineKey, int]) -> tuple[list[list[Any]], int]:
     """The most frequent places as they are written, and how many looks found another."""
     ordered = sorted(counts.items(), key=lambda item: -item[1])
     rows = [

@@ -11,12 +11,12 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from whystall.analysis.classify import Classified, classify
 from whystall.analysis.efficiency import accelerator_of, tensor_core_use
 from whystall.analysis.host_states import HostState
 from whystall.analysis.hosts import training_thread
+from whystall.analysis.kernel_classes import Classified, classify
 from whystall.analysis.operators import OperatorTree, operator_tree
-from whystall.analysis.results import RunSteps, Step
+from whystall.analysis.results import RunSummary, Step
 from whystall.analysis.trace_analysis import TraceAnalysis
 from whystall.analysis.work import EventWork, OperatorWork, counted_operator_of, event_work, operator_work
 from whystall.diagnosis.experiment import Experiment
@@ -230,11 +230,11 @@ class Case:
     """Everything a diagnosis starts from. ``graph`` is ``None`` where there is no trace."""
 
     ranks: tuple[RankCase, ...] = ()
-    runs: tuple[RunSteps, ...] = ()
+    runs: tuple[RunSummary, ...] = ()
     facts: RunFacts = field(default_factory=RunFacts)
     graph: Graph | None = None
 
-    def sampled(self, rank: RankCase) -> RunSteps | None:
+    def sampled(self, rank: RankCase) -> RunSummary | None:
         """The samples that measured the whole run of a rank of a job without an accelerator, where host time is the time.
 
         What a profiler does slows small operators most: what these say of a part goes before what a trace says.

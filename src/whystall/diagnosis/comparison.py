@@ -14,7 +14,7 @@ from typing import Literal, Protocol
 import msgspec
 import numpy as np
 
-from whystall.analysis.results import Device, Kernel, Module, Operator, RunSteps, Step
+from whystall.analysis.results import Device, Kernel, Module, Operator, RunSummary, Step
 from whystall.diagnosis.causes import causes
 from whystall.diagnosis.finding import Finding
 
@@ -51,7 +51,7 @@ class Recorded(Protocol):
         """Modules by path."""
 
     @property
-    def run(self) -> Sequence[RunSteps]:
+    def run(self) -> Sequence[RunSummary]:
         """Whole runs, from their samples."""
 
     @property

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from whystall.analysis.results import Device, Ledger, RunSteps
+from whystall.analysis.results import Device, Ledger, RunSummary
 from whystall.diagnosis.finding import Diagnosis, Finding, Verdict
 from whystall.diagnosis.units import duration
 
@@ -167,7 +167,7 @@ _PARTS_OF_RUN: Final[dict[str, str]] = {
 }
 
 
-def run_verdict(runs: Sequence[RunSteps]) -> Verdict:
+def run_verdict(runs: Sequence[RunSummary]) -> Verdict:
     """The coarse verdict of a run that has samples but no trace: shares of the steps on the host."""
     worst = max(runs, key=lambda run: (run.median_ns, -run.rank))
     ordered = sorted(worst.shares.items(), key=lambda item: -item[1])

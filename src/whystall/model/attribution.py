@@ -14,7 +14,7 @@ import torch
 
 from whystall.model.frames import Frame, Tree
 from whystall.model.gradients import is_weight_gradient
-from whystall.model.lanes import Call, Lane, Place, Places
+from whystall.model.lanes import Call, Lane, ModuleSlot, ModuleSlots
 
 Part = Literal["forward", "input_gradient", "weight_gradient", "backward", "recompute", "optimizer"]
 
@@ -31,7 +31,7 @@ class ThreadState:
 
     def __init__(self, tree: Tree, forward_of: ThreadState | None = None) -> None:
         self.tree = tree
-        self.tables = Places()
+        self.tables = ModuleSlots()
         self.frame = tree.root
         self.stack: list[tuple[int, Frame, Part]] = []
         self.part: Part = "forward"
@@ -106,7 +106,7 @@ class ThreadState:
 
     # --- every operator -----------------------------------------------------------------------------------------------
 
-    def current(self, call: Call) -> Place:
+    def current(self, call: Call) -> ModuleSlot:
         """Where a call belongs that runs now; for a product, also which gradient it computes."""
         task = _task_id()
         if task == NO_TASK:

@@ -20,7 +20,7 @@ class Call(Protocol):
         """Whether it is one product."""
 
 
-class Place(defaultdict[Any, int]):
+class ModuleSlot(defaultdict[Any, int]):
     """Where calls are counted: ``key`` says where that is, ``number`` is its short name."""
 
     __slots__ = ("key", "number")
@@ -30,15 +30,15 @@ class Place(defaultdict[Any, int]):
         self.key, self.number = key, number
 
 
-class Places(dict[Any, Place]):
+class ModuleSlots(dict[Any, ModuleSlot]):
     """A thread's places, each made when it is first asked for."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.by_number: list[Place] = []
+        self.by_number: list[ModuleSlot] = []
 
-    def __missing__(self, key: Any) -> Place:
-        place = self[key] = Place(key, len(self.by_number))
+    def __missing__(self, key: Any) -> ModuleSlot:
+        place = self[key] = ModuleSlot(key, len(self.by_number))
         self.by_number.append(place)
         return place
 
@@ -50,8 +50,8 @@ class Lane:
         self,
         built: ModuleType,
         mode: object,
-        places: Places,
-        place_of: Callable[[Any], Place],
+        places: ModuleSlots,
+        place_of: Callable[[Any], ModuleSlot],
         failed: Callable[[str, Exception], None],
     ) -> None:
         self._native = built.Lane(mode)

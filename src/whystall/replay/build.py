@@ -10,12 +10,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from whystall.analysis.classify import COMMUNICATION, ClassRule, classify
 from whystall.analysis.communication import communication_records, host_collectives
 from whystall.analysis.device import DeviceEvents, devices_of
 from whystall.analysis.host_states import FREE_CALL, SYNC_CALL, HostEvents, HostState, host_events
 from whystall.analysis.hosts import backward_threads, training_thread
 from whystall.analysis.idle import Launches
+from whystall.analysis.kernel_classes import COMMUNICATION, KernelClass, classify
 from whystall.replay import device as devices
 from whystall.replay import host as hosts
 from whystall.replay.device import DeviceNodes
@@ -59,7 +59,7 @@ class _Rank:
 
 
 def build_graph(
-    traces: Sequence[tuple[int, Trace]], rules: Sequence[ClassRule] = (), *, most_events: int = MOST_EVENTS
+    traces: Sequence[tuple[int, Trace]], rules: Sequence[KernelClass] = (), *, most_events: int = MOST_EVENTS
 ) -> Graph:
     """The graph of one trace per rank. Several ranks meet in their collectives, which also align their clocks.
 
@@ -87,7 +87,7 @@ def build_graph(
     return draft.finish(ended, np.concatenate(opening), shifts)
 
 
-def _rank(number: int, trace: Trace, rules: Sequence[ClassRule], window: Window | None) -> _Rank:
+def _rank(number: int, trace: Trace, rules: Sequence[KernelClass], window: Window | None) -> _Rank:
     on_device = not trace.device_events.is_empty()
     host = host_events(trace, collectives=not on_device)
     found = devices_of(trace, classify(trace.device_events, rules).class_of)

@@ -9,8 +9,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from whystall.analysis.classify import COMMUNICATION
 from whystall.analysis.device import DeviceEvents
+from whystall.analysis.kernel_classes import COMMUNICATION
 from whystall.replay.graph import LATENCY_NS, Draft, EdgeKind, NodeKind, Times
 from whystall.trace.columns import rows_by_value
 from whystall.trace.model import Trace

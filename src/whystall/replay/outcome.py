@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from whystall.analysis.classify import CLASSES
 from whystall.analysis.host_states import HostState
+from whystall.analysis.kernel_classes import CLASSES
 from whystall.replay.graph import LATENCY_NS, Change, EdgeKind, Graph, NodeKind, Played, play
 
 

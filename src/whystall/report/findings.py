@@ -27,7 +27,7 @@ class Fact:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CodeLine:
     """A place in the code, and what stands there."""
 
     where: str
@@ -48,7 +48,7 @@ class FindingView:
     method: str | None
     confidence: str
     evidence: tuple[Fact, ...]
-    places: tuple[Place, ...]
+    places: tuple[CodeLine, ...]
     remedy: str | None
     patch: tuple[str, ...]
     risk: str | None
@@ -221,9 +221,9 @@ def _fact(evidence: Evidence) -> Fact:
     return Fact(clean(evidence.what, 200), value_words(evidence.value, evidence.unit), example)
 
 
-def _place(place: CodeLocation) -> Place:
+def _place(place: CodeLocation) -> CodeLine:
     line = f":{place.line}" if place.line is not None else ""
-    return Place(f"{clean(place.file, 160)}{line}", clean(place.symbol, 120) if place.symbol else None)
+    return CodeLine(f"{clean(place.file, 160)}{line}", clean(place.symbol, 120) if place.symbol else None)
 
 
 def _plan(plan: Plan | None) -> PlanView | None:

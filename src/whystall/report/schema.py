@@ -18,7 +18,7 @@ from whystall.analysis.results import (
     Operator,
     Phase,
     Result,
-    RunSteps,
+    RunSummary,
     Timeline,
 )
 from whystall.analysis.work_results import Efficiency, KernelChains, KernelOrigins
@@ -83,7 +83,7 @@ class Report(Result, frozen=True, kw_only=True):
     timelines: list[Timeline]
     kernel_chains: list[KernelChains] = msgspec.field(default_factory=list)
     kernel_origins: list[KernelOrigins] = msgspec.field(default_factory=list)
-    run: list[RunSteps] = msgspec.field(default_factory=list)
+    run: list[RunSummary] = msgspec.field(default_factory=list)
     findings: list[Finding] = msgspec.field(default_factory=list)
     plan: Plan | None = None
     abstained: list[Abstention] = msgspec.field(default_factory=list)

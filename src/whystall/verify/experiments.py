@@ -11,10 +11,9 @@ from typing import Any, Final, get_args
 
 import numpy as np
 
-from whystall.capture.config import CaptureConfig, Experiment, ExperimentName, Schedule
+from whystall.capture.config import CaptureConfig, ExperimentName, ExperimentSetup, Schedule
 from whystall.capture.runs import read_run_folder
-from whystall.diagnosis.experiment import Experiment as Outcome
-from whystall.diagnosis.experiment import failure, needed, outcome
+from whystall.diagnosis.experiment import Experiment, failure, needed, outcome
 from whystall.diagnosis.finding import Finding
 from whystall.errors import InputError, UsageError
 from whystall.trace.samples import read_samples
@@ -42,7 +41,7 @@ def run_experiments(
     names: Sequence[ExperimentName] | None = None,
     steps: int = 40,
     progress: Callable[[str], None] = lambda _text: None,
-) -> list[Outcome]:
+) -> list[Experiment]:
     """The outcomes of the experiments that findings call for, or of those named; one that fails stops none of the others."""
     chosen = [name for name in get_args(ExperimentName) if name in (needed(findings) if names is None else names)]
     if not chosen:
@@ -69,7 +68,7 @@ def run_experiments(
 def _measure(command: Sequence[str], name: ExperimentName, steps: int) -> _Measured:
     folder = Path(tempfile.mkdtemp(prefix="whystall-experiment-"))
     config = CaptureConfig(
-        folder=str(folder), schedule=Schedule(repeat=0), experiment=Experiment(name=name, steps=steps)
+        folder=str(folder), schedule=Schedule(repeat=0), experiment=ExperimentSetup(name=name, steps=steps)
     )
     try:
         code, _ = run_command(Variant(tuple(command)), config, _LONGEST_RUN_S)

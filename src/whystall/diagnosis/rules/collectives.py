@@ -9,9 +9,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from whystall.analysis.classify import COMMUNICATION
 from whystall.analysis.communication import communication_records, host_collectives
 from whystall.analysis.host_states import HostState
+from whystall.analysis.kernel_classes import COMMUNICATION
 from whystall.diagnosis.case import Case, RankCase
 from whystall.replay.graph import EdgeKind, Mask, NodeKind
 

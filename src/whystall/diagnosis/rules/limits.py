@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from whystall.analysis.classify import COMPUTE
+from whystall.analysis.kernel_classes import COMPUTE
 from whystall.diagnosis.case import Case, DeviceWork, RankCase
 from whystall.diagnosis.rule import Candidate, Rule
 from whystall.diagnosis.rules import facts

@@ -10,8 +10,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from whystall.analysis.classify import COMPUTE
 from whystall.analysis.host_states import HostState
+from whystall.analysis.kernel_classes import COMPUTE
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.rule import Candidate, Rule
 from whystall.diagnosis.rules import facts

@@ -13,8 +13,8 @@ from typing import Final
 import numpy as np
 
 from whystall.analysis.host_states import HostState
-from whystall.analysis.results import Place, RunSteps
-from whystall.analysis.run_steps import BEFORE, CALLED
+from whystall.analysis.results import RunSummary, SampledLine
+from whystall.analysis.run_summary import BEFORE, CALLED
 from whystall.diagnosis.case import FEWEST_SAMPLED_STEPS, Case
 from whystall.diagnosis.rule import Candidate, Rule
 from whystall.diagnosis.rules import facts
@@ -104,11 +104,11 @@ def evaluation(case: Case) -> Iterator[Candidate]:
             yield _by_looks("episodic.evaluation", run, named, share, "evaluation", ("host.python",))
 
 
-def _is_logging(place: Place) -> bool:
+def _is_logging(place: SampledLine) -> bool:
     return bool(_LOGGING_LEAF.search(place.leaf) or _LOGGING_TEXT.search(place.text))
 
 
-def _logs(place: Place) -> bool:
+def _logs(place: SampledLine) -> bool:
     parts = ("other", "forward", "optimizer")
     return place.part == "logging" or (place.part in parts and _is_logging(place))
 
@@ -141,7 +141,7 @@ def python(case: Case) -> Iterator[Candidate]:
             yield _by_looks("host.python", run, lines, share, "Python between the parts of a step", rivals)
 
 
-def _recorded_python(case: Case, run: RunSteps) -> float:
+def _recorded_python(case: Case, run: RunSummary) -> float:
     """The part of a step in which a recording of the rank shows Python, and no operator, as a share of the usual step.
 
     A line in a call without the interpreter's lock may be in an operator of torch's, which is no Python.
@@ -152,7 +152,7 @@ def _recorded_python(case: Case, run: RunSteps) -> float:
     return 0.0
 
 
-def _time_in(run: RunSteps, lines: list[Place]) -> float:
+def _time_in(run: RunSummary, lines: list[SampledLine]) -> float:
     """The share of time that lines took: of the time of their part, which is measured, what the looks say.
 
     Functions that are counted as a part of their own take from parts as measured, one does not know which: beside them
@@ -165,14 +165,14 @@ def _time_in(run: RunSteps, lines: list[Place]) -> float:
     return sum(_measured_part(run, part, share_of([one for one in lines if one.part == part])) for part in _PARTS)
 
 
-def _measured_part(run: RunSteps, part: str, seen: float) -> float:
+def _measured_part(run: RunSummary, part: str, seen: float) -> float:
     """What looks saw of a part, at the length of the part as it was measured."""
     all_seen = sum(place.share for place in run.places if place.part == part)
     return seen * min(run.shares.get(part, 0.0) / max(all_seen, 1e-9), _MOST_STRETCHED)
 
 
 def _by_looks(
-    cause: str, run: RunSteps, lines: list[Place], share: float, what: str, rivals: tuple[str, ...]
+    cause: str, run: RunSummary, lines: list[SampledLine], share: float, what: str, rivals: tuple[str, ...]
 ) -> Candidate:
     seen = share_of(lines)
     unsure = NINE_IN_TEN * (share * (1 - share) / max(run.looks, 1)) ** 0.5

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from whystall.analysis.results import Place, RunSteps
+from whystall.analysis.results import RunSummary, SampledLine
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.finding import CodeLocation, Evidence
 from whystall.diagnosis.rule import Candidate, Rule
@@ -80,7 +80,7 @@ WORKERS_OF_REMEDY: Final = 4
 
 
 def _without_workers(
-    case: Case, run: RunSteps, share: float, code: tuple[CodeLocation, ...], evidence: tuple[Evidence, ...]
+    case: Case, run: RunSummary, share: float, code: tuple[CodeLocation, ...], evidence: tuple[Evidence, ...]
 ) -> Candidate:
     saved = _with_workers(case, run, share)
     return from_samples(
@@ -97,7 +97,7 @@ def _without_workers(
 
 
 def _in_spikes(
-    cause: str, run: RunSteps, spikes: float, code: tuple[CodeLocation, ...], evidence: tuple[Evidence, ...]
+    cause: str, run: RunSummary, spikes: float, code: tuple[CodeLocation, ...], evidence: tuple[Evidence, ...]
 ) -> Candidate:
     return from_samples(
         cause,
@@ -113,7 +113,7 @@ def _in_spikes(
 
 def _by_workers(
     case: Case,
-    run: RunSteps,
+    run: RunSummary,
     share: float,
     workers: int,
     code: tuple[CodeLocation, ...],
@@ -137,7 +137,7 @@ def _by_workers(
     )
 
 
-def _taking_over(run: RunSteps, share: float) -> float:
+def _taking_over(run: RunSummary, share: float) -> float:
     """The share of time in which the training thread takes over batches that workers have made, where that is much of it."""
     inside = places_where(run, _in_loader)
     known = share_of([place for place in inside if _takes_over(place)])
@@ -146,15 +146,15 @@ def _taking_over(run: RunSteps, share: float) -> float:
     return share * (1 - waits / whole) if known > _MOSTLY_TAKING_OVER * whole else 0.0
 
 
-def _in_loader(place: Place) -> bool:
+def _in_loader(place: SampledLine) -> bool:
     return place.part == "input"
 
 
-def _takes_over(place: Place) -> bool:
+def _takes_over(place: SampledLine) -> bool:
     return _in_loader(place) and bool(_TAKES_OVER.search(place.leaf)) and not AWAITS.search(place.leaf)
 
 
-def _collate(run: RunSteps, share: float, evidence: tuple[Evidence, ...]) -> Candidate:
+def _collate(run: RunSummary, share: float, evidence: tuple[Evidence, ...]) -> Candidate:
     lines = places_where(run, _takes_over)
     saved = share * (1 - _LEFT_OF_HANDOVER)
     seen = share_of(lines)
@@ -177,7 +177,7 @@ def _collate(run: RunSteps, share: float, evidence: tuple[Evidence, ...]) -> Can
     )
 
 
-def _with_workers(case: Case, run: RunSteps, share: float) -> float:
+def _with_workers(case: Case, run: RunSummary, share: float) -> float:
     """The share saved when batches are made beside the step: what takes CPU needs a core that training leaves free."""
     cores = case.facts.cores or _DEFAULT_CORES
     threads = min(case.facts.threads or cores, cores)
@@ -191,7 +191,7 @@ def _with_workers(case: Case, run: RunSteps, share: float) -> float:
     return max(1 - max(1 - share + fetching, busy + fetching, share / WORKERS_OF_REMEDY), 0.0)
 
 
-def _spike_cause(case: Case, run: RunSteps) -> str | None:
+def _spike_cause(case: Case, run: RunSummary) -> str | None:
     """What long fetches are: an epoch's new workers, or samples that take very long; ``None`` where they are too frequent.
 
     Workers that stay alive do not start again; when all are too slow they deliver in bursts, and many fetches are long.
@@ -202,12 +202,12 @@ def _spike_cause(case: Case, run: RunSteps) -> str | None:
     return "input.heavy-tail" if len(run.slow) <= _RARE_FETCHES * run.measured else None
 
 
-def _input_spikes(run: RunSteps) -> float:
+def _input_spikes(run: RunSummary) -> float:
     """The share of time that single long fetches took."""
     return sum(step.lost_ns.get("input", 0) for step in run.slow) / max(run.total_ns, 1)
 
 
-def _worker_cause(case: Case, run: RunSteps, workers: int) -> str:
+def _worker_cause(case: Case, run: RunSummary, workers: int) -> str:
     cores = case.facts.cores or _DEFAULT_CORES
     busy = run.worker_cpu_share
     if busy is None:
@@ -217,7 +217,7 @@ def _worker_cause(case: Case, run: RunSteps, workers: int) -> str:
     return "input.storage-bound" if busy < _WAITS and workers >= cores else "input.too-few-workers"
 
 
-def _worker_evidence(run: RunSteps) -> tuple[Evidence, ...]:
+def _worker_evidence(run: RunSummary) -> tuple[Evidence, ...]:
     if run.worker_cpu_share is None:
         return ()
     return (facts.share("of a core that each worker used, in the median", run.worker_cpu_share),)

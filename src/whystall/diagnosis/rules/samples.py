@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from whystall.analysis.results import Place, RunSteps
+from whystall.analysis.results import RunSummary, SampledLine
 from whystall.diagnosis.case import FEWEST_SAMPLED_STEPS, Case
 from whystall.diagnosis.finding import CodeLocation
 from whystall.diagnosis.rule import CPU_ERROR, Candidate
@@ -22,7 +22,7 @@ AWAITS: Final = re.compile(r":(select|_?poll|wait|acquire|join|get|put)$")
 _MOST_UNSURE: Final = 0.15
 
 
-def measured_runs(case: Case) -> list[RunSteps]:
+def measured_runs(case: Case) -> list[RunSummary]:
     """The runs whose samples may name a cause."""
     if any(rank.on_device for rank in case.ranks):
         return []
@@ -31,7 +31,7 @@ def measured_runs(case: Case) -> list[RunSteps]:
 
 def from_samples(
     cause: str,
-    run: RunSteps,
+    run: RunSummary,
     share: float,
     saved: tuple[float, float, float] | None = None,
     part: str = "",
@@ -56,7 +56,7 @@ def from_samples(
     return Candidate(cause=cause, **values)  # type: ignore[arg-type]
 
 
-def _unsure(run: RunSteps) -> float:
+def _unsure(run: RunSummary) -> float:
     """How far the mean step is known: so much of it lies within nine in ten of such means, by how much steps differ."""
     steps = np.array(run.durations_ns[run.warm_up :], np.float64)
     if len(steps) < FEWEST_SAMPLED_STEPS:
@@ -65,7 +65,7 @@ def _unsure(run: RunSteps) -> float:
     return float(min(NINE_IN_TEN * spread / np.sqrt(run.measured), _MOST_UNSURE))
 
 
-def code_of_places(places: list[Place]) -> tuple[CodeLocation, ...]:
+def code_of_places(places: list[SampledLine]) -> tuple[CodeLocation, ...]:
     """The lines found most often."""
     sums: dict[tuple[str, int, str], float] = {}
     for place in places:
@@ -75,11 +75,11 @@ def code_of_places(places: list[Place]) -> tuple[CodeLocation, ...]:
     return tuple(CodeLocation(file=file, line=line, symbol=symbol) for file, line, symbol in ordered)
 
 
-def places_where(run: RunSteps, test: Callable[[Place], bool]) -> list[Place]:
+def places_where(run: RunSummary, test: Callable[[SampledLine], bool]) -> list[SampledLine]:
     """The places of a run that pass a test."""
     return [place for place in run.places if test(place)]
 
 
-def share_of(places: list[Place]) -> float:
+def share_of(places: list[SampledLine]) -> float:
     """The share of the looks that found one of some places."""
     return sum(place.share for place in places)

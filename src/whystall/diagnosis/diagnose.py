@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from whystall.analysis.classify import Rules
-from whystall.analysis.results import Device, RunSteps
+from whystall.analysis.kernel_classes import KernelClasses
+from whystall.analysis.results import Device, RunSummary
 from whystall.analysis.trace_analysis import TraceAnalysis
 from whystall.diagnosis.case import Case, RankCase, RunFacts
 from whystall.diagnosis.engine import diagnose
@@ -22,10 +22,10 @@ from whystall.trace.model import Trace
 def diagnose_run(
     traces: Sequence[Trace],
     analyses: Sequence[TraceAnalysis],
-    runs: Sequence[RunSteps],
+    runs: Sequence[RunSummary],
     facts: RunFacts,
     *,
-    classes: Rules = (),
+    classes: KernelClasses = (),
     more_rules: Sequence[Rule] = (),
     warnings: Sequence[str] = (),
 ) -> tuple[Verdict, Diagnosis]:
@@ -62,6 +62,6 @@ def diagnose_run(
     return msgspec.structs.replace(verdict, step_ns=recorded or _run_step_ns(runs)), diagnosis
 
 
-def _run_step_ns(runs: Sequence[RunSteps]) -> int | None:
+def _run_step_ns(runs: Sequence[RunSummary]) -> int | None:
     """The median step of the slowest rank, where there are samples alone."""
     return max((run.median_ns for run in runs), default=None)

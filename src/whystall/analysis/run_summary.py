@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from whystall.analysis.results import Place, RunSteps, SlowStep
+from whystall.analysis.results import RunSummary, SampledLine, SlowStep
 from whystall.analysis.run_memory import allocator_runs, memory_rises
 from whystall.trace.samples import PROFILED, RunSamples
 
@@ -35,7 +35,7 @@ _PARTS: Final = ("input", "forward", "backward", "optimizer", "save", "gc")
 _MAD_TO_SIGMA: Final = 1.4826
 
 
-def run_steps(samples: RunSamples) -> RunSteps | None:
+def run_summary(samples: RunSamples) -> RunSummary | None:
     """The account of one rank's run; ``None`` when no step was measured."""
     measured = samples.steps.filter((pl.col("flags") & PROFILED) == 0)
     if measured.is_empty():
@@ -51,7 +51,7 @@ def run_steps(samples: RunSamples) -> RunSteps | None:
     looks = int(samples.places["count"].sum())
     worker_shares = _cpu_shares(samples.workers)
     quantiles = np.quantile(duration, [0.1, 0.5, 0.9, 0.99])
-    return RunSteps(
+    return RunSummary(
         rank=samples.rank,
         steps=len(samples.steps),
         profiled=len(samples.steps) - len(everything),
@@ -100,7 +100,7 @@ _MOST_PLACES: Final = 50
 _TICKS_PER_S: Final = 100  # the kernel's USER_HZ, which is 100 on every architecture that PyTorch runs on
 
 
-def _places(looks: pl.DataFrame, whole: int) -> list[Place]:
+def _places(looks: pl.DataFrame, whole: int) -> list[SampledLine]:
     """Where a thread was found, the most frequent first, as shares of all looks."""
     if not whole:
         return []
@@ -109,7 +109,7 @@ def _places(looks: pl.DataFrame, whole: int) -> list[Place]:
         looks.group_by(keys).agg(pl.col("count").sum()).sort(["count", *keys], descending=[True, *[False] * len(keys)])
     )
     return [
-        Place(**{key: row[key] for key in keys}, share=row["count"] / whole)
+        SampledLine(**{key: row[key] for key in keys}, share=row["count"] / whole)
         for row in summed.head(_MOST_PLACES).iter_rows(named=True)
     ]
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from whystall.analysis.run_steps import run_steps
+from whystall.analysis.run_summary import run_summary
 from whystall.capture.samples import FLAG_PROFILED, STEP_COLUMNS
 from whystall.trace.samples import RunSamples
 
@@ -23,7 +23,7 @@ def step(duration_us: int = 1000, **parts: int) -> dict[str, int]:
 
 
 def test_shares_are_of_the_measured_time() -> None:
-    found = run_steps(samples(*[step()] * 10))
+    found = run_summary(samples(*[step()] * 10))
     assert found is not None
     assert (found.steps, found.warm_up, found.total_ns, found.median_ns) == (10, 1, 9_000_000, 1_000_000)
     assert (found.measured, found.mean_ns) == (9, 1_000_000)
@@ -37,7 +37,7 @@ def test_shares_are_of_the_measured_time() -> None:
 @pytest.mark.parametrize(("slow", "left_out"), [(1, 5), (7, 7), (25, 15)])
 def test_the_first_steps_are_not_measured_and_never_more_than_a_quarter(slow: int, left_out: int) -> None:
     steps = [step(9000 if at < slow else 1000, input_us=7000 if at < slow else 100) for at in range(60)]
-    found = run_steps(samples(*steps))
+    found = run_summary(samples(*steps))
     assert found is not None
     assert found.warm_up == left_out
     if slow <= left_out:
@@ -47,14 +47,14 @@ def test_the_first_steps_are_not_measured_and_never_more_than_a_quarter(slow: in
 
 
 def test_what_a_ready_batch_takes_to_hand_over() -> None:
-    found = run_steps(samples(*[step(input_us=100 if at % 3 else 700) for at in range(60)]))
+    found = run_summary(samples(*[step(input_us=100 if at % 3 else 700) for at in range(60)]))
     assert found is not None
     assert found.ready_input_ns == 100_000
 
 
 def test_a_share_that_one_step_makes_is_known_no_better_than_itself() -> None:
-    even = run_steps(samples(*[step(input_us=140)] * 60))
-    odd = run_steps(samples(*[step(input_us=100 + (2200 if at == 30 else 0)) for at in range(60)]))
+    even = run_summary(samples(*[step(input_us=140)] * 60))
+    odd = run_summary(samples(*[step(input_us=100 + (2200 if at == 30 else 0)) for at in range(60)]))
     assert even is not None
     assert odd is not None
     assert even.shares["input"] == pytest.approx(odd.shares["input"])
@@ -64,19 +64,19 @@ def test_a_share_that_one_step_makes_is_known_no_better_than_itself() -> None:
 
 
 def test_steps_under_the_profiler_are_counted_but_not_measured() -> None:
-    found = run_steps(samples(*[step()] * 4, *[step(9000, flags=FLAG_PROFILED)] * 3))
+    found = run_summary(samples(*[step()] * 4, *[step(9000, flags=FLAG_PROFILED)] * 3))
     assert found is not None
     assert (found.steps, found.profiled, found.max_ns) == (7, 3, 1_000_000)
 
 
 def test_only_profiled_steps_give_no_account() -> None:
-    assert run_steps(samples(step(flags=FLAG_PROFILED))) is None
-    assert run_steps(samples()) is None
+    assert run_summary(samples(step(flags=FLAG_PROFILED))) is None
+    assert run_summary(samples()) is None
 
 
 def test_slow_step_names_what_it_lost_time_in() -> None:
     checkpoint = step(5000, save_us=3500, gc_us=200)
-    found = run_steps(samples(*[step()] * 20, checkpoint, *[step()] * 20))
+    found = run_summary(samples(*[step()] * 20, checkpoint, *[step()] * 20))
     assert found is not None
     (slow,) = found.slow
     assert (slow.step, slow.duration_ns, slow.excess_ns) == (21, 5_000_000, 4_000_000)
@@ -85,29 +85,29 @@ def test_slow_step_names_what_it_lost_time_in() -> None:
 
 
 def test_usual_spread_is_not_slow() -> None:
-    found = run_steps(samples(*[step(1000 + 40 * (i % 11)) for i in range(60)]))
+    found = run_summary(samples(*[step(1000 + 40 * (i % 11)) for i in range(60)]))
     assert found is not None
     assert found.slow == []
 
 
 def test_trend() -> None:
-    growing = run_steps(samples(*[step(1000)] * 50, *[step(1100)] * 50))
+    growing = run_summary(samples(*[step(1000)] * 50, *[step(1100)] * 50))
     assert growing is not None
     assert growing.trend_per_1000_steps == pytest.approx(0.1 * 1000 / 47)  # halves of 95 steps: five are warm-up
-    few = run_steps(samples(*[step()] * 5))
+    few = run_summary(samples(*[step()] * 5))
     assert few is not None
     assert few.trend_per_1000_steps is None
 
 
 def test_long_runs_are_thinned_and_keep_their_spikes() -> None:
-    found = run_steps(samples(*[step(7000 if i == 4321 else 1000) for i in range(10_000)]))
+    found = run_summary(samples(*[step(7000 if i == 4321 else 1000) for i in range(10_000)]))
     assert found is not None
     assert len(found.durations_ns) == 400
     assert max(found.durations_ns) == 7_000_000
 
 
 def test_memory_from_first_to_last() -> None:
-    found = run_steps(samples(step(rss_kib=100), step(rss_kib=150), step(rss_kib=300)))
+    found = run_summary(samples(step(rss_kib=100), step(rss_kib=150), step(rss_kib=300)))
     assert found is not None
     assert (found.rss_start_bytes, found.rss_end_bytes) == (102_400, 307_200)
 
@@ -119,7 +119,7 @@ def test_time_on_a_core_is_of_the_steps_between_two_answers_of_the_kernel() -> N
     rows = [quiet, step(cpu_us=99, rss_kib=5), quiet, quiet, asked, quiet, quiet, asked, quiet]
     found = samples(*rows)
     known = pl.Series([row.get("rss_kib") for row in rows], dtype=pl.Int64)
-    account = run_steps(replace(found, steps=found.steps.with_columns(rss_kib=known)))
+    account = run_summary(replace(found, steps=found.steps.with_columns(rss_kib=known)))
     assert account is not None
     assert account.on_cpu_share == pytest.approx(0.6)
 
@@ -132,7 +132,7 @@ def test_places_are_summed_and_ordered() -> None:
         ("other", "a.py", 1, "f", "x()", "a:f", 1),
     ]
     looks = pl.DataFrame(rows, schema=found.places.schema, orient="row")
-    account = run_steps(replace(found, places=looks))
+    account = run_summary(replace(found, places=looks))
     assert account is not None
     assert [(place.file, place.line, place.share) for place in account.places] == [("b.py", 2, 0.6), ("a.py", 1, 0.4)]
 
@@ -144,7 +144,7 @@ def test_workers_that_compute_and_other_processes() -> None:
     workers = [(0, 5, "R", 100), (2 * second, 5, "R", 260), (0, 6, "S", 0), (2 * second, 6, "S", 40)]
     machine = [(0, 1_000, 400), (2 * second, 1_350, 450)]
     schema = {"at_unix_ns": pl.Int64, "busy_ticks": pl.Int64, "own_ticks": pl.Int64}
-    account = run_steps(
+    account = run_summary(
         replace(
             found,
             workers=pl.DataFrame(workers, schema=found.workers.schema, orient="row"),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import whystall
-from whystall.analysis.classify import default_rules, first_match, parse_rules
+from whystall.analysis.kernel_classes import first_match, parse_kernel_classes, shipped_kernel_classes
 from whystall.analysis.trace_analysis import analyze_trace
 from whystall.errors import InputError
 from whystall.testing import trace
@@ -101,17 +101,17 @@ def test_rules_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 def test_no_rules_are_no_mistake() -> None:
-    assert parse_rules("") == ()
+    assert parse_kernel_classes("") == ()
 
 
 def test_only_the_beginning_of_an_endless_name_is_looked_at() -> None:
-    assert first_match(default_rules(), "x" * 5_000_000 + "nccl") is None
+    assert first_match(shipped_kernel_classes(), "x" * 5_000_000 + "nccl") is None
 
 
 @pytest.mark.parametrize("unit", ["a", "all_", "(", "nccl", "reduce", "_", "conv", "::"])
 def test_no_name_takes_the_rules_long(unit: str) -> None:
     """Would not end if a pattern went back over the name again and again."""
-    first_match(default_rules(), unit * 4096)
+    first_match(shipped_kernel_classes(), unit * 4096)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_no_name_takes_the_rules_long(unit: str) -> None:
     ],
 )
 def test_a_lambda_is_no_lamb(name: str, family: str) -> None:
-    rule = first_match(default_rules(), name)
+    rule = first_match(shipped_kernel_classes(), name)
     assert rule is not None
     assert rule.family == family
 

@@ -24,7 +24,7 @@ _LONGEST_NAME: Final = 4096  # characters that a rule sees of a name
 
 
 @dataclass(frozen=True, slots=True)
-class ClassRule:
+class KernelClass:
     """Names in which ``pattern`` is found belong to ``class_`` and ``family``."""
 
     class_: EventClass
@@ -32,10 +32,10 @@ class ClassRule:
     pattern: re.Pattern[str]
 
 
-Rules = tuple[ClassRule, ...]
+KernelClasses = tuple[KernelClass, ...]
 
 
-def parse_rules(text: str) -> Rules:
+def parse_kernel_classes(text: str) -> KernelClasses:
     """The rules of a TOML file. Raises `InputError` naming the rule that is wrong."""
     try:
         entries = tomllib.loads(text).get("rule", [])
@@ -46,7 +46,7 @@ def parse_rules(text: str) -> Rules:
     return tuple(_rule(number, entry) for number, entry in enumerate(entries, 1))
 
 
-def _rule(number: int, entry: object) -> ClassRule:
+def _rule(number: int, entry: object) -> KernelClass:
     class_, family, pattern = (
         entry.get(key) if isinstance(entry, dict) else None for key in ("class", "family", "pattern")
     )
@@ -55,15 +55,15 @@ def _rule(number: int, entry: object) -> ClassRule:
     if not isinstance(family, str) or not isinstance(pattern, str):
         raise InputError(f"kernel class rule {number}: family and pattern must be given as text")
     try:
-        return ClassRule(class_, family, re.compile(pattern, re.IGNORECASE))
+        return KernelClass(class_, family, re.compile(pattern, re.IGNORECASE))
     except re.error as error:
         raise InputError(f"kernel class rule {number}: {pattern!r} is no regular expression ({error})") from None
 
 
 @cache
-def default_rules() -> Rules:
+def shipped_kernel_classes() -> KernelClasses:
     """The rules that ship with whystall."""
-    return parse_rules((files("whystall.analysis") / "kernel_classes.toml").read_text("utf-8"))
+    return parse_kernel_classes((files("whystall.analysis") / "kernel_classes.toml").read_text("utf-8"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Classified:
     families: list[str | None]
 
 
-def classify(events: pl.DataFrame, rules: Sequence[ClassRule] = ()) -> Classified:
+def classify(events: pl.DataFrame, rules: Sequence[KernelClass] = ()) -> Classified:
     """Classes of device events: copies and sets by category, the rest by ``rules``, then the shipped ones."""
     names = distinct(events["name"])
     name_of = codes(events["name"]).astype(np.int64)
@@ -87,7 +87,7 @@ def classify(events: pl.DataFrame, rules: Sequence[ClassRule] = ()) -> Classifie
     class_of_name = np.zeros(max(len(names), 1), np.uint8)
     family_of_name = np.zeros(max(len(names), 1), np.int32)
     for index, name in enumerate(names):
-        rule = first_match((*rules, *default_rules()), name)
+        rule = first_match((*rules, *shipped_kernel_classes()), name)
         if rule is None:
             continue
         if rule.family not in families:
@@ -99,7 +99,7 @@ def classify(events: pl.DataFrame, rules: Sequence[ClassRule] = ()) -> Classifie
     return Classified(class_of, family_of, name_of, names, families)
 
 
-def first_match(rules: Sequence[ClassRule], name: str) -> ClassRule | None:
+def first_match(rules: Sequence[KernelClass], name: str) -> KernelClass | None:
     """The first rule that knows ``name``."""
     shown = name[:_LONGEST_NAME]
     return next((rule for rule in rules if rule.pattern.search(shown)), None)
