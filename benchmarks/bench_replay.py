@@ -19,8 +19,9 @@ from grow import grow
 
 import whystall
 from whystall.analysis.trace_analysis import analyze_trace
-from whystall.diagnosis.case import Case, RankCase
-from whystall.diagnosis.engine import diagnose
+from whystall.diagnosis.case import Case
+from whystall.diagnosis.diagnose import diagnose
+from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rules import RULES
 from whystall.replay.build import build_graph
 from whystall.replay.graph import play

@@ -1,4 +1,4 @@
-"""Writes the page of every cause from ``diagnosis/causes.toml``, with an example that whystall found.
+"""Writes the page of every cause from the entry beside its rule, with an example that whystall found.
 
 python docs/make_causes.py              the pages under docs/causes/
 python docs/make_causes.py --examples   the examples too: simulated jobs whose cause and gain are known
@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import whystall
-from whystall.diagnosis.causes import Cause, causes
+from whystall.diagnosis.catalogue import causes, found_in
+from whystall.diagnosis.causes import Cause
 
 DOCS = Path(__file__).parent
 PAGES = DOCS / "causes"
@@ -62,7 +63,7 @@ def pages(shown: dict[str, Any]) -> dict[Path, str]:
     """The text of every page by its path."""
     out = {PAGES / f"{cause.id}.md": page(cause, shown.get(cause.id)) for cause in causes().values()}
     rows = [
-        f"| [`{cause.id}`]({cause.id}.md) | {cause.title} | {cause.found or 'no rule yet'} |"
+        f"| [`{cause.id}`]({cause.id}.md) | {cause.title} | {found_in(cause.id) or 'no rule yet'} |"
         for cause in causes().values()
     ]
     out[PAGES / "index.md"] = "\n".join(
@@ -93,7 +94,9 @@ def page(cause: Cause, example: dict[str, Any] | None) -> str:
         "",
         cause.measured,
     ]
-    lines += ["", f"Found in: {cause.found}." if cause.found else "No rule looks for it yet."]
+    found = found_in(cause.id)
+    lines += ["", f"Found in: {found}." if found else f"No rule looks for it yet: {cause.unseen}."]
+    lines += _thresholds(cause)
     if example is not None:
         lines += ["", "## An example", "", *_example(example)]
     lines += ["", "## What to do", "", cause.remedy]
@@ -106,6 +109,14 @@ def page(cause: Cause, example: dict[str, Any] | None) -> str:
     lines += ["", "## How to see that it worked", "", f"{cause.proof[0].upper()}{cause.proof[1:]}.", ""]
     lines += [f"`whystall verify --finding {cause.id} --before 'COMMAND' --after 'COMMAND'` measures the gain.", ""]
     return "\n".join(lines)
+
+
+def _thresholds(cause: Cause) -> list[str]:
+    """The numbers that its rule decides by."""
+    if not cause.thresholds:
+        return []
+    rows = [f"| {one.value:,.10g} | {one.is_} | {one.source} |" for one in cause.thresholds.values()]
+    return ["", "| threshold | of | source |", "|---|---|---|", *rows]
 
 
 def _example(example: dict[str, Any]) -> list[str]:

@@ -1,36 +1,88 @@
-"""The pages of the causes say what the program says."""
+"""From a cause's id a reader finds its code, its entry, its page and its test by the same name, and the pages are current."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
+import sys
 from pathlib import Path
+from types import ModuleType
 
-import whystall.diagnosis.rules
-from whystall.diagnosis.causes import causes
+import pytest
 
-DOCS = Path(__file__).parents[1] / "docs"
+from whystall.cli._main import main
+from whystall.diagnosis.catalogue import causes, found_in
+from whystall.diagnosis.rule import Rule
+from whystall.diagnosis.rules import RULES
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+RULE_FILES = ROOT / "src" / "whystall" / "diagnosis" / "rules"
+RULE_TESTS = ROOT / "tests" / "diagnosis" / "rules"
 
 
-def test_pages_are_made_from_the_data_that_the_program_uses() -> None:
+def pages() -> ModuleType:
     spec = importlib.util.spec_from_file_location("make_causes", DOCS / "make_causes.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    wanted = module.pages(json.loads((DOCS / "causes" / "examples.json").read_text("utf-8")))
+    return module
+
+
+def test_pages_are_made_from_the_data_that_the_program_uses() -> None:
+    wanted = pages().pages(json.loads((DOCS / "causes" / "examples.json").read_text("utf-8")))
     assert {path.name for path in wanted} == {path.name for path in (DOCS / "causes").glob("*.md")}
     stale = [path.name for path, text in wanted.items() if path.read_text("utf-8") != text]
     assert not stale, "run python docs/make_causes.py"
 
 
-def test_a_cause_is_said_to_be_found_where_a_rule_names_it_and_only_there() -> None:
-    rules = Path(whystall.diagnosis.rules.__file__).parent
-    text = "".join(path.read_text("utf-8") for path in rules.glob("*.py"))
-    named = {cause.id for cause in causes().values() if f'"{cause.id}"' in text}
-    assert {cause.id for cause in causes().values() if cause.found} == named
+def named_alike(cause: str) -> tuple[str, str]:
+    """The family and the file name of a cause."""
+    family, _, name = cause.partition(".")
+    return family, name.replace("-", "_")
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.cause.id)
+def test_a_cause_is_found_by_its_name_everywhere(rule: Rule) -> None:
+    family, name = named_alike(rule.cause.id)
+    code = sys.modules[f"whystall.diagnosis.rules.{family}.{name}"]
+    assert vars(code)["RULE"] is rule
+    assert (RULE_FILES / family / f"{name}.toml").is_file()
+    assert (DOCS / "causes" / f"{rule.cause.id}.md").is_file()
+    assert bool(rule.finders) == (rule.cause.unseen is None), "a cause without a finder says why"
+    if rule.finders:
+        assert (RULE_TESTS / family / f"test_{name}.py").is_file()
+
+
+def test_no_rule_and_no_entry_is_left_out_of_the_list() -> None:
+    listed = {named_alike(cause) for cause in causes()}
+    assert {(path.parent.name, path.stem) for path in RULE_FILES.glob("*/*.toml")} == listed
+    assert {(path.parent.name, path.stem) for path in RULE_FILES.glob("*/*.py")} - listed == {
+        (family, "__init__") for family, _ in listed
+    }
+    tested = {(path.parent.name, path.stem.removeprefix("test_")) for path in RULE_TESTS.glob("*/test_*.py")}
+    assert tested <= listed
+
+
+def test_every_threshold_is_used_and_says_where_it_comes_from() -> None:
+    for cause in causes().values():
+        family, name = named_alike(cause.id)
+        text = (RULE_FILES / family / f"{name}.py").read_text("utf-8")
+        for key, threshold in cause.thresholds.items():
+            assert f'CAUSE.threshold("{key}")' in text, f"{cause.id} does not use {key}"
+            assert threshold.is_
+            assert threshold.source
 
 
 def test_the_readme_says_how_many_causes_have_rules() -> None:
-    found = sum(bool(cause.found) for cause in causes().values())
-    assert f"{found} causes have rules" in (DOCS.parent / "README.md").read_text("utf-8")
+    found = sum(bool(found_in(cause)) for cause in causes())
+    assert f"{found} causes have rules" in (ROOT / "README.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize("cause", causes())
+def test_what_no_rule_looks_for_is_explained_with_the_reason(cause: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", cause]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    unseen = causes()[cause].unseen
+    assert (unseen in told) if unseen else (f"Where it is found {found_in(cause)}" in told)

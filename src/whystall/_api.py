@@ -97,7 +97,7 @@ def analyze(
     >>> device.ledger.total_ns == device.window_ns
     True
     """
-    rules = _rules(kernel_classes)
+    classes = _rules(kernel_classes)
     found, failures = _load_all(sources, cache=cache, progress=progress)
     samples = _samples(sources, failures)
     if not found and not samples:
@@ -105,7 +105,7 @@ def analyze(
     loaded, ranks, notes = one_per_rank(found)
     calibrations, ignored = read_calibrations(calibration_folder(default_folder())) if calibrate else ([], [])
     analyses = [
-        analyze_trace(trace, rank=rank, rules=rules, calibrations=calibrations)
+        analyze_trace(trace, rank=rank, classes=classes, calibrations=calibrations)
         for trace, rank in zip(loaded, ranks, strict=True)
     ]
     runs = [run for run in map(run_summary, samples) if run is not None]
@@ -115,7 +115,6 @@ def analyze(
         analyses,
         runs,
         facts,
-        classes=rules,
         more_rules=_more_rules(failures),
         warnings=failures,
     )

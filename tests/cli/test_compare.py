@@ -9,7 +9,7 @@ import pytest
 
 import whystall
 from whystall.cli import main
-from whystall.diagnosis.causes import causes
+from whystall.diagnosis.catalogue import causes
 
 
 @pytest.fixture

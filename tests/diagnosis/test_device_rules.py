@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from whystall.analysis.trace_analysis import analyze_trace
-from whystall.diagnosis.case import Case, RankCase
-from whystall.diagnosis.engine import diagnose
+from whystall.diagnosis.case import Case
+from whystall.diagnosis.diagnose import diagnose
 from whystall.diagnosis.finding import Finding
+from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rules import RULES
 from whystall.replay.build import build_graph
 from whystall.testing import TraceBuilder, trace

@@ -16,14 +16,20 @@ from hypothesis import strategies as st
 
 import whystall
 from whystall.analysis.trace_analysis import analyze_trace
-from whystall.diagnosis.case import Case, RankCase, RunFacts
-from whystall.diagnosis.causes import causes
-from whystall.diagnosis.engine import LEAST_SHARE, diagnose, severity_of
+from whystall.diagnosis.candidate import Candidate, Replayed, Sampled
+from whystall.diagnosis.case import Case, RunFacts
+from whystall.diagnosis.catalogue import causes
+from whystall.diagnosis.detectors.host_calls import hidden as what_is_hidden
+from whystall.diagnosis.diagnose import diagnose
 from whystall.diagnosis.experiment import outcome
 from whystall.diagnosis.finding import Diagnosis
-from whystall.diagnosis.rule import Candidate, Rule
+from whystall.diagnosis.gains import severity_of
+from whystall.diagnosis.rank_case import RankCase
+from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.rules import RULES
-from whystall.diagnosis.rules.host import _hidden, _pinned_bytes_per_s, sync
+from whystall.diagnosis.rules.host import python, sync
+from whystall.diagnosis.rules.host.pageable_copy import pinned_bytes_per_s
+from whystall.diagnosis.weighing import LEAST_SHARE
 from whystall.replay.build import build_graph
 from whystall.replay.graph import Change
 from whystall.testing import TraceBuilder, trace
@@ -110,10 +116,11 @@ def fixed(cause: str, share: float, **more: object) -> Rule:
 
     def find(case: Case) -> Iterator[Candidate]:
         left = (case.replayed.duration * (1 - share)).astype(np.int64)
-        values = {"expected": Change(duration=left), "attributed_ns": case.step_ns, **more}
-        yield Candidate(cause=cause, evidence=(), ranks=(0,), **values)  # type: ignore[arg-type]
+        values = {"removal": Change(duration=left), "attributed_ns": case.step_ns, **more}
+        kind = Sampled if "saved" in more else Replayed
+        yield kind(cause=cause, evidence=(), ranks=(0,), **values)  # type: ignore[arg-type]
 
-    return Rule(cause, ("trace",), find)
+    return Rule(causes()[cause], (Finder(find, ("trace",)),))
 
 
 @settings(max_examples=20, deadline=None)
@@ -150,7 +157,7 @@ def test_an_experiment_goes_before_a_replay(with_change: float, base: float, gai
 
 
 def test_what_is_large_but_hidden_is_told_as_such() -> None:
-    rule = fixed("host.gc", 0.0, hidden="large, yet hidden: leave it")
+    rule = fixed("host.gc", 0.0, if_hidden="large, yet hidden: leave it")
     [found] = diagnose(case_of(loop()), [rule]).findings
     assert (found.severity, found.title, found.remedy) == ("info", "Large, yet hidden: leave it", None)
 
@@ -175,9 +182,34 @@ def test_a_rule_that_fails_is_named_and_the_others_are_asked() -> None:
     def broken(_case: Case) -> Iterator[Candidate]:
         raise ZeroDivisionError("on purpose")
 
-    found = diagnose(case_of(loop()), [Rule("host.gil", ("trace",), broken), fixed("host.gc", 0.5)])
+    found = diagnose(
+        case_of(loop()), [Rule(causes()["host.gil"], (Finder(broken, ("trace",)),)), fixed("host.gc", 0.5)]
+    )
     assert [finding.id for finding in found.findings] == ["host.gc"]
     assert found.failures == ["the rule for host.gil failed (ZeroDivisionError: on purpose)"]
+
+
+def test_a_rule_that_proposes_another_cause_is_named_and_not_believed() -> None:
+    foreign = Rule(causes()["host.gil"], fixed("host.gc", 0.5).finders)
+    found = diagnose(case_of(loop()), [foreign])
+    assert found.findings == []
+    assert "it proposed host.gc" in found.failures[0]
+
+
+@pytest.mark.parametrize(
+    ("needs", "missing"),
+    [
+        ((("samples",), ("trace",)), None),  # one way to see it is enough
+        ((("samples", "peak"), ("shapes",)), ["operator shapes"]),  # the way that lacks least is asked for
+        ((("samples", "no_device"),), None),  # it speaks of jobs without an accelerator alone
+    ],
+)
+def test_a_cause_is_abstained_from_only_if_nothing_that_could_see_it_ran(
+    needs: tuple[tuple[Any, ...], ...], missing: list[str] | None
+) -> None:
+    finders = tuple(Finder(lambda _case: [], signals) for signals in needs)
+    found = diagnose(case_of(loop()), [Rule(causes()["host.gil"], finders)])
+    assert [one.missing_signals for one in found.abstained] == ([] if missing is None else [missing])
 
 
 @pytest.mark.parametrize(
@@ -234,7 +266,7 @@ def test_a_general_cause_below_a_specific_one_says_what_it_ranks_by() -> None:
 def test_a_damaged_compute_capability_is_taken_for_an_old_device(capability: tuple[int, int], rate: float) -> None:
     devices = (SimpleNamespace(compute_capability=capability),)
     rank: Any = SimpleNamespace(trace=SimpleNamespace(metadata=SimpleNamespace(devices=devices)))
-    assert _pinned_bytes_per_s(rank) == rate
+    assert pinned_bytes_per_s(rank) == rate
 
 
 def test_a_plan_counts_a_cause_for_what_samples_found_it_to_be_worth() -> None:
@@ -301,9 +333,8 @@ def test_the_optimizer_is_not_counted_as_python_of_a_job_without_an_accelerator(
 def test_samples_of_the_whole_run_go_before_python_of_a_trace() -> None:
     case = case_of(cpu_loop(python_ns=4_000_000))
     sampled: Any = SimpleNamespace(rank=0, measured=20)
-    rule = [one for one in RULES if one.cause == "host.python" and "cpu_only" in one.needs]
-    assert diagnose(case, rule).findings
-    assert not diagnose(replace(case, runs=(sampled,)), rule).findings
+    assert list(python.in_trace_of_a_cpu(case))
+    assert not list(python.in_trace_of_a_cpu(replace(case, runs=(sampled,))))
 
 
 def test_a_large_loss_without_a_cause_is_no_health() -> None:
@@ -351,14 +382,14 @@ def test_without_steps_gains_are_of_the_recording_and_say_so() -> None:
     found = next(one for one in report.findings if one.id == "host.python")
     assert found.gain is not None
     assert found.gain.of == "recording"
-    assert [one.what for one in found.evidence if "step" in one.what] == []
+    assert {one.per for one in found.evidence} <= {None, "recording"}
     assert "without it the recording would be" in report.verdict.summary
     assert "of 2.90 s" in report.verdict.summary
 
 
 def test_a_rival_is_rejected_once_for_what_it_is_worth_where_it_is_worth_most() -> None:
     rules = [fixed("host.gc", 0.5, rivals=("host.python",)), fixed("host.python", 0.001), fixed("host.python", 0.01)]
-    rules[2] = fixed("host.python", 0.01, unnamed=True)  # another way to know it, which is not merged with the first
+    rules[2] = fixed("host.python", 0.01, nameless=True)  # another way to know it, which is not merged with the first
     [rejected] = diagnose(case_of(loop()), rules).findings[0].rejected
     assert (rejected.id, rejected.because) == ("host.python", "its removal saves 1.0 % of the step")
 
@@ -381,10 +412,10 @@ def test_a_blocking_copy_counts_as_a_wait() -> None:
             category="gpu_memcpy",
         )
     case = case_of(built)
-    [found] = list(sync(case))
+    [found] = list(sync.in_trace(case))
     values = {one.what: one.value for one in found.evidence}
-    assert values["spent in them per step"] == pytest.approx(1_077_000, rel=0.02)
-    assert values["calls per step in which the host waits for the device"] == 1
+    assert values["spent in them"] == pytest.approx(1_077_000, rel=0.02)
+    assert values["calls in which the host waits for the device"] == 1
     assert values["called by"] == "aten::_to_copy"
 
 
@@ -394,14 +425,14 @@ def test_a_blocking_copy_counts_as_a_wait() -> None:
 def test_what_hides_a_cause_is_said_as_it_is(busy: float, told: str) -> None:
     device = SimpleNamespace(busy_ns=round(busy * 1000), window_ns=1000)
     rank: Any = SimpleNamespace(analysis=SimpleNamespace(devices=[device]))
-    assert told in _hidden(rank, "the host waits")
+    assert told in what_is_hidden(rank, "the host waits")
 
 
 def test_what_is_only_told_has_no_gain_where_nothing_limits_it() -> None:
     case = case_of(loop())
     nothing = np.zeros(len(case.replayed.start), np.int64)
     zero = Change(duration=nothing, delay=nothing)
-    rule = fixed("host.gc", 0.0, ceiling=zero, hidden="leave it")
+    rule = fixed("host.gc", 0.0, ceiling=zero, if_hidden="leave it")
     case.__dict__["fidelity"] = SimpleNamespace(share=0.0)
     [found] = diagnose(case, [rule]).findings
     assert found.gain is None

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from whystall.analysis.trace_analysis import analyze_trace
-from whystall.diagnosis.case import Case, RankCase
-from whystall.diagnosis.engine import diagnose
+from whystall.diagnosis.case import Case
+from whystall.diagnosis.detectors.episodes import _union_ns
+from whystall.diagnosis.diagnose import diagnose
 from whystall.diagnosis.finding import Finding
+from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rules import RULES
-from whystall.diagnosis.rules.training import _union_ns
 from whystall.replay.build import build_graph
 from whystall.testing import TraceBuilder, trace
 

@@ -13,13 +13,12 @@ from whystall.analysis.results import AllocatorRun, MemoryRise, RunSummary, Samp
 from whystall.analysis.run_summary import BEFORE, CALLED
 from whystall.analysis.trace_analysis import analyze_trace
 from whystall.diagnosis.case import Case, RunFacts
-from whystall.diagnosis.causes import causes
-from whystall.diagnosis.diagnose import diagnose_run
-from whystall.diagnosis.engine import diagnose
+from whystall.diagnosis.catalogue import causes
+from whystall.diagnosis.diagnose import diagnose, diagnose_run
 from whystall.diagnosis.finding import Finding
-from whystall.diagnosis.rule import Rule
+from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.rules import RULES
-from whystall.diagnosis.rules.run_inputs import WORKERS_OF_REMEDY
+from whystall.diagnosis.rules.input.synchronous_loader import WORKERS_OF_REMEDY
 from whystall.testing import trace
 
 STEP_NS = 100_000_000
@@ -188,7 +187,7 @@ def test_a_line_in_a_call_is_python_as_far_as_a_recording_shows_it(monkeypatch: 
     looks = [place(0.6, "x = torch.randn(1000, 1000)", leaf=CALLED), place(0.1, "total += token")]
     sampled = run(shares={"other": 0.7, "forward": 0.1, "backward": 0.1}, places=looks)
     for recorded, share in ((0.0, 0.1), (0.4, 0.4), (0.9, 0.7)):
-        monkeypatch.setattr("whystall.diagnosis.rules.run._recorded_python", lambda *_, found=recorded: found)
+        monkeypatch.setattr("whystall.diagnosis.rules.host.python._recorded_python", lambda *_, found=recorded: found)
         found = named(sampled)["host.python"]
         assert found.gain is not None
         assert found.gain.expected == pytest.approx(1 / (1 - share), rel=0.01)
@@ -339,10 +338,10 @@ def test_what_an_allocator_tells_of_a_run() -> None:
     tight = AllocatorRun(device=0, peak_allocated_bytes=60 << 30, peak_reserved_bytes=79 << 30, retries=4, steps=50)
     found = diagnose(Case(runs=(run(allocators=[tight]),)), RULES).findings
     assert [(one.id, one.severity) for one in found] == [
-        ("memory.fragmentation", "info"),
         ("memory.allocator-retry", "minor"),
+        ("memory.fragmentation", "info"),
     ]
-    assert found[1].evidence[0].value == 4
+    assert found[0].evidence[0].value == 4
     fine = AllocatorRun(device=0, peak_allocated_bytes=60 << 30, peak_reserved_bytes=65 << 30, retries=0, steps=50)
     assert diagnose(Case(runs=(run(allocators=[fine]),)), RULES).findings == []
 
@@ -362,7 +361,7 @@ def test_rules_of_other_packages_are_asked(monkeypatch: pytest.MonkeyPatch) -> N
         name = "theirs"
 
         def load(self) -> Rule:
-            return Rule("host.gil", ("trace",), find)
+            return Rule(causes()["host.gil"], (Finder(find, ("trace",)),))
 
     class Broken(Entry):
         name = "broken"

@@ -16,7 +16,7 @@ import pytest
 from mcp import ClientSession, StdioServerParameters, stdio_client
 
 import whystall
-from whystall.diagnosis.causes import causes
+from whystall.diagnosis.catalogue import causes
 from whystall.mcp_server.tools import MOST_CHARACTERS, MOST_ROWS
 from whystall.testing import TraceBuilder
 

@@ -10,7 +10,7 @@ import jsonschema
 import msgspec
 import pytest
 
-from whystall.diagnosis.causes import causes
+from whystall.diagnosis.catalogue import causes
 from whystall.diagnosis.finding import CodeLocation
 from whystall.report.sarif import artifact, message, render_sarif
 from whystall.report.schema import Report

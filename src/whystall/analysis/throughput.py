@@ -141,7 +141,7 @@ def job_throughput(
     step = step_time(devices, runs)
     if step is None:
         return None, ["no step was seen, so no throughput can be given (prof.step() marks one)"]
-    peaks = {peak.name: peak for analysis in analyses for peak in analysis.peaks.values() if peak is not None}
+    peaks = {peak.name: peak for analysis in analyses for peak in analysis.workings.peaks.values() if peak is not None}
     rated = throughput(
         workload,
         step,

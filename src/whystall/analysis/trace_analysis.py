@@ -17,7 +17,7 @@ from whystall.analysis.kernel_classes import KernelClass, classify
 from whystall.analysis.kernels import family_key, family_results, kernel_results
 from whystall.analysis.memory import memory_results
 from whystall.analysis.modules import module_places, module_results
-from whystall.analysis.operators import operator_results, operator_tree
+from whystall.analysis.operators import operator_results
 from whystall.analysis.origins import kernel_origins
 from whystall.analysis.phases import phase_results
 from whystall.analysis.results import (
@@ -34,9 +34,9 @@ from whystall.analysis.results import (
     Timeline,
 )
 from whystall.analysis.timelines import device_timeline
-from whystall.analysis.work import counted_operator_of, event_work, least_ns, operator_work, uses_tf32
+from whystall.analysis.work import least_ns, uses_tf32
 from whystall.analysis.work_results import DeviceEfficiency, KernelChains, KernelOrigins
-from whystall.hardware.accelerators import Accelerator
+from whystall.analysis.workings import Workings, workings_of
 from whystall.hardware.calibration import Calibration
 from whystall.trace.model import Trace
 
@@ -59,21 +59,20 @@ class TraceAnalysis:
     timelines: list[Timeline]
     efficiency: list[DeviceEfficiency]
     signals: dict[str, bool]
-    peaks: dict[int, Accelerator | None]
     chains: list[KernelChains]
     origins: list[KernelOrigins]
+    workings: Workings
 
 
 def analyze_trace(
-    trace: Trace, *, rank: int = 0, rules: Sequence[KernelClass] = (), calibrations: Sequence[Calibration] = ()
+    trace: Trace, *, rank: int = 0, classes: Sequence[KernelClass] = (), calibrations: Sequence[Calibration] = ()
 ) -> TraceAnalysis:
     """The analysis of one trace.
 
-    ``rules`` are kernel classes that go before the shipped ones; ``calibrations`` fill gaps in the table of accelerators.
+    ``classes`` are kernel classes that go before the shipped ones; ``calibrations`` fill gaps in the table of accelerators.
     """
     origin = _origin(trace)
-    classified = classify(trace.device_events, rules)
-    tree = operator_tree(trace)
+    classified = classify(trace.device_events, classes)
     accounts: dict[int, DeviceAccount] = {}
     devices: list[Device] = []
     if trace.device_events.is_empty():
@@ -87,12 +86,12 @@ def analyze_trace(
     communication = [
         row for number, account in accounts.items() for row in communication_results(trace, account, rank, number)
     ]
-    work = operator_work(trace, tree)
     peaks = {device.device: accelerator_of(trace, device, calibrations) for device in devices if device.kind != "cpu"}
+    workings = workings_of(trace, classified, peaks)
+    tree, work, owner = workings.tree, workings.work, workings.events
     only_peak = next(iter(peaks.values())) if len(peaks) == 1 else None
     least = least_ns(work, only_peak, tf32=uses_tf32(classified))
     places = module_places(trace, tree)
-    owner = event_work(trace, counted_operator_of(tree, work), work, classified)
     key = family_key(classified)
     by_name, by_family = (
         kernel_work(trace, owner, group, groups, work, least) if work.counted.any() else None
@@ -118,13 +117,13 @@ def analyze_trace(
             if device.kind != "cpu"
         ],
         signals=signals_of(trace),
-        peaks=peaks,
         chains=[
             kernel_chains(trace, device, tree, work, owner, classified, peaks[device.device], origin=origin)
             for device in devices
             if device.kind != "cpu"
         ],
         origins=[kernel_origins(trace, device, tree, places) for device in devices if device.kind != "cpu"],
+        workings=workings,
     )
 
 

@@ -92,7 +92,9 @@ def operator_work(trace: Trace, tree: OperatorTree) -> OperatorWork:
     table = trace.operators.select(_COLUMNS).with_columns(missing_sizes(trace, tree)).with_row_index("row")
     calls = table.filter(pl.col("input_dims").is_not_null())
     columns = [*_COLUMNS, "missing_sizes"]
-    for key, rows in calls.group_by(columns).agg("row").select(pl.struct(columns), "row").iter_rows():
+    for key, rows in (
+        calls.group_by(columns, maintain_order=True).agg("row").select(pl.struct(columns), "row").iter_rows()
+    ):
         texts = [None if key[column] is None else str(key[column]) for column in columns]
         arguments = parse(*texts[1:5])
         cost = None if arguments is None else _cost(texts[0] or "", arguments, texts[5])

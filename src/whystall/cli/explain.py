@@ -31,7 +31,7 @@ class Explain:
 
     def run(self, options: Namespace, console: Console) -> int:
         """Prints one cause, or the list of all; 0."""
-        from whystall.diagnosis.causes import causes
+        from whystall.diagnosis.catalogue import causes
 
         known = causes()
         if options.cause is None:
@@ -50,22 +50,25 @@ class Explain:
 
 
 def _json(value: Cause | list[Cause]) -> str:
-    import msgspec
+    from whystall.diagnosis.catalogue import described
 
-    return json.dumps(msgspec.to_builtins(value), indent=1, ensure_ascii=False)
+    shown = [described(cause) for cause in value] if isinstance(value, list) else described(value)
+    return json.dumps(shown, indent=1, ensure_ascii=False)
 
 
 def _list(chosen: list[Cause]) -> str:
     width = max(len(cause.id) for cause in chosen)
-    lines = [f"{cause.id.ljust(width)}  {cause.title}{'' if cause.found else ' (no rule yet)'}" for cause in chosen]
+    lines = [f"{cause.id.ljust(width)}  {cause.title}{' (no rule yet)' if cause.unseen else ''}" for cause in chosen]
     return "\n".join(lines)
 
 
 def _page(cause: Cause, width: int) -> str:
+    from whystall.diagnosis.catalogue import found_in
+
     parts = [
         ("What it is", cause.meaning),
         ("How it is measured", cause.measured),
-        ("Where it is found", cause.found or "no rule looks for it yet"),
+        ("Where it is found", found_in(cause.id) or f"no rule looks for it yet: {cause.unseen}"),
         ("What to do", cause.remedy),
         ("The change", cause.patch),
         ("What it risks", cause.risk),

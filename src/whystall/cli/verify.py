@@ -50,7 +50,7 @@ class Verify:
 
     def run(self, options: Namespace, console: Console) -> int:
         """Prints what was proven; 1 when the losses differ by more than asked for, else 0."""
-        from whystall.diagnosis.causes import causes
+        from whystall.diagnosis.catalogue import causes
         from whystall.verify.proof import prove
 
         if options.pairs < 2:

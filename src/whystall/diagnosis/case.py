@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
@@ -11,30 +9,16 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from whystall.analysis.efficiency import accelerator_of, tensor_core_use
 from whystall.analysis.host_states import HostState
-from whystall.analysis.hosts import training_thread
-from whystall.analysis.kernel_classes import Classified, classify
-from whystall.analysis.operators import OperatorTree, operator_tree
 from whystall.analysis.results import RunSummary, Step
-from whystall.analysis.trace_analysis import TraceAnalysis
-from whystall.analysis.work import EventWork, OperatorWork, counted_operator_of, event_work, operator_work
 from whystall.diagnosis.experiment import Experiment
-from whystall.diagnosis.finding import CodeLocation, EvidenceEvent
-from whystall.hardware.accelerators import Accelerator
+from whystall.diagnosis.finding import EvidenceEvent, Per
+from whystall.diagnosis.rank_case import RankCase, within
 from whystall.replay.graph import Change, EdgeKind, Graph, Mask, NodeKind, Played, Times, play
 from whystall.replay.outcome import Fidelity, fidelity, has_steps, length_ns, steady_steps
 from whystall.replay.outcome import window_ns as replayed_window
-from whystall.trace.columns import codes, distinct
 from whystall.trace.link import HOST_TABLES, rows_of
-from whystall.trace.model import Trace
-from whystall.trace.steps import OPTIMIZER_STEP
 
-# A frame of Python code as Kineto names it: "train.py(88): main".
-_FRAME: Final = re.compile(r"^(?P<file>.+?\.py)\((?P<line>\d+)\): (?P<symbol>.+)$")
-# Code of libraries, which a user does not change.
-_LIBRARY: Final = re.compile(r"(^|/)(site-packages|dist-packages|torch|lib/python\d|<frozen)|^(threading|runpy)\.py")
-_MOST_PLACES: Final = 3
 # MAD to standard deviation for a normal distribution.
 _MAD_TO_SIGMA: Final = 1.4826
 # With fewer steps their spread says nothing; this is taken in its place.
@@ -59,170 +43,6 @@ class RunFacts:
     """Per cause what its remedies brought on this machine of what was predicted (`whystall verify`)."""
     experiments: tuple[Experiment, ...] = ()
     """What further runs with one thing changed showed (``whystall run --experiments``)."""
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceWork:
-    """Per device event of a trace: the operator call that counts for it, its family, and whether it uses tensor cores."""
-
-    tree: OperatorTree
-    work: OperatorWork
-    events: EventWork
-    classified: Classified
-    family: NDArray[np.object_]
-    could_use_tensor_cores: Mask
-    uses_tensor_cores: Mask
-    peak: Accelerator | None
-
-    def dtype_of(self, dtype: str) -> Mask:
-        """Which events belong to calls of a dtype."""
-        if dtype not in self.work.dtypes or not len(self.work.dtype_of):
-            return np.zeros(len(self.family), np.bool_)
-        number = self.work.dtypes.index(dtype)
-        owner = self.events.owner
-        chosen: Mask = (owner >= 0) & (self.work.dtype_of[np.maximum(owner, 0)] == number)
-        return chosen
-
-    def transfer_ns(self) -> NDArray[np.float64]:
-        """Per event the least time that moving its call's bytes takes; 0 where that is not known."""
-        owner = self.events.owner
-        speed = self.peak.memory_bytes_per_s if self.peak is not None else None
-        if speed is None or not len(self.work.moved):
-            return np.zeros(len(owner))
-        moved = np.where(self.events.main, self.work.moved[np.maximum(owner, 0)], 0)
-        return moved / speed * 1e9
-
-
-@dataclass(frozen=True)
-class RankCase:
-    """One rank's trace and what was found in it."""
-
-    rank: int
-    trace: Trace
-    analysis: TraceAnalysis
-
-    @cached_property
-    def offsets(self) -> dict[str, tuple[int, int]]:
-        """Where each host table lies in the numbering of host events."""
-        out, total = {}, 0
-        for name in HOST_TABLES:
-            out[name] = (total, total + len(getattr(self.trace, name)))
-            total += len(getattr(self.trace, name))
-        return out
-
-    @cached_property
-    def on_device(self) -> bool:
-        """Whether the job used an accelerator."""
-        return not self.trace.device_events.is_empty()
-
-    @cached_property
-    def training(self) -> int | None:
-        """The thread that runs the steps."""
-        return training_thread(self.trace)
-
-    @cached_property
-    def device_work(self) -> DeviceWork:
-        """What the trace's device events did."""
-        trace = self.trace
-        classified = classify(trace.device_events)
-        tree = operator_tree(trace)
-        work = operator_work(trace, tree)
-        events = event_work(trace, counted_operator_of(tree, work), work, classified)
-        devices = [device for device in self.analysis.devices if device.kind != "cpu"]
-        peak = accelerator_of(trace, devices[0]) if devices else None
-        could, uses = tensor_core_use(classified)
-        families = np.array([family or "" for family in classified.families], dtype=object)[classified.family_of]
-        return DeviceWork(tree, work, events, classified, families, could, uses, peak)
-
-    def host_named(self, test: Callable[[str], object], tables: Sequence[str] = HOST_TABLES) -> Mask:
-        """Which host events (in their numbering) have a name that passes a test."""
-        out = np.zeros(self.offsets[HOST_TABLES[-1]][1], np.bool_)
-        for table in tables:
-            first, last = self.offsets[table]
-            names = getattr(self.trace, table)["name"]
-            passed = np.array([bool(test(text)) for text in distinct(names)], np.bool_)
-            if passed.any():
-                out[first:last] = passed[codes(names)]
-        return out
-
-    def device_named(self, test: Callable[[str], object]) -> Mask:
-        """Which device events have a name that passes a test."""
-        names = self.trace.device_events["name"]
-        passed = np.array([bool(test(text)) for text in distinct(names)], np.bool_)
-        return passed[codes(names)] if len(passed) else np.zeros(len(names), np.bool_)
-
-    def intervals(self, events: Mask) -> tuple[Times, Times, NDArray[np.int64]]:
-        """Start, end and thread of host events, by start."""
-        columns = [
-            np.concatenate([getattr(self.trace, name)[column].to_numpy() for name in HOST_TABLES])
-            for column in ("ts_ns", "duration_ns", "thread")
-        ]
-        start, duration, thread = (values[events] for values in columns)
-        order = np.argsort(start, kind="stable")
-        return start[order], (start + duration)[order], thread[order].astype(np.int64)
-
-    @cached_property
-    def optimizer_steps(self) -> tuple[Times, Times, NDArray[np.int64]]:
-        """Start, end and thread of the steps of optimizers, as torch marks them."""
-        return self.intervals(self.host_named(lambda name: bool(OPTIMIZER_STEP.search(name)), ("annotations",)))
-
-    @cached_property
-    def launch_time(self) -> Times:
-        """Per device event when its launch began, or -1."""
-        launch = rows_of(self.trace.device_events["launch"])
-        start = np.append(self.trace.runtime_calls["ts_ns"].to_numpy(), -1)
-        return np.where(launch >= 0, start[launch], -1)
-
-    def launched_in(self, begin: Times, end: Times) -> Mask:
-        """Which device events were launched within intervals that are sorted by start (from any thread)."""
-        return within(self.launch_time, begin, end) & (self.launch_time >= 0)
-
-    def code_of(self, operators: NDArray[np.intp], weight: NDArray[np.int64] | None = None) -> list[CodeLocation]:
-        """The user's lines that called operators, the heaviest first; empty without Python stacks."""
-        frames = self.trace.python_functions
-        if frames.is_empty() or not len(operators):
-            return []
-        frame = rows_of(self.trace.operators["frame"])[operators]
-        return self.places(frame, np.ones(len(frame), np.int64) if weight is None else weight)
-
-    def places(self, frame: NDArray[np.int32], weight: NDArray[np.int64]) -> list[CodeLocation]:
-        """The user's code around frames: of each the innermost frame that is no library's."""
-        frames = self.trace.python_functions
-        parent = rows_of(frames["parent"])
-        texts = distinct(frames["name"])
-        own = np.array([_is_own(text) for text in texts], np.bool_)[codes(frames["name"])]
-        at = frame.copy()
-        for _ in range(200):
-            climb = (at >= 0) & ~own[np.maximum(at, 0)]
-            if not climb.any():
-                break
-            at = np.where(climb, parent[np.maximum(at, 0)], at)
-        sums: dict[str, int] = {}
-        for row, value in zip(at.tolist(), weight.tolist(), strict=True):
-            if row >= 0:
-                name = frames["name"][row]
-                sums[name] = sums.get(name, 0) + value
-        ordered = sorted(sums, key=lambda name: (-sums[name], name))[:_MOST_PLACES]
-        return [_location(name) for name in ordered]
-
-
-def _is_own(name: str) -> bool:
-    match = _FRAME.match(name)
-    return match is not None and not _LIBRARY.search(match["file"])
-
-
-def _location(name: str) -> CodeLocation:
-    match = _FRAME.match(name)
-    if match is None:
-        return CodeLocation(file=name, line=None, symbol=None)
-    return CodeLocation(file=match["file"], line=int(match["line"]), symbol=match["symbol"])
-
-
-def within(instants: Times, begin: Times, end: Times) -> Mask:
-    """Which instants lie in one of some intervals (which may overlap)."""
-    return np.searchsorted(np.sort(begin), instants, side="right") > np.searchsorted(
-        np.sort(end), instants, side="right"
-    )
 
 
 @dataclass(frozen=True)
@@ -269,6 +89,16 @@ class Case:
     def has_steps(self) -> bool:
         """Whether the replayed window is of steps; else all that is said of a step is of the recording."""
         return self.graph is None or has_steps(self.graph)
+
+    @property
+    def per(self) -> Per:
+        """What the replayed window's amounts are told per: a step, or where none is known the recording."""
+        return "step" if self.has_steps else "recording"
+
+    @property
+    def per_step(self) -> str:
+        """The same in a sentence: so many times "a step"."""
+        return "a step" if self.has_steps else "in the recording"
 
     @cached_property
     def step_ns(self) -> int:

@@ -1,31 +1,50 @@
-"""The causes that whystall can name, with what to say of each; the data are in ``causes.toml``."""
+"""What is known of a cause whoever's run it is found in: the entry that stands beside its rule, as data."""
 
 from __future__ import annotations
 
 import tomllib
-from functools import cache
 from importlib.resources import files
 
 import msgspec
 
 
+class Threshold(msgspec.Struct, frozen=True, kw_only=True):
+    """A number that a rule decides by, what it is of, and where it comes from."""
+
+    value: float
+    is_: str = msgspec.field(name="is")
+    source: str
+
+
 class Cause(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a cause, whoever's run it is found in."""
+    """A cause's entry: what it is, how it is measured, what to do, how to see that it worked."""
 
     id: str
     title: str
     meaning: str
     measured: str
     remedy: str
+    proof: str
     patch: str | None = None
     risk: str | None = None
-    proof: str
-    found: str
-    """Where a rule finds it: in a trace, in samples, or both; empty where no rule looks for it yet."""
+    unseen: str | None = None
+    """Why no rule looks for it yet; ``None`` where one does."""
+    thresholds: dict[str, Threshold] = {}
+
+    def threshold(self, name: str) -> float:
+        """The value of a threshold. Raises `KeyError` where the entry has none of that name."""
+        return self.thresholds[name].value
 
 
-@cache
-def causes() -> dict[str, Cause]:
-    """All causes by id, in the order of their families."""
-    data = tomllib.loads((files("whystall.diagnosis") / "causes.toml").read_text("utf-8"))
-    return {key: msgspec.convert({"id": key, **entry}, Cause) for key, entry in data.items()}
+def cause_beside(module: str) -> Cause:
+    """The entry beside a rule's module, which is named after it: ``…rules.host.launch_bound`` is ``host.launch-bound``.
+
+    Rules of other packages may use it likewise: the last two parts of a module's name make the id.
+
+    >>> cause_beside("whystall.diagnosis.rules.host.launch_bound").id
+    'host.launch-bound'
+    """
+    package, _, name = module.rpartition(".")
+    family = package.rpartition(".")[2]
+    data = tomllib.loads((files(package) / f"{name}.toml").read_text("utf-8"))
+    return msgspec.convert({"id": f"{family}.{name}".replace("_", "-"), **data}, Cause)

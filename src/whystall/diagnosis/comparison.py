@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from whystall.analysis.results import Device, Kernel, Module, Operator, RunSummary, Step
-from whystall.diagnosis.causes import causes
+from whystall.diagnosis.catalogue import causes
 from whystall.diagnosis.finding import Finding
 
 # 95 % of a normal distribution.

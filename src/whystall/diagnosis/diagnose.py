@@ -6,17 +6,42 @@ from collections.abc import Sequence
 
 import msgspec
 
-from whystall.analysis.kernel_classes import KernelClasses
 from whystall.analysis.results import Device, RunSummary
 from whystall.analysis.trace_analysis import TraceAnalysis
-from whystall.diagnosis.case import Case, RankCase, RunFacts
-from whystall.diagnosis.engine import diagnose
-from whystall.diagnosis.finding import Diagnosis, Verdict
+from whystall.diagnosis.asking import ask
+from whystall.diagnosis.candidate import Standing, Valued
+from whystall.diagnosis.case import Case, RunFacts
+from whystall.diagnosis.finding import Diagnosis, PathPart, Verdict
+from whystall.diagnosis.planning import plan
+from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Rule
 from whystall.diagnosis.rules import RULES
+from whystall.diagnosis.telling import Teller
+from whystall.diagnosis.uniting import on_all_ranks, once
 from whystall.diagnosis.verdict import finding_verdict, ledger_verdict, run_verdict
+from whystall.diagnosis.weighing import weigh
 from whystall.replay.build import build_graph
+from whystall.replay.graph import Graph
+from whystall.replay.outcome import path_parts
 from whystall.trace.model import Trace
+
+
+def diagnose(case: Case, rules: Sequence[Rule]) -> Diagnosis:
+    """What rules say of a case: every rule asked, every gain replayed, the causes weighed against each other."""
+    answers = ask(case, rules)
+    valued = on_all_ranks(case, [one for one in answers.candidates if isinstance(one, Valued)])
+    standing = once([one for one in answers.candidates if isinstance(one, Standing)])
+    weighed = weigh(case, valued)
+    teller = Teller(case, {rule.cause.id: rule.cause for rule in rules})
+    return Diagnosis(
+        findings=teller.findings(weighed, standing),
+        abstained=answers.abstained,
+        plan=plan(case, weighed.firing),
+        fidelity=case.fidelity.share if case.graph is not None else None,
+        noise=case.noise if case.has_steps else None,
+        failures=answers.failures,
+        critical_path=_critical_path(case),
+    )
 
 
 def diagnose_run(
@@ -25,41 +50,55 @@ def diagnose_run(
     runs: Sequence[RunSummary],
     facts: RunFacts,
     *,
-    classes: KernelClasses = (),
     more_rules: Sequence[Rule] = (),
     warnings: Sequence[str] = (),
 ) -> tuple[Verdict, Diagnosis]:
     """The verdict and the findings on the traces of a run (one per rank) and the steps that samples measured.
 
-    ``classes`` are kernel classes of the user's, ``more_rules`` are asked after the rules that ship with whystall.
+    ``more_rules`` are asked after the rules that ship with whystall.
     """
     devices: list[Device] = [device for analysis in analyses for device in analysis.devices]
     measured = ledger_verdict(devices, warnings) if devices or not runs else run_verdict(runs)
-    ranked = [(analysis.rank, trace) for analysis, trace in zip(analyses, traces, strict=True)]
-    failures: list[str] = []
-    graph = None
     # Of a file that breaks off nobody knows what is missing: device events come last, and steps without them look idle.
     whole = not any(trace.source.truncated for trace in traces)
-    if devices and whole:
-        try:
-            graph = build_graph(ranked, classes)
-        except Exception as error:  # noqa: BLE001 - what else was found is still worth saying
-            failures.append(f"the steps could not be replayed ({type(error).__name__}: {error})")
+    graph, failures = _graph(traces, analyses) if devices and whole else (None, [])
     case = Case(
         ranks=tuple(
-            RankCase(rank, trace, analysis)
-            for (rank, trace), analysis in zip(ranked, analyses, strict=True)
+            RankCase(analysis.rank, trace, analysis)
+            for trace, analysis in zip(traces, analyses, strict=True)
             if analysis.devices and whole
         ),
         runs=tuple(runs),
         facts=facts,
-        graph=graph if graph is not None and len(graph.start) else None,
+        graph=graph,
     )
     diagnosis = diagnose(case, [*RULES, *more_rules])
     diagnosis = msgspec.structs.replace(diagnosis, failures=[*failures, *diagnosis.failures])
     verdict = finding_verdict(measured, diagnosis, case.step_ns, devices)
     recorded = case.step_ns if case.has_steps else 0
     return msgspec.structs.replace(verdict, step_ns=recorded or _run_step_ns(runs)), diagnosis
+
+
+def _graph(traces: Sequence[Trace], analyses: Sequence[TraceAnalysis]) -> tuple[Graph | None, list[str]]:
+    """The graph of all ranks' steps, or none and the reason."""
+    try:
+        graph = build_graph(
+            [(analysis.rank, trace) for trace, analysis in zip(traces, analyses, strict=True)],
+            [analysis.workings.classified for analysis in analyses],
+        )
+    except Exception as error:  # noqa: BLE001 - what else was found is still worth saying
+        return None, [f"the steps could not be replayed ({type(error).__name__}: {error})"]
+    return (graph, []) if len(graph.start) else (None, [])
+
+
+def _critical_path(case: Case) -> list[PathPart]:
+    if case.graph is None:
+        return []
+    whole, steps = max(case.window_ns, 1), max(case.steps, 1)
+    return [
+        PathPart(what=what, per_step_ns=ns // steps, share=round(ns / whole, 4))
+        for what, ns in path_parts(case.graph, case.base).items()
+    ]
 
 
 def _run_step_ns(runs: Sequence[RunSummary]) -> int | None:

@@ -6,6 +6,10 @@ from typing import Literal
 
 import msgspec
 
+Severity = Literal["info", "minor", "major", "critical"]
+Per = Literal["step", "recording"]
+"""What an amount or a gain is of: where no step is known, of the whole recording."""
+
 
 class _Result(msgspec.Struct, frozen=True, kw_only=True):
     pass
@@ -20,8 +24,7 @@ class Gain(_Result):
     method: str
     step_ns: int | None = None
     """The length of what the speed-ups are of: as recorded, or as samples measured it."""
-    of: Literal["step", "recording"] = "step"
-    """What the speed-ups are of: where no step is known, of the whole recording."""
+    of: Per = "step"
 
 
 class EvidenceEvent(_Result):
@@ -40,6 +43,8 @@ class Evidence(_Result):
     value: float | int | str
     unit: str
     events: list[EvidenceEvent] = []
+    per: Per | None = None
+    """What ``value`` is an amount per; ``None``: it is of the whole, or no amount."""
 
 
 class CodeLocation(_Result):
@@ -84,7 +89,7 @@ class Finding(_Result):
 
     id: str
     title: str
-    severity: Literal["info", "minor", "major", "critical"]
+    severity: Severity
     scope: Scope
     attributed_ns_per_step: int
     gain: Gain | None

@@ -19,7 +19,7 @@ import msgspec
 import polars as pl
 
 from whystall import _api
-from whystall.diagnosis.causes import causes
+from whystall.diagnosis.catalogue import causes, described
 from whystall.errors import InputError, UsageError
 from whystall.mcp_server.folders import Folders, walk
 from whystall.report import schema
@@ -148,7 +148,7 @@ class Tools:
             near = difflib.get_close_matches(arguments.cause[:100], known, n=3, cutoff=0.4)
             hint = f": did you mean {', '.join(near)}?" if near else "; without an argument all are listed"
             raise UsageError(f"no cause is called {clean(arguments.cause, 100)!r}{hint}")
-        return _json(msgspec.to_builtins(known[arguments.cause]))
+        return _json(described(known[arguments.cause]))
 
     def compare(self, arguments: Compare) -> str:
         """What changed between two runs, in words."""

@@ -15,7 +15,7 @@ from whystall.analysis.device import DeviceEvents, devices_of
 from whystall.analysis.host_states import FREE_CALL, SYNC_CALL, HostEvents, HostState, host_events
 from whystall.analysis.hosts import backward_threads, training_thread
 from whystall.analysis.idle import Launches
-from whystall.analysis.kernel_classes import COMMUNICATION, KernelClass, classify
+from whystall.analysis.kernel_classes import COMMUNICATION, Classified, classify
 from whystall.replay import device as devices
 from whystall.replay import host as hosts
 from whystall.replay.device import DeviceNodes
@@ -59,14 +59,20 @@ class _Rank:
 
 
 def build_graph(
-    traces: Sequence[tuple[int, Trace]], rules: Sequence[KernelClass] = (), *, most_events: int = MOST_EVENTS
+    traces: Sequence[tuple[int, Trace]], classified: Sequence[Classified] = (), *, most_events: int = MOST_EVENTS
 ) -> Graph:
     """The graph of one trace per rank. Several ranks meet in their collectives, which also align their clocks.
+
+    ``classified`` says of each trace what its device events are; without it the shipped kernel classes do.
 
     Of traces with more than ``most_events`` in all, some steps from the middle are drawn.
     """
     windows = chosen_windows([trace for _, trace in traces], most_events)
-    ranks = [_rank(number, trace, rules, window) for (number, trace), window in zip(traces, windows, strict=True)]
+    known = classified or [classify(trace.device_events) for _, trace in traces]
+    ranks = [
+        _rank(number, trace, classes.class_of, window)
+        for (number, trace), classes, window in zip(traces, known, windows, strict=True)
+    ]
     draft = Draft()
     collectives = [_collectives(rank) for rank in ranks] if len(ranks) > 1 else []
     shifts = clock_shifts([Member(rank.number, *found) for rank, found in zip(ranks, collectives, strict=False)])
@@ -87,10 +93,10 @@ def build_graph(
     return draft.finish(ended, np.concatenate(opening), shifts)
 
 
-def _rank(number: int, trace: Trace, rules: Sequence[KernelClass], window: Window | None) -> _Rank:
+def _rank(number: int, trace: Trace, class_of: NDArray[np.uint8], window: Window | None) -> _Rank:
     on_device = not trace.device_events.is_empty()
     host = host_events(trace, collectives=not on_device)
-    found = devices_of(trace, classify(trace.device_events, rules).class_of)
+    found = devices_of(trace, class_of)
     if window is not None:
         found = {device: events for device, full in found.items() if len((events := _within(full, window)).row)}
     threads = [events.launches.thread[events.launches.known] for events in found.values()]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from whystall.diagnosis.finding import CodeLocation, Evidence, Finding, Gain, Plan
 from whystall.report import format as fmt
@@ -214,11 +215,14 @@ def _saves(gain: Gain, step_ns: int | None) -> str:
     return f"{fmt.duration(round(step_ns * share))} of {whole}"
 
 
+_PER: Final = {None: "", "step": " per step", "recording": " in the recording"}
+
+
 def _fact(evidence: Evidence) -> Fact:
     events = evidence.events
     longest = max(events, key=lambda event: event.duration_ns, default=None)
     example = f"{shorten(longest.name, 72) or '(no name)'}, {fmt.duration(longest.duration_ns)}" if longest else None
-    return Fact(clean(evidence.what, 200), value_words(evidence.value, evidence.unit), example)
+    return Fact(clean(f"{evidence.what}{_PER[evidence.per]}", 200), value_words(evidence.value, evidence.unit), example)
 
 
 def _place(place: CodeLocation) -> CodeLine:

@@ -9,7 +9,8 @@ from typing import Any, Final
 
 import msgspec
 
-from whystall.diagnosis.causes import Cause, causes
+from whystall.diagnosis.catalogue import causes
+from whystall.diagnosis.causes import Cause
 from whystall.diagnosis.finding import CodeLocation, Finding, Gain
 from whystall.report.findings import FindingView, findings_view
 from whystall.report.names import clean

@@ -1,0 +1,84 @@
+"""What an analysis worked out of a trace and others go on from: it is made once, and handed to replay and rules.
+
+Kernel classes of the user's and peaks that `whystall probe` measured are in it, so that they count wherever it is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whystall.analysis.efficiency import tensor_core_use
+from whystall.analysis.kernel_classes import Classified
+from whystall.analysis.operators import OperatorTree, operator_tree
+from whystall.analysis.work import EventWork, OperatorWork, counted_operator_of, event_work, operator_work
+from whystall.hardware.accelerators import Accelerator
+from whystall.trace.model import Trace
+
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Workings:
+    """Per device event of a trace: what it is, the operator call that counts for it, and what that call computed and moved."""
+
+    classified: Classified
+    tree: OperatorTree
+    work: OperatorWork
+    events: EventWork
+    peaks: Mapping[int, Accelerator | None]
+    """What each of the trace's devices could do."""
+
+    @cached_property
+    def peak(self) -> Accelerator | None:
+        """What the trace's devices could do where all are of one part; else no work can be told to belong to one."""
+        found = list(self.peaks.values())
+        return found[0] if found and all(one == found[0] for one in found) else None
+
+    @cached_property
+    def family(self) -> NDArray[np.object_]:
+        """Per event the family of its kernel, or an empty text."""
+        return np.array([name or "" for name in self.classified.families], object)[self.classified.family_of]
+
+    @property
+    def could_use_tensor_cores(self) -> Mask:
+        """Which events are of kernels that could use tensor cores."""
+        return self._tensor_cores[0]
+
+    @property
+    def uses_tensor_cores(self) -> Mask:
+        """Which events are of kernels that use them."""
+        return self._tensor_cores[1]
+
+    @cached_property
+    def _tensor_cores(self) -> tuple[Mask, Mask]:
+        return tensor_core_use(self.classified)
+
+    def dtype_of(self, dtype: str) -> Mask:
+        """Which events belong to calls of a dtype."""
+        owner = self.events.owner
+        if dtype not in self.work.dtypes or not len(self.work.dtype_of):
+            return np.zeros(len(owner), np.bool_)
+        number = self.work.dtypes.index(dtype)
+        chosen: Mask = (owner >= 0) & (self.work.dtype_of[np.maximum(owner, 0)] == number)
+        return chosen
+
+    def transfer_ns(self) -> NDArray[np.float64]:
+        """Per event the least time that moving its call's bytes takes; 0 where that is not known."""
+        owner = self.events.owner
+        speed = self.peak.memory_bytes_per_s if self.peak is not None else None
+        if speed is None or not len(self.work.moved):
+            return np.zeros(len(owner))
+        moved = np.where(self.events.main, self.work.moved[np.maximum(owner, 0)], 0)
+        return moved / speed * 1e9
+
+
+def workings_of(trace: Trace, classified: Classified, peaks: Mapping[int, Accelerator | None]) -> Workings:
+    """The workings of a trace, of which the events are classified already."""
+    tree = operator_tree(trace)
+    work = operator_work(trace, tree)
+    return Workings(classified, tree, work, event_work(trace, counted_operator_of(tree, work), work, classified), peaks)

@@ -1,0 +1,217 @@
+"""What a rule proposes: a cause with its evidence, and what the run would be without it. Each kind weighs itself.
+
+`Replayed` is worth what the graph of the recorded steps saves without it, `Sampled` what samples of the whole run (or a
+formula) say, and `Standing` costs something else than time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import sqrt
+from typing import Self, TypeVar
+
+from whystall.diagnosis.case import Case
+from whystall.diagnosis.finding import CodeLocation, Evidence, Per, Severity
+from whystall.diagnosis.gains import CPU_ERROR, MODEL_ERROR, MOST_SAVED, saved_by, scaled
+from whystall.replay.graph import Change, play
+from whystall.replay.outcome import length_ns
+
+
+@dataclass(frozen=True, slots=True)
+class Recurrence:
+    """How often something happened in the replayed window, and how many steps lie between two times (if known)."""
+
+    count: int
+    period: float | None
+
+    def weight(self, steps: int) -> float:
+        """How often it happens in so many steps on average, against how often it did in this window."""
+        return steps / self.period / self.count if self.period is not None and self.count else 1.0
+
+    @property
+    def spread(self) -> float:
+        """How far off the count may be, as a share: another window may have seen it more or less often."""
+        return 0.5 / sqrt(max(self.count, 1))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A cause that may be at work, on some ranks and steps, and the evidence for it."""
+
+    cause: str
+    attributed_ns: int
+    evidence: tuple[Evidence, ...]
+    method: str = ""
+    code: tuple[CodeLocation, ...] = ()
+    ranks: tuple[int, ...] = ()
+    steps: tuple[str, ...] = ()
+    confidence: float = 0.9
+    rivals: tuple[str, ...] = ()
+    """Causes with the same symptom, which were weighed against this one."""
+    missing: tuple[str, ...] = ()
+    could_be: tuple[str, ...] = ()
+    """Causes that it cannot be told from while these signals are missing."""
+    detail: str = ""
+    """What the title adds in this case."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing(Candidate):
+    """A cause that costs something else than time: it is told with its severity, and without a gain."""
+
+    severity: Severity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Valued(Candidate):
+    """A cause whose removal makes the step shorter: what `Replayed` and `Sampled` have in common."""
+
+    removal: Change | None = None
+    """The graph as the remedy would leave it; ``None`` where only samples know the cause."""
+    tier: int = 0
+    """A general cause (1, 2, ...) explains what more specific ones leave; it ranks by what it adds to them."""
+    if_hidden: str | None = None
+    """What to say when it is large, yet its removal gains nothing; ``None``: nothing."""
+    nameless: bool = False
+    """It takes time and what it is cannot be told: that is said (``if_hidden``), and other causes count for what they add
+    to it."""
+
+    def per(self, case: Case) -> Per:
+        """What its gain is of."""
+        raise NotImplementedError
+
+    def span_ns(self, case: Case) -> int:
+        """The length of that, as it was recorded or measured."""
+        raise NotImplementedError
+
+    def weigh(self, case: Case, removed: Change | None) -> Weighed:
+        """What its removal saves, and what it adds once ``removed`` is gone already."""
+        raise NotImplementedError
+
+    def united(self, case: Case, others: list[Self]) -> Self:
+        """One candidate of the same cause on several ranks, of which this one costs most."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replayed(Valued):
+    """A cause whose gain is replayed: ``removal`` is as its remedy would leave the graph, ``ceiling`` removes it wholly."""
+
+    ceiling: Change | None = None
+    floor: Change | None = None
+    """What the remedy brings at the very least, where that is known better than by ``uncertainty``."""
+    uncertainty: float = 0.15
+    """The share of the saving that the remedy may fail to bring."""
+    largest_share: float = 1.0
+    """The share of the step that all of it takes, where samples of the whole run tell: no gain is beyond it."""
+    recurrence: Recurrence | None = None
+    """For what does not happen in every step."""
+
+    def per(self, case: Case) -> Per:
+        """A step, if the recording has steps."""
+        return case.per
+
+    def span_ns(self, case: Case) -> int:
+        """The mean length of a replayed step; without steps that of the recording."""
+        return case.step_ns
+
+    def weigh(self, case: Case, removed: Change | None) -> Weighed:
+        """Its gain by replay, with what the replay and the remedy are uncertain by on both sides."""
+        before = max(case.window_ns, 1)
+        again = self.recurrence
+        weight, spread = (again.weight(case.steps), again.spread) if again is not None else (1.0, 0.0)
+        usual = case.facts.remedies.get(self.cause, 1.0)
+        expected = min(scaled(saved_by(case, self.removal, before), weight * usual), self.largest_share)
+        ceiling = scaled(saved_by(case, self.ceiling, before), weight) if self.ceiling is not None else expected
+        unsure = case.noise + (1 - case.fidelity.share)
+        floor = scaled(expected, 1 - max(self.uncertainty, spread)) - unsure
+        if self.floor is not None:
+            floor = min(floor, saved_by(case, self.floor, before) - unsure)
+        ceiling = max(min(ceiling, self.largest_share), scaled(expected, 1 + spread))
+        model = MODEL_ERROR if any(rank.on_device for rank in case.ranks) else CPU_ERROR
+        ceiling = min(ceiling + (1 - ceiling) * (unsure + model), MOST_SAVED)
+        return Weighed(self, max(floor, 0.0), expected, ceiling, self._added(case, removed, expected))
+
+    def _added(self, case: Case, removed: Change | None, alone: float) -> float:
+        """What it saves beyond what is removed already."""
+        if removed is None or self.removal is None:
+            return alone
+        left = length_ns(case.replayed, play(case.replayed, removed))
+        return min(saved_by(case, removed.then(self.removal, case.replayed), max(left, 1)), self.largest_share)
+
+    def united(self, case: Case, others: list[Replayed]) -> Replayed:
+        """Ranks wait for each other: the cause is removed on all of them at once."""
+        return replace(
+            _on_all_ranks(self, others),
+            removal=_all(case, [one.removal for one in others]),
+            ceiling=_all(case, [one.ceiling for one in others]),
+            floor=_all(case, [one.floor for one in others]),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampled(Valued):
+    """A cause whose gain samples tell: the shares of the step that go away, at least, as expected, and at most."""
+
+    saved: tuple[float, float, float]
+    step_ns: int | None = None
+    """The length of the step that ``saved`` is a share of; ``None``: the replayed one."""
+
+    def per(self, case: Case) -> Per:
+        """A step: samples measure no other span."""
+        return "step" if self.step_ns is not None else case.per
+
+    def span_ns(self, case: Case) -> int:
+        """The mean length of the steps that were measured."""
+        return self.step_ns or case.step_ns
+
+    def weigh(self, case: Case, removed: Change | None) -> Weighed:  # noqa: ARG002 - samples know no other cause
+        """Its gain as measured, scaled by what such remedies brought on this machine before."""
+        usual = case.facts.remedies.get(self.cause, 1.0)
+        floor, expected, ceiling = (min(max(share, 0.0), MOST_SAVED) for share in self.saved)
+        floor, expected = scaled(floor, min(usual, 1.0)), scaled(expected, usual)
+        return Weighed(self, min(floor, expected), expected, max(ceiling, expected), expected)
+
+    def united(self, case: Case, others: list[Sampled]) -> Sampled:  # noqa: ARG002 - nothing is replayed
+        """At least what it costs where it costs least: the step is as long as that of the slowest rank.
+
+        As a rule the rank that it costs most is the one that the others wait for.
+        """
+        floor = min(one.saved[0] for one in others)
+        ceiling = max(one.saved[2] for one in others)
+        return replace(_on_all_ranks(self, others), saved=(floor, self.saved[1], ceiling))
+
+
+@dataclass(frozen=True, slots=True)
+class Weighed:
+    """A candidate with the shares of the step that its removal saves."""
+
+    candidate: Valued
+    floor: float
+    expected: float
+    ceiling: float
+    adds: float
+    """What it saves beyond the specific causes; for specific ones ``expected``."""
+    tried: str = ""
+    """What an experiment changed to go without it."""
+
+
+_Kind = TypeVar("_Kind", bound=Valued)
+
+
+def _on_all_ranks(worst: _Kind, others: list[_Kind]) -> _Kind:
+    return replace(
+        worst,
+        ranks=tuple(sorted({rank for one in others for rank in one.ranks})),
+        confidence=min(one.confidence for one in others),
+    )
+
+
+def _all(case: Case, changes: list[Change | None]) -> Change | None:
+    """All changes at once, or none where one is missing."""
+    joined: Change | None = None
+    for change in changes:
+        if change is None:
+            return None
+        joined = change if joined is None else joined.then(change, case.replayed)
+    return joined

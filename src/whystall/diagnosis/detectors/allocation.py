@@ -1,0 +1,54 @@
+"""Device memory that is allocated and freed in steady steps: the calls, and whether the allocator gives memory back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from whystall.analysis.host_states import ALLOCATOR_CALL, HostState
+from whystall.diagnosis import evidence
+from whystall.diagnosis.candidate import Replayed
+from whystall.diagnosis.case import Case
+from whystall.diagnosis.detectors.host_calls import (
+    count_per_step,
+    first_nodes,
+    hidden,
+    operators_with,
+    waits_within,
+)
+from whystall.replay.graph import Change
+
+_FREE_CALL: Final = re.compile(r"^(cuda|hip)Free$|MemFree|MemUnmap")
+
+
+def allocation_calls(case: Case, cause: str, *, frees: bool) -> Iterator[Replayed]:
+    """A candidate for each rank that allocates in steady steps, and that frees in most of them or does not."""
+    for rank in case.ranks:
+        nodes = case.host_state(rank, HostState.ALLOCATOR)
+        if not case.in_window(nodes).any():
+            continue
+        freeing = rank.host_named(lambda name: bool(_FREE_CALL.search(name)), ("runtime_calls",))
+        freed = int(np.count_nonzero(case.in_window(case.nodes(rank, host=freeing))))
+        if (freed > case.steps // 2) != frees:
+            continue
+        calls = rank.host_named(lambda name: bool(ALLOCATOR_CALL.search(name)), ("runtime_calls",))
+        per_step = case.time_of(nodes)
+        yield Replayed(
+            cause=cause,
+            attributed_ns=per_step,
+            evidence=(
+                evidence.time(
+                    "in calls that allocate or free device memory", per_step, case.events_of(nodes), per=case.per
+                ),
+                evidence.count("such calls", count_per_step(case, first_nodes(case, rank, calls)), per=case.per),
+            ),
+            removal=Change(duration=case.without(nodes).duration, removed_edges=waits_within(case, rank, calls)),
+            method="replay: without the calls",
+            code=tuple(rank.code_of(operators_with(rank, calls))),
+            ranks=(rank.rank,),
+            rivals=("host.launch-bound", "host.sync", "host.python"),
+            if_hidden=hidden(rank, "device memory is allocated in every step"),
+        )

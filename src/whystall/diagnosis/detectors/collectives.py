@@ -1,0 +1,170 @@
+"""A rank's collectives as rules see them: their nodes in the graph, what they moved, whom they met."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whystall.analysis.communication import communication_records, host_collectives
+from whystall.analysis.host_states import HostState
+from whystall.analysis.kernel_classes import COMMUNICATION
+from whystall.diagnosis.case import Case
+from whystall.diagnosis.rank_case import RankCase
+from whystall.replay.graph import EdgeKind, Mask, NodeKind
+
+POINT_TO_POINT: Final = re.compile(r"^(send|recv|send_recv|message)")
+EXCHANGE: Final = re.compile(r"all_?to_?all|dispatch|combine", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Collectives:
+    """A rank's collectives, on a device or on the host.
+
+    Their nodes in the graph (-1: not drawn), what each is, the bytes it moved (-1: not known), between how many ranks,
+    when it began, its group, and (on a device) its row.
+    """
+
+    node: NDArray[np.int64]
+    kind: list[str]
+    size: NDArray[np.int64]
+    ranks: NDArray[np.int64]
+    start: NDArray[np.int64]
+    group: list[str]
+    row: NDArray[np.intp] | None
+
+    def nodes(self, case: Case, chosen: NDArray[np.bool_]) -> Mask:
+        """The nodes of the chosen ones."""
+        out = np.zeros(len(case.replayed.start), np.bool_)
+        at = self.node[chosen]
+        out[at[at >= 0]] = True
+        return out
+
+
+def collectives(case: Case, rank: RankCase) -> Collectives:
+    """The collectives of a rank: those of its devices, or on a job without any those of a library on the host."""
+    key = ("collectives", rank.rank)
+    if key not in case.kept:
+        case.kept[key] = _collectives(case, rank)
+    found: Collectives = case.kept[key]
+    return found
+
+
+def _collectives(case: Case, rank: RankCase) -> Collectives:
+    if rank.on_device:
+        row = np.flatnonzero(rank.workings.classified.class_of == COMMUNICATION)
+        records = communication_records(rank.trace, row)
+        start = rank.trace.device_events["ts_ns"].to_numpy()[row]
+        node = node_of_row(case, rank)[row]
+    else:
+        row = None
+        records = host_collectives(rank.trace)
+        start = records["start"].to_numpy()
+        node = node_of_event(case, rank, records["event"].to_numpy())
+    return Collectives(
+        node,
+        records["collective"].to_list(),
+        records["bytes"].fill_null(-1).to_numpy(),
+        records["group_size"].fill_null(0).to_numpy().astype(np.int64),
+        start,
+        records["group"].fill_null("").to_list(),
+        row,
+    )
+
+
+def node_of_event(case: Case, rank: RankCase, events: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The node of each host event of a rank, or -1."""
+    graph = case.replayed
+    nodes = np.flatnonzero((graph.rank == rank.rank) & (graph.kind == NodeKind.HOST) & (graph.event >= 0))
+    if not len(nodes):
+        return np.full(len(events), -1, np.int64)
+    order = nodes[np.argsort(graph.event[nodes], kind="stable")]
+    index = np.minimum(np.searchsorted(graph.event[order], events), len(order) - 1)
+    return np.where(graph.event[order[index]] == events, order[index], -1)
+
+
+def are(found: Collectives, pattern: re.Pattern[str]) -> NDArray[np.bool_]:
+    """Which of the collectives are of a kind."""
+    known = {kind: bool(pattern.search(kind or "")) for kind in set(found.kind)}
+    return np.array([known[kind] for kind in found.kind], np.bool_)
+
+
+def step_of(rank: RankCase, found: Collectives) -> NDArray[np.int64]:
+    """The step of each collective: that which launched it, or in which it began."""
+    if found.row is not None:
+        return rank.trace.device_events["step"].fill_null(-1).to_numpy()[found.row].astype(np.int64)
+    return np.searchsorted(rank.trace.steps["ts_ns"].to_numpy(), found.start, side="right").astype(np.int64) - 1
+
+
+def node_of_row(case: Case, rank: RankCase) -> NDArray[np.int64]:
+    """Per device event of a rank its node, or -1."""
+    graph = case.replayed
+    out = np.full(len(rank.trace.device_events), -1, np.int64)
+    nodes = np.flatnonzero((graph.rank == rank.rank) & (graph.kind == NodeKind.DEVICE))
+    out[graph.event[nodes]] = nodes
+    return out
+
+
+def met_by_all(case: Case, found: Collectives) -> NDArray[np.bool_]:
+    """Of which collectives every rank was recorded, as far as their groups' sizes are known.
+
+    The others may be waiting for a rank that nobody saw: how long one took says nothing of the link then.
+    """
+    graph = case.replayed
+    meeting = (graph.edge_kind == EdgeKind.RENDEZVOUS) & (graph.rank[graph.target] == -1)
+    arrived = np.bincount(graph.target[meeting].astype(np.int64), minlength=len(graph.start))
+    transfer = np.where(found.node >= 0, case.transfer_of[np.maximum(found.node, 0)], -1)
+    present = np.where(transfer >= 0, arrived[np.maximum(transfer, 0)], 1)
+    wanted = np.where(are(found, POINT_TO_POINT), np.minimum(found.ranks, 2), found.ranks)
+    return np.asarray(present >= wanted, np.bool_)
+
+
+def has_stages(case: Case) -> bool:
+    """Whether ranks send each other messages, as stages of a pipeline do."""
+    for rank in case.ranks:
+        found = collectives(case, rank)
+        if len(found.node) and np.count_nonzero(are(found, POINT_TO_POINT)) > len(found.node) // 4:
+            return any(kind in ("send", "recv") for kind in found.kind)
+    return False
+
+
+def lacks_a_stage(case: Case) -> bool:
+    """Whether there are stages, and some messages come from or go to one that was not recorded."""
+    return has_stages(case) and any(
+        bool((are(found, POINT_TO_POINT) & (found.node >= 0) & ~met_by_all(case, found)).any())
+        for found in (collectives(case, rank) for rank in case.ranks)
+    )
+
+
+def launching(case: Case, rank: RankCase, found: Collectives, chosen: NDArray[np.bool_]) -> Mask:
+    """The host nodes of the operators that launched collectives."""
+    if found.row is None:
+        return case.host_state(rank, HostState.COMMUNICATION)
+    operator = rank.trace.device_events["operator"].fill_null(-1).to_numpy()[found.row[chosen]]
+    return case.host_within_operators(rank, np.unique(operator[operator >= 0]))
+
+
+def without_gaps(case: Case, nodes: Mask) -> NDArray[np.int64]:
+    """The lags of edges, without those that follow nodes of a stream upon each other."""
+    graph = case.replayed
+    near = (graph.edge_kind == EdgeKind.STREAM) & nodes[graph.target]
+    return np.where(near, np.minimum(graph.lag, 0), graph.lag)
+
+
+def spent_ns(case: Case, nodes: Mask) -> int:
+    """The time of collectives per step and rank: waiting for others, and the transfer that all of them share."""
+    at = np.flatnonzero(case.in_window(nodes))
+    transfer = case.transfer_of[at]
+    duration = case.replayed.duration
+    total = duration[at].sum() + duration[transfer[transfer >= 0]].sum()
+    return int(total) // max(case.steps * len(case.ranks), 1)
+
+
+def transfer_ns(case: Case) -> NDArray[np.int64]:
+    """Per collective's node how long the transfer took, without waiting for others where these were recorded."""
+    transfer = case.transfer_of
+    duration = case.replayed.duration
+    return np.where(transfer >= 0, duration[np.maximum(transfer, 0)], duration)

@@ -1,0 +1,102 @@
+"""Runtime calls as rules see them: those in which the host waits, the operators around them, and what hides them."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whystall.analysis.host_states import SYNC_CALL
+from whystall.diagnosis.case import Case
+from whystall.diagnosis.rank_case import RankCase, within
+from whystall.replay.graph import EdgeKind, Mask, Nodes
+from whystall.trace.link import rows_of
+
+_COPY_CALL: Final = re.compile(r"Memcpy", re.IGNORECASE)
+# Below this share of the time it is not the device's work that hides what the host does.
+_MOSTLY_BUSY: Final = 0.5
+
+
+def hidden(rank: RankCase, what: str) -> str:
+    """What is said of something large whose removal gains nothing: the device is busy meanwhile, or idle all the same."""
+    busy = max((device.busy_ns / max(device.window_ns, 1) for device in rank.analysis.devices), default=0.0)
+    if busy >= _MOSTLY_BUSY:
+        return f"{what}, but the device is busy meanwhile: leave it"
+    return f"{what}, yet without that the device, busy {busy * 100:.1f} % of the time, would idle all the same"
+
+
+def count_per_step(case: Case, nodes: Mask) -> float:
+    """How many of the nodes there are per step."""
+    return int(np.count_nonzero(case.in_window(nodes))) / max(case.steps, 1)
+
+
+def first_nodes(case: Case, rank: RankCase, calls: Mask) -> Mask:
+    """One node of each of some calls."""
+    nodes = case.nodes(rank, host=calls)
+    first = np.zeros(len(nodes), np.bool_)
+    _, index = np.unique(case.replayed.event[nodes], return_index=True)
+    first[np.flatnonzero(nodes)[index]] = True
+    return first
+
+
+def operators_with(rank: RankCase, calls: Mask) -> NDArray[np.intp]:
+    """The operators in which some runtime calls were made."""
+    operator = _operator_of(rank, calls)
+    return np.unique(operator[operator >= 0]).astype(np.intp)
+
+
+def callers(rank: RankCase, calls: Mask) -> list[str]:
+    """The names of the operators in which calls were made, the most frequent first."""
+    operator = _operator_of(rank, calls)
+    counts: dict[str, int] = {}
+    for row in operator[operator >= 0].tolist():
+        name = rank.trace.operators["name"][row]
+        counts[name] = counts.get(name, 0) + 1
+    return sorted(counts, key=lambda name: (-counts[name], name))
+
+
+def _operator_of(rank: RankCase, calls: Mask) -> NDArray[np.int32]:
+    first, last = rank.offsets["runtime_calls"]
+    return rows_of(rank.trace.runtime_calls["operator"])[calls[first:last]]
+
+
+def waits_within(case: Case, rank: RankCase, calls: Mask) -> Mask:
+    """The edges by which the host waits for the device in some calls."""
+    begin, end, _ = rank.intervals(calls)
+    graph = case.replayed
+    waits: Mask = (graph.edge_kind == EdgeKind.SYNC) & case.host_within(rank, begin, end + 1)[graph.target]
+    return waits
+
+
+def waiting_calls(case: Case, rank: RankCase, after: Nodes) -> Mask:
+    """The calls that wait by their nature, or that copied and waited for the copy: those in which waits ended.
+
+    ``after`` are the nodes with which the host went on.
+    """
+    calls = rank.host_named(lambda name: bool(SYNC_CALL.search(name) or _COPY_CALL.search(name)), ("runtime_calls",))
+    rows = np.flatnonzero(calls)
+    first, _ = rank.offsets["runtime_calls"]
+    table = rank.trace.runtime_calls
+    begin = table["ts_ns"].to_numpy()[rows - first]
+    end = begin + table["duration_ns"].to_numpy()[rows - first]
+    ended = np.sort(case.replayed.start[after] - case.replayed.clock_shift_ns.get(rank.rank, 0))
+    waited = np.searchsorted(ended, end, side="right") > np.searchsorted(ended, begin, side="right")
+    calls[rows[~waited]] = False
+    return calls
+
+
+def waited_ns(case: Case, rank: RankCase, calls: Mask, after: Nodes) -> int:
+    """How long the host waited in calls, per step: from what it did last to what it went on with."""
+    graph = case.replayed
+    begin, end, _ = rank.intervals(calls)
+    instants = graph.start - graph.clock_shift_ns.get(rank.rank, 0)
+    goes_on = np.zeros(len(graph.start), np.bool_)
+    goes_on[after] = True
+    goes_on &= within(instants - 1, begin, end)
+    goes_on = case.in_window(goes_on)
+    edges = (graph.edge_kind == EdgeKind.PROGRAM) & goes_on[graph.target]
+    source = graph.source[edges].astype(np.int64)
+    waited = graph.start[graph.target[edges]] - (graph.start[source] + graph.duration[source])
+    return int(waited.sum()) // max(case.steps, 1)

@@ -1,0 +1,203 @@
+"""What samples of a whole run show of its input: the time spent waiting for batches, by what the loader is and does."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from whystall.analysis.results import RunSummary, SampledLine
+from whystall.diagnosis import evidence
+from whystall.diagnosis.candidate import Sampled
+from whystall.diagnosis.case import Case
+from whystall.diagnosis.detectors.loader import LEFT_OF_FETCH
+from whystall.diagnosis.detectors.samples import (
+    AWAITS,
+    SPREAD,
+    code_of_lines,
+    from_samples,
+    lines_where,
+    measured_runs,
+    share_of,
+)
+from whystall.diagnosis.finding import CodeLocation, Evidence
+
+DEFAULT_CORES: Final = 4
+"""So many cores a machine is taken to have where nobody says."""
+WAITS: Final = 0.3
+"""A worker that waits for storage takes less than this much of a core."""
+# A worker that computes takes this much of a core.
+_COMPUTES: Final = 0.7
+# Workers that together take this share of all cores leave training too little.
+_SATURATED: Final = 0.4
+# Long fetches that are more frequent than this are how a loader with slow workers delivers.
+_RARE_FETCHES: Final = 0.2
+# Handing over a batch that is ready (pickling, shared memory) is no wait for workers; it takes no longer than this.
+_LONGEST_HANDOVER_NS: Final = 2_000_000
+# Where a thread is found that takes a batch over: it reads what a worker sent, and opens the memory that tensors share.
+_TAKES_OVER: Final = re.compile(
+    r"^(multiprocessing\.(connection|reduction|resource_sharer)|torch\.(multiprocessing|_utils|storage))\b"
+)
+# Fewer of the looks that found the thread in its loader are what any batch takes.
+_MOSTLY_TAKING_OVER: Final = 1 / 3
+
+Starved = Literal["input.too-few-workers", "input.cpu-bound", "input.storage-bound"]
+Spikes = Literal["input.worker-restart", "input.heavy-tail"]
+
+
+@dataclass(frozen=True, slots=True)
+class InputWaits:
+    """The waits for batches in one run, as shares of its steps' time, by their causes.
+
+    Without workers all of it is making batches (``made``). Else the thread takes batches over that are there (``taken``),
+    waits in single long fetches (``spikes``, of a kind ``spiked``), or waits for workers in most steps (``starving``).
+    """
+
+    run: RunSummary
+    workers: int
+    share: float
+    made: float = 0.0
+    taken: float = 0.0
+    spikes: float = 0.0
+    spiked: Spikes | None = None
+    starving: float | None = None
+    starved: Starved = "input.too-few-workers"
+
+    @property
+    def code(self) -> tuple[CodeLocation, ...]:
+        """The lines at which the thread was found in its loader."""
+        return code_of_lines(lines_where(self.run, _in_loader))
+
+    @property
+    def evidence(self) -> tuple[Evidence, ...]:
+        """What is known of the waits, whatever causes them."""
+        return (
+            evidence.time("waiting for batches, on average", round(self.share * self.run.mean_ns), per="step"),
+            evidence.share("of the steps' time", self.share),
+            evidence.count("workers of the loader", self.workers),
+        )
+
+
+def input_waits(case: Case) -> list[InputWaits]:
+    """The waits of all runs of which samples may name a cause."""
+    key = ("input_waits", -1)
+    if key not in case.kept:
+        found = (_waits(case, run) for run in measured_runs(case))
+        case.kept[key] = [one for one in found if one is not None]
+    waits: list[InputWaits] = case.kept[key]
+    return waits
+
+
+def starved(case: Case, cause: Starved) -> Iterator[Sampled]:
+    """The waits for workers that cannot make batches fast enough, for one reason."""
+    for waits in input_waits(case):
+        if waits.starved == cause and waits.starving is not None:
+            yield starved_for(waits, waits.starving)
+
+
+def starved_for(waits: InputWaits, share: float, *more: Evidence) -> Sampled:
+    """A candidate of a share of the time that workers keep the training thread waiting."""
+    run = waits.run
+    workers = run.worker_cpu_share
+    used = () if workers is None else (evidence.share("of a core that each worker used, in the median", workers),)
+    return from_samples(
+        waits.starved,
+        run,
+        share * (1 - LEFT_OF_FETCH),
+        part="input",
+        evidence=(*waits.evidence, *more, *used),
+        code=waits.code,
+        saved=((waits.starving or 0.0) * 0.7, share * (1 - LEFT_OF_FETCH), share),
+        rivals=("input.too-few-workers", "input.cpu-bound", "input.storage-bound"),
+    )
+
+
+def spiked(case: Case, cause: Spikes, least: float) -> Iterator[Sampled]:
+    """The waits in single long fetches, of one kind; ``least`` of what they cost goes away for sure."""
+    for waits in input_waits(case):
+        if waits.spiked == cause:
+            slow = evidence.count("steps that waited far longer than usual", len(waits.run.slow))
+            yield from_samples(
+                cause,
+                waits.run,
+                waits.spikes,
+                part="input",
+                evidence=(*waits.evidence, slow),
+                code=waits.code,
+                saved=(waits.spikes * least, waits.spikes, min(waits.spikes * 1.1, 0.99)),
+                rivals=("input.too-few-workers", "input.worker-restart", "input.heavy-tail"),
+            )
+
+
+SURE_OF_SPIKES: Final = 1 - SPREAD
+"""What of long fetches goes away for sure where the remedy takes all of them."""
+
+
+def takes_over(line: SampledLine) -> bool:
+    """Whether the thread was found taking over a batch that a worker has made."""
+    return _in_loader(line) and bool(_TAKES_OVER.search(line.leaf)) and not AWAITS.search(line.leaf)
+
+
+def _in_loader(line: SampledLine) -> bool:
+    return line.part == "input"
+
+
+def _waits(case: Case, run: RunSummary) -> InputWaits | None:
+    share = run.shares.get("input", 0.0)
+    if share <= 0:
+        return None
+    workers = max((int(loader.get("workers") or 0) for loader in case.facts.loaders), default=run.workers)
+    if workers == 0:
+        return InputWaits(run, workers, share, made=share)
+    left, taken = share, _taking_over(run, share)
+    if taken > 0:
+        left = max(left - taken, 0.0)
+        if left < taken:  # while batches wait to be taken over, workers wait as well: that is no cause of its own
+            return InputWaits(run, workers, share, taken=taken)
+    else:
+        left = max(left - min(run.ready_input_ns, _LONGEST_HANDOVER_NS) / run.mean_ns, 0.0)
+    spikes = sum(step.lost_ns.get("input", 0) for step in run.slow) / max(run.total_ns, 1)
+    kind = _kind_of_spikes(case, run) if spikes > left / 2 else None
+    if kind is not None:
+        left = max(left - spikes, 0.0)
+    return InputWaits(
+        run,
+        workers,
+        share,
+        taken=taken,
+        spikes=spikes if kind is not None else 0.0,
+        spiked=kind,
+        starving=left,
+        starved=_why_starved(case, run, workers),
+    )
+
+
+def _taking_over(run: RunSummary, share: float) -> float:
+    """The share of time in which the training thread takes over batches that workers have made, where that is much of it."""
+    inside = lines_where(run, _in_loader)
+    known = share_of([line for line in inside if takes_over(line)])
+    waits = share_of([line for line in inside if AWAITS.search(line.leaf)])
+    whole = max(share_of(inside), 1e-9)
+    return share * (1 - waits / whole) if known > _MOSTLY_TAKING_OVER * whole else 0.0
+
+
+def _kind_of_spikes(case: Case, run: RunSummary) -> Spikes | None:
+    """What long fetches are: an epoch's new workers, or samples that take very long; ``None`` where they are too frequent.
+
+    Workers that stay alive do not start again; when all are too slow they deliver in bursts, and many fetches are long.
+    """
+    loaders = [loader for loader in case.facts.loaders if loader.get("workers")]
+    if not loaders or not all(loader.get("persistent_workers") for loader in loaders):
+        return "input.worker-restart"
+    return "input.heavy-tail" if len(run.slow) <= _RARE_FETCHES * run.measured else None
+
+
+def _why_starved(case: Case, run: RunSummary, workers: int) -> Starved:
+    cores = case.facts.cores or DEFAULT_CORES
+    busy = run.worker_cpu_share
+    if busy is None:
+        return "input.too-few-workers"
+    if busy * workers >= _SATURATED * cores or (busy >= _COMPUTES and workers + 1 > cores / 2):
+        return "input.cpu-bound"
+    return "input.storage-bound" if busy < WAITS and workers >= cores else "input.too-few-workers"

@@ -1,0 +1,89 @@
+"""Device events as rules change them: given another length, or the rate that good kernels reach."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whystall.diagnosis import evidence
+from whystall.diagnosis.candidate import Replayed
+from whystall.diagnosis.case import Case
+from whystall.diagnosis.rank_case import RankCase
+from whystall.replay.graph import Change, Mask
+from whystall.trace.link import rows_of
+
+REACHED: Final = 0.7
+"""The share of a matrix peak that good kernels reach (reference: causes.md, "eta = 0.7")."""
+BANDWIDTH_REACHED: Final = 0.85
+"""The share of the bandwidth in the data sheet that copies reach."""
+MATRIX_PRODUCTS: Final = frozenset(
+    {"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::linear", "aten::matmul"}
+)
+"""Operators that multiply matrices."""
+
+
+def durations(rank: RankCase) -> NDArray[np.float64]:
+    """How long each device event took."""
+    return rank.trace.device_events["duration_ns"].to_numpy().astype(np.float64)
+
+
+def shortened(case: Case, rank: RankCase, chosen: Mask, target_ns: NDArray[np.float64]) -> Change:
+    """The change by which chosen device events take ``target_ns``, where that is less than what they took."""
+    graph = case.replayed
+    nodes = case.nodes(rank, device=chosen)
+    wanted = case.device_values(rank, target_ns, 0.0)
+    shorter = np.minimum(graph.duration, np.maximum(wanted, 0).astype(np.int64))
+    return Change(duration=np.where(nodes, shorter, graph.duration))
+
+
+def operators_of(rank: RankCase, events: Mask) -> NDArray[np.intp]:
+    """The operators that launched some device events."""
+    operator = rows_of(rank.trace.device_events["operator"])[events]
+    return np.unique(operator[operator >= 0]).astype(np.intp)
+
+
+def prompt(case: Case, nodes: Mask) -> NDArray[np.int64]:
+    """The delays of nodes, some of which follow at once."""
+    delay = case.replayed.delay
+    # A node without edges begins when its delay says: it has nothing to follow.
+    follows = np.diff(case.replayed.first.astype(np.int64)) > 0
+    return np.where(nodes & follows & (delay > 0), 0, delay)
+
+
+def faster_matrices(
+    case: Case, rank: RankCase, chosen: Mask, cause: str, *, ratio: float, peak: str, peak_flops_per_s: float
+) -> Replayed:
+    """Matrix kernels at another peak: what their FLOPs take at the share of it that good kernels reach.
+
+    ``ratio`` is the peak they are at over that one, for kernels whose FLOPs are not known.
+    """
+    work = rank.workings
+    duration = durations(rank)
+    moved = work.transfer_ns() / BANDWIDTH_REACHED
+    owner = work.events.owner
+    causal = work.work.causal
+    flops = np.where(work.events.main, causal[np.maximum(owner, 0)], 0) if len(causal) else duration * 0
+    ideal = flops / peak_flops_per_s * 1e9
+    known = flops > 0
+    expected = np.where(known, np.maximum(ideal / REACHED, moved), np.maximum(duration * ratio / REACHED, moved))
+    ceiling = np.where(known, np.maximum(ideal, work.transfer_ns()), duration * ratio)
+    nodes = case.nodes(rank, device=chosen)
+    per_step = case.time_of(nodes)
+    eligible = max(duration[work.could_use_tensor_cores].sum(), 1)
+    return Replayed(
+        cause=cause,
+        attributed_ns=per_step,
+        evidence=(
+            evidence.time("matrix kernels without tensor cores", per_step, case.events_of(nodes), per=case.per),
+            evidence.share("of the time of kernels that could use them", float(duration[chosen].sum() / eligible)),
+        ),
+        removal=shortened(case, rank, chosen, expected),
+        ceiling=shortened(case, rank, chosen, ceiling),
+        method=f"replay: the same products at {REACHED:.0%} of the {peak} peak, or at memory bandwidth",
+        code=tuple(rank.code_of(operators_of(rank, chosen))),
+        ranks=(rank.rank,),
+        uncertainty=0.25,
+        rivals=("compute.misaligned-shape", "host.launch-bound"),
+    )

@@ -1,0 +1,90 @@
+"""Devices that compute nearly all the time, at nearly the rate that physics gives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whystall.analysis.kernel_classes import COMPUTE
+from whystall.analysis.workings import Workings
+from whystall.diagnosis import evidence
+from whystall.diagnosis.candidate import Sampled
+from whystall.diagnosis.case import Case
+from whystall.diagnosis.detectors.kernels import BANDWIDTH_REACHED, durations
+from whystall.diagnosis.rank_case import RankCase
+from whystall.hardware.accelerators import Accelerator
+
+# (reference: causes.md, "U(K)/T > 0.9, GEMM >= 70 % of achievable peak", "bytes/BW = t (> 70 %)")
+_BUSY: Final = 0.9
+_REACHED: Final = 0.7
+
+
+def at_limit(case: Case, cause: str, *, decoding: bool) -> Iterator[Sampled]:
+    """The devices near a limit: those that decode from memory, or all others."""
+    for rank in case.ranks:
+        work = rank.workings
+        devices = [device for device in rank.analysis.devices if device.kind != "cpu" and device.window_ns > 0]
+        if work.peak is None or len(devices) != 1:
+            continue
+        busy = devices[0].ledger.compute / devices[0].window_ns
+        reached, bandwidth = _reached(rank, work.peak)
+        if busy < _BUSY or reached < _REACHED or (bandwidth and not _trains(rank)) != decoding:
+            continue
+        what = "memory bandwidth" if bandwidth else "matrix products"
+        yield Sampled(
+            cause=cause,
+            attributed_ns=int(case.step_ns * busy),
+            evidence=(
+                evidence.share("of the time the device computes", busy),
+                evidence.share("of the kernels' time that the same work takes at the least on this device", reached),
+            ),
+            saved=(0.0, 0.0, 0.0),
+            method="the peaks of the device for what its kernels compute and move",
+            ranks=(rank.rank,),
+            confidence=0.8,
+            if_hidden=f"the device works near its limit, which is {what}: it computes {busy:.0%} of the time, and the same "
+            f"work would take at least {reached:.0%} of what its kernels take; the most that software could bring with the "
+            f"same arithmetic is {1 / (busy * reached):.2f} times",
+        )
+
+
+def _reached(rank: RankCase, peak: Accelerator) -> tuple[float, bool]:
+    """Of the time of compute kernels what their work takes at least, and whether that is mostly moving bytes."""
+    computes = rank.workings.classified.class_of == COMPUTE
+    duration = durations(rank)
+    products, moves = _least_ns(rank.workings, peak)
+    least = np.where(computes, np.minimum(np.maximum(products, moves), duration), 0.0)
+    reached = float(least.sum()) / max(float(duration[computes].sum()), 1.0)
+    return reached, float(least[moves > products].sum()) > float(least.sum()) / 2
+
+
+def _trains(rank: RankCase) -> bool:
+    return bool((rank.trace.operators["forward_thread"].fill_null(0) > 0).any())
+
+
+def _least_ns(work: Workings, peak: Accelerator) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Per event what its arithmetic takes at the best rate that was measured, and its bytes at the bandwidth of copies."""
+    owner = np.maximum(work.events.owner, 0)
+    if not len(work.work.causal):
+        nothing = np.zeros(len(owner))
+        return nothing, nothing
+    flops = np.where(work.events.main & (work.events.owner >= 0), work.work.causal[owner], 0).astype(np.float64)
+    rate = np.full(len(owner), np.inf)
+    for dtype, flops_per_s in _rates(peak).items():
+        rate[work.dtype_of(dtype)] = flops_per_s
+    return flops / rate * 1e9, work.transfer_ns() / BANDWIDTH_REACHED
+
+
+def _rates(peak: Accelerator) -> dict[str, float]:
+    """Matrix FLOP/s by dtype: what was measured at best where it was, else the peak."""
+    half = peak.bf16_achievable_tflops or peak.bf16_tflops
+    share = half / peak.bf16_tflops if half and peak.bf16_tflops else 1.0
+    known = {
+        "bfloat16": half,
+        "float16": (peak.fp16_tflops or 0) * share,
+        "float32": peak.tf32_tflops or peak.fp32_tflops,
+    }
+    return {dtype: tflops * 1e12 for dtype, tflops in known.items() if tflops}

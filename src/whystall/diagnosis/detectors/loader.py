@@ -1,0 +1,80 @@
+"""What a recording shows of the loader: the fetches on the training thread, and which of them are far longer than usual."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whystall.analysis.host_states import INPUT_NAME, HostState
+from whystall.diagnosis.case import Case
+from whystall.diagnosis.rank_case import RankCase
+from whystall.replay.graph import Mask
+
+SINGLE: Final = re.compile(r"_SingleProcessDataLoaderIter")
+MULTI: Final = re.compile(r"_MultiProcessingDataLoaderIter")
+LEFT_OF_FETCH: Final = 0.02
+"""What is left of a fetch once workers have the batch ready (reference: causes.md, "next() < 5 % of d")."""
+# A fetch that takes so many times the median fetch is one of a kind: the start of workers, or an odd sample.
+_SPIKE: Final = 5.0
+_LEAST_SPIKE_NS: Final = 2_000_000
+# With fewer fetches a long one among them says nothing of a rhythm.
+_FEWEST_FETCHES: Final = 8
+# Loaders seldom have more workers: long fetches that come more rarely are not theirs.
+_MOST_WORKERS: Final = 8
+
+
+def fetches(rank: RankCase, kind: re.Pattern[str]) -> Mask:
+    """The host events in which a loader of a kind hands out a batch."""
+    return rank.host_named(
+        lambda name: bool(INPUT_NAME.search(name) and kind.search(name)), ("annotations", "operators")
+    )
+
+
+def waiting_nodes(case: Case, rank: RankCase, begin: NDArray[np.int64], end: NDArray[np.int64]) -> Mask:
+    """The nodes of a rank in which it is at its input within some intervals."""
+    return case.host_within(rank, begin, end) & case.host_state(rank, HostState.INPUT)
+
+
+def fetches_from_workers(
+    case: Case, rank: RankCase
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]] | None:
+    """Begin and end of the fetches from workers, and which may be workers that start anew.
+
+    Nothing where there are none, or where samples of the whole run know the workers as well.
+    """
+    begin, end, _ = rank.intervals(fetches(rank, MULTI))
+    if not len(begin) or case.sampled(rank) is not None:
+        return None
+    return begin, end, _spikes(end - begin) & _may_restart(case, rank, begin, end - begin)
+
+
+def _may_restart(case: Case, rank: RankCase, begin: NDArray[np.int64], duration: NDArray[np.int64]) -> bool:
+    """Whether long fetches can be new workers: enough were seen, workers are not kept, and the rhythm is not theirs.
+
+    Workers that are all too slow deliver in bursts: every so many fetches, as many as there are workers, is long. The end
+    of an epoch shows as a fetch more in a step, which brings nothing.
+    """
+    if len(duration) < _FEWEST_FETCHES:
+        return False
+    loaders = [loader for loader in case.facts.loaders if loader.get("workers")]
+    if loaders and all(loader.get("persistent_workers") for loader in loaders):
+        return False
+    spikes = np.flatnonzero(_spikes(duration))
+    step = np.searchsorted(rank.trace.steps["ts_ns"].to_numpy(), begin, side="right")
+    if len(spikes) and all(step[spike] == step[spike - 1] for spike in spikes[spikes > 0].tolist()):
+        return True
+    if len(spikes) < 2:
+        return True
+    period = float(np.diff(spikes).mean())
+    workers = [int(loader["workers"] or 0) for loader in loaders] or range(1, _MOST_WORKERS + 1)
+    return not any(abs(period - count) < 1 for count in workers)
+
+
+def _spikes(duration: NDArray[np.int64]) -> Mask:
+    if len(duration) <= 2:
+        return np.zeros(len(duration), np.bool_)
+    long: Mask = (duration > _SPIKE * float(np.median(duration))) & (duration > _LEAST_SPIKE_NS)
+    return long

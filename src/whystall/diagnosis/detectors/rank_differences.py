@@ -1,0 +1,69 @@
+"""How the compute of ranks differs: the same kernels, rank by rank, and those that take very different time."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from whystall.analysis.kernel_classes import COMPUTE
+from whystall.diagnosis.case import Case
+from whystall.diagnosis.detectors.collectives import EXCHANGE, are, collectives
+from whystall.trace.columns import codes, distinct
+
+_UNEVEN: Final = 0.2
+_EVEN: Final = 0.05
+
+
+def kernel_times(case: Case) -> pl.DataFrame:
+    """Compute kernels within steps, of all ranks: rank, row, name, how many of the name came before, and how long it took."""
+    parts = []
+    for rank in case.ranks:
+        events = rank.trace.device_events
+        computes = (rank.workings.classified.class_of == COMPUTE) & events["step"].is_not_null().to_numpy()
+        row = np.flatnonzero(computes)
+        parts.append(
+            pl.DataFrame(
+                {
+                    "rank": np.full(len(row), rank.rank, np.int64),
+                    "row": row,
+                    "name": pl.Series(distinct(events["name"]), dtype=pl.String).gather(codes(events["name"])[row]),
+                    "ns": events["duration_ns"].to_numpy()[row],
+                }
+            )
+        )
+    table = pl.concat(parts)
+    return table.with_columns(nth=pl.int_range(pl.len()).over("rank", "name"))
+
+
+def uneven_kernels(case: Case) -> pl.DataFrame | None:
+    """Kernels that take very different time from rank to rank while the others do not, with their mean over ranks.
+
+    Only of ranks that exchange what they work on, as experts do.
+    """
+    key = ("uneven_kernels", -1)
+    if key not in case.kept:
+        case.kept[key] = _uneven(case)
+    found: pl.DataFrame | None = case.kept[key]
+    return found
+
+
+def _uneven(case: Case) -> pl.DataFrame | None:
+    if not any(are(collectives(case, rank), EXCHANGE).any() for rank in case.ranks):
+        return None
+    table = kernel_times(case)
+    instances = table.group_by("name", "nth").agg(
+        pl.col("ns").mean().alias("mean"), pl.col("ns").std().alias("apart"), pl.len().alias("ranks")
+    )
+    instances = instances.filter(pl.col("ranks") == len(case.ranks))
+    names = instances.group_by("name").agg(
+        (pl.col("apart") / pl.col("mean")).median().alias("apart"), pl.col("mean").sum().alias("weight")
+    )
+    uneven = names.filter(pl.col("apart") > _UNEVEN)
+    even = names.filter(pl.col("apart") <= _EVEN)
+    if uneven.is_empty() or even["weight"].sum() < uneven["weight"].sum() / 2:
+        return None
+    return table.join(instances.select("name", "nth", "mean"), on=["name", "nth"]).join(
+        uneven.select("name"), on="name", how="semi"
+    )

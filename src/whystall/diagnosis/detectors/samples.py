@@ -1,0 +1,152 @@
+"""What samples of a whole run show of its training thread: which runs may name a cause, where the thread was found, for how long.
+
+Samples are of the host. On a job with an accelerator host time can be hidden behind queued work, which only a trace tells:
+there they name nothing unless there is no trace.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+
+from whystall.analysis.results import RunSummary, SampledLine
+from whystall.analysis.run_summary import BEFORE, CALLED
+from whystall.diagnosis import evidence
+from whystall.diagnosis.candidate import Sampled
+from whystall.diagnosis.case import FEWEST_SAMPLED_STEPS, Case
+from whystall.diagnosis.finding import CodeLocation
+from whystall.diagnosis.gains import CPU_ERROR
+from whystall.vocabulary.episodes import is_episode
+
+SPREAD: Final = 0.1
+"""The share of the expected saving that a remedy may fail to bring, where nothing better is known."""
+NINE_IN_TEN: Final = 1.645
+"""Nine in ten of a normal distribution lie within so many standard deviations."""
+AWAITS: Final = re.compile(r":(select|_?poll|wait|acquire|join|get|put)$")
+"""Innermost functions in which a thread waits for others of its own accord."""
+LEAST_SEEN: Final = 0.01
+"""Fewer of the stack samples say too little of a line."""
+MOST_STRETCHED: Final = 1.5
+"""Stack samples and clock differ by chance, and by no more than this: beyond it the samples are too few."""
+_MOST_UNSURE: Final = 0.15
+_PARTS: Final = ("input", "forward", "backward", "optimizer", "other")
+
+
+def measured_runs(case: Case) -> list[RunSummary]:
+    """The runs whose samples may name a cause."""
+    if any(rank.on_device for rank in case.ranks):
+        return []
+    return [run for run in case.runs if run.measured >= FEWEST_SAMPLED_STEPS]
+
+
+def from_samples(
+    cause: str,
+    run: RunSummary,
+    share: float,
+    saved: tuple[float, float, float] | None = None,
+    part: str = "",
+    **more: object,
+) -> Sampled:
+    """A candidate that removes a share of the measured time: at least, as expected, at most.
+
+    ``part`` is what it was measured of: how far a share is known depends on how its time is spread over the steps.
+    """
+    low, expected, high = saved or (share * (1 - SPREAD), share, share + (1 - share) * SPREAD * share)
+    low = min(low, max(expected - NINE_IN_TEN * run.share_errors.get(part, 0.0), 0.0))
+    unsure = _unsure(run) + CPU_ERROR
+    values = {
+        "saved": (low * (1 - unsure), expected, 1 - (1 - high) / (1 + unsure)),
+        "method": "samples: its share of the steps' time",
+        "confidence": 0.85,
+        "ranks": (run.rank,),
+        "attributed_ns": round(share * run.mean_ns),
+        "step_ns": round(run.mean_ns),
+        **more,
+    }
+    return Sampled(cause=cause, **values)  # type: ignore[arg-type]
+
+
+def from_stack_samples(
+    cause: str, run: RunSummary, lines: list[SampledLine], share: float, what: str, rivals: tuple[str, ...]
+) -> Sampled:
+    """A candidate of the time in which the training thread was found at some lines."""
+    seen = share_of(lines)
+    unsure = max(NINE_IN_TEN * (share * (1 - share) / max(run.looks, 1)) ** 0.5, share * SPREAD)
+    return from_samples(
+        cause,
+        run,
+        share,
+        evidence=(
+            evidence.share(f"of the looks at the training thread that found {what}", seen),
+            evidence.time("time in it, on average", round(share * run.mean_ns), per="step"),
+        ),
+        code=code_of_lines([line for line in lines if line.leaf not in {BEFORE, CALLED}] or lines),
+        saved=(max(share - unsure, 0.0), share, min(share + unsure, 0.99)),
+        method="samples: the share of looks at the training thread",
+        rivals=rivals,
+    )
+
+
+def _unsure(run: RunSummary) -> float:
+    """How far the mean step is known: so much of it lies within nine in ten of such means, by how much steps differ."""
+    steps = np.array(run.durations_ns[run.warm_up :], np.float64)
+    if len(steps) < FEWEST_SAMPLED_STEPS:
+        return _MOST_UNSURE
+    spread = float(steps.std()) / max(float(steps.mean()), 1.0)
+    return float(min(NINE_IN_TEN * spread / np.sqrt(run.measured), _MOST_UNSURE))
+
+
+def code_of_lines(lines: list[SampledLine]) -> tuple[CodeLocation, ...]:
+    """The lines found most often."""
+    sums: dict[tuple[str, int, str], float] = {}
+    for line in lines:
+        key = (line.file, line.line, line.text or line.function)
+        sums[key] = sums.get(key, 0.0) + line.share
+    ordered = sorted(sums, key=lambda key: (-sums[key], key))[:3]
+    return tuple(CodeLocation(file=file, line=line, symbol=symbol) for file, line, symbol in ordered)
+
+
+def lines_where(run: RunSummary, test: Callable[[SampledLine], bool]) -> list[SampledLine]:
+    """The lines of a run that pass a test."""
+    return [line for line in run.places if test(line)]
+
+
+def share_of(lines: list[SampledLine]) -> float:
+    """The share of the stack samples that found one of some lines."""
+    return sum(line.share for line in lines)
+
+
+def is_logging(line: SampledLine) -> bool:
+    """Whether a line, or what it called, prints, logs, writes or flushes."""
+    return is_episode(line.leaf, "logging", "leaf") or is_episode(line.text, "logging", "text")
+
+
+def time_in(run: RunSummary, lines: list[SampledLine]) -> float:
+    """The share of time that lines took: of the time of their part, which is measured, what the stack samples say.
+
+    Functions that are counted as a part of their own take from parts as measured, one does not know which: beside them
+    the samples alone count.
+    """
+    if any(line.part not in (*_PARTS, "save") for line in run.places):
+        other = run.shares.get("other", 0.0)
+        return min(share_of(lines), other + share_of([one for one in lines if one.part != "other"]))
+    return sum(_measured_part(run, part, share_of([one for one in lines if one.part == part])) for part in _PARTS)
+
+
+def _measured_part(run: RunSummary, part: str, seen: float) -> float:
+    """What stack samples saw of a part, at the length of the part as it was measured."""
+    all_seen = sum(line.share for line in run.places if line.part == part)
+    return seen * min(run.shares.get(part, 0.0) / max(all_seen, 1e-9), MOST_STRETCHED)
+
+
+def off_core(run: RunSummary, waits: Callable[[SampledLine], bool]) -> float:
+    """The share of time in which the training thread was on no core, without what it waits for of its own accord."""
+    waiting = sum(run.shares.get(part, 0.0) for part in ("input", "save"))
+    return 1 - run.on_cpu_share - waiting - share_of(lines_where(run, waits))
+
+
+LEAST_OFF_CORE: Final = 0.08
+"""Less time off its core is what any thread loses."""

@@ -1,0 +1,101 @@
+"""Unbroken stretches of Python on the training thread: those of every step, and those of a few steps only."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whystall.analysis.host_states import HostState
+from whystall.diagnosis.candidate import Recurrence
+from whystall.diagnosis.case import Case
+from whystall.diagnosis.rank_case import RankCase
+from whystall.replay.graph import Mask, NodeKind
+
+# A stretch of Python this long is work of its own, not the pause between two operators.
+LONG_NS: Final = 60_000
+# A stretch that is so many times as long as the longest of a usual step is an episode.
+_RARE: Final = 4.0
+_LEAST_RARE_NS: Final = 1_000_000
+_MINORITY: Final = 0.5
+_NEARLY_ALL: Final = 0.9
+
+
+def stretch_ns(case: Case, soft: Mask) -> NDArray[np.int64]:
+    """Per node the length of the unbroken stretch of such nodes on its lane that it lies in."""
+    group, rows, flags = _grouped(case, soft)
+    sums = np.bincount(group, weights=case.replayed.duration[rows]).astype(np.int64)
+    out = np.zeros(len(soft), np.int64)
+    out[rows] = np.where(flags, sums[group], 0)
+    return out
+
+
+def _grouped(case: Case, soft: Mask) -> tuple[NDArray[np.int64], NDArray[np.intp], Mask]:
+    """Host nodes by lane and time, the number of the stretch that each belongs to, and whether it is soft."""
+    graph = case.replayed
+    rows = np.flatnonzero(graph.kind == NodeKind.HOST)
+    rows = rows[np.lexsort((rows, graph.lane[rows]))]
+    end = graph.start + graph.duration
+    flags = soft[rows]
+    lane, start = graph.lane[rows], graph.start[rows]
+    joined = np.zeros(len(rows), bool)
+    joined[1:] = (lane[1:] == lane[:-1]) & (start[1:] == end[rows][:-1]) & flags[1:] & flags[:-1]
+    return np.cumsum(~joined) - 1, rows, flags
+
+
+def soft_nodes(case: Case, rank: RankCase) -> Mask:
+    """The host nodes of a rank in which only Python, or nothing, was seen."""
+    return case.host_state(rank, HostState.NONE, HostState.PYTHON)
+
+
+def long_python(case: Case, rank: RankCase) -> Mask:
+    """The nodes of a rank that belong to long stretches of Python, without those of episodes."""
+    soft = soft_nodes(case, rank)
+    nodes = soft & (stretch_ns(case, soft) >= LONG_NS)
+    begin, end = stretches(case, rank, rare=True)
+    return nodes & ~case.host_within(rank, begin, end) if len(begin) else nodes
+
+
+def stretches(case: Case, rank: RankCase, *, rare: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Begin and end of long stretches on the rank's own clock; ``rare``: only those of a minority of steps.
+
+    A stretch is rare when it is several times as long as the longest one of the median step (without Python stacks: of the
+    steps with the shortest).
+    """
+    graph = case.replayed
+    group, rows, flags = _grouped(case, soft_nodes(case, rank))
+    if not len(rows):
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    chosen = flags & (graph.rank[rows] == rank.rank)
+    first = np.flatnonzero(chosen & np.append(True, np.diff(group) != 0))
+    length = np.bincount(group, weights=graph.duration[rows])[group[first]].astype(np.int64)
+    shift = graph.clock_shift_ns.get(rank.rank, 0)
+    begin = graph.start[rows[first]] - shift
+    long = length >= LONG_NS
+    begin, length = begin[long], length[long]
+    if rare:
+        steps = rank.trace.steps
+        if len(steps) < 4:
+            return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        step = np.searchsorted(steps["ts_ns"].to_numpy(), begin, side="right") - 1
+        longest = np.zeros(len(steps), np.int64)
+        np.maximum.at(longest, np.maximum(step, 0), length)
+        # Without stacks a pause that not every step has may be a collection, however frequent.
+        known = rank.analysis.signals.get("python_stacks", False)
+        usual = float(np.quantile(longest, 0.5 if known else 0.1))
+        odd = (length >= _LEAST_RARE_NS) & (length > _RARE * usual) & (step >= 0)
+        if len(np.unique(step[odd])) > (_MINORITY if known else _NEARLY_ALL) * len(steps):
+            odd[:] = False
+        begin, length = begin[odd], length[odd]
+    order = np.argsort(begin, kind="stable")
+    return begin[order], (begin + length)[order]
+
+
+def recurrence(case: Case, rank: RankCase, begin: NDArray[np.int64]) -> Recurrence:
+    """How often something that begins at some instants happens in the window, and the steps between two times."""
+    first, last = case.window_on(rank)
+    count = int(np.count_nonzero((begin >= first) & (begin < last)))
+    step = np.unique(np.searchsorted(rank.trace.steps["ts_ns"].to_numpy(), begin, side="right"))
+    period = float(step[-1] - step[0]) / (len(step) - 1) if len(step) > 1 else None
+    return Recurrence(count, period)

@@ -1,0 +1,37 @@
+"""Evidence in the words of a finding: what was measured, how much of it, and per what."""
+
+from __future__ import annotations
+
+from whystall.diagnosis.finding import Evidence, EvidenceEvent, Per
+
+
+def time(what: str, ns: float, events: list[EvidenceEvent] | None = None, *, per: Per | None = None) -> Evidence:
+    """A time, in nanoseconds."""
+    return Evidence(what=what, value=int(ns), unit="ns", events=events or [], per=per)
+
+
+def count(what: str, value: float, events: list[EvidenceEvent] | None = None, *, per: Per | None = None) -> Evidence:
+    """A count."""
+    whole = float(value).is_integer()
+    number = int(value) if whole else round(value, 2)
+    return Evidence(what=what, value=number, unit="", events=events or [], per=per)
+
+
+def share(what: str, value: float) -> Evidence:
+    """A share between 0 and 1."""
+    return Evidence(what=what, value=round(value, 4), unit="share")
+
+
+def text(what: str, value: str) -> Evidence:
+    """A name."""
+    return Evidence(what=what, value=value, unit="")
+
+
+def size(what: str, amount: int, *, per: Per | None = None) -> Evidence:
+    """An amount of memory."""
+    return Evidence(what=what, value=int(amount), unit="bytes", per=per)
+
+
+def bandwidth(what: str, bytes_per_s: float) -> Evidence:
+    """A bandwidth."""
+    return Evidence(what=what, value=round(bytes_per_s), unit="bytes/s")

@@ -1,0 +1,1 @@
+"""Causes of the family ``capture``: recordings that say too little."""

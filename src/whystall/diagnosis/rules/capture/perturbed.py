@@ -1,0 +1,74 @@
+"""A recording that says too little of the job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from whystall.diagnosis import evidence
+from whystall.diagnosis.candidate import Sampled
+from whystall.diagnosis.case import FEWEST_SAMPLED_STEPS, Case
+from whystall.diagnosis.causes import cause_beside
+from whystall.diagnosis.rule import Finder, Rule
+
+CAUSE: Final = cause_beside(__name__)
+_MOSTLY_EMPTY: Final = CAUSE.threshold("mostly_empty")
+_UNLIKE: Final = CAUSE.threshold("unlike")
+
+
+def empty(case: Case) -> Iterator[Sampled]:
+    """A recording in which the device hardly works, without step marks that would say what is usual."""
+    for rank in case.ranks:
+        if not rank.on_device or len(rank.trace.steps) > 1:
+            continue
+        events = rank.trace.device_events
+        tables = (rank.trace.operators, rank.trace.annotations, rank.trace.python_functions, rank.trace.runtime_calls)
+        starts = [int(table["ts_ns"][0]) for table in tables if len(table)]
+        end = int((events["ts_ns"] + events["duration_ns"]).max())  # type: ignore[arg-type]
+        whole = max(end - min([*starts, int(events["ts_ns"][0])]), 1)
+        busy = sum(device.busy_ns for device in rank.analysis.devices)
+        gaps = np.diff(events["ts_ns"].to_numpy())
+        one_gap = bool(len(gaps)) and int(gaps.max()) * 2 > whole
+        if busy >= _MOSTLY_EMPTY * whole or not one_gap:
+            continue
+        yield Sampled(
+            cause=CAUSE.id,
+            attributed_ns=whole - busy,
+            evidence=(
+                evidence.time("length of the recording", whole),
+                evidence.time("of it with device events", busy),
+            ),
+            saved=(0.0, 0.0, 0.0),
+            method="none: the recording says too little",
+            ranks=(rank.rank,),
+            if_hidden=f"the recording is mostly empty: device events fill {busy / 1e6:.3g} of {whole / 1e6:.4g} ms, and a "
+            "single gap is most of the rest; record a window in which the device works",
+        )
+
+
+def unlike_the_run(case: Case) -> Iterator[Sampled]:
+    """Recorded steps that are far shorter than those of the run: what the run loses is not among them."""
+    for run in case.runs:
+        rank = next((rank for rank in case.ranks if rank.rank == run.rank), None)
+        if rank is None or len(rank.trace.steps) < 2 or run.measured < FEWEST_SAMPLED_STEPS:
+            continue
+        recorded = int(np.median(np.diff(rank.trace.steps["ts_ns"].to_numpy())))
+        if recorded * _UNLIKE >= run.median_ns:
+            continue
+        yield Sampled(
+            cause=CAUSE.id,
+            attributed_ns=run.median_ns - recorded,
+            evidence=(
+                evidence.time("a recorded step, in the median", recorded),
+                evidence.time("a step of the run, in the median", run.median_ns),
+            ),
+            saved=(0.0, 0.0, 0.0),
+            method="none: the recording says too little",
+            ranks=(rank.rank,),
+            if_hidden="the recorded steps are far shorter than those of the run: what the run loses is not in the recording",
+        )
+
+
+RULE = Rule(CAUSE, (Finder(empty, ("trace", "device_events")), Finder(unlike_the_run, ("trace", "samples"))))

@@ -1,0 +1,1 @@
+"""Causes of the family ``communication``: exposed, small, slow or unequal collectives."""

@@ -1,0 +1,54 @@
+"""Experts on one rank that get more tokens than those on the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from whystall.diagnosis import evidence
+from whystall.diagnosis.candidate import Replayed
+from whystall.diagnosis.case import Case
+from whystall.diagnosis.causes import cause_beside
+from whystall.diagnosis.detectors.collectives import node_of_row
+from whystall.diagnosis.detectors.rank_differences import uneven_kernels
+from whystall.diagnosis.rule import Finder, Rule
+from whystall.replay.graph import Change
+
+CAUSE: Final = cause_beside(__name__)
+
+
+def in_trace(case: Case) -> Iterator[Replayed]:
+    """Kernels that differ from rank to rank where ranks exchange what they work on, at their mean over the ranks."""
+    uneven = uneven_kernels(case)
+    if uneven is None:
+        return
+    graph = case.replayed
+    wanted = graph.duration.astype(np.float64)
+    for rank in case.ranks:
+        own = uneven.filter(pl.col("rank") == rank.rank)
+        node = node_of_row(case, rank)[own["row"].to_numpy()]
+        wanted[node[node >= 0]] = own["mean"].to_numpy()[node >= 0]
+    sums = uneven.group_by("rank").agg(pl.col("ns").sum()).sort("ns", descending=True)
+    busiest, most, mean = int(sums["rank"][0]), int(sums["ns"][0]), float(sums["ns"].mean())  # type: ignore[arg-type]
+    yield Replayed(
+        cause=CAUSE.id,
+        attributed_ns=int(most - mean) // max(len(case.ranks[0].trace.steps), 1),
+        evidence=(
+            evidence.text("the rank with the most work", f"rank {busiest}"),
+            evidence.share("its share above the mean", most / max(mean, 1.0) - 1),
+            evidence.text(
+                "kernels that differ from rank to rank", ", ".join(sorted(set(uneven["name"].to_list())))[:200]
+            ),
+        ),
+        removal=Change(duration=wanted.astype(np.int64)),
+        method="replay: the uneven kernels at their mean over the ranks",
+        ranks=(busiest,),
+        uncertainty=0.15,
+        rivals=("communication.straggler", "communication.exposed"),
+    )
+
+
+RULE = Rule(CAUSE, (Finder(in_trace, ("trace", "device_events", "several_ranks")),))

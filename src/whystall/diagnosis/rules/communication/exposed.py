@@ -1,0 +1,104 @@
+"""Collectives that the step waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whystall.diagnosis import evidence
+from whystall.diagnosis.candidate import Replayed
+from whystall.diagnosis.case import Case
+from whystall.diagnosis.causes import cause_beside
+from whystall.diagnosis.detectors.collectives import EXCHANGE, POINT_TO_POINT, Collectives, are, collectives, step_of
+from whystall.diagnosis.detectors.messages import loud_steps
+from whystall.diagnosis.rank_case import RankCase
+from whystall.diagnosis.rule import Finder, Rule
+from whystall.replay.graph import Mask
+
+CAUSE: Final = cause_beside(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Times:
+    """Communication per step and rank: all of it, what nothing hides, and what compute does."""
+
+    total_ns: int
+    exposed_ns: int
+    hidden_share: float
+
+
+def in_trace(case: Case) -> Iterator[Replayed]:
+    """All collectives of all ranks, as if nothing had to wait for them."""
+    nodes = np.zeros(len(case.replayed.start), np.bool_)
+    movable = nodes.copy()
+    for rank in case.ranks:
+        found = collectives(case, rank)
+        ours = ~are(found, POINT_TO_POINT)
+        nodes |= found.nodes(case, ours)
+        # What experts exchange is needed at once, and the last collective of a step has nothing left to hide behind.
+        movable |= found.nodes(case, ours & ~are(found, EXCHANGE) & ~_last_of_step(rank, found))
+    if nodes.any():
+        yield _unwaited(case, nodes, movable)
+
+
+def _unwaited(case: Case, nodes: Mask, movable: Mask) -> Replayed:
+    times = _times(case)
+    steps, loud = loud_steps(case)
+    alone = len(case.ranks) == 1
+    whole = "step's" if case.per == "step" else "recording's"
+    return Replayed(
+        cause=CAUSE.id,
+        attributed_ns=times.total_ns,
+        evidence=(
+            evidence.time("communication of a rank", times.total_ns, case.events_of(nodes), per=case.per),
+            evidence.time("of it not behind compute", times.exposed_ns),
+            evidence.share("of it hidden behind compute", times.hidden_share),
+            *loud,
+        ),
+        steps=steps,
+        removal=case.without(case.with_transfers(movable)),
+        ceiling=case.without(case.with_transfers(nodes)),
+        method="replay: nothing waits for collectives but for the last of a step, and for what experts exchange",
+        ranks=tuple(rank.rank for rank in case.ranks),
+        uncertainty=0.35,
+        confidence=0.75 if alone else 0.9,
+        tier=3,
+        missing=("traces of the other ranks",) if alone else (),
+        rivals=(
+            "communication.small-messages",
+            "communication.low-bandwidth",
+            "communication.straggler",
+            "host.launch-bound",
+        ),
+        if_hidden=f"communication takes {times.total_ns / max(case.step_ns, 1):.0%} of the {whole} time, "
+        f"{times.hidden_share:.0%} of it hidden behind compute, and its removal gains next to nothing: leave it",
+    )
+
+
+def _times(case: Case) -> _Times:
+    total = exposed = hidden = 0
+    for device in (device for rank in case.ranks for device in rank.analysis.devices):
+        steps = max(len(device.steps), 1)
+        total += device.communication_ns // steps
+        exposed += device.exposed_communication_ns // steps
+        hidden += device.compute_communication_overlap_ns // steps
+    count = max(len(case.ranks), 1)
+    return _Times(total // count, exposed // count, hidden / max(total, 1))
+
+
+def _last_of_step(rank: RankCase, found: Collectives) -> NDArray[np.bool_]:
+    """The last collective of each step."""
+    step = step_of(rank, found)
+    order = np.lexsort((found.start, step))
+    last = np.zeros(len(step), np.bool_)
+    if not len(step):
+        return last
+    last[order[np.append(np.diff(step[order]) != 0, True)]] = True
+    return last & (step >= 0)
+
+
+RULE = Rule(CAUSE, (Finder(in_trace, ("trace",)),))

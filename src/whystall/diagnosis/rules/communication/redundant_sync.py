@@ -1,0 +1,107 @@
+"""Gradients that are accumulated over several backward passes, and reduced in each of them."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whystall.diagnosis import evidence
+from whystall.diagnosis.candidate import Replayed
+from whystall.diagnosis.case import Case
+from whystall.diagnosis.causes import cause_beside
+from whystall.diagnosis.detectors.collectives import (
+    Collectives,
+    are,
+    collectives,
+    launching,
+    spent_ns,
+    without_gaps,
+)
+from whystall.diagnosis.rank_case import RankCase
+from whystall.diagnosis.rule import Finder, Rule
+from whystall.replay.graph import Change, EdgeKind, Mask
+from whystall.trace.columns import matching
+from whystall.trace.steps import OPTIMIZER_STEP
+
+CAUSE: Final = cause_beside(__name__)
+# What DistributedDataParallel marks its forward passes with.
+_PASS: Final = re.compile(r"^DistributedDataParallel\.forward$")
+_REDUCTION: Final = re.compile(r"^all_?reduce", re.IGNORECASE)
+
+
+def in_trace(case: Case) -> Iterator[Replayed]:
+    """Reductions of gradients after which more of the same are added, before the optimizer takes a step."""
+    nodes = np.zeros(len(case.replayed.start), np.bool_)
+    host = nodes.copy()
+    passes = 0.0
+    for rank in case.ranks:
+        found = collectives(case, rank)
+        again, per_step = _reduced_again(rank, found)
+        if again.any():
+            nodes |= found.nodes(case, again)
+            host |= launching(case, rank, found, again)
+            passes = max(passes, per_step)
+    if nodes.any():
+        yield _reduced_once(case, nodes, host, passes)
+
+
+def _reduced_once(case: Case, nodes: Mask, host: Mask, passes: float) -> Replayed:
+    graph = case.replayed
+    whole = case.with_transfers(nodes)
+    meets = (graph.edge_kind == EdgeKind.RENDEZVOUS) & (whole[graph.source.astype(np.int64)] | whole[graph.target])
+    spent = spent_ns(case, nodes)
+    count = int(np.count_nonzero(case.in_window(nodes))) / max(case.steps * len(case.ranks), 1)
+    return Replayed(
+        cause=CAUSE.id,
+        attributed_ns=spent,
+        evidence=(
+            evidence.count("backward passes to a step of the optimizer", passes),
+            evidence.count(
+                "reductions of gradients that are reduced again", count, case.events_of(nodes), per=case.per
+            ),
+            evidence.time("spent in them by a rank", spent, per=case.per),
+        ),
+        removal=Change(
+            duration=np.where(whole | host, 0, graph.duration), lag=without_gaps(case, whole), removed_edges=meets
+        ),
+        method="replay: gradients are reduced in the last backward pass before the optimizer's step alone",
+        ranks=tuple(rank.rank for rank in case.ranks),
+        confidence=0.9,
+        rivals=("communication.exposed", "communication.small-messages", "communication.low-bandwidth"),
+    )
+
+
+def _reduced_again(rank: RankCase, found: Collectives) -> tuple[NDArray[np.bool_], float]:
+    """Which reductions are made again, of the same sizes, before the optimizer's next step; and passes to a step."""
+    out = np.zeros(len(found.node), np.bool_)
+    marks = rank.trace.annotations
+    starts = marks["ts_ns"].to_numpy()
+    passes = np.sort(starts[matching(marks["name"], _PASS.search)])
+    steps = np.sort(starts[matching(marks["name"], OPTIMIZER_STEP.search)])
+    if not len(steps):
+        steps = np.sort(rank.trace.steps["ts_ns"].to_numpy())
+    if len(passes) < 2 or not len(steps):
+        return out, 0.0
+    launched = rank.launch_time[found.row] if found.row is not None else found.start
+    rows = np.flatnonzero(are(found, _REDUCTION) & (launched >= passes[0]))
+    own = np.searchsorted(passes, launched[rows], side="right") - 1
+    order = np.argsort(own, kind="stable")
+    of_pass = np.split(rows[order], np.searchsorted(own[order], np.arange(1, len(passes))))
+    group = np.searchsorted(steps, passes, side="right")
+    lengths = []
+    for together in np.split(np.arange(len(passes)), np.flatnonzero(np.diff(group)) + 1):
+        *earlier, last = together.tolist()
+        sizes = Counter(found.size[of_pass[last]].tolist())
+        lengths.append(1 + len(earlier))
+        for each in earlier:
+            if Counter(found.size[of_pass[each]].tolist()) <= sizes:
+                out[of_pass[each]] = True
+    return out, float(np.median(lengths))
+
+
+RULE = Rule(CAUSE, (Finder(in_trace, ("trace", "operators")),))

@@ -1,0 +1,148 @@
+"""Many collectives that each cost their latency."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whystall.diagnosis import evidence
+from whystall.diagnosis.candidate import Replayed, Sampled
+from whystall.diagnosis.case import Case
+from whystall.diagnosis.causes import cause_beside
+from whystall.diagnosis.detectors.collectives import (
+    EXCHANGE,
+    POINT_TO_POINT,
+    are,
+    collectives,
+    launching,
+    spent_ns,
+    transfer_ns,
+    without_gaps,
+)
+from whystall.diagnosis.detectors.messages import SMALL_BYTES, latency_ns, loud_steps, shorten
+from whystall.diagnosis.rank_case import RankCase
+from whystall.diagnosis.rule import Finder, Rule
+from whystall.replay.graph import Change, Mask
+
+CAUSE: Final = cause_beside(__name__)
+_BUCKET_BYTES: Final = int(CAUSE.threshold("bucket_bytes"))
+_LEAST_SMALL: Final = CAUSE.threshold("least_small")
+_LEAST_OF_SAMPLES: Final = CAUSE.threshold("least_of_samples")
+_ELSEWHERE: Final = CAUSE.threshold("elsewhere")
+_DISTRIBUTED: Final = re.compile(r"^torch\.distributed\b")
+
+
+@dataclass(slots=True)
+class _Bucketed:
+    """The collectives that are worth joining: their nodes, the durations with them joined, and how many there are."""
+
+    duration: NDArray[np.float64]
+    bodies: Mask
+    most: int = 0
+    bytes: int = 0
+    unsized: bool = field(default=False)
+
+
+def in_trace(case: Case) -> Iterator[Replayed | Sampled]:
+    """As many bytes in buckets. On a job without an accelerator samples of the whole run tell what that is worth."""
+    latency = latency_ns(case)
+    if latency is None:
+        return
+    recorded = case.replayed.duration.astype(np.float64)
+    joined = _Bucketed(recorded, np.zeros(len(recorded), np.bool_))
+    for rank in case.ranks:
+        _join(case, rank, latency, joined)
+    if not joined.most:
+        return
+    found = _in_buckets(case, latency, joined)
+    share = _sampled_share(case)
+    if share is None:
+        yield found
+        return
+    saved = share * (1 - 1 / joined.most)
+    yield Sampled(
+        cause=found.cause,
+        attributed_ns=found.attributed_ns,
+        evidence=found.evidence,
+        removal=found.removal,
+        saved=(saved * _LEAST_OF_SAMPLES, saved, saved + (1 - saved) * _ELSEWHERE),
+        method="samples: the share of looks that found the training thread in collectives, but for one bucket",
+        ranks=found.ranks,
+        steps=found.steps,
+        confidence=found.confidence,
+        missing=found.missing,
+        rivals=found.rivals,
+    )
+
+
+def _join(case: Case, rank: RankCase, latency: int, joined: _Bucketed) -> None:
+    """Joins a rank's small collectives, if there are enough of them."""
+    took = transfer_ns(case)
+    found = collectives(case, rank)
+    nodes = found.node
+    bound = (nodes >= 0) & ~are(found, POINT_TO_POINT) & ~are(found, EXCHANGE)
+    small = (found.size >= 0) & (found.size < SMALL_BYTES)
+    short = took[np.maximum(nodes, 0)] < 2 * latency
+    # Where no size is known and most are short, a long one was held up, not large.
+    blind = bool((found.size < 0).all()) and np.count_nonzero(short & bound) * 2 > np.count_nonzero(bound)
+    bound &= small | short | blind
+    joined.unsized |= bool((found.size[bound] < 0).any())
+    steps = max(len(rank.trace.steps), 1)
+    count, size = int(np.count_nonzero(bound)) // steps, int(np.maximum(found.size[bound], 0).sum()) // steps
+    if count < _LEAST_SMALL:
+        return
+    joined.most, joined.bytes = max(joined.most, count), max(joined.bytes, size)
+    left = max(-(-size // _BUCKET_BYTES), 1) / count
+    at = nodes[bound]
+    joined.bodies[at] = True
+    # Latency is paid once a bucket; what goes over the wire stays the same.
+    body = np.where(found.size[bound] < 0, took[at] * left, np.maximum(took[at] - latency, 0))
+    shorten(case, joined.duration, at, body + latency * left)
+    calls = launching(case, rank, found, bound)
+    joined.duration = np.where(calls, joined.duration * left, joined.duration)
+
+
+def _in_buckets(case: Case, latency: int, joined: _Bucketed) -> Replayed:
+    whole = case.with_transfers(joined.bodies)
+    steps, loud = loud_steps(case)
+    per_step = spent_ns(case, joined.bodies)
+    events = case.events_of(joined.bodies)
+    found = Replayed(
+        cause=CAUSE.id,
+        attributed_ns=per_step,
+        evidence=(
+            evidence.count("collectives that mostly cost their latency", joined.most, events, per=case.per),
+            evidence.count("bytes in one, on average", round(joined.bytes / joined.most)),
+            evidence.time("latency of one", latency),
+            evidence.time("spent in them", per_step, per=case.per),
+            *loud,
+        ),
+        steps=steps,
+        removal=Change(duration=joined.duration.astype(np.int64), lag=without_gaps(case, whole)),
+        ceiling=case.without(whole),
+        method="replay: as many bytes in buckets of 25 MiB",
+        ranks=tuple(rank.rank for rank in case.ranks),
+        uncertainty=0.2,
+        confidence=0.9,
+        rivals=("communication.exposed", "communication.low-bandwidth", "communication.straggler"),
+    )
+    return (
+        replace(found, uncertainty=0.4, confidence=0.6, missing=("sizes of the messages",)) if joined.unsized else found
+    )
+
+
+def _sampled_share(case: Case) -> float | None:
+    """On a job without an accelerator: the share of time in collectives, by samples, of the rank with the least of it."""
+    runs = [case.sampled(rank) for rank in case.ranks]
+    shares = [
+        sum(line.share for line in run.places if _DISTRIBUTED.search(line.leaf)) for run in runs if run is not None
+    ]
+    return min(shares) if shares and len(shares) == len(runs) and min(shares) > 0 else None
+
+
+RULE = Rule(CAUSE, (Finder(in_trace, ("trace",)),))

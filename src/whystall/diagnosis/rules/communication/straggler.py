@@ -1,0 +1,168 @@
+"""One rank that the others wait for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import comb
+from typing import Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from whystall.analysis.host_states import HostState
+from whystall.diagnosis import evidence
+from whystall.diagnosis.candidate import Replayed, Sampled
+from whystall.diagnosis.case import Case
+from whystall.diagnosis.causes import cause_beside
+from whystall.diagnosis.detectors.collectives import has_stages
+from whystall.diagnosis.detectors.rank_differences import kernel_times, uneven_kernels
+from whystall.diagnosis.detectors.samples import from_samples, measured_runs
+from whystall.diagnosis.rule import Finder, Rule
+from whystall.replay.graph import Change, NodeKind
+
+CAUSE: Final = cause_beside(__name__)
+_LATE_IN: Final = CAUSE.threshold("late_in")
+_LEAST_CHANCE: Final = CAUSE.threshold("least_chance")
+_LEAST_LATE: Final = CAUSE.threshold("least_late")
+
+
+def in_trace(case: Case) -> Iterator[Replayed]:
+    """One rank that comes last in nearly every collective."""
+    late = _last_to_come(case)
+    if late is None or has_stages(case) or uneven_kernels(case) is not None:
+        return
+    rank, share, wait_ns, instances = late
+    graph = case.replayed
+    duration, device_ratio = _as_fast_as_peers(case, rank)
+    host = (graph.kind == NodeKind.HOST) & (graph.rank == rank)
+    ratio = _host_ratio(case, rank) if device_ratio is not None else _prompt_ratio(case, rank, wait_ns)
+    duration = np.where(host, np.floor(duration * ratio).astype(np.int64), duration)
+    yield Replayed(
+        cause=CAUSE.id,
+        attributed_ns=wait_ns,
+        evidence=(
+            evidence.text("the rank that others wait for", f"rank {rank}"),
+            evidence.share("of the collectives it comes last in", share),
+            evidence.time("the others wait for it", wait_ns, per=case.per),
+            evidence.count("collectives compared", instances),
+            *(
+                (evidence.share("its kernels take longer than its peers' by", device_ratio - 1),)
+                if device_ratio
+                else ()
+            ),
+            evidence.share("its host takes longer than its peers' by", 1 / max(ratio, 1e-9) - 1),
+        ),
+        removal=Change(duration=duration),
+        method="replay: that rank's kernels and host as fast as its peers'",
+        ranks=(rank,),
+        uncertainty=0.15,
+        confidence=0.95,
+        rivals=("communication.exposed", "communication.low-bandwidth", "device.throttled"),
+    )
+
+
+def _as_fast_as_peers(case: Case, rank: int) -> tuple[NDArray[np.int64], float | None]:
+    """The durations with a rank's kernels as fast as its peers', and how much slower they are; ``None`` without any."""
+    graph = case.replayed
+    own = next(one for one in case.ranks if one.rank == rank)
+    if not own.on_device:
+        return graph.duration, None
+    table = kernel_times(case)
+    peers = table.filter(pl.col("rank") != rank).group_by("name", "nth").agg(pl.col("ns").median().alias("usual"))
+    mine = table.filter(pl.col("rank") == rank).join(peers, on=["name", "nth"], how="left", maintain_order="left")
+    target = own.trace.device_events["duration_ns"].to_numpy().astype(np.float64)
+    usual = mine.select(pl.coalesce("usual", "ns").alias("usual"))["usual"].to_numpy()
+    target[mine["row"].to_numpy()] = usual
+    wanted = case.device_values(own, target, np.inf)
+    duration = np.minimum(graph.duration, np.where(np.isfinite(wanted), wanted, graph.duration)).astype(np.int64)
+    return duration, float(mine["ns"].sum()) / max(float(np.sum(usual)), 1.0)
+
+
+def _prompt_ratio(case: Case, rank: int, wait_ns: int) -> float:
+    """How much shorter a rank's host work must be for the others not to wait for it."""
+    graph = case.replayed
+    host = (graph.kind == NodeKind.HOST) & (graph.state != HostState.COMMUNICATION) & (graph.rank == rank)
+    return max(1 - wait_ns / max(case.time_of(host), 1), 0.0)
+
+
+def _host_ratio(case: Case, rank: int) -> float:
+    """How much shorter a rank's host work would be if it were as fast as its peers' (1: it is)."""
+    graph = case.replayed
+    host = (graph.kind == NodeKind.HOST) & (graph.state != HostState.COMMUNICATION)
+    sums = {one.rank: int(graph.duration[host & (graph.rank == one.rank)].sum()) for one in case.ranks}
+    usual = float(np.median([value for number, value in sums.items() if number != rank]))
+    return min(usual / max(sums[rank], 1), 1.0)
+
+
+def _last_to_come(case: Case) -> tuple[int, float, int, int] | None:
+    """The rank that comes last in most collectives: its share of them, what the others wait per step, how many."""
+    graph = case.replayed
+    transfer = case.transfer_of
+    nodes = np.flatnonzero((transfer >= 0) & case.in_window(np.ones(len(transfer), np.bool_)))
+    if not len(nodes):
+        return None
+    table = pl.DataFrame({"transfer": transfer[nodes], "rank": graph.rank[nodes], "start": graph.start[nodes]})
+    waits = (
+        table.group_by("transfer")
+        .agg(
+            pl.col("rank").sort_by("start").last().alias("last"),
+            (pl.col("start").max() - pl.col("start").median()).alias("wait"),
+            pl.len().alias("ranks"),
+        )
+        .filter(pl.col("ranks") > 1)
+    )
+    long = waits.filter(pl.col("wait") > waits["wait"].sum() / max(len(waits), 1) / 10)
+    if long.is_empty():
+        return None
+    counts = (
+        long.group_by("last")
+        .agg(pl.len().alias("count"), pl.col("wait").sum())
+        .sort(["count", "last"], descending=[True, False])
+    )
+    share = counts["count"][0] / len(long)
+    if share < _LATE_IN or _by_chance(int(counts["count"][0]), len(long), len(case.ranks)) >= _LEAST_CHANCE:
+        return None
+    return int(counts["last"][0]), float(share), int(counts["wait"][0]) // max(case.steps, 1), len(waits)
+
+
+def _by_chance(count: int, meetings: int, ranks: int) -> float:
+    """How likely some rank comes last at least so often when each is as likely to be."""
+    last = 1 / ranks
+    tail = sum(
+        comb(meetings, times) * last**times * (1 - last) ** (meetings - times) for times in range(count, meetings + 1)
+    )
+    return min(ranks * tail, 1.0)
+
+
+def in_samples(case: Case) -> Iterator[Sampled]:
+    """A rank whose training thread works longer in every step than those of the others, which wait for it."""
+    runs = measured_runs(case)
+    if len(runs) < 2:
+        return
+    work = {run.rank: run.on_cpu_share * run.mean_ns for run in runs}
+    slowest = max(runs, key=lambda run: (work[run.rank], -run.rank))
+    others = [run for run in runs if run is not slowest]
+    usual = float(np.median([work[run.rank] for run in others]))
+    step_ns = max(run.mean_ns for run in runs)
+    late = (work[slowest.rank] - usual) / step_ns
+    idle = float(np.median([1 - run.on_cpu_share for run in others]))
+    if late < _LEAST_LATE or idle < late:
+        return
+    yield from_samples(
+        CAUSE.id,
+        slowest,
+        late,
+        evidence=(
+            evidence.text("the rank that others wait for", f"rank {slowest.rank}"),
+            evidence.time("its training thread works", round(work[slowest.rank]), per="step"),
+            evidence.time("that of the others, in the median, works", round(usual), per="step"),
+            evidence.share("of the time the others' training threads are on no core", idle),
+        ),
+        saved=(late * 0.7, late, min(late * 1.2, idle)),
+        method="samples: that rank's work as long as its peers'",
+        rivals=("communication.exposed", "host.cpu-contention"),
+    )
+
+
+RULE = Rule(CAUSE, (Finder(in_trace, ("trace", "several_ranks")), Finder(in_samples, ("samples", "no_device"))))

@@ -1,0 +1,1 @@
+"""Causes of the family ``compute``: precision, shapes, fusion, layout, work done twice."""

@@ -1,0 +1,71 @@
+"""Tensors that are copied into another floating-point type."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from whystall.diagnosis import evidence
+from whystall.diagnosis.candidate import Replayed
+from whystall.diagnosis.case import Case
+from whystall.diagnosis.causes import cause_beside
+from whystall.diagnosis.detectors.host_calls import count_per_step
+from whystall.diagnosis.rank_case import RankCase
+from whystall.diagnosis.rule import Finder, Rule
+from whystall.replay.graph import Mask
+
+CAUSE: Final = cause_beside(__name__)
+_FLOATING: Final = ("float", "double", "c10::Half", "c10::BFloat16")
+
+
+def in_trace(case: Case) -> Iterator[Replayed]:
+    """Copies from one floating-point type to another, by the types of their arguments."""
+    for rank in case.ranks:
+        copies, outer = _casts(rank)
+        if not copies.any():
+            continue
+        nodes = case.work_of(rank, copies)
+        per_step = case.time_of(nodes)
+        yield Replayed(
+            cause=CAUSE.id,
+            attributed_ns=per_step,
+            evidence=(
+                evidence.time("copies into another floating-point type", per_step, case.events_of(nodes), per=case.per),
+                evidence.count("of them", count_per_step(case, nodes), per=case.per),
+            ),
+            removal=case.without(nodes | case.host_within_operators(rank, outer)),
+            method="replay: without these copies",
+            code=tuple(rank.code_of(np.flatnonzero(outer))),
+            ranks=(rank.rank,),
+            uncertainty=0.3,
+            confidence=0.85,
+            rivals=("compute.fusible", "compute.layout-conversion"),
+        )
+
+
+def _casts(rank: RankCase) -> tuple[Mask, Mask]:
+    """The copies of ``aten::_to_copy`` whose two tensors are of different floating-point types, and the calls around them."""
+    table = rank.trace.operators
+    copies, outer = np.zeros(len(table), np.bool_), np.zeros(len(table), np.bool_)
+    if table.is_empty():
+        return copies, outer
+    names = table["name"].cast(str)
+    parent = table["parent"].fill_null(-1).to_numpy().astype(np.int64)
+    around = (names == "aten::_to_copy").to_numpy()
+    inside = (names == "aten::copy_").to_numpy() & (parent >= 0) & around[np.maximum(parent, 0)]
+    kinds = table["input_types"].filter(inside).cast(str).fill_null("").to_list()
+    known = {text: _changes_float(text) for text in set(kinds)}
+    copies[inside] = [known[text] for text in kinds]
+    outer[parent[copies]] = True
+    return copies, outer
+
+
+def _changes_float(types: str) -> bool:
+    """Whether the first two of recorded types (``["float", "c10::BFloat16", ...]``) are different floating-point types."""
+    found = [part.strip(" \"'[]") for part in types.split(",")][:2]
+    return len(found) == 2 and found[0] != found[1] and all(kind in _FLOATING for kind in found)
+
+
+RULE = Rule(CAUSE, (Finder(in_trace, ("trace", "operators", "shapes")),))

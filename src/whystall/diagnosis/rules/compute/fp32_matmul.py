@@ -1,0 +1,40 @@
+"""Matrices in single precision on kernels without tensor cores, on a device whose tensor cores take TF32."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from whystall.diagnosis.candidate import Replayed
+from whystall.diagnosis.case import Case
+from whystall.diagnosis.causes import cause_beside
+from whystall.diagnosis.detectors.kernels import faster_matrices
+from whystall.diagnosis.rule import Finder, Rule
+
+CAUSE: Final = cause_beside(__name__)
+_SCALAR_KERNEL: Final = re.compile(r"sgemm|simt|ffma|gemmSN|gemv|scudnn", re.IGNORECASE)
+
+
+def in_trace(case: Case) -> Iterator[Replayed]:
+    """Kernels of calls in single precision; where no call is known, kernels named after scalar instructions."""
+    for rank in case.ranks:
+        work = rank.workings
+        peak = work.peak
+        if peak is None or not peak.tf32_tflops or not peak.fp32_tflops:
+            continue
+        scalar = rank.device_named(lambda name: bool(_SCALAR_KERNEL.search(name))) & (work.events.owner < 0)
+        chosen = work.could_use_tensor_cores & ~work.uses_tensor_cores & (work.dtype_of("float32") | scalar)
+        if chosen.any():
+            yield faster_matrices(
+                case,
+                rank,
+                chosen,
+                CAUSE.id,
+                ratio=peak.fp32_tflops / peak.tf32_tflops,
+                peak="TF32",
+                peak_flops_per_s=peak.tf32_tflops * 1e12,
+            )
+
+
+RULE = Rule(CAUSE, (Finder(in_trace, ("trace", "device_events", "operators", "shapes", "peak")),))

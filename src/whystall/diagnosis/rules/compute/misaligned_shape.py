@@ -1,0 +1,106 @@
+"""16-bit products with a size that tensor cores cannot take in full."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from whystall.cost.recorded import parse
+from whystall.cost.spec import TensorSpec
+from whystall.diagnosis import evidence
+from whystall.diagnosis.candidate import Replayed
+from whystall.diagnosis.case import Case
+from whystall.diagnosis.causes import cause_beside
+from whystall.diagnosis.detectors.host_calls import count_per_step
+from whystall.diagnosis.detectors.kernels import (
+    BANDWIDTH_REACHED,
+    MATRIX_PRODUCTS,
+    REACHED,
+    durations,
+    operators_of,
+    shortened,
+)
+from whystall.diagnosis.rank_case import RankCase
+from whystall.diagnosis.rule import Finder, Rule
+from whystall.replay.graph import Mask
+
+CAUSE: Final = cause_beside(__name__)
+_ALIGNMENT: Final = int(CAUSE.threshold("alignment"))
+_MISALIGNED_COST: Final = CAUSE.threshold("misaligned_cost")
+
+
+def in_trace(case: Case) -> Iterator[Replayed]:
+    """Products whose recorded sizes are no multiples, at the rate of those whose sizes are."""
+    for rank in case.ranks:
+        calls = _misaligned_calls(rank)
+        work = rank.workings
+        owner = work.events.owner
+        matrices = work.could_use_tensor_cores & work.events.main & (owner >= 0)
+        chosen = matrices & calls[np.maximum(owner, 0)] if calls.any() else np.zeros(len(owner), np.bool_)
+        if chosen.any():
+            yield _padded(case, rank, chosen, matrices & ~calls[np.maximum(owner, 0)])
+
+
+def _padded(case: Case, rank: RankCase, chosen: Mask, others: Mask) -> Replayed:
+    work = rank.workings
+    duration = durations(rank)
+    flops = work.work.causal[np.maximum(work.events.owner, 0)].astype(np.float64)
+    aligned = others & (flops > 0)
+    expected = duration / _MISALIGNED_COST
+    if aligned.any():
+        # What the other products of this run reach, by FLOPs, is what padded ones would reach.
+        rate = flops[aligned].sum() / duration[aligned].sum()
+        expected = np.maximum(flops / rate, work.transfer_ns() / BANDWIDTH_REACHED)
+    best = work.peak.peak_flops_per_s("bf16") if work.peak is not None else None
+    ceiling = flops / best * 1e9 if best else expected * REACHED
+    nodes = case.nodes(rank, device=chosen)
+    per_step = case.time_of(nodes)
+    return Replayed(
+        cause=CAUSE.id,
+        attributed_ns=per_step,
+        evidence=(
+            evidence.time(
+                "products with a size that is no multiple of 8", per_step, case.events_of(nodes), per=case.per
+            ),
+            evidence.count("such products", count_per_step(case, nodes), per=case.per),
+        ),
+        removal=shortened(case, rank, chosen, expected),
+        ceiling=shortened(case, rank, chosen, np.minimum(ceiling, expected)),
+        method="replay: these products at the rate of the aligned ones of this run",
+        code=tuple(rank.code_of(operators_of(rank, chosen))),
+        ranks=(rank.rank,),
+        uncertainty=0.3,
+        confidence=0.85,
+        rivals=("compute.low-tensor-core",),
+    )
+
+
+def _misaligned_calls(rank: RankCase) -> Mask:
+    """Which operator calls multiply 16-bit matrices of which a size is no multiple of 8."""
+    table = rank.trace.operators
+    out = np.zeros(len(table), np.bool_)
+    work = rank.workings.work
+    if not len(work.dtype_of):
+        return out
+    half = [number for number, name in enumerate(work.dtypes) if name in ("float16", "bfloat16")]
+    rows = np.flatnonzero(np.isin(work.dtype_of, half) & (work.dense > 0))
+    columns = ("name", "input_dims", "input_types", "concrete_inputs", "input_strides")
+    seen: dict[tuple[str | None, ...], bool] = {}
+    for row, values in zip(rows.tolist(), table[rows].select(columns).iter_rows(), strict=True):
+        key = tuple(None if value is None else str(value) for value in values)
+        if key not in seen:
+            seen[key] = key[0] in MATRIX_PRODUCTS and _is_misaligned(key[1:])
+        out[row] = seen[key]
+    return out
+
+
+def _is_misaligned(recorded: tuple[str | None, ...]) -> bool:
+    arguments = parse(recorded[0], recorded[1], recorded[2], recorded[3]) or []
+    tensors = [argument for argument in arguments if isinstance(argument, TensorSpec) and len(argument.shape) >= 2]
+    sizes = {size for tensor in tensors[-2:] for size in tensor.shape[-2:]}
+    return any(size % _ALIGNMENT and size > _ALIGNMENT for size in sizes)
+
+
+RULE = Rule(CAUSE, (Finder(in_trace, ("trace", "device_events", "operators", "shapes")),))

@@ -1,0 +1,147 @@
+"""Attention written out: the matrix of scores goes through memory several times."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whystall._native import nearest_marked
+from whystall.diagnosis import evidence
+from whystall.diagnosis.candidate import Replayed
+from whystall.diagnosis.case import Case
+from whystall.diagnosis.causes import cause_beside
+from whystall.diagnosis.detectors.host_calls import count_per_step
+from whystall.diagnosis.detectors.kernels import MATRIX_PRODUCTS, REACHED, durations, shortened
+from whystall.diagnosis.rank_case import RankCase
+from whystall.diagnosis.rule import Finder, Rule
+from whystall.replay.graph import Change, Mask
+from whystall.trace.columns import matching
+from whystall.trace.link import rows_of
+
+CAUSE: Final = cause_beside(__name__)
+_LEAST_SCORES: Final = int(CAUSE.threshold("least_scores"))
+_LEFT_ON_CPU: Final = CAUSE.threshold("left_on_cpu")
+_UNSURE_ON_CPU: Final = CAUSE.threshold("unsure_on_cpu")
+_ATTENTION_MATH: Final = re.compile(r"_scaled_dot_product_attention_math")
+_SOFTMAX: Final = ("aten::_softmax", "aten::_safe_softmax", "aten::_softmax_backward_data")
+_BATCHED_PRODUCTS: Final = ("aten::bmm", "aten::baddbmm", "aten::matmul")
+
+
+def in_trace(case: Case) -> Iterator[Replayed]:
+    """Operators that pass over tensors as large as those of the run's softmaxes."""
+    for rank in case.ranks:
+        scores = _score_calls(rank)
+        if not scores.any():
+            continue
+        products = rank.trace.operators["name"].cast(str).is_in(list(MATRIX_PRODUCTS)).to_numpy()
+        passes = case.work_of(rank, scores & ~products)
+        if passes.any():
+            yield _without_passes(case, rank, scores, scores & products, passes)
+
+
+def _without_passes(case: Case, rank: RankCase, scores: Mask, products: Mask, passes: Mask) -> Replayed:
+    recorded = case.replayed.duration
+    best = np.where(passes, 0, recorded)
+    left = 0.0 if rank.on_device else _LEFT_ON_CPU
+    duration = np.where(passes, (recorded * left).astype(np.int64), recorded)
+    if rank.on_device:
+        duration = np.minimum(duration, _at_good_rate(case, rank, products, 1.0))
+        best = np.minimum(best, _at_good_rate(case, rank, products, REACHED))
+    per_step = case.time_of(passes)
+    touches = case.work_of(rank, scores)
+    return Replayed(
+        cause=CAUSE.id,
+        attributed_ns=per_step,
+        evidence=(
+            evidence.time("passes over the scores of attention", per_step, case.events_of(touches), per=case.per),
+            evidence.count("of them", count_per_step(case, passes), per=case.per),
+        ),
+        removal=Change(duration=duration),
+        ceiling=Change(duration=best),
+        method="replay: the products alone, at the rate of good kernels, without the passes over the scores",
+        code=tuple(rank.code_of(np.flatnonzero(scores))),
+        ranks=(rank.rank,),
+        uncertainty=0.2 if rank.on_device else _UNSURE_ON_CPU,
+        confidence=0.9,
+        rivals=("compute.fusible", "compute.layout-conversion"),
+    )
+
+
+def _at_good_rate(case: Case, rank: RankCase, operators: Mask, factor: float) -> NDArray[np.int64]:
+    """The durations of nodes, with products of some operators at what good kernels reach, times a factor."""
+    work = rank.workings
+    duration = durations(rank)
+    best = (work.peak.bf16_tflops or work.peak.fp16_tflops) if work.peak is not None else None
+    owner = work.events.owner
+    flops = np.where(work.events.main, work.work.causal[np.maximum(owner, 0)], 0).astype(np.float64)
+    if not best:
+        return case.replayed.duration
+    target = np.where(flops > 0, flops / (best * 1e12 * REACHED) * 1e9 * factor, duration)
+    operator = rows_of(rank.trace.device_events["operator"])
+    chosen = (operator >= 0) & operators[np.maximum(operator, 0)]
+    changed = shortened(case, rank, chosen, target).duration
+    return case.replayed.duration if changed is None else changed
+
+
+def _score_calls(rank: RankCase) -> Mask:
+    """Operator calls with a tensor [..., rows, columns] of scores.
+
+    It is as large as those of the run's softmaxes, or inside the written-out form of scaled dot product attention.
+    """
+    table = rank.trace.operators
+    out = np.zeros(len(table), np.bool_)
+    if table.is_empty():
+        return out
+    dims = table["input_dims"]
+    names = table["name"].cast(str)
+    softmaxes = dims.filter(names.is_in(list(_SOFTMAX)).to_numpy())
+    sizes = _score_sizes(softmaxes.drop_nulls().unique().cast(str).to_list())
+    if sizes:
+        passing = {text: _holds(text, sizes) for text in dims.drop_nulls().unique().cast(str).to_list()}
+        out |= np.array(
+            [passing.get(str(text), False) if text is not None else False for text in dims.to_list()], np.bool_
+        )
+        out |= names.is_in(list(_BATCHED_PRODUCTS)).to_numpy() & _writes_scores(dims.to_list(), sizes)
+    math = matching(table["name"], _ATTENTION_MATH.search)
+    tree = rank.workings.tree
+    inside = math | (nearest_marked(tree.order, tree.parent, math.astype(np.uint8)) >= 0)
+    found: Mask = out | inside
+    return found
+
+
+def _score_sizes(softmaxes: list[str]) -> set[int]:
+    """How many elements the scores have that softmaxes go over; a softmax over few rows is no attention."""
+    tensors = [tensor for text in softmaxes for tensor in _tensors(text) if len(tensor) >= 3]
+    scores = [tensor for tensor in tensors if min(tensor[-2:]) >= 1 and tensor[-2] >= _LEAST_SCORES]
+    return {int(np.prod(tensor)) for tensor in scores}
+
+
+def _tensors(text: str) -> list[tuple[int, ...]]:
+    found = re.findall(r"\[([\d, ]*)\]", text[1:-1] if text.startswith("[") else text)
+    return [tuple(int(number) for number in part.split(",")) for part in found if part.strip()]
+
+
+def _holds(text: str, sizes: set[int]) -> bool:
+    return any(len(tensor) >= 3 and int(np.prod(tensor, dtype=object)) in sizes for tensor in _tensors(text))
+
+
+def _writes_scores(texts: list[object], sizes: set[int]) -> Mask:
+    """Batched products whose result has as many elements as the scores."""
+    seen: dict[str, bool] = {}
+    out = np.zeros(len(texts), np.bool_)
+    for row, text in enumerate(texts):
+        key = str(text)
+        if text is None:
+            continue
+        if key not in seen:
+            tensors = [tensor for tensor in _tensors(key) if len(tensor) >= 3]
+            seen[key] = len(tensors) >= 2 and int(np.prod((*tensors[-2][:-1], tensors[-1][-1]), dtype=object)) in sizes
+        out[row] = seen[key]
+    return out
+
+
+RULE = Rule(CAUSE, (Finder(in_trace, ("trace", "operators", "shapes")),))

@@ -1,0 +1,149 @@
+"""An optimizer that goes through the parameters one by one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whystall.analysis.chains import BANDWIDTH_SHARE
+from whystall.cost.recorded import parse
+from whystall.cost.spec import TensorSpec
+from whystall.diagnosis import evidence
+from whystall.diagnosis.candidate import Replayed, Sampled
+from whystall.diagnosis.case import Case
+from whystall.diagnosis.causes import cause_beside
+from whystall.diagnosis.detectors.kernels import prompt
+from whystall.diagnosis.detectors.samples import code_of_lines, from_samples, lines_where, measured_runs
+from whystall.diagnosis.rank_case import RankCase, within
+from whystall.diagnosis.rule import Finder, Rule
+from whystall.replay.graph import Change, EdgeKind, Mask
+
+CAUSE: Final = cause_beside(__name__)
+_LEAST_KERNELS: Final = CAUSE.threshold("least_kernels")
+_ADAM_PASSES: Final = int(CAUSE.threshold("adam_passes"))
+_FUSED_ON_CPU: Final = CAUSE.threshold("fused_on_cpu")
+_FEW_KERNELS: Final = 4
+_MULTI_TENSOR: Final = re.compile(r"multi_tensor|fused_?adam|foreach|fused_sgd|FusedAdam|lamb", re.IGNORECASE)
+
+
+def on_a_device(case: Case) -> Iterator[Replayed]:
+    """Optimizer steps that launch kernels for each parameter by itself."""
+    for rank in case.ranks:
+        begin, end, _ = rank.optimizer_steps
+        if not len(begin) or not rank.on_device:
+            continue
+        own = rank.launched_in(begin, end)
+        many = rank.device_named(lambda name: bool(_MULTI_TENSOR.search(name)))
+        count = int(np.count_nonzero(own)) / len(begin)
+        if count >= _LEAST_KERNELS and np.count_nonzero(own & many) <= np.count_nonzero(own) / 10:
+            yield _as_few_kernels(case, rank, own, count)
+
+
+def _as_few_kernels(case: Case, rank: RankCase, own: Mask, count: float) -> Replayed:
+    graph = case.replayed
+    begin, end, _ = rank.optimizer_steps
+    nodes = case.nodes(rank, device=own)
+    host = case.host_within(rank, begin, end)
+    duration = graph.duration.astype(np.float64)
+    total = float(duration[nodes].sum())
+    fused = _fused_ns(rank, begin, end) * len(begin)
+    duration[nodes] *= min(fused / max(total, 1.0), 1.0) if fused else 1 / 3
+    duration[host] *= min(_FEW_KERNELS / count, 1.0)
+    lag = np.where((graph.edge_kind == EdgeKind.STREAM) & nodes[graph.target], np.minimum(graph.lag, 0), graph.lag)
+    per_step = case.time_of(nodes)
+    return Replayed(
+        cause=CAUSE.id,
+        attributed_ns=per_step,
+        evidence=(
+            evidence.count("kernels in an optimizer's step", count, case.events_of(nodes)),
+            evidence.time("their device time", per_step, per=case.per),
+            evidence.time("host time of an optimizer's step", case.time_of(host)),
+        ),
+        removal=Change(duration=duration.astype(np.int64), lag=lag, delay=prompt(case, nodes)),
+        ceiling=case.without(nodes | host),
+        method="replay: a few kernels that read and write each parameter's state once",
+        ranks=(rank.rank,),
+        uncertainty=0.2,
+        rivals=("host.launch-bound", "compute.fusible"),
+    )
+
+
+def _fused_ns(rank: RankCase, begin: NDArray[np.int64], end: NDArray[np.int64]) -> float:
+    """What a fused step takes, from the parameters' sizes; 0 where sizes or bandwidth are not known."""
+    peak = rank.workings.peak
+    speed = peak.memory_bytes_per_s if peak is not None else None
+    table = rank.trace.operators
+    if speed is None or table.is_empty() or not table["input_dims"].is_not_null().any():
+        return 0.0
+    inside = within(table["ts_ns"].to_numpy(), begin, end) & (table["name"].cast(str) == "aten::addcdiv_").to_numpy()
+    columns = ("input_dims", "input_types", "concrete_inputs", "input_strides")
+    moved = 0
+    for row in table.filter(inside).select(columns).iter_rows():
+        texts = [None if value is None else str(value) for value in row]
+        tensor = next((one for one in parse(*texts) or [] if isinstance(one, TensorSpec)), None)
+        moved += tensor.nbytes * _ADAM_PASSES if tensor is not None else 0
+    return moved / len(begin) / (BANDWIDTH_SHARE * speed) * 1e9
+
+
+def on_a_cpu(case: Case) -> Iterator[Replayed]:
+    """The same on a job without an accelerator: operators of an optimizer's step, for each parameter by itself."""
+    for rank in case.ranks:
+        begin, end, _ = rank.optimizer_steps
+        if not len(begin):
+            continue
+        table = rank.trace.operators
+        inside = within(table["ts_ns"].to_numpy(), begin, end)
+        count = int(np.count_nonzero(inside & table["parent"].is_null().to_numpy())) / len(begin)
+        if count < _LEAST_KERNELS or table["name"].cast(str).str.contains("_fused_").to_numpy()[inside].any():
+            continue
+        nodes = case.host_within(rank, begin, end)
+        per_step = case.time_of(nodes)
+        run = case.sampled(rank)
+        yield Replayed(
+            cause=CAUSE.id,
+            attributed_ns=per_step,
+            largest_share=run.shares.get("optimizer", 1.0) if run is not None else 1.0,
+            evidence=(
+                evidence.count("operators in an optimizer's step", count),
+                evidence.time("time of an optimizer's step", per_step, case.events_of(nodes)),
+            ),
+            removal=case.without(nodes, _FUSED_ON_CPU),
+            ceiling=case.without(nodes),
+            method="replay: one fused operator for all parameters",
+            ranks=(rank.rank,),
+            uncertainty=0.3,
+            confidence=0.85,
+            rivals=("host.python",),
+        )
+
+
+def in_samples(case: Case) -> Iterator[Sampled]:
+    """Time in an optimizer that was found in its loop; a profiler makes its many small operators look longer."""
+    for run in measured_runs(case):
+        share = run.shares.get("optimizer", 0.0)
+        lines = lines_where(run, lambda line: "_single_tensor" in line.leaf)
+        if share > 0 and lines:
+            saved = share * (1 - _FUSED_ON_CPU)
+            yield from_samples(
+                CAUSE.id,
+                run,
+                saved,
+                evidence=(evidence.share("of the steps' time in the optimizer", share),),
+                code=code_of_lines(lines),
+                saved=(saved * 0.6, saved, share),
+                rivals=("host.python",),
+            )
+
+
+RULE = Rule(
+    CAUSE,
+    (
+        Finder(on_a_device, ("trace", "device_events")),
+        Finder(on_a_cpu, ("trace", "no_device")),
+        Finder(in_samples, ("samples", "no_device")),
+    ),
+)

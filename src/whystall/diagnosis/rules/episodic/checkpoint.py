@@ -1,0 +1,62 @@
+"""Checkpoints that are written while training waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from whystall.diagnosis import evidence
+from whystall.diagnosis.candidate import Replayed, Sampled
+from whystall.diagnosis.case import Case
+from whystall.diagnosis.causes import cause_beside
+from whystall.diagnosis.detectors.episodes import episode, named_episodes, silent_episodes
+from whystall.diagnosis.detectors.samples import code_of_lines, from_samples, lines_where, measured_runs, share_of
+from whystall.diagnosis.rule import Finder, Rule
+
+CAUSE: Final = cause_beside(__name__)
+_DISK_LOW: Final = CAUSE.threshold("disk_low")
+_DISK_HIGH: Final = CAUSE.threshold("disk_high")
+
+
+def in_trace(case: Case) -> Iterator[Replayed]:
+    """Annotations and frames that are named after saving."""
+    yield from named_episodes(case, CAUSE.id, "checkpoint")
+
+
+def without_stacks(case: Case) -> Iterator[Replayed]:
+    """Long pauses after many copies from the device, where no stack names them."""
+    for silent in silent_episodes(case):
+        if silent.saves.any():
+            end = silent.end[silent.saves]
+            yield episode(case, silent.rank, CAUSE.id, silent.from_first_copy(), end, confidence=0.7)
+
+
+def in_samples(case: Case) -> Iterator[Sampled]:
+    """The time in torch.save, and in functions that are named after it."""
+    for run in measured_runs(case):
+        lines = lines_where(run, lambda line: line.part in ("checkpoint", "save"))
+        share = max(run.shares.get("save", 0.0), share_of(lines))
+        if share > 0:
+            yield from_samples(
+                CAUSE.id,
+                run,
+                share,
+                part="save",
+                evidence=(
+                    evidence.time("saving, on average", round(share * run.mean_ns), per="step"),
+                    evidence.share("of the steps' time", share),
+                ),
+                code=code_of_lines(lines),
+                saved=(share * _DISK_LOW, share, min(share * _DISK_HIGH, 0.99)),
+                rivals=("host.python", "episodic.logging"),
+            )
+
+
+RULE = Rule(
+    CAUSE,
+    (
+        Finder(in_trace, ("trace",)),
+        Finder(without_stacks, ("trace",)),
+        Finder(in_samples, ("samples", "no_device")),
+    ),
+)

@@ -1,0 +1,44 @@
+"""Lines that print, log, write or flush."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from whystall.analysis.results import SampledLine
+from whystall.diagnosis.candidate import Replayed, Sampled
+from whystall.diagnosis.case import Case
+from whystall.diagnosis.causes import cause_beside
+from whystall.diagnosis.detectors.episodes import named_episodes
+from whystall.diagnosis.detectors.samples import (
+    LEAST_SEEN,
+    from_stack_samples,
+    is_logging,
+    lines_where,
+    measured_runs,
+    time_in,
+)
+from whystall.diagnosis.rule import Finder, Rule
+
+CAUSE: Final = cause_beside(__name__)
+
+
+def in_trace(case: Case) -> Iterator[Replayed]:
+    """Annotations and frames that are named after it."""
+    yield from named_episodes(case, CAUSE.id, "logging")
+
+
+def in_samples(case: Case) -> Iterator[Sampled]:
+    """Lines that print, log, write or flush, and functions that are named after it."""
+    for run in measured_runs(case):
+        lines = lines_where(run, _logs)
+        share = time_in(run, lines)
+        if share >= LEAST_SEEN:
+            yield from_stack_samples(CAUSE.id, run, lines, share, "logging", ("host.python", "episodic.checkpoint"))
+
+
+def _logs(line: SampledLine) -> bool:
+    return line.part == "logging" or (line.part in ("other", "forward", "optimizer") and is_logging(line))
+
+
+RULE = Rule(CAUSE, (Finder(in_trace, ("trace",)), Finder(in_samples, ("samples", "no_device"))))

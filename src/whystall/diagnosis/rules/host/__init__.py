@@ -1,0 +1,1 @@
+"""Causes of the family ``host``: launches, Python, synchronisation, copies, allocation."""

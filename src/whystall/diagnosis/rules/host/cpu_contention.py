@@ -1,0 +1,74 @@
+"""A training thread that is taken off its core: by too many threads of its own, or by other processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from whystall.diagnosis import evidence
+from whystall.diagnosis.candidate import Sampled
+from whystall.diagnosis.case import Case
+from whystall.diagnosis.causes import cause_beside
+from whystall.diagnosis.detectors.samples import LEAST_OFF_CORE, from_samples, measured_runs, off_core
+from whystall.diagnosis.rule import Finder, Rule
+
+CAUSE: Final = cause_beside(__name__)
+_SWITCHES_PER_S: Final = CAUSE.threshold("switches_per_s")
+_OTHERS_BUSY: Final = CAUSE.threshold("others_busy")
+
+
+def in_samples(case: Case) -> Iterator[Sampled]:
+    """Time off the core, with the switches that show a competition and somebody to compete with."""
+    cores, threads = case.facts.cores, case.facts.threads
+    crowded = cores is not None and threads is not None and threads * case.facts.processes > cores
+    for run in measured_runs(case):
+        off = off_core(run, lambda line: "sleep" in line.text)
+        switches_per_s = run.involuntary_switches_per_step / max(run.mean_ns / 1e9, 1e-9)
+        others = run.other_cores
+        # Ranks of one job wait for each other off their cores: there only too many threads are proof.
+        busy = others is not None and others >= _OTHERS_BUSY and case.facts.processes == 1
+        if off < LEAST_OFF_CORE or switches_per_s < _SWITCHES_PER_S or not (crowded or busy):
+            continue
+        yield from_samples(
+            CAUSE.id,
+            run,
+            off,
+            evidence=(
+                evidence.share(
+                    "of the steps' time the training thread was on no core and waited for nothing known", off
+                ),
+                evidence.count("times a second it was taken off its core", switches_per_s),
+                *(
+                    (evidence.count("threads of torch", threads), evidence.count("cores", cores))
+                    if cores and threads
+                    else ()
+                ),
+                *(
+                    (evidence.count("cores that other processes used, on average", others),)
+                    if others is not None
+                    else ()
+                ),
+            ),
+            saved=_without_contention(off, run.on_cpu_share, threads or 1, cores or 1, crowded=crowded),
+            method="samples: time off the core",
+            confidence=0.75,
+            tier=1,
+            rivals=("host.python", "input.cpu-bound"),
+        )
+
+
+def _without_contention(
+    off_cpu: float, on_cpu: float, threads: int, cores: int, *, crowded: bool
+) -> tuple[float, float, float]:
+    """The share saved without contention. Threads that wait for each other spin: how much of their time is work is not known.
+
+    At least the job's threads, which get as much as the one that was watched, have all cores for themselves, and need
+    not be waited for at the end of every parallel region; at most nothing but that one's own time stays.
+    """
+    if not crowded:
+        return off_cpu * 0.5, off_cpu, min(off_cpu * 1.1, 0.95)
+    least = min(max(1 - min(threads * on_cpu / cores, 1.0), off_cpu / 4), off_cpu)
+    return least, (least + off_cpu) / 2, off_cpu
+
+
+RULE = Rule(CAUSE, (Finder(in_samples, ("samples", "no_device")),))

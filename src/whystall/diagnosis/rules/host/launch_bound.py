@@ -1,0 +1,87 @@
+"""A device that waits for the host to launch its many small kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whystall.analysis.host_states import HostState
+from whystall.analysis.results import Device
+from whystall.diagnosis import evidence
+from whystall.diagnosis.candidate import Replayed
+from whystall.diagnosis.case import Case
+from whystall.diagnosis.causes import cause_beside
+from whystall.diagnosis.detectors.collectives import lacks_a_stage
+from whystall.diagnosis.detectors.stretches import LONG_NS, soft_nodes, stretch_ns
+from whystall.diagnosis.rank_case import RankCase
+from whystall.diagnosis.rule import Finder, Rule
+from whystall.replay.graph import LATENCY_NS, Change, EdgeKind, NodeKind
+
+CAUSE: Final = cause_beside(__name__)
+_GRAPH_GAP_NS: Final = int(CAUSE.threshold("graph_gap_ns"))
+_LONGEST_MEDIAN_NS: Final = int(CAUSE.threshold("longest_median_ns"))
+
+
+def in_trace(case: Case) -> Iterator[Replayed]:
+    """Each device whose usual kernel is short."""
+    blind = lacks_a_stage(case)
+    for rank in case.ranks:
+        for device in rank.analysis.devices:
+            if device.kind == "cpu" or not device.gpu_events:
+                continue
+            median = _median_kernel_ns(rank, device.device)
+            if median <= _LONGEST_MEDIAN_NS:
+                yield _as_one_graph(case, rank, device, median, blind=blind)
+
+
+def _as_one_graph(case: Case, rank: RankCase, device: Device, median_ns: int, *, blind: bool) -> Replayed:
+    late = device.ledger.idle_launch + device.ledger.idle_dispatch + device.ledger.idle_python
+    soft = soft_nodes(case, rank)
+    short = soft & (stretch_ns(case, soft) < LONG_NS)
+    work = case.host_state(rank, HostState.DISPATCH, HostState.LAUNCH) | short
+    steps = max(len(device.steps), 1)
+    at_once = replace(case.without(work), lag=_graph_gaps(case))
+    return Replayed(
+        cause=CAUSE.id,
+        attributed_ns=late // steps,
+        evidence=(
+            evidence.count("device events", device.gpu_events / steps, per=case.per),
+            evidence.time("median length of one", median_ns),
+            evidence.share("device idle because the host was late", late / max(device.window_ns, 1)),
+        ),
+        removal=at_once,
+        floor=Change() if blind else None,
+        ceiling=replace(at_once, delay=_no_latency(case)),
+        method="replay: all launches of a step at once, as from a CUDA graph",
+        ranks=(rank.rank,),
+        uncertainty=0.25,
+        confidence=0.9,
+        tier=2,
+        rivals=("host.python", "host.sync", "input.synchronous-loader"),
+    )
+
+
+def _graph_gaps(case: Case) -> NDArray[np.int64]:
+    """The lags of edges with the events of a stream as close as a CUDA graph puts them."""
+    graph = case.replayed
+    return np.where(graph.edge_kind == EdgeKind.STREAM, np.minimum(graph.lag, _GRAPH_GAP_NS), graph.lag)
+
+
+def _no_latency(case: Case) -> NDArray[np.int64]:
+    """The delays of nodes without what the device itself adds between two events."""
+    graph = case.replayed
+    small = (graph.kind == NodeKind.DEVICE) & (graph.delay <= LATENCY_NS)
+    return np.where(small, np.minimum(graph.delay, 0), graph.delay)
+
+
+def _median_kernel_ns(rank: RankCase, device: int) -> int:
+    events = rank.trace.device_events
+    own = events.filter((events["device"] == device) & (events["kind"] == "kernel"))
+    return int(own["duration_ns"].median() or 0)  # type: ignore[arg-type]
+
+
+RULE = Rule(CAUSE, (Finder(in_trace, ("trace", "device_events", "launch_calls")),))

@@ -1,0 +1,85 @@
+"""Copies from pageable memory to the device, which block the host and are slow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from whystall.diagnosis import evidence
+from whystall.diagnosis.candidate import Replayed
+from whystall.diagnosis.case import Case
+from whystall.diagnosis.causes import cause_beside
+from whystall.diagnosis.detectors.host_calls import operators_with, waits_within
+from whystall.diagnosis.rank_case import RankCase
+from whystall.diagnosis.rule import Finder, Rule
+from whystall.replay.graph import Change, Mask
+from whystall.trace.link import rows_of
+
+CAUSE: Final = cause_beside(__name__)
+# By the device's compute capability, the lowest where that is not known.
+_PINNED_BYTES_PER_S: Final = (
+    (9, CAUSE.threshold("pcie5_bytes_per_s")),
+    (8, CAUSE.threshold("pcie4_bytes_per_s")),
+    (0, CAUSE.threshold("pcie3_bytes_per_s")),
+)
+_PINNED_CALL_NS: Final = int(CAUSE.threshold("pinned_call_ns"))
+
+
+def in_trace(case: Case) -> Iterator[Replayed]:
+    """Copies whose names say that the memory is pageable."""
+    for rank in case.ranks:
+        copies = rank.device_named(lambda name: "HtoD" in name and "ageable" in name)
+        if copies.any():
+            yield _from_pinned_memory(case, rank, copies)
+
+
+def _from_pinned_memory(case: Case, rank: RankCase, copies: Mask) -> Replayed:
+    graph = case.replayed
+    nodes = case.nodes(rank, device=copies)
+    calls = _launches(rank, copies)
+    call_nodes = case.nodes(rank, host=calls)
+    waits = waits_within(case, rank, calls)
+    size = rank.trace.device_events["bytes"].fill_null(0).to_numpy()[graph.event[nodes]]
+    duration = graph.duration.copy()
+    duration[nodes] = np.minimum(duration[nodes], (size / pinned_bytes_per_s(rank) * 1e9).astype(np.int64))
+    duration[call_nodes] = np.minimum(duration[call_nodes], _PINNED_CALL_NS)
+    gone = duration.copy()
+    gone[nodes] = 0
+    per_step = case.time_of(nodes)
+    speed = int(size.sum()) / max(int(graph.duration[nodes].sum()), 1) * 1e9
+    return Replayed(
+        cause=CAUSE.id,
+        attributed_ns=per_step,
+        evidence=(
+            evidence.time("copies from pageable memory", per_step, case.events_of(nodes), per=case.per),
+            evidence.bandwidth("their bandwidth", speed),
+        ),
+        removal=Change(duration=duration, removed_edges=waits),
+        ceiling=Change(duration=gone, removed_edges=waits),
+        method="replay: copies at the speed of pinned memory, without blocking the host",
+        code=tuple(rank.code_of(operators_with(rank, calls))),
+        ranks=(rank.rank,),
+        uncertainty=0.25,
+        rivals=("host.sync", "input.synchronous-loader"),
+        if_hidden="copies come from pageable memory, but nothing waits for them: leave it",
+    )
+
+
+def _launches(rank: RankCase, copies: Mask) -> Mask:
+    """The calls that launched some copies."""
+    launch = rows_of(rank.trace.device_events["launch"])[copies]
+    calls = np.zeros(rank.offsets["runtime_calls"][1], np.bool_)
+    calls[launch[launch >= 0] + rank.offsets["runtime_calls"][0]] = True
+    return calls
+
+
+def pinned_bytes_per_s(rank: RankCase) -> float:
+    """What copies from pinned memory reach on a rank's machine."""
+    majors = [device.compute_capability[0] for device in rank.trace.metadata.devices if device.compute_capability]
+    major = max(min(majors, default=0), 0)  # a damaged trace may say less
+    return next(rate for least, rate in _PINNED_BYTES_PER_S if major >= least)
+
+
+RULE = Rule(CAUSE, (Finder(in_trace, ("trace", "device_events", "launch_calls")),))

@@ -1,0 +1,160 @@
+"""Python between operators: on the thread that launches, or between the parts of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from whystall.analysis.host_states import HostState
+from whystall.analysis.results import RunSummary, SampledLine
+from whystall.analysis.run_summary import CALLED
+from whystall.diagnosis import evidence
+from whystall.diagnosis.candidate import Replayed, Sampled
+from whystall.diagnosis.case import Case
+from whystall.diagnosis.causes import cause_beside
+from whystall.diagnosis.detectors.episodes import episode, named_times, outermost, silent_episodes
+from whystall.diagnosis.detectors.host_calls import count_per_step, hidden
+from whystall.diagnosis.detectors.samples import (
+    LEAST_SEEN,
+    MOST_STRETCHED,
+    from_stack_samples,
+    is_logging,
+    lines_where,
+    measured_runs,
+    share_of,
+    time_in,
+)
+from whystall.diagnosis.detectors.stretches import long_python
+from whystall.diagnosis.rank_case import RankCase
+from whystall.diagnosis.rule import Finder, Rule
+from whystall.replay.graph import Mask
+from whystall.vocabulary.signals import SIGNALS
+
+CAUSE: Final = cause_beside(__name__)
+_SLOWED_BY_PROFILER: Final = CAUSE.threshold("slowed_by_profiler")
+
+
+def in_trace(case: Case) -> Iterator[Replayed]:
+    """Long stretches of Python on the thread that launches, with nothing else going on."""
+    for rank in case.ranks:
+        nodes = long_python(case, rank) & ~_episodic(case, rank)
+        if nodes.any():
+            yield _without_python(case, rank, nodes)
+
+
+def in_trace_of_a_cpu(case: Case) -> Iterator[Replayed]:
+    """The same in the steps of a job without an accelerator, outside the optimizer, which has a cause of its own.
+
+    Samples of the whole run go before it. Where a trace shows no operators in the steps, nobody knows what lies between.
+    """
+    for rank in case.ranks:
+        computing = case.in_window(case.host_state(rank, HostState.DISPATCH))
+        if case.sampled(rank) is not None or not computing.any():
+            continue
+        begin, end, _ = rank.optimizer_steps
+        nodes = long_python(case, rank) & ~_episodic(case, rank) & ~case.host_within(rank, begin, end)
+        if nodes.any():
+            found = _without_python(case, rank, nodes)
+            alike = (*found.could_be, "episodic.logging") if found.could_be else ()
+            yield replace(found, uncertainty=_SLOWED_BY_PROFILER, if_hidden=None, could_be=alike)
+
+
+def _without_python(case: Case, rank: RankCase, nodes: Mask) -> Replayed:
+    graph = case.replayed
+    per_step = case.time_of(nodes)
+    first, last = rank.offsets["python_functions"]
+    framed = nodes & (graph.event >= first) & (graph.event < last)
+    rows = graph.event[framed] - first
+    known = rank.analysis.signals.get("python_stacks")
+    return Replayed(
+        cause=CAUSE.id,
+        detail="" if known else "its own work or its garbage collection, which only Python stacks tell apart",
+        attributed_ns=per_step,
+        evidence=(
+            evidence.time("Python between operators, in long stretches", per_step, case.events_of(nodes), per=case.per),
+            evidence.count("such stretches", count_per_step(case, nodes), per=case.per),
+        ),
+        removal=case.without(nodes),
+        method="replay: without the stretches of Python",
+        code=tuple(rank.places(rows.astype(np.int32), graph.duration[framed])),
+        ranks=(rank.rank,),
+        uncertainty=0.2,
+        confidence=0.9 if known else 0.75,
+        missing=() if known else (SIGNALS["python_stacks"].name,),
+        could_be=() if known else ("host.gc",),
+        rivals=("host.launch-bound", "host.sync", "input.synchronous-loader"),
+        if_hidden=hidden(rank, "Python takes a large part of the host's time"),
+    )
+
+
+def _episodic(case: Case, rank: RankCase) -> Mask:
+    """What lies in annotations or calls that other rules speak of: checkpoints, logging, evaluation."""
+    return case.host_within(rank, *named_times(rank, "checkpoint", "evaluation", "logging"))
+
+
+def without_a_name(case: Case) -> Iterator[Replayed]:
+    """Long Python in a minority of the steps that nothing names: a collection as well as logging."""
+    for silent in silent_episodes(case):
+        rank, others = silent.rank, ~silent.saves
+        if not others.any():
+            continue
+        begin, end = silent.begin[others], silent.end[others]
+        step = np.searchsorted(rank.trace.steps["ts_ns"].to_numpy(), outermost(begin, end), side="right")
+        yield episode(
+            case,
+            rank,
+            CAUSE.id,
+            begin,
+            end,
+            confidence=0.5,
+            nameless=True,
+            missing=(SIGNALS["python_stacks"].name,),
+            if_hidden=f"in {len(np.unique(step))} of {len(rank.trace.steps)} steps the host is at something long that no "
+            "event names: Python, a garbage collection, or logging; record Python stacks (with_stack=True) to tell which",
+        )
+
+
+def in_samples(case: Case) -> Iterator[Sampled]:
+    """Lines outside forward, backward and optimizer that are neither torch's nor logging's."""
+    for run in measured_runs(case):
+        lines = lines_where(run, _is_own_python)
+        called = [line for line in lines if line.leaf == CALLED]
+        running = [line for line in lines if line.leaf != CALLED]
+        # A collection is found at the line that set it off, and its time is known.
+        seen = max(share_of(running) - run.shares.get("gc", 0.0), 0.0)
+        share = min(time_in(run, running), seen * MOST_STRETCHED)
+        idle = min(time_in(run, called), max(_recorded_python(case, run) - share, 0.0))
+        share += idle
+        if share >= LEAST_SEEN:
+            rivals = ("host.gc", "episodic.logging", "input.synchronous-loader", "host.cpu-contention")
+            chosen = lines if idle > 0 else running
+            yield from_stack_samples(CAUSE.id, run, chosen, share, "Python between the parts of a step", rivals)
+
+
+def _is_own_python(line: SampledLine) -> bool:
+    return line.part == "other" and not line.leaf.startswith(("torch.", "torch:", "torch_")) and not is_logging(line)
+
+
+def _recorded_python(case: Case, run: RunSummary) -> float:
+    """The part of a step in which a recording of the rank shows Python, and no operator, as a share of the usual step.
+
+    A line in a call without the interpreter's lock may be in an operator of torch's, which is no Python.
+    """
+    for rank in case.ranks:
+        if rank.rank == run.rank and case.graph is not None:
+            return case.time_of(case.host_state(rank, HostState.PYTHON)) / max(run.mean_ns, 1)
+    return 0.0
+
+
+RULE = Rule(
+    CAUSE,
+    (
+        Finder(in_trace, ("trace", "device_events", "launch_calls")),
+        Finder(in_trace_of_a_cpu, ("trace", "no_device", "operators", "steps")),
+        Finder(without_a_name, ("trace",)),
+        Finder(in_samples, ("samples", "no_device")),
+    ),
+)

@@ -1,0 +1,72 @@
+"""Calls in which the host waits for the device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from whystall.diagnosis import evidence
+from whystall.diagnosis.candidate import Replayed
+from whystall.diagnosis.case import Case
+from whystall.diagnosis.causes import cause_beside
+from whystall.diagnosis.detectors.collectives import lacks_a_stage
+from whystall.diagnosis.detectors.host_calls import (
+    callers,
+    count_per_step,
+    first_nodes,
+    hidden,
+    operators_with,
+    waited_ns,
+    waiting_calls,
+)
+from whystall.diagnosis.rank_case import RankCase
+from whystall.diagnosis.rule import Finder, Rule
+from whystall.replay.graph import Change, EdgeKind, Mask
+from whystall.vocabulary.signals import SIGNALS
+
+CAUSE: Final = cause_beside(__name__)
+
+
+def in_trace(case: Case) -> Iterator[Replayed]:
+    """Waits on each rank, and what the step is worth when the host runs ahead."""
+    graph = case.replayed
+    # How far the host could run ahead is for all stages to say.
+    blind = lacks_a_stage(case)
+    for rank in case.ranks:
+        waits = (graph.edge_kind == EdgeKind.SYNC) & (graph.rank[graph.target] == rank.rank)
+        calls = waiting_calls(case, rank, graph.target[waits])
+        if calls.any():
+            yield _without_waits(case, rank, waits, calls, blind=blind)
+
+
+def _without_waits(case: Case, rank: RankCase, waits: Mask, calls: Mask, *, blind: bool) -> Replayed:
+    begin, end, _ = rank.intervals(calls)
+    inside = case.host_within(rank, begin, end + 1)
+    per_step = count_per_step(case, first_nodes(case, rank, calls))
+    waited = waited_ns(case, rank, calls, case.replayed.target[waits])
+    times = f"{per_step:.0f} times" if per_step >= 1.5 else "once"
+    recorded = rank.analysis.signals.get("sync_events")
+    return Replayed(
+        cause=CAUSE.id,
+        attributed_ns=waited,
+        evidence=(
+            evidence.count(
+                "calls in which the host waits for the device", per_step, case.events_of(inside), per=case.per
+            ),
+            evidence.time("spent in them", waited, per=case.per),
+            *(evidence.text("called by", name) for name in callers(rank, calls)[:3]),
+        ),
+        removal=Change(removed_edges=waits),
+        floor=Change() if blind else None,
+        method="replay: without the waits, the host runs ahead",
+        tier=1,
+        code=tuple(rank.code_of(operators_with(rank, calls))),
+        ranks=(rank.rank,),
+        rivals=("host.launch-bound", "host.python", "input.synchronous-loader"),
+        missing=() if recorded else (SIGNALS["sync_events"].name,),
+        confidence=0.95 if recorded else 0.85,
+        if_hidden=hidden(rank, f"the host waits for the device {times} {case.per_step}"),
+    )
+
+
+RULE = Rule(CAUSE, (Finder(in_trace, ("trace", "device_events", "launch_calls")),))

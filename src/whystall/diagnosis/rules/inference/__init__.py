@@ -1,0 +1,1 @@
+"""Causes of the family ``inference``: serving and decoding."""

@@ -1,0 +1,93 @@
+"""Batches made on the training thread: a loader without workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from whystall.analysis.results import RunSummary
+from whystall.diagnosis import evidence
+from whystall.diagnosis.candidate import Replayed, Sampled
+from whystall.diagnosis.case import Case
+from whystall.diagnosis.causes import cause_beside
+from whystall.diagnosis.detectors.input_waits import DEFAULT_CORES, WAITS, input_waits
+from whystall.diagnosis.detectors.loader import LEFT_OF_FETCH, SINGLE, fetches, waiting_nodes
+from whystall.diagnosis.detectors.samples import from_samples
+from whystall.diagnosis.rank_case import RankCase
+from whystall.diagnosis.rule import Finder, Rule
+from whystall.replay.graph import Mask
+
+CAUSE: Final = cause_beside(__name__)
+WORKERS_OF_REMEDY: Final = int(CAUSE.threshold("workers_of_remedy"))
+
+
+def in_trace(case: Case) -> Iterator[Replayed]:
+    """Fetches of a loader that makes batches itself."""
+    for rank in case.ranks:
+        own = fetches(rank, SINGLE)
+        if own.any():
+            yield _with_workers_meanwhile(case, rank, own)
+
+
+def _with_workers_meanwhile(case: Case, rank: RankCase, own: Mask) -> Replayed:
+    begin, end, _ = rank.intervals(own)
+    nodes = waiting_nodes(case, rank, begin, end)
+    per_step = case.time_of(nodes)
+    workers = max(case.facts.cores - 1, 1) if case.facts.cores else DEFAULT_CORES
+    # Workers make batches while the step computes: what they cannot make in a step is still waited for.
+    meanwhile = max(case.step_ns - per_step, 1)
+    left = max(LEFT_OF_FETCH, (per_step / workers - meanwhile) / max(per_step, 1))
+    first, last = rank.offsets["operators"]
+    return Replayed(
+        cause=CAUSE.id,
+        attributed_ns=per_step,
+        evidence=(
+            evidence.time("the training thread makes the batch itself", per_step, case.events_of(nodes), per=case.per),
+            evidence.share(f"of the {case.per}", per_step / max(case.step_ns, 1)),
+        ),
+        removal=case.without(nodes, left),
+        ceiling=case.without(nodes),
+        method=f"replay: batches made by {workers} workers meanwhile",
+        code=tuple(rank.code_of(np.flatnonzero(own[first:last]))),
+        ranks=(rank.rank,),
+        uncertainty=0.1,
+        rivals=("host.python", "host.launch-bound", "host.sync", "input.too-few-workers"),
+        if_hidden="batches are made on the training thread, but the device has work queued meanwhile: leave it",
+    )
+
+
+def in_samples(case: Case) -> Iterator[Sampled]:
+    """Time in a loader without workers."""
+    for waits in input_waits(case):
+        if waits.made > 0:
+            saved = _with_workers(case, waits.run, waits.made)
+            yield from_samples(
+                CAUSE.id,
+                waits.run,
+                saved,
+                part="input",
+                evidence=waits.evidence,
+                code=waits.code,
+                saved=(saved * 0.85, saved, max(waits.made, saved)),
+                method="samples: batches made by workers while the step computes, on the cores there are",
+                rivals=("host.python", "input.storage-bound", "host.cpu-contention"),
+            )
+
+
+def _with_workers(case: Case, run: RunSummary, share: float) -> float:
+    """The share saved when batches are made beside the step: what takes CPU needs a core that training leaves free."""
+    cores = case.facts.cores or DEFAULT_CORES
+    threads = min(case.facts.threads or cores, cores)
+    computing = min(max((run.on_cpu_share - (1 - share)) / share, 0.0), 1.0)
+    # Of the input's CPU time, what finds no free core is taken from training.
+    busy = ((1 - share) * threads + share * computing) / cores
+    fetching = share * LEFT_OF_FETCH
+    if computing > WAITS:
+        return max(1 - max(1 - share, busy, share / max(cores, 1)) - fetching, 0.0)
+    # What only waits needs no cores: as many workers as the remedy names make batches at a time.
+    return max(1 - max(1 - share + fetching, busy + fetching, share / WORKERS_OF_REMEDY), 0.0)
+
+
+RULE = Rule(CAUSE, (Finder(in_trace, ("trace",)), Finder(in_samples, ("samples", "no_device"))))

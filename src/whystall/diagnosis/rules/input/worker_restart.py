@@ -1,0 +1,56 @@
+"""Workers that are started anew for every epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from whystall.diagnosis import evidence
+from whystall.diagnosis.candidate import Replayed, Sampled
+from whystall.diagnosis.case import Case
+from whystall.diagnosis.causes import cause_beside
+from whystall.diagnosis.detectors.input_waits import SURE_OF_SPIKES, spiked
+from whystall.diagnosis.detectors.loader import LEFT_OF_FETCH, fetches_from_workers, waiting_nodes
+from whystall.diagnosis.detectors.stretches import recurrence
+from whystall.diagnosis.rule import Finder, Rule
+
+CAUSE: Final = cause_beside(__name__)
+
+
+def in_trace(case: Case) -> Iterator[Replayed]:
+    """Fetches from workers that take many times as long as the usual one, where workers may start."""
+    for rank in case.ranks:
+        found = fetches_from_workers(case, rank)
+        if found is None or not found[2].any():
+            continue
+        begin, end, spikes = found
+        nodes = waiting_nodes(case, rank, begin[spikes], end[spikes])
+        per_step = case.time_of(nodes)
+        yield Replayed(
+            cause=CAUSE.id,
+            attributed_ns=per_step,
+            evidence=(
+                evidence.time(
+                    "in fetches that took more than five times the usual one",
+                    per_step,
+                    case.events_of(nodes),
+                    per=case.per,
+                ),
+            ),
+            removal=case.without(nodes, LEFT_OF_FETCH),
+            ceiling=case.without(nodes),
+            method="replay: workers kept alive from epoch to epoch",
+            recurrence=recurrence(case, rank, begin[spikes]),
+            ranks=(rank.rank,),
+            uncertainty=0.15,
+            confidence=0.8,
+            rivals=("input.too-few-workers", "host.gc", "host.python"),
+        )
+
+
+def in_samples(case: Case) -> Iterator[Sampled]:
+    """Single long fetches of a loader whose workers are not kept."""
+    yield from spiked(case, "input.worker-restart", SURE_OF_SPIKES)
+
+
+RULE = Rule(CAUSE, (Finder(in_trace, ("trace",)), Finder(in_samples, ("samples", "no_device"))))

@@ -1,0 +1,1 @@
+"""Causes of the family ``memory``: growth, fragmentation, the allocator."""

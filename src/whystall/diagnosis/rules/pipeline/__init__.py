@@ -1,0 +1,1 @@
+"""Causes of the family ``pipeline``: stages that wait for each other."""

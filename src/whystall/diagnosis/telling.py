@@ -1,0 +1,194 @@
+"""From weighed candidates to findings: what fires, what takes time without a name, and what is large but hidden."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from whystall.diagnosis.candidate import Replayed, Standing, Weighed
+from whystall.diagnosis.case import Case
+from whystall.diagnosis.causes import Cause
+from whystall.diagnosis.finding import Evidence, Finding, Gain, Per, Rejected, Remedy, Scope, Verification
+from whystall.diagnosis.gains import MOST_SAVED, percent, saved_by, severity_of, speedup, together
+from whystall.diagnosis.weighing import LEAST_SHARE, Verdicts
+from whystall.replay.graph import Change, play
+from whystall.replay.outcome import length_ns
+
+# What is named although its removal gains nothing must be at least this share of the step.
+_LARGE: Final = 0.2
+# What only counts once other causes are gone is told from this share on.
+NEXT_SHARE: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Teller:
+    """Tells candidates of a case as findings, in the words of their causes' entries."""
+
+    case: Case
+    causes: Mapping[str, Cause]
+
+    def findings(self, weighed: Verdicts, standing: Sequence[Standing]) -> list[Finding]:
+        """The findings, the most valuable first; what is hidden comes last."""
+        out = [self._fired(one, weighed) for one in weighed.firing]
+        out += [self._without_remedy(one, one.candidate.if_hidden or "", one.floor) for one in weighed.nameless]
+        out += [self._stands(one) for one in standing if one.cause not in {other.id for other in out}]
+        return out + self._quiet(weighed)
+
+    def _fired(self, one: Weighed, weighed: Verdicts) -> Finding:
+        case, candidate = self.case, one.candidate
+        cause = self.causes[candidate.cause]
+        per = candidate.per(case)
+        return Finding(
+            id=cause.id,
+            title=f"{cause.title}{': ' if candidate.detail else ''}{candidate.detail}",
+            severity=severity_of(one.expected),
+            scope=Scope(ranks=list(candidate.ranks), steps=list(candidate.steps)),
+            attributed_ns_per_step=candidate.attributed_ns,
+            gain=Gain(
+                floor=speedup(one.floor),
+                expected=speedup(one.expected),
+                ceiling=speedup(one.ceiling),
+                method=candidate.method,
+                step_ns=candidate.span_ns(case) or None,
+                of=per,
+            ),
+            confidence=round(candidate.confidence * case.fidelity.share, 2),
+            evidence=[*candidate.evidence, *_why_below(one, per)],
+            code=list(candidate.code),
+            rejected=[*_rejected(one, weighed.quiet, per), *_beside(one, weighed.firing)],
+            missing_signals=list(candidate.missing),
+            could_be=list(candidate.could_be),
+            remedy=_remedy(cause),
+            verify=_verification(cause),
+        )
+
+    def _stands(self, candidate: Standing) -> Finding:
+        """A finding that costs something else than time."""
+        cause = self.causes[candidate.cause]
+        return Finding(
+            id=cause.id,
+            title=cause.title,
+            severity=candidate.severity,
+            scope=Scope(ranks=list(candidate.ranks), steps=list(candidate.steps)),
+            attributed_ns_per_step=candidate.attributed_ns,
+            gain=None,
+            confidence=candidate.confidence,
+            evidence=list(candidate.evidence),
+            code=list(candidate.code),
+            rejected=[],
+            missing_signals=list(candidate.missing),
+            could_be=list(candidate.could_be),
+            remedy=_remedy(cause),
+            verify=_verification(cause),
+        )
+
+    def _without_remedy(self, one: Weighed, title: str, floor: float = 0.0) -> Finding:
+        """What is said without a remedy: its removal gains nothing by itself, or nobody can tell what it is."""
+        candidate = one.candidate
+        return Finding(
+            id=candidate.cause,
+            title=title[:1].upper() + title[1:],
+            severity="info",
+            scope=Scope(ranks=list(candidate.ranks), steps=list(candidate.steps)),
+            attributed_ns_per_step=candidate.attributed_ns,
+            gain=self._known_gain(one, floor),
+            confidence=round(candidate.confidence, 2),
+            evidence=list(candidate.evidence),
+            code=[],
+            rejected=[],
+            missing_signals=list(candidate.missing),
+            could_be=list(candidate.could_be),
+            remedy=None,
+            verify=None,
+        )
+
+    def _known_gain(self, one: Weighed, floor: float) -> Gain | None:
+        """The gain of what is only told; none where nothing limits it, since the graph explains too little."""
+        if one.ceiling >= MOST_SAVED:
+            return None
+        return Gain(
+            floor=speedup(floor),
+            expected=speedup(one.expected),
+            ceiling=speedup(one.ceiling),
+            method=one.candidate.method,
+            of=one.candidate.per(self.case),
+        )
+
+    def _quiet(self, weighed: Verdicts) -> list[Finding]:
+        """What does not fire and should be known: what counts once the firing causes are gone, and what is large but hidden."""
+        removed: Change | None = None
+        for one in weighed.firing:
+            removed = together(self.case, removed, one.candidate.removal)
+        out = []
+        for one in (one for one in weighed.quiet if one.expected < LEAST_SHARE):
+            follows = self._follows(one, removed)
+            if follows >= NEXT_SHARE:
+                first = weighed.firing[0].candidate.cause
+                title = self.causes[one.candidate.cause].title
+                detail = f"it counts once {first} is removed, and would then save {percent(follows)}"
+                out.append(self._without_remedy(one, f"{title}: {detail}"))
+            elif one.candidate.if_hidden is not None and self._is_large(one):
+                out.append(self._without_remedy(one, one.candidate.if_hidden))
+        return out
+
+    def _follows(self, one: Weighed, removed: Change | None) -> float:
+        """What a cause saves, carefully, once others are removed."""
+        candidate = one.candidate
+        if removed is None or candidate.removal is None or not isinstance(candidate, Replayed) or one.tried:
+            return 0.0
+        left = length_ns(self.case.replayed, play(self.case.replayed, removed))
+        both = removed.then(candidate.removal, self.case.replayed)
+        return saved_by(self.case, both, max(left, 1)) * (1 - candidate.uncertainty)
+
+    def _is_large(self, one: Weighed) -> bool:
+        return one.candidate.attributed_ns >= _LARGE * max(self.case.step_ns, 1)
+
+
+def _why_below(one: Weighed, per: Per) -> list[Evidence]:
+    """Why a general cause may stand below a specific one that gains less by itself."""
+    if one.adds >= one.expected:
+        return []
+    what = f"saved of the {per} once the more specific causes are removed, by which it ranks"
+    return [Evidence(what=what, value=round(one.adds, 4), unit="share")]
+
+
+def _remedy(cause: Cause) -> Remedy:
+    return Remedy(text=cause.remedy, patch=cause.patch, risk=cause.risk)
+
+
+def _verification(cause: Cause) -> Verification:
+    command = f"whystall verify --finding {cause.id} --before 'COMMAND' --after 'COMMAND'"
+    return Verification(command=command, expect=cause.proof)
+
+
+def _rejected(one: Weighed, quiet: Sequence[Weighed], per: Per) -> list[Rejected]:
+    """The rivals that do not fire, each once: for what it is worth where it is worth most."""
+    rivals = [other for other in quiet if other.candidate.cause in one.candidate.rivals]
+    most = {other.candidate.cause: other for other in sorted(rivals, key=lambda other: other.expected)}
+    return [
+        Rejected(id=other.candidate.cause, because=_why_quiet(other, per))
+        for other in rivals
+        if most[other.candidate.cause] is other
+    ]
+
+
+def _why_quiet(one: Weighed, per: Per) -> str:
+    saved = f"{percent(one.expected)} of the {per}"
+    if one.adds < LEAST_SHARE <= one.floor:
+        return f"its removal alone saves {saved}, but nothing more once this is removed"
+    if one.tried:
+        return f"an experiment went without it ({one.tried}) and saved {saved}"
+    return f"its removal saves {saved}"
+
+
+def _beside(one: Weighed, firing: Sequence[Weighed]) -> list[Rejected]:
+    """The rivals that fire as well and are worth less."""
+    return [
+        Rejected(
+            id=other.candidate.cause,
+            because=f"it is at work as well, yet its removal saves {percent(other.expected)}, not {percent(one.expected)}",
+        )
+        for other in firing
+        if other is not one and other.candidate.cause in one.candidate.rivals and other.expected < one.expected
+    ]

@@ -1,0 +1,73 @@
+"""One candidate of each cause: on all ranks where it is at work, from all ways to know it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from whystall.diagnosis.candidate import Replayed, Sampled, Standing, Valued, Weighed
+from whystall.diagnosis.case import Case
+
+
+def on_all_ranks(case: Case, candidates: Sequence[Valued]) -> list[Valued]:
+    """One candidate of each cause and of each way to know it, on all ranks where it is at work: ranks wait for each other."""
+    groups: dict[tuple[str, str, type[Valued]], list[Valued]] = {}
+    out: list[Valued] = []
+    for one in candidates:
+        if len(one.ranks) == 1 and (isinstance(one, Sampled) or len(case.ranks) > 1):
+            groups.setdefault((one.cause, one.detail, type(one)), []).append(one)
+        else:
+            out.append(one)
+    for group in groups.values():
+        if len({one.ranks for one in group}) > 1:
+            worst = max(group, key=lambda one: (one.attributed_ns, [-rank for rank in one.ranks]))
+            out.append(worst.united(case, group))
+        else:
+            out += group
+    return out
+
+
+def once(candidates: Sequence[Standing]) -> list[Standing]:
+    """The first of each cause and rank: one that a trace shows comes before what samples say of it."""
+    first = {(one.cause, *one.ranks): one for one in reversed(candidates)}
+    return [one for one in candidates if first[one.cause, *one.ranks] is one]
+
+
+def merged(weighed: Sequence[Weighed]) -> list[Weighed]:
+    """One of each cause and rank: what samples measured over the whole run goes before what was replayed of a part.
+
+    The evidence of both is kept.
+    """
+    out: list[Weighed] = []
+    for one in weighed:
+        at = next((at for at, other in enumerate(out) if _same(one.candidate, other.candidate)), None)
+        if at is None:
+            out.append(one)
+        else:
+            out[at] = _joined(one, out[at])
+    return out
+
+
+def _joined(one: Weighed, other: Weighed) -> Weighed:
+    # Samples go before a replay; of two replays the one that explains more.
+    first, second = sorted((one, other), key=lambda each: (isinstance(each.candidate, Replayed), -each.expected))
+    kept, added = first.candidate, second.candidate
+    candidate = replace(
+        kept,
+        evidence=(*kept.evidence, *added.evidence),
+        code=kept.code or added.code,
+        removal=kept.removal or added.removal,
+        if_hidden=kept.if_hidden or added.if_hidden,
+        ranks=tuple(sorted({*kept.ranks, *added.ranks})),
+    )
+    return replace(first, candidate=candidate)
+
+
+def _same(one: Valued, other: Valued) -> bool:
+    """Whether both tell of the same: the same cause on the same ranks, or on some of those that the other way finds."""
+    if (one.cause, one.nameless) != (other.cause, other.nameless):
+        return False
+    ranks, others = set(one.ranks), set(other.ranks)
+    if type(one) is type(other):
+        return ranks == others
+    return ranks <= others or others <= ranks

@@ -1,0 +1,84 @@
+"""Weighing candidates against each other: specific causes before general ones, experiments before replays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from whystall.diagnosis.candidate import Sampled, Valued, Weighed
+from whystall.diagnosis.case import Case
+from whystall.diagnosis.experiment import bearing, saved_by
+from whystall.diagnosis.finding import Evidence
+from whystall.diagnosis.gains import together
+from whystall.diagnosis.uniting import merged
+from whystall.replay.graph import Change
+
+# A finding fires when its floor is worth this share of the step, or twice the noise (DESIGN, "fire rule").
+LEAST_SHARE: Final = 0.02
+NOISES: Final = 2.0
+# The confidence in what an experiment showed.
+_TRIED: Final = 0.97
+
+
+@dataclass(frozen=True, slots=True)
+class Verdicts:
+    """The candidates that fire, the most valuable first, those that take time without a name, and the rest."""
+
+    firing: list[Weighed]
+    nameless: list[Weighed]
+    quiet: list[Weighed]
+
+
+def weigh(case: Case, candidates: Sequence[Valued]) -> Verdicts:
+    """All candidates, weighed and told apart by whether their removal is worth while."""
+    weighed = merged(_by_tiers(case, candidates))
+    firing = [one for one in weighed if _fires(case, one)]
+    quiet = [one for one in weighed if not _fires(case, one)]
+    firing.sort(key=lambda one: (-one.adds, one.candidate.cause))
+    return Verdicts(
+        [one for one in firing if not one.candidate.nameless],
+        [one for one in firing if one.candidate.nameless],
+        quiet,
+    )
+
+
+def _fires(case: Case, one: Weighed) -> bool:
+    return one.floor >= max(LEAST_SHARE, NOISES * case.noise) and one.adds >= LEAST_SHARE
+
+
+def _by_tiers(case: Case, candidates: Sequence[Valued]) -> list[Weighed]:
+    """All candidates weighed, tier by tier: a general cause counts for what it adds once the specific ones are gone."""
+    removed: Change | None = None
+    out: list[Weighed] = []
+    for tier in sorted({one.tier for one in candidates}):
+        found = [_by_experiment(case, one.weigh(case, removed)) for one in candidates if one.tier == tier]
+        for one in found:
+            if _fires(case, one):
+                removed = together(case, removed, one.candidate.removal)
+        out += found
+    return out
+
+
+def _by_experiment(case: Case, one: Weighed) -> Weighed:
+    """A cause that a further run of the job went without counts for what that run showed."""
+    candidate = one.candidate
+    experiment = bearing(case.facts.experiments, candidate.cause)
+    # Runs that are short may never come to what happens now and then: then they say nothing of it.
+    if experiment is None or (experiment.base_step_ns or 0) < candidate.span_ns(case) * (1 - one.expected / 2):
+        return one
+    floor, expected, ceiling = saved_by(experiment)
+    method = f"experiment: {experiment.change}"
+    if experiment.name == "input":  # it goes without making batches at all, which is more than any remedy does
+        floor, expected, ceiling = min(one.floor, ceiling), min(one.expected, ceiling), min(one.ceiling, ceiling)
+        method = f"{candidate.method}; an experiment sets the limit: {experiment.change}"
+    seen = Evidence(what=f"speed-up in an experiment, {experiment.change}", value=experiment.speedup or 1.0, unit="x")
+    return replace(
+        one,
+        candidate=replace(candidate, evidence=(*candidate.evidence, seen), method=method, confidence=_TRIED),
+        floor=floor,
+        expected=expected,
+        ceiling=ceiling,
+        adds=expected if isinstance(candidate, Sampled) else min(one.adds, expected),
+        tried=experiment.change,
+    )

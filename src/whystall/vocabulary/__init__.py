@@ -1,0 +1,1 @@
+"""Words that several rooms must agree on, each in one table with a source per row: signals, parts of a step, episodes."""

@@ -1,0 +1,58 @@
+"""What a loop does now and then beside training (checkpoints, evaluation, logging, compiling), known by names.
+
+One table for what a recording, a stack and a line of source show, so that one stretch of time is one episode everywhere.
+It is read within a running job as well: nothing but the standard library is imported.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Literal
+
+Episode = Literal["checkpoint", "evaluation", "logging", "compilation"]
+SeenIn = Literal["event", "function", "text", "leaf"]
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeName:
+    """Names of one kind that stand for an episode."""
+
+    episode: Episode
+    seen_in: SeenIn
+    pattern: re.Pattern[str]
+    but_not: re.Pattern[str] | None
+
+    def names(self, text: str) -> bool:
+        """Whether a text is such a name."""
+        return bool(self.pattern.search(text)) and not (self.but_not and self.but_not.search(text))
+
+
+@cache
+def episode_names() -> tuple[EpisodeName, ...]:
+    """The table."""
+    rows = tomllib.loads((files("whystall.vocabulary") / "episodes.toml").read_text("utf-8"))["pattern"]
+    return tuple(_row(row) for row in rows)
+
+
+def _row(row: dict[str, str]) -> EpisodeName:
+    flags = 0 if row.get("exact") else re.IGNORECASE
+    but_not = re.compile(row["not"], flags) if "not" in row else None
+    return EpisodeName(row["episode"], row["seen_in"], re.compile(row["pattern"], flags), but_not)  # type: ignore[arg-type]
+
+
+def episode_of(text: str, seen_in: SeenIn) -> Episode | None:
+    """The episode that a name stands for, or ``None``.
+
+    >>> episode_of("save_checkpoint", "function"), episode_of("torch/utils/checkpoint.py(9): checkpoint", "event")
+    ('checkpoint', None)
+    """
+    return next((row.episode for row in episode_names() if row.seen_in == seen_in and row.names(text)), None)
+
+
+def is_episode(text: str, episode: Episode, seen_in: SeenIn) -> bool:
+    """Whether a name stands for an episode; it may stand for another as well."""
+    return any(row.names(text) for row in episode_names() if (row.episode, row.seen_in) == (episode, seen_in))

@@ -1,0 +1,56 @@
+"""What a recording can hold: a signal that is absent limits what can be concluded, and is named wherever it does."""
+
+from __future__ import annotations
+
+import tomllib
+from importlib.resources import files
+from typing import Final, Literal
+
+import msgspec
+
+Signal = Literal[
+    "trace",
+    "device_events",
+    "launch_calls",
+    "operators",
+    "steps",
+    "shapes",
+    "python_stacks",
+    "modules",
+    "memory",
+    "sync_events",
+    "communication_records",
+    "forward_backward_links",
+    "several_ranks",
+    "samples",
+    "no_device",
+    "peak",
+]
+
+
+class SignalEntry(msgspec.Struct, frozen=True):
+    """What a signal is called, how it is switched on, and where it is known from."""
+
+    name: str
+    source: str
+    how: str | None = None
+    device: bool = False
+    """Only a job with an accelerator can have it."""
+
+    @property
+    def wanted(self) -> str:
+        """How a report asks for it.
+
+        >>> SIGNALS["shapes"].wanted
+        'operator shapes (record_shapes=True)'
+        """
+        return f"{self.name} ({self.how})" if self.how else self.name
+
+
+def _table() -> dict[Signal, SignalEntry]:
+    text = (files("whystall.vocabulary") / "signals.toml").read_text("utf-8")
+    return msgspec.convert(tomllib.loads(text), dict[Signal, SignalEntry])
+
+
+SIGNALS: Final = _table()
+"""All signals, in the order in which a report asks for them."""
