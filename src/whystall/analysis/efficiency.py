@@ -6,11 +6,7 @@ that contains another counts for both, so that nothing counts twice. A peak that
 
 from __future__ import annotations
 
-import re
-import tomllib
 from collections.abc import Sequence
-from functools import cache
-from importlib.resources import files
 from typing import Any, Final
 
 import msgspec
@@ -169,16 +165,6 @@ def _why_unknown(total: int, *, rated: bool, several: bool, named: str | None, p
     return None if rated else "the table of accelerators has no peak for a dtype that was used"
 
 
-@cache
-def _tensor_core_rule() -> tuple[frozenset[str], re.Pattern[str], re.Pattern[str]]:
-    rule = tomllib.loads((files("whystall.analysis") / "kernel_classes.toml").read_text("utf-8"))["tensor_cores"]
-    return (
-        frozenset(rule["families"]),
-        re.compile(rule["pattern"], re.IGNORECASE),
-        re.compile(rule["except"], re.IGNORECASE),
-    )
-
-
 def tensor_core_share(classified: Classified, duration: NDArray[np.int64], mine: NDArray[np.bool_]) -> float | None:
     """Of the time of kernels that could use tensor cores the share that does; ``None`` when there are none."""
     could, uses = tensor_core_use(classified)
@@ -201,10 +187,7 @@ def _tensor_core_flops_share(
 
 def tensor_core_use(classified: Classified) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Per device event whether its kernel could use tensor cores, and whether its name says that it does."""
-    families, pattern, exception = _tensor_core_rule()
-    could = np.array([family in families for family in classified.families], np.bool_)[classified.family_of]
-    says = [bool(pattern.search(name[:4096])) and not exception.search(name[:4096]) for name in classified.names]
-    return could, np.array(says or [False], np.bool_)[classified.name_of]
+    return classified.could_have("tensor-cores"), classified.has("tensor-cores")
 
 
 def accelerator_of(trace: Trace, device: Device, calibrations: Sequence[Calibration] = ()) -> Accelerator | None:

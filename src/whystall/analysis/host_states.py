@@ -16,6 +16,7 @@ from whystall.analysis.intervals import Timeline, merged_times
 from whystall.trace.columns import codes, distinct
 from whystall.trace.link import HOST_TABLES
 from whystall.trace.model import Trace
+from whystall.vocabulary.runtime_calls import is_call
 
 
 class HostState(IntEnum):
@@ -34,20 +35,6 @@ class HostState(IntEnum):
 
 # Whatever runs inside these counts as them: an operator inside the loader's `__next__` is input.
 INHERITED_STATES: Final = np.isin(np.arange(len(HostState)), (HostState.INPUT, HostState.GC, HostState.COMMUNICATION))
-
-# Runtime calls that wait for the device, that allocate, and that start work on it.
-SYNC_CALL: Final = re.compile(
-    r"Synchronize(_ptsz)?$|^(cuda|hip)Memcpy(2D|3D|ToSymbol|FromSymbol)?$|^hipMemcpyWithStream$|StreamWaitValue|^cuMemcpy(DtoH|HtoD)(_v2)?$",
-    re.IGNORECASE,
-)
-ALLOCATOR_CALL: Final = re.compile(
-    r"^(cuda|hip|cu)(Malloc|Free|HostAlloc|HostRegister|HostUnregister|MemAlloc|MemFree|MemCreate|MemMap|MemUnmap"
-    r"|MemRelease|MemSetAccess|MemAddress(Reserve|Free)|MemPool|FreeHost|MallocHost|ExtMalloc)",
-)
-# Freeing device memory waits for the device (CUDA Runtime API, "API synchronization behavior").
-FREE_CALL: Final = re.compile(r"^(cuda|hip)(Free|FreeHost|HostUnregister)$|^cuMemFree")
-GRAPH_CALL: Final = re.compile(r"GraphLaunch")
-LAUNCH_CALL: Final = re.compile(r"Launch|Memcpy|Memset|execGraph|runGraph", re.IGNORECASE)
 
 INPUT_NAME: Final = re.compile(
     r"^enumerate\(DataLoader\)|^enumerate\(.*DataLoader|DataLoader.*__next__|dataloader\.py\(\d+\): __next__$|^\[pl\].*train_dataloader_next"
@@ -121,9 +108,9 @@ def _states(names: pl.Series, otherwise: HostState, *, collectives: bool) -> NDA
 
 def call_state(name: str) -> HostState:
     """What a runtime call means for its thread."""
-    if SYNC_CALL.search(name):
+    if is_call(name, "sync"):
         return HostState.SYNC
-    if ALLOCATOR_CALL.search(name):
+    if is_call(name, "allocate"):
         return HostState.ALLOCATOR
     return HostState.LAUNCH
 

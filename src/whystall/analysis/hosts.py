@@ -8,11 +8,12 @@ from typing import Final, Literal
 import numpy as np
 import polars as pl
 
-from whystall.analysis.host_states import GRAPH_CALL, LAUNCH_CALL, HostState, call_state
+from whystall.analysis.host_states import HostState, call_state
 from whystall.analysis.results import Host, HostCall, HostThread
 from whystall.trace.columns import matching
 from whystall.trace.link import rows_of
 from whystall.trace.model import Trace
+from whystall.vocabulary.runtime_calls import is_call
 
 Role = Literal["training", "backward", "other"]
 CallKind = Literal["launch", "sync", "allocator", "graph", "other"]
@@ -105,9 +106,9 @@ def _kind(name: str) -> CallKind:
         return "sync"
     if state is HostState.ALLOCATOR:
         return "allocator"
-    if GRAPH_CALL.search(name):
+    if is_call(name, "graph"):
         return "graph"
-    return "launch" if LAUNCH_CALL.search(name) else "other"
+    return "launch" if is_call(name, "launch") else "other"
 
 
 def _calls(trace: Trace, rank: int) -> list[HostCall]:

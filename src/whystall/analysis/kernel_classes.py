@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Final, get_args
+from typing import Any, Final, Literal, get_args
 
 import numpy as np
 import polars as pl
@@ -60,10 +60,61 @@ def _rule(number: int, entry: object) -> KernelClass:
         raise InputError(f"kernel class rule {number}: {pattern!r} is no regular expression ({error})") from None
 
 
+def _shipped() -> str:
+    return (files("whystall.analysis") / "kernel_classes.toml").read_text("utf-8")
+
+
 @cache
 def shipped_kernel_classes() -> KernelClasses:
-    """The rules that ship with whystall."""
-    return parse_kernel_classes((files("whystall.analysis") / "kernel_classes.toml").read_text("utf-8"))
+    """The classes that ship with whystall."""
+    return parse_kernel_classes(_shipped())
+
+
+Trait = Literal["tensor-cores", "tf32", "cuda-cores", "multi-tensor", "layout"]
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTrait:
+    """What a name tells of how a kernel works; ``families`` are those that can have the trait, ``None``: all."""
+
+    families: frozenset[str] | None
+    pattern: re.Pattern[str]
+    but_not: re.Pattern[str] | None
+
+    def told_by(self, name: str) -> bool:
+        """Whether a name tells it."""
+        shown = name[:_LONGEST_NAME]
+        return bool(self.pattern.search(shown)) and not (self.but_not and self.but_not.search(shown))
+
+
+@cache
+def kernel_traits() -> dict[Trait, KernelTrait]:
+    """The traits that names tell."""
+    return {row["trait"]: _trait(row) for row in tomllib.loads(_shipped())["trait"]}
+
+
+def _trait(row: dict[str, Any]) -> KernelTrait:
+    return KernelTrait(
+        frozenset(row["families"]) if "families" in row else None,
+        re.compile(row["pattern"], re.IGNORECASE),
+        re.compile(row["not"], re.IGNORECASE) if "not" in row else None,
+    )
+
+
+@cache
+def _dtypes() -> tuple[tuple[str, re.Pattern[str]], ...]:
+    rows = tomllib.loads(_shipped())["dtype"]
+    return tuple((row["dtype"], re.compile(row["pattern"], re.IGNORECASE)) for row in rows)
+
+
+def dtype_told_by(name: str) -> str | None:
+    """The data type of a product's inputs as its kernel's name tells it, or ``None``.
+
+    >>> dtype_told_by("ampere_sgemm_128x64_nn"), dtype_told_by("nvjet_tst_144x128_64x6_2x1_v_bz_bias_TNN")
+    ('float32', 'bfloat16')
+    """
+    shown = name[:_LONGEST_NAME]
+    return next((dtype for dtype, pattern in _dtypes() if pattern.search(shown)), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +126,24 @@ class Classified:
     name_of: NDArray[np.int64]
     names: list[str]
     families: list[str | None]
+
+    def could_have(self, trait: Trait) -> NDArray[np.bool_]:
+        """Which events are of kernels that can have a trait, by their families."""
+        of = kernel_traits()[trait].families
+        could = np.array([of is None or family in of for family in self.families], np.bool_)
+        return could[self.family_of]
+
+    def has(self, trait: Trait) -> NDArray[np.bool_]:
+        """Which events have names that tell a trait, whatever their family."""
+        known = kernel_traits()[trait]
+        return self._by_name([known.told_by(name) for name in self.names])
+
+    def is_told_to_be(self, dtype: str) -> NDArray[np.bool_]:
+        """Which events have names that tell a data type."""
+        return self._by_name([dtype_told_by(name) == dtype for name in self.names])
+
+    def _by_name(self, told: list[bool]) -> NDArray[np.bool_]:
+        return np.array(told or [False], np.bool_)[self.name_of]
 
 
 def classify(events: pl.DataFrame, rules: Sequence[KernelClass] = ()) -> Classified:

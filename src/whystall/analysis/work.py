@@ -7,7 +7,6 @@ so that nothing counts twice.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final
@@ -46,7 +45,6 @@ _NO_WORK: Final = ("view", "composite", "other", "communication")
 _AMOUNTS: Final = ("dense", "causal", "executed", "elementwise", "moved")
 # No call does 72 peta-operations or moves as many bytes: that takes minutes on the fastest device. Such a shape is damaged.
 _MOST_WORK: Final = 2**56
-_TF32_NAME: Final = re.compile(r"tf32|s1688|s16816", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +197,7 @@ def event_work(trace: Trace, owner_of: NDArray[np.int32], work: OperatorWork, cl
 
 def uses_tf32(classified: Classified) -> bool:
     """Whether a kernel's name says that single precision ran on tensor cores."""
-    return any(_TF32_NAME.search(name[:512]) for name in classified.names)
+    return bool(classified.has("tf32").any())
 
 
 def precision_of(dtype: str, *, tf32: bool) -> Precision | None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from whystall.analysis.communication import communication_records, host_collectives
 from whystall.analysis.device import DeviceEvents, devices_of
-from whystall.analysis.host_states import FREE_CALL, SYNC_CALL, HostEvents, HostState, host_events
+from whystall.analysis.host_states import HostEvents, HostState, host_events
 from whystall.analysis.hosts import backward_threads, training_thread
 from whystall.analysis.idle import Launches
 from whystall.analysis.kernel_classes import COMMUNICATION, Classified, classify
@@ -26,6 +26,7 @@ from whystall.replay.windows import MOST_EVENTS, Window, chosen_windows
 from whystall.trace.columns import matching, rows_by_value
 from whystall.trace.link import rows_of
 from whystall.trace.model import Trace
+from whystall.vocabulary.runtime_calls import is_call
 
 # The busiest launching threads are drawn; a process with more of them is no training job.
 _MOST_THREADS: Final = 16
@@ -232,7 +233,7 @@ def _waiting_calls(rank: _Rank, drawn: dict[int, DeviceNodes]) -> dict[int, _Cal
     if rank.window is not None:
         outside = (start < rank.window[0]) | (start >= rank.window[1])
         thread = np.where(outside, -1, thread)
-    waits = np.flatnonzero(matching(calls["name"], lambda name: bool(SYNC_CALL.search(name) or FREE_CALL.search(name))))
+    waits = np.flatnonzero(matching(calls["name"], lambda name: is_call(name, "sync", "free_that_waits")))
     begin = start.copy()
     until = np.full(len(start), _NEVER)
     launched_first = np.zeros(len(start), np.bool_)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from typing import Final
 
 import numpy as np
 
-from whystall.analysis.host_states import ALLOCATOR_CALL, HostState
+from whystall.analysis.host_states import HostState
 from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
@@ -20,8 +18,7 @@ from whystall.diagnosis.detectors.host_calls import (
     waits_within,
 )
 from whystall.replay.graph import Change
-
-_FREE_CALL: Final = re.compile(r"^(cuda|hip)Free$|MemFree|MemUnmap")
+from whystall.vocabulary.runtime_calls import is_call
 
 
 def allocation_calls(case: Case, cause: str, *, frees: bool) -> Iterator[Replayed]:
@@ -30,11 +27,11 @@ def allocation_calls(case: Case, cause: str, *, frees: bool) -> Iterator[Replaye
         nodes = case.host_state(rank, HostState.ALLOCATOR)
         if not case.in_window(nodes).any():
             continue
-        freeing = rank.host_named(lambda name: bool(_FREE_CALL.search(name)), ("runtime_calls",))
+        freeing = rank.host_named(lambda name: is_call(name, "free"), ("runtime_calls",))
         freed = int(np.count_nonzero(case.in_window(case.nodes(rank, host=freeing))))
         if (freed > case.steps // 2) != frees:
             continue
-        calls = rank.host_named(lambda name: bool(ALLOCATOR_CALL.search(name)), ("runtime_calls",))
+        calls = rank.host_named(lambda name: is_call(name, "allocate"), ("runtime_calls",))
         per_step = case.time_of(nodes)
         yield Replayed(
             cause=cause,

@@ -9,7 +9,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from whystall.analysis.host_states import SYNC_CALL
 from whystall.analysis.intervals import ANY, class_timeline
 from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
@@ -18,6 +17,7 @@ from whystall.diagnosis.detectors.stretches import recurrence, stretches
 from whystall.diagnosis.rank_case import RankCase
 from whystall.replay.graph import Change, EdgeKind, Mask
 from whystall.vocabulary.episodes import Episode, is_episode
+from whystall.vocabulary.runtime_calls import is_call
 
 _MANY_COPIES: Final = 16
 _COPY_PAUSE_NS: Final = 5_000_000
@@ -136,7 +136,7 @@ def _is_silent(rank: RankCase, begin: NDArray[np.int64], end: NDArray[np.int64])
 
 def _with_sync_before(rank: RankCase, begin: NDArray[np.int64]) -> NDArray[np.int64]:
     """Each instant, or the begin of the wait for the device that ended just before it."""
-    start, end, _ = rank.intervals(rank.host_named(lambda name: bool(SYNC_CALL.search(name)), ("runtime_calls",)))
+    start, end, _ = rank.intervals(rank.host_named(lambda name: is_call(name, "sync"), ("runtime_calls",)))
     if not len(start):
         return begin
     order = np.argsort(end, kind="stable")

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from whystall.analysis.host_states import SYNC_CALL
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.rank_case import RankCase, within
 from whystall.replay.graph import EdgeKind, Mask, Nodes
 from whystall.trace.link import rows_of
+from whystall.vocabulary.runtime_calls import is_call
 
-_COPY_CALL: Final = re.compile(r"Memcpy", re.IGNORECASE)
 # Below this share of the time it is not the device's work that hides what the host does.
 _MOSTLY_BUSY: Final = 0.5
 
@@ -75,7 +73,7 @@ def waiting_calls(case: Case, rank: RankCase, after: Nodes) -> Mask:
 
     ``after`` are the nodes with which the host went on.
     """
-    calls = rank.host_named(lambda name: bool(SYNC_CALL.search(name) or _COPY_CALL.search(name)), ("runtime_calls",))
+    calls = rank.host_named(lambda name: is_call(name, "sync", "copy"), ("runtime_calls",))
     rows = np.flatnonzero(calls)
     first, _ = rank.offsets["runtime_calls"]
     table = rank.trace.runtime_calls

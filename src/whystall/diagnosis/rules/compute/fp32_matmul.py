@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -13,17 +12,16 @@ from whystall.diagnosis.detectors.kernels import faster_matrices
 from whystall.diagnosis.rule import Finder, Rule
 
 CAUSE: Final = cause_beside(__name__)
-_SCALAR_KERNEL: Final = re.compile(r"sgemm|simt|ffma|gemmSN|gemv|scudnn", re.IGNORECASE)
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
-    """Kernels of calls in single precision; where no call is known, kernels named after scalar instructions."""
+    """Kernels of calls in single precision; where no call is known, kernels whose names tell it."""
     for rank in case.ranks:
         work = rank.workings
         peak = work.peak
         if peak is None or not peak.tf32_tflops or not peak.fp32_tflops:
             continue
-        scalar = rank.device_named(lambda name: bool(_SCALAR_KERNEL.search(name))) & (work.events.owner < 0)
+        scalar = work.classified.has("cuda-cores") & work.classified.is_told_to_be("float32") & (work.events.owner < 0)
         chosen = work.could_use_tensor_cores & ~work.uses_tensor_cores & (work.dtype_of("float32") | scalar)
         if chosen.any():
             yield faster_matrices(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -20,17 +19,13 @@ from whystall.replay.graph import Mask
 from whystall.trace.link import rows_of
 
 CAUSE: Final = cause_beside(__name__)
-_LAYOUT_KERNEL: Final = re.compile(
-    r"nchwToNhwc|nhwcToNchw|convertTensor|transpose|permute|tensorTransform", re.IGNORECASE
-)
 _MOST_PARENTS: Final = 4
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
     """Kernels named after it, and those of operators that make a tensor contiguous."""
     for rank in case.ranks:
-        named = rank.device_named(lambda name: bool(_LAYOUT_KERNEL.search(name)))
-        chosen = (named | _of_contiguous(rank)) & ~rank.workings.could_use_tensor_cores
+        chosen = (rank.workings.classified.has("layout") | _of_contiguous(rank)) & ~rank.workings.could_use_tensor_cores
         if not chosen.any():
             continue
         nodes = case.nodes(rank, device=chosen)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -27,7 +26,6 @@ _LEAST_KERNELS: Final = CAUSE.threshold("least_kernels")
 _ADAM_PASSES: Final = int(CAUSE.threshold("adam_passes"))
 _FUSED_ON_CPU: Final = CAUSE.threshold("fused_on_cpu")
 _FEW_KERNELS: Final = 4
-_MULTI_TENSOR: Final = re.compile(r"multi_tensor|fused_?adam|foreach|fused_sgd|FusedAdam|lamb", re.IGNORECASE)
 
 
 def on_a_device(case: Case) -> Iterator[Replayed]:
@@ -37,7 +35,7 @@ def on_a_device(case: Case) -> Iterator[Replayed]:
         if not len(begin) or not rank.on_device:
             continue
         own = rank.launched_in(begin, end)
-        many = rank.device_named(lambda name: bool(_MULTI_TENSOR.search(name)))
+        many = rank.workings.classified.has("multi-tensor")
         count = int(np.count_nonzero(own)) / len(begin)
         if count >= _LEAST_KERNELS and np.count_nonzero(own & many) <= np.count_nonzero(own) / 10:
             yield _as_few_kernels(case, rank, own, count)

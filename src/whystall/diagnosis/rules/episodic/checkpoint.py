@@ -56,7 +56,7 @@ RULE = Rule(
     CAUSE,
     (
         Finder(in_trace, ("trace",)),
-        Finder(without_stacks, ("trace",)),
+        Finder(without_stacks, ("trace", "device_events")),
         Finder(in_samples, ("samples", "no_device")),
     ),
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -12,15 +11,15 @@ from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.host_calls import operators_with
 from whystall.diagnosis.rule import Finder, Rule
+from whystall.vocabulary.runtime_calls import is_call
 
 CAUSE: Final = cause_beside(__name__)
-_LOADING_CALL: Final = re.compile(r"ModuleLoad|LibraryLoad|ModuleGetLoadingMode|LinkCreate|hiprtc|nvrtc", re.IGNORECASE)
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
     """Runtime calls that load modules or libraries."""
     for rank in case.ranks:
-        calls = rank.host_named(lambda name: bool(_LOADING_CALL.search(name)), ("runtime_calls",))
+        calls = rank.host_named(lambda name: is_call(name, "load"), ("runtime_calls",))
         begin, _, _ = rank.intervals(calls)
         if not len(begin):
             continue
