@@ -16,10 +16,8 @@ import msgspec
 from whystall._ranks import one_per_rank
 from whystall._version import __version__
 from whystall.analysis.kernel_classes import KernelClasses, parse_kernel_classes
-from whystall.analysis.results import (
-    Host,
-    RunSummary,
-)
+from whystall.analysis.results import Host
+from whystall.analysis.run_results import RunSummary
 from whystall.analysis.run_summary import run_summary
 from whystall.analysis.throughput import Workload, job_throughput
 from whystall.analysis.trace_analysis import TraceAnalysis, analyze_trace

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import polars as pl
 import pytest
 
-from whystall.analysis.results import AllocatorRun
 from whystall.analysis.run_memory import allocator_runs, memory_rises
+from whystall.analysis.run_results import AllocatorRun
 from whystall.capture.samples import FLAG_PROFILED, STEP_COLUMNS
 from whystall.trace.samples import RunSamples
 

@@ -9,7 +9,7 @@ import pytest
 
 import whystall
 import whystall._api
-from whystall.analysis.results import AllocatorRun, MemoryRise, RunSummary, SampledLine, SlowStep
+from whystall.analysis.run_results import AllocatorRun, MemoryRise, RunSummary, SampledLine, SlowStep
 from whystall.analysis.run_summary import BEFORE, CALLED
 from whystall.analysis.trace_analysis import analyze_trace
 from whystall.diagnosis.case import Case, RunFacts

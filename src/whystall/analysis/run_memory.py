@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from whystall.analysis.results import AllocatorRun, MemoryRise
+from whystall.analysis.run_results import AllocatorRun, MemoryRise
 from whystall.trace.samples import PROFILED, RunSamples
 
 _QUARTERS: Final = 4

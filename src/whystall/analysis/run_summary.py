@@ -13,8 +13,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from whystall.analysis.results import RunSummary, SampledLine, SlowStep
 from whystall.analysis.run_memory import allocator_runs, memory_rises
+from whystall.analysis.run_results import RunSummary, SampledLine, SlowStep
 from whystall.trace.samples import PROFILED, RunSamples
 
 # A slow step took this much longer than the median, and stands out of the usual spread.

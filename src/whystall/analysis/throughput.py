@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from whystall.analysis.results import Device, RunSummary
+from whystall.analysis.results import Device
+from whystall.analysis.run_results import RunSummary
 from whystall.analysis.trace_analysis import TraceAnalysis
 from whystall.analysis.work_results import DeviceEfficiency, Throughput
 from whystall.hardware.accelerators import PRECISIONS, Accelerator, Precision

@@ -13,7 +13,7 @@ from whystall.analysis.efficiency import accelerator_of, device_efficiency, kern
 from whystall.analysis.host_states import host_events
 from whystall.analysis.hosts import host_result
 from whystall.analysis.inputs import input_results
-from whystall.analysis.kernel_classes import KernelClass, classify
+from whystall.analysis.kernel_classes import Classified, KernelClass, classify
 from whystall.analysis.kernels import family_key, family_results, kernel_results
 from whystall.analysis.memory import memory_results
 from whystall.analysis.modules import module_places, module_results
@@ -73,16 +73,7 @@ def analyze_trace(
     """
     origin = _origin(trace)
     classified = classify(trace.device_events, classes)
-    accounts: dict[int, DeviceAccount] = {}
-    devices: list[Device] = []
-    if trace.device_events.is_empty():
-        cpu = cpu_device(trace, rank, origin)
-        devices = [cpu] if cpu is not None else []
-    else:
-        host = host_events(trace, collectives=False)
-        for number, events in devices_of(trace, classified.class_of).items():
-            accounts[number] = account_for(events, host)
-            devices.append(device_result(trace, rank, number, accounts[number], origin))
+    accounts, devices = _devices(trace, rank, classified, origin)
     communication = [
         row for number, account in accounts.items() for row in communication_results(trace, account, rank, number)
     ]
@@ -125,6 +116,18 @@ def analyze_trace(
         origins=[kernel_origins(trace, device, tree, places) for device in devices if device.kind != "cpu"],
         workings=workings,
     )
+
+
+def _devices(
+    trace: Trace, rank: int, classified: Classified, origin: int
+) -> tuple[dict[int, DeviceAccount], list[Device]]:
+    """Each device with its account; of a job without an accelerator the CPU, which has none."""
+    if trace.device_events.is_empty():
+        cpu = cpu_device(trace, rank, origin)
+        return {}, [cpu] if cpu is not None else []
+    host = host_events(trace, collectives=False)
+    accounts = {number: account_for(events, host) for number, events in devices_of(trace, classified.class_of).items()}
+    return accounts, [device_result(trace, rank, number, account, origin) for number, account in accounts.items()]
 
 
 def _origin(trace: Trace) -> int:

@@ -2,7 +2,8 @@
 
 Forward is two matrix products, scores and values: 2 H Sq Sk (d_qk + d_v) FLOPs a sequence. Backward is twice that in
 the model's convention; a fused kernel computes the scores once more, so it executes 2 H Sq Sk (3 d_qk + 2 d_v).
-The softmax inside a fused kernel is no separate elementwise work. Causal counts take half of a square of scores, as Megatron's convention does, not the diagonal's exact (S + 1) / 2 S.
+The softmax inside a fused kernel is no separate elementwise work. Causal counts take half of a square of scores, as
+Megatron's convention does, not the diagonal's exact (S + 1) / 2 S.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ def _below_diagonal(queries: int, keys: int, bottom_right: bool) -> int:
     return queries * queries if queries <= keys else keys * (2 * queries - keys)
 
 
-def _forward(scores: Scores, outputs: tuple[TensorSpec, ...]) -> Work:
+def forward_work(scores: Scores, outputs: tuple[TensorSpec, ...]) -> Work:
+    """The work of a forward pass: scores and values."""
     width = scores.d_qk + scores.d_v
     return Work(
         2 * scores.dense * width,
@@ -57,7 +59,8 @@ def _forward(scores: Scores, outputs: tuple[TensorSpec, ...]) -> Work:
     )
 
 
-def _backward(scores: Scores, outputs: tuple[TensorSpec, ...]) -> Work:
+def backward_work(scores: Scores, outputs: tuple[TensorSpec, ...]) -> Work:
+    """The work of a backward pass, which computes the scores once more."""
     width = scores.d_qk + scores.d_v
     return Work(
         4 * scores.dense * width,
@@ -107,7 +110,7 @@ def _lengths(offsets: tuple[int, ...]) -> list[int]:
     return [after - before for before, after in pairwise(offsets)]
 
 
-def _out_first(query: TensorSpec, value: TensorSpec) -> tuple[TensorSpec, ...]:
+def out_first(query: TensorSpec, value: TensorSpec) -> tuple[TensorSpec, ...]:
     """The result beside ``query``, and the sums of exponentials that a backward pass needs."""
     return (TensorSpec((*query.shape[:-1], value.shape[-1]), query.dtype), TensorSpec(query.shape[:-1], "float32"))
 
@@ -122,7 +125,7 @@ def sdpa(
     **__: Argument,
 ) -> Work:
     """``_scaled_dot_product_flash_attention`` on every device."""
-    return _forward(heads_first(query, key, value, causal=bool(is_causal)), _out_first(query, value))
+    return forward_work(heads_first(query, key, value, causal=bool(is_causal)), out_first(query, value))
 
 
 def sdpa_biased(
@@ -137,7 +140,7 @@ def sdpa_biased(
     **__: Argument,
 ) -> Work:
     """``_scaled_dot_product_efficient_attention`` and its cuDNN sister."""
-    return _forward(heads_first(query, key, value, causal=bool(is_causal)), _out_first(query, value))
+    return forward_work(heads_first(query, key, value, causal=bool(is_causal)), out_first(query, value))
 
 
 def sdpa_masked(
@@ -151,7 +154,7 @@ def sdpa_masked(
     **__: Argument,
 ) -> Work:
     """``scaled_dot_product_attention`` where it is not taken apart, and the fused form of other devices."""
-    return _forward(heads_first(query, key, value, causal=bool(is_causal)), _out_first(query, value))
+    return forward_work(heads_first(query, key, value, causal=bool(is_causal)), out_first(query, value))
 
 
 def _backward_at(place: int) -> Callable[..., Work]:
@@ -161,7 +164,7 @@ def _backward_at(place: int) -> Callable[..., Work]:
         _gradient: TensorSpec, query: TensorSpec, key: TensorSpec, value: TensorSpec, *rest: Argument, **named: Argument
     ) -> Work:
         causal = named.get("is_causal", rest[place - 4] if len(rest) > place - 4 else False)
-        return _backward(heads_first(query, key, value, causal=bool(causal)), (query, key, value))
+        return backward_work(heads_first(query, key, value, causal=bool(causal)), (query, key, value))
 
     return formula
 
@@ -180,8 +183,8 @@ def flash_forward(
     **__: Argument,
 ) -> Work:
     """``_flash_attention_forward``: [batch, sequence, heads, width], or packed sequences with offsets."""
-    scores = _flash_scores(query, key, value, offsets_q, offsets_k, longest_q, longest_k, is_causal)
-    return _forward(scores, _out_first(query, value))
+    scores = flash_scores(query, key, value, offsets_q, offsets_k, longest_q, longest_k, is_causal)
+    return forward_work(scores, out_first(query, value))
 
 
 def flash_backward(
@@ -201,11 +204,11 @@ def flash_backward(
     **__: Argument,
 ) -> Work:
     """``_flash_attention_backward``."""
-    scores = _flash_scores(query, key, value, offsets_q, offsets_k, longest_q, longest_k, is_causal)
-    return _backward(scores, (query, key, value))
+    scores = flash_scores(query, key, value, offsets_q, offsets_k, longest_q, longest_k, is_causal)
+    return backward_work(scores, (query, key, value))
 
 
-def _flash_scores(
+def flash_scores(
     query: TensorSpec,
     key: TensorSpec,
     value: TensorSpec,
@@ -215,6 +218,7 @@ def _flash_scores(
     longest_k: Argument,
     causal: Argument,
 ) -> Scores:
+    """The scores of packed sequences, or of a batch where no offsets are given; masks are bound to the bottom right."""
     if offsets_q is None or offsets_k is None:
         return heads_third(query, key, value, causal=bool(causal), bottom_right=True)
     return packed(
@@ -239,7 +243,7 @@ def efficient_forward(
 ) -> Work:
     """``_efficient_attention_forward``: heads third; mask type 1 is causal from the top left, 2 from the bottom right."""
     scores = _efficient_scores(query, key, value, offsets_q, offsets_k, longest_q, longest_k, mask_type)
-    return _forward(scores, _out_first(query, value))
+    return forward_work(scores, out_first(query, value))
 
 
 def efficient_backward(
@@ -263,7 +267,7 @@ def efficient_backward(
 ) -> Work:
     """``_efficient_attention_backward``."""
     scores = _efficient_scores(query, key, value, offsets_q, offsets_k, longest_q, longest_k, mask_type)
-    return _backward(scores, (query, key, value))
+    return backward_work(scores, (query, key, value))
 
 
 def _efficient_scores(
@@ -286,105 +290,14 @@ def _efficient_scores(
     )  # fmt: skip
 
 
-def library_forward(
-    query: TensorSpec,
-    key: TensorSpec,
-    value: TensorSpec,
-    _dropout: Argument,
-    _scale: Argument,
-    causal: Argument,
-    *_: Argument,
-) -> Work:
-    """``flash_attn::_flash_attn_forward`` of flash-attn 2: heads third, the mask bound to the bottom right."""
-    scores = heads_third(query, key, value, causal=bool(causal), bottom_right=True)
-    return _forward(scores, _out_first(query, value))
-
-
-def library_backward(
-    _gradient: TensorSpec,
-    query: TensorSpec,
-    key: TensorSpec,
-    value: TensorSpec,
-    _out: Argument,
-    _log_sums: Argument,
-    _dq: Argument,
-    _dk: Argument,
-    _dv: Argument,
-    _dropout: Argument,
-    _scale: Argument,
-    causal: Argument,
-    *_: Argument,
-    **__: Argument,
-) -> Work:
-    """``flash_attn::_flash_attn_backward``."""
-    scores = heads_third(query, key, value, causal=bool(causal), bottom_right=True)
-    return _backward(scores, (query, key, value))
-
-
-def library_varlen_forward(
-    query: TensorSpec,
-    key: TensorSpec,
-    value: TensorSpec,
-    offsets_q: TensorSpec,
-    offsets_k: TensorSpec,
-    longest_q: Argument,
-    longest_k: Argument,
-    _dropout: Argument,
-    _scale: Argument,
-    causal: Argument,
-    *_: Argument,
-    **__: Argument,
-) -> Work:
-    """``flash_attn::_flash_attn_varlen_forward``."""
-    scores = _flash_scores(query, key, value, offsets_q, offsets_k, longest_q, longest_k, causal)
-    return _forward(scores, _out_first(query, value))
-
-
-def library_varlen_backward(
-    _gradient: TensorSpec,
-    query: TensorSpec,
-    key: TensorSpec,
-    value: TensorSpec,
-    _out: Argument,
-    _log_sums: Argument,
-    _dq: Argument,
-    _dk: Argument,
-    _dv: Argument,
-    offsets_q: TensorSpec,
-    offsets_k: TensorSpec,
-    longest_q: Argument,
-    longest_k: Argument,
-    _dropout: Argument,
-    _scale: Argument,
-    causal: Argument,
-    *_: Argument,
-    **__: Argument,
-) -> Work:
-    """``flash_attn::_flash_attn_varlen_backward``."""
-    scores = _flash_scores(query, key, value, offsets_q, offsets_k, longest_q, longest_k, causal)
-    return _backward(scores, (query, key, value))
-
-
-def library3_forward(query: TensorSpec, key: TensorSpec, value: TensorSpec, *_: Argument, **named: Argument) -> Work:
-    """``flash_attn_3::fwd``: packed where ``cu_seqlens_q`` is given; ``is_causal`` comes by name."""
-    causal = named.get("is_causal", False)
-    offsets_q, offsets_k = named.get("cu_seqlens_q"), named.get("cu_seqlens_k")
-    if not isinstance(offsets_q, TensorSpec) or not isinstance(offsets_k, TensorSpec):
-        scores = heads_third(query, key, value, causal=bool(causal), bottom_right=True)
-    else:
-        longest_q, longest_k = named.get("max_seqlen_q"), named.get("max_seqlen_k")
-        scores = _flash_scores(query, key, value, offsets_q, offsets_k, longest_q, longest_k, causal)
-    return _forward(scores, _out_first(query, value))
-
-
 def flex_backward(query: TensorSpec, key: TensorSpec, value: TensorSpec, *_: Argument, **__: Argument) -> Work:
     """``flex_attention_backward``: query, key and value come first."""
-    return _backward(heads_first(query, key, value), (query, key, value))
+    return backward_work(heads_first(query, key, value), (query, key, value))
 
 
 def flex_forward(query: TensorSpec, key: TensorSpec, value: TensorSpec, *_: Argument, **__: Argument) -> Work:
     """``flex_attention``: dense, since what its mask function leaves out cannot be seen."""
-    return _forward(heads_first(query, key, value), _out_first(query, value))
+    return forward_work(heads_first(query, key, value), out_first(query, value))
 
 
 OFFSETS = {
@@ -392,8 +305,6 @@ OFFSETS = {
     "aten::_flash_attention_backward": (6, 7),
     "aten::_efficient_attention_forward": (4, 5),
     "aten::_efficient_attention_backward": (6, 7),
-    "flash_attn::_flash_attn_varlen_forward": (3, 4),
-    "flash_attn::_flash_attn_varlen_backward": (9, 10),
 }
 """Where an operator's sequence offsets stand, whose values decide its work."""
 
@@ -421,11 +332,6 @@ FORMULAS = {
     "aten::_flash_attention_backward": flash_backward,
     "aten::_efficient_attention_forward": efficient_forward,
     "aten::_efficient_attention_backward": efficient_backward,
-    "flash_attn::_flash_attn_forward": library_forward,
-    "flash_attn::_flash_attn_backward": library_backward,
-    "flash_attn::_flash_attn_varlen_forward": library_varlen_forward,
-    "flash_attn::_flash_attn_varlen_backward": library_varlen_backward,
-    "flash_attn_3::fwd": library3_forward,
     "higher_order::flex_attention": flex_forward,
     "higher_order::flex_attention_backward": flex_backward,
 }

@@ -10,6 +10,7 @@ from typing import Any
 
 from whystall.cost import (
     attention,
+    attention_library,
     compiled,
     convolution,
     fourier,
@@ -33,6 +34,7 @@ _FORMULAS: dict[str, Any] = {
     **matrix.FORMULAS,
     **convolution.FORMULAS,
     **attention.FORMULAS,
+    **attention_library.FORMULAS,
     **recurrent.FORMULAS,
     **transformer.FORMULAS,
     **reduction.FORMULAS,
@@ -52,6 +54,7 @@ _PRODUCTS = frozenset(
         matrix.FORMULAS,
         convolution.FORMULAS,
         attention.FORMULAS,
+        attention_library.FORMULAS,
         recurrent.FORMULAS,
         transformer.FORMULAS,
     )

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whystall.analysis.host_states import HostState
-from whystall.analysis.results import RunSummary, Step
+from whystall.analysis.results import Step
+from whystall.analysis.run_results import RunSummary
 from whystall.diagnosis.experiment import Experiment
 from whystall.diagnosis.finding import EvidenceEvent, Per
 from whystall.diagnosis.rank_case import RankCase, within

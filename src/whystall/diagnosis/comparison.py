@@ -14,7 +14,8 @@ from typing import Literal, Protocol
 import msgspec
 import numpy as np
 
-from whystall.analysis.results import Device, Kernel, Module, Operator, RunSummary, Step
+from whystall.analysis.results import Device, Kernel, Module, Operator, Step
+from whystall.analysis.run_results import RunSummary
 from whystall.diagnosis.catalogue import causes
 from whystall.diagnosis.finding import Finding
 

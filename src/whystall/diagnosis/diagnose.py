@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from whystall.analysis.results import Device, RunSummary
+from whystall.analysis.results import Device
+from whystall.analysis.run_results import RunSummary
 from whystall.analysis.trace_analysis import TraceAnalysis
 from whystall.diagnosis.asking import ask
 from whystall.diagnosis.candidate import Standing, Valued

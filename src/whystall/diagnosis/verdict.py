@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from whystall.analysis.results import Device, Ledger, RunSummary
+from whystall.analysis.results import Device, Ledger
+from whystall.analysis.run_results import RunSummary
 from whystall.diagnosis.finding import Diagnosis, Finding, Verdict
 from whystall.diagnosis.units import duration
 

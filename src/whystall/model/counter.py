@@ -13,49 +13,14 @@ from torch import nn
 from torch.optim import optimizer as optimizer_hooks
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
-from whystall.cost import Cost, cost_of
-from whystall.cost.spec import TensorSpec, tensors
 from whystall.model import hooks, native, specs
 from whystall.model.attribution import NO_TASK, ThreadState
+from whystall.model.entries import Entry, KnownOperator, described
 from whystall.model.frames import Tree
 from whystall.model.lanes import Lane
-from whystall.model.plans import Action, Plan, plan_for
+from whystall.model.plans import Action
 from whystall.model.results import ModelProfile
 from whystall.model.tally import Tally
-
-
-class Entry:
-    """One kind of call: an operator with shapes, dtypes and scalars. Its cost is worked out when it is asked for."""
-
-    __slots__ = ("_call", "_cost", "_known", "name", "reason", "repeats")
-
-    def __init__(
-        self, name: str, args: list[Any], kwargs: dict[str, Any], outputs: list[TensorSpec], reason: str | None = None
-    ) -> None:
-        self.name = name
-        self.reason = reason  # why no formula can hold, where none can
-        self._call = (args, kwargs, outputs)
-        self._known = False
-        self.repeats = False  # whether calls with this signature are all this entry
-        self._cost: Cost | None = None
-
-    @property
-    def cost(self) -> Cost | None:
-        """The cost, or ``None`` where no formula fits."""
-        if not self._known and self.reason is None:
-            self._cost = cost_of(self.name, *self._call)
-            self._known = True
-        return self._cost
-
-    @property
-    def has_floats(self) -> bool:
-        """Whether the call touches floating-point data."""
-        return any(spec.is_floating for spec in tensors(list(self._call)))
-
-    @property
-    def is_product(self) -> bool:
-        """Whether the call is one product, which computes one gradient if it runs in a backward pass."""
-        return self.cost is not None and self.cost.model_flops > 0 and not self.cost.weight_flops
 
 
 class FlopCounter:
@@ -272,27 +237,6 @@ class FlopCounter:
             self._failures[name] = (calls + 1, reason)
 
 
-def _entry(plan: Plan, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> Entry:
-    described, named = specs.describe_all(args, kwargs)
-    for place in plan.offsets:
-        if place < len(args) and isinstance(args[place], torch.Tensor) and args[place].device.type != "meta":
-            described[place] = specs.spec_of(args[place], values=True)
-    return Entry(plan.name, described, named, specs.outputs_of(result), specs.why_unknown((*args, *kwargs.values())))
-
-
-class _Known:
-    """An operator that was met: its plan, and the calls of it that were met, by signature."""
-
-    __slots__ = ("action", "call", "entries", "operator", "plan")
-
-    def __init__(self, operator: Any) -> None:
-        self.operator = operator  # kept, so that its identity stays taken
-        self.plan = plan_for(operator)
-        self.action = self.plan.action
-        self.call = self.plan.call
-        self.entries: dict[tuple[Any, ...], Entry] = {}
-
-
 class _Inside(threading.local):
     """How deep a thread is in calls on wrappers, and whether it is about to enter one."""
 
@@ -309,7 +253,7 @@ class _Mode(TorchDispatchMode):
         super().__init__()
         self._counter = counter
         self._inside = _Inside()
-        self._known: dict[int, _Known] = {}  # by identity: hashing an operator runs Python code
+        self._known: dict[int, KnownOperator] = {}  # by identity: hashing an operator runs Python code
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -330,7 +274,7 @@ class _Mode(TorchDispatchMode):
             return self._run_wrapped(func, types, args, kwargs or {})
         known = self._known.get(id(func))
         if known is None:
-            known = self._known[id(func)] = _Known(func)
+            known = self._known[id(func)] = KnownOperator(func)
         if known.action is Action.PASS:
             result = known.call(*args, **kwargs) if kwargs else known.call(*args)
             lane = self._counter._lane()  # noqa: SLF001 - the two are one
@@ -371,24 +315,24 @@ class _Mode(TorchDispatchMode):
             inside.depth -= planned
 
     @staticmethod
-    def _new_entry(known: _Known, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> Entry:
-        entry = _entry(known.plan, args, kwargs, result)
+    def _new_entry(known: KnownOperator, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> Entry:
+        entry = described(known.plan, args, kwargs, result)
         if not known.plan.offsets:  # whose cost depends on more than shapes
             with suppress(TypeError, RuntimeError):  # as above
                 known.entries[specs.signature(args, kwargs)] = entry
                 entry.repeats = True
         return entry
 
-    def _run_whole(self, known: _Known, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def _run_whole(self, known: KnownOperator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """A call that could be taken apart, were its tensors not nested: what stands in its place is for plain ones."""
         result = known.operator(*args, **kwargs)
         try:
-            self._counter._count(_entry(known.plan, args, kwargs, result))  # noqa: SLF001 - the two are one
+            self._counter._count(described(known.plan, args, kwargs, result))  # noqa: SLF001 - the two are one
         except Exception as error:  # noqa: BLE001 - a failure of ours must not reach the user's job
             self._counter._failed(known.plan.name, error)  # noqa: SLF001 - likewise
         return result
 
-    def _run_uncommon(self, known: _Known, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def _run_uncommon(self, known: KnownOperator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         if known.action is Action.REFUSE:
             return NotImplemented
         if any(isinstance(one, torch.Tensor) and one.is_nested for one in args):

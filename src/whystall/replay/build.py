@@ -3,60 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Final
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from whystall.analysis.communication import communication_records, host_collectives
-from whystall.analysis.device import DeviceEvents, devices_of
-from whystall.analysis.host_states import HostEvents, HostState, host_events
-from whystall.analysis.hosts import backward_threads, training_thread
-from whystall.analysis.idle import Launches
 from whystall.analysis.kernel_classes import COMMUNICATION, Classified, classify
 from whystall.replay import device as devices
 from whystall.replay import host as hosts
 from whystall.replay.device import DeviceNodes
-from whystall.replay.graph import LATENCY_NS, Draft, EdgeKind, Graph, Times
+from whystall.replay.graph import Draft, EdgeKind, Graph, Times
 from whystall.replay.host import HostLane, Spans, Waits
+from whystall.replay.rank import DrawnRank, drawn_rank
 from whystall.replay.rendezvous import Member, clock_shifts, instance_keys, meet
-from whystall.replay.windows import MOST_EVENTS, Window, chosen_windows
-from whystall.trace.columns import matching, rows_by_value
-from whystall.trace.link import rows_of
+from whystall.replay.waits import WaitingCalls, waiting_calls
+from whystall.replay.windows import MOST_EVENTS, chosen_windows
+from whystall.trace.columns import rows_by_value
 from whystall.trace.model import Trace
-from whystall.vocabulary.runtime_calls import is_call
-
-# The busiest launching threads are drawn; a process with more of them is no training job.
-_MOST_THREADS: Final = 16
-# A launch that takes this long waits for room in the queue of launches, which holds some hundreds at least (1024 by
-# default; reference: replay.md, edge j).
-_STUCK_NS: Final = 50_000
-_LEAST_QUEUE: Final = 256
-# What a call does before it waits for the copy it started, at most.
-_CALL_NS: Final = 5_000
-
-
-@dataclass(frozen=True, slots=True)
-class _Rank:
-    """One rank's trace, and what drawing needs of it."""
-
-    number: int
-    trace: Trace
-    host: HostEvents
-    training: int | None
-    backward: frozenset[int]
-    talking: frozenset[int]
-    launching: tuple[int, ...]
-    devices: dict[int, DeviceEvents]
-    window: Window | None
-
-    @property
-    def threads(self) -> tuple[int, ...]:
-        """The threads to draw, the training thread first."""
-        first = () if self.training is None else (self.training,)
-        return tuple(dict.fromkeys((*first, *self.launching, *sorted(self.backward), *sorted(self.talking))))
 
 
 def build_graph(
@@ -71,7 +35,7 @@ def build_graph(
     windows = chosen_windows([trace for _, trace in traces], most_events)
     known = classified or [classify(trace.device_events) for _, trace in traces]
     ranks = [
-        _rank(number, trace, classes.class_of, window)
+        drawn_rank(number, trace, classes.class_of, window)
         for (number, trace), classes, window in zip(traces, known, windows, strict=True)
     ]
     draft = Draft()
@@ -94,47 +58,7 @@ def build_graph(
     return draft.finish(ended, np.concatenate(opening), shifts)
 
 
-def _rank(number: int, trace: Trace, class_of: NDArray[np.uint8], window: Window | None) -> _Rank:
-    on_device = not trace.device_events.is_empty()
-    host = host_events(trace, collectives=not on_device)
-    found = devices_of(trace, class_of)
-    if window is not None:
-        found = {device: events for device, full in found.items() if len((events := _within(full, window)).row)}
-    threads = [events.launches.thread[events.launches.known] for events in found.values()]
-    counts = np.bincount(np.concatenate([np.zeros(0, np.int32), *threads]))
-    busiest = [int(thread) for thread in np.argsort(-counts, kind="stable")[:_MOST_THREADS] if counts[thread]]
-    talking = np.unique(host.thread[host.state == HostState.COMMUNICATION])[:_MOST_THREADS].tolist()
-    return _Rank(
-        number,
-        trace,
-        host,
-        training_thread(trace),
-        frozenset(sorted(backward_threads(trace))[:_MOST_THREADS]),
-        frozenset(talking),
-        tuple(busiest),
-        found,
-        window,
-    )
-
-
-def _within(events: DeviceEvents, window: Window) -> DeviceEvents:
-    """The events that were launched in a window; those without a launch count by their start."""
-    launches = events.launches
-    at = np.where(launches.known, launches.start, events.start)
-    kept = np.flatnonzero((at >= window[0]) & (at < window[1]))
-    chosen = Launches(launches.known[kept], launches.start[kept], launches.end[kept], launches.thread[kept])
-    return DeviceEvents(
-        events.row[kept],
-        events.start[kept],
-        events.end[kept],
-        events.class_of[kept],
-        events.stream[kept],
-        events.step[kept],
-        chosen,
-    )
-
-
-def _collectives(rank: _Rank) -> tuple[pl.DataFrame, NDArray[np.int64], NDArray[np.int64], Times, Times]:
+def _collectives(rank: DrawnRank) -> tuple[pl.DataFrame, NDArray[np.int64], NDArray[np.int64], Times, Times]:
     """A rank's collectives before it is drawn: keys, no nodes yet, start and end."""
     keys, starts, ends = [], [], []
     for events in rank.devices.values():
@@ -154,20 +78,20 @@ def _collectives(rank: _Rank) -> tuple[pl.DataFrame, NDArray[np.int64], NDArray[
     return pl.concat(keys), nobody, nobody, start, end
 
 
-def _host_collectives(rank: _Rank) -> tuple[NDArray[np.intp], pl.DataFrame]:
+def _host_collectives(rank: DrawnRank) -> tuple[NDArray[np.intp], pl.DataFrame]:
     """Collectives that ran on the host: numbers of the events of the library that did them, and their keys."""
     records = host_collectives(rank.trace)
     return records["event"].to_numpy().astype(np.intp), instance_keys(records, records["start"].to_numpy(), rank.number)
 
 
-def _draw(draft: Draft, rank: _Rank) -> tuple[dict[int, NDArray[np.int64]], list[Member], NDArray[np.int64]]:
+def _draw(draft: Draft, rank: DrawnRank) -> tuple[dict[int, NDArray[np.int64]], list[Member], NDArray[np.int64]]:
     spans = {thread: hosts.spans_of(rank.host, thread, rank.window) for thread in rank.threads}
     drawn = {
         number: devices.draw(draft, events, f"rank {rank.number} device {number}", rank.number)
         for number, events in rank.devices.items()
     }
     waits = {thread: Waits() for thread in rank.threads}
-    calls = _waiting_calls(rank, drawn)
+    calls = waiting_calls(rank, drawn)
     for thread, own in calls.items():
         if thread in waits:
             waits[thread].add(own.begin, own.end)
@@ -201,7 +125,7 @@ def _draw(draft: Draft, rank: _Rank) -> tuple[dict[int, NDArray[np.int64]], list
     return _step_ends(rank, drawn, lanes), _members(draft, rank, drawn, lanes), _opening(rank, lanes)
 
 
-def _opening(rank: _Rank, lanes: dict[int, HostLane]) -> NDArray[np.int64]:
+def _opening(rank: DrawnRank, lanes: dict[int, HostLane]) -> NDArray[np.int64]:
     """The node with which the first step begins on the training thread, if it is drawn."""
     if rank.training is None:
         return np.zeros(0, np.int64)
@@ -209,86 +133,9 @@ def _opening(rank: _Rank, lanes: dict[int, HostLane]) -> NDArray[np.int64]:
     return found[found >= 0]
 
 
-@dataclass(frozen=True, slots=True)
-class _Calls:
-    """Calls that waited for a device, in order: when they were made, what they waited from and until.
-
-    ``launched_first`` are those that start something and then wait for it; others wait first, or start nothing.
-    """
-
-    called: Times
-    begin: Times
-    end: Times
-    launched_first: NDArray[np.bool_]
-
-
-def _waiting_calls(rank: _Rank, drawn: dict[int, DeviceNodes]) -> dict[int, _Calls]:
-    """Per thread the calls that did not return before something on a device had ended, with the wait in them."""
-    calls = rank.trace.runtime_calls
-    if calls.is_empty() or not drawn:
-        return {}
-    start = calls["ts_ns"].to_numpy()
-    end = start + calls["duration_ns"].to_numpy()
-    thread = calls["thread"].to_numpy()
-    if rank.window is not None:
-        outside = (start < rank.window[0]) | (start >= rank.window[1])
-        thread = np.where(outside, -1, thread)
-    waits = np.flatnonzero(matching(calls["name"], lambda name: is_call(name, "sync", "free_that_waits")))
-    begin = start.copy()
-    until = np.full(len(start), _NEVER)
-    launched_first = np.zeros(len(start), np.bool_)
-    for nodes in drawn.values():
-        for stream in nodes.streams.values():
-            place = stream.last_before(start[waits], end[waits])
-            until[waits] = np.maximum(
-                until[waits], np.where(place >= 0, nodes.events.end[np.maximum(place, 0)], _NEVER)
-            )
-        launch = rows_of(rank.trace.device_events["launch"])[nodes.events.row]
-        for own, ended, since, first in (
-            _blocked_copies(rank, nodes, launch, start, end),
-            _stuck_launches(nodes, launch, start, end),
-        ):
-            until[own] = np.maximum(until[own], ended)
-            begin[own] = since
-            launched_first[own] = first
-    begin = np.maximum(begin, start)
-    real = np.flatnonzero((until > begin) & (thread >= 0))
-    out = {}
-    for one in np.unique(thread[real]).tolist():
-        mine = real[thread[real] == one]
-        out[int(one)] = _Calls(start[mine], begin[mine], until[mine], launched_first[mine])
-    return out
-
-
-_NEVER: Final = int(np.iinfo(np.int64).min)
-_Blocked = tuple[NDArray[Any], Times, Times, bool]
-
-
-def _blocked_copies(rank: _Rank, nodes: DeviceNodes, launch: NDArray[np.int32], start: Times, end: Times) -> _Blocked:
-    """Calls that return after their own copy has ended waited for it, whatever their name."""
-    is_copy = matching(rank.trace.device_events["kind"], lambda kind: kind == "memcpy")[nodes.events.row]
-    copies = np.flatnonzero((launch >= 0) & is_copy)
-    own = launch[copies]
-    blocked = nodes.events.end[copies] <= end[own]
-    own, copies = own[blocked].astype(np.intp), copies[blocked]
-    since: Times = np.minimum(start[own] + _CALL_NS, nodes.events.start[copies])
-    return own, nodes.events.end[copies], since, True
-
-
-def _stuck_launches(nodes: DeviceNodes, launch: NDArray[np.int32], start: Times, end: Times) -> _Blocked:
-    """Launches that took long, returned as some event of the device ended, and had hundreds of events before them."""
-    events = nodes.events
-    calls = np.unique(launch[launch >= 0]).astype(np.intp)
-    calls = calls[end[calls] - start[calls] >= _STUCK_NS]
-    ended = np.sort(events.end)
-    done = np.searchsorted(ended, end[calls], side="right")
-    asked = np.searchsorted(np.sort(events.launches.start[events.launches.known]), start[calls], side="left")
-    last = ended[np.maximum(done - 1, 0)]
-    full = (done > 0) & (asked - done >= _LEAST_QUEUE) & (end[calls] - last <= LATENCY_NS)
-    return calls[full], last[full], start[calls[full]] + _CALL_NS, False
-
-
-def _handovers(rank: _Rank, spans: dict[int, Spans], waits: dict[int, Waits]) -> list[tuple[int, int, Times, Times]]:
+def _handovers(
+    rank: DrawnRank, spans: dict[int, Spans], waits: dict[int, Waits]
+) -> list[tuple[int, int, Times, Times]]:
     """Where the training thread waits for those that run its backward pass or its collectives."""
     out = []
     for working in (*sorted(rank.backward), *sorted(rank.talking)):
@@ -300,7 +147,7 @@ def _handovers(rank: _Rank, spans: dict[int, Spans], waits: dict[int, Waits]) ->
     return out
 
 
-def _active(rank: _Rank, thread: int, passed: list[tuple[int, int, Times, Times]]) -> Waits | None:
+def _active(rank: DrawnRank, thread: int, passed: list[tuple[int, int, Times, Times]]) -> Waits | None:
     """When a thread that works for the training thread is at it; ``None``: a thread of its own, always."""
     if thread == rank.training or thread not in rank.backward | rank.talking:
         return None
@@ -312,7 +159,7 @@ def _active(rank: _Rank, thread: int, passed: list[tuple[int, int, Times, Times]
 
 
 def _polls(
-    rank: _Rank, spans: dict[int, Spans], waits: dict[int, Waits]
+    rank: DrawnRank, spans: dict[int, Spans], waits: dict[int, Waits]
 ) -> list[tuple[int, int, NDArray[np.intp], Times]]:
     """Where a thread watched for the end of a device event by itself: device, thread, event's place, until when."""
     out = []
@@ -326,7 +173,9 @@ def _polls(
     return out
 
 
-def _link_launches(draft: Draft, nodes: DeviceNodes, lanes: dict[int, HostLane], calls: dict[int, _Calls]) -> None:
+def _link_launches(
+    draft: Draft, nodes: DeviceNodes, lanes: dict[int, HostLane], calls: dict[int, WaitingCalls]
+) -> None:
     """An event waits for the call that launched it (of a call that waited itself, for the part before the wait)."""
     launches = nodes.events.launches
     for thread, lane in lanes.items():
@@ -343,7 +192,7 @@ def _link_launches(draft: Draft, nodes: DeviceNodes, lanes: dict[int, HostLane],
         draft.edges(lane.ending_by(until), nodes.body[place], EdgeKind.LAUNCH, np.minimum(late, nodes.latency_ns))
 
 
-def _link_syncs(draft: Draft, nodes: DeviceNodes, lanes: dict[int, HostLane], calls: dict[int, _Calls]) -> None:
+def _link_syncs(draft: Draft, nodes: DeviceNodes, lanes: dict[int, HostLane], calls: dict[int, WaitingCalls]) -> None:
     """What follows a wait in a call waits for the last event of every stream that had ended by then."""
     for thread, waiting in calls.items():
         lane = lanes.get(thread)
@@ -355,7 +204,9 @@ def _link_syncs(draft: Draft, nodes: DeviceNodes, lanes: dict[int, HostLane], ca
             draft.edges(nodes.exit_of(place), after, EdgeKind.SYNC)
 
 
-def _step_ends(rank: _Rank, drawn: dict[int, DeviceNodes], lanes: dict[int, HostLane]) -> dict[int, NDArray[np.int64]]:
+def _step_ends(
+    rank: DrawnRank, drawn: dict[int, DeviceNodes], lanes: dict[int, HostLane]
+) -> dict[int, NDArray[np.int64]]:
     """Per step the nodes that must have ended for it to be over.
 
     All that it launched on a device, or without one what the training thread did last in it.
@@ -376,7 +227,7 @@ def _step_ends(rank: _Rank, drawn: dict[int, DeviceNodes], lanes: dict[int, Host
     return {step: np.concatenate(parts) for step, parts in out.items()}
 
 
-def _members(draft: Draft, rank: _Rank, drawn: dict[int, DeviceNodes], lanes: dict[int, HostLane]) -> list[Member]:
+def _members(draft: Draft, rank: DrawnRank, drawn: dict[int, DeviceNodes], lanes: dict[int, HostLane]) -> list[Member]:
     """The rank's collectives as nodes, on the common clock."""
     out = []
     for nodes in drawn.values():
@@ -390,7 +241,7 @@ def _members(draft: Draft, rank: _Rank, drawn: dict[int, DeviceNodes], lanes: di
     return out
 
 
-def _host_members(draft: Draft, rank: _Rank, lanes: dict[int, HostLane]) -> list[Member]:
+def _host_members(draft: Draft, rank: DrawnRank, lanes: dict[int, HostLane]) -> list[Member]:
     row, keys = _host_collectives(rank)
     body = np.full(len(row), -1, np.int64)
     leaves = body.copy()

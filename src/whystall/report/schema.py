@@ -18,9 +18,9 @@ from whystall.analysis.results import (
     Operator,
     Phase,
     Result,
-    RunSummary,
     Timeline,
 )
+from whystall.analysis.run_results import RunSummary
 from whystall.analysis.work_results import Efficiency, KernelChains, KernelOrigins
 from whystall.diagnosis.experiment import Experiment
 from whystall.diagnosis.finding import Abstention, Finding, PathPart, Plan, Verdict

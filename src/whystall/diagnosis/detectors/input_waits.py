@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from whystall.analysis.results import RunSummary, SampledLine
+from whystall.analysis.run_results import RunSummary, SampledLine
 from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Sampled
 from whystall.diagnosis.case import Case

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from whystall.analysis.results import RunSummary, SampledLine
+from whystall.analysis.run_results import RunSummary, SampledLine
 from whystall.analysis.run_summary import BEFORE, CALLED
 from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Sampled

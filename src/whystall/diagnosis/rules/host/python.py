@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from whystall.analysis.host_states import HostState
-from whystall.analysis.results import RunSummary, SampledLine
+from whystall.analysis.run_results import RunSummary, SampledLine
 from whystall.analysis.run_summary import CALLED
 from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed, Sampled

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from whystall.analysis.results import RunSummary
+from whystall.analysis.run_results import RunSummary
 from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed, Sampled
 from whystall.diagnosis.case import Case

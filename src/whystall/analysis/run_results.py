@@ -1,0 +1,112 @@
+"""What samples say of a whole run: its steps, the lines at which its thread was found, its memory."""
+
+from __future__ import annotations
+
+import msgspec
+
+from whystall.analysis.results import Result
+
+
+class SlowStep(Result):
+    """A step that took much longer than the median, and the parts of it that did (excess over their medians)."""
+
+    step: int
+    duration_ns: int
+    excess_ns: int
+    lost_ns: dict[str, int]
+
+
+class SampledLine(Result):
+    """A line of the user's code, and the share of the looks in which the stepping thread was found there.
+
+    ``leaf`` is the innermost function (``module:name``), ``part`` what the step was at.
+    """
+
+    part: str
+    file: str
+    line: int
+    function: str
+    text: str
+    leaf: str
+    share: float
+
+
+class MemoryRise(Result):
+    """Memory that rises steadily over the longest stretch of steps without the profiler; ``device`` is ``None`` for the host."""
+
+    device: int | None
+    start_bytes: int
+    rise_bytes: int
+    over_steps: int
+
+
+class AllocatorRun(Result):
+    """What torch's allocator of a device told over a run.
+
+    ``retries`` is how often it gave all cached memory back to find some for a request, between its first and last look, which
+    lie ``steps`` apart.
+    """
+
+    device: int
+    peak_allocated_bytes: int
+    peak_reserved_bytes: int
+    retries: int
+    steps: int
+
+
+class RunSummary(Result):
+    """All steps of a watched run, from its samples; those under the profiler and the first ones are not measured.
+
+    ``shares`` are of the measured time, by what the stepping thread was doing; ``slow_ns`` is what the slow
+    steps took beyond the median. ``durations_ns`` holds the first steps too, thinned to at most 400 values that keep the
+    spikes. ``ready_input_ns`` is the tenth percentile of the time that a step waits for its input: what it takes to
+    hand over a batch that is ready, unless all steps wait.
+    """
+
+    rank: int
+    steps: int
+    profiled: int
+    total_ns: int
+    p10_ns: int
+    median_ns: int
+    p90_ns: int
+    p99_ns: int
+    max_ns: int
+    trend_per_1000_steps: float | None
+    shares: dict[str, float]
+    on_cpu_share: float
+    involuntary_switches_per_step: float
+    major_faults_per_step: float
+    rss_start_bytes: int | None
+    rss_end_bytes: int | None
+    slow_ns: int
+    slow: list[SlowStep]
+    durations_ns: list[int]
+    warm_up: int = 0
+    ready_input_ns: int = 0
+    share_errors: dict[str, float] = msgspec.field(default_factory=dict)
+    """Per part the standard error of its share: one odd step among few makes it as large as the share itself."""
+    places: list[SampledLine] = msgspec.field(default_factory=list)
+    looks: int = 0
+    """How often the stepping thread was looked at; ``places`` are shares of that."""
+    worker_cpu_share: float | None = None
+    """Of the time, how much each child process (a loader's worker) was on a core, in the median; ``None`` without any."""
+    workers: int = 0
+    other_cores: float | None = None
+    """Cores that other processes of the machine used, on average; ``None`` where that was not seen."""
+    thread_cores: float = 0.0
+    """Cores that further threads of Python's used, on average."""
+    beside: list[SampledLine] = msgspec.field(default_factory=list)
+    """Where such threads were found that did not wait, as shares of the looks."""
+    memory_rises: list[MemoryRise] = msgspec.field(default_factory=list)
+    allocators: list[AllocatorRun] = msgspec.field(default_factory=list)
+
+    @property
+    def measured(self) -> int:
+        """How many steps the shares and times are of."""
+        return self.steps - self.profiled - self.warm_up
+
+    @property
+    def mean_ns(self) -> float:
+        """The mean of these steps."""
+        return self.total_ns / max(self.measured, 1)

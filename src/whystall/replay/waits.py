@@ -1,0 +1,104 @@
+"""Calls in which the host waits for the device: for all that was launched, for their own copy, for room in a queue."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whystall.replay.device import DeviceNodes
+from whystall.replay.graph import LATENCY_NS, Times
+from whystall.replay.rank import DrawnRank
+from whystall.trace.columns import matching
+from whystall.trace.link import rows_of
+from whystall.vocabulary.runtime_calls import is_call
+
+# A launch that takes this long waits for room in the queue of launches, which holds some hundreds at least (1024 by
+# default; reference: replay.md, edge j).
+_STUCK_NS: Final = 50_000
+_LEAST_QUEUE: Final = 256
+# What a call does before it waits for the copy it started, at most.
+_CALL_NS: Final = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingCalls:
+    """Calls that waited for a device, in order: when they were made, what they waited from and until.
+
+    ``launched_first`` are those that start something and then wait for it; others wait first, or start nothing.
+    """
+
+    called: Times
+    begin: Times
+    end: Times
+    launched_first: NDArray[np.bool_]
+
+
+def waiting_calls(rank: DrawnRank, drawn: dict[int, DeviceNodes]) -> dict[int, WaitingCalls]:
+    """Per thread the calls that did not return before something on a device had ended, with the wait in them."""
+    calls = rank.trace.runtime_calls
+    if calls.is_empty() or not drawn:
+        return {}
+    start = calls["ts_ns"].to_numpy()
+    end = start + calls["duration_ns"].to_numpy()
+    thread = calls["thread"].to_numpy()
+    if rank.window is not None:
+        outside = (start < rank.window[0]) | (start >= rank.window[1])
+        thread = np.where(outside, -1, thread)
+    waits = np.flatnonzero(matching(calls["name"], lambda name: is_call(name, "sync", "free_that_waits")))
+    begin = start.copy()
+    until = np.full(len(start), _NEVER)
+    launched_first = np.zeros(len(start), np.bool_)
+    for nodes in drawn.values():
+        for stream in nodes.streams.values():
+            place = stream.last_before(start[waits], end[waits])
+            until[waits] = np.maximum(
+                until[waits], np.where(place >= 0, nodes.events.end[np.maximum(place, 0)], _NEVER)
+            )
+        launch = rows_of(rank.trace.device_events["launch"])[nodes.events.row]
+        for own, ended, since, first in (
+            _blocked_copies(rank, nodes, launch, start, end),
+            _stuck_launches(nodes, launch, start, end),
+        ):
+            until[own] = np.maximum(until[own], ended)
+            begin[own] = since
+            launched_first[own] = first
+    begin = np.maximum(begin, start)
+    real = np.flatnonzero((until > begin) & (thread >= 0))
+    out = {}
+    for one in np.unique(thread[real]).tolist():
+        mine = real[thread[real] == one]
+        out[int(one)] = WaitingCalls(start[mine], begin[mine], until[mine], launched_first[mine])
+    return out
+
+
+_NEVER: Final = int(np.iinfo(np.int64).min)
+_Blocked = tuple[NDArray[Any], Times, Times, bool]
+
+
+def _blocked_copies(
+    rank: DrawnRank, nodes: DeviceNodes, launch: NDArray[np.int32], start: Times, end: Times
+) -> _Blocked:
+    """Calls that return after their own copy has ended waited for it, whatever their name."""
+    is_copy = matching(rank.trace.device_events["kind"], lambda kind: kind == "memcpy")[nodes.events.row]
+    copies = np.flatnonzero((launch >= 0) & is_copy)
+    own = launch[copies]
+    blocked = nodes.events.end[copies] <= end[own]
+    own, copies = own[blocked].astype(np.intp), copies[blocked]
+    since: Times = np.minimum(start[own] + _CALL_NS, nodes.events.start[copies])
+    return own, nodes.events.end[copies], since, True
+
+
+def _stuck_launches(nodes: DeviceNodes, launch: NDArray[np.int32], start: Times, end: Times) -> _Blocked:
+    """Launches that took long, returned as some event of the device ended, and had hundreds of events before them."""
+    events = nodes.events
+    calls = np.unique(launch[launch >= 0]).astype(np.intp)
+    calls = calls[end[calls] - start[calls] >= _STUCK_NS]
+    ended = np.sort(events.end)
+    done = np.searchsorted(ended, end[calls], side="right")
+    asked = np.searchsorted(np.sort(events.launches.start[events.launches.known]), start[calls], side="left")
+    last = ended[np.maximum(done - 1, 0)]
+    full = (done > 0) & (asked - done >= _LEAST_QUEUE) & (end[calls] - last <= LATENCY_NS)
+    return calls[full], last[full], start[calls[full]] + _CALL_NS, False
