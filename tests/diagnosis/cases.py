@@ -1,0 +1,97 @@
+"""What tests of rules start from: a diagnosis of built traces, and of runs that samples measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from whystall.analysis.run_results import RunSummary, SampledLine
+from whystall.analysis.trace_analysis import analyze_trace
+from whystall.diagnosis.case import Case, RunFacts
+from whystall.diagnosis.diagnose import diagnose
+from whystall.diagnosis.finding import Finding
+from whystall.diagnosis.rank_case import RankCase
+from whystall.diagnosis.rules import RULES
+from whystall.replay.build import build_graph
+from whystall.testing import TraceBuilder
+
+STEP_NS: Final = 100_000_000
+"""The step of a sampled run, unless a test says otherwise."""
+HEALTHY: Final = {
+    "input": 0.005,
+    "forward": 0.4,
+    "backward": 0.5,
+    "optimizer": 0.05,
+    "save": 0.0,
+    "gc": 0.0,
+    "other": 0.045,
+}
+
+
+def case_of(*built: TraceBuilder, facts: RunFacts | None = None, runs: Iterable[RunSummary] = ()) -> Case:
+    """The case of built traces, one per rank."""
+    recorded = [(rank, one.load()) for rank, one in enumerate(built)]
+    return Case(
+        ranks=tuple(RankCase(rank, trace, analyze_trace(trace, rank=rank)) for rank, trace in recorded),
+        runs=tuple(runs),
+        facts=facts or RunFacts(),
+        graph=build_graph(recorded),
+    )
+
+
+def told_of(*built: TraceBuilder, facts: RunFacts | None = None) -> dict[str, Finding]:
+    """All findings on built traces, one per rank, by cause; those that are only told among them."""
+    found = diagnose(case_of(*built, facts=facts), RULES)
+    assert found.failures == []
+    return {finding.id: finding for finding in found.findings}
+
+
+def found_in(*built: TraceBuilder, facts: RunFacts | None = None) -> dict[str, Finding]:
+    """The findings that fire on built traces, one per rank, by cause."""
+    return {cause: one for cause, one in told_of(*built, facts=facts).items() if one.severity != "info"}
+
+
+def run(*, shares: dict[str, float] | None = None, places: Iterable[SampledLine] = (), **more: Any) -> RunSummary:
+    """A watched run of a hundred even steps that computes most of the time."""
+    values: dict[str, Any] = {
+        "rank": 0,
+        "steps": 100,
+        "profiled": 0,
+        "total_ns": 100 * STEP_NS,
+        "p10_ns": STEP_NS,
+        "median_ns": STEP_NS,
+        "p90_ns": STEP_NS,
+        "p99_ns": STEP_NS,
+        "max_ns": STEP_NS,
+        "trend_per_1000_steps": None,
+        "shares": {**HEALTHY, **(shares or {})},
+        "on_cpu_share": 0.98,
+        "involuntary_switches_per_step": 0.5,
+        "major_faults_per_step": 0.0,
+        "rss_start_bytes": 1 << 30,
+        "rss_end_bytes": 1 << 30,
+        "slow_ns": 0,
+        "slow": [],
+        "durations_ns": [STEP_NS] * 100,
+        "places": list(places),
+        "looks": 1000,
+        **more,
+    }
+    return RunSummary(**values)
+
+
+def line(share: float, text: str = "x = f()", *, part: str = "other", leaf: str = "__main__:main") -> SampledLine:
+    """A line at which the training thread was found in a share of the stack samples."""
+    return SampledLine(part=part, file="train.py", line=7, function="main", text=text, leaf=leaf, share=share)
+
+
+def found_in_runs(*runs: RunSummary, **facts: Any) -> dict[str, Finding]:
+    """The findings that fire on sampled runs, one per rank, by cause."""
+    found = diagnose(Case(runs=runs, facts=RunFacts(**facts)), RULES)
+    assert found.failures == []
+    return {finding.id: finding for finding in found.findings if finding.severity != "info"}
+
+
+def loader(workers: int, *, persistent: bool = True) -> dict[str, Any]:
+    """The facts of a run with one loader on eight cores."""
+    return {"cores": 8, "threads": 4, "loaders": ({"workers": workers, "persistent_workers": persistent},)}

@@ -1,0 +1,85 @@
+"""compute.fp32-matmul: single precision on CUDA cores fires it, by names of any vendor that say so; TF32 and bf16 do not."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pytest
+from tests.diagnosis.cases import found_in
+
+import whystall
+from whystall.testing import TraceBuilder, trace
+
+A100: Final = {"id": 0, "name": "NVIDIA A100-SXM4-80GB", "totalGlobalMem": 85_000_000_000}
+SIZE: Final = 4096
+FLOPS: Final = 2 * SIZE**3
+FP32_NS: Final = round(FLOPS / (0.8 * 19.5e12) * 1e9)  # at 80 % of the peak without tensor cores
+TF32_NS: Final = round(FLOPS / (0.7 * 156e12) * 1e9)  # at 70 % of the peak with them
+
+
+def products(kernel: str, takes_ns: int, *, dtype: str = "float", shapes: bool = True) -> TraceBuilder:
+    """Eight steps of two products of 4096 cubed on an A100."""
+    built = trace(deviceProperties=[A100])
+    at = 0
+    for number in range(8):
+        begin, runs = at, at + 10_000
+        for _ in range(2):
+            more: dict[str, Any] = (
+                {"Input Dims": [[SIZE, SIZE], [SIZE, SIZE]], "Input type": [dtype, dtype]} if shapes else {}
+            )
+            built.operator("aten::mm", at=at + 1_000, lasts=7_000, **more)
+            built.launch(kernel, at=at + 3_000, call_lasts=4_000, runs_at=runs, lasts=takes_ns)
+            at += 8_000
+            runs += takes_ns + 1_000
+        built.runtime("cudaDeviceSynchronize", at=at, lasts=runs - at)
+        at = runs + 10_000
+        built.step(number, at=begin, lasts=at - begin)
+    return built
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        "ampere_sgemm_128x128_nn",
+        "void cutlass::Kernel<cutlass_80_simt_sgemm_128x64_8x5_nn_align1>(Params)",
+        # cuDNN's and cuBLAS' names with "xmma" that compute on CUDA cores
+        "sm80_xmma_gemm_f32f32_f32f32_f32_nn_n_tilesize128x128x8_stage3_warpsize2x2x1_ffma_aligna4_alignc4_execute_kernel__5x_cublas",
+        "sm80_xmma_fprop_implicit_gemm_f32f32_f32f32_f32_nchwkcrs_nchw_tilesize128x128x8_stage3_warpsize2x2x1_g1_ffma_aligna4_alignc4_execute_kernel__5x_cudnn",
+    ],
+)
+def test_products_without_tensor_cores_are_worth_what_tf32_brings(kernel: str) -> None:
+    report = whystall.analyze(products(kernel, FP32_NS).load())
+    assert report.efficiency.tensor_core_share == 0
+    found = next(one for one in report.findings if one.id == "compute.fp32-matmul")
+    assert found.gain is not None
+    assert found.gain.floor <= (2 * FP32_NS + 22_000) / (2 * TF32_NS + 22_000) <= found.gain.ceiling
+
+
+@pytest.mark.parametrize(
+    ("kernel", "dtype"),
+    [
+        (
+            "sm80_xmma_gemm_tf32f32_tf32f32_f32_nn_n_tilesize128x128x16_stage4_warpsize2x2x1_tensor16x8x8_kernel",
+            "float",
+        ),
+        ("void cutlass::Kernel<cutlass_80_tensorop_s1688gemm_128x128_16x5_nn_align4>(Params)", "float"),
+        ("ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_nn", "c10::BFloat16"),
+    ],
+)
+def test_products_on_tensor_cores_are_none(kernel: str, dtype: str) -> None:
+    report = whystall.analyze(products(kernel, TF32_NS, dtype=dtype).load())
+    assert report.efficiency.tensor_core_share == 1
+    assert "compute.fp32-matmul" not in {one.id for one in report.findings}
+
+
+def test_a_small_product_beside_a_large_one_is_none() -> None:
+    built = products("ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_nn", TF32_NS, dtype="c10::BFloat16")
+    for number in range(8):  # in the pause between two steps
+        built.kernel("ampere_sgemm_32x32_sliced1x4_nn", at=(number + 1) * 2 * (TF32_NS + 11_000) - 5_000, lasts=1_000)
+    assert "compute.fp32-matmul" not in found_in(built)
+
+
+def test_without_shapes_it_is_not_judged() -> None:
+    report = whystall.analyze(products("ampere_sgemm_128x128_nn", FP32_NS, shapes=False).load())
+    missing = {one.id: one.missing_signals for one in report.abstained}
+    assert missing["compute.fp32-matmul"] == ["operator shapes"]

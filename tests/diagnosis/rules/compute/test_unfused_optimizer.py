@@ -1,0 +1,107 @@
+"""compute.unfused-optimizer: many small kernels fire it, whatever their C++ names; fused ones and few do not."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+from tests.diagnosis.cases import case_of, found_in, found_in_runs, line, run
+
+from whystall.diagnosis.rules.compute import unfused_optimizer
+from whystall.testing import TraceBuilder, trace
+
+# What torch calls the kernels of an update: lambdas in templates, which the letters "lamb" must not be taken from.
+LAMBDA: Final = (
+    "void at::native::vectorized_elementwise_kernel<4, at::native::mul_kernel_cuda(at::TensorIteratorBase&)"
+    "::{lambda()#1}::operator()() const::{lambda(float)#1}, std::array<char*, 2ul> >(int, float, char*)"
+)
+HIP: Final = "void at::native::elementwise_kernel_manual_unroll<128, 8, at::native::AddFunctor<float>>(int, float*)"
+KERNEL_NS: Final = 4_000
+PAUSE_NS: Final = 10_000
+
+
+def training(kernel: str, count: int, *, lasts: int = KERNEL_NS) -> TraceBuilder:
+    """Eight steps of one product of 500 us and an optimizer that launches kernels one after the other."""
+    built = trace()
+    at = 0
+    for number in range(8):
+        begin = at
+        built.operator("aten::mm", at=at, lasts=20_000)
+        built.launch("sm90_xmma_gemm_bf16bf16", at=at + 5_000, call_lasts=5_000, runs_at=at + 12_000, lasts=500_000)
+        at += 512_000
+        first = at
+        for _ in range(count):
+            built.launch(kernel, at=at, call_lasts=5_000, runs_at=at + 6_000, lasts=lasts)
+            at += PAUSE_NS
+        built.annotation("Optimizer.step#AdamW.step", at=first, lasts=at - first)
+        built.runtime("cudaDeviceSynchronize", at=at, lasts=5_000 + lasts)
+        at += 10_000 + lasts
+        built.step(number, at=begin, lasts=at - begin)
+    return built
+
+
+@pytest.mark.parametrize("kernel", [LAMBDA, HIP, "void at::native::elementwise_kernel<128, 4>(int)"])
+def test_many_kernels_of_an_update_are_worth_joining(kernel: str) -> None:
+    found = found_in(training(kernel, 120))["compute.unfused-optimizer"]
+    assert found.evidence[0].value == 120
+    assert found.gain is not None
+    update = 120 * PAUSE_NS  # of which a few kernels and a third of the work are left
+    whole = 512_000 + update + 14_000
+    assert found.gain.floor <= whole / (whole - update * 0.9)
+    assert found.gain.expected > 1.3
+
+
+@pytest.mark.parametrize(
+    ("kernel", "count"),
+    [
+        (LAMBDA, 24),  # as many as a small model has
+        ("void at::native::multi_tensor_apply_kernel<FusedAdamMathFunctor<float, 4>>", 120),
+        ("void multi_tensor_apply_kernel<LAMBStage1Functor<float>>", 120),
+        ("multi_tensor_lamb_kernel", 120),
+    ],
+)
+def test_few_and_fused_kernels_are_none(kernel: str, count: int) -> None:
+    assert not list(unfused_optimizer.on_a_device(case_of(training(kernel, count))))
+
+
+def test_without_an_optimizer_there_is_none() -> None:
+    built = training(LAMBDA, 120)
+    built.events = [event for event in built.events if not event["name"].startswith("Optimizer")]
+    assert "compute.unfused-optimizer" not in found_in(built)
+
+
+def on_a_cpu(operators: int, *, name: str = "aten::mul_") -> TraceBuilder:
+    """Eight steps of a product of 2 ms and an update by operators of 20 us each."""
+    built = trace()
+    for number in range(8):
+        at = number * (2_000_000 + operators * 20_000)
+        built.step(number, at=at, lasts=2_000_000 + operators * 20_000)
+        built.operator("aten::mm", at=at, lasts=2_000_000)
+        built.annotation("Optimizer.step#SGD.step", at=at + 2_000_000, lasts=operators * 20_000)
+        for place in range(operators):
+            built.operator(name, at=at + 2_000_000 + place * 20_000, lasts=20_000)
+    return built
+
+
+def test_many_operators_on_a_cpu_are_worth_what_a_fused_one_leaves() -> None:
+    found = found_in(on_a_cpu(100))["compute.unfused-optimizer"]
+    assert found.gain is not None
+    assert found.gain.floor <= 4 / (4 - 2 * 0.7) <= found.gain.ceiling  # half of 4 ms, of which three tenths are left
+
+
+@pytest.mark.parametrize(("operators", "name"), [(30, "aten::mul_"), (100, "aten::_fused_adamw_")])
+def test_few_and_fused_operators_on_a_cpu_are_none(operators: int, name: str) -> None:
+    assert "compute.unfused-optimizer" not in found_in(on_a_cpu(operators, name=name))
+
+
+@pytest.mark.parametrize(
+    ("share", "leaf", "fires"),
+    [
+        (0.3, "torch.optim.adamw:_single_tensor_adamw", True),
+        (0.3, "torch.optim.adamw:_fused_adamw", False),
+        (0.01, "torch.optim.adamw:_single_tensor_adamw", False),
+    ],
+)
+def test_samples_know_the_loop_over_parameters(share: float, leaf: str, *, fires: bool) -> None:
+    found = found_in_runs(run(shares={"optimizer": share}, places=[line(share, part="optimizer", leaf=leaf)]))
+    assert ("compute.unfused-optimizer" in found) is fires
