@@ -112,11 +112,12 @@ def _output_file(options: Namespace) -> Path | None:
 
 def _single_trace(options: Namespace, console: Console) -> Trace:
     import whystall
-    from whystall._api import find_traces
+    from whystall.trace.discovery import find_traces
+    from whystall.trace.readers.registry import installed_readers
 
     if len(options.paths) > 1:
         raise UsageError(f"{options.format} exports one trace at a time: {len(options.paths)} were given")
-    found = find_traces(options.paths[0])
+    found = find_traces(options.paths[0], installed_readers()[0])
     if len(found) > 1:
         raise UsageError(
             f"{options.format} exports one trace at a time, and {options.paths[0]} holds {len(found)}: name one, such as {found[0]}"

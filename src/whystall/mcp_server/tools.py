@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +27,10 @@ from whystall.report.comparison import render_comparison
 from whystall.report.names import clean
 from whystall.report.registry import render
 from whystall.report.schema import Report
+from whystall.trace.discovery import looks_like_trace
 from whystall.trace.model import Trace
+from whystall.trace.readers.reader import Reader
+from whystall.trace.readers.registry import installed_readers
 
 MOST_CHARACTERS: Final = 40_000
 MOST_ROWS: Final = 200
@@ -102,6 +105,7 @@ class Tools:
 
     def __init__(self, folders: Folders) -> None:
         self._folders = folders
+        self._readers, _ = installed_readers()
         self._reports: OrderedDict[tuple[object, ...], Report] = OrderedDict()
         self._trace: tuple[tuple[object, ...], Trace] | None = None
 
@@ -114,7 +118,7 @@ class Tools:
                     continue
                 if path.name.endswith(_SAMPLES):
                     found.setdefault(self._folders.shown(path.parent), {"kind": "run folder"})
-                elif kind := _kind(path):
+                elif kind := _kind(path, self._readers):
                     found[self._folders.shown(path)] = {"kind": kind, "bytes": path.stat().st_size}
         rows = [{"path": clean(name, 500), **found[name]} for name in sorted(found)]
         return _rows_within_limit({}, "runs", rows, arguments.limit)
@@ -221,11 +225,11 @@ def _state(path: Path) -> tuple[object, ...]:
     return (str(path), *((str(file), stat.st_mtime_ns, stat.st_size) for file, stat in stats))
 
 
-def _kind(path: Path) -> Literal["trace", "report"] | None:
+def _kind(path: Path, readers: Sequence[Reader]) -> Literal["trace", "report"] | None:
     """What a file is that can be asked for by itself."""
     if path.suffix == ".json" and _is_report(path):
         return "report"
-    return "trace" if _api.looks_like_trace(path) else None
+    return "trace" if looks_like_trace(path, readers) else None
 
 
 def _is_report(path: Path) -> bool:

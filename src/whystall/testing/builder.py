@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, Self
 
-from whystall.trace.kineto import read_kineto
+from whystall.trace.load import load_trace
 from whystall.trace.model import Trace
 
 MAIN_THREAD = 100
@@ -163,7 +163,7 @@ class TraceBuilder:
     def load(self) -> Trace:
         """The trace as `whystall.load` would give it."""
         with tempfile.TemporaryDirectory() as folder:
-            return read_kineto(self.write(Path(folder) / "built.json"))
+            return load_trace(self.write(Path(folder) / "built.json"), cache=False)
 
 
 class _Microseconds(str):
