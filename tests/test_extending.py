@@ -66,6 +66,21 @@ def test_its_reader_serves_the_export_of_tables(recording: Path, installed: Path
     assert (recording / "tables" / "device_events.csv").read_text().splitlines()[1].startswith("0,1000,gemm,2000,")
 
 
+def test_its_section_stands_in_every_format(recording: Path, installed: Path) -> None:
+    printed = whystall(recording, installed, "analyze", ".", "-o", "report.md", "-o", "report.html", "-o", "report.txt")
+    assert printed.returncode == 0, printed.stderr
+    assert "TINY KERNELS\nKernel  Count     Mean\ngemm        1  2.00 µs\nrelu        1  1.00 µs\n" in printed.stdout
+    assert "TINY KERNELS" in (recording / "report.txt").read_text()
+    assert "<details><summary>Tiny kernels</summary>" in (recording / "report.md").read_text()
+    page = (recording / "report.html").read_text()
+    assert '<a href="#r0-sec-tiny-kernels">Tiny kernels</a>' in page
+    assert '<section id="r0-sec-tiny-kernels">\n<h2>Tiny kernels</h2>' in page
+
+    (recording / "gpu0.kernels").write_text("#kernels\n1000 90000 gemm\n")
+    assert whystall(recording, installed, "report", ".", "-o", "empty.html").returncode == 0
+    assert "<strong>Tiny kernels</strong>: no kernel is shorter than 5 µs." in (recording / "empty.html").read_text()
+
+
 @pytest.mark.parametrize("module", MODULES, ids=lambda path: path.stem)
 def test_the_page_shows_the_modules_as_they_are(module: Path) -> None:
     blocks = re.findall(

@@ -1,4 +1,4 @@
-"""The public functions: load a trace, analyse traces, compare runs. Here is only how the parts are put together."""
+"""The public functions: load a trace, analyse traces, compare runs, render reports. Here is only how the parts are put together."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ from whystall.diagnosis.diagnose import diagnose_run
 from whystall.diagnosis.rule import RULES_GROUP, Rule
 from whystall.hardware.calibration import calibration_folder, read_calibrations
 from whystall.plugins import brought
+from whystall.report import registry
 from whystall.report.build import build_report
+from whystall.report.registry import Options
 from whystall.report.schema import Report
+from whystall.report.sections.extensions import installed_sections
 from whystall.trace.cache import default_folder
 from whystall.trace.discovery import PathLike
 from whystall.trace.files import Progress
@@ -97,6 +100,24 @@ def analyze(
         problems=[*failures, *found.notes, *ignored, *diagnosis.failures],
         workload=workload,
     )
+
+
+def render(
+    report: Report,
+    format: str,  # noqa: A002 - the word that users know
+    *,
+    width: int = 100,
+    colour: bool = False,
+    verbose: bool = False,
+    root: str | None = None,
+) -> str:
+    """The report in one of ``whystall.report.registry.FORMATS``, with the sections that installed packages add.
+
+    ``width``, ``colour`` and ``verbose`` are for the terminal; ``root`` is the folder that SARIF names code relative to.
+    Raises `whystall.errors.UsageError` for other formats.
+    """
+    options = Options(width=width, colour=colour, verbose=verbose, root=root, more_sections=installed_sections())
+    return registry.render(report, format, options)
 
 
 def compare(

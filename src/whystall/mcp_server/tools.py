@@ -25,7 +25,6 @@ from whystall.mcp_server.folders import Folders, walk
 from whystall.report import schema
 from whystall.report.comparison import render_comparison
 from whystall.report.names import clean
-from whystall.report.registry import render
 from whystall.report.schema import Report
 from whystall.trace.discovery import looks_like_trace
 from whystall.trace.model import Trace
@@ -125,7 +124,7 @@ class Tools:
 
     def analyze(self, arguments: Analyze) -> str:
         """The report in words."""
-        return _cut(render(self._report(arguments.path), "terminal", width=120, verbose=arguments.details))
+        return _cut(_api.render(self._report(arguments.path), "terminal", width=120, verbose=arguments.details))
 
     def findings(self, arguments: Findings) -> str:
         """The verdict and the findings as data."""

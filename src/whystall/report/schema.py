@@ -24,6 +24,7 @@ from whystall.analysis.results import (
 from whystall.analysis.work_results import Efficiency, KernelChains, KernelOrigins
 from whystall.diagnosis.experiment import Experiment
 from whystall.diagnosis.finding import Abstention, Finding, PathPart, Plan, Verdict
+from whystall.report.registry import Options
 
 SCHEMA: Final = "whystall.report/1"
 
@@ -102,6 +103,11 @@ class Report(Result, frozen=True, kw_only=True):
 def encode(report: Report) -> bytes:
     """The report as JSON: same report, same bytes."""
     return msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n"
+
+
+def render_json(report: Report, _options: Options | None = None) -> str:
+    """The report as JSON text."""
+    return encode(report).decode()
 
 
 def decode(data: bytes) -> Report:

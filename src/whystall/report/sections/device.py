@@ -235,7 +235,7 @@ def named(names: Sequence[str], index: int) -> str | None:
     return names[index] if 0 <= index < len(names) else None
 
 
-def longest_events(timeline: Timeline, limits: Limits) -> Table:
+def longest_events(timeline: Timeline | None, limits: Limits) -> Table:
     """A timeline in words: its longest events."""
     columns = (
         Column("Name", "name"),
@@ -244,14 +244,16 @@ def longest_events(timeline: Timeline, limits: Limits) -> Table:
         Column("Class", "text"),
         Column("Lane", "text"),
     )
-    events = [(event, lane.label) for lane in timeline.lanes for event in lane.events]
+    names, classes = ([], []) if timeline is None else (timeline.names, timeline.classes)
+    lanes = [] if timeline is None else timeline.lanes
+    events = [(event, lane.label) for lane in lanes for event in lane.events]
     shown = tables.largest(events, limits, lambda row: (row[0][1], f"{row[0][0]:020}"))
     rows = (
         (
-            tables.name(named(timeline.names, event[2]), limits),
+            tables.name(named(names, event[2]), limits),
             tables.duration(event[1]),
             tables.duration(event[0]),
-            tables.name(named(timeline.classes, event[3]), limits),
+            tables.name(named(classes, event[3]), limits),
             tables.name(lane, limits),
         )
         for event, lane in shown
