@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from importlib.resources import files
 from pathlib import Path
 
@@ -25,7 +24,6 @@ from whystall.trace.discovery import PathLike
 from whystall.trace.files import Progress
 from whystall.trace.load import load_trace
 from whystall.trace.model import Trace
-from whystall.trace.readers.registry import installed_readers
 from whystall.trace.recordings import Sources, read_recordings
 
 
@@ -39,12 +37,7 @@ def load(path: PathLike, *, cache: bool = True, progress: Progress | None = None
     >>> trace.operators["duration_ns"].min() >= 0
     True
     """
-    readers, failures = installed_readers()
-    trace = load_trace(Path(path), cache=cache, readers=readers, progress=progress)
-    if not failures:
-        return trace
-    source = dataclasses.replace(trace.source, warnings=(*trace.source.warnings, *failures))
-    return dataclasses.replace(trace, source=source)
+    return load_trace(Path(path), cache=cache, progress=progress)
 
 
 def demo_recording() -> Path:

@@ -241,7 +241,10 @@ def test_a_reader_that_fails_when_it_is_asked_is_passed_over(tmp_path: Path) -> 
 def test_readers_that_cannot_be_loaded_are_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     failure = "the readers of other could not be loaded: no module"
     monkeypatch.setattr("whystall.trace.readers.registry.brought", lambda *_: ([], [failure]))
+    monkeypatch.setattr("whystall.trace.load._LEAST_FILE_BYTES", 0)
     path = trace().operator("aten::mm", at=0, lasts=10).write(tmp_path / "trace.json")
+    store = TraceCache(tmp_path / "cache", least_raw_bytes=0)
+    assert [load_trace(path, store=store).source.warnings for _ in "12"] == [(failure,)] * 2  # read, then from the cache
     assert whystall.load(path).source.warnings == (failure,)
     assert read_recordings([path, path], cache=False).failures == [failure]
 

@@ -13,7 +13,7 @@ from whystall.trace.files import Limits, Progress, head_of
 from whystall.trace.metadata import sound_text
 from whystall.trace.model import Trace
 from whystall.trace.readers.reader import Reader
-from whystall.trace.readers.registry import READERS, reader_of
+from whystall.trace.readers.registry import READERS, installed_readers, reader_of
 
 # gzip makes traces at most some twenty times smaller: a smaller file is not worth looking up.
 _LEAST_FILE_BYTES = LEAST_RAW_BYTES // 32
@@ -24,7 +24,7 @@ def load_trace(
     *,
     cache: bool = True,
     store: TraceCache | None = None,
-    readers: Sequence[Reader] = READERS,
+    readers: Sequence[Reader] | None = None,
     limits: Limits | None = None,
     progress: Progress | None = None,
 ) -> Trace:
@@ -42,21 +42,22 @@ def load_traces(
     *,
     cache: bool = True,
     store: TraceCache | None = None,
-    readers: Sequence[Reader] = READERS,
+    readers: Sequence[Reader] | None = None,
     limits: Limits | None = None,
     progress: Progress | None = None,
 ) -> list[Trace]:
     """The traces in a file, one for each process that it recorded.
 
-    Only a file of one process is cached. Raises `InputError` when nothing can be read.
+    ``readers`` are whystall's and those of installed packages unless others are given. Only a file of one process is
+    cached. Raises `InputError` when nothing can be read.
     """
-    failures: list[str] = []
-    reader = reader_of(head_of(path), readers, failures)
+    asked, failures = installed_readers() if readers is None else (readers, [])
+    reader = reader_of(head_of(path), asked, failures)
     store = store or TraceCache()
     key = store.key(path, reader) if cache and _is_large(path) else None
     known = store.read(key, sound_text(path.name))
     if known is not None:
-        return [known]
+        return [_with_warnings(known, failures)]
     traces = _read(path, reader, limits or Limits(), progress)
     if len(traces) == 1 and (problem := store.write(key, traces[0])):
         failures.append(problem)
