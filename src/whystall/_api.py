@@ -1,4 +1,4 @@
-"""The public functions: load a trace, analyse traces, compare runs, render reports. Here is only how the parts are put together."""
+"""The public functions: load, analyse, compare, render. Here is only how the parts are put together."""
 
 from __future__ import annotations
 
@@ -59,9 +59,9 @@ def analyze(
     ``calibrate`` lets what `whystall probe` measured on this machine fill gaps in the table of accelerators; the report
     says where it did. ``workload`` is what a step works through, for a rating by throughput.
 
-    Each file is a rank of its own, except that of several windows of one rank the latest counts. A file that is left out,
-    holds no event or cannot be read is named in ``report.source.warnings``; when none is left `whystall.errors.InputError`
-    is raised.
+    Each file is a rank of its own, except that of several windows of one rank the latest counts. A file that is left
+    out, holds no event or cannot be read is named in ``report.source.warnings``; when none is left
+    `whystall.errors.InputError` is raised.
 
     >>> import whystall
     >>> report = whystall.analyze(whystall.demo_recording())
@@ -106,8 +106,8 @@ def render(
 ) -> str:
     """The report in one of ``whystall.report.registry.FORMATS``, with the sections that installed packages add.
 
-    ``width``, ``colour`` and ``verbose`` are for the terminal; ``root`` is the folder that SARIF names code relative to.
-    Raises `whystall.errors.UsageError` for other formats.
+    ``width``, ``colour`` and ``verbose`` are for the terminal; ``root`` is the folder that SARIF names code relative
+    to. Raises `whystall.errors.UsageError` for other formats.
     """
     options = Options(width=width, colour=colour, verbose=verbose, root=root, more_sections=installed_sections())
     return registry.render(report, format, options)

@@ -1,4 +1,4 @@
-"""Brings in what other packages add by entry points: rules, readers, sections. Nothing is loaded before it is asked for."""
+"""Brings in what other packages add by entry points: rules, readers, sections. Each is loaded when it is asked for."""
 
 from __future__ import annotations
 

@@ -244,7 +244,9 @@ def test_readers_that_cannot_be_loaded_are_a_warning(tmp_path: Path, monkeypatch
     monkeypatch.setattr("whystall.trace.load._LEAST_FILE_BYTES", 0)
     path = trace().operator("aten::mm", at=0, lasts=10).write(tmp_path / "trace.json")
     store = TraceCache(tmp_path / "cache", least_raw_bytes=0)
-    assert [load_trace(path, store=store).source.warnings for _ in "12"] == [(failure,)] * 2  # read, then from the cache
+    assert [load_trace(path, store=store).source.warnings for _ in "12"] == [
+        (failure,)
+    ] * 2  # read, then from the cache
     assert whystall.load(path).source.warnings == (failure,)
     assert read_recordings([path, path], cache=False).failures == [failure]
 

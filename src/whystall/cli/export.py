@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from whystall.cli.console import Console
     from whystall.trace.model import Trace
 
-_OFFERED = tuple(export for export in EXPORTS if export.name != "terminal")
+_OFFERED = tuple(export for export in EXPORTS if not isinstance(export, ReportFormat) or export.exported)
 
 
 class Export:

@@ -1,7 +1,7 @@
 """The tools that a client may call: their arguments, and their answers within limits. Nothing here knows the protocol.
 
-Every answer is text. Names out of traces are cleaned and cut, rows are counted, and an answer that would be too long has
-fewer rows and says so.
+Every answer is text. Names out of traces are cleaned and cut, rows are counted, and an answer that would be too long
+has fewer rows and says so.
 """
 
 from __future__ import annotations
@@ -291,7 +291,12 @@ class Tool:
 
 TOOLS: Final = (
     Tool("list_runs", "List the traces, run folders and reports that can be asked for.", ListRuns, Tools.list_runs),
-    Tool("analyze", "Say why a run is slow: verdict, ledger of a step, findings, tables, as text.", Analyze, Tools.analyze),
+    Tool(
+        "analyze",
+        "Say why a run is slow: verdict, ledger of a step, findings, tables, as text.",
+        Analyze,
+        Tools.analyze,
+    ),
     Tool(
         "findings",
         "The causes found, most valuable first: evidence, code lines, predicted speed-up (floor, expected, ceiling), "
@@ -299,10 +304,15 @@ TOOLS: Final = (
         Findings,
         Tools.findings,
     ),
-    Tool("explain", "What a cause means, how it is measured, how to fix it and how to see that it worked.", Explain, Tools.explain),
+    Tool(
+        "explain",
+        "What a cause means, how it is measured, how to fix it and how to see that it worked.",
+        Explain,
+        Tools.explain,
+    ),
     Tool("compare", "What changed between two runs, and which cause went away.", Compare, Tools.compare),
     Tool("events", "Look up events of one trace: by table, name, time and duration.", Events, Tools.events),
-)  # fmt: skip
+)
 
 
 def call(tools: Tools, name: str, arguments: dict[str, Any] | None) -> str:

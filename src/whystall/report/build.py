@@ -149,7 +149,7 @@ def _source(traces: Sequence[Trace], analyses: Sequence[TraceAnalysis], warnings
 
 
 def _framework(traces: Sequence[Trace]) -> str | None:
-    """The frameworks by name, PyTorch with its versions; of samples alone it is PyTorch's that are taken."""
+    """The frameworks by name, PyTorch with its versions; samples without a trace are always of PyTorch."""
     names = {trace.metadata.framework for trace in traces} if traces else {"pytorch"}
     versions = sorted({trace.metadata.versions.get("pytorch_version", "") for trace in traces} - {""})
     told = [

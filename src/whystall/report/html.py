@@ -64,7 +64,10 @@ def _render(report: Report, budget: Budget, sections: Sequence[Section]) -> str:
 def _policy(style: str, scripts: tuple[str, ...]) -> str:
     """A Content-Security-Policy that runs this page's own style and scripts, by hash, and fetches nothing."""
     hashes = " ".join(map(_hash, scripts))
-    return f"default-src 'none'; style-src {_hash(style)}; script-src {hashes}; img-src data:; base-uri 'none'; form-action 'none'"
+    return (
+        f"default-src 'none'; style-src {_hash(style)}; script-src {hashes}; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
 
 
 def _hash(text: str) -> str:

@@ -53,7 +53,8 @@ def _lines(report: Report, sections: Sequence[Section], limits: Limits) -> Itera
     yield f"### {escape(overview.summary(report))}\n"
     yield f"{escape(' · '.join(overview.source_line(report)))}\n"
     if top:
-        yield f"{escape(device_title(top.device))} · {escape(top.window)} · {escape(overview.efficiency_line(report))}\n"
+        facts = (device_title(top.device), top.window, overview.efficiency_line(report))
+        yield f"{' · '.join(map(escape, facts))}\n"
         yield from _ledger(top)
     yield from _bullets("Lost, repaired or not recorded", overview.losses(report, limit=min(limits.rows, 10)))
     yield from _findings(report, limits)

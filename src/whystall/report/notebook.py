@@ -8,6 +8,7 @@ from markupsafe import Markup, escape
 
 from whystall.report import overview
 from whystall.report.ranks import by_rank, device_title
+from whystall.report.registry import Options
 from whystall.report.schema import Report
 from whystall.report.sections.registry import SECTIONS
 from whystall.report.tables import Cell, Limits, Table
@@ -17,7 +18,7 @@ _CELL = "text-align:left;padding:2px 12px 2px 0"
 _NUMBER = "text-align:right;padding:2px 12px 2px 0;font-variant-numeric:tabular-nums"
 
 
-def render_fragment(report: Report) -> str:
+def render_fragment(report: Report, _options: Options | None = None) -> str:
     """The fragment: styled inline, without scripts, names escaped."""
     return str(Markup("").join(_parts(report)))
 

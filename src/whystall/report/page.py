@@ -153,7 +153,7 @@ def _longest(lanes: Sequence[Lane], events: int) -> set[tuple[int, int]]:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A drawing above a chapter's tables: the template's macro that draws it, what it draws, and a sentence before it."""
+    """A drawing above a chapter's tables: the macro that draws it, what it draws, and a sentence before it."""
 
     macro: str
     view: object

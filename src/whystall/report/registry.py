@@ -55,6 +55,8 @@ class ReportFormat(_Export):
     """The report as one text; ``-o`` picks the format by the suffixes."""
 
     suffixes: tuple[str, ...] = ()
+    exported: bool = True
+    """Whether ``whystall export`` offers it."""
 
     def render(self, report: Report, options: Options) -> str:
         """The text: same report and options, same text."""
@@ -85,10 +87,13 @@ class TraceFolder(_Export):
 
 
 EXPORTS: tuple[ReportFormat | TraceFile | TraceFolder, ...] = (
-    ReportFormat("terminal", "the report as plain text", "whystall.report.terminal:render_terminal", (".txt",)),
+    ReportFormat(
+        "terminal", "the report as plain text", "whystall.report.terminal:render_terminal", (".txt",), exported=False
+    ),
     ReportFormat("json", "the report", "whystall.report.schema:render_json", (".json",)),
     ReportFormat("markdown", "the report", "whystall.report.markdown:render_markdown", (".md", ".markdown")),
     ReportFormat("html", "the report", "whystall.report.html:render_html", (".html", ".htm")),
+    ReportFormat("notebook", "the cell of a notebook", "whystall.report.notebook:render_fragment", exported=False),
     ReportFormat("sarif", "its findings for code hosts and editors", "whystall.report.sarif:render_sarif"),
     TraceFolder("csv", "one file per table of the trace, into a folder", "whystall.report.frames:csv_files"),
     TraceFolder("parquet", "one file per table of the trace, into a folder", "whystall.report.frames:parquet_files"),

@@ -199,8 +199,10 @@ def roofline_table(rating: DeviceEfficiency | None, limits: Limits) -> Table:
     """The points in words, those that take most time first, numbered as in the drawing."""
     points = [] if rating is None else _ranked(rating)
     columns = (
-        Column("Operator", "name"), Column("No.", note="In the drawing", priority=5), Column("Type", "text"), Column("Time", priority=1),
-        Column("OP/B", note="Operations per byte that must be moved", priority=4), Column("OP/s", priority=2), Column("B/s"),
+        Column("Operator", "name"), Column("No.", note="In the drawing", priority=5), Column("Type", "text"),
+        Column("Time", priority=1),
+        Column("OP/B", note="Operations per byte that must be moved", priority=4), Column("OP/s", priority=2),
+        Column("B/s"),
         Column("Roofline", note="Share of what the device allows at this intensity", priority=1),
         Column("Headroom", note="Time that would be saved at the roofline", priority=2), Column("Limit", "text"),
     )  # fmt: skip

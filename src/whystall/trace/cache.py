@@ -70,7 +70,7 @@ class TraceCache:
         self._largest_bytes = largest_bytes
 
     def key(self, path: Path, reader: Reader) -> str | None:
-        """The entry's name: a digest of the file's bytes and of who reads them, or ``None`` when they cannot be read."""
+        """The entry's name: a digest of the file's bytes and of their reader, or ``None`` when they cannot be read."""
         try:
             with path.open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256")

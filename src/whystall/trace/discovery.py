@@ -46,15 +46,15 @@ def _in_folder(folder: Path, readers: Sequence[Reader]) -> list[Path]:
 
 
 def _matching(pattern: PathLike) -> list[Path]:
-    found = sorted(Path(match) for match in glob.iglob(str(pattern), recursive=True))  # noqa: PTH207 - pathlib has no absolute globs
-    traces = [entry for entry in found if entry.is_file()]
+    matches = glob.iglob(str(pattern), recursive=True)  # noqa: PTH207 - pathlib has no absolute globs
+    traces = [path for path in sorted(map(Path, matches)) if path.is_file()]
     if not traces:
         raise InputError(f"{pattern}: no file matches")
     return traces
 
 
 def looks_like_trace(path: Path, readers: Sequence[Reader] = READERS) -> bool:
-    """Whether a file in a folder is opened as a trace: by its name, and not what whystall itself writes beside traces."""
+    """Whether a file in a folder is opened as a trace: by its name, and nothing that whystall writes beside traces."""
     other = path.name in _NOT_TRACES or path.name.endswith(_NOT_TRACE_SUFFIX) or path.name.startswith(".")
     return not other and any(path.name.endswith(reader.suffixes) for reader in readers)
 

@@ -86,7 +86,7 @@ def is_gzip(file: BinaryIO) -> bool:
 
 
 def gunzipped(file: BinaryIO, warnings: list[str]) -> Iterator[bytes]:
-    """The pieces that a gzip file unpacks to, up to its end or its damage; ``warnings`` gets a sentence on the latter."""
+    """The pieces that a gzip file unpacks to, up to its end or its damage, on which ``warnings`` gets a sentence."""
     done = 0
     try:
         for piece in _gunzip(iter(lambda: file.read(CHUNK_BYTES), b""), warnings):

@@ -1,4 +1,4 @@
-"""Everything that was recorded of a job: the traces of its ranks and the samples of its run folders, from what was named."""
+"""Reads everything that was recorded of a job: the traces of its ranks and the samples of its run folders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sections that other packages bring, kept from doing harm: whatever goes wrong in one stands in the report as a sentence."""
+"""Sections that other packages bring. Whatever goes wrong in one stands in the report as a sentence."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from whystall.report.tables import Cell, Column, Limits, Table
 
 
 def installed_sections() -> tuple[Section, ...]:
-    """The sections that other packages bring. One that fails, now or when it is made, stands in the report as a sentence."""
+    """The sections that other packages bring; one that fails, now or when it is made, is a sentence."""
     found, failures = brought(SECTIONS_GROUP, Section, "sections")
     return (*(_guarded(section) for section in found), *(_sorry(failure) for failure in failures))
 

@@ -18,7 +18,7 @@ SECTIONS_GROUP: Final = "whystall.sections"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InTerminal:
-    """The table in a terminal: which columns and how many rows of it fit a short report; ``full`` ones stand in the long one alone."""
+    """The table in a terminal: its columns and rows in a short report; ``full`` ones stand in the long one alone."""
 
     columns: tuple[str, ...] = ()
     rows: int = 8

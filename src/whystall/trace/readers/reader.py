@@ -25,8 +25,8 @@ READERS_GROUP: Final = "whystall.readers"
 class RawTrace:
     """One process's recording as a reader hands it over.
 
-    ``tables`` holds what the format records, under the names and with the columns of `whystall.trace.schema`; tables and
-    columns that it does not have are left out. ``threads`` has a row (pid, tid, name) for each thread, to which the
+    ``tables`` holds what the format records, under the names and with the columns of `whystall.trace.schema`; tables
+    and columns that it does not have are left out. ``threads`` has a row (pid, tid, name) for each thread, to which the
     tables' ``thread`` columns point.
     """
 
@@ -64,7 +64,7 @@ class Reader(Protocol):
 
     @property
     def suffixes(self) -> tuple[str, ...]:
-        """How names of such files end: in a folder, only these are opened. A file that is named itself may be called anything."""
+        """How names of such files end: in a folder, only these are opened. One that is named may be called anything."""
 
     def knows(self, head: Head) -> bool:
         """Whether the file is of this format."""

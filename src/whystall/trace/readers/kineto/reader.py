@@ -79,7 +79,8 @@ def _report_damage(scan: Scan, build: Build) -> None:
         )
     if counts["unnamed_arguments"]:
         build.warnings.append(
-            f"{counts['unnamed_arguments']:,} arguments were left out: the file has too many different names of arguments"
+            f"{counts['unnamed_arguments']:,} arguments were left out: "
+            "the file has too many different names of arguments"
         )
     if counts["quoted_times"]:
         build.warnings.append(f"{counts['quoted_times']:,} events give their times as text; they were read as numbers")
