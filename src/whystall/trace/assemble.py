@@ -8,11 +8,12 @@ import numpy as np
 import polars as pl
 
 from whystall.trace.collectives import collective_table
-from whystall.trace.link import link_device, link_host, link_series, nest_host, rows_of
+from whystall.trace.columns import distinct
+from whystall.trace.link import HOST_TABLES, link_device, link_host, link_series, nest_host, rows_of
 from whystall.trace.metadata import sound_text
 from whystall.trace.model import Quarantine, Source, Trace
 from whystall.trace.readers.reader import RawTrace
-from whystall.trace.schema import OPTIONAL, REQUIRED
+from whystall.trace.schema import DEVICE_KINDS, OPTIONAL, REQUIRED
 from whystall.trace.steps import find_steps, step_of_launch
 
 _THREADS: Final = {"pid": pl.String, "tid": pl.String, "name": pl.String}
@@ -43,6 +44,7 @@ def assemble(raw: RawTrace, *, name: str, file_bytes: int) -> Trace:
         raise ReaderError(f"there is no table {min(unknown)!r}")
     for table in REQUIRED:
         tables[table] = _completed(table, tables.get(table), quarantined)
+    _check_references(tables, len(raw.threads))
     nesting = nest_host(tables)
     link_host(tables, nesting)
     link_device(tables)
@@ -102,6 +104,8 @@ def _typed(table: str, frame: pl.DataFrame) -> pl.DataFrame:
             columns.append(pl.lit(None, _NUMBERS.get(holds, pl.Enum([]))).alias(column))
         elif holds == "text":
             columns += _as_enum(frame[column])
+        elif not frame.schema[column].is_numeric():
+            columns.append(pl.col(column).cast(_NUMBERS[holds]))
     if table == "device_events":
         columns += [
             pl.col(column).cast(pl.Int64).fill_null(_NO_PLACE)
@@ -129,6 +133,15 @@ def _sound(table: str, frame: pl.DataFrame, quarantined: list[Quarantine]) -> pl
         return frame
     quarantined.append(Quarantine(f"no usable time ({table.replace('_', ' ')})", lost, 0))
     return frame.filter(~wrong)
+
+
+def _check_references(tables: dict[str, pl.DataFrame], threads: int) -> None:
+    """Raises `ReaderError` for kinds of device events and rows of threads that there are not."""
+    if unknown := set(distinct(tables["device_events"]["kind"])) - set(DEVICE_KINDS):
+        raise ReaderError(f"a device event is of the kind {min(unknown)!r}: there are {', '.join(DEVICE_KINDS)}")
+    for table in HOST_TABLES:
+        if not tables[table]["thread"].is_between(0, threads - 1).all():
+            raise ReaderError(f"the table {table!r} names a thread that is no row of the {threads:,} threads")
 
 
 def _with_steps(events: pl.DataFrame, runtime: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:

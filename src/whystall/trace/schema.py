@@ -35,6 +35,9 @@ REQUIRED: Final[dict[str, tuple[str, ...]]] = {
 }
 """By table the columns that every event has: nanoseconds as integers, names as text, threads as rows of ``threads``."""
 
+DEVICE_KINDS: Final = ("kernel", "memcpy", "memset", "accelerator")
+"""What a device event is; ``accelerator`` is a vendor's own that is none of the others."""
+
 OPTIONAL: Final[dict[str, Columns]] = {
     "operators": {
         "external_id": "integer",

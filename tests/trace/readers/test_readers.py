@@ -25,7 +25,7 @@ from whystall.trace.model import Trace
 from whystall.trace.readers.reader import RawTrace, Reader
 from whystall.trace.readers.registry import READERS, reader_of
 from whystall.trace.recordings import read_recordings
-from whystall.trace.schema import OPTIONAL, REQUIRED
+from whystall.trace.schema import DEVICE_KINDS, OPTIONAL, REQUIRED
 
 EPOCH = 1_700_000_000_000_000_000
 
@@ -183,6 +183,22 @@ def test_events_whose_times_cannot_be_true_are_set_aside_and_counted(tmp_path: P
     assert (quarantine.reason, quarantine.events) == ("no usable time (device events)", 1)
 
 
+def test_numbers_that_are_null_or_text_are_read_as_numbers(tmp_path: Path) -> None:
+    class Loose(DatabaseReader):
+        def read(self, path: Path, *, limits: Limits, progress: Progress | None) -> Sequence[RawTrace]:
+            (raw,) = super().read(path, limits=limits, progress=progress)
+            events = raw.tables["device_events"]
+            raw.tables["device_events"] = events.with_columns(
+                pl.col("correlation").cast(pl.String), bytes=pl.lit(None), grid=pl.lit("[1, 1, 1]")
+            )
+            return [raw]
+
+    found = load_trace(database(tmp_path / "job.sqlite"), cache=False, readers=[Loose()])
+    assert found.device_events["launch"].to_list() == [0, 1]
+    assert found.device_events["bytes"].dtype == pl.Int64
+    assert found.device_events["grid"].to_list() == ["[1, 1, 1]"] * 2
+
+
 def test_the_cache_knows_who_read_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("whystall.trace.load._LEAST_FILE_BYTES", 0)
     path, store = database(tmp_path / "job.sqlite"), TraceCache(tmp_path / "cache", least_raw_bytes=0)
@@ -199,6 +215,9 @@ def test_the_cache_knows_who_read_a_file(tmp_path: Path, monkeypatch: pytest.Mon
     assert len({store.key(path, reader) for reader in (DatabaseReader(), Newer(), *READERS)}) == 3
 
 
+NO_THREADS = pl.DataFrame(schema={"pid": pl.String, "tid": pl.String, "name": pl.String})
+
+
 class Broken(DatabaseReader):
     def __init__(self, **tables: pl.DataFrame | None) -> None:
         self.tables: dict[str, Any] = tables
@@ -206,10 +225,11 @@ class Broken(DatabaseReader):
     def read(self, path: Path, *, limits: Limits, progress: Progress | None) -> Sequence[RawTrace]:
         if not self.tables:
             raise KeyError("nobody")
-        return [RawTrace(tables=self.tables, threads=pl.DataFrame(), events=0, raw_bytes=0)]
+        return [RawTrace(tables=self.tables, threads=NO_THREADS, events=0, raw_bytes=0)]
 
 
 TIMES = pl.DataFrame({"ts_ns": [1], "duration_ns": [1]})
+NAMED = TIMES.with_columns(name=pl.lit("x"))
 
 
 @pytest.mark.parametrize(
@@ -218,6 +238,15 @@ TIMES = pl.DataFrame({"ts_ns": [1], "duration_ns": [1]})
         (Broken(), "the reader database failed (KeyError: 'nobody')"),
         (Broken(operators=TIMES), "the reader database is at fault: the table 'operators' has no column 'name'"),
         (Broken(kernels=TIMES), "the reader database is at fault: there is no table 'kernels'"),
+        (
+            Broken(device_events=NAMED.with_columns(kind=pl.lit("Kernel"))),
+            "the reader database is at fault: a device event is of the kind 'Kernel': there are "
+            + ", ".join(DEVICE_KINDS),
+        ),
+        (
+            Broken(operators=NAMED.with_columns(thread=0)),
+            "the reader database is at fault: the table 'operators' names a thread that is no row of the 0 threads",
+        ),
     ],
 )
 def test_a_reader_that_fails_ends_in_a_sentence(tmp_path: Path, reader: Reader, sentence: str) -> None:
