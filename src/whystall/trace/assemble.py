@@ -90,27 +90,28 @@ def _empty(table: str) -> pl.DataFrame:
 
 def _typed(table: str, frame: pl.DataFrame) -> pl.DataFrame:
     """Names as an ``Enum`` of what occurs, numbers as such; what the format does not record is unknown in every row."""
+    schema = frame.schema
     columns: list[pl.Series | pl.Expr] = []
     for column in REQUIRED[table]:
         wanted = _REQUIRED_TYPES.get(column)
         if wanted is None:
             columns += _as_enum(frame[column])
-        elif frame.schema[column] != wanted:
+        elif schema[column] != wanted:
             columns.append(pl.col(column).cast(wanted))
-    if "thread" not in frame.columns:
+    if "thread" not in schema:
         columns.append(pl.lit(_NO_THREAD, pl.Int32).alias("thread"))
     for column, holds in OPTIONAL[table].items():
-        if column not in frame.columns:
+        if column not in schema:
             columns.append(pl.lit(None, _NUMBERS.get(holds, pl.Enum([]))).alias(column))
         elif holds == "text":
             columns += _as_enum(frame[column])
-        elif not frame.schema[column].is_numeric():
+        elif not schema[column].is_numeric():
             columns.append(pl.col(column).cast(_NUMBERS[holds]))
     if table == "device_events":
         columns += [
             pl.col(column).cast(pl.Int64).fill_null(_NO_PLACE)
             for column in ("device", "stream")
-            if column in frame.columns and frame[column].null_count()
+            if column in schema and frame[column].null_count()
         ]
     return frame.with_columns(columns) if columns else frame
 
