@@ -79,8 +79,9 @@ def _completed(table: str, given: pl.DataFrame | None, quarantined: list[Quarant
     lacking = [column for column in REQUIRED[table] if column not in frame.columns]
     if lacking:
         raise ReaderError(f"the table {table!r} has no column {lacking[0]!r}")
-    frame = _typed(table, frame)
-    frame = _sound(table, frame, quarantined)
+    frame = _sound(table, _typed(table, frame), quarantined)
+    if table == "device_events":
+        frame = _placed(frame)
     return frame if frame["ts_ns"].is_sorted() else frame.sort("ts_ns", maintain_order=True)
 
 
@@ -107,13 +108,13 @@ def _typed(table: str, frame: pl.DataFrame) -> pl.DataFrame:
             columns += _as_enum(frame[column])
         elif not schema[column].is_numeric():
             columns.append(pl.col(column).cast(_NUMBERS[holds]))
-    if table == "device_events":
-        columns += [
-            pl.col(column).cast(pl.Int64).fill_null(_NO_PLACE)
-            for column in ("device", "stream")
-            if column in schema and frame[column].null_count()
-        ]
     return frame.with_columns(columns) if columns else frame
+
+
+def _placed(events: pl.DataFrame) -> pl.DataFrame:
+    """Device events with a number for a device and a stream that are not known."""
+    unknown = [column for column in ("device", "stream") if events[column].null_count()]
+    return events.with_columns(pl.col(unknown).cast(pl.Int64).fill_null(_NO_PLACE)) if unknown else events
 
 
 def _as_enum(column: pl.Series) -> list[pl.Series]:

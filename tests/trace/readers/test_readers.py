@@ -189,13 +189,14 @@ def test_numbers_that_are_null_or_text_are_read_as_numbers(tmp_path: Path) -> No
             (raw,) = super().read(path, limits=limits, progress=progress)
             events = raw.tables["device_events"]
             raw.tables["device_events"] = events.with_columns(
-                pl.col("correlation").cast(pl.String), bytes=pl.lit(None), grid=pl.lit("[1, 1, 1]")
-            )
+                pl.col("correlation").cast(pl.String), bytes=pl.lit(None), grid=pl.lit("[1, 1, 1]"), device=pl.lit(None)
+            ).drop("stream")
             return [raw]
 
     found = load_trace(database(tmp_path / "job.sqlite"), cache=False, readers=[Loose()])
     assert found.device_events["launch"].to_list() == [0, 1]
     assert found.device_events["bytes"].dtype == pl.Int64
+    assert found.device_events.select("device", "stream").rows() == [(-1, -1)] * 2  # as in traces that do not tell
     assert found.device_events["grid"].to_list() == ["[1, 1, 1]"] * 2
 
 
