@@ -19,7 +19,7 @@ from peak import peak_bytes
 
 import whystall
 from whystall import _api  # its import belongs to the library's, not to the work
-from whystall.trace.scan import scan_file
+from whystall.trace.readers.kineto.scan import scan_file
 
 
 def run(trace: Path, what: str) -> int:

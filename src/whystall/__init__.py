@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any
 from whystall._version import __version__
 
 if TYPE_CHECKING:
-    from whystall._api import analyze, compare, demo_recording, load
+    from whystall._api import analyze, compare, demo_recording, load, render
     from whystall.capture.config import Schedule
     from whystall.capture.profile import profile
     from whystall.model.counter import FlopCounter
     from whystall.model.profile import model_profile
-    from whystall.report import render
     from whystall.report.schema import Report
     from whystall.trace.model import Trace
 
@@ -47,7 +46,7 @@ _HOMES = {
     "load": "whystall._api",
     "model_profile": "whystall.model.profile",
     "profile": "whystall.capture.profile",
-    "render": "whystall.report",
+    "render": "whystall._api",
 }
 
 

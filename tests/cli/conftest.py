@@ -9,7 +9,6 @@ from whystall.analysis.results import Host
 from whystall.analysis.work_results import Efficiency
 from whystall.cli import main
 from whystall.diagnosis.finding import Verdict
-from whystall.report import terminal
 from whystall.report.schema import Report, Source
 
 if TYPE_CHECKING:
@@ -94,16 +93,12 @@ class FakeApi:
         self.rendered.append((format, options))
         return f"<{format}> {report.verdict.summary}"
 
-    def render_terminal(self, report: Report, **options: Any) -> str:
-        return self.render(report, "terminal", **options)
-
 
 @pytest.fixture
 def api(monkeypatch: pytest.MonkeyPatch) -> FakeApi:
     fake = FakeApi()
     monkeypatch.setattr(whystall, "analyze", fake.analyze)
     monkeypatch.setattr(whystall, "render", fake.render)
-    monkeypatch.setattr(terminal, "render_terminal", fake.render_terminal)
     return fake
 
 

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 import whystall
-from whystall.report import json_schema
+from whystall.report.schema import json_schema
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,6 +9,7 @@ from whystall.diagnosis.finding import Abstention, Gain, Plan, Scope
 from whystall.report.findings import findings_view, value_words
 from whystall.report.html import render_html
 from whystall.report.markdown import render_markdown
+from whystall.report.registry import Options
 from whystall.report.schema import Report
 from whystall.report.terminal import render_terminal
 
@@ -16,7 +17,7 @@ from whystall.report.terminal import render_terminal
 def words(report: Report) -> dict[str, str]:
     html = re.sub(r"<(script|style)[^>]*>.*?</\1>", "", render_html(report), flags=re.DOTALL).replace("\u00a0", " ")
     return {
-        "terminal": " ".join(render_terminal(report, width=400, verbose=True).split()),
+        "terminal": " ".join(render_terminal(report, Options(width=400, verbose=True)).split()),
         "markdown": render_markdown(report),
         "html": html,
     }

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from whystall.report.fitting import GAP, Fitted, fitted
+from whystall.report.registry import Options
 from whystall.report.schema import Report
 from whystall.report.tables import Cell, Column, Kind, Table
 from whystall.report.terminal import render_terminal
@@ -89,7 +90,7 @@ def test_a_table_of_one_column_fits_any_line(kind: Kind) -> None:
 
 @pytest.mark.parametrize("width", [80, 100, 120, 160])
 def test_each_row_of_the_whole_report_is_one_line_and_says_its_name(samples: dict[str, Report], width: int) -> None:
-    text = render_terminal(samples["gpu"], width=width, verbose=True)
+    text = render_terminal(samples["gpu"], Options(width=width, verbose=True))
     for heading, names in (
         ("KERNELS", [kernel.name.removeprefix("void ") for kernel in samples["gpu"].kernels]),
         ("OPERATORS", [operator.name for operator in samples["gpu"].operators]),
@@ -101,7 +102,7 @@ def test_each_row_of_the_whole_report_is_one_line_and_says_its_name(samples: dic
 
 
 def test_columns_without_room_are_named_and_where_to_find_them(samples: dict[str, Report]) -> None:
-    narrow, wide = (render_terminal(samples["gpu"], width=width, verbose=True) for width in (80, 400))
+    narrow, wide = (render_terminal(samples["gpu"], Options(width=width, verbose=True)) for width in (80, 400))
     assert "… more columns: " in narrow
     assert "More columns than fit here are in a wider terminal" in narrow
     assert "ore columns" not in wide

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from whystall.analysis.work_results import DeviceEfficiency, LeftOut, Roofline, RooflineCeiling, RooflinePoint
 from whystall.report.html import render_html
-from whystall.report.roofline_chart import RooflineView, roofline_view
+from whystall.report.roofline_chart import RooflineView, roofline_table, roofline_view
 from whystall.report.schema import Report
 from whystall.report.tables import Limits
 
@@ -28,12 +28,14 @@ def point(intensity: float, rate: float, device_ns: int = 1000, name: str = "ate
     )  # fmt: skip
 
 
-def drawn(points: list[RooflinePoint], *, ceiling: float | None = 312e12, memory: float | None = 2e12) -> RooflineView:
+def rated(
+    points: list[RooflinePoint], *, ceiling: float | None = 312e12, memory: float | None = 2e12
+) -> DeviceEfficiency:
     ceilings = []
     if ceiling is not None:
         ridge = None if memory is None else ceiling / memory
         ceilings = [RooflineCeiling(precision="bf16", flops_per_s=ceiling, ridge=ridge)]
-    rating = DeviceEfficiency(
+    return DeviceEfficiency(
         rank=0, device=0, by_dtype=[], mfu=None, hfu=None, tensor_core_share=None, covered_share=1.0, peak=None,
         peak_source=None, unknown_because="no peak is known for 'X'",
         roofline=Roofline(
@@ -41,7 +43,10 @@ def drawn(points: list[RooflinePoint], *, ceiling: float | None = 312e12, memory
             left_out=[LeftOut(reason="operators that only move data", device_ns=1_500)],
         ),
     )  # fmt: skip
-    view = roofline_view(rating, LIMITS)
+
+
+def drawn(points: list[RooflinePoint], *, ceiling: float | None = 312e12, memory: float | None = 2e12) -> RooflineView:
+    view = roofline_view(rated(points, ceiling=ceiling, memory=memory))
     assert view is not None
     return view
 
@@ -79,8 +84,10 @@ def test_areas_grow_with_time() -> None:
 
 def test_a_point_of_hardly_any_time_stretches_no_axis() -> None:
     alone = drawn([point(1, 1e12, 10_000)])
-    view = drawn([point(1, 1e12, 10_000), point(1e-6, 1e3, 5)])
-    assert (view.across, view.up, len(view.dots), len(view.table.rows)) == (alone.across, alone.up, 1, 2)
+    points = [point(1, 1e12, 10_000), point(1e-6, 1e3, 5)]
+    view = drawn(points)
+    assert (view.across, view.up, len(view.dots)) == (alone.across, alone.up, 1)
+    assert len(roofline_table(rated(points), LIMITS).rows) == 2
     assert view.left_out[0] == "1 operator of little time, in the table alone: 5 ns"
 
 
@@ -99,7 +106,7 @@ def test_everything_lies_in_its_frame(rows: list[tuple[float, float, int]], ceil
     assert all(0 <= x <= 100 and 0 <= y <= 100 for x, y in places)
     assert len(view.across) <= 9
     assert len(view.up) <= 9
-    assert len(view.table.rows) == min(len(rows), LIMITS.rows)
+    assert len(roofline_table(rated([point(*row) for row in rows]), LIMITS).rows) == min(len(rows), LIMITS.rows)
 
 
 @pytest.mark.parametrize("value", [math.inf, math.nan, 0.0, -1.0])

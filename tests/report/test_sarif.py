@@ -12,6 +12,7 @@ import pytest
 
 from whystall.diagnosis.catalogue import causes
 from whystall.diagnosis.finding import CodeLocation
+from whystall.report.registry import Options
 from whystall.report.sarif import artifact, message, render_sarif
 from whystall.report.schema import Report
 
@@ -35,11 +36,11 @@ def official() -> Any:
 
 
 def run_of(report: Report, root: str | None = None) -> Any:
-    return json.loads(render_sarif(report, root))["runs"][0]
+    return json.loads(render_sarif(report, Options(root=root)))["runs"][0]
 
 
 def test_the_log_obeys_the_official_schema(sample: Report, official: Any) -> None:
-    log = json.loads(render_sarif(sample, "/home/me"))
+    log = json.loads(render_sarif(sample, Options(root="/home/me")))
     validator = jsonschema.validators.validator_for(official)(official, format_checker=jsonschema.FormatChecker())
     assert [error.message for error in validator.iter_errors(log)] == []
 

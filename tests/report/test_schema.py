@@ -14,8 +14,8 @@ import msgspec
 import pytest
 
 from whystall.errors import UsageError
-from whystall.report import FORMATS, decode, encode, format_of, json_schema, render
-from whystall.report.schema import Report
+from whystall.report.registry import FORMATS, Options, format_of, render
+from whystall.report.schema import Report, decode, encode, json_schema
 
 SHIPPED = "report.schema.json"
 
@@ -63,7 +63,7 @@ def test_no_number_in_a_stored_report_breaks_a_renderer(samples: dict[str, Repor
 
     spoiled = msgspec.convert(spoil(msgspec.to_builtins(samples["two-ranks"])), Report)
     for name in FORMATS:
-        assert render(spoiled, name, verbose=True)
+        assert render(spoiled, name, Options(verbose=True))
     assert spoiled._repr_html_()
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from whystall.report.registry import Options
 from whystall.report.schema import Report
 from whystall.report.terminal import render_terminal
 
@@ -24,17 +25,17 @@ def test_the_text_is_as_recorded(named_sample: tuple[str, Report]) -> None:
 @pytest.mark.parametrize("verbose", [False, True])
 @pytest.mark.parametrize("width", [40, 80, 100, 160])
 def test_no_line_is_wider_than_asked(sample: Report, width: int, verbose: bool) -> None:
-    for line in render_terminal(sample, width=width, verbose=verbose).splitlines():
+    for line in render_terminal(sample, Options(width=width, verbose=verbose)).splitlines():
         assert len(line) <= width
 
 
 def test_plain_text_has_no_control_characters(sample: Report) -> None:
-    text = render_terminal(sample, verbose=True)
+    text = render_terminal(sample, Options(verbose=True))
     assert not {c for c in text if unicodedata.category(c) in {"Cc", "Cf"}} - {"\n"}
 
 
 def test_colour_comes_only_from_us(samples: dict[str, Report]) -> None:
-    text = render_terminal(samples["hostile"], colour=True, verbose=True)
+    text = render_terminal(samples["hostile"], Options(colour=True, verbose=True))
     assert "\x1b[" in text
     assert "\x1b]8" not in text
     assert "\x1b[31mred" not in text
@@ -42,11 +43,11 @@ def test_colour_comes_only_from_us(samples: dict[str, Report]) -> None:
 
 
 def test_the_environment_changes_nothing(samples: dict[str, Report], monkeypatch: pytest.MonkeyPatch) -> None:
-    plain, coloured = render_terminal(samples["gpu"]), render_terminal(samples["gpu"], colour=True)
+    plain, coloured = render_terminal(samples["gpu"]), render_terminal(samples["gpu"], Options(colour=True))
     for name, value in {"COLUMNS": "33", "NO_COLOR": "1", "FORCE_COLOR": "1", "TERM": "dumb", "COLORTERM": ""}.items():
         monkeypatch.setenv(name, value)
     assert render_terminal(samples["gpu"]) == plain
-    assert render_terminal(samples["gpu"], colour=True) == coloured
+    assert render_terminal(samples["gpu"], Options(colour=True)) == coloured
 
 
 def test_it_fits_about_a_screen_and_a_half_and_findings_add_one_more(named_sample: tuple[str, Report]) -> None:
@@ -55,12 +56,12 @@ def test_it_fits_about_a_screen_and_a_half_and_findings_add_one_more(named_sampl
 
 
 def test_verbose_shows_more(samples: dict[str, Report]) -> None:
-    assert "SIGNALS" in render_terminal(samples["gpu"], verbose=True)
+    assert "SIGNALS" in render_terminal(samples["gpu"], Options(verbose=True))
     assert "SIGNALS" not in render_terminal(samples["gpu"])
 
 
 def test_the_verdict_comes_first(sample: Report) -> None:
-    first = render_terminal(sample, width=400).split("\n\n")[1]
+    first = render_terminal(sample, Options(width=400)).split("\n\n")[1]
     assert first.strip()
 
 
@@ -69,7 +70,7 @@ def test_the_largest_report_stays_short(huge_report: Report) -> None:
 
 
 def test_the_whole_report_shows_the_roofline_chains_origins_and_what_is_not_covered(samples: dict[str, Report]) -> None:
-    text = render_terminal(samples["gpu"], verbose=True)
+    text = render_terminal(samples["gpu"], Options(verbose=True))
     for heading in ("ROOFLINE", "FUSIBLE CHAINS", "ORIGINS", "COMPILED KERNELS", "NOT COVERED"):
         assert heading in text
     assert "ROOFLINE" not in render_terminal(samples["gpu"])

@@ -20,9 +20,11 @@ from polars.testing import assert_frame_equal
 from whystall.testing import trace
 from whystall.trace import cache as cache_module
 from whystall.trace.cache import TraceCache, default_folder
-from whystall.trace.kineto import read_kineto
 from whystall.trace.load import load_trace
 from whystall.trace.model import TABLES, Trace
+from whystall.trace.readers.registry import READERS
+
+(KINETO,) = READERS
 
 
 def rich(name: str = "gemm") -> Any:
@@ -55,10 +57,14 @@ def cache(tmp_path: Path) -> TraceCache:
     return TraceCache(tmp_path / "cache", least_raw_bytes=0)
 
 
+def read(path: Path) -> Trace:
+    return load_trace(path, cache=False)
+
+
 def stored(cache: TraceCache, path: Path) -> str:
-    key = cache.key(path)
+    key = cache.key(path, KINETO)
     assert key is not None
-    assert cache.write(key, read_kineto(path)) is None
+    assert cache.write(key, read(path)) is None
     return key
 
 
@@ -72,7 +78,7 @@ def assert_same(found: Trace | None, wanted: Trace) -> None:
 
 
 def test_a_hit_equals_a_miss(cache: TraceCache, path: Path) -> None:
-    assert_same(cache.read(stored(cache, path), path.name), read_kineto(path))
+    assert_same(cache.read(stored(cache, path), path.name), read(path))
 
 
 def test_a_hit_has_the_name_of_the_file_at_hand(cache: TraceCache, path: Path) -> None:
@@ -84,17 +90,17 @@ def test_a_hit_has_the_name_of_the_file_at_hand(cache: TraceCache, path: Path) -
 def test_the_key_is_the_content(cache: TraceCache, path: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy.json"
     shutil.copy(path, copy)
-    assert cache.key(copy) == cache.key(path)
+    assert cache.key(copy, KINETO) == cache.key(path, KINETO)
     copy.write_bytes(path.read_bytes() + b" ")
-    assert cache.key(copy) != cache.key(path)
-    assert cache.key(tmp_path / "nothing") is None
+    assert cache.key(copy, KINETO) != cache.key(path, KINETO)
+    assert cache.key(tmp_path / "nothing", KINETO) is None
     assert cache.read(None, "x") is None
     assert cache.read("0" * 40, "x") is None
 
 
 def test_small_traces_are_not_worth_it(tmp_path: Path, path: Path) -> None:
     cache = TraceCache(tmp_path / "cache")
-    assert cache.write(cache.key(path), read_kineto(path)) is None
+    assert cache.write(cache.key(path, KINETO), read(path)) is None
     assert not (tmp_path / "cache").exists()
 
 
@@ -103,7 +109,7 @@ def test_another_version_is_ignored(cache: TraceCache, path: Path, monkeypatch: 
     monkeypatch.setattr(cache_module, "SCHEMA_VERSION", cache_module.SCHEMA_VERSION + 1)
     assert cache.read(key, path.name) is None
     stored(cache, path)
-    assert_same(cache.read(key, path.name), read_kineto(path))
+    assert_same(cache.read(key, path.name), read(path))
 
 
 def test_no_damage_goes_unnoticed(cache: TraceCache, path: Path) -> None:
@@ -122,7 +128,7 @@ def test_no_damage_goes_unnoticed(cache: TraceCache, path: Path) -> None:
         file.unlink()
         assert cache.read(key, path.name) is None
         file.write_bytes(healthy)
-    assert_same(cache.read(key, path.name), read_kineto(path))
+    assert_same(cache.read(key, path.name), read(path))
 
 
 def test_an_entry_of_another_shape_is_ignored(cache: TraceCache, path: Path) -> None:
@@ -187,7 +193,7 @@ def test_what_a_dead_process_left_is_cleared_away(cache: TraceCache, path: Path)
 
 
 def test_writers_at_the_same_time_end_in_one_sound_entry(cache: TraceCache, path: Path) -> None:
-    wanted, key = read_kineto(path), cache.key(path)
+    wanted, key = read(path), cache.key(path, KINETO)
     problems: list[str | None] = []
     barrier = threading.Barrier(6)
 
@@ -209,9 +215,9 @@ def test_writers_at_the_same_time_end_in_one_sound_entry(cache: TraceCache, path
 def test_processes_at_the_same_time(tmp_path: Path, path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from whystall.trace.cache import TraceCache;"
-        "from whystall.trace.load import load_trace;"
-        "cache = TraceCache(Path(sys.argv[2]), least_raw_bytes=0); path = Path(sys.argv[1]); key = cache.key(path);"
-        "from whystall.trace.kineto import read_kineto; trace = read_kineto(path);"
+        "from whystall.trace.load import load_trace; from whystall.trace.readers.registry import READERS;"
+        "cache = TraceCache(Path(sys.argv[2]), least_raw_bytes=0); path = Path(sys.argv[1]); key = cache.key(path, READERS[0]);"
+        "trace = load_trace(path, cache=False);"
         "print([cache.write(key, trace) for _ in range(10)], cache.read(key, 'x') is not None)"
     )
     command = [sys.executable, "-c", code, str(path), str(tmp_path / "cache")]
@@ -232,13 +238,13 @@ def test_a_full_disk_costs_a_sentence(cache: TraceCache, path: Path, monkeypatch
         warning
         == f"the trace could not be cached in {cache.folder} (No space left on device); the result is not affected"
     )
-    assert_frame_equal(loaded.device_events, read_kineto(path).device_events, categorical_as_str=True)
+    assert_frame_equal(loaded.device_events, read(path).device_events, categorical_as_str=True)
     assert list(cache.folder.iterdir()) == []
 
 
 def test_a_folder_that_cannot_be_made_costs_a_sentence(tmp_path: Path, path: Path) -> None:
     (tmp_path / "file").write_text("")
-    problem = TraceCache(tmp_path / "file" / "cache", least_raw_bytes=0).write("0" * 40, read_kineto(path))
+    problem = TraceCache(tmp_path / "file" / "cache", least_raw_bytes=0).write("0" * 40, read(path))
     assert problem is not None
     assert problem.endswith("(Not a directory); the result is not affected")
 
@@ -246,7 +252,7 @@ def test_a_folder_that_cannot_be_made_costs_a_sentence(tmp_path: Path, path: Pat
 def test_loading_twice_reads_once(cache: TraceCache, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("whystall.trace.load._LEAST_FILE_BYTES", 0)
     first = load_trace(path, store=cache)
-    monkeypatch.setattr("whystall.trace.load.read_kineto", no_space)
+    monkeypatch.setattr("whystall.trace.load._read", no_space)
     assert_same(load_trace(path, store=cache), first)
 
 

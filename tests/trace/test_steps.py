@@ -38,9 +38,8 @@ def test_marks_of_2021_stand_among_the_operators() -> None:
     assert loaded.steps["name"].to_list() == ["ProfilerStep#1", "ProfilerStep#2"]
     assert loaded.operators["name"].to_list() == ["aten::mm", "aten::mm"]
     # arguments without a column moved along
-    tables = {"operator": loaded.operators, "annotation": loaded.annotations}
     notes = {
-        (tables[row["table"]]["name"][row["row"]], row["value"])
+        (getattr(loaded, row["table"])["name"][row["row"]], row["value"])
         for row in loaded.extra_arguments.filter(key="note").iter_rows(named=True)
     }
     assert notes == {

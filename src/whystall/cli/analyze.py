@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from whystall.cli.console import Console
-    from whystall.cli.output import Format
 
 FOLDER_FILES = ("report.html", "report.json", "report.md")  # what `-o FOLDER` holds
 
@@ -58,15 +57,15 @@ class Analyze:
         return 0
 
 
-def _stdout_format(options: Namespace) -> Format:
+def _stdout_format(options: Namespace) -> str:
     if options.json:
         return "json"
     return "markdown" if options.markdown else "terminal"
 
 
-def _targets(names: Iterable[str]) -> list[tuple[Path, Format]]:
+def _targets(names: Iterable[str]) -> list[tuple[Path, str]]:
     """The files to write with their formats; a folder (existing, or ending in a slash) stands for three."""
-    targets: list[tuple[Path, Format]] = []
+    targets: list[tuple[Path, str]] = []
     for name in names:
         path = Path(name)
         if path.is_dir() or name.endswith("/"):

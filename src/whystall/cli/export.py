@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, cast, get_args
+from typing import TYPE_CHECKING
 
 from whystall.cli import inputs, output
 from whystall.cli.progress import ReadingProgress
 from whystall.cli.rendering import render
 from whystall.errors import UsageError
+from whystall.report.registry import EXPORTS, ReportFormat, TraceFile, TraceFolder
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
     from whystall.cli.console import Console
-    from whystall.cli.output import Format
     from whystall.trace.model import Trace
 
-ReportFormat = Literal["json", "markdown", "html"]
-TableFormat = Literal["csv", "parquet"]
+_OFFERED = tuple(export for export in EXPORTS if not isinstance(export, ReportFormat) or export.exported)
 
 
 class Export:
@@ -34,9 +33,8 @@ class Export:
         parser.add_argument(
             "--format",
             required=True,
-            choices=[*get_args(ReportFormat), "sarif", *get_args(TableFormat), "perfetto"],
-            help="json, markdown, html: the report; sarif: its findings for code hosts and editors; csv, parquet: one file per table of the trace, into a folder; "
-            "perfetto: a Chrome trace without metadata, gzipped if the output ends in .gz",
+            choices=[export.name for export in _OFFERED],
+            help="; ".join(f"{names}: {told}" for told, names in _told().items()),
         )
         parser.add_argument("-o", "--output", metavar="FILE|DIR", help="where to write (default: stdout)")
         inputs.add_reading(parser)
@@ -44,24 +42,27 @@ class Export:
 
     def run(self, options: Namespace, console: Console) -> int:
         """Writes what was asked for; 0."""
-        if options.format == "sarif" or options.format in get_args(ReportFormat):
+        export = next(export for export in _OFFERED if export.name == options.format)
+        if isinstance(export, ReportFormat):
             _export_report(options, console)
-        elif options.format in get_args(TableFormat):
-            _export_tables(options, console)
+        elif isinstance(export, TraceFolder):
+            _export_tables(export, options, console)
         else:
-            _export_timeline(options, console)
+            _export_timeline(export, options, console)
         return 0
+
+
+def _told() -> dict[str, str]:
+    """What is said of the formats, those of one kind together."""
+    told: dict[str, list[str]] = {}
+    for export in _OFFERED:
+        told.setdefault(export.help, []).append(export.name)
+    return {text: ", ".join(names) for text, names in told.items()}
 
 
 def _export_report(options: Namespace, console: Console) -> None:
     path = _output_file(options)
-    report = inputs.report_from(options.paths, options, console)
-    if options.format == "sarif":
-        from whystall.report.sarif import render_sarif
-
-        text = render_sarif(report, root=str(Path.cwd()))
-    else:
-        text = render(report, cast("Format", options.format))
+    text = render(inputs.report_from(options.paths, options, console), options.format)
     if path is None:
         console.result(text)
     else:
@@ -69,36 +70,31 @@ def _export_report(options: Namespace, console: Console) -> None:
         console.result(str(path))
 
 
-def _export_tables(options: Namespace, console: Console) -> None:
-    from whystall.report.frames import table_files, write_table
-
+def _export_tables(export: TraceFolder, options: Namespace, console: Console) -> None:
     if options.output in (None, output.STDOUT):
         raise UsageError(f"{options.format} writes one file per table: name a folder with -o")
     folder = Path(options.output)
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is a file: name a folder with -o")
-    trace = _single_trace(options, console)
-    files = table_files(trace, options.format)
+    files = export.files(_single_trace(options, console))
     for name in files:
         if (folder / name).exists():
             output.check_free(folder / name, force=options.force)
     folder.mkdir(parents=True, exist_ok=True)
-    for name, frame in files.items():
-        output.write(folder / name, lambda stream, frame=frame: write_table(frame, options.format, stream))  # type: ignore[misc]
+    for name, fill in files.items():
+        output.write(folder / name, fill)
         console.result(str(folder / name))
 
 
-def _export_timeline(options: Namespace, console: Console) -> None:
-    from whystall.report.perfetto import write_chrome_trace
-
+def _export_timeline(export: TraceFile, options: Namespace, console: Console) -> None:
     path = _output_file(options)
     trace = _single_trace(options, console)
     if path is None:
-        write_chrome_trace(trace, sys.stdout.buffer)
+        export.write(trace, sys.stdout.buffer, compress=False)
         return
-    output.write(path, lambda stream: write_chrome_trace(trace, stream, compress=path.suffix == ".gz"))
+    output.write(path, lambda stream: export.write(trace, stream, compress=path.suffix == ".gz"))
     console.result(str(path))
-    console.next(f"open {path} at https://ui.perfetto.dev (it stays in your browser)")
+    console.next(export.hint.format(path))
 
 
 def _output_file(options: Namespace) -> Path | None:
@@ -112,11 +108,12 @@ def _output_file(options: Namespace) -> Path | None:
 
 def _single_trace(options: Namespace, console: Console) -> Trace:
     import whystall
-    from whystall._api import find_traces
+    from whystall.trace.discovery import find_traces
+    from whystall.trace.readers.registry import installed_readers
 
     if len(options.paths) > 1:
         raise UsageError(f"{options.format} exports one trace at a time: {len(options.paths)} were given")
-    found = find_traces(options.paths[0])
+    found = find_traces(options.paths[0], installed_readers()[0])
     if len(found) > 1:
         raise UsageError(
             f"{options.format} exports one trace at a time, and {options.paths[0]} holds {len(found)}: name one, such as {found[0]}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import IO, TYPE_CHECKING, Literal, cast
+from typing import IO, TYPE_CHECKING
 
 from whystall.errors import UsageError
 
@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser
     from collections.abc import Callable
     from pathlib import Path
-
-Format = Literal["terminal", "json", "markdown", "html"]
 
 STDOUT = "-"
 
@@ -22,15 +20,15 @@ def add_force(parser: ArgumentParser) -> None:
     parser.add_argument("-f", "--force", action="store_true", help="overwrite files that exist")
 
 
-def format_of(path: Path) -> Format:
+def format_of(path: Path) -> str:
     """The format that the extension of ``path`` asks for. Raises ``UsageError`` where it asks for none."""
     from whystall.report import registry
 
     format_ = registry.format_of(path.name)
     if format_ is None:
-        endings = ", ".join(renderer.suffixes[0] for renderer in registry.RENDERERS)
+        endings = ", ".join(one.suffixes[0] for one in registry.REPORT_FORMATS if one.suffixes)
         raise UsageError(f"cannot tell a format from {path}: end it in one of {endings}")
-    return cast("Format", format_)
+    return format_
 
 
 def check_free(path: Path, *, force: bool) -> None:

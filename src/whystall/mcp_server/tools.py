@@ -1,7 +1,7 @@
 """The tools that a client may call: their arguments, and their answers within limits. Nothing here knows the protocol.
 
-Every answer is text. Names out of traces are cleaned and cut, rows are counted, and an answer that would be too long has
-fewer rows and says so.
+Every answer is text. Names out of traces are cleaned and cut, rows are counted, and an answer that would be too long
+has fewer rows and says so.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,9 +25,11 @@ from whystall.mcp_server.folders import Folders, walk
 from whystall.report import schema
 from whystall.report.comparison import render_comparison
 from whystall.report.names import clean
-from whystall.report.registry import render
 from whystall.report.schema import Report
+from whystall.trace.discovery import looks_like_trace
 from whystall.trace.model import Trace
+from whystall.trace.readers.reader import Reader
+from whystall.trace.readers.registry import installed_readers
 
 MOST_CHARACTERS: Final = 40_000
 MOST_ROWS: Final = 200
@@ -102,6 +104,7 @@ class Tools:
 
     def __init__(self, folders: Folders) -> None:
         self._folders = folders
+        self._readers, _ = installed_readers()
         self._reports: OrderedDict[tuple[object, ...], Report] = OrderedDict()
         self._trace: tuple[tuple[object, ...], Trace] | None = None
 
@@ -114,14 +117,14 @@ class Tools:
                     continue
                 if path.name.endswith(_SAMPLES):
                     found.setdefault(self._folders.shown(path.parent), {"kind": "run folder"})
-                elif kind := _kind(path):
+                elif kind := _kind(path, self._readers):
                     found[self._folders.shown(path)] = {"kind": kind, "bytes": path.stat().st_size}
         rows = [{"path": clean(name, 500), **found[name]} for name in sorted(found)]
         return _rows_within_limit({}, "runs", rows, arguments.limit)
 
     def analyze(self, arguments: Analyze) -> str:
         """The report in words."""
-        return _cut(render(self._report(arguments.path), "terminal", width=120, verbose=arguments.details))
+        return _cut(_api.render(self._report(arguments.path), "terminal", width=120, verbose=arguments.details))
 
     def findings(self, arguments: Findings) -> str:
         """The verdict and the findings as data."""
@@ -221,11 +224,11 @@ def _state(path: Path) -> tuple[object, ...]:
     return (str(path), *((str(file), stat.st_mtime_ns, stat.st_size) for file, stat in stats))
 
 
-def _kind(path: Path) -> Literal["trace", "report"] | None:
+def _kind(path: Path, readers: Sequence[Reader]) -> Literal["trace", "report"] | None:
     """What a file is that can be asked for by itself."""
     if path.suffix == ".json" and _is_report(path):
         return "report"
-    return "trace" if _api.looks_like_trace(path) else None
+    return "trace" if looks_like_trace(path, readers) else None
 
 
 def _is_report(path: Path) -> bool:
@@ -288,7 +291,12 @@ class Tool:
 
 TOOLS: Final = (
     Tool("list_runs", "List the traces, run folders and reports that can be asked for.", ListRuns, Tools.list_runs),
-    Tool("analyze", "Say why a run is slow: verdict, ledger of a step, findings, tables, as text.", Analyze, Tools.analyze),
+    Tool(
+        "analyze",
+        "Say why a run is slow: verdict, ledger of a step, findings, tables, as text.",
+        Analyze,
+        Tools.analyze,
+    ),
     Tool(
         "findings",
         "The causes found, most valuable first: evidence, code lines, predicted speed-up (floor, expected, ceiling), "
@@ -296,10 +304,15 @@ TOOLS: Final = (
         Findings,
         Tools.findings,
     ),
-    Tool("explain", "What a cause means, how it is measured, how to fix it and how to see that it worked.", Explain, Tools.explain),
+    Tool(
+        "explain",
+        "What a cause means, how it is measured, how to fix it and how to see that it worked.",
+        Explain,
+        Tools.explain,
+    ),
     Tool("compare", "What changed between two runs, and which cause went away.", Compare, Tools.compare),
     Tool("events", "Look up events of one trace: by table, name, time and duration.", Events, Tools.events),
-)  # fmt: skip
+)
 
 
 def call(tools: Tools, name: str, arguments: dict[str, Any] | None) -> str:

@@ -109,7 +109,8 @@ _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 64em; margin: 0 auto; padding: 1rem; overflow-wrap: anywhere; }
 h1 { font-size: 1.25rem; } h2 { font-size: 1rem; margin: 1.6rem 0 .3rem; }
 .scroll { overflow-x: auto; } table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-th, td { text-align: right; padding: .2rem .6rem; border-bottom: 1px solid color-mix(in srgb, currentColor 20%, transparent); white-space: nowrap; }
+th, td { text-align: right; padding: .2rem .6rem; white-space: nowrap;
+  border-bottom: 1px solid color-mix(in srgb, currentColor 20%, transparent); }
 th:first-child, td:first-child { text-align: left; white-space: normal; min-width: 9em; }
 .less { color: #1a7f37; } .more { color: #c2410c; } .noise { opacity: .6; }
 @media (prefers-color-scheme: dark) { .less { color: #6fdd8b; } .more { color: #ff9d5c; } }

@@ -1,4 +1,4 @@
-"""What a diagnosis says, in the words that every format shares: findings, notes, the plan, and what was not looked for."""
+"""What a diagnosis says, in words that every format shares: findings, notes, plan, and what was not looked for."""
 
 from __future__ import annotations
 

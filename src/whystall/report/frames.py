@@ -5,9 +5,12 @@ Arguments that no column knows stay behind: what is in them is not known either.
 
 from __future__ import annotations
 
-from typing import IO, TYPE_CHECKING, Final, Literal
+from functools import partial
+from typing import IO, TYPE_CHECKING, Final
 
 import polars as pl
+
+from whystall.report.registry import Fill
 
 if TYPE_CHECKING:
     from whystall.trace.model import Trace
@@ -31,17 +34,24 @@ ROW: Final = "row"
 _FORMULA: Final = r"^([=+\-@\t\r])"
 
 
-def table_files(trace: Trace, format_: Literal["csv", "parquet"]) -> dict[str, pl.DataFrame]:
-    """The tables by the name of the file that each belongs into; ``row`` is what other tables refer to."""
-    return {f"{name}.{format_}": _numbered(getattr(trace, name)) for name in TABLES}
+def csv_files(trace: Trace) -> dict[str, Fill]:
+    """What writes each table as CSV, by the name of its file."""
+    return {f"{name}.csv": partial(write_csv, frame) for name, frame in numbered_tables(trace).items()}
 
 
-def write_table(frame: pl.DataFrame, format_: Literal["csv", "parquet"], stream: IO[bytes]) -> None:
-    """Writes ``frame`` to ``stream``."""
-    if format_ == "parquet":
-        frame.write_parquet(stream)
-    else:
-        frame.select(_plain(column) for column in frame.iter_columns()).write_csv(stream)
+def parquet_files(trace: Trace) -> dict[str, Fill]:
+    """What writes each table as Parquet, by the name of its file."""
+    return {f"{name}.parquet": frame.write_parquet for name, frame in numbered_tables(trace).items()}
+
+
+def write_csv(frame: pl.DataFrame, stream: IO[bytes]) -> None:
+    """Writes a table as CSV that a spreadsheet does not run."""
+    frame.select(_plain(column) for column in frame.iter_columns()).write_csv(stream)
+
+
+def numbered_tables(trace: Trace) -> dict[str, pl.DataFrame]:
+    """The tables by name; ``row`` is what other tables refer to."""
+    return {name: _numbered(getattr(trace, name)) for name in TABLES}
 
 
 def _numbered(frame: pl.DataFrame) -> pl.DataFrame:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from collections.abc import Sequence
 from functools import cache
 from importlib import resources
 
@@ -15,7 +16,10 @@ from whystall.report import overview
 from whystall.report.findings import findings_view, gain_words
 from whystall.report.names import clean
 from whystall.report.page import BUDGETS, Budget, page
+from whystall.report.registry import Options
 from whystall.report.schema import Report
+from whystall.report.sections.registry import SECTIONS
+from whystall.report.sections.section import Section
 from whystall.report.vocabulary import PARTS
 
 MAX_BYTES = 1_000_000
@@ -23,17 +27,18 @@ _SCRIPTS = ("theme.js", "tables.js", "timeline.js", "icicle.js")
 _IN_SCRIPT = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
 
 
-def render_html(report: Report) -> str:
+def render_html(report: Report, options: Options | None = None) -> str:
     """The page of a report: same report, same bytes; what does not fit is counted, not dropped in silence."""
+    sections = (*SECTIONS, *(options.more_sections if options else ()))
     document = ""
     for budget in BUDGETS:
-        document = _render(report, budget)
+        document = _render(report, budget, sections)
         if len(document.encode()) <= MAX_BYTES:
             break
     return document
 
 
-def _render(report: Report, budget: Budget) -> str:
+def _render(report: Report, budget: Budget, sections: Sequence[Section]) -> str:
     style = _style()
     scripts = tuple(map(_asset, _SCRIPTS))
     return (
@@ -41,7 +46,7 @@ def _render(report: Report, budget: Budget) -> str:
         .get_template("page.html.j2")
         .render(
             report=report,
-            page=page(report, budget),
+            page=page(report, budget, sections),
             summary=overview.summary(report),
             source_line=overview.source_line(report),
             losses=overview.losses(report, limit=min(budget.rows, 20)),
@@ -59,7 +64,10 @@ def _render(report: Report, budget: Budget) -> str:
 def _policy(style: str, scripts: tuple[str, ...]) -> str:
     """A Content-Security-Policy that runs this page's own style and scripts, by hash, and fetches nothing."""
     hashes = " ".join(map(_hash, scripts))
-    return f"default-src 'none'; style-src {_hash(style)}; script-src {hashes}; img-src data:; base-uri 'none'; form-action 'none'"
+    return (
+        f"default-src 'none'; style-src {_hash(style)}; script-src {hashes}; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
 
 
 def _hash(text: str) -> str:

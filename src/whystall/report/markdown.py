@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from whystall.analysis.results import Module
 from whystall.report import format as fmt
 from whystall.report import overview
 from whystall.report.findings import FindingsView, FindingView, findings_view
 from whystall.report.names import clean
-from whystall.report.ranks import RankReport, by_rank, device_title
+from whystall.report.ranks import DeviceReport, RankReport, by_rank, device_title
+from whystall.report.registry import Options
 from whystall.report.schema import Report
-from whystall.report.sections import capture, device, program, resources, run
+from whystall.report.sections.registry import SECTIONS
+from whystall.report.sections.section import Section, of_scope
 from whystall.report.tables import Limits, Table
 
 MAX_BYTES = 60_000
 _LIMITS = (Limits(rows=15, name=72), Limits(rows=8, name=48), Limits(rows=3, name=32))
 _MOST_SLICES = 8
+_PIE_AFTER = "kernels"  # the modules are drawn, not listed
 _SPECIAL = re.compile(r"([\\`*_{}\[\]#!|~@$:<>&])")
 _WWW = re.compile(r"(?i)(www)\.")
 _APART = "&#8203;"
@@ -33,41 +36,47 @@ _ENTITIES = {
 }
 
 
-def render_markdown(report: Report) -> str:
+def render_markdown(report: Report, options: Options | None = None) -> str:
     """The report as GitHub Markdown, cut until it fits a comment."""
+    sections = (*SECTIONS, *(options.more_sections if options else ()))
     document = ""
     for limits in _LIMITS:
-        document = "\n".join(_lines(report, limits)).rstrip() + "\n"
+        document = "\n".join(_lines(report, sections, limits)).rstrip() + "\n"
         if len(document.encode()) <= MAX_BYTES:
             break
     return document
 
 
-def _lines(report: Report, limits: Limits) -> Iterator[str]:
+def _lines(report: Report, sections: Sequence[Section], limits: Limits) -> Iterator[str]:
     ranks = by_rank(report)
     top = overview.headline(report, ranks)
     yield f"### {escape(overview.summary(report))}\n"
     yield f"{escape(' · '.join(overview.source_line(report)))}\n"
     if top:
-        yield f"{escape(device_title(top.device))} · {escape(top.window)} · {escape(overview.efficiency_line(report))}\n"
+        facts = (device_title(top.device), top.window, overview.efficiency_line(report))
+        yield f"{' · '.join(map(escape, facts))}\n"
         yield from _ledger(top)
     yield from _bullets("Lost, repaired or not recorded", overview.losses(report, limit=min(limits.rows, 10)))
     yield from _findings(report, limits)
-    yield from _table(
-        run.experiments(report, limits).only("Experiment", "Step", "Without the change", "Speed-up", "Tells")
-    )
-    yield from _table(
-        run.steps(report, limits).only("Rank", "Steps", "Median", "p99", "Input", "Forward", "Backward", "Other")
-    )
-    yield from _folded(run.slow(report, limits))
-    if len(report.devices) > 1:
-        yield from _folded(device.devices(overview.in_order(report), limits))
+    yield from _sections(of_scope(sections, "job"), report, limits)
     rank = overview.headline_rank(top, ranks)
     if rank:
-        yield from _rank(rank, limits)
+        yield from _rank(rank, sections, limits)
     if rank and len(ranks) > 1:
         yield f"Tables are of rank {rank.rank}; the HTML and JSON reports have the others.\n"
-    yield from _folded(capture.dropped(report, limits))
+    yield from _sections(of_scope(sections, "capture"), report, limits)
+
+
+def _sections(sections: Iterable[Section], part: Report | RankReport | DeviceReport, limits: Limits) -> Iterator[str]:
+    """The tables of these sections, those that have rows."""
+    for section in sections:
+        shown = section.markdown
+        table = section.build(part, limits) if shown else None
+        if shown and table and len(table.rows) >= shown.fewest:
+            chosen = table.only(*shown.columns) if shown.columns else table
+            yield from _folded(chosen) if shown.folded else _table(chosen)
+        if section.id == _PIE_AFTER and isinstance(part, RankReport):
+            yield from _pie("Device time by module", _module_slices(part.modules))
 
 
 def _ledger(bar: overview.Bar) -> Iterator[str]:
@@ -91,17 +100,10 @@ def _pie(title: str, slices: Sequence[tuple[str, int]]) -> Iterator[str]:
     yield "```\n"
 
 
-def _rank(rank: RankReport, limits: Limits) -> Iterator[str]:
-    for one in rank.devices[:1]:
-        yield from _folded(device.steps(one, limits).only("Step", "Window", "Compute", "Communication", "Idle", "Flag"))
-    yield from _table(device.kernels(rank, limits).only("Name", "Class", "Count", "Total", "Share"))
-    yield from _pie("Device time by module", _module_slices(rank.modules))
-    yield from _folded(program.operators(rank, limits).only("Operator", "Calls", "Device self", "Host self"))
-    yield from _table(
-        resources.communication(rank, limits).only("Collective", "Count", "Bytes", "Total", "Exposed", "Hidden share")
-    )
-    yield from _folded(resources.waits(rank, limits))
-    yield from _folded(resources.memory(rank, limits))
+def _rank(rank: RankReport, sections: Sequence[Section], limits: Limits) -> Iterator[str]:
+    for device in rank.devices[:1]:
+        yield from _sections(of_scope(sections, "device"), rank.of_device(device), limits)
+    yield from _sections(of_scope(sections, "rank"), rank, limits)
 
 
 def _module_slices(modules: Sequence[Module]) -> list[tuple[str, int]]:

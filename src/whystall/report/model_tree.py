@@ -10,8 +10,8 @@ from whystall.report.format import UNKNOWN, count, duration, plural, rate, share
 
 COLUMNS = ("parameters", "forward", "backward", "recompute", "bytes", "time", "share")
 CONVENTIONS = (
-    "1 multiply-accumulate is 2 FLOPs. model FLOPs: products, convolutions, recurrences and attention, each once, scores "
-    "dense (causal: half of them). executed FLOPs: with recomputation, also that of fused attention. all: with "
+    "1 multiply-accumulate is 2 FLOPs. model FLOPs: products, convolutions, recurrences and attention, each once, "
+    "scores dense (causal: half of them). executed FLOPs: with recomputation, also that of fused attention. all: with "
     "elementwise operations. bytes: read and written by each operator, caches left out."
 )
 

@@ -8,15 +8,17 @@ from markupsafe import Markup, escape
 
 from whystall.report import overview
 from whystall.report.ranks import by_rank, device_title
+from whystall.report.registry import Options
 from whystall.report.schema import Report
-from whystall.report.sections import device
+from whystall.report.sections.registry import SECTIONS
 from whystall.report.tables import Cell, Limits, Table
 
+_LONGEST_NAME = 60
 _CELL = "text-align:left;padding:2px 12px 2px 0"
 _NUMBER = "text-align:right;padding:2px 12px 2px 0;font-variant-numeric:tabular-nums"
 
 
-def render_fragment(report: Report) -> str:
+def render_fragment(report: Report, _options: Options | None = None) -> str:
     """The fragment: styled inline, without scripts, names escaped."""
     return str(Markup("").join(_parts(report)))
 
@@ -31,7 +33,9 @@ def _parts(report: Report) -> Iterator[Markup]:
         yield Markup('<p style="margin:0 0 6px;opacity:.75">{}</p>').format(" · ".join(facts))
         yield _bar(top)
         yield _legend(top)
-    yield _table(device.devices(overview.in_order(report), Limits(rows=16, name=60)))
+    for section in SECTIONS:
+        if section.notebook:
+            yield _table(section.build(report, Limits(rows=section.notebook.rows, name=_LONGEST_NAME)))
     yield Markup("").join(
         Markup('<p style="margin:2px 0">! {}</p>').format(line) for line in overview.losses(report, limit=5)
     )

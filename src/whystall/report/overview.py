@@ -89,7 +89,7 @@ def typical_step(device: Device, preferred: str | None = None) -> Step | None:
 
 def bar_of(device: Device, rank: RankReport) -> Bar:
     """The bar of a device's typical step, or of its whole window where no step was marked."""
-    timeline = rank.timeline_of(device)
+    timeline = rank.of_device(device).timeline
     step = typical_step(device, timeline.step if timeline else None)
     if step is None:
         return Bar(device, None, device.window_ns, device.ledger)

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
-from whystall.analysis.results import Device, Lane, Timeline
+from whystall.analysis.results import Lane, Timeline
 from whystall.report import format as fmt
-from whystall.report.charts import Curve, Node, StepColumn, curve, icicle, step_columns
+from whystall.report.charts import curve, icicle, step_columns
 from whystall.report.names import clean, shorten
 from whystall.report.overview import Bar, Segment, bar_of, empty_parts, headline, headline_rank, in_order, segments
-from whystall.report.ranks import RankReport, by_rank, device_name, device_title
-from whystall.report.roofline_chart import RooflineView, roofline_view
+from whystall.report.ranks import DeviceReport, RankReport, by_rank, device_name, device_title
+from whystall.report.roofline_chart import roofline_view
 from whystall.report.schema import Report
-from whystall.report.sections import capture, chains, program, resources, run
-from whystall.report.sections import device as device_tables
+from whystall.report.sections.device import named
+from whystall.report.sections.registry import CHAPTERS, SECTIONS, Chapter
+from whystall.report.sections.section import Scope, Section, of_scope
 from whystall.report.tables import Limits, Table
-from whystall.report.vocabulary import ABSENT, class_colour
+from whystall.report.vocabulary import class_colour
 
+_OVERVIEW = "devices"  # stands beside the devices' bars, with as many rows as there are bars
 _TIMELINE_NAME = 80
 _MOST_LANES = 24
 
@@ -96,15 +99,14 @@ def ledger_view(bar: Bar) -> LedgerView:
 
 @dataclass(frozen=True, slots=True)
 class TimelineView:
-    """A timeline as data for the canvas, and its longest events as a table."""
+    """A timeline as data for the canvas."""
 
     data: dict[str, object]
-    events: Table
     omitted: int
     caption: str
 
 
-def timeline_view(timeline: Timeline, budget: Budget, events: int) -> TimelineView:
+def timeline_view(timeline: Timeline, events: int) -> TimelineView:
     """The longest events of the busiest lanes, times from the start of the step, names in use only."""
     total = sum(len(lane.events) + lane.coalesced for lane in timeline.lanes)
     lanes = _busiest(timeline.lanes)
@@ -125,17 +127,14 @@ def timeline_view(timeline: Timeline, budget: Budget, events: int) -> TimelineVi
         drawn.append({"label": clean(lane.label, 60), "kind": lane.kind, "events": flat})
     data: dict[str, object] = {
         "window": timeline.window_ns,
-        "names": [
-            shorten(device_tables.named(timeline.names, index) or "(no name)", _TIMELINE_NAME) for index in names
-        ],
+        "names": [shorten(named(timeline.names, index) or "(no name)", _TIMELINE_NAME) for index in names],
         "classes": [clean(name, 30) for name in classes],
         "colours": [class_colour(name) for name in classes],
         "lanes": drawn,
     }
     step = f"Step {clean(timeline.step, 60)}" if timeline.step else "The whole recording"
     caption = f"{step}, {fmt.duration(timeline.window_ns)}, one row per stream and launching thread."
-    limits = Limits(min(budget.rows, 20), budget.name, budget.full)
-    return TimelineView(data, device_tables.longest_events(timeline, limits), total - len(kept), caption)
+    return TimelineView(data, total - len(kept), caption)
 
 
 def _busiest(lanes: Sequence[Lane]) -> list[Lane]:
@@ -153,20 +152,33 @@ def _longest(lanes: Sequence[Lane], events: int) -> set[tuple[int, int]]:
 
 
 @dataclass(frozen=True, slots=True)
+class Figure:
+    """A drawing above a chapter's tables: the macro that draws it, what it draws, and a sentence before it."""
+
+    macro: str
+    view: object
+    lead: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ChapterView:
+    """A heading with what stands under it; ``tables`` come with whether readers can filter them."""
+
+    id: str
+    title: str
+    listed: bool
+    figure: Figure | None
+    tables: tuple[tuple[Table, bool], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceView:
     """One device's part of a rank's section."""
 
     id: str
     title: str
     ledger: LedgerView | None
-    steps: Table
-    columns: tuple[StepColumn, ...]
-    timeline: TimelineView | None
-    roofline: RooflineView | None
-    uncovered: Table
-    facts: Table
-    streams: Table
-    undecided: Table
+    chapters: tuple[ChapterView, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,85 +189,99 @@ class RankView:
     title: str
     devices: tuple[DeviceView, ...]
     omitted_devices: int
-    families: Table
-    kernels: Table
-    chains: Table
-    origins: Table
-    fused: Table
-    operators: Table
-    modules: Table
-    icicle: tuple[Node, ...]
-    icicle_depth: int
-    phases: Table
-    communication: Table
-    memory: Table
-    curves: tuple[Curve, ...]
-    input: Table
-    threads: Table
-    calls: Table
-
-    @property
-    def absent(self) -> tuple[tuple[str, str], ...]:
-        """The sections that have nothing to show, each with the reason."""
-        there = {
-            "steps": any(view.steps for view in self.devices),
-            "timeline": any(view.timeline for view in self.devices),
-            "kernels": bool(self.kernels),
-            "operators": bool(self.operators),
-            "modules": bool(self.modules),
-            "phases": bool(self.phases),
-            "communication": bool(self.communication),
-            "memory": bool(self.memory),
-            "input": bool(self.input),
-            "host": bool(self.threads or self.calls),
-        }
-        return tuple((name.capitalize(), ABSENT[name]) for name, present in there.items() if not present)
+    chapters: tuple[ChapterView, ...]
+    absent: tuple[tuple[str, str], ...]
+    """The chapters that have nothing to show, each with the reason."""
 
 
-def _device_view(device: Device, rank: RankReport, budget: Budget, events: int, *, top: Bar | None) -> DeviceView:
-    timeline = rank.timeline_of(device)
-    rating = rank.rating_of(device)
-    drawable = timeline is not None and any(lane.events for lane in timeline.lanes)
+_Part = Report | RankReport | DeviceReport
+_NO_FIGURES: Mapping[str, Callable[[], Figure | None]] = MappingProxyType({})
+
+
+def _chapters(
+    sections: Sequence[Section],
+    scope: Scope,
+    part: _Part,
+    budget: Budget,
+    figures: Mapping[str, Callable[[], Figure | None]] = _NO_FIGURES,
+) -> Iterator[ChapterView]:
+    """The chapters made from a part of the report, in the page's order; those without a row are left out."""
+    found: dict[str, list[tuple[Table, bool]]] = {}
+    for section in of_scope(sections, scope):
+        if section.page:
+            rows = min(budget.rows, section.page.rows or budget.rows)
+            table = section.build(part, Limits(rows, budget.name, budget.full))
+            found.setdefault(section.chapter, []).append((table, section.page.filter))
+    for chapter in _in_order_of_the_page(found):
+        tables = tuple(found[chapter.id])
+        if any(table for table, _ in tables):
+            figure = figures[chapter.id]() if chapter.id in figures else None
+            yield ChapterView(chapter.id, chapter.title, chapter.listed, figure, tables)
+
+
+def _in_order_of_the_page(ids: Iterable[str]) -> list[Chapter]:
+    """The chapters with these ids; those that no list names come last, under a title made of their id."""
+    known = {chapter.id for chapter in CHAPTERS}
+    others = [Chapter(name, name.replace("-", " ").capitalize()) for name in ids if name not in known]
+    wanted = set(ids)
+    return [*(chapter for chapter in CHAPTERS if chapter.id in wanted), *others]
+
+
+def _absent(sections: Sequence[Section], there: Iterable[ChapterView]) -> tuple[tuple[str, str], ...]:
+    """The chapters of devices and ranks that are not there and say why."""
+    found = {chapter.id for chapter in there}
+    reasons = {
+        section.chapter: section.absent
+        for section in sections
+        if section.page and section.absent and section.scope in {"device", "rank"} and section.chapter not in found
+    }
+    return tuple((chapter.title, reasons[chapter.id]) for chapter in _in_order_of_the_page(reasons))
+
+
+def _device_view(
+    one: DeviceReport, rank: RankReport, sections: Sequence[Section], budget: Budget, events: int, top: Bar | None
+) -> DeviceView:
+    device, timeline, rating = one.device, one.timeline, one.rating
+    figures: dict[str, Callable[[], Figure | None]] = {
+        "steps": lambda: Figure("step_chart", step_columns(device)),
+        "timeline": lambda: _timeline_figure(timeline, events) if timeline else None,
+        "roofline": lambda: Figure("roofline", roofline_view(rating)) if rating else None,
+    }
     return DeviceView(
         id=f"r{device.rank}d{device.device}",
         title=device_name(device),
         ledger=None if top is not None and top.device is device else ledger_view(bar_of(device, rank)),
-        steps=device_tables.steps(device, budget.limits),
-        columns=step_columns(device),
-        timeline=timeline_view(timeline, budget, events) if timeline and drawable else None,
-        roofline=None if rating is None else roofline_view(rating, budget.limits),
-        uncovered=device_tables.uncovered(rating, device, budget.limits),
-        facts=device_tables.facts(device, budget.limits),
-        streams=device_tables.streams(device, budget.limits),
-        undecided=capture.undecided(device, budget.limits),
+        chapters=tuple(_chapters(sections, "device", one, budget, figures)),
     )
 
 
-def _rank_view(rank: RankReport, budget: Budget, events: int, *, top: Bar | None) -> RankView:
-    limits = budget.limits
-    nodes = icicle(rank.modules, budget.nodes)
+def _timeline_figure(timeline: Timeline, events: int) -> Figure:
+    view = timeline_view(timeline, events)
+    return Figure("timeline", view, view.caption)
+
+
+def _rank_view(
+    rank: RankReport, sections: Sequence[Section], budget: Budget, events: int, *, top: Bar | None
+) -> RankView:
     names = ", ".join(device_name(device) for device in rank.devices[:2])
+    devices = tuple(
+        _device_view(rank.of_device(device), rank, sections, budget, events, top)
+        for device in rank.devices[: budget.devices]
+    )
+    figures: dict[str, Callable[[], Figure | None]] = {
+        "modules": lambda: Figure("icicle", icicle(rank.modules, budget.nodes)),
+        "memory": lambda: Figure(
+            "curves", tuple(drawn for peak in rank.memory[: min(budget.rows, 16)] if (drawn := curve(peak)))
+        ),
+    }
+    chapters = tuple(_chapters(sections, "rank", rank, budget, figures))
     return RankView(
         rank=rank.rank,
         title=f"Rank {rank.rank}" + (f" · {names}" if names else ""),
-        devices=tuple(_device_view(device, rank, budget, events, top=top) for device in rank.devices[: budget.devices]),
+        devices=devices,
         omitted_devices=max(len(rank.devices) - budget.devices, 0),
-        families=device_tables.families(rank, limits),
-        kernels=device_tables.kernels(rank, limits),
-        chains=chains.fusible(rank, limits),
-        origins=chains.origins(rank, limits),
-        fused=chains.fused(rank, limits),
-        operators=program.operators(rank, limits),
-        modules=program.modules(rank, limits),
-        icicle=nodes,
-        icicle_depth=max((node.depth + 1 for node in nodes), default=0),
-        phases=program.phases(rank, limits),
-        communication=resources.communication(rank, limits),
-        memory=resources.memory(rank, limits),
-        curves=tuple(drawn for peak in rank.memory[: min(budget.rows, 16)] if (drawn := curve(peak))),
-        input=resources.waits(rank, limits),
-        threads=program.threads(rank, limits),
-        calls=program.calls(rank, limits),
+        chapters=chapters,
+        absent=_absent(sections, [*chapters, *(chapter for device in devices for chapter in device.chapters)]),
     )
 
 
@@ -264,40 +290,32 @@ class Page:
     """Everything the template needs."""
 
     top: LedgerView | None
+    job: tuple[ChapterView, ...]
     devices: Table
     bars: tuple[Bar, ...]
     ranks: tuple[RankView, ...]
     shown: frozenset[int]
     omitted_ranks: int
-    experiments: Table
-    run: Table
-    slow: Table
-    files: Table
-    dropped: Table
-    signals: Table
+    capture: tuple[ChapterView, ...]
 
 
-def page(report: Report, budget: Budget) -> Page:
+def page(report: Report, budget: Budget, sections: Sequence[Section] = SECTIONS) -> Page:
     """The report cut to the budget."""
     ranks = by_rank(report)
     top = headline(report, ranks)
     shown = _ranks_to_show(ranks, budget.ranks, headline_rank(top, ranks))
     alone = top if len(report.devices) == 1 else None
     timelines = max(sum(len(rank.timelines) for rank in shown), 1)
-    wide = Limits(budget.overview, budget.name, 0)
+    overview = next(section for section in sections if section.id == _OVERVIEW)
     return Page(
         top=ledger_view(top) if top else None,
-        devices=device_tables.devices(in_order(report), wide),
+        job=tuple(_chapters([one for one in sections if one is not overview], "job", report, budget)),
+        devices=overview.build(report, Limits(budget.overview, budget.name, 0)),
         bars=tuple(_bars(report, ranks, budget)),
-        ranks=tuple(_rank_view(rank, budget, budget.events // timelines, top=alone) for rank in shown),
+        ranks=tuple(_rank_view(rank, sections, budget, budget.events // timelines, top=alone) for rank in shown),
         shown=frozenset(rank.rank for rank in shown),
         omitted_ranks=len(ranks) - len(shown),
-        experiments=run.experiments(report, budget.limits),
-        run=run.steps(report, budget.limits),
-        slow=run.slow(report, budget.limits),
-        files=capture.files(report, budget.limits),
-        dropped=capture.dropped(report, budget.limits),
-        signals=capture.signals(report, budget.limits),
+        capture=tuple(_chapters(sections, "capture", report, budget)),
     )
 
 

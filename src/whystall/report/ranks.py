@@ -35,6 +35,15 @@ Row = TypeVar("Row", bound=_Ranked)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceReport:
+    """What a report says about one device: what it did, what it made of its peak, its representative step."""
+
+    device: Device
+    rating: DeviceEfficiency | None
+    timeline: Timeline | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RankReport:
     """What a report says about one rank."""
 
@@ -60,13 +69,14 @@ class RankReport:
         """Whether the rank ran without an accelerator."""
         return all(device.kind == "cpu" for device in self.devices)
 
-    def timeline_of(self, device: Device) -> Timeline | None:
-        """The timeline of a device's representative step."""
-        return next((timeline for timeline in self.timelines if timeline.device == device.device), None)
-
-    def rating_of(self, device: Device) -> DeviceEfficiency | None:
-        """What a device made of its peak."""
-        return next((rating for rating in self.ratings if rating.device == device.device), None)
+    def of_device(self, device: Device) -> DeviceReport:
+        """What is said about one of its devices."""
+        number = device.device
+        return DeviceReport(
+            device=device,
+            rating=next((rating for rating in self.ratings if rating.device == number), None),
+            timeline=next((timeline for timeline in self.timelines if timeline.device == number), None),
+        )
 
 
 def _grouped(rows: Iterable[Row]) -> dict[int, list[Row]]:

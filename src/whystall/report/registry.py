@@ -1,77 +1,123 @@
-"""The formats a report can be rendered in, in one tuple to read top to bottom."""
+"""What a report and a trace can be written as, in one tuple to read top to bottom.
+
+Nothing of a format is imported before it is asked for: the command line lists them all whenever it starts.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
+from typing import IO, TYPE_CHECKING, Any
 
 from whystall.errors import UsageError
-from whystall.report.schema import Report, encode
+
+if TYPE_CHECKING:
+    from whystall.report.schema import Report
+    from whystall.report.sections.section import Section
+    from whystall.trace.model import Trace
+
+Fill = Callable[[IO[bytes]], object]
+"""Writes one file's content to the stream that it is given."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """How a person wants to read the report; files take no notice of it."""
+    """What a format may want to know besides the report; each takes notice of what concerns it."""
 
     width: int = 100
     colour: bool = False
     verbose: bool = False
+    root: str | None = None
+    """The folder that paths of code are named relative to."""
+    more_sections: Sequence[Section] = ()
+    """Sections of other packages, shown after whystall's."""
 
 
 @dataclass(frozen=True, slots=True)
-class Renderer:
-    """A format's name, the suffixes of its files, and the pure function that makes it."""
+class _Export:
+    """A format by name, what to say of it, and where its function is: ``module:function``."""
 
-    format: str
-    suffixes: tuple[str, ...]
-    render: Callable[[Report, Options], str]
+    name: str
+    help: str
+    at: str
 
-
-def _terminal(report: Report, options: Options) -> str:
-    from whystall.report.terminal import render_terminal  # noqa: PLC0415 - rich loads only when it is asked for
-
-    return render_terminal(report, width=options.width, colour=options.colour, verbose=options.verbose)
-
-
-def _json(report: Report, _options: Options) -> str:
-    return encode(report).decode()
+    @property
+    def function(self) -> Callable[..., Any]:
+        """The function that makes the format."""
+        module, _, function = self.at.partition(":")
+        found: Callable[..., Any] = getattr(import_module(module), function)
+        return found
 
 
-def _markdown(report: Report, _options: Options) -> str:
-    from whystall.report.markdown import render_markdown  # noqa: PLC0415
+@dataclass(frozen=True, slots=True)
+class ReportFormat(_Export):
+    """The report as one text; ``-o`` picks the format by the suffixes."""
 
-    return render_markdown(report)
+    suffixes: tuple[str, ...] = ()
+    exported: bool = True
+    """Whether ``whystall export`` offers it."""
+
+    def render(self, report: Report, options: Options) -> str:
+        """The text: same report and options, same text."""
+        text: str = self.function(report, options)
+        return text
 
 
-def _html(report: Report, _options: Options) -> str:
-    from whystall.report.html import render_html  # noqa: PLC0415 - jinja2 loads only when it is asked for
+@dataclass(frozen=True, slots=True)
+class TraceFile(_Export):
+    """A trace as one file; gzipped on request."""
 
-    return render_html(report)
+    hint: str = ""
+    """What to do with the file, which is put in for ``{}``."""
+
+    def write(self, trace: Trace, stream: IO[bytes], *, compress: bool) -> None:
+        """Writes the trace."""
+        self.function(trace, stream, compress=compress)
 
 
-RENDERERS: tuple[Renderer, ...] = (
-    Renderer("terminal", (".txt",), _terminal),
-    Renderer("json", (".json",), _json),
-    Renderer("markdown", (".md", ".markdown"), _markdown),
-    Renderer("html", (".html", ".htm"), _html),
+@dataclass(frozen=True, slots=True)
+class TraceFolder(_Export):
+    """A trace as several files in a folder."""
+
+    def files(self, trace: Trace) -> dict[str, Fill]:
+        """What fills each file, by its name."""
+        files: dict[str, Fill] = self.function(trace)
+        return files
+
+
+EXPORTS: tuple[ReportFormat | TraceFile | TraceFolder, ...] = (
+    ReportFormat(
+        "terminal", "the report as plain text", "whystall.report.terminal:render_terminal", (".txt",), exported=False
+    ),
+    ReportFormat("json", "the report", "whystall.report.schema:render_json", (".json",)),
+    ReportFormat("markdown", "the report", "whystall.report.markdown:render_markdown", (".md", ".markdown")),
+    ReportFormat("html", "the report", "whystall.report.html:render_html", (".html", ".htm")),
+    ReportFormat("notebook", "the cell of a notebook", "whystall.report.notebook:render_fragment", exported=False),
+    ReportFormat("sarif", "its findings for code hosts and editors", "whystall.report.sarif:render_sarif"),
+    TraceFolder("csv", "one file per table of the trace, into a folder", "whystall.report.frames:csv_files"),
+    TraceFolder("parquet", "one file per table of the trace, into a folder", "whystall.report.frames:parquet_files"),
+    TraceFile(
+        "perfetto",
+        "a Chrome trace without metadata, gzipped if the output ends in .gz",
+        "whystall.report.perfetto:write_chrome_trace",
+        "open {} at https://ui.perfetto.dev (it stays in your browser)",
+    ),
 )
 
-FORMATS: tuple[str, ...] = tuple(renderer.format for renderer in RENDERERS)
+REPORT_FORMATS: tuple[ReportFormat, ...] = tuple(export for export in EXPORTS if isinstance(export, ReportFormat))
+FORMATS: tuple[str, ...] = tuple(export.name for export in REPORT_FORMATS)
 
 
 def render(
     report: Report,
     format: str,  # noqa: A002 - the word that users know
-    *,
-    width: int = 100,
-    colour: bool = False,
-    verbose: bool = False,
+    options: Options | None = None,
 ) -> str:
-    """The report in one of ``FORMATS``; the options are for the terminal. Raises ``UsageError`` for other formats."""
-    options = Options(width=width, colour=colour, verbose=verbose)
-    for renderer in RENDERERS:
-        if renderer.format == format:
-            return renderer.render(report, options)
+    """The report in one of ``FORMATS``. Raises ``UsageError`` for others."""
+    for export in REPORT_FORMATS:
+        if export.name == format:
+            return export.render(report, options or Options())
     raise UsageError(f"unknown format {format!r}: choose one of {', '.join(FORMATS)}")
 
 
@@ -82,4 +128,4 @@ def format_of(filename: str) -> str | None:
     ('html', None)
     """
     lowered = filename.lower()
-    return next((renderer.format for renderer in RENDERERS if lowered.endswith(renderer.suffixes)), None)
+    return next((export.name for export in REPORT_FORMATS if lowered.endswith(export.suffixes)), None)

@@ -76,7 +76,6 @@ class RooflineView:
     dots: tuple[Dot, ...]
     left_out: tuple[str, ...]
     unknown: str | None
-    table: Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +96,11 @@ class _Axis:
         return range(self.first, self.last + 1, every)
 
 
-def roofline_view(row: DeviceEfficiency, limits: Limits) -> RooflineView | None:
+def roofline_view(row: DeviceEfficiency) -> RooflineView | None:
     """The roofline of a device; ``None`` where no operator can be placed."""
-    roof = row.roofline
-    points = [] if roof is None else [point for point in roof.points if _is_drawable(point)]
-    if roof is None or not points:
+    roof, ranked = row.roofline, _ranked(row)
+    if roof is None or not ranked:
         return None
-    ranked = sorted(points, key=lambda point: (-point.device_ns, point.operator, point.dtype or ""))
     least = _SMALLEST_SHARE * sum(point.device_ns for point in ranked)
     drawn = [point for point in ranked[:_MOST_POINTS] if point.device_ns >= least]
     across = _axis([point.intensity for point in drawn] + _ridges(roof), _LEFT, _RIGHT)
@@ -120,8 +117,13 @@ def roofline_view(row: DeviceEfficiency, limits: Limits) -> RooflineView | None:
         dots=dots,
         left_out=tuple(_left_out(roof, ranked[len(drawn) :])),
         unknown=None if roof.ceilings and roof.memory_bytes_per_s else row.unknown_because or "peaks are not known",
-        table=roofline_table(ranked, limits),
     )
+
+
+def _ranked(row: DeviceEfficiency) -> list[RooflinePoint]:
+    """The points that can be drawn, those that take most time first."""
+    points = [] if row.roofline is None else [point for point in row.roofline.points if _is_drawable(point)]
+    return sorted(points, key=lambda point: (-point.device_ns, point.operator, point.dtype or ""))
 
 
 def _left_out(roof: Roofline, small: Sequence[RooflinePoint]) -> Iterator[str]:
@@ -193,11 +195,14 @@ def _dot(point: RooflinePoint, place: int, longest: int, across: _Axis, up: _Axi
     )
 
 
-def roofline_table(points: Sequence[RooflinePoint], limits: Limits) -> Table:
+def roofline_table(rating: DeviceEfficiency | None, limits: Limits) -> Table:
     """The points in words, those that take most time first, numbered as in the drawing."""
+    points = [] if rating is None else _ranked(rating)
     columns = (
-        Column("Operator", "name"), Column("No.", note="In the drawing", priority=5), Column("Type", "text"), Column("Time", priority=1),
-        Column("OP/B", note="Operations per byte that must be moved", priority=4), Column("OP/s", priority=2), Column("B/s"),
+        Column("Operator", "name"), Column("No.", note="In the drawing", priority=5), Column("Type", "text"),
+        Column("Time", priority=1),
+        Column("OP/B", note="Operations per byte that must be moved", priority=4), Column("OP/s", priority=2),
+        Column("B/s"),
         Column("Roofline", note="Share of what the device allows at this intensity", priority=1),
         Column("Headroom", note="Time that would be saved at the roofline", priority=2), Column("Limit", "text"),
     )  # fmt: skip

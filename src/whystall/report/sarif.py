@@ -14,6 +14,7 @@ from whystall.diagnosis.causes import Cause
 from whystall.diagnosis.finding import CodeLocation, Finding, Gain
 from whystall.report.findings import FindingView, findings_view
 from whystall.report.names import clean
+from whystall.report.registry import Options
 from whystall.report.schema import Report
 
 VERSION: Final = "2.1.0"
@@ -24,11 +25,12 @@ _LEVELS: Final = {"critical": "error", "major": "warning", "minor": "note", "inf
 _BASE: Final = "%SRCROOT%"  # the name by which viewers know the root of the checkout
 
 
-def render_sarif(report: Report, root: str | None = None) -> str:
-    """The findings of a report as a SARIF log; code below the folder ``root`` is named relative to it.
+def render_sarif(report: Report, options: Options | None = None) -> str:
+    """The findings of a report as a SARIF log; code below the folder ``options.root`` is named relative to it.
 
     Same report, same bytes. Nothing but ASCII is written, so that no name changes how the log reads.
     """
+    root = options.root if options else None
     found = report.findings[:_MOST_RESULTS]
     known = list(causes().values())
     listed = {cause.id for cause in known}

@@ -24,6 +24,7 @@ from whystall.analysis.run_results import RunSummary
 from whystall.analysis.work_results import Efficiency, KernelChains, KernelOrigins
 from whystall.diagnosis.experiment import Experiment
 from whystall.diagnosis.finding import Abstention, Finding, PathPart, Plan, Verdict
+from whystall.report.registry import Options, render
 
 SCHEMA: Final = "whystall.report/1"
 
@@ -94,14 +95,17 @@ class Report(Result, frozen=True, kw_only=True):
 
     def _repr_html_(self) -> str:
         """The report in a notebook's cell: verdict, one step's bar, devices."""
-        from whystall.report.notebook import render_fragment  # noqa: PLC0415 - notebooks alone need it
-
-        return render_fragment(self)
+        return render(self, "notebook")
 
 
 def encode(report: Report) -> bytes:
     """The report as JSON: same report, same bytes."""
     return msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n"
+
+
+def render_json(report: Report, _options: Options | None = None) -> str:
+    """The report as JSON text."""
+    return encode(report).decode()
 
 
 def decode(data: bytes) -> Report:

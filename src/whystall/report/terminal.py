@@ -11,44 +11,21 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from whystall.analysis.results import Device
 from whystall.report import format as fmt
 from whystall.report import overview
 from whystall.report.findings import Fact, FindingsView, FindingView, findings_view, gain_words
 from whystall.report.fitting import GAP, Fitted, fitted
 from whystall.report.names import clean
-from whystall.report.ranks import RankReport, by_rank, device_title
-from whystall.report.roofline_chart import roofline_view
+from whystall.report.ranks import DeviceReport, RankReport, by_rank, device_title
+from whystall.report.registry import Options
 from whystall.report.schema import Report
-from whystall.report.sections import capture, chains, device, program, resources, run
+from whystall.report.sections.registry import SECTIONS
+from whystall.report.sections.section import Scope, Section, of_scope
 from whystall.report.tables import Kind, Limits, Table
 
 _NARROWEST = 40
-_SHORT = {
-    "steps": 6,
-    "kernels": 6,
-    "operators": 5,
-    "modules": 4,
-    "communication": 4,
-    "input": 3,
-    "calls": 3,
-    "devices": 16,
-    "run": 5,
-}
-_COLUMNS = {
-    "steps": ("Step", "Window", "Compute", "Communication", "Idle", "Idle share", "Flag"),
-    "kernels": ("Name", "Class", "Count", "Total", "Mean", "Share"),
-    "operators": ("Operator", "Calls", "Device self", "Host self"),
-    "modules": ("Module", "Type", "Forward", "Backward", "Host"),
-    "communication": ("Collective", "Size", "Count", "Bytes", "Total", "Exposed", "Hidden share"),
-    "calls": ("Call", "Kind", "Count", "Total", "Max"),
-    "run": ("Rank", "Steps", "Median", "p99", "Longest", "Input", "Forward", "Backward", "Optimizer", "Other"),
-    "experiments": ("Experiment", "Step", "Without the change", "Speed-up", "Tells"),
-    "devices": ("Rank", "Device", "Window", "Compute", "Communication", "Exposed comm.", "Idle share"),
-}
-
-
 _LONGEST_NAME = 1200
+_MOST_ROWS = 200
 _MORE_COLUMNS = (
     "More columns than fit here are in a wider terminal, with --json, and in the page that -o report.html writes."
 )
@@ -60,23 +37,21 @@ class _Page:
 
     width: int
     verbose: bool
+    sections: tuple[Section, ...]
     is_narrow: bool = False
 
-    def limits(self, name: str = "") -> Limits:
-        """The rows of a table; its names are cut once it is known how wide their column is."""
-        return Limits(rows=200 if self.verbose else _SHORT.get(name, 8), name=_LONGEST_NAME)
 
-
-def render_terminal(report: Report, *, width: int = 100, colour: bool = False, verbose: bool = False) -> str:
-    """The report as text at most ``width`` columns wide, with ANSI colours only if ``colour``."""
-    wide = max(width, _NARROWEST)
+def render_terminal(report: Report, options: Options | None = None) -> str:
+    """The report as text at most ``options.width`` columns wide, with ANSI colours only if ``options.colour``."""
+    options = options or Options()
+    wide = max(options.width, _NARROWEST)
     output = io.StringIO()
     console = Console(
         file=output,
         width=wide,
-        force_terminal=colour,
-        color_system="truecolor" if colour else None,
-        no_color=not colour,
+        force_terminal=options.colour,
+        color_system="truecolor" if options.colour else None,
+        no_color=not options.colour,
         force_jupyter=False,
         force_interactive=False,
         legacy_windows=False,
@@ -85,7 +60,7 @@ def render_terminal(report: Report, *, width: int = 100, colour: bool = False, v
         highlight=False,
         _environ={},
     )
-    for part in _parts(report, _Page(wide, verbose)):
+    for part in _parts(report, _Page(wide, options.verbose, (*SECTIONS, *options.more_sections))):
         console.print(part)
     return "\n".join(line.rstrip() for line in output.getvalue().split("\n")).rstrip("\n") + "\n"
 
@@ -102,26 +77,14 @@ def _parts(report: Report, page: _Page) -> Iterator[RenderableType]:
         yield from _ledger(top, page.width, overview.efficiency_line(report))
     yield from _losses(report, verbose=page.verbose)
     yield from _findings(report, verbose=page.verbose)
-    for table in _tables(report, page):
-        yield from _section(table, page)
+    yield from _sections("job", report, page)
     only = overview.headline_rank(top, ranks)
     for rank in ranks:
         if page.verbose or rank is only:
             yield from _rank(rank, page, several=len(ranks) > 1)
-    if page.verbose:
-        for build in (capture.signals, capture.dropped, capture.files):
-            yield from _section(build(report, page.limits()), page)
+    yield from _sections("capture", report, page)
     if page.is_narrow:
         yield Text(f"\n{_MORE_COLUMNS}", style="dim")
-
-
-def _tables(report: Report, page: _Page) -> Iterator[Table]:
-    """What is said of the whole job."""
-    yield run.experiments(report, page.limits("experiments"))
-    yield run.steps(report, page.limits("run"))
-    yield run.slow(report, page.limits("run"))
-    if len(report.devices) > 1:
-        yield device.devices(overview.in_order(report), page.limits("devices"))
 
 
 def _verdict_facts(report: Report) -> Iterator[Text]:
@@ -252,52 +215,34 @@ def _undecided(view: FindingsView, *, verbose: bool) -> Iterator[RenderableType]
 
 def _rank(rank: RankReport, page: _Page, *, several: bool) -> Iterator[RenderableType]:
     suffix = f" · rank {rank.rank}" if several else ""
-    for one in rank.devices if page.verbose else rank.devices[:1]:
-        yield from _section(device.steps(one, page.limits("steps")), page, suffix)
-        if page.verbose:
-            for table in _device_tables(rank, one, page.limits()):
-                yield from _section(table, page, suffix)
-    shown = [
-        device.kernels(rank, page.limits("kernels")),
-        program.operators(rank, page.limits("operators")),
-        program.modules(rank, page.limits("modules")),
-        resources.communication(rank, page.limits("communication")),
-        resources.waits(rank, page.limits("input")),
-        program.calls(rank, page.limits("calls")),
-        resources.memory(rank, page.limits("memory")),
-    ]
-    if page.verbose:
-        shown += [
-            program.phases(rank, page.limits()),
-            device.families(rank, page.limits()),
-            chains.fusible(rank, page.limits()),
-            chains.origins(rank, page.limits()),
-            chains.fused(rank, page.limits()),
-            program.threads(rank, page.limits()),
-        ]
-    for table in shown:
-        yield from _section(table, page, suffix)
+    for device in rank.devices if page.verbose else rank.devices[:1]:
+        yield from _sections("device", rank.of_device(device), page, suffix)
+    yield from _sections("rank", rank, page, suffix)
 
 
-def _device_tables(rank: RankReport, one: Device, limits: Limits) -> Iterator[Table]:
-    """What the whole report adds about a device."""
-    for build in (device.facts, device.streams, capture.undecided):
-        yield build(one, limits)
-    rating = rank.rating_of(one)
-    yield device.uncovered(rating, one, limits)
-    roof = None if rating is None else roofline_view(rating, limits)
-    if roof is not None:
-        yield roof.table
+def _sections(
+    scope: Scope, part: Report | RankReport | DeviceReport, page: _Page, suffix: str = ""
+) -> Iterator[RenderableType]:
+    """The tables made from a part of the report: those of the short report, and after them what the long one adds."""
+    found = [(section, section.terminal) for section in of_scope(page.sections, scope) if section.terminal]
+    for full in (False, True) if page.verbose else (False,):
+        for section, shown in found:
+            if shown.full == full:
+                # Names are cut once it is known how wide their column is.
+                limits = Limits(rows=_MOST_ROWS if page.verbose else shown.rows, name=_LONGEST_NAME)
+                table = section.build(part, limits)
+                short = table.only(*shown.columns) if shown.columns and not page.verbose else table
+                if len(table.rows) >= shown.fewest:
+                    yield from _section(short, page, suffix)
 
 
-def _section(table: Table, page: _Page, suffix: str = "") -> Iterator[RenderableType]:
+def _section(table: Table, page: _Page, suffix: str) -> Iterator[RenderableType]:
     if not table:
         return
-    shown = table if page.verbose or table.id not in _COLUMNS else table.only(*_COLUMNS[table.id])
-    fit = fitted(shown, page.width)
+    fit = fitted(table, page.width)
     yield _heading(table.title + suffix)
     yield _lines(fit)
-    more = [f"{shown.omitted:,} more"] if shown.omitted else []
+    more = [f"{table.omitted:,} more"] if table.omitted else []
     if fit.left_out:
         page.is_narrow = True
         more.append(f"more columns: {', '.join(fit.left_out)}")

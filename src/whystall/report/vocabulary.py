@@ -43,7 +43,8 @@ PARTS: tuple[Part, ...] = (
          "Nothing runs: the host blocked on the device.",
          "The training thread blocks in a synchronisation."),
     Part("idle_python", "Idle: Python", "#c2255c", "#ffffff", "p", "dots",
-         "Nothing runs: the launching thread is in Python code.", "The training thread is in Python, outside operators."),
+         "Nothing runs: the launching thread is in Python code.",
+         "The training thread is in Python, outside operators."),
     Part("idle_dispatch", "Idle: dispatch", "#f08c3a", "#1b1b1b", "d", "vertical",
          "Nothing runs: operators prepare the next launch.",
          "The training thread is in the dispatch of operators."),
@@ -92,19 +93,3 @@ SEVERITIES: Mapping[str, str] = MappingProxyType(
 )
 
 UNKNOWN_FAMILY = "not recognised"
-
-ABSENT: Mapping[str, str] = MappingProxyType(
-    {
-        "steps": "no step was marked: call prof.step() once per iteration",
-        "timeline": "no events to draw",
-        "kernels": "no device events",
-        "operators": "no operators: was ProfilerActivity.CPU on?",
-        "modules": "no module calls: record with with_modules=True or with_stack=True",
-        "phases": "no forward, backward or optimizer phase was recognised",
-        "communication": "no collectives ran",
-        "memory": "no memory events: record with profile_memory=True",
-        "input": "no wait for input was seen",
-        "host": "no host events: was ProfilerActivity.CPU on?",
-    }
-)
-"""Why a section is not there, in words that tell how to get it."""

@@ -7,8 +7,9 @@ import tempfile
 from pathlib import Path
 from typing import Any, Self
 
-from whystall.trace.kineto import read_kineto
+from whystall.trace.load import load_trace
 from whystall.trace.model import Trace
+from whystall.trace.readers.registry import READERS
 
 MAIN_THREAD = 100
 BACKWARD_THREAD = 200
@@ -163,7 +164,7 @@ class TraceBuilder:
     def load(self) -> Trace:
         """The trace as `whystall.load` would give it."""
         with tempfile.TemporaryDirectory() as folder:
-            return read_kineto(self.write(Path(folder) / "built.json"))
+            return load_trace(self.write(Path(folder) / "built.json"), cache=False, readers=READERS)
 
 
 class _Microseconds(str):

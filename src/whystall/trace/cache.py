@@ -1,4 +1,4 @@
-"""A cache of parsed traces: Arrow IPC files, keyed by the file's content and this schema's version.
+"""A cache of parsed traces: Arrow IPC files, keyed by the file's content, the reader and this schema's version.
 
 An entry is a folder that appears whole or not at all. What is there and does not fit (another version,
 another user's, damaged) is ignored. Nothing in it is executed. A cache that cannot be written costs a
@@ -24,9 +24,10 @@ from isal import isal_zlib
 
 from whystall.trace.metadata import Metadata
 from whystall.trace.model import TABLES, Source, Trace
+from whystall.trace.readers.reader import Reader
 
 # Raise whenever tables, columns or their meaning change.
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 # Reading a smaller file takes no longer than looking it up.
 LEAST_RAW_BYTES: Final = 32 << 20
 LARGEST_BYTES: Final = 4 << 30
@@ -68,13 +69,15 @@ class TraceCache:
         self._least_raw_bytes = least_raw_bytes
         self._largest_bytes = largest_bytes
 
-    def key(self, path: Path) -> str | None:
-        """The entry's name: a digest of the file's bytes, or ``None`` when they cannot be read."""
+    def key(self, path: Path, reader: Reader) -> str | None:
+        """The entry's name: a digest of the file's bytes and of their reader, or ``None`` when they cannot be read."""
         try:
             with path.open("rb") as file:
-                return hashlib.file_digest(file, "sha256").hexdigest()[:40]
+                digest = hashlib.file_digest(file, "sha256")
         except OSError:
             return None
+        digest.update(f"{reader.name}/{reader.version}".encode())
+        return digest.hexdigest()[:40]
 
     def read(self, key: str | None, name: str) -> Trace | None:
         """The cached trace under ``key``, as of a file called ``name``; ``None`` when there is none to trust."""

@@ -1,36 +1,94 @@
-"""Loads a trace: from the cache when the file's content is known, else by reading it."""
+"""Loads traces: from the cache when the file's content is known, else by the reader that knows its format."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 
+from whystall.trace.assemble import ReaderError, assemble
 from whystall.trace.cache import LEAST_RAW_BYTES, TraceCache
-from whystall.trace.kineto import read_kineto
+from whystall.trace.errors import InputError
+from whystall.trace.files import Limits, Progress, head_of
 from whystall.trace.metadata import sound_text
 from whystall.trace.model import Trace
-from whystall.trace.scan import Progress
+from whystall.trace.readers.reader import Reader
+from whystall.trace.readers.registry import READERS, installed_readers, reader_of
 
 # gzip makes traces at most some twenty times smaller: a smaller file is not worth looking up.
 _LEAST_FILE_BYTES = LEAST_RAW_BYTES // 32
 
 
 def load_trace(
-    path: Path, *, cache: bool = True, store: TraceCache | None = None, progress: Progress | None = None
+    path: Path,
+    *,
+    cache: bool = True,
+    store: TraceCache | None = None,
+    readers: Sequence[Reader] | None = None,
+    limits: Limits | None = None,
+    progress: Progress | None = None,
 ) -> Trace:
-    """The trace in ``path``. Raises `InputError` when there is none that can be read."""
-    if not cache or not _is_large(path):
-        return read_kineto(path, progress=progress)
+    """The trace in a file. Raises `InputError` when there is none that can be read, and when there are several."""
+    found = load_traces(path, cache=cache, store=store, readers=readers, limits=limits, progress=progress)
+    if len(found) > 1:
+        raise InputError(
+            f"{path.name} holds the recordings of {len(found)} processes: analyze it, which reads them all"
+        )
+    return found[0]
+
+
+def load_traces(
+    path: Path,
+    *,
+    cache: bool = True,
+    store: TraceCache | None = None,
+    readers: Sequence[Reader] | None = None,
+    limits: Limits | None = None,
+    progress: Progress | None = None,
+) -> list[Trace]:
+    """The traces in a file, one for each process that it recorded.
+
+    ``readers`` are whystall's and those of installed packages unless others are given. Only a file of one process is
+    cached. Raises `InputError` when nothing can be read.
+    """
+    asked, failures = installed_readers() if readers is None else (readers, [])
+    reader = reader_of(head_of(path), asked, failures)
     store = store or TraceCache()
-    key = store.key(path)
+    key = store.key(path, reader) if cache and _is_large(path) else None
     known = store.read(key, sound_text(path.name))
     if known is not None:
-        return known
-    trace = read_kineto(path, progress=progress)
-    problem = store.write(key, trace)
-    if problem is None:
+        return [_with_warnings(known, failures)]
+    traces = _read(path, reader, limits or Limits(), progress)
+    if len(traces) == 1 and (problem := store.write(key, traces[0])):
+        failures.append(problem)
+    return [_with_warnings(traces[0], failures), *traces[1:]]
+
+
+def _read(path: Path, reader: Reader, limits: Limits, progress: Progress | None) -> list[Trace]:
+    """What a reader makes of a file, linked; whatever goes wrong in a reader ends as a sentence."""
+    try:
+        size = path.stat().st_size
+        traces = [
+            assemble(raw, name=path.name, file_bytes=size)
+            for raw in reader.read(path, limits=limits, progress=progress)
+        ]
+    except (InputError, MemoryError):
+        raise
+    except ReaderError as error:
+        raise InputError(f"{path.name}: the reader {reader.name} is at fault: {error}") from error
+    except Exception as error:
+        if reader in READERS:
+            raise
+        raise InputError(f"{path.name}: the reader {reader.name} failed ({type(error).__name__}: {error})") from error
+    if not traces:
+        raise InputError(f"{path.name} holds no recording")
+    return traces
+
+
+def _with_warnings(trace: Trace, more: Sequence[str]) -> Trace:
+    if not more:
         return trace
-    source = dataclasses.replace(trace.source, warnings=(*trace.source.warnings, problem))
+    source = dataclasses.replace(trace.source, warnings=(*trace.source.warnings, *more))
     return dataclasses.replace(trace, source=source)
 
 

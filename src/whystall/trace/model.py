@@ -120,7 +120,8 @@ class Trace:
 
     def _repr_html_(self) -> str:
         rows = "".join(
-            f"<tr><th style='text-align:left'>{escape(table.replace('_', ' '))}</th><td>{len(getattr(self, table)):,}</td></tr>"
+            f"<tr><th style='text-align:left'>{escape(table.replace('_', ' '))}</th>"
+            f"<td>{len(getattr(self, table)):,}</td></tr>"
             for table in TABLES
             if len(getattr(self, table))
         )

@@ -30,8 +30,13 @@ def fusible(rank: RankReport, limits: Limits) -> Table:
     """The chains that could be one kernel, longest total first."""
     columns = (
         Column("Chain", "name"), Column("Kernels", note="In one run of the chain"),
-        Column("Runs"), Column("Total", priority=1), Column("Between", note="Time between its kernels", priority=2), Column("Bytes", priority=4),
-        Column("Bytes fused", note="Without intermediate tensors; a backward pass may need them, and then it is up to the other number", priority=4),
+        Column("Runs"), Column("Total", priority=1), Column("Between", note="Time between its kernels", priority=2),
+        Column("Bytes", priority=4),
+        Column(
+            "Bytes fused",
+            note="Without intermediate tensors; a backward pass may need them, and then it is up to the other number",
+            priority=4,
+        ),
         Column("Time fused", note="At 85 % of the memory bandwidth, likewise", priority=1),
     )  # fmt: skip
     rows = [(chain, found.device) for found in rank.chains for chain in found.fusible]
@@ -103,8 +108,10 @@ def origins(rank: RankReport, limits: Limits) -> Table:
 def fused(rank: RankReport, limits: Limits) -> Table:
     """Compiled kernels and graphs with the operators and modules they came from."""
     columns = (
-        Column("Kernel or graph", "name"), Column("Kind", "text"), Column("Operators", "name", priority=2), Column("Modules", "name"),
-        Column("Launched by", "name", priority=4), Column("Launches", priority=4), Column("Events", priority=4), Column("Time", priority=1), Column("Not known", "prose", priority=5),
+        Column("Kernel or graph", "name"), Column("Kind", "text"), Column("Operators", "name", priority=2),
+        Column("Modules", "name"),
+        Column("Launched by", "name", priority=4), Column("Launches", priority=4), Column("Events", priority=4),
+        Column("Time", priority=1), Column("Not known", "prose", priority=5),
     )  # fmt: skip
     found = [row for one in rank.origins for row in one.fused]
     shown = tables.largest(found, limits, lambda row: (row.device_ns, row.name))

@@ -17,7 +17,8 @@ from whystall.report.vocabulary import UNKNOWN_FAMILY
 def devices(devices: Sequence[Device], limits: Limits) -> Table:
     """All devices side by side."""
     columns = (
-        Column("Rank", "text"), Column("Device", "name", priority=1), Column("Window", priority=1), Column("Compute", priority=1), Column("Communication", priority=2),
+        Column("Rank", "text"), Column("Device", "name", priority=1), Column("Window", priority=1),
+        Column("Compute", priority=1), Column("Communication", priority=2),
         Column("Exposed comm.", note="Communication that compute does not hide", priority=2), Column("Idle"),
         Column("Idle share", priority=1), Column("Steps", priority=4), Column("Events", priority=4),
     )  # fmt: skip
@@ -183,7 +184,8 @@ def work_cells(row: Kernel | KernelFamily | Operator) -> tuple[Cell, ...]:
 def families(rank: RankReport, limits: Limits) -> Table:
     """Device time by family of kernels, those that no rule knows included."""
     columns = (
-        Column("Family", "name"), Column("Class", "text", priority=4), Column("Count"), Column("Total", priority=1), Column("Share", priority=1), *WORK,
+        Column("Family", "name"), Column("Class", "text", priority=4), Column("Count"), Column("Total", priority=1),
+        Column("Share", priority=1), *WORK,
         Column("Work known", note="Share of the time whose operator has a cost"),
         Column("Tensor cores", note="Share of the time of kernels whose names say that they used them", priority=4),
     )  # fmt: skip
@@ -208,7 +210,8 @@ def families(rank: RankReport, limits: Limits) -> Table:
 def kernels(rank: RankReport, limits: Limits) -> Table:
     """The kernels that take most device time."""
     columns = (
-        Column("Name", "name"), Column("Class", "text", priority=5), Column("Family", "text", priority=4), Column("Count"), Column("Total", priority=1), Column("Mean", priority=4), Column("Max", priority=5),
+        Column("Name", "name"), Column("Class", "text", priority=5), Column("Family", "text", priority=4),
+        Column("Count"), Column("Total", priority=1), Column("Mean", priority=4), Column("Max", priority=5),
         Column("Share", note="Of the sum of all device events", priority=1), *WORK,
     )  # fmt: skip
     shown = tables.largest(rank.kernels, limits, lambda row: (row.total_ns, row.name))
@@ -235,7 +238,7 @@ def named(names: Sequence[str], index: int) -> str | None:
     return names[index] if 0 <= index < len(names) else None
 
 
-def longest_events(timeline: Timeline, limits: Limits) -> Table:
+def longest_events(timeline: Timeline | None, limits: Limits) -> Table:
     """A timeline in words: its longest events."""
     columns = (
         Column("Name", "name"),
@@ -244,14 +247,16 @@ def longest_events(timeline: Timeline, limits: Limits) -> Table:
         Column("Class", "text"),
         Column("Lane", "text"),
     )
-    events = [(event, lane.label) for lane in timeline.lanes for event in lane.events]
+    names, classes = ([], []) if timeline is None else (timeline.names, timeline.classes)
+    lanes = [] if timeline is None else timeline.lanes
+    events = [(event, lane.label) for lane in lanes for event in lane.events]
     shown = tables.largest(events, limits, lambda row: (row[0][1], f"{row[0][0]:020}"))
     rows = (
         (
-            tables.name(named(timeline.names, event[2]), limits),
+            tables.name(named(names, event[2]), limits),
             tables.duration(event[1]),
             tables.duration(event[0]),
-            tables.name(named(timeline.classes, event[3]), limits),
+            tables.name(named(classes, event[3]), limits),
             tables.name(lane, limits),
         )
         for event, lane in shown
@@ -263,7 +268,8 @@ def longest_events(timeline: Timeline, limits: Limits) -> Table:
 def uncovered(rating: DeviceEfficiency | None, device: Device, limits: Limits) -> Table:
     """Operators whose work is in no number, with the reason."""
     columns = (
-        Column("No work known of", "name"), Column("Events"), Column("Time", priority=1), Column("Share of device time", priority=1),
+        Column("No work known of", "name"), Column("Events"), Column("Time", priority=1),
+        Column("Share of device time", priority=1),
         Column("Because", "prose", priority=2),
     )  # fmt: skip
     found = [] if rating is None else rating.uncovered

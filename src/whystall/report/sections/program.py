@@ -52,11 +52,15 @@ def _on_the_host(table: Table) -> Table:
 def modules(rank: RankReport, limits: Limits) -> Table:
     """The modules that take most time, children included."""
     columns = (
-        Column("Module", "name"), Column("Type", "text"), Column("Calls", priority=4), Column("Forward", priority=1), Column("Backward", priority=1),
+        Column("Module", "name"), Column("Type", "text"), Column("Calls", priority=4), Column("Forward", priority=1),
+        Column("Backward", priority=1),
         Column("Forward self"), Column("Backward self"), Column("Host", priority=2), Column("Parameters", priority=5),
-        Column("Forward FLOPs", priority=5), Column("FLOP/s forward", priority=2), Column("Backward FLOPs", priority=5), Column("FLOP/s backward", priority=2),
+        Column("Forward FLOPs", priority=5), Column("FLOP/s forward", priority=2),
+        Column("Backward FLOPs", priority=5), Column("FLOP/s backward", priority=2),
         Column("B/s forward", priority=4), Column("B/s backward", priority=4),
-        Column("Roofline", note="Least time that the device allows over the time taken, forward and backward", priority=2),
+        Column(
+            "Roofline", note="Least time that the device allows over the time taken, forward and backward", priority=2
+        ),
         Column("Work known", note="Share of the time whose operator has a cost", priority=4),
     )  # fmt: skip
     shown = tables.largest(
@@ -119,7 +123,8 @@ def threads(rank: RankReport, limits: Limits) -> Table:
     """The process's threads and what they were seen doing."""
     columns = (
         Column("Thread", "name"), Column("Role", "text"), Column("Operators", note="Self time", priority=1),
-        Column("Runtime calls", priority=1), Column("Python", note="Self time", priority=1), Column("Annotations", note="Self time", priority=2),
+        Column("Runtime calls", priority=1), Column("Python", note="Self time", priority=1),
+        Column("Annotations", note="Self time", priority=2),
         Column("Launches"),
     )  # fmt: skip
     shown = tables.largest(rank.threads, limits, lambda row: (_seen_ns(row), f"{row.pid}/{row.tid}"))
@@ -146,7 +151,8 @@ def _seen_ns(row: HostThread) -> int:
 def calls(rank: RankReport, limits: Limits) -> Table:
     """Runtime calls by name."""
     columns = (
-        Column("Call", "name"), Column("Kind", "text", priority=5), Column("Count"), Column("Total", priority=1), Column("Mean", priority=2), Column("Max"),
+        Column("Call", "name"), Column("Kind", "text", priority=5), Column("Count"), Column("Total", priority=1),
+        Column("Mean", priority=2), Column("Max"),
     )  # fmt: skip
     shown = tables.largest(rank.calls, limits, lambda row: (row.total_ns, row.name))
     rows = (

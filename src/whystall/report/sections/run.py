@@ -11,9 +11,11 @@ from whystall.report.tables import Cell, Column, Limits, Table
 def steps(report: Report, limits: Limits) -> Table:
     """Per rank the distribution of step times and what they were spent on."""
     columns = (
-        Column("Rank", "text"), Column("Steps"), Column("Median", priority=1), Column("p90", priority=4), Column("p99", priority=2), Column("Longest", priority=1),
+        Column("Rank", "text"), Column("Steps"), Column("Median", priority=1), Column("p90", priority=4),
+        Column("p99", priority=2), Column("Longest", priority=1),
         Column("Trend", note="Change of the step time over 1,000 steps", priority=4),
-        Column("Input", note="Waiting for the data loader", priority=2), Column("Forward"), Column("Backward"), Column("Optimizer"),
+        Column("Input", note="Waiting for the data loader", priority=2), Column("Forward"), Column("Backward"),
+        Column("Optimizer"),
         Column("Saving", note="In torch.save", priority=4), Column("GC", note="Python's garbage collector", priority=4),
         Column("Other", note="None of these"), Column("On CPU", note="The stepping thread ran, and was not waiting"),
     )  # fmt: skip
@@ -36,15 +38,20 @@ def steps(report: Report, limits: Limits) -> Table:
         )
         for row in shown
     )
-    caption = "All steps of the run, from light samples on the host; the first ones and those under the profiler are left out."
+    caption = (
+        "All steps of the run, from light samples on the host; "
+        "the first ones and those under the profiler are left out."
+    )
     return tables.table("run", "The whole run", caption, columns, rows, total=len(report.run))
 
 
 def experiments(report: Report, limits: Limits) -> Table:
     """What further runs with one thing changed showed."""
     columns = (
-        Column("Experiment", "text"), Column("Speed-up", priority=1), Column("Tells", "prose", priority=1), Column("Step", priority=1),
-        Column("Without the change"), Column("Noise", note="By how much two runs without a change differed", priority=4),
+        Column("Experiment", "text"), Column("Speed-up", priority=1), Column("Tells", "prose", priority=1),
+        Column("Step", priority=1),
+        Column("Without the change"),
+        Column("Noise", note="By how much two runs without a change differed", priority=4),
         Column("Changed", "prose", priority=4),
     )  # fmt: skip
     rows = (

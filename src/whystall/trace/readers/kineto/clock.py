@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from whystall.trace.raw import MISSING_TIME, RawTable
+from whystall.trace.readers.kineto.raw import MISSING_TIME, RawTable
 
 _DAY_NS: Final = 86_400 * 1_000_000_000
 _YEAR_NS: Final = 366 * _DAY_NS

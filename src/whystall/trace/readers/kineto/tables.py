@@ -1,4 +1,4 @@
-"""From scanned categories to the typed tables of a `Trace` (without the links between them)."""
+"""From scanned categories to typed tables (without the links between them)."""
 
 from __future__ import annotations
 
@@ -11,93 +11,91 @@ import polars as pl
 from numpy.typing import NDArray
 
 from whystall._native import Scanner
-from whystall.trace import categories
-from whystall.trace.clock import Clock
 from whystall.trace.model import Quarantine
-from whystall.trace.raw import FLOAT, INTEGER, MISSING_TIME, TEXT, Integers, RawTable, coded, nullable
+from whystall.trace.readers.kineto import categories
+from whystall.trace.readers.kineto.clock import Clock
+from whystall.trace.readers.kineto.raw import FLOAT, INTEGER, MISSING_TIME, TEXT, Integers, RawTable, coded, nullable
+from whystall.trace.schema import OPTIONAL
 
 _COMPLETE: Final = ord("X")
 _BEGIN_END: Final = (ord("B"), ord("E"))
 _MEMORY_EVENT: Final = "[memory]"
 
-# Columns by table: name, how to read it, and the argument's names from newest to oldest.
-_Spec = tuple[str, str, tuple[str, ...]]
-_EVENT_INDEX: Final[_Spec] = ("event_index", "integer", ("Ev Idx", "Profiler Event Index"))
-_COLLECTIVE: Final[tuple[_Spec, ...]] = (
-    ("collective", "text", ("Collective name",)),
-    ("dtype", "text", ("dtype",)),
-    ("in_elements", "integer", ("In msg nelems", "In msg size")),
-    ("out_elements", "integer", ("Out msg nelems", "Out msg size")),
-    ("group", "text", ("Process Group Name", "Process Group Id")),
-    ("group_size", "integer", ("Group size",)),
-    ("group_ranks", "text", ("Process Group Ranks",)),
-    ("sequence_number", "integer", ("Seq",)),
-)
-_SPECS: Final[dict[str, tuple[_Spec, ...]]] = {
-    categories.OPERATOR: (
-        ("external_id", "integer", ("External id", "external id")),
-        ("sequence", "integer", ("Sequence number",)),
-        ("forward_thread", "integer", ("Fwd thread id",)),
-        ("input_dims", "text", ("Input Dims", "Input dims")),
-        ("input_types", "text", ("Input type",)),
-        ("input_strides", "text", ("Input Strides",)),
-        ("concrete_inputs", "text", ("Concrete Inputs",)),
-        ("call_stack", "text", ("Call stack",)),
-        ("module_hierarchy", "text", ("Module Hierarchy",)),
-        *_COLLECTIVE,
-        ("record_function_id", "integer", ("Record function id",)),
-        _EVENT_INDEX,
-    ),
-    categories.PYTHON: (
-        ("python_id", "integer", ("Python id",)),
-        ("python_parent_id", "integer", ("Python parent id",)),
-        ("module_id", "integer", ("Python module id",)),
-        _EVENT_INDEX,
-    ),
-    categories.RUNTIME: (
-        ("correlation", "integer", ("correlation",)),
-        ("external_id", "integer", ("External id", "external id")),
-        ("callback_id", "integer", ("cbid", "cid")),
-    ),
-    categories.DEVICE: (
-        ("device", "integer", ("device", "Device")),
-        ("stream", "integer", ("stream",)),
-        ("correlation", "integer", ("correlation",)),
-        ("external_id", "integer", ("External id", "external id")),
-        ("bytes", "integer", ("bytes", "Bytes")),
-        ("grid", "text", ("grid",)),
-        ("block", "text", ("block",)),
-        ("registers_per_thread", "integer", ("registers per thread",)),
-        ("shared_memory_bytes", "integer", ("shared memory",)),
-        ("blocks_per_sm", "float", ("blocks per SM",)),
-        ("warps_per_sm", "float", ("warps per SM",)),
-        ("occupancy_percent", "float", ("est. achieved occupancy %",)),
-        ("context", "integer", ("context",)),
-        ("queued", "integer", ("queued",)),
-        ("memory_bandwidth_gb_per_s", "float", ("memory bandwidth (GB/s)",)),
-        *_COLLECTIVE,
-    ),
-    categories.ANNOTATION: (("external_id", "integer", ("External id", "external id")), *_COLLECTIVE, _EVENT_INDEX),
-    categories.DEVICE_ANNOTATION: (("external_id", "integer", ("External id", "external id")),),
-    categories.MEMORY: (
-        ("device_type", "integer", ("Device Type",)),
-        ("device", "integer", ("Device Id",)),
-        ("address", "integer", ("Addr",)),
-        ("bytes", "integer", ("Bytes",)),
-        ("total_allocated", "integer", ("Total Allocated",)),
-        ("total_reserved", "integer", ("Total Reserved",)),
-        _EVENT_INDEX,
-    ),
-    categories.FLOW: (("id", "integer", (".id",)), ("binding_point", "text", (".bp",))),
-    categories.SYNCHRONIZATION: (
-        ("device", "integer", ("device",)),
-        ("stream", "integer", ("stream",)),
-        ("correlation", "integer", ("correlation",)),
-        ("wait_on_stream", "integer", ("wait_on_stream",)),
-        ("wait_on_correlation", "integer", ("wait_on_cuda_event_record_corr_id",)),
-        ("event_id", "integer", ("wait_on_cuda_event_id",)),
-    ),
-    categories.OTHER: (),
+_Keys = dict[str, tuple[str, ...]]
+# Names of arguments for each column of `whystall.trace.schema`, from newest to oldest.
+_COLLECTIVE: Final[_Keys] = {
+    "collective": ("Collective name",),
+    "dtype": ("dtype",),
+    "in_elements": ("In msg nelems", "In msg size"),
+    "out_elements": ("Out msg nelems", "Out msg size"),
+    "group": ("Process Group Name", "Process Group Id"),
+    "group_size": ("Group size",),
+    "group_ranks": ("Process Group Ranks",),
+    "sequence_number": ("Seq",),
+}
+_EXTERNAL_ID: Final[_Keys] = {"external_id": ("External id", "external id")}
+_EVENT_INDEX: Final[_Keys] = {"event_index": ("Ev Idx", "Profiler Event Index")}
+_KEYS: Final[dict[str, _Keys]] = {
+    categories.OPERATOR: {
+        **_EXTERNAL_ID,
+        "sequence": ("Sequence number",),
+        "forward_thread": ("Fwd thread id",),
+        "input_dims": ("Input Dims", "Input dims"),
+        "input_types": ("Input type",),
+        "input_strides": ("Input Strides",),
+        "concrete_inputs": ("Concrete Inputs",),
+        "call_stack": ("Call stack",),
+        "module_hierarchy": ("Module Hierarchy",),
+        **_COLLECTIVE,
+        "record_function_id": ("Record function id",),
+        **_EVENT_INDEX,
+    },
+    categories.PYTHON: {
+        "python_id": ("Python id",),
+        "python_parent_id": ("Python parent id",),
+        "module_id": ("Python module id",),
+        **_EVENT_INDEX,
+    },
+    categories.RUNTIME: {"correlation": ("correlation",), **_EXTERNAL_ID, "callback_id": ("cbid", "cid")},
+    categories.DEVICE: {
+        "device": ("device", "Device"),
+        "stream": ("stream",),
+        "correlation": ("correlation",),
+        **_EXTERNAL_ID,
+        "bytes": ("bytes", "Bytes"),
+        "grid": ("grid",),
+        "block": ("block",),
+        "registers_per_thread": ("registers per thread",),
+        "shared_memory_bytes": ("shared memory",),
+        "blocks_per_sm": ("blocks per SM",),
+        "warps_per_sm": ("warps per SM",),
+        "occupancy_percent": ("est. achieved occupancy %",),
+        "context": ("context",),
+        "queued": ("queued",),
+        "memory_bandwidth_gb_per_s": ("memory bandwidth (GB/s)",),
+        **_COLLECTIVE,
+    },
+    categories.ANNOTATION: {**_EXTERNAL_ID, **_COLLECTIVE, **_EVENT_INDEX},
+    categories.DEVICE_ANNOTATION: _EXTERNAL_ID,
+    categories.MEMORY: {
+        "device_type": ("Device Type",),
+        "device": ("Device Id",),
+        "address": ("Addr",),
+        "bytes": ("Bytes",),
+        "total_allocated": ("Total Allocated",),
+        "total_reserved": ("Total Reserved",),
+        **_EVENT_INDEX,
+    },
+    categories.FLOW: {"id": (".id",), "binding_point": (".bp",)},
+    categories.SYNCHRONIZATION: {
+        "device": ("device",),
+        "stream": ("stream",),
+        "correlation": ("correlation",),
+        "wait_on_stream": ("wait_on_stream",),
+        "wait_on_correlation": ("wait_on_cuda_event_record_corr_id",),
+        "event_id": ("wait_on_cuda_event_id",),
+    },
+    categories.OTHER: {},
 }
 
 
@@ -142,8 +140,8 @@ def build_table(kind: str, tables: Sequence[RawTable], build: Build) -> pl.DataF
     if kind in (categories.FLOW, categories.OTHER):
         columns["category"] = _category_column(tables, rows, str)
         columns["phase"] = pl.Series(phase[rows])
-    for name, how, keys in _SPECS[kind]:
-        columns[name] = _argument_column(tables, rows, how, keys, build.scanner)
+    for name, holds in OPTIONAL[kind].items():
+        columns[name] = _argument_column(tables, rows, holds, _KEYS[kind][name], build.scanner)
     _collect_extra(kind, tables, rows, build)
     return pl.DataFrame(columns)
 
@@ -183,12 +181,12 @@ def _category_column(tables: Sequence[RawTable], rows: NDArray[np.intp], label: 
 
 
 def _argument_column(
-    tables: Sequence[RawTable], rows: NDArray[np.intp], how: str, keys: tuple[str, ...], scanner: Scanner
+    tables: Sequence[RawTable], rows: NDArray[np.intp], holds: str, keys: tuple[str, ...], scanner: Scanner
 ) -> pl.Series:
-    if how == "text":
+    if holds == "text":
         ids = np.concatenate([table.text_ids(*keys) for table in tables] or [np.zeros(0, np.int32)])
         return coded(ids[rows], scanner.texts, scanner.text_count())
-    parts = [table.integers(*keys) if how == "integer" else table.floats(keys[0]) for table in tables]
+    parts = [table.integers(*keys) if holds == "integer" else table.floats(keys[0]) for table in tables]
     return _joined(parts, rows)
 
 
@@ -240,7 +238,7 @@ def group_tables(tables: Sequence[RawTable], names: list[str]) -> dict[str, list
 
     Traces of 2021 write memory events without a category: an instant event named ``[memory]``.
     """
-    groups: dict[str, list[RawTable]] = {kind: [] for kind in _SPECS}
+    groups: dict[str, list[RawTable]] = {kind: [] for kind in OPTIONAL}
     memory_name = names.index(_MEMORY_EVENT) if _MEMORY_EVENT in names else -1
     for table in tables:
         if table.metadata:

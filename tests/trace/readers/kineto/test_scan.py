@@ -12,10 +12,12 @@ import pytest
 
 from whystall.errors import InputError
 from whystall.testing import trace
-from whystall.trace import scan as scan_module
-from whystall.trace.kineto import read_kineto
+from whystall.trace import files as files_module
+from whystall.trace.files import CHUNK_BYTES, Limits
+from whystall.trace.load import load_trace
 from whystall.trace.model import Trace
-from whystall.trace.scan import CHUNK_BYTES, Limits, scan_file
+from whystall.trace.readers.kineto import scan as scan_module
+from whystall.trace.readers.kineto.scan import scan_file
 
 EVENTS = 300
 
@@ -35,14 +37,14 @@ def path(tmp_path: Path) -> Path:
 
 def read(path: Path, content: bytes, **limits: int) -> Trace:
     path.write_bytes(content)
-    return read_kineto(path, limits=Limits(**limits))
+    return load_trace(path, cache=False, limits=Limits(**limits))
 
 
 def refusal(path: Path, content: bytes | None = None) -> str:
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(InputError) as caught:
-        read_kineto(path)
+        load_trace(path, cache=False)
     assert "\n" not in str(caught.value)
     return str(caught.value).removeprefix(str(path.parent) + "/")
 
@@ -70,7 +72,7 @@ def test_gzip_members_follow_each_other(path: Path, document: bytes, members: in
 def test_members_may_end_anywhere_in_a_piece(
     path: Path, document: bytes, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scan_module, "CHUNK_BYTES", chunk)
+    monkeypatch.setattr(files_module, "CHUNK_BYTES", chunk)
     half = len(document) // 2
     loaded = read(path, gzip.compress(document[:half]) + b"\x00" * 10 + gzip.compress(document[half:]))
     assert (len(loaded.operators), loaded.source.warnings) == (EVENTS, ())
@@ -143,7 +145,7 @@ def test_a_header_with_everything(path: Path, document: bytes) -> None:
     [b"\x1f\x8b", b"\x1f\x8b\x08", gzip.compress(b""), gzip.compress(b"x" * 1000)[:12], b"\x1f\x8b" + b"\xff" * 50],
 )
 def test_gzip_without_contents(path: Path, content: bytes) -> None:
-    assert refusal(path, content).startswith(("trace.json is empty", "trace.json is not JSON"))
+    assert refusal(path, content).startswith(("trace.json is empty", "trace.json is in no format that whystall reads"))
 
 
 # --- limits -------------------------------------------------------------------------------------------
@@ -185,12 +187,19 @@ def test_one_endless_event_is_passed_over(path: Path, document: bytes) -> None:
 # --- no traces ----------------------------------------------------------------------------------------
 
 
+UNKNOWN = (
+    "trace.json is in no format that whystall reads. "
+    "It reads traces of the PyTorch profiler (JSON that starts with '{' or '[')"
+)
+
+
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
         (b"", "trace.json is empty"),
-        (b"hello", "trace.json is not JSON: a PyTorch trace starts with '{' or '['"),
-        (b"null", "trace.json is not JSON: a PyTorch trace starts with '{' or '['"),
+        (b"hello", UNKNOWN),
+        (b"null", UNKNOWN),
+        (b" " * (1 << 17) + b"hello", "trace.json is not JSON: a PyTorch trace starts with '{' or '['"),
         (b"{}", "trace.json is JSON but no trace: it has no 'traceEvents'"),
         (b'{"nodes": [1, 2]}', "trace.json is JSON but no trace: it has no 'traceEvents'"),
         (b'{"traceEvents": {}}', "trace.json is JSON but no trace: it has no 'traceEvents'"),

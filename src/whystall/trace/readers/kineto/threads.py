@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from whystall._native import Scanner
-from whystall.trace.raw import TEXT, RawTable
+from whystall.trace.readers.kineto.raw import TEXT, RawTable
 
 _THREAD_NAME = "thread_name"
 

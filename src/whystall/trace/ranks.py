@@ -1,4 +1,4 @@
-"""Which recording stands for which rank: several windows of one process, one file given twice, files that state no rank."""
+"""Which recording stands for which rank, where windows of one process, copies and files without a rank are given."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class _Recording:
 
 
 def one_per_rank(traces: Sequence[Trace]) -> tuple[list[Trace], list[int], list[str]]:
-    """The traces that stand for a rank each, their ranks (no two alike), and a sentence on all that is not as it was given.
+    """The traces that stand for a rank each, their ranks (no two alike), and a sentence on each that was left out.
 
     Of one rank's recordings one after another the latest counts (of several ranks the latest that most of them share).
     """
@@ -77,7 +77,7 @@ def _recording(trace: Trace) -> _Recording:
 
 
 def _without_windows(recordings: list[_Recording]) -> tuple[list[_Recording], list[str]]:
-    """One recording of each rank that was recorded several times, one after another; those at the same time all stay."""
+    """One recording of each rank: the others were made before or after it. Those made at the same time all stay."""
     of_rank: dict[int, list[_Recording]] = {}
     for one in recordings:
         if one.rank is not None:

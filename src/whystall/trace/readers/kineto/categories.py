@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from typing import Final
 
-OPERATOR: Final = "operator"
-PYTHON: Final = "python"
-RUNTIME: Final = "runtime"
-DEVICE: Final = "device"
-ANNOTATION: Final = "annotation"
-DEVICE_ANNOTATION: Final = "device_annotation"
-MEMORY: Final = "memory"
-FLOW: Final = "flow"
-SYNCHRONIZATION: Final = "synchronization"
-OTHER: Final = "other"
+OPERATOR: Final = "operators"
+PYTHON: Final = "python_functions"
+RUNTIME: Final = "runtime_calls"
+DEVICE: Final = "device_events"
+ANNOTATION: Final = "annotations"
+DEVICE_ANNOTATION: Final = "device_annotations"
+MEMORY: Final = "memory_events"
+FLOW: Final = "flows"
+SYNCHRONIZATION: Final = "synchronizations"
+OTHER: Final = "other_events"
 
 # Sources: kineto libkineto/src/ActivityType.cpp (names since 2022), the traces of 2021 in
 # pytorch/kineto tb_plugin/samples ("Kernel", "Operator", "async"), and MTIA traces in HTA's test data.

@@ -90,13 +90,13 @@ def test_arguments_without_a_column_are_kept(tmp_path: Path) -> None:
     loaded = load(tmp_path, [first, second, operator])
     rows = loaded.extra_arguments.with_columns(pl.col("table", "key", "value").cast(pl.String))
     assert sorted(rows.rows()) == [
-        ("device", 0, "flag", "true"),
-        ("device", 0, "mine", "text"),
-        ("device", 0, "ratio", "0.5"),
-        ("device", 1, ".id", "3"),
-        ("device", 1, "list", '[1, "x"]'),
-        ("device", 1, "mine", "5"),
-        ("operator", 0, "mine", "-1"),
+        ("device_events", 0, "flag", "true"),
+        ("device_events", 0, "mine", "text"),
+        ("device_events", 0, "ratio", "0.5"),
+        ("device_events", 1, ".id", "3"),
+        ("device_events", 1, "list", '[1, "x"]'),
+        ("device_events", 1, "mine", "5"),
+        ("operators", 0, "mine", "-1"),
     ]
 
 

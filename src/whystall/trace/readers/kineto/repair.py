@@ -9,10 +9,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from whystall.trace import categories
 from whystall.trace.columns import matching, stacked
-from whystall.trace.raw import nullable
-from whystall.trace.tables import Build
+from whystall.trace.readers.kineto import categories
+from whystall.trace.readers.kineto.raw import nullable
+from whystall.trace.readers.kineto.tables import Build
 
 _MARK: Final = re.compile(r"^(ProfilerStep\s*#|Optimizer\.(step|zero_grad)#|enumerate\(DataLoader\)#)")
 _STREAM_NAME: Final = re.compile(r"^\s*(?:stream\s+)?(-?\d{1,18})\s*$")

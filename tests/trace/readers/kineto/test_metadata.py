@@ -11,8 +11,10 @@ import pytest
 import whystall
 from whystall.testing import trace
 from whystall.trace.cache import TraceCache
-from whystall.trace.metadata import DeviceProperties, Metadata, ProcessGroup, parse_metadata
+from whystall.trace.metadata import DeviceProperties, Metadata, ProcessGroup
 from whystall.trace.model import TABLES
+from whystall.trace.readers.kineto.metadata import parse_metadata
+from whystall.trace.readers.registry import READERS
 
 SECRETS = {
     "env": {"AWS_SECRET_ACCESS_KEY": "s3cr3t-env", "USER": "s3cr3t-user"},
@@ -51,7 +53,7 @@ def test_secrets_reach_no_table() -> None:
 def test_secrets_reach_no_cache(tmp_path: Path) -> None:
     path = built().write(tmp_path / "trace.json")
     cache = TraceCache(tmp_path / "cache", least_raw_bytes=0)
-    assert cache.write(cache.key(path), whystall.load(path, cache=False)) is None
+    assert cache.write(cache.key(path, READERS[0]), whystall.load(path, cache=False)) is None
     files = [file for file in (tmp_path / "cache").rglob("*") if file.is_file()]
     assert files
     assert not any(b"s3cr3t" in file.read_bytes() for file in files)

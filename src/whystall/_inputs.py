@@ -1,0 +1,63 @@
+"""What an analysis takes into account besides what was recorded: run facts, experiments, remedies, kernel classes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from whystall.analysis.kernel_classes import KernelClasses, parse_kernel_classes
+from whystall.diagnosis.case import RunFacts
+from whystall.diagnosis.experiment import EXPERIMENTS_FILE, Experiment
+from whystall.errors import InputError
+from whystall.trace.run_file import NAME as RUN_FILE
+from whystall.trace.run_file import read_run_file
+from whystall.verify.remedies import read as read_remedies
+from whystall.verify.remedies import record_file, scales
+
+_LARGEST_EXPERIMENTS: Final = 1 << 20
+
+
+def read_run_facts(folders: Sequence[Path], failures: list[str], *, remedies: bool) -> RunFacts:
+    """What run folders say of their machine; of several ranks the first one's word counts.
+
+    ``remedies`` brings in what remedies were worth on this machine before.
+    """
+    worth = scales(read_remedies(record_file())) if remedies else {}
+    ranks = [rank for folder in folders for rank in read_run_file(folder / RUN_FILE)]
+    experiments = tuple(one for folder in folders for one in _experiments(folder / EXPERIMENTS_FILE, failures))
+    if not ranks:
+        return RunFacts(remedies=worth, experiments=experiments)
+    return RunFacts(
+        cores=ranks[0].cores_allowed,
+        threads=ranks[0].torch_threads,
+        processes=len(ranks),
+        loaders=tuple(loader for rank in ranks for loader in rank.loaders),
+        profiled_over_unprofiled=ranks[0].profiled_over_unprofiled,
+        remedies=worth,
+        experiments=experiments,
+    )
+
+
+def _experiments(path: Path, failures: list[str]) -> list[Experiment]:
+    """The outcomes of a run's experiments; none where it made none, and a warning where they cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return msgspec.json.decode(file.read(_LARGEST_EXPERIMENTS), type=list[Experiment])
+    except FileNotFoundError:
+        return []
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        failures.append(f"the outcomes of experiments in {path.name} cannot be read: {error}")
+        return []
+
+
+def read_kernel_classes(path: str | Path | None) -> KernelClasses:
+    """The user's kernel classes. Raises `InputError` where they cannot be read."""
+    if path is None:
+        return ()
+    try:
+        return parse_kernel_classes(Path(path).read_text("utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"the kernel classes {path} cannot be read: {error}") from None

@@ -1,0 +1,164 @@
+"""Makes the report of a run: the rows of all ranks in one structure, with where they come from and what was lost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from whystall._version import __version__
+from whystall.analysis.results import Host
+from whystall.analysis.run_results import RunSummary
+from whystall.analysis.throughput import Workload, job_throughput
+from whystall.analysis.trace_analysis import TraceAnalysis
+from whystall.analysis.work_results import DeviceEfficiency, Efficiency
+from whystall.diagnosis.experiment import Experiment
+from whystall.diagnosis.finding import Diagnosis, Verdict
+from whystall.report.schema import Dropped, Report, Source, SourceFile
+from whystall.trace.model import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class _Signal:
+    """A signal of a recording and how to switch it on."""
+
+    key: str
+    missing: str
+
+
+_WANTED_SIGNALS: Final = (
+    _Signal("device_events", "device events (ProfilerActivity.CUDA; none are expected on a CPU job)"),
+    _Signal("launch_calls", "launch calls (CUDA runtime events)"),
+    _Signal("operators", "operators (ProfilerActivity.CPU)"),
+    _Signal("steps", "step marks (profiler.step() after each iteration)"),
+    _Signal("shapes", "operator shapes (record_shapes=True)"),
+    _Signal("python_stacks", "Python stacks (with_stack=True)"),
+    _Signal("modules", "modules (with_modules=True and with_stack=True)"),
+    _Signal("memory", "memory events (profile_memory=True)"),
+    _Signal("sync_events", "synchronisation events (_ExperimentalConfig(enable_cuda_sync_events=True))"),
+)
+_ONLY_WITH_A_DEVICE: Final = ("launch_calls", "sync_events")
+
+
+def build_report(
+    traces: Sequence[Trace],
+    analyses: Sequence[TraceAnalysis],
+    runs: list[RunSummary],
+    verdict: Verdict,
+    diagnosis: Diagnosis,
+    *,
+    experiments: Sequence[Experiment] = (),
+    problems: Sequence[str] = (),
+    workload: Workload | None = None,
+) -> Report:
+    """The report on traces (one for each rank, with their analyses) and the samples of a run.
+
+    ``problems`` are sentences for ``report.source.warnings``: what was left out or could not be read.
+    """
+    rated, unrated = job_throughput(workload, analyses, runs, world_size=_world_size(traces))
+    efficiency = _efficiency(verdict, [row for analysis in analyses for row in analysis.efficiency])
+    return Report(
+        whystall=__version__,
+        verdict=verdict,
+        source=_source(traces, analyses, [*problems, *unrated, *_warnings(traces)]),
+        devices=[device for analysis in analyses for device in analysis.devices],
+        kernels=[row for analysis in analyses for row in analysis.kernels],
+        kernel_families=[row for analysis in analyses for row in analysis.kernel_families],
+        operators=[row for analysis in analyses for row in analysis.operators],
+        modules=[row for analysis in analyses for row in analysis.modules],
+        phases=[row for analysis in analyses for row in analysis.phases],
+        communication=[row for analysis in analyses for row in analysis.communication],
+        input=[row for analysis in analyses for row in analysis.input],
+        host=Host(
+            threads=[row for analysis in analyses for row in analysis.host.threads],
+            calls=[row for analysis in analyses for row in analysis.host.calls],
+        ),
+        memory=[row for analysis in analyses for row in analysis.memory],
+        efficiency=msgspec.structs.replace(efficiency, throughput=rated),
+        timelines=[row for analysis in analyses for row in analysis.timelines],
+        kernel_chains=[row for analysis in analyses for row in analysis.chains],
+        kernel_origins=[row for analysis in analyses for row in analysis.origins],
+        run=runs,
+        findings=diagnosis.findings,
+        plan=diagnosis.plan,
+        abstained=diagnosis.abstained,
+        critical_path=diagnosis.critical_path,
+        fidelity=diagnosis.fidelity,
+        noise=diagnosis.noise,
+        experiments=list(experiments),
+    )
+
+
+def _efficiency(verdict: Verdict, devices: list[DeviceEfficiency]) -> Efficiency:
+    """The rating of the device that the verdict speaks of, and of all."""
+    spoken_of = next((row for row in devices if (row.rank, row.device) == (verdict.rank, verdict.device)), None)
+    if spoken_of is None:
+        return Efficiency(devices=devices)
+    return Efficiency(
+        mfu=spoken_of.mfu,
+        hfu=spoken_of.hfu,
+        tensor_core_share=spoken_of.tensor_core_share,
+        peak=spoken_of.peak,
+        peak_source=spoken_of.peak_source,
+        devices=devices,
+    )
+
+
+def _warnings(traces: Sequence[Trace]) -> list[str]:
+    prefix = len(traces) > 1
+    return [f"{trace.name}: {warning}" if prefix else warning for trace in traces for warning in trace.source.warnings]
+
+
+def _source(traces: Sequence[Trace], analyses: Sequence[TraceAnalysis], warnings: list[str]) -> Source:
+    read = [
+        SourceFile(
+            path=trace.name,
+            rank=analysis.rank,
+            bytes=trace.source.file_bytes,
+            raw_bytes=trace.source.raw_bytes,
+            events=trace.source.events,
+            truncated=trace.source.truncated,
+        )
+        for trace, analysis in zip(traces, analyses, strict=True)
+    ]
+    dropped = [
+        Dropped(reason=entry.reason, events=entry.events, device_ns=entry.device_ns, rank=analysis.rank)
+        for trace, analysis in zip(traces, analyses, strict=True)
+        for entry in trace.source.quarantined
+    ]
+    known = analyses[0].signals if analyses else {}
+    signals = {key: all(analysis.signals[key] for analysis in analyses) for key in known}
+    on_cpu = not any(analysis.signals["device_events"] for analysis in analyses)
+    missing = [
+        signal.missing
+        for signal in _WANTED_SIGNALS
+        if not signals.get(signal.key, True) and not (on_cpu and signal.key in _ONLY_WITH_A_DEVICE)
+    ]
+    return Source(
+        files=read,
+        framework=_framework(traces),
+        ranks=sorted(analysis.rank for analysis in analyses),
+        world_size=_world_size(traces),
+        events=sum(trace.source.events for trace in traces),
+        dropped=dropped,
+        warnings=warnings,
+        missing_signals=missing,
+        signals=signals,
+    )
+
+
+def _framework(traces: Sequence[Trace]) -> str | None:
+    """The frameworks by name, PyTorch with its versions; samples without a trace are always of PyTorch."""
+    names = {trace.metadata.framework for trace in traces} if traces else {"pytorch"}
+    versions = sorted({trace.metadata.versions.get("pytorch_version", "") for trace in traces} - {""})
+    told = [
+        f"{name} {', '.join(versions)}" if name == "pytorch" and versions else name
+        for name in sorted(filter(None, names))
+    ]
+    return " and ".join(told) or None
+
+
+def _world_size(traces: Sequence[Trace]) -> int | None:
+    return max((size for trace in traces if (size := trace.metadata.world_size) is not None), default=None)

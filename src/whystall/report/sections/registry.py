@@ -1,0 +1,284 @@
+"""The sections of the report, in one tuple to read top to bottom, and the chapters of the page that they stand in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from whystall.report import overview
+from whystall.report.roofline_chart import roofline_table
+from whystall.report.sections import capture, chains, device, program, resources, run
+from whystall.report.sections.section import (
+    InMarkdown,
+    InNotebook,
+    InTerminal,
+    OnPage,
+    Section,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Chapter:
+    """A heading of the HTML page, with the tables of its sections under it."""
+
+    id: str
+    title: str
+    listed: bool = True
+    """Whether the page's navigation names it."""
+
+
+CHAPTERS: tuple[Chapter, ...] = (
+    Chapter("experiments", "Experiments"),
+    Chapter("run", "The whole run"),
+    Chapter("devices", "Devices"),
+    Chapter("steps", "Steps"),
+    Chapter("timeline", "Timeline"),
+    Chapter("device", "Device", listed=False),
+    Chapter("roofline", "Roofline"),
+    Chapter("kernels", "Kernels"),
+    Chapter("operators", "Operators"),
+    Chapter("modules", "Modules"),
+    Chapter("phases", "Phases"),
+    Chapter("communication", "Communication"),
+    Chapter("memory", "Memory"),
+    Chapter("input", "Input"),
+    Chapter("host", "Host"),
+    Chapter("capture", "Capture"),
+)
+
+_FULL = InTerminal(full=True)
+_NO_HOST = "no host events: was ProfilerActivity.CPU on?"
+
+SECTIONS: tuple[Section, ...] = (
+    # Of the whole job.
+    Section(
+        id="experiments",
+        scope="job",
+        build=run.experiments,
+        terminal=InTerminal(columns=("Experiment", "Step", "Without the change", "Speed-up", "Tells")),
+        markdown=InMarkdown(columns=("Experiment", "Step", "Without the change", "Speed-up", "Tells"), folded=False),
+    ),
+    Section(
+        id="run",
+        scope="job",
+        build=run.steps,
+        terminal=InTerminal(
+            columns=(
+                "Rank", "Steps", "Median", "p99", "Longest", "Input", "Forward", "Backward", "Optimizer", "Other",
+            ),
+            rows=5,
+        ),
+        markdown=InMarkdown(
+            columns=("Rank", "Steps", "Median", "p99", "Input", "Forward", "Backward", "Other"), folded=False
+        ),
+    ),
+    Section(
+        id="slow", scope="job", build=run.slow, terminal=InTerminal(rows=5), page=OnPage(chapter="run")
+    ),
+    Section(
+        id="devices",
+        scope="job",
+        build=lambda report, limits: device.devices(overview.in_order(report), limits),
+        terminal=InTerminal(
+            columns=("Rank", "Device", "Window", "Compute", "Communication", "Exposed comm.", "Idle share"),
+            rows=16,
+            fewest=2,
+        ),
+        markdown=InMarkdown(fewest=2),
+        notebook=InNotebook(),
+    ),
+    # Of each device.
+    Section(
+        id="steps",
+        scope="device",
+        build=lambda one, limits: device.steps(one.device, limits),
+        absent="no step was marked: call prof.step() once per iteration",
+        terminal=InTerminal(
+            columns=("Step", "Window", "Compute", "Communication", "Idle", "Idle share", "Flag"), rows=6
+        ),
+        markdown=InMarkdown(columns=("Step", "Window", "Compute", "Communication", "Idle", "Flag")),
+    ),
+    Section(
+        id="events",
+        scope="device",
+        build=lambda one, limits: device.longest_events(one.timeline, limits),
+        absent="no events to draw",
+        terminal=None,
+        markdown=None,
+        page=OnPage(chapter="timeline", rows=20),
+    ),
+    Section(
+        id="facts",
+        scope="device",
+        build=lambda one, limits: device.facts(one.device, limits),
+        terminal=_FULL,
+        markdown=None,
+        page=OnPage(chapter="device"),
+    ),
+    Section(
+        id="streams",
+        scope="device",
+        build=lambda one, limits: device.streams(one.device, limits),
+        terminal=_FULL,
+        markdown=None,
+        page=OnPage(chapter="device"),
+    ),
+    Section(
+        id="undecided",
+        scope="device",
+        build=lambda one, limits: capture.undecided(one.device, limits),
+        terminal=_FULL,
+        markdown=None,
+        page=OnPage(chapter="device"),
+    ),
+    Section(
+        id="uncovered",
+        scope="device",
+        build=lambda one, limits: device.uncovered(one.rating, one.device, limits),
+        terminal=_FULL,
+        markdown=None,
+        page=OnPage(chapter="device"),
+    ),
+    Section(
+        id="roofline",
+        scope="device",
+        build=lambda one, limits: roofline_table(one.rating, limits),
+        terminal=_FULL,
+        markdown=None,
+    ),
+    # Of each rank.
+    Section(
+        id="phases",
+        scope="rank",
+        build=program.phases,
+        absent="no forward, backward or optimizer phase was recognised",
+        terminal=_FULL,
+        markdown=None,
+    ),
+    Section(
+        id="families",
+        scope="rank",
+        build=device.families,
+        terminal=_FULL,
+        markdown=None,
+        page=OnPage(chapter="kernels"),
+    ),
+    Section(
+        id="kernels",
+        scope="rank",
+        build=device.kernels,
+        absent="no device events",
+        terminal=InTerminal(columns=("Name", "Class", "Count", "Total", "Mean", "Share"), rows=6),
+        markdown=InMarkdown(columns=("Name", "Class", "Count", "Total", "Share"), folded=False),
+        page=OnPage(filter=True),
+    ),
+    Section(
+        id="chains",
+        scope="rank",
+        build=chains.fusible,
+        terminal=_FULL,
+        markdown=None,
+        page=OnPage(chapter="kernels"),
+    ),
+    Section(
+        id="origins",
+        scope="rank",
+        build=chains.origins,
+        terminal=_FULL,
+        markdown=None,
+        page=OnPage(chapter="kernels"),
+    ),
+    Section(
+        id="fused",
+        scope="rank",
+        build=chains.fused,
+        terminal=_FULL,
+        markdown=None,
+        page=OnPage(chapter="kernels"),
+    ),
+    Section(
+        id="operators",
+        scope="rank",
+        build=program.operators,
+        absent="no operators: was ProfilerActivity.CPU on?",
+        terminal=InTerminal(columns=("Operator", "Calls", "Device self", "Host self"), rows=5),
+        markdown=InMarkdown(columns=("Operator", "Calls", "Device self", "Host self")),
+        page=OnPage(filter=True),
+    ),
+    Section(
+        id="modules",
+        scope="rank",
+        build=program.modules,
+        absent="no module calls: record with with_modules=True or with_stack=True",
+        terminal=InTerminal(columns=("Module", "Type", "Forward", "Backward", "Host"), rows=4),
+        markdown=None,  # drawn as a pie
+        page=OnPage(filter=True),
+    ),
+    Section(
+        id="communication",
+        scope="rank",
+        build=resources.communication,
+        absent="no collectives ran",
+        terminal=InTerminal(
+            columns=("Collective", "Size", "Count", "Bytes", "Total", "Exposed", "Hidden share"), rows=4
+        ),
+        markdown=InMarkdown(
+            columns=("Collective", "Count", "Bytes", "Total", "Exposed", "Hidden share"), folded=False
+        ),
+    ),
+    Section(
+        id="input",
+        scope="rank",
+        build=resources.waits,
+        absent="no wait for input was seen",
+        terminal=InTerminal(rows=3),
+    ),
+    Section(
+        id="threads",
+        scope="rank",
+        build=program.threads,
+        absent=_NO_HOST,
+        terminal=_FULL,
+        markdown=None,
+        page=OnPage(chapter="host"),
+    ),
+    Section(
+        id="calls",
+        scope="rank",
+        build=program.calls,
+        absent=_NO_HOST,
+        terminal=InTerminal(columns=("Call", "Kind", "Count", "Total", "Max"), rows=3),
+        markdown=None,
+        page=OnPage(chapter="host", filter=True),
+    ),
+    Section(
+        id="memory",
+        scope="rank",
+        build=resources.memory,
+        absent="no memory events: record with profile_memory=True",
+    ),
+    # Of the recording.
+    Section(
+        id="signals",
+        scope="capture",
+        build=capture.signals,
+        terminal=_FULL,
+        markdown=None,
+        page=OnPage(chapter="capture"),
+    ),
+    Section(
+        id="dropped",
+        scope="capture",
+        build=capture.dropped,
+        terminal=_FULL,
+        page=OnPage(chapter="capture"),
+    ),
+    Section(
+        id="files",
+        scope="capture",
+        build=capture.files,
+        terminal=_FULL,
+        markdown=None,
+        page=OnPage(chapter="capture"),
+    ),
+)  # fmt: skip
+"""In the order in which they are read; the page groups them under its chapters."""

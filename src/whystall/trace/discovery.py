@@ -1,0 +1,72 @@
+"""Which files are meant: a path, a folder or a glob pattern to the trace files and run folders that it names."""
+
+from __future__ import annotations
+
+import glob
+import stat
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+from whystall.trace.errors import InputError
+from whystall.trace.readers.reader import Reader
+from whystall.trace.readers.registry import READERS
+
+PathLike = str | Path
+
+# What whystall itself writes beside traces.
+_NOT_TRACES: Final = ("report.json", "run.json", "experiments.json")
+_NOT_TRACE_SUFFIX: Final = ".run.json"
+
+
+def find_traces(source: PathLike, readers: Sequence[Reader] = READERS) -> list[Path]:
+    """The trace files that a path, folder or glob pattern names, in order of name.
+
+    Raises `InputError` when it names none.
+    """
+    path = Path(source)
+    try:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        mode = None
+    except (OSError, ValueError) as error:  # a name too long, a loop of links, a null character
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"{str(source)[:200]!r}: cannot be read ({reason})") from None
+    if mode is not None and stat.S_ISDIR(mode):
+        return _in_folder(path, readers)
+    return [path] if mode is not None or not glob.has_magic(str(source)) else _matching(source)
+
+
+def _in_folder(folder: Path, readers: Sequence[Reader]) -> list[Path]:
+    found = sorted(entry for entry in folder.rglob("*") if entry.is_file() and looks_like_trace(entry, readers))
+    if not found:
+        endings = ", ".join(f"*{suffix}" for reader in readers for suffix in reader.suffixes)
+        raise InputError(f"{folder}: no traces in this folder (looked for {endings})")
+    return found
+
+
+def _matching(pattern: PathLike) -> list[Path]:
+    matches = glob.iglob(str(pattern), recursive=True)  # noqa: PTH207 - pathlib has no absolute globs
+    traces = [path for path in sorted(map(Path, matches)) if path.is_file()]
+    if not traces:
+        raise InputError(f"{pattern}: no file matches")
+    return traces
+
+
+def looks_like_trace(path: Path, readers: Sequence[Reader] = READERS) -> bool:
+    """Whether a file in a folder is opened as a trace: by its name, and nothing that whystall writes beside traces."""
+    other = path.name in _NOT_TRACES or path.name.endswith(_NOT_TRACE_SUFFIX) or path.name.startswith(".")
+    return not other and any(path.name.endswith(reader.suffixes) for reader in readers)
+
+
+def folders_among(sources: Iterable[object]) -> list[Path]:
+    """The folders among what was given, which may be those of watched runs."""
+    paths = [Path(source) for source in sources if isinstance(source, str | Path)]
+    return [path for path in paths if _is_folder(path)]
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:
+        return False

@@ -1,0 +1,1 @@
+"""One reader for each format: from a file to tables that are not linked yet."""

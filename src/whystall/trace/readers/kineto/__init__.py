@@ -1,0 +1,1 @@
+"""The format of the PyTorch profiler (Kineto): JSON with `traceEvents`, of any age and vendor."""

@@ -1,0 +1,119 @@
+"""Feeds a file to the native scanner, piece by piece, and says what was wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, Final
+
+from whystall._native import Scanner
+from whystall.trace.errors import InputError
+from whystall.trace.files import CHUNK_BYTES, Limits, Progress, gunzipped, is_gzip, opened
+
+if TYPE_CHECKING:
+    from whystall._native._ext import Counts
+
+# What a report may use of the top-level metadata. Everything else (environment variables, command
+# lines, host and user names, tokens: published traces do carry them) is skipped by the scanner.
+KEPT_METADATA: Final = (
+    "schemaVersion",
+    "deviceProperties",
+    "distributedInfo",
+    "displayTimeUnit",
+    "baseTimeNanoseconds",
+    "record_shapes",
+    "profile_memory",
+    "with_stack",
+    "with_modules",
+    "with_flops",
+    "cuda_runtime_version",
+    "cuda_driver_version",
+    "cupti_version",
+    "hip_runtime_version",
+    "hip_driver_version",
+    "roctracer_version",
+    "pytorch_version",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """A scanned file: the scanner that holds its columns, sizes, and damage in plain sentences."""
+
+    scanner: Scanner
+    raw_bytes: int
+    truncated: bool
+    warnings: tuple[str, ...]
+
+
+def scan_file(path: Path, *, limits: Limits | None = None, progress: Progress | None = None) -> Scan:
+    """The scanned contents of a trace file, as far as they can be read.
+
+    ``progress`` is called with the bytes read so far and the file's size. Raises `InputError` when the
+    file cannot be opened or holds no trace at all.
+    """
+    limits = limits or Limits()
+    scanner = Scanner(KEPT_METADATA, limits.events, limits.value_bytes)
+    warnings: list[str] = []
+    with opened(path) as (file, size):
+        _feed(scanner, file, size, limits, warnings, progress)
+    scanner.finish()
+    counts = scanner.counts()
+    if not counts["is_json"]:
+        raise InputError(f"{path.name} is not JSON: a PyTorch trace starts with '{{' or '['")
+    if counts["top_is_array"] and counts["events"] == 0 and _holds_something(counts):
+        raise InputError(f"{path.name} is a JSON list but no trace: it holds no trace events")
+    if not counts["found_events"]:
+        raise InputError(f"{path.name} is JSON but no trace: it has no 'traceEvents'")
+    if counts["over_limit"]:
+        warnings.append(f"reading stopped after {limits.events:,} events, the limit")
+    truncated = (
+        not counts["closed"] and not counts["over_limit"] and (counts["unfinished_bytes"] > 0 or _is_open(scanner))
+    )
+    if truncated:
+        warnings.append(
+            f"the file ends in the middle: everything before the break is kept ({counts['events']:,} events)"
+        )
+    return Scan(scanner, counts["bytes"], truncated, tuple(warnings))
+
+
+def _holds_something(counts: Counts) -> bool:
+    return counts["not_objects"] + counts["without_phase"] + counts["broken"] > 0
+
+
+def _is_open(scanner: Scanner) -> bool:
+    """Whether a top-level object never ended (a top-level array may end without its bracket)."""
+    return not scanner.counts()["top_is_array"]
+
+
+def _feed(
+    scanner: Scanner,
+    file: BinaryIO,
+    size: int,
+    limits: Limits,
+    warnings: list[str],
+    progress: Progress | None,
+) -> None:
+    counts = _feed_pieces(scanner, gunzipped(file, warnings)) if is_gzip(file) else _feed_plain(scanner, file)
+    raw_bytes = 0
+    for count in counts:
+        raw_bytes += count
+        if progress is not None:
+            progress(file.tell(), size)
+        if raw_bytes > limits.raw_bytes:
+            warnings.append(f"reading stopped after {limits.raw_bytes:,} bytes of JSON, the limit")
+            return
+
+
+def _feed_plain(scanner: Scanner, file: BinaryIO) -> Iterator[int]:
+    """Feeds the file as it is; yields how many bytes of JSON each piece held."""
+    descriptor = file.fileno()
+    while count := scanner.read(descriptor, CHUNK_BYTES):
+        yield count
+
+
+def _feed_pieces(scanner: Scanner, pieces: Iterator[bytes]) -> Iterator[int]:
+    for piece in pieces:
+        scanner.feed(piece)
+        yield len(piece)

@@ -1,0 +1,76 @@
+"""What a reader is, and what it makes of a file: tables of events that nothing links yet.
+
+Linking, nesting, steps and the cache are the same for every format and stand elsewhere (``trace/assemble.py``), so that
+a new format is one file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Protocol, runtime_checkable
+
+import polars as pl
+
+from whystall.trace.files import Head, Limits, Progress
+from whystall.trace.metadata import Metadata
+from whystall.trace.model import Quarantine
+
+READERS_GROUP: Final = "whystall.readers"
+"""The entry point by which other packages bring readers: a `Reader`, or several."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class RawTrace:
+    """One process's recording as a reader hands it over.
+
+    ``tables`` holds what the format records, under the names and with the columns of `whystall.trace.schema`; tables
+    and columns that it does not have are left out. ``threads`` has a row (pid, tid, name) for each thread, to which the
+    tables' ``thread`` columns point.
+    """
+
+    tables: dict[str, pl.DataFrame]
+    threads: pl.DataFrame
+    events: int
+    """How many events the file holds, those that were set aside included."""
+    raw_bytes: int
+    """The size of what was read, unpacked."""
+    metadata: Metadata = field(default_factory=Metadata)
+    process: str | None = None
+    """What tells this recording from others in the same file; ``None`` where there is only one."""
+    truncated: bool = False
+    warnings: Sequence[str] = ()
+    quarantined: Sequence[Quarantine] = ()
+    extra_arguments: pl.DataFrame | None = None
+    """Arguments that have no column: table, row (in time order), key, value."""
+
+
+@runtime_checkable
+class Reader(Protocol):
+    """One format: knows its files by their content and reads them."""
+
+    @property
+    def name(self) -> str:
+        """A short name, such as ``kineto``."""
+
+    @property
+    def version(self) -> int:
+        """Raised whenever the same file gives other tables: what was cached before is then read anew."""
+
+    @property
+    def describes(self) -> str:
+        """The format in a few words, for the error that names what can be read."""
+
+    @property
+    def suffixes(self) -> tuple[str, ...]:
+        """How names of such files end: in a folder, only these are opened. One that is named may be called anything."""
+
+    def knows(self, head: Head) -> bool:
+        """Whether the file is of this format."""
+
+    def read(self, path: Path, *, limits: Limits, progress: Progress | None) -> Sequence[RawTrace]:
+        """The recordings in a file, one for each process; as far as it can be read, with what is lost in ``warnings``.
+
+        Raises `InputError` with a plain sentence where there is nothing to be had.
+        """

@@ -1,0 +1,68 @@
+"""Which files a path, a folder or a pattern stands for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from whystall.errors import InputError
+from whystall.trace.discovery import find_traces, folders_among, looks_like_trace
+from whystall.trace.readers.registry import READERS
+
+TRACES = ("a.json", "b.json.gz", "c.pt.trace", "d.pt.trace.json", "e.gz", "f.trace")
+OTHERS = (
+    "report.json",
+    "run.json",
+    "experiments.json",
+    "old.run.json",
+    ".hidden.json",
+    "rank0.samples.jsonl",
+    "notes.txt",
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "inner").mkdir()
+    for name in (*TRACES, *OTHERS, "inner/g.json"):
+        (tmp_path / name).write_text("{}")
+    return tmp_path
+
+
+def test_a_folder_stands_for_its_traces_and_not_for_what_whystall_writes(folder: Path) -> None:
+    assert [path.relative_to(folder).as_posix() for path in find_traces(folder)] == [*TRACES, "inner/g.json"]
+    assert not any(looks_like_trace(folder / name) for name in OTHERS)
+
+
+def test_a_file_that_is_named_is_taken_whatever_it_is_called(folder: Path) -> None:
+    assert find_traces(folder / "notes.txt") == [folder / "notes.txt"]
+    assert find_traces(folder / "absent.json") == [folder / "absent.json"]  # opening it says what is wrong
+
+
+def test_a_pattern_stands_for_files_by_name(folder: Path) -> None:
+    assert find_traces(f"{folder}/[ab].*") == [folder / "a.json", folder / "b.json.gz"]
+    assert find_traces(f"{folder}/**/g.json") == [folder / "inner" / "g.json"]
+    with pytest.raises(InputError, match="no file matches"):
+        find_traces(f"{folder}/*.sqlite")
+
+
+def test_a_folder_without_traces_says_what_was_looked_for(tmp_path: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        find_traces(tmp_path)
+    endings = ", ".join(f"*{suffix}" for reader in READERS for suffix in reader.suffixes)
+    assert str(caught.value) == f"{tmp_path}: no traces in this folder (looked for {endings})"
+
+
+@pytest.mark.parametrize("path", ["x" * 5_000, "nul\0", "loop"])
+def test_a_path_that_cannot_be_one_is_an_input_error(path: str, tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    with pytest.raises(InputError, match="cannot be read"):
+        find_traces(tmp_path / path)
+
+
+def test_the_folders_among_what_was_given(folder: Path) -> None:
+    assert folders_among([folder, str(folder / "inner"), folder / "a.json", object(), "x" * 5_000]) == [
+        folder,
+        folder / "inner",
+    ]
