@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import whystall
-from whystall.diagnosis.catalogue import causes, found_in
+from whystall.diagnosis.catalogue import found_in
 from whystall.diagnosis.causes import Cause
+from whystall.diagnosis.rule import Rule
+from whystall.diagnosis.rules import RULES
 
 DOCS = Path(__file__).parent
 PAGES = DOCS / "causes"
@@ -61,10 +63,10 @@ def examples() -> dict[str, Any]:
 
 def pages(shown: dict[str, Any]) -> dict[Path, str]:
     """The text of every page by its path."""
-    out = {PAGES / f"{cause.id}.md": page(cause, shown.get(cause.id)) for cause in causes().values()}
+    out = {PAGES / f"{rule.cause.id}.md": page(rule, shown.get(rule.cause.id)) for rule in RULES}
     rows = [
-        f"| [`{cause.id}`]({cause.id}.md) | {cause.title} | {found_in(cause.id) or 'no rule yet'} |"
-        for cause in causes().values()
+        f"| [`{rule.cause.id}`]({rule.cause.id}.md) | {rule.cause.title} | {found_in(rule) or 'no rule yet'} |"
+        for rule in RULES
     ]
     out[PAGES / "index.md"] = "\n".join(
         [
@@ -81,8 +83,9 @@ def pages(shown: dict[str, Any]) -> dict[Path, str]:
     return out
 
 
-def page(cause: Cause, example: dict[str, Any] | None) -> str:
+def page(rule: Rule, example: dict[str, Any] | None) -> str:
     """The page of a cause."""
+    cause = rule.cause
     lines = [
         f"# {cause.title}",
         "",
@@ -94,7 +97,7 @@ def page(cause: Cause, example: dict[str, Any] | None) -> str:
         "",
         cause.measured,
     ]
-    found = found_in(cause.id)
+    found = found_in(rule)
     lines += ["", f"Found in: {found}." if found else f"No rule looks for it yet: {cause.unseen}."]
     lines += _thresholds(cause)
     if example is not None:
@@ -115,7 +118,7 @@ def _thresholds(cause: Cause) -> list[str]:
     """The numbers that its rule decides by."""
     if not cause.thresholds:
         return []
-    rows = [f"| {one.value:,.10g} | {one.is_} | {one.source} |" for one in cause.thresholds.values()]
+    rows = [f"| {one.value:,.12g} | {one.is_} | {one.source} |" for one in cause.thresholds.values()]
     return ["", "| threshold | of | source |", "|---|---|---|", *rows]
 
 

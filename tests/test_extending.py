@@ -81,6 +81,36 @@ def test_its_section_stands_in_every_format(recording: Path, installed: Path) ->
     assert "<strong>Tiny kernels</strong>: no kernel is shorter than 5 µs." in (recording / "empty.html").read_text()
 
 
+def test_its_cause_is_found_and_explained(recording: Path, installed: Path) -> None:
+    found = report(whystall(recording, installed, "analyze", ".", "--json"))
+    [finding] = [one for one in found["findings"] if one["id"] == "example.short-kernels"]
+    assert (finding["title"], finding["severity"], finding["evidence"][0]["value"]) == (
+        "Kernels are short",
+        "minor",
+        1_500,
+    )
+    assert found["verdict"]["cause"] == "example.short-kernels"
+
+    page = whystall(recording, installed, "explain", "example.short-kernels").stdout
+    assert "Each kernel takes so little time" in page
+    assert "5,000: median length of a kernel (what a launch takes)" in page
+    assert "example.short-kernels" in whystall(recording, installed, "explain").stdout
+    assert whystall(recording, None, "explain", "example.short-kernels").returncode == 2
+
+    logged = whystall(recording, installed, "export", ".", "--format", "sarif", "-o", "report.sarif")
+    assert logged.returncode == 0, logged.stderr
+    assert "example.short-kernels" in (recording / "report.sarif").read_text()
+
+
+def test_its_kernel_classes_come_after_the_users_own(recording: Path, installed: Path) -> None:
+    (recording / "gpu0.kernels").write_text("#kernels\n4000 5000 exchange_a\n1000 3000 gemm\n")
+    found = report(whystall(recording, installed, "analyze", ".", "--json"))
+    assert found["devices"][0]["communication_ns"] == 1_000
+    (recording / "mine.toml").write_text("[[rule]]\nclass = 'compute'\nfamily = 'mine'\npattern = 'exchange'\n")
+    found = report(whystall(recording, installed, "analyze", ".", "--json", "--kernel-classes", "mine.toml"))
+    assert found["devices"][0]["communication_ns"] == 0
+
+
 @pytest.mark.parametrize("module", MODULES, ids=lambda path: path.stem)
 def test_the_page_shows_the_modules_as_they_are(module: Path) -> None:
     blocks = re.findall(

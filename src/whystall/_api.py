@@ -5,15 +5,13 @@ from __future__ import annotations
 from importlib.resources import files
 from pathlib import Path
 
-from whystall._inputs import read_kernel_classes, read_run_facts
+from whystall._inputs import installed_rules, read_kernel_classes, read_run_facts
 from whystall.analysis.run_summary import run_summary
 from whystall.analysis.throughput import Workload
 from whystall.analysis.trace_analysis import analyze_trace
 from whystall.diagnosis.comparison import Comparison, compare_reports
 from whystall.diagnosis.diagnose import diagnose_run
-from whystall.diagnosis.rule import RULES_GROUP, Rule
 from whystall.hardware.calibration import calibration_folder, read_calibrations
-from whystall.plugins import brought
 from whystall.report import registry
 from whystall.report.build import build_report
 from whystall.report.registry import Options
@@ -69,7 +67,8 @@ def analyze(
     >>> device.ledger.total_ns == device.window_ns
     True
     """
-    classes = read_kernel_classes(kernel_classes)
+    unusable: list[str] = []
+    classes = read_kernel_classes(kernel_classes, unusable)
     found = read_recordings(sources, cache=cache, progress=progress)
     calibrations, ignored = read_calibrations(calibration_folder(default_folder())) if calibrate else ([], [])
     analyses = [
@@ -78,7 +77,7 @@ def analyze(
     ]
     runs = [run for run in map(run_summary, found.samples) if run is not None]
     facts = read_run_facts(found.folders, found.failures, remedies=calibrate)
-    more_rules, unusable = brought(RULES_GROUP, Rule, "rules")
+    more_rules = installed_rules(unusable)
     failures = [*found.failures, *unusable]
     verdict, diagnosis = diagnose_run(found.traces, analyses, runs, facts, more_rules=more_rules, warnings=failures)
     return build_report(

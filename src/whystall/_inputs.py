@@ -1,4 +1,4 @@
-"""What an analysis takes into account besides what was recorded: run facts, experiments, remedies, kernel classes."""
+"""What an analysis takes into account besides what was recorded: run facts, experiments, remedies, kernel classes, rules."""
 
 from __future__ import annotations
 
@@ -8,10 +8,18 @@ from typing import Final
 
 import msgspec
 
-from whystall.analysis.kernel_classes import KernelClasses, parse_kernel_classes
+from whystall.analysis.kernel_classes import (
+    KERNEL_CLASSES_GROUP,
+    KernelClass,
+    KernelClasses,
+    parse_kernel_classes,
+)
 from whystall.diagnosis.case import RunFacts
 from whystall.diagnosis.experiment import EXPERIMENTS_FILE, Experiment
+from whystall.diagnosis.rule import RULES_GROUP, Rule
+from whystall.diagnosis.rules import RULES
 from whystall.errors import InputError
+from whystall.plugins import brought
 from whystall.trace.run_file import NAME as RUN_FILE
 from whystall.trace.run_file import read_run_file
 from whystall.verify.remedies import read as read_remedies
@@ -53,11 +61,25 @@ def _experiments(path: Path, failures: list[str]) -> list[Experiment]:
         return []
 
 
-def read_kernel_classes(path: str | Path | None) -> KernelClasses:
-    """The user's kernel classes. Raises `InputError` where they cannot be read."""
+def read_kernel_classes(path: str | Path | None, failures: list[str]) -> KernelClasses:
+    """The kernel classes of the user's file, then those of installed packages. Raises `InputError` for the file's."""
+    others, unusable = brought(KERNEL_CLASSES_GROUP, KernelClass, "kernel classes")
+    failures += unusable
     if path is None:
-        return ()
+        return tuple(others)
     try:
-        return parse_kernel_classes(Path(path).read_text("utf-8"))
+        return (*parse_kernel_classes(Path(path).read_text("utf-8")), *others)
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"the kernel classes {path} cannot be read: {error}") from None
+
+
+def installed_rules(failures: list[str]) -> list[Rule]:
+    """The rules of installed packages; what cannot be used is named in ``failures``."""
+    rules, unusable = brought(RULES_GROUP, Rule, "rules")
+    failures += unusable
+    return rules
+
+
+def known_rules() -> dict[str, Rule]:
+    """All rules by the ids of their causes: those that ship with whystall, then those of installed packages."""
+    return {rule.cause.id: rule for rule in [*RULES, *installed_rules([])]}

@@ -34,6 +34,9 @@ class KernelClass:
 
 KernelClasses = tuple[KernelClass, ...]
 
+KERNEL_CLASSES_GROUP: Final = "whystall.kernel_classes"
+"""The entry point by which other packages bring kernel classes: a `KernelClass`, or several."""
+
 
 def parse_kernel_classes(text: str) -> KernelClasses:
     """The rules of a TOML file. Raises `InputError` naming the rule that is wrong."""

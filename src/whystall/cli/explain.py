@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
     from whystall.cli.console import Console
-    from whystall.diagnosis.causes import Cause
+    from whystall.diagnosis.rule import Rule
 
 _NARROWEST = 40
 
@@ -31,44 +31,49 @@ class Explain:
 
     def run(self, options: Namespace, console: Console) -> int:
         """Prints one cause, or the list of all; 0."""
-        from whystall.diagnosis.catalogue import causes
+        from whystall._inputs import known_rules
 
-        known = causes()
+        known = known_rules()
         if options.cause is None:
             chosen = list(known.values())
             console.result(_json(chosen) if options.json else _list(chosen))
             console.next("whystall explain host.sync")
             return 0
-        cause = known.get(options.cause)
-        if cause is None:
+        rule = known.get(options.cause)
+        if rule is None:
             near = difflib.get_close_matches(options.cause, known, n=3, cutoff=0.4)
             hint = f"did you mean {', '.join(near)}?" if near else "`whystall explain` lists all"
             raise UsageError(f"no cause is called {options.cause!r}: {hint}")
-        console.result(_json(cause) if options.json else _page(cause, max(min(console.width, 100), _NARROWEST)))
+        console.result(_json(rule) if options.json else _page(rule, max(min(console.width, 100), _NARROWEST)))
         console.next("whystall analyze TRACE")
         return 0
 
 
-def _json(value: Cause | list[Cause]) -> str:
+def _json(value: Rule | list[Rule]) -> str:
     from whystall.diagnosis.catalogue import described
 
-    shown = [described(cause) for cause in value] if isinstance(value, list) else described(value)
+    shown = [described(rule) for rule in value] if isinstance(value, list) else described(value)
     return json.dumps(shown, indent=1, ensure_ascii=False)
 
 
-def _list(chosen: list[Cause]) -> str:
-    width = max(len(cause.id) for cause in chosen)
-    lines = [f"{cause.id.ljust(width)}  {cause.title}{' (no rule yet)' if cause.unseen else ''}" for cause in chosen]
-    return "\n".join(lines)
+def _list(chosen: list[Rule]) -> str:
+    causes = [rule.cause for rule in chosen]
+    width = max(len(cause.id) for cause in causes)
+    return "\n".join(
+        f"{cause.id.ljust(width)}  {cause.title}{' (no rule yet)' if cause.unseen else ''}" for cause in causes
+    )
 
 
-def _page(cause: Cause, width: int) -> str:
+def _page(rule: Rule, width: int) -> str:
     from whystall.diagnosis.catalogue import found_in
 
+    cause = rule.cause
+    decides = [f"{one.value:,.12g}: {one.is_} ({one.source})" for one in cause.thresholds.values()]
     parts = [
         ("What it is", cause.meaning),
         ("How it is measured", cause.measured),
-        ("Where it is found", found_in(cause.id) or f"no rule looks for it yet: {cause.unseen}"),
+        ("Where it is found", found_in(rule) or f"no rule looks for it yet: {cause.unseen}"),
+        ("What it decides by", "\n".join(decides) or None),
         ("What to do", cause.remedy),
         ("The change", cause.patch),
         ("What it risks", cause.risk),
@@ -79,7 +84,7 @@ def _page(cause: Cause, width: int) -> str:
         if value is None:
             continue
         text.append(heading)
-        wrapped = value.splitlines() if heading == "The change" else textwrap.wrap(value, width - 2)
-        text += [f"  {line}" for line in wrapped]
+        for line in value.splitlines():
+            text += [f"  {part}" for part in ([line] if heading == "The change" else textwrap.wrap(line, width - 2))]
         text.append("")
     return "\n".join(text).rstrip()

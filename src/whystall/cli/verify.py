@@ -50,7 +50,7 @@ class Verify:
 
     def run(self, options: Namespace, console: Console) -> int:
         """Prints what was proven; 1 when the losses differ by more than asked for, else 0."""
-        from whystall.diagnosis.catalogue import causes
+        from whystall._inputs import known_rules
         from whystall.verify.proof import prove
 
         if options.pairs < 2:
@@ -59,7 +59,7 @@ class Verify:
             raise UsageError(f"--tolerance must be at least 0, not {options.tolerance:g}")
         if options.timeout is not None and not options.timeout > 0:
             raise UsageError(f"--timeout must be above 0, not {options.timeout:g}")
-        if options.finding is not None and options.finding not in causes():
+        if options.finding is not None and options.finding not in known_rules():
             raise UsageError(f"no cause is called {options.finding!r}: `whystall explain` lists all")
         before, after = _variants(options)
         proof = prove(

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from whystall.diagnosis.causes import Cause
+from whystall.diagnosis.rule import Rule
 from whystall.diagnosis.rules import RULES
 
 
@@ -17,17 +18,16 @@ def causes() -> dict[str, Cause]:
     return {rule.cause.id: rule.cause for rule in RULES}
 
 
-@cache
-def found_in(cause: str) -> str:
-    """Where a rule finds a cause: in a trace, in samples, or both; empty where no rule looks for it yet.
+def found_in(rule: Rule) -> str:
+    """Where a rule finds its cause: in a trace, in samples, or both; empty where it does not look for it yet.
 
-    >>> found_in("host.gc")
-    'trace, samples'
+    >>> [found_in(rule) for rule in RULES if rule.cause.id == "host.gc"]
+    ['trace, samples']
     """
-    return ", ".join(next((rule.found_in for rule in RULES if rule.cause.id == cause), ()))
+    return ", ".join(rule.found_in)
 
 
-def described(cause: Cause) -> dict[str, Any]:
+def described(rule: Rule) -> dict[str, Any]:
     """A cause's entry for programs, with where it is found."""
-    entry: dict[str, Any] = msgspec.to_builtins(cause)
-    return {**entry, "found": found_in(cause.id)}
+    entry: dict[str, Any] = msgspec.to_builtins(rule.cause)
+    return {**entry, "found": found_in(rule)}

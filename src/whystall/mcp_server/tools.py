@@ -19,7 +19,8 @@ import msgspec
 import polars as pl
 
 from whystall import _api
-from whystall.diagnosis.catalogue import causes, described
+from whystall._inputs import known_rules
+from whystall.diagnosis.catalogue import described
 from whystall.errors import InputError, UsageError
 from whystall.mcp_server.folders import Folders, walk
 from whystall.report import schema
@@ -144,9 +145,9 @@ class Tools:
 
     def explain(self, arguments: Explain) -> str:
         """What is known of a cause, or the list of all."""
-        known = causes()
+        known = known_rules()
         if arguments.cause is None:
-            return _json({cause.id: cause.title for cause in known.values()})
+            return _json({rule.cause.id: rule.cause.title for rule in known.values()})
         if arguments.cause not in known:
             near = difflib.get_close_matches(arguments.cause[:100], known, n=3, cutoff=0.4)
             hint = f": did you mean {', '.join(near)}?" if near else "; without an argument all are listed"

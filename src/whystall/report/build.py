@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
 
 import msgspec
 
@@ -18,28 +16,7 @@ from whystall.diagnosis.experiment import Experiment
 from whystall.diagnosis.finding import Diagnosis, Verdict
 from whystall.report.schema import Dropped, Report, Source, SourceFile
 from whystall.trace.model import Trace
-
-
-@dataclass(frozen=True, slots=True)
-class _Signal:
-    """A signal of a recording and how to switch it on."""
-
-    key: str
-    missing: str
-
-
-_WANTED_SIGNALS: Final = (
-    _Signal("device_events", "device events (ProfilerActivity.CUDA; none are expected on a CPU job)"),
-    _Signal("launch_calls", "launch calls (CUDA runtime events)"),
-    _Signal("operators", "operators (ProfilerActivity.CPU)"),
-    _Signal("steps", "step marks (profiler.step() after each iteration)"),
-    _Signal("shapes", "operator shapes (record_shapes=True)"),
-    _Signal("python_stacks", "Python stacks (with_stack=True)"),
-    _Signal("modules", "modules (with_modules=True and with_stack=True)"),
-    _Signal("memory", "memory events (profile_memory=True)"),
-    _Signal("sync_events", "synchronisation events (_ExperimentalConfig(enable_cuda_sync_events=True))"),
-)
-_ONLY_WITH_A_DEVICE: Final = ("launch_calls", "sync_events")
+from whystall.vocabulary.signals import SIGNALS
 
 
 def build_report(
@@ -132,9 +109,9 @@ def _source(traces: Sequence[Trace], analyses: Sequence[TraceAnalysis], warnings
     signals = {key: all(analysis.signals[key] for analysis in analyses) for key in known}
     on_cpu = not any(analysis.signals["device_events"] for analysis in analyses)
     missing = [
-        signal.missing
-        for signal in _WANTED_SIGNALS
-        if not signals.get(signal.key, True) and not (on_cpu and signal.key in _ONLY_WITH_A_DEVICE)
+        entry.wanted
+        for key, entry in SIGNALS.items()
+        if entry.how and not signals.get(key, True) and not (on_cpu and entry.device)
     ]
     return Source(
         files=read,

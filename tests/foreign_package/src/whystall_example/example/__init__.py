@@ -1,0 +1,1 @@
+"""Causes of the family ``example``: one module each, with its entry beside it."""
