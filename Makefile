@@ -25,11 +25,12 @@ CHECKED := src tests examples benchmarks docs
 
 has_torch = $(1) -c 'import importlib.util as u, sys; sys.exit(u.find_spec("torch") is None)' 2>/dev/null
 
-.PHONY: help demo test lint format types contracts docs screenshot sanitize bench accuracy models clean
+.PHONY: help demo test unit compat lint format types contracts docs screenshot sanitize bench accuracy models clean
 
 help:
 	@echo 'make demo        watch a small GPT train on the CPU, say where its time went, write the report'
 	@echo 'make test        lint, types, room contracts and all tests'
+	@echo 'make unit        the tests that start no job, on all cores: under two minutes'
 	@echo 'make lint        lint, types and room contracts'
 	@echo 'make format      let ruff rewrite what it can'
 	@echo 'make docs        build the documentation into site/'
@@ -37,6 +38,7 @@ help:
 	@echo 'make sanitize    native and fuzz tests under AddressSanitizer and UndefinedBehaviorSanitizer'
 	@echo 'make bench       measure reading and analysing'
 	@echo 'make accuracy    judge the diagnosis on jobs whose truth is known, beside TraceML'
+	@echo 'make compat      capture and adapters against other versions of torch (large downloads)'
 	@echo 'make models      count some forty Transformers architectures, beside what peers say'
 	@echo 'make clean       remove what the targets built'
 
@@ -109,6 +111,25 @@ format: $(VENV)/.tools
 
 test: lint .venv-frameworks/.ready
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+# What needs no running job and no browser: for the minutes between two changes.
+UNIT := tests/analysis tests/cost tests/diagnosis tests/hardware tests/native tests/replay tests/report tests/trace \
+	tests/test_causes_pages.py tests/test_house.py
+unit: $(VENV)/.whystall
+	$(BIN)/python -m pytest -q -n auto -m 'not browser' $(UNIT) $(PYTEST_ARGS)
+
+# Capture against the torch versions that users have, each in an environment of its own: CUDA builds of some gigabytes, so that
+# this is no part of `make test`. docs/how-to/watch.md says what was run when.
+COMPAT ?= 2.4.1 2.8.0 2.15.0
+COMPAT_TESTS := tests/capture tests/integrations/test_profile.py
+compat: $(VENV)/.whystall
+	for version in $(COMPAT); do $(MAKE) --no-print-directory .venv-compat-$$version/.ready && \
+		.venv-compat-$$version/bin/python -m pytest -q $(COMPAT_TESTS) $(PYTEST_ARGS) || exit 1; done
+
+.venv-compat-%/.ready: .venv-compat-%/.pip
+	$(@D)/bin/python -m pip install --quiet torch==$* 'numpy$(if $(filter 2.4.%,$*),<2.3,)'
+	$(@D)/bin/python -m pip install --quiet --group build pytest hypothesis .
+	@touch $@
 
 # Frameworks that bring other versions of what the tests use: beside those of .venv, whose packages it sees. Where they do not
 # install, the tests of their adapters are skipped.

@@ -215,7 +215,7 @@ def _saves(gain: Gain, step_ns: int | None) -> str:
     return f"{fmt.duration(round(step_ns * share))} of {whole}"
 
 
-_PER: Final = {None: "", "step": " per step", "recording": " in the recording"}
+_PER: Final = {None: "", "step": ", per step", "recording": ", in the recording"}
 
 
 def _fact(evidence: Evidence) -> Fact:
