@@ -144,3 +144,22 @@ def test_torch_is_imported_only_where_a_job_runs() -> None:
     rooms = {path: path.relative_to(ROOT / "src" / "whystall").parts[0] for path in SOURCES}
 
     assert [path for path, room in rooms.items() if room not in allowed and "torch" in imported(path)] == []
+
+
+def test_nothing_asks_the_collector_for_the_objects_of_others() -> None:
+    # A reference from another thread to a tuple under construction ends the job's import with a SystemError.
+    kin = {"get_objects", "get_referrers", "get_referents"}
+    named = {
+        str(path.relative_to(ROOT)): sorted(
+            kin & {part for node in ast.walk(ast.parse(path.read_text())) for part in words(node)}
+        )
+        for path in SOURCES
+    }
+
+    assert {path: found for path, found in named.items() if found} == {}
+
+
+def words(node: ast.AST) -> list[str]:
+    """The names that a node of a program holds."""
+    found = [getattr(node, field, None) for field in ("id", "attr", "name", "value")]
+    return [word for word in found if isinstance(word, str)]

@@ -41,7 +41,7 @@ class Recorder:
         """Opens a window."""
         torch, config = self._torch, self._config
         activities = [torch.profiler.ProfilerActivity.CPU]
-        if torch.cuda.is_available() and torch.cuda.is_initialized():
+        if torch.cuda.is_initialized() and torch.cuda.is_available():
             activities.append(torch.profiler.ProfilerActivity.CUDA)
         schedule = config.schedule
         self.starting = True

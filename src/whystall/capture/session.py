@@ -19,12 +19,12 @@ from typing import Any, Final
 
 import msgspec
 
-from whystall._native import TimedCall
+from whystall._native import TimedCall, call_on_main_thread
 from whystall.capture.config import CaptureConfig
 from whystall.capture.device_times import DeviceTimes
 from whystall.capture.experiments import Injected
 from whystall.capture.faults import Faults
-from whystall.capture.machine import MachineSampler, facts, loaders
+from whystall.capture.machine import MachineSampler, facts, loader_facts
 from whystall.capture.recorder import Recorder
 from whystall.capture.samples import (
     FLAG_PROFILED,
@@ -42,8 +42,7 @@ from whystall.capture.windows import Action, Windows
 # Without an optimizer's step after so many forward passes or batches, those are the steps.
 _FORWARDS_BEFORE_STEPS: Final = 8
 _BATCHES_BEFORE_STEPS: Final = 64
-# Without any of the three after so long, the modules that are alive are looked at.
-_LOOK_FOR_MODULES_AFTER_S: Final = 5.0
+_MOST_LOADERS: Final = 32
 # Timing the forward pass costs some 10 us a step, the rest some 20 (benchmarks/bench_capture.py): of steps shorter than this
 # it would be more than the one per cent that we allow ourselves.
 _SHORTEST_STEP_WITH_MODULES_NS: Final = 3_000_000
@@ -85,7 +84,8 @@ class Session:
         self._thread: int | None = None
         self._hook_ns = self._outside_ns = self._profiled_ns = self._profiled_steps = 0
         self._notes: list[str] = []
-        self._loaders: list[dict[str, Any]] = []
+        self._loaders: dict[int, dict[str, Any]] = {}
+        self._modules_looked_at = -1
         self._closed = False
         self._pid = os.getpid()
         self._began_ns = time.perf_counter_ns()
@@ -97,7 +97,7 @@ class Session:
         """Begins to watch; ``whole_process`` says whether to the end of the process, however it comes."""
         if self._experiment is not None:
             self.faults.guard("experiment", self._experiment.install)()
-        self.faults.guard("hooks", self._hooks.install)()
+        self.faults.guard("hooks", self._hooks.install)(modules_made_before=not whole_process)
         self.faults.guard("garbage collections", self._collections.install)()
         self.faults.guard("sampler", self._machine.start)()
         self.faults.guard("stacks", self._stacks.start)()
@@ -194,7 +194,9 @@ class Session:
         if self._source == "batches":
             self.step_ended()
 
-    def loader_begins(self) -> None:
+    def loader_begins(self, loader: object) -> None:
+        if len(self._loaders) < _MOST_LOADERS:
+            self._loaders[id(loader)] = self.faults.guard("data loaders", loader_facts)(loader) or {}
         if self._on_stepping_thread():
             self._input.begin()
 
@@ -284,7 +286,6 @@ class Session:
                 rank, {"began_unix_ns": time.time_ns(), "world_size": self._world_size()}
             )
         self._recorder.rank = self._writer.rank
-        self._loaders = self.faults.guard("data loaders", loaders)(self._torch) or []
         self.faults.guard("device times", self._device.mark)()
         for watch in (self._input, self._forward, self._backward, self._optimizer, self._save, self._collections):
             watch.take_us()
@@ -356,14 +357,26 @@ class Session:
             raise
 
     def look_around(self) -> None:
-        """Called now and then by the sampler: requests from outside, and modules of a job without an optimizer."""
+        """Called now and then by the sampler: requests from outside, and modules of a job without an optimizer.
+
+        This thread touches nothing of the user's: modules are looked at on the main one, and again if others were made since.
+        """
         with contextlib.suppress(OSError):
             asked = (self.folder / "capture-now").stat().st_mtime_ns
             if asked > self._asked_unix_ns:  # the file stays: other ranks look at it too
                 self._asked_unix_ns = asked
                 self.windows.request()
-        old_enough = time.perf_counter_ns() - self._began_ns > _LOOK_FOR_MODULES_AFTER_S * 1e9
-        if self._source in (None, "batches") and self._forwards == 0 and old_enough:
+        old_enough = time.perf_counter_ns() - self._began_ns > self.config.optimizer_within_s * 1e9
+        made = self._hooks.modules_made
+        if self._needs_forward() and old_enough and made != self._modules_looked_at:
+            self._modules_looked_at = made
+            call_on_main_thread(self.faults.guard("module times", self._watch_any_module))
+
+    def _needs_forward(self) -> bool:
+        return not self._closed and self._source in (None, "batches") and self._forwards == 0
+
+    def _watch_any_module(self) -> None:
+        if self._needs_forward():
             self._hooks.watch_any_module()
 
     # --- what is written at the end -----------------------------------------------------------------
@@ -433,7 +446,7 @@ class Session:
             "experiment": self._experiment.note if self._experiment is not None else None,
             "not_recorded": self.faults.reasons,
             "facts": facts(self._torch),
-            "loaders": self._loaders,
+            "loaders": list(filter(None, self._loaders.values())),
         }
         path = self.folder / f"rank{self._writer.rank}.run.json"
         staging = path.with_suffix(f".{self._pid}")

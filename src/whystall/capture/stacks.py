@@ -84,7 +84,7 @@ def _shown(file: str) -> str:
     The folders of a machine are nobody's business (docs, "Privacy and security").
     """
     path = Path(file)
-    for base in (Path.cwd(), *map(Path, filter(None, sys.path))):
+    for base in (Path.cwd(), *(Path(entry) for entry in tuple(sys.path) if entry and isinstance(entry, str))):
         with contextlib.suppress(ValueError):
             return str(path.relative_to(base))
     return path.name
@@ -153,7 +153,8 @@ class StackSampler:
     def _look(self, wanted_ns: int, late_ns: int, queued_ns: int) -> None:
         """Counts where the stepping thread is. The look was wanted at an instant, and is so late.
 
-        ``queued_ns`` is what this thread had waited for a core before. Until the place is known nothing may give the lock up.
+        ``queued_ns`` is what this thread had waited for a core before. Until the places are known and the frames are let go
+        nothing may give the lock up: a function that returned meanwhile would leave its variables to us, to be ended on this thread.
         """
         part = self._session.part_of_step(wanted_ns)
         thread = self._session.stepping_thread
@@ -164,20 +165,29 @@ class StackSampler:
         if frame is None:
             return
         frames.pop(threading.get_ident(), None)
-        place = self._place(part, frame)
+        place, in_library = self._place(part, frame), self._is_library(self._leaf(frame).f_code.co_filename)
+        others = list(map(self._beside, list(frames.values())[:_MOST_THREADS]))
+        all_wait = all(other.f_code.co_name in _WAITING for other in frames.values())
+        del frame, frames
         if late_ns > _LOCKED_NS:
             late_ns -= _queued_ns() - queued_ns
-        for other in list(frames.values())[:_MOST_THREADS]:
-            if other.f_code.co_name not in _WAITING and not other.f_code.co_filename.startswith(self._whystall):
-                self._count(self._threads, self._place("thread", other))
+        for beside in filter(None, others):
+            self._count(self._threads, beside)
         held = _LOCKED_NS < late_ns < sys.getswitchinterval() * 1e9 * _SWITCH_SHARE
-        if held and all(other.f_code.co_name in _WAITING for other in frames.values()):
+        if held and all_wait:
             place = (*place[:4], BEFORE)
-        elif late_ns <= _LOCKED_NS and not self._is_library(self._leaf(frame).f_code.co_filename):
+        elif late_ns <= _LOCKED_NS and not in_library:
             place = (*place[:4], CALLED)
         self._looks += 1
         if not self._count(self._counts, place):
             self._left_out += 1
+
+    def _beside(self, frame: FrameType) -> LineKey | None:
+        """Where a thread beside the job's is, unless it waits or is ours."""
+        code = frame.f_code
+        if code.co_name in _WAITING or code.co_filename.startswith(self._whystall):
+            return None
+        return self._place("thread", frame)
 
     @staticmethod
     def _count(counts: dict[LineKey, int], place: LineKey) -> bool:
