@@ -27,18 +27,17 @@ from whystall.analysis.work_results import DeviceEfficiency, Efficiency
 from whystall.diagnosis.case import RunFacts
 from whystall.diagnosis.comparison import Comparison, compare_reports
 from whystall.diagnosis.diagnose import diagnose_run
-from whystall.diagnosis.experiment import EXPERIMENTS_FILE, Experiment
+from whystall.diagnosis.experiment import Experiment
 from whystall.diagnosis.finding import Verdict
 from whystall.diagnosis.rule import RULES_GROUP, Rule
 from whystall.errors import InputError, UsageError
 from whystall.hardware.calibration import calibration_folder, read_calibrations
 from whystall.report.schema import Dropped, Report, Source, SourceFile
+from whystall.run_folder.description import read_run_file
+from whystall.run_folder.layout import DESCRIPTION_SUFFIX, EXPERIMENTS_JSON, REPORT_JSON, RUN_JSON, SAMPLES_SUFFIX
 from whystall.trace.cache import default_folder
 from whystall.trace.load import load_trace
 from whystall.trace.model import TABLES, Trace
-from whystall.trace.run_file import NAME as RUN_FILE
-from whystall.trace.run_file import read_run_file
-from whystall.trace.samples import SUFFIX as SAMPLES_SUFFIX
 from whystall.trace.samples import RunSamples, read_samples
 from whystall.verify.remedies import read as read_remedies
 from whystall.verify.remedies import record_file, scales
@@ -47,12 +46,11 @@ Progress = Callable[[int, int | None], None]
 PathLike = str | Path
 
 _TRACE_SUFFIXES: Final = (".json", ".json.gz", ".pt.trace", ".pt.trace.json", ".pt.trace.json.gz", ".trace", ".gz")
-_NOT_TRACES: Final = ("report.json", "run.json", EXPERIMENTS_FILE)
+_NOT_TRACES: Final = (REPORT_JSON, RUN_JSON, EXPERIMENTS_JSON)
 _LARGEST_EXPERIMENTS: Final = 1 << 20
 _RECORDED_TABLES: Final = tuple(
     table for table in TABLES if table not in {"threads", "other_events", "extra_arguments"}
 )
-_NOT_TRACE_SUFFIX: Final = ".run.json"
 
 
 def load(path: PathLike, *, cache: bool = True, progress: Progress | None = None) -> Trace:
@@ -156,8 +154,8 @@ def _facts(sources: PathLike | Trace | Iterable[PathLike | Trace], failures: lis
     remedies = scales(read_remedies(record_file())) if calibrate else {}
     given = [sources] if isinstance(sources, str | Path | Trace) else list(sources)
     folders = [Path(source) for source in given if isinstance(source, str | Path) and _is_folder(Path(source))]
-    ranks = [rank for folder in folders for rank in read_run_file(folder / RUN_FILE)]
-    experiments = tuple(one for folder in folders for one in _experiments(folder / EXPERIMENTS_FILE, failures))
+    ranks = [rank for folder in folders for rank in read_run_file(folder / RUN_JSON)]
+    experiments = tuple(one for folder in folders for one in _experiments(folder / EXPERIMENTS_JSON, failures))
     if not ranks:
         return RunFacts(remedies=remedies, experiments=experiments)
     return RunFacts(
@@ -299,7 +297,7 @@ def find_traces(source: PathLike) -> list[Path]:
 
 def looks_like_trace(path: Path) -> bool:
     """Whether a file in a folder is taken for a trace by its name: not what whystall itself writes beside traces."""
-    other = path.name in _NOT_TRACES or path.name.endswith(_NOT_TRACE_SUFFIX) or path.name.startswith(".")
+    other = path.name in _NOT_TRACES or path.name.endswith(DESCRIPTION_SUFFIX) or path.name.startswith(".")
     return path.name.endswith(_TRACE_SUFFIXES) and not other
 
 

@@ -9,15 +9,23 @@ import contextlib
 from collections.abc import Callable
 from typing import Any, Final
 
+from whystall.run_folder.samples import ALLOCATOR
+
 # The statistics of torch's allocator that diagnoses ask for (torch.cuda.memory_stats).
-_ALLOCATOR: Final = {
-    "allocated": "allocated_bytes.all.current",
-    "reserved": "reserved_bytes.all.current",
-    "peak_allocated": "allocated_bytes.all.peak",
-    "inactive_split": "inactive_split_bytes.all.current",
-    "retries": "num_alloc_retries",
-    "ooms": "num_ooms",
-}
+_ALLOCATOR: Final = dict(
+    zip(
+        ALLOCATOR,
+        (
+            "allocated_bytes.all.current",
+            "reserved_bytes.all.current",
+            "allocated_bytes.all.peak",
+            "inactive_split_bytes.all.current",
+            "num_alloc_retries",
+            "num_ooms",
+        ),
+        strict=True,
+    )
+)
 
 
 class NoDevices:

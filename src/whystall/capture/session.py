@@ -17,8 +17,6 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
-
 from whystall._native import TimedCall, call_on_main_thread
 from whystall.capture.config import CaptureConfig
 from whystall.capture.device_times import DeviceTimes
@@ -27,8 +25,6 @@ from whystall.capture.faults import Faults
 from whystall.capture.machine import MachineSampler, facts, loader_facts
 from whystall.capture.recorder import Recorder
 from whystall.capture.samples import (
-    FLAG_PROFILED,
-    FLAG_SKIPPED,
     NOT_COUNTED,
     GarbageCollections,
     SampleWriter,
@@ -38,6 +34,9 @@ from whystall.capture.samples import (
 from whystall.capture.stacks import StackSampler
 from whystall.capture.torch_hooks import TorchHooks
 from whystall.capture.windows import Action, Windows
+from whystall.run_folder.description import Overhead, RankDescription, encode
+from whystall.run_folder.layout import CAPTURE_NOW, description_name, staged_description
+from whystall.run_folder.samples import PROFILED, SKIPPED
 
 # Without an optimizer's step after so many forward passes or batches, those are the steps.
 _FORWARDS_BEFORE_STEPS: Final = 8
@@ -178,7 +177,7 @@ class Session:
     def scaler_ends(self) -> None:
         """A scaler that found infinities did not step, but the iteration is over all the same."""
         if self._anchor is not None and self._optimizer_steps_in_scaler == 0:
-            self.step_ended(flags=FLAG_SKIPPED)
+            self.step_ended(flags=SKIPPED)
 
     def input_begins(self) -> None:
         if self._on_stepping_thread():
@@ -257,7 +256,7 @@ class Session:
             return
         duration = now - self._step_began_ns
         recording = self._recorder.running
-        self._guarded_sample(now, duration, flags | (FLAG_PROFILED if recording else 0))
+        self._guarded_sample(now, duration, flags | (PROFILED if recording else 0))
         self._steps += 1
         if recording:
             self._profiled_ns += duration
@@ -362,7 +361,7 @@ class Session:
         This thread touches nothing of the user's: modules are looked at on the main one, and again if others were made since.
         """
         with contextlib.suppress(OSError):
-            asked = (self.folder / "capture-now").stat().st_mtime_ns
+            asked = (self.folder / CAPTURE_NOW).stat().st_mtime_ns
             if asked > self._asked_unix_ns:  # the file stays: other ranks look at it too
                 self._asked_unix_ns = asked
                 self.windows.request()
@@ -428,30 +427,29 @@ class Session:
             return
         outside = max(self._outside_ns, 1)
         unprofiled_steps = max(self._steps - 1 - self._profiled_steps, 0)
-        document = {
-            "rank": self._writer.rank,
-            "pid": self._pid,
-            "python": platform.python_version(),
-            "torch": str(self._torch.__version__),
-            "steps": self._steps,
-            "steps_from": self._source,
-            "traces": self._recorder.files,
-            "samples": self._writer.path.name if self._writer.path else None,
-            "overhead": {
-                "hooks_share": self._hook_ns / outside,
-                "profiled_over_unprofiled": self._ratio(unprofiled_steps),
-                "export_ns": self._recorder.export_ns,
-            },
-            "notes": self._notes,
-            "experiment": self._experiment.note if self._experiment is not None else None,
-            "not_recorded": self.faults.reasons,
-            "facts": facts(self._torch),
-            "loaders": list(filter(None, self._loaders.values())),
-        }
-        path = self.folder / f"rank{self._writer.rank}.run.json"
-        staging = path.with_suffix(f".{self._pid}")
-        staging.write_bytes(msgspec.json.format(msgspec.json.encode(document), indent=1))
-        staging.replace(path)
+        description = RankDescription(
+            rank=self._writer.rank,
+            pid=self._pid,
+            python=platform.python_version(),
+            torch=str(self._torch.__version__),
+            steps=self._steps,
+            steps_from=self._source,
+            traces=self._recorder.files,
+            samples=self._writer.path.name if self._writer.path else None,
+            overhead=Overhead(
+                hooks_share=self._hook_ns / outside,
+                profiled_over_unprofiled=self._ratio(unprofiled_steps),
+                export_ns=self._recorder.export_ns,
+            ),
+            notes=self._notes,
+            experiment=self._experiment.note if self._experiment is not None else None,
+            not_recorded=self.faults.reasons,
+            facts=facts(self._torch),
+            loaders=list(filter(None, self._loaders.values())),
+        )
+        staging = self.folder / staged_description(self._writer.rank, self._pid)
+        staging.write_bytes(encode(description))
+        staging.replace(self.folder / description_name(self._writer.rank))
 
     def _ratio(self, unprofiled_steps: int) -> float | None:
         if not self._profiled_steps or not unprofiled_steps or not self._outside_ns:

@@ -22,6 +22,8 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
+from whystall.run_folder.samples import BEFORE, CALLED
+
 if TYPE_CHECKING:
     from whystall.capture.session import Session
 
@@ -67,12 +69,6 @@ _EPISODES: Final = (
     ("checkpoint", re.compile(r"^_?save(_|$)|^_?write_(checkpoint|model|state)|^_?checkpoint", re.IGNORECASE)),
     ("logging", re.compile(r"^_?log(_|s?$|ging)|_log(s|ger|ging)?$|^_?report_|^write_(log|metric)", re.IGNORECASE)),
 )
-
-BEFORE: Final = "(python before)"
-"""In place of the innermost function: the look waited for the lock, and Python ended just before this line."""
-
-CALLED: Final = "(a call)"
-"""In place of the innermost function: nobody held the lock, so that the line was in a call that needs none."""
 
 LineKey = tuple[str, str, int, str, str]
 """Part of the step, file, line, function, and the innermost function as ``module:name``."""
