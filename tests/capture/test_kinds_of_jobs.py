@@ -92,6 +92,16 @@ def test_a_scripted_model_stays_whole(jobs: Jobs) -> None:
     assert ran.ranks()[0]["steps"] == 16
 
 
+def test_a_watched_model_is_saved_copied_and_exported_as_it_is(jobs: Jobs) -> None:
+    without, ran = run_both_ways(jobs, "exported_model")
+    assert_unharmed(without, ran)
+    assert ran.ranks()[0]["steps"] == 16
+    # What was saved is loaded where there is no whystall.
+    load = "import sys, torch; sys.modules['whystall'] = None; m = torch.load('model.pt', weights_only=False)"
+    loaded = jobs.command(sys.executable, "-c", f"{load}; print(m(torch.ones(1, 8)).shape)")
+    assert (loaded.code, loaded.stdout) == (0, "torch.Size([1, 1])\n"), loaded.stderr
+
+
 def test_a_watched_model_lives_no_longer(jobs: Jobs) -> None:
     without, ran = run_both_ways(jobs, "model_that_is_let_go")
     assert_unharmed(without, ran)

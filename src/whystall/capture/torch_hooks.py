@@ -77,6 +77,7 @@ class TorchHooks:
         self._time(loader, "__iter__", listener.loader_begins, listener.loader_ends, tells_whose=True)
         self._time(torch.amp.GradScaler, "step", listener.scaler_begins, listener.scaler_ends)
         self._time(torch, "save", listener.save_begins, listener.save_ends)
+        self._time(torch.jit, "script", self._unhook, self._hook)  # it would compile the hooks into the user's module
         # Every backward pass goes through it, whoever asked for it (before torch 2.2 through no function but the public one).
         entry = "_engine_run_backward" if hasattr(torch.autograd, "_engine_run_backward") else "backward"
         self._time(torch.autograd, entry, listener.backward_begins, listener.backward_ends)
@@ -176,25 +177,44 @@ class TorchHooks:
         if module is None or getattr(module, "_compiled_call_impl", None) is not None:
             return
         self._watched = weakref.ref(module)
-        listener, is_compiling = self._listener, self._is_compiling
+        self._hook()
 
-        # Inside a function that is compiled the module is a part of the graph, which stays as it is.
-        def begins(*_: object) -> None:
-            if not is_compiling():
-                listener.forward_begins()
-
-        def ends(*_: object) -> None:
-            if not is_compiling():
-                listener.forward_ends()
-
+    def _hook(self) -> None:
+        """Puts the hooks on the module that is watched, if any is."""
+        module: Any = self._watched()
+        if module is None or self._unwatch:
+            return
+        begins = ModuleHook(self._listener.forward_begins, self._is_compiling)
+        ends = ModuleHook(self._listener.forward_ends, self._is_compiling)
         handles = [module.register_forward_pre_hook(begins), module.register_forward_hook(ends)]
         self._unwatch = [handle.remove for handle in handles]
 
-    def unwatch(self) -> None:
-        """Times no module any more."""
+    def _unhook(self) -> None:
         for remove in self._unwatch:
             remove()
         self._unwatch = []
+
+    def unwatch(self) -> None:
+        """Times no module any more."""
+        self._unhook()
+        self._watched = _nothing
+
+
+class ModuleHook:
+    """A hook on a module of the user's, which goes no further than that module: copies and files of it get a silent one."""
+
+    def __init__(self, tell: Callable[[], None], is_compiling: Callable[[], bool]) -> None:
+        self._tell = tell
+        self._is_compiling = is_compiling
+
+    def __call__(self, *_: object) -> None:
+        """Tells that the module is called; in a function that is compiled it is a part of the graph, which stays as it is."""
+        if not self._is_compiling():
+            self._tell()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What pickles and copies hold: a function of Python's own that takes anything and does nothing."""
+        return functools.partial, (sys.audit, "silent")
 
 
 class Known:

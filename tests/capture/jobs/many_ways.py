@@ -4,6 +4,7 @@ import atexit
 import copy
 import gc
 import os
+import pickle
 import sys
 import threading
 import time
@@ -115,6 +116,17 @@ def copied_model() -> None:
     """The model that is trained has never been constructed: it is a copy, and the original is gone."""
     model = copy.deepcopy(model_and_optimizer()[0])
     train(model, torch.optim.SGD(model.parameters(), lr=1e-2), [(X[:8], Y[:8])] * 16)
+
+
+def exported_model() -> None:
+    """A trained model is saved whole, pickled, copied, scripted and traced."""
+    model, optimizer = model_and_optimizer()
+    train(model, optimizer, [(X[:8], Y[:8])] * 8)
+    torch.save(model, "model.pt")
+    copies = [pickle.loads(pickle.dumps(model)), copy.deepcopy(model), torch.load("model.pt", weights_only=False)]  # noqa: S301
+    for made in (*copies, torch.jit.script(model), torch.jit.trace(model, X[:8])):
+        print("same", torch.equal(made(X), model(X)))
+    train(model, optimizer, [(X[:8], Y[:8])] * 8)
 
 
 def scripted_model() -> None:
