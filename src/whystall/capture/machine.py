@@ -6,12 +6,10 @@ import os
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from whystall.capture.devices import NoDevices, NvmlDevices, allocator, devices, nvml
-
-if TYPE_CHECKING:
-    from whystall.capture.session import Session
+from whystall.capture.watched import Watched
 
 _EVERY_S: Final = 1.0
 _LOOK_EVERY_S: Final = 0.25
@@ -24,7 +22,7 @@ _MOST_THREADS: Final = 64
 class MachineSampler:
     """A daemon thread that writes a line now and then; it takes no lock that the job could wait for."""
 
-    def __init__(self, session: Session, torch: Any) -> None:
+    def __init__(self, session: Watched, torch: Any) -> None:
         self._session = session
         self._torch = torch
         self._devices: NoDevices | NvmlDevices = NoDevices()

@@ -20,12 +20,10 @@ import threading
 import time
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from whystall.capture.watched import Watched
 from whystall.run_folder.samples import BEFORE, CALLED
-
-if TYPE_CHECKING:
-    from whystall.capture.session import Session
 
 _EVERY_S: Final = 0.04
 # Waking up takes a fifth of a millisecond; what takes longer waited for the lock (what the kernel kept it waiting is known).
@@ -110,7 +108,7 @@ def _queued_ns() -> int:
 class StackSampler:
     """A daemon thread that counts where the stepping thread is found."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Watched) -> None:
         self._session = session
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
