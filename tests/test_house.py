@@ -144,3 +144,80 @@ def test_torch_is_imported_only_where_a_job_runs() -> None:
     rooms = {path: path.relative_to(ROOT / "src" / "whystall").parts[0] for path in SOURCES}
 
     assert [path for path, room in rooms.items() if room not in allowed and "torch" in imported(path)] == []
+
+
+def test_nothing_asks_the_collector_for_the_objects_of_others() -> None:
+    # A reference from another thread to a tuple under construction ends the job's import with a SystemError.
+    kin = {"get_objects", "get_referrers", "get_referents"}
+    named = {
+        str(path.relative_to(ROOT)): sorted(
+            kin & {part for node in ast.walk(ast.parse(path.read_text())) for part in words(node)}
+        )
+        for path in SOURCES
+    }
+
+    assert {path: found for path, found in named.items() if found} == {}
+
+
+def words(node: ast.AST) -> list[str]:
+    """The names that a node of a program holds."""
+    found = [getattr(node, field, None) for field in ("id", "attr", "name", "value")]
+    return [word for word in found if isinstance(word, str)]
+
+
+def module_name(path: Path) -> str:
+    """The dotted name of a source file of the package or of the benchmarks."""
+    base = ROOT / "src" if path.is_relative_to(ROOT / "src") else ROOT
+    parts = path.relative_to(base).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def dependencies(path: Path, known: set[str]) -> set[str]:
+    """The modules among ``known`` that a module imports, in functions and for types as well."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            named = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= named & known or {node.module}
+            found |= {node.module} if named - known else set()
+    return found & known - {module_name(path)}
+
+
+def circles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """Groups of modules each of which leads to all others of its group."""
+
+    def reached(start: str) -> set[str]:
+        seen: set[str] = set()
+        waiting = [start]
+        while waiting:
+            new = graph[waiting.pop()] - seen
+            seen |= new
+            waiting += new
+        return seen
+
+    ways = {name: reached(name) for name in graph}
+    groups = {frozenset(other for other in ways[name] if name in ways[other]) for name in graph if name in ways[name]}
+    return sorted(sorted(group) for group in groups)
+
+
+@pytest.mark.parametrize("folder", ["src/whystall", "benchmarks"])
+def test_no_module_imports_what_imports_it(folder: str) -> None:
+    names = {module_name(path): path for path in sorted((ROOT / folder).rglob("*.py"))}
+    graph = {name: dependencies(path, set(names)) for name, path in names.items()}
+
+    # The report's sections are being declared anew; their circle goes with that.
+    assert [group for group in circles(graph) if not all(name.startswith("whystall.report.") for name in group)] == []
+
+
+def test_only_the_command_line_uses_the_front_door() -> None:
+    # `import whystall` leads to everything, by names that are looked up when they are used: no graph of imports shows it.
+    through = {
+        str(path.relative_to(ROOT / "src"))
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if (isinstance(node, ast.Import) and any(alias.name == "whystall" for alias in node.names))
+    }
+
+    assert {path for path in through if not path.startswith("whystall/cli/")} == set()

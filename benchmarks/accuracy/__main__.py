@@ -87,9 +87,8 @@ def _real_jobs(asked: argparse.Namespace, peers: dict[str, Peer]) -> list[Mark]:
     wanted = [case for case in real_jobs.CASES if asked.only in case.name and (case.quick or not asked.quick)]
     marks = []
     for case in wanted:
-        judged = real_jobs.judge(
-            case, rounds=1 if asked.quick else asked.rounds, peer=not asked.no_peer, keep=asked.traces
-        )
+        peer = None if asked.no_peer else peer_traceml.verdict
+        judged = real_jobs.judge(case, rounds=1 if asked.quick else asked.rounds, peer=peer, keep=asked.traces)
         marks += judged.marks
         if judged.peer:
             peers[case.name] = peer_traceml.judged(case, judged.peer)

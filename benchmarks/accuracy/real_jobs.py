@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -139,20 +139,20 @@ def expectation(case: JobCase, gain: float | None) -> Expectation:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A job's marks, one for each run that was watched, and what TraceML called the job."""
+    """A job's marks, one for each run that was watched, and what a peer called the job."""
 
     marks: list[Mark]
     peer: str = ""
 
 
-def judge(case: JobCase, *, rounds: int, peer: bool, keep: Path | None = None) -> Judged:
+def judge(
+    case: JobCase, *, rounds: int, peer: Callable[[JobCase], str] | None = None, keep: Path | None = None
+) -> Judged:
     """A job's marks: its runs follow each other, since they need the machine's cores.
 
     Each round watches one run between two pairs of runs with and without the fault, so that the truth is measured on the
     machine as it was then. The true gain is the median over all pairs. The folders of the watched runs are left in ``keep``.
     """
-    from benchmarks.accuracy import peer_traceml  # noqa: PLC0415 - it knows the jobs
-
     ratios, said = [], []
     for number in range(rounds):
         wait_for_quiet()
@@ -163,4 +163,4 @@ def judge(case: JobCase, *, rounds: int, peer: bool, keep: Path | None = None) -
             cured_s = step_s(case, cured=True)
             ratios.append(step_s(case, cured=False) / cured_s)
     wanted = expectation(case, statistics.median(ratios) if ratios else None)
-    return Judged([mark(wanted, each) for each in said], peer_traceml.verdict(case) if peer else "")
+    return Judged([mark(wanted, each) for each in said], peer(case) if peer is not None else "")

@@ -15,13 +15,13 @@ from whystall.analysis.kernel_classes import (
     parse_kernel_classes,
 )
 from whystall.diagnosis.case import RunFacts
-from whystall.diagnosis.experiment import EXPERIMENTS_FILE, Experiment
+from whystall.diagnosis.experiment import Experiment
 from whystall.diagnosis.rule import RULES_GROUP, Rule
 from whystall.diagnosis.rules import RULES
 from whystall.errors import InputError
 from whystall.plugins import brought
-from whystall.trace.run_file import NAME as RUN_FILE
-from whystall.trace.run_file import read_run_file
+from whystall.run_folder.description import read_run_file
+from whystall.run_folder.layout import EXPERIMENTS_JSON, RUN_JSON
 from whystall.verify.remedies import read as read_remedies
 from whystall.verify.remedies import record_file, scales
 
@@ -34,8 +34,8 @@ def read_run_facts(folders: Sequence[Path], failures: list[str], *, remedies: bo
     ``remedies`` brings in what remedies were worth on this machine before.
     """
     worth = scales(read_remedies(record_file())) if remedies else {}
-    ranks = [rank for folder in folders for rank in read_run_file(folder / RUN_FILE)]
-    experiments = tuple(one for folder in folders for one in _experiments(folder / EXPERIMENTS_FILE, failures))
+    ranks = [rank for folder in folders for rank in read_run_file(folder / RUN_JSON)]
+    experiments = tuple(one for folder in folders for one in _experiments(folder / EXPERIMENTS_JSON, failures))
     if not ranks:
         return RunFacts(remedies=worth, experiments=experiments)
     return RunFacts(

@@ -9,7 +9,7 @@ import pytest
 
 from whystall.analysis.run_memory import allocator_runs, memory_rises
 from whystall.analysis.run_results import AllocatorRun
-from whystall.capture.samples import FLAG_PROFILED, STEP_COLUMNS
+from whystall.run_folder.samples import PROFILED, STEP_COLUMNS
 from whystall.trace.samples import RunSamples
 
 MIB = 1 << 20
@@ -24,7 +24,7 @@ def samples(
             **dict.fromkeys(STEP_COLUMNS, 0),
             "step": i,
             "rss_kib": None if mib is None else mib * 1024,
-            "flags": FLAG_PROFILED if i in profiled else 0,
+            "flags": PROFILED if i in profiled else 0,
         }
         for i, mib in enumerate(rss_mib)
     ]

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from whystall.analysis.run_summary import run_summary
-from whystall.capture.samples import FLAG_PROFILED, STEP_COLUMNS
+from whystall.run_folder.samples import PROFILED, STEP_COLUMNS
 from whystall.trace.samples import RunSamples
 
 
@@ -64,13 +64,13 @@ def test_a_share_that_one_step_makes_is_known_no_better_than_itself() -> None:
 
 
 def test_steps_under_the_profiler_are_counted_but_not_measured() -> None:
-    found = run_summary(samples(*[step()] * 4, *[step(9000, flags=FLAG_PROFILED)] * 3))
+    found = run_summary(samples(*[step()] * 4, *[step(9000, flags=PROFILED)] * 3))
     assert found is not None
     assert (found.steps, found.profiled, found.max_ns) == (7, 3, 1_000_000)
 
 
 def test_only_profiled_steps_give_no_account() -> None:
-    assert run_summary(samples(step(flags=FLAG_PROFILED))) is None
+    assert run_summary(samples(step(flags=PROFILED))) is None
     assert run_summary(samples()) is None
 
 

@@ -12,6 +12,9 @@ from typing import Any
 
 import pytest
 
+from whystall.capture.config import CaptureConfig
+from whystall.capture.launch import watched_environment
+
 collect_ignore_glob = ["jobs/*"]  # programs to run, not tests
 
 JOBS = Path(__file__).parent / "jobs"
@@ -55,6 +58,11 @@ class Jobs:
         """``whystall run`` with the given words."""
         command = [sys.executable, "-m", "whystall", "run", "-o", str(self.folder), *options, *words]
         return self.command(*command, **environment)
+
+    def watched(self, *words: str, **asked: Any) -> Ran:
+        """Python as ``whystall run`` starts it, with what is asked of the capture; nothing is joined or reported."""
+        config = CaptureConfig(folder=str(self.folder), **asked)
+        return self.command(sys.executable, *words, **watched_environment(config, self.environment()))
 
     def command(self, *command: str, **environment: str) -> Ran:
         """Any command."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 
 import pytest
@@ -10,6 +11,15 @@ from tests.capture.conftest import JOBS, Jobs, Ran
 import whystall
 
 JOB = str(JOBS / "many_ways.py")
+MADE_BEFORE = """
+import torch, whystall
+model = torch.nn.Linear(512, 512)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+with whystall.profile(output="run"):
+    for _ in range(12):
+        torch.nn.functional.relu(model(torch.ones(64, 512))).mean().backward()
+        optimizer.step()
+"""
 
 
 def run_both_ways(jobs: Jobs, *words: str) -> tuple[Ran, Ran]:
@@ -59,6 +69,56 @@ def test_inference_steps_are_batches_or_forward_passes(jobs: Jobs) -> None:
     assert_unharmed(without, ran)
     assert ran.ranks()[0]["steps_from"] == "batches"
     assert ran.ranks()[0]["steps"] > 100
+
+
+def test_inference_steps_are_forward_passes_of_the_whole_model(jobs: Jobs) -> None:
+    ran = jobs.watched(JOB, "forward_passes", optimizer_within_s=0.5)
+    assert ran.code == 0, ran.stderr
+    told = json.loads((ran.folder / "rank0.run.json").read_text())
+    assert told["steps_from"] == "forward passes"
+    assert told["steps"] == 92  # the passes before it was clear that there is no optimizer were none
+    assert told["not_recorded"] == {}
+
+
+def test_a_copied_model_is_known(jobs: Jobs) -> None:
+    without, ran = run_both_ways(jobs, "copied_model")
+    assert_unharmed(without, ran)
+    assert sum(step["forward_us"] for step in ran.steps()) > 0
+
+
+def test_a_scripted_model_stays_whole(jobs: Jobs) -> None:
+    without, ran = run_both_ways(jobs, "scripted_model")
+    assert_unharmed(without, ran)
+    assert ran.ranks()[0]["steps"] == 16
+
+
+def test_a_watched_model_is_saved_copied_and_exported_as_it_is(jobs: Jobs) -> None:
+    without, ran = run_both_ways(jobs, "exported_model")
+    assert_unharmed(without, ran)
+    assert ran.ranks()[0]["steps"] == 16
+    # What was saved is loaded where there is no whystall.
+    load = "import sys, torch; sys.modules['whystall'] = None; m = torch.load('model.pt', weights_only=False)"
+    loaded = jobs.command(sys.executable, "-c", f"{load}; print(m(torch.ones(1, 8)).shape)")
+    assert (loaded.code, loaded.stdout) == (0, "torch.Size([1, 1])\n"), loaded.stderr
+
+
+def test_a_watched_model_lives_no_longer(jobs: Jobs) -> None:
+    without, ran = run_both_ways(jobs, "model_that_is_let_go")
+    assert_unharmed(without, ran)
+    assert "gone True" in ran.stdout
+
+
+@pytest.mark.parametrize("how", ["compiled_whole_step", "compiled_constructor"])
+def test_compiled_functions_around_modules_stay_whole(jobs: Jobs, how: str) -> None:
+    without, ran = run_both_ways(jobs, how)
+    assert_unharmed(without, ran)
+
+
+def test_a_model_made_before_the_watch_is_known_by_its_call(jobs: Jobs) -> None:
+    (jobs.home / "job.py").write_text(MADE_BEFORE)
+    ran = jobs.command(sys.executable, "job.py")
+    assert ran.code == 0, ran.stderr
+    assert sum(step["forward_us"] > 0 for step in ran.steps()) >= 8
 
 
 def test_threads_beside_the_training(jobs: Jobs) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import re
 import shutil
@@ -13,6 +14,8 @@ import pytest
 from tests.capture.conftest import JOBS, Jobs, Ran
 
 import whystall
+from whystall.capture.samples import SampleWriter
+from whystall.run_folder.description import RunDescription, encode
 
 TRAIN = str(JOBS / "train.py")
 STEPS = 20
@@ -74,10 +77,20 @@ def test_over_torchrun(jobs: Jobs) -> None:
 
 
 def test_under_torchrun(jobs: Jobs) -> None:
-    whystall_run = ["-m", "whystall", "run", "-o", str(jobs.folder), TRAIN]
+    jobs.folder.mkdir()
+    kept = {"rank0.txt": "mine", "resnet.py": "mine"}
+    earlier = RunDescription(whystall="1", kind="script", command="x", exit_code=0, began_unix_ns=0, schedule=None)
+    old = {"rank5.samples.jsonl": "old", "rank0.window1.trace.json.gz": "old", "run.json": encode(earlier).decode()}
+    for name, text in (kept | old).items():
+        (jobs.folder / name).write_text(text)
+        os.utime(jobs.folder / name, (1_000_000_000, 1_000_000_000))
+    whystall_run = ["-m", "whystall", "run", "--force", "-o", str(jobs.folder), TRAIN]
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29562"]
     ran = jobs.command(*launcher, *whystall_run)
     assert_recorded(ran, ranks=2)
+    assert {name: (jobs.folder / name).read_text() for name in kept} == kept
+    assert not (jobs.folder / "rank5.samples.jsonl").exists()
+    assert not (jobs.folder / "rank0.window1.trace.json.gz").exists()
 
 
 def test_accelerate_launch(jobs: Jobs, plain: Ran) -> None:
@@ -137,6 +150,40 @@ def test_python_that_looks_away_is_named(jobs: Jobs, option: str) -> None:
     ran = jobs.whystall("--", sys.executable, option, "hello.py")
     assert (ran.code, ran.stdout) == (0, "hello\n")
     assert option in ran.stderr
+
+
+@pytest.mark.parametrize("chosen", [".", "link"])
+def test_force_in_a_folder_of_the_users_removes_nothing(jobs: Jobs, chosen: str) -> None:
+    (jobs.home / "hello.py").write_text("print('hello')\n")
+    kept = ["resnet.py", "requirements.txt", "results.csv", "ranking.py", "rank0.txt", "README.md", "hello.py"]
+    for name in kept[:-1]:
+        (jobs.home / name).write_text("mine")
+    (jobs.home / "link").symlink_to(jobs.home, target_is_directory=True)
+    for _ in range(2):  # the second finds a run there
+        ran = jobs.command(sys.executable, "-m", "whystall", "run", "--force", "-o", chosen, "hello.py")
+        assert (ran.code, ran.stdout) == (0, "hello\n"), ran.stderr
+    assert sorted(path.name for path in jobs.home.iterdir()) == sorted([*kept, "link", "run.json"])
+    assert all((jobs.home / name).read_text() == "mine" for name in kept[:-1])
+
+
+def test_a_report_of_the_users_own_stops_the_run_before_it_starts(jobs: Jobs) -> None:
+    (jobs.home / "hello.py").write_text("print('hello')\n")
+    (jobs.home / "report.html").write_text("mine")
+    ran = jobs.command(sys.executable, "-m", "whystall", "run", "--force", "-o", ".", "hello.py")
+    assert (ran.code, ran.stdout) == (2, "")
+    assert "report.html" in ran.stderr
+    assert (jobs.home / "report.html").read_text() == "mine"
+
+
+def test_a_profile_takes_a_rank_of_which_there_is_nothing(tmp_path: Path) -> None:
+    (tmp_path / "rank0.trace.json.gz").write_text("mine")
+    (tmp_path / "rank1.run.json").write_text("mine")
+    (tmp_path / "rank2.txt").write_text("mine")
+    writer = SampleWriter(tmp_path)
+    writer.open(0, {})
+    writer.close()
+    assert writer.rank == 2
+    assert (tmp_path / "rank2.samples.jsonl").exists()
 
 
 def test_a_run_is_not_overwritten(jobs: Jobs) -> None:

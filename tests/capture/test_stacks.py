@@ -11,7 +11,8 @@ import pytest
 
 from whystall.analysis import run_summary
 from whystall.capture.samples import Stopwatch
-from whystall.capture.stacks import BEFORE, CALLED, StackSampler
+from whystall.capture.stacks import StackSampler
+from whystall.run_folder.samples import BEFORE, CALLED
 
 STEPPING, OURS, OTHER = 1, 2, 3
 MS = 1_000_000

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from whystall.capture.samples import STEP_COLUMNS
 from whystall.errors import InputError
+from whystall.run_folder.samples import STEP_COLUMNS
 from whystall.trace.samples import read_samples
 
 HEAD = {"schema": "whystall.samples/1", "rank": 3, "began_unix_ns": 7, "columns": list(STEP_COLUMNS)}

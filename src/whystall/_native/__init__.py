@@ -6,6 +6,7 @@ Everything here takes and returns numpy arrays; ``_ext.pyi`` holds the types.
 from whystall._native._ext import (
     Scanner,
     TimedCall,
+    call_on_main_thread,
     class_states,
     nearest_marked,
     nest,
@@ -19,6 +20,7 @@ from whystall._native._ext import (
 __all__ = [
     "Scanner",
     "TimedCall",
+    "call_on_main_thread",
     "class_states",
     "nearest_marked",
     "nest",

@@ -81,12 +81,22 @@ def replay(
 def class_states(
     start: NDArray[np.int64], end: NDArray[np.int64], klass: NDArray[np.uint8]
 ) -> tuple[NDArray[np.int64], NDArray[np.uint8]]: ...
+def call_on_main_thread(call: Callable[[], object]) -> bool:
+    """Has the main thread call something as soon as it runs Python; ``False`` when too much waits for it already."""
 
 class TimedCall:
-    """A callable that tells ``before`` and ``after`` when ``function`` begins and ends, and leaves no frame."""
+    """A callable that tells ``before`` and ``after`` when ``function`` begins and ends, and leaves no frame.
+
+    With ``tells_whose``, ``before`` is given the first argument of the call: the object whose method it is.
+    """
 
     def __init__(
-        self, function: Callable[..., Any], before: Callable[[], object], after: Callable[[], object]
+        self,
+        function: Callable[..., Any],
+        before: Callable[..., object],
+        after: Callable[[], object],
+        *,
+        tells_whose: bool = False,
     ) -> None: ...
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
     def __get__(self, instance: object, owner: type | None = None) -> Any: ...

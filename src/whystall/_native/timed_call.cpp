@@ -10,11 +10,12 @@ struct TimedCall {
   nb::object function;
   nb::object before;
   nb::object after;
+  bool tells_whose;
 };
 
 // Calls a listener; an exception in it is dropped, except what must end the program (Ctrl-C).
-void notify(const nb::object& listener) {
-  PyObject* result = PyObject_CallNoArgs(listener.ptr());
+void notify(const nb::object& listener, PyObject* whose = nullptr) {
+  PyObject* result = whose == nullptr ? PyObject_CallNoArgs(listener.ptr()) : PyObject_CallOneArg(listener.ptr(), whose);
   if (result != nullptr) {
     Py_DECREF(result);
   } else if (PyErr_ExceptionMatches(PyExc_Exception)) {
@@ -23,7 +24,7 @@ void notify(const nb::object& listener) {
 }
 
 nb::object call(const TimedCall& self, const nb::args& args, const nb::kwargs& kwargs) {
-  notify(self.before);
+  notify(self.before, self.tells_whose && args.size() > 0 ? PyTuple_GET_ITEM(args.ptr(), 0) : nullptr);
   if (PyErr_Occurred() != nullptr) throw nb::python_error();
   PyObject* result = PyObject_Call(self.function.ptr(), args.ptr(), kwargs.ptr());
   if (result == nullptr) {
@@ -40,16 +41,31 @@ nb::object call(const TimedCall& self, const nb::args& args, const nb::kwargs& k
   return nb::steal(result);
 }
 
+// What the interpreter calls between two bytecodes of the main thread.
+int run_pending(void* held) {
+  nb::object call = nb::steal(static_cast<PyObject*>(held));
+  notify(call);
+  return PyErr_Occurred() == nullptr ? 0 : -1;
+}
+
+// False when the interpreter's list of such calls is full.
+bool call_on_main_thread(const nb::object& call) {
+  PyObject* held = nb::object(call).release().ptr();
+  if (Py_AddPendingCall(&run_pending, held) == 0) return true;
+  Py_DECREF(held);
+  return false;
+}
+
 }  // namespace
 
 void bind_timed_call(nb::module_& m) {
   nb::class_<TimedCall>(m, "TimedCall")
       .def(
           "__init__",
-          [](TimedCall* self, nb::object function, nb::object before, nb::object after) {
-            new (self) TimedCall{std::move(function), std::move(before), std::move(after)};
+          [](TimedCall* self, nb::object function, nb::object before, nb::object after, bool tells_whose) {
+            new (self) TimedCall{std::move(function), std::move(before), std::move(after), tells_whose};
           },
-          nb::arg("function"), nb::arg("before"), nb::arg("after"))
+          nb::arg("function"), nb::arg("before"), nb::arg("after"), nb::kw_only(), nb::arg("tells_whose") = false)
       .def("__call__", &call)
       .def(
           "__get__",
@@ -61,6 +77,7 @@ void bind_timed_call(nb::module_& m) {
           },
           nb::arg("instance").none(), nb::arg("owner").none() = nb::none())
       .def_prop_ro("__wrapped__", [](const TimedCall& self) { return self.function; });
+  m.def("call_on_main_thread", &call_on_main_thread, nb::arg("call"));
 }
 
 }  // namespace whystall

@@ -13,7 +13,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from whystall.analysis.run_results import AllocatorRun, MemoryRise
-from whystall.trace.samples import PROFILED, RunSamples
+from whystall.run_folder.samples import PROFILED
+from whystall.trace.samples import RunSamples
 
 _QUARTERS: Final = 4
 # After a window, or after the start, memory settles within so many steps.

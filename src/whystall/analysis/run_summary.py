@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from whystall.analysis.run_memory import allocator_runs, memory_rises
 from whystall.analysis.run_results import RunSummary, SampledLine, SlowStep
-from whystall.trace.samples import PROFILED, RunSamples
+from whystall.run_folder.samples import PROFILED
+from whystall.trace.samples import RunSamples
 
 # A slow step took this much longer than the median, and stands out of the usual spread.
 SLOW_RATIO: Final = 1.5

@@ -41,7 +41,10 @@ class ExperimentSetup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CaptureConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Where to write, and what to record beyond operators, kernels and launches."""
+    """Where to write, and what to record beyond operators, kernels and launches.
+
+    Without an optimizer's step after ``optimizer_within_s`` the forward passes of a module may be the steps.
+    """
 
     folder: str
     schedule: Schedule = Schedule()
@@ -49,6 +52,7 @@ class CaptureConfig(msgspec.Struct, frozen=True, kw_only=True):
     stacks: bool = False
     modules: bool = False
     memory: bool = False
+    optimizer_within_s: float = 5.0
     experiment: ExperimentSetup | None = None
 
 

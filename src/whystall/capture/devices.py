@@ -9,15 +9,23 @@ import contextlib
 from collections.abc import Callable
 from typing import Any, Final
 
+from whystall.run_folder.samples import ALLOCATOR
+
 # The statistics of torch's allocator that diagnoses ask for (torch.cuda.memory_stats).
-_ALLOCATOR: Final = {
-    "allocated": "allocated_bytes.all.current",
-    "reserved": "reserved_bytes.all.current",
-    "peak_allocated": "allocated_bytes.all.peak",
-    "inactive_split": "inactive_split_bytes.all.current",
-    "retries": "num_alloc_retries",
-    "ooms": "num_ooms",
-}
+_ALLOCATOR: Final = dict(
+    zip(
+        ALLOCATOR,
+        (
+            "allocated_bytes.all.current",
+            "reserved_bytes.all.current",
+            "allocated_bytes.all.peak",
+            "inactive_split_bytes.all.current",
+            "num_alloc_retries",
+            "num_ooms",
+        ),
+        strict=True,
+    )
+)
 
 
 class NoDevices:
@@ -56,20 +64,29 @@ class NvmlDevices:
         return said
 
 
-def devices() -> NoDevices | NvmlDevices:
-    """The devices that NVML sees, if it is installed and there is a driver."""
+def nvml() -> Any:
+    """The package that speaks to NVML, an extra of whystall's; ``None`` when it is not installed."""
     try:
-        import pynvml  # noqa: PLC0415 - an extra of whystall's
+        import pynvml  # noqa: PLC0415 - needed only in a process that is watched
+    except Exception:  # noqa: BLE001 - absent or broken: all the same here
+        return None
+    return pynvml
 
-        return NvmlDevices(pynvml)
-    except Exception:  # noqa: BLE001 - no package, no driver, no permission: all the same here
+
+def devices(package: Any) -> NoDevices | NvmlDevices:
+    """The devices that NVML sees, if its package is installed and there is a driver."""
+    try:
+        return NoDevices() if package is None else NvmlDevices(package)
+    except Exception:  # noqa: BLE001 - no driver, no permission: all the same here
         return NoDevices()
 
 
 def allocator(torch: Any) -> list[dict[str, int]]:
     """Per CUDA device in use what torch's caching allocator holds; asks no device."""
     cuda = torch.cuda
-    if not cuda.is_available() or not cuda.is_initialized():
+    if (
+        not cuda.is_initialized()
+    ):  # nor is one that is not in use asked whether it is there: workers could not be forked then
         return []
     out = []
     for index in range(cuda.device_count()):

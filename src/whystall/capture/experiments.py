@@ -68,11 +68,12 @@ class Injected:
         iterator.__next__ = _repeating(iterator.__next__, self)
 
     def _freeze_garbage(self) -> None:
-        if gc.isenabled():
-            self.note = f"garbage collection off, {len(gc.get_objects()):,} objects frozen"
+        was_on = gc.isenabled()
         gc.collect()
         gc.freeze()
         gc.disable()
+        if was_on:
+            self.note = f"garbage collection off, {gc.get_freeze_count():,} objects frozen"
 
     def _silence_logging(self) -> None:
         logging.disable(logging.CRITICAL)

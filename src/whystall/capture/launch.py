@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import signal
 import subprocess
 import sys
 import sysconfig
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,8 +19,6 @@ from whystall.errors import UsageError
 
 ROOT_VARIABLE: Final = "WHYSTALL_ROOT"
 INJECTED: Final = Path(__file__).parent / "inject"
-RUNS: Final = "whystall-runs"
-_UNSAFE_IN_NAME: Final = re.compile(r"[^A-Za-z0-9._-]+")
 # Python options under which PYTHONPATH or sitecustomize are not looked at.
 _BLIND_OPTIONS: Final = {
     "I": "-I ignores PYTHONPATH",
@@ -53,19 +49,6 @@ def launch_of(words: Sequence[str], *, is_module: bool = False, is_command: bool
     if not script.exists():
         raise UsageError(f"{script}: no such script (a command other than Python goes after --)")
     return Launch((sys.executable, *words), script.stem, "script", script.name)
-
-
-def run_folder(name: str, chosen: str | None, *, now: time.struct_time, environment: dict[str, str]) -> Path:
-    """Where a run is written: ``chosen``, else a name of its own; workers of one torchrun share theirs."""
-    if chosen is not None:
-        return Path(chosen)
-    safe = _UNSAFE_IN_NAME.sub("-", name).strip("-") or "run"
-    if environment.get("TORCHELASTIC_RUN_ID"):
-        shared = f"{environment['TORCHELASTIC_RUN_ID']}-{environment.get('MASTER_PORT', '')}"
-        return Path(RUNS) / f"{_UNSAFE_IN_NAME.sub('-', shared)}-{safe}"
-    base = Path(RUNS) / f"{time.strftime('%Y%m%d-%H%M%S', now)}-{safe}"
-    candidates = [base, *(base.with_name(f"{base.name}-{number}") for number in range(2, 1000))]
-    return next(candidate for candidate in candidates if not candidate.exists())
 
 
 def watched_environment(config: CaptureConfig, environment: dict[str, str]) -> dict[str, str]:

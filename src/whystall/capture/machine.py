@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from whystall.capture.devices import NoDevices, NvmlDevices, allocator, devices
-
-if TYPE_CHECKING:
-    from whystall.capture.session import Session
+from whystall.capture.devices import NoDevices, NvmlDevices, allocator, devices, nvml
+from whystall.capture.watched import Watched
 
 _EVERY_S: Final = 1.0
 _LOOK_EVERY_S: Final = 0.25
@@ -25,16 +22,18 @@ _MOST_THREADS: Final = 64
 class MachineSampler:
     """A daemon thread that writes a line now and then; it takes no lock that the job could wait for."""
 
-    def __init__(self, session: Session, torch: Any) -> None:
+    def __init__(self, session: Watched, torch: Any) -> None:
         self._session = session
         self._torch = torch
         self._devices: NoDevices | NvmlDevices = NoDevices()
+        self._nvml: Any = None
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._lines = 0
 
     def start(self) -> None:
-        """Begins."""
+        """Begins. What is imported is imported here: an import beside the job's own could meet one that is half done."""
+        self._nvml = nvml()
         self._thread = threading.Thread(target=self._run, name="whystall-sampler", daemon=True)
         self._thread.start()
 
@@ -46,7 +45,7 @@ class MachineSampler:
 
     def _run(self) -> None:
         guard = self._session.faults.guard
-        self._devices = devices()
+        self._devices = devices(self._nvml)
         sample, look = guard("sampler", self._sample), guard("requests", self._session.look_around)
         due = time.monotonic()
         while not self._stop.wait(_LOOK_EVERY_S):
@@ -70,20 +69,15 @@ class MachineSampler:
         self._session.write_line(line)
 
 
-def loaders(torch: Any) -> list[dict[str, Any]]:
-    """The data loaders that are alive: workers, batch size, and how batches come across."""
-    kind = torch.utils.data.DataLoader
-    found = [thing for thing in gc.get_objects() if issubclass(type(thing), kind)]
-    return [
-        {
-            "workers": loader.num_workers,
-            "batch_size": loader.batch_size,
-            "pin_memory": bool(loader.pin_memory),
-            "persistent_workers": bool(loader.persistent_workers),
-            "prefetch_factor": loader.prefetch_factor,
-        }
-        for loader in found
-    ]
+def loader_facts(loader: Any) -> dict[str, Any]:
+    """What is said of a data loader: workers, batch size, and how batches come across."""
+    return {
+        "workers": loader.num_workers,
+        "batch_size": loader.batch_size,
+        "pin_memory": bool(loader.pin_memory),
+        "persistent_workers": bool(loader.persistent_workers),
+        "prefetch_factor": loader.prefetch_factor,
+    }
 
 
 def _children() -> list[tuple[int, str, int]]:
@@ -103,13 +97,15 @@ def _children() -> list[tuple[int, str, int]]:
 
 def _threads(stepping: int | None) -> list[tuple[int, str, int]]:
     """Per further thread of Python's (ours left out): its id, state letter, CPU ticks so far."""
+    # Numbers and names at once: a thread that is over is not kept by us while files are read.
+    known = [(thread.native_id, thread.ident, thread.name) for thread in threading.enumerate()]
     out = []
-    for thread in threading.enumerate()[:_MOST_THREADS]:
-        if thread.native_id is None or thread.ident == stepping or thread.name.startswith("whystall-"):
+    for native, ident, name in known[:_MOST_THREADS]:
+        if native is None or ident == stepping or name.startswith("whystall-"):
             continue
-        row = _task(f"/proc/self/task/{thread.native_id}/stat")
+        row = _task(f"/proc/self/task/{native}/stat")
         if row is not None:
-            out.append((thread.native_id, *row))
+            out.append((native, *row))
     return out
 
 
@@ -147,7 +143,7 @@ def facts(torch: Any) -> dict[str, Any]:
 
 
 def _cuda_in_use(torch: Any) -> bool:
-    return bool(torch.cuda.is_available() and torch.cuda.is_initialized())
+    return bool(torch.cuda.is_initialized() and torch.cuda.is_available())
 
 
 def _first_line(path: str) -> str | None:

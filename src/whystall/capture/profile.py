@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 from whystall.capture import startup
 from whystall.capture.config import CaptureConfig, Schedule
-from whystall.capture.launch import run_folder
+from whystall.run_folder.layout import folder_for
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,7 +43,7 @@ class profile:  # noqa: N801 - it is used like torch.profiler.profile
         modules: bool = False,
         memory: bool = False,
     ) -> None:
-        folder = run_folder("profile", None if output is None else str(output), now=time.localtime(), environment={})
+        folder = folder_for("profile", None if output is None else str(output), now=time.localtime(), environment={})
         self.output = folder
         self._model = model
         self._config = CaptureConfig(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from whystall.capture.config import CaptureConfig
+from whystall.run_folder.layout import staged_trace, trace_name
 
 _COPY_BYTES = 1 << 20
 
@@ -41,7 +42,7 @@ class Recorder:
         """Opens a window."""
         torch, config = self._torch, self._config
         activities = [torch.profiler.ProfilerActivity.CPU]
-        if torch.cuda.is_available() and torch.cuda.is_initialized():
+        if torch.cuda.is_initialized() and torch.cuda.is_available():
             activities.append(torch.profiler.ProfilerActivity.CUDA)
         schedule = config.schedule
         self.starting = True
@@ -83,9 +84,9 @@ class Recorder:
     def _write(self, profiler: Any) -> None:
         began = time.perf_counter_ns()
         number = len(self.files)
-        name = f"rank{self.rank}.trace.json.gz" if number == 0 else f"rank{self.rank}.window{number}.trace.json.gz"
-        plain = self._folder / f".{name}.{os.getpid()}.json"
-        packed = self._folder / f".{name}.{os.getpid()}"
+        name = trace_name(self.rank, number)
+        packed = self._folder / staged_trace(name, os.getpid())
+        plain = packed.with_name(f"{packed.name}.json")
         try:
             profiler.export_chrome_trace(str(plain))
             with plain.open("rb") as source, gzip.open(packed, "wb", compresslevel=2) as target:

@@ -16,32 +16,10 @@ from typing import Any, Final
 
 import msgspec
 
-# Microseconds unless a name says otherwise. `flags`: 1 the profiler ran, 2 the optimizer was skipped. What the kernel
-# counts (cpu_us to blocks_written, rss_kib) is asked every ten milliseconds: of shorter steps one has it for those before.
-STEP_COLUMNS: Final = (
-    "step",
-    "end_us",
-    "duration_us",
-    "input_us",
-    "forward_us",
-    "backward_us",
-    "optimizer_us",
-    "save_us",
-    "gc_us",
-    "cpu_us",
-    "voluntary_switches",
-    "involuntary_switches",
-    "minor_faults",
-    "major_faults",
-    "blocks_read",
-    "blocks_written",
-    "device_us",
-    "rss_kib",
-    "flags",
-)
+from whystall.run_folder.layout import rank_file, samples_name
+from whystall.run_folder.samples import SCHEMA, STEP_COLUMNS
+
 NOT_COUNTED: Final[tuple[int, ...]] = (0,) * 7
-FLAG_PROFILED: Final = 1
-FLAG_SKIPPED: Final = 2
 
 
 class SampleWriter:
@@ -55,17 +33,20 @@ class SampleWriter:
         self.bytes_written = 0
 
     def open(self, rank: int, about: dict[str, Any]) -> None:
-        """Creates the file; a rank whose name is taken (two processes of one rank) gets the next free one."""
+        """Creates the file; a rank of which there is a file (two processes of one rank, somebody's trace) gets the next free one."""
         self._folder.mkdir(parents=True, exist_ok=True)
+        taken = {file.rank for path in self._folder.iterdir() if (file := rank_file(path.name)) is not None}
         for number in range(rank, rank + 10_000):
-            path = self._folder / f"rank{number}.samples.jsonl"
+            if number in taken:
+                continue
+            path = self._folder / samples_name(number)
             with contextlib.suppress(FileExistsError):
                 self._descriptor = os.open(
                     path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644
                 )
                 self.path, self.rank = path, number
                 break
-        self.write({"schema": "whystall.samples/1", "rank": rank, "pid": os.getpid(), "columns": STEP_COLUMNS, **about})
+        self.write({"schema": SCHEMA, "rank": rank, "pid": os.getpid(), "columns": STEP_COLUMNS, **about})
 
     def write(self, line: object) -> None:
         """Appends one line."""

@@ -20,10 +20,10 @@ import threading
 import time
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-if TYPE_CHECKING:
-    from whystall.capture.session import Session
+from whystall.capture.watched import Watched
+from whystall.run_folder.samples import BEFORE, CALLED
 
 _EVERY_S: Final = 0.04
 # Waking up takes a fifth of a millisecond; what takes longer waited for the lock (what the kernel kept it waiting is known).
@@ -68,12 +68,6 @@ _EPISODES: Final = (
     ("logging", re.compile(r"^_?log(_|s?$|ging)|_log(s|ger|ging)?$|^_?report_|^write_(log|metric)", re.IGNORECASE)),
 )
 
-BEFORE: Final = "(python before)"
-"""In place of the innermost function: the look waited for the lock, and Python ended just before this line."""
-
-CALLED: Final = "(a call)"
-"""In place of the innermost function: nobody held the lock, so that the line was in a call that needs none."""
-
 LineKey = tuple[str, str, int, str, str]
 """Part of the step, file, line, function, and the innermost function as ``module:name``."""
 
@@ -84,7 +78,7 @@ def _shown(file: str) -> str:
     The folders of a machine are nobody's business (docs, "Privacy and security").
     """
     path = Path(file)
-    for base in (Path.cwd(), *map(Path, filter(None, sys.path))):
+    for base in (Path.cwd(), *(Path(entry) for entry in tuple(sys.path) if entry and isinstance(entry, str))):
         with contextlib.suppress(ValueError):
             return str(path.relative_to(base))
     return path.name
@@ -114,7 +108,7 @@ def _queued_ns() -> int:
 class StackSampler:
     """A daemon thread that counts where the stepping thread is found."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Watched) -> None:
         self._session = session
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -153,7 +147,8 @@ class StackSampler:
     def _look(self, wanted_ns: int, late_ns: int, queued_ns: int) -> None:
         """Counts where the stepping thread is. The look was wanted at an instant, and is so late.
 
-        ``queued_ns`` is what this thread had waited for a core before. Until the place is known nothing may give the lock up.
+        ``queued_ns`` is what this thread had waited for a core before. Until the places are known and the frames are let go
+        nothing may give the lock up: a function that returned meanwhile would leave its variables to us, to be ended on this thread.
         """
         part = self._session.part_of_step(wanted_ns)
         thread = self._session.stepping_thread
@@ -164,20 +159,29 @@ class StackSampler:
         if frame is None:
             return
         frames.pop(threading.get_ident(), None)
-        place = self._place(part, frame)
+        place, in_library = self._place(part, frame), self._is_library(self._leaf(frame).f_code.co_filename)
+        others = list(map(self._beside, list(frames.values())[:_MOST_THREADS]))
+        all_wait = all(other.f_code.co_name in _WAITING for other in frames.values())
+        del frame, frames
         if late_ns > _LOCKED_NS:
             late_ns -= _queued_ns() - queued_ns
-        for other in list(frames.values())[:_MOST_THREADS]:
-            if other.f_code.co_name not in _WAITING and not other.f_code.co_filename.startswith(self._whystall):
-                self._count(self._threads, self._place("thread", other))
+        for beside in filter(None, others):
+            self._count(self._threads, beside)
         held = _LOCKED_NS < late_ns < sys.getswitchinterval() * 1e9 * _SWITCH_SHARE
-        if held and all(other.f_code.co_name in _WAITING for other in frames.values()):
+        if held and all_wait:
             place = (*place[:4], BEFORE)
-        elif late_ns <= _LOCKED_NS and not self._is_library(self._leaf(frame).f_code.co_filename):
+        elif late_ns <= _LOCKED_NS and not in_library:
             place = (*place[:4], CALLED)
         self._looks += 1
         if not self._count(self._counts, place):
             self._left_out += 1
+
+    def _beside(self, frame: FrameType) -> LineKey | None:
+        """Where a thread beside the job's is, unless it waits or is ours."""
+        code = frame.f_code
+        if code.co_name in _WAITING or code.co_filename.startswith(self._whystall):
+            return None
+        return self._place("thread", frame)
 
     @staticmethod
     def _count(counts: dict[LineKey, int], place: LineKey) -> bool:

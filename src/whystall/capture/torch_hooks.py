@@ -1,14 +1,17 @@
 """Where torch tells of steps, input, forward and backward: its own hooks, and calls that leave no frame.
 
 No function of the user is wrapped in Python, no module of the user is changed but for two hooks on the
-outermost one, and no synchronisation with the device is ever made.
+outermost one, and no synchronisation with the device is ever made. Modules are known by their constructors, on the threads
+that make them and by weak references: to ask the garbage collector for them would break what is under construction elsewhere.
 """
 
 from __future__ import annotations
 
 import contextlib
-import gc
-from collections.abc import Callable
+import functools
+import sys
+import weakref
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from whystall._native import TimedCall
@@ -28,7 +31,7 @@ class Listener(Protocol):
     def input_ends(self) -> None: ...
     def save_begins(self) -> None: ...
     def save_ends(self) -> None: ...
-    def loader_begins(self) -> None: ...
+    def loader_begins(self, loader: object) -> None: ...
     def loader_ends(self) -> None: ...
     def forward_begins(self) -> None: ...
     def forward_ends(self) -> None: ...
@@ -44,12 +47,21 @@ class TorchHooks:
         self._torch = torch
         self._listener = listener
         self._undo: list[Callable[[], object]] = []
-        self._watched: object | None = None
+        self._modules = Known()
+        self._made_before = False
+        self._let_go: list[Callable[[], object]] = []
+        self._watched: Callable[[], object | None] = _nothing
         self._unwatch: list[Callable[[], object]] = []
+        self._is_compiling: Callable[[], bool] = getattr(getattr(torch, "compiler", None), "is_compiling", bool)
 
-    def install(self) -> None:
-        """Hooks into optimizers, data loaders, gradient scalers, saving, and the user's own profiler."""
+    def install(self, *, modules_made_before: bool = False) -> None:
+        """Hooks into modules, optimizers, data loaders, gradient scalers, saving, and the user's own profiler.
+
+        ``modules_made_before`` says that there may be modules already, which are known only once they are called.
+        """
         torch, listener = self._torch, self._listener
+        self._made_before = modules_made_before
+        self._know_modules(torch.nn.Module)
         from torch.optim import optimizer  # noqa: PLC0415 - the user has imported torch
 
         handles = [
@@ -61,9 +73,11 @@ class TorchHooks:
 
         self._time(dataloader._BaseDataLoaderIter, "__next__", listener.input_begins, listener.input_ends)  # noqa: SLF001
         # An epoch's first batch waits for workers that start.
-        self._time(dataloader.DataLoader, "__iter__", listener.loader_begins, listener.loader_ends)
+        loader = dataloader.DataLoader
+        self._time(loader, "__iter__", listener.loader_begins, listener.loader_ends, tells_whose=True)
         self._time(torch.amp.GradScaler, "step", listener.scaler_begins, listener.scaler_ends)
         self._time(torch, "save", listener.save_begins, listener.save_ends)
+        self._time(torch.jit, "script", self._unhook, self._hook)  # it would compile the hooks into the user's module
         # Every backward pass goes through it, whoever asked for it (before torch 2.2 through no function but the public one).
         entry = "_engine_run_backward" if hasattr(torch.autograd, "_engine_run_backward") else "backward"
         self._time(torch.autograd, entry, listener.backward_begins, listener.backward_ends)
@@ -71,48 +85,180 @@ class TorchHooks:
 
     def remove(self) -> None:
         """Takes every hook out again."""
-        while self._undo:
+        for undo in (*reversed(self._undo), *self._unwatch, *self._let_go):
             with contextlib.suppress(Exception):
-                self._undo.pop()()
+                undo()
+        self._undo, self._unwatch, self._let_go = [], [], []
 
-    def _time(self, owner: Any, name: str, before: Callable[[], object], after: Callable[[], object]) -> None:
+    def _know_modules(self, kind: Any) -> None:
+        """Hears of every module that is made, copied or unpickled from now on.
+
+        In plain Python, unlike the rest: torch's compiler follows the constructors of modules, and can follow functions alone.
+        """
+        known = self._modules
+
+        def tell(module: object) -> None:
+            known.add(module)
+
+        for name in ("__init__", "__setstate__"):
+            original = kind.__dict__[name]
+            self._let_go.append(_replace(kind, name, _telling(original, tell, self._is_compiling)))
+
+    def _time(
+        self,
+        owner: Any,
+        name: str,
+        before: Callable[..., object],
+        after: Callable[[], object],
+        *,
+        tells_whose: bool = False,
+    ) -> None:
         original = owner.__dict__.get(name)
-        if original is None:
-            return
-        setattr(owner, name, TimedCall(original, before, after))
-        self._undo.append(lambda: setattr(owner, name, original))
+        if original is not None:
+            self._undo.append(_replace(owner, name, TimedCall(original, before, after, tells_whose=tells_whose)))
 
     def watch_outermost_module(self, optimizer: object) -> None:
         """Times the forward pass of the outermost module that holds the optimizer's parameters.
 
         An optimizer may have parameters of its own (DeepSpeed's partitions, copies in fp32): then of the largest module there is.
         """
-        if self._watched is None:
-            module = outermost_module(self._torch, _parameters(optimizer))
-            self.watch(module if module is not None else outermost_module(self._torch, None))
+        modules = self._modules.living()
+        for undo in self._let_go:  # the optimizer's module is there: what is made from now on is no matter
+            undo()
+        self._let_go = []
+        if self._watched() is not None:
+            return
+        module = outermost_module(modules, _parameters(optimizer))
+        if module is None and self._made_before:
+            self._watch_next_call()
+        else:
+            self.watch(module if module is not None else outermost_module(modules, None))
+
+    @property
+    def modules_made(self) -> int:
+        """How many modules have been made since the hooks are in."""
+        return self._modules.ever
 
     def watch_any_module(self) -> None:
-        """The same when there is no optimizer (inference): the module that holds the most parameters."""
-        if self._watched is None:
-            self.watch(outermost_module(self._torch, None))
+        """The same when there is no optimizer (inference): the module that holds the most parameters.
+
+        May be called again: of a model that was half made the first time a part was found.
+        """
+        module = outermost_module(self._modules.living(), None)
+        if module is None and self._made_before:
+            self._watch_next_call()
+        elif module is not None and module is not self._watched():
+            self.unwatch()
+            self.watch(module)
+
+    def _watch_next_call(self) -> None:
+        """Watches the module that is called next: that of a session that began after the modules were made.
+
+        Not once torch's compiler has worked: a hook on all modules would have it compile again.
+        """
+        counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", {})
+        if counters.get("frames"):
+            return
+
+        def called(module: Any, *_: object) -> None:
+            if not self._is_compiling() and any(True for _ in module.parameters()):
+                handle.remove()
+                if self._watched() is None:
+                    self.watch(module)
+
+        from torch.nn.modules.module import register_module_forward_pre_hook  # noqa: PLC0415 - the user has imported torch
+
+        handle = register_module_forward_pre_hook(called)
+        self._undo.append(handle.remove)
 
     def watch(self, module: Any) -> None:
         """Times the forward pass of ``module``."""
         # a hook on a module compiled in place would be compiled into it, which would change the user's graph
         if module is None or getattr(module, "_compiled_call_impl", None) is not None:
             return
-        self._watched = module
-        handles = [
-            module.register_forward_pre_hook(lambda *_: self._listener.forward_begins()),
-            module.register_forward_hook(lambda *_: self._listener.forward_ends()),
-        ]
+        self._watched = weakref.ref(module)
+        self._hook()
+
+    def _hook(self) -> None:
+        """Puts the hooks on the module that is watched, if any is."""
+        module: Any = self._watched()
+        if module is None or self._unwatch:
+            return
+        begins = ModuleHook(self._listener.forward_begins, self._is_compiling)
+        ends = ModuleHook(self._listener.forward_ends, self._is_compiling)
+        handles = [module.register_forward_pre_hook(begins), module.register_forward_hook(ends)]
         self._unwatch = [handle.remove for handle in handles]
-        self._undo += self._unwatch
+
+    def _unhook(self) -> None:
+        for remove in self._unwatch:
+            remove()
+        self._unwatch = []
 
     def unwatch(self) -> None:
         """Times no module any more."""
-        for remove in self._unwatch:
-            remove()
+        self._unhook()
+        self._watched = _nothing
+
+
+class ModuleHook:
+    """A hook on a module of the user's, which goes no further than that module: copies and files of it get a silent one."""
+
+    def __init__(self, tell: Callable[[], None], is_compiling: Callable[[], bool]) -> None:
+        self._tell = tell
+        self._is_compiling = is_compiling
+
+    def __call__(self, *_: object) -> None:
+        """Tells that the module is called; in a function that is compiled it is a part of the graph, which stays as it is."""
+        if not self._is_compiling():
+            self._tell()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What pickles and copies hold: a function of Python's own that takes anything and does nothing."""
+        return functools.partial, (sys.audit, "silent")
+
+
+class Known:
+    """Objects of the user's that were seen on the user's threads; each lives as long as the user keeps it."""
+
+    def __init__(self) -> None:
+        self._living: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+        self.ever = 0
+        """How many were seen in all."""
+
+    def add(self, thing: object) -> None:
+        """Remembers one, by what it is and not by what it equals."""
+        self._living[id(thing)] = thing
+        self.ever += 1
+
+    def living(self) -> list[Any]:
+        """Those that are alive."""
+        return [thing for reference in self._living.valuerefs() if (thing := reference()) is not None]
+
+
+def _telling(
+    original: Callable[..., None], tell: Callable[[object], None], is_compiling: Callable[[], bool]
+) -> Callable[..., None]:
+    """A method that also tells whose it is."""
+
+    @functools.wraps(original)
+    def method(self: object, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        if not is_compiling():
+            tell(self)
+
+    return method
+
+
+def _replace(owner: Any, name: str, new: object) -> Callable[[], None]:
+    """Puts something in place of an attribute; what takes it back unless somebody else has replaced it again."""
+    original = owner.__dict__[name]
+    setattr(owner, name, new)
+
+    def undo() -> None:
+        if owner.__dict__.get(name) is new:
+            setattr(owner, name, original)
+
+    return undo
 
 
 def _nothing() -> None:
@@ -124,10 +270,8 @@ def _parameters(optimizer: object) -> set[int]:
     return {id(parameter) for group in groups for parameter in group.get("params", [])}
 
 
-def outermost_module(torch: Any, parameters: set[int] | None) -> torch.nn.Module | None:
-    """The live module that is nobody's child and holds the most of ``parameters`` (``None``: of any)."""
-    # by type: isinstance asks the object, and some (torch's deprecated names) answer with a warning
-    modules = [thing for thing in gc.get_objects() if issubclass(type(thing), torch.nn.Module)]
+def outermost_module(modules: Sequence[torch.nn.Module], parameters: set[int] | None) -> torch.nn.Module | None:
+    """Of ``modules`` the one that is nobody's child and holds the most of ``parameters`` (``None``: of any)."""
     children = {id(child) for module in modules for child in module._modules.values()}  # noqa: SLF001
     best, most = None, 0
     for module in modules:

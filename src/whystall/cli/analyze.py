@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from whystall.cli import inputs, output
 from whystall.cli.rendering import render
+from whystall.run_folder.layout import REPORT_HTML, REPORT_JSON
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     from whystall.cli.console import Console
 
-FOLDER_FILES = ("report.html", "report.json", "report.md")  # what `-o FOLDER` holds
+FOLDER_FILES = (REPORT_HTML, REPORT_JSON, "report.md")  # what `-o FOLDER` holds
 
 
 class Analyze:

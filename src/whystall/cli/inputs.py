@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from whystall.cli.progress import ReadingProgress
 from whystall.errors import InputError, UsageError
+from whystall.run_folder.layout import REPORT_JSON
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from whystall.report.schema import Report
 
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8", "fp4")
-REPORT_NAME = "report.json"
 HEAD_BYTES = 256  # `schema` is the first key of a report
 
 
@@ -130,7 +130,7 @@ def _stored_report(path: Path) -> Path | None:
     """``path`` itself if it is a report, or the up-to-date one in the folder ``path``."""
     try:
         if path.is_dir():
-            path = path / REPORT_NAME
+            path = path / REPORT_JSON
             if not path.is_file() or not _is_newest(path):
                 return None
         with path.open("rb") as stream:

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 
 from whystall.cli import inputs, output
 from whystall.cli.rendering import render
+from whystall.run_folder.layout import REPORT_HTML
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
     from whystall.cli.console import Console
-
-DEFAULT_OUTPUT = "report.html"
 
 
 class Report:
@@ -28,9 +27,9 @@ class Report:
         parser.add_argument(
             "-o",
             "--output",
-            default=DEFAULT_OUTPUT,
+            default=REPORT_HTML,
             metavar="FILE",
-            help=f"where to write; .html, .json, .md or .txt picks the format (default: {DEFAULT_OUTPUT})",
+            help=f"where to write; .html, .json, .md or .txt picks the format (default: {REPORT_HTML})",
         )
         inputs.add_reading(parser)
         output.add_force(parser)

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from whystall._version import __version__
 from whystall.cli import inputs, output
 from whystall.cli.rendering import render
 from whystall.errors import InputError, UsageError
@@ -16,9 +17,10 @@ if TYPE_CHECKING:
 
     from whystall.analysis.throughput import Workload
     from whystall.capture.launch import Launch
-    from whystall.capture.runs import RunFolder
     from whystall.cli.console import Console
     from whystall.report.schema import Report
+    from whystall.run_folder.contents import RunFolder
+    from whystall.run_folder.description import RunDescription
 
 _WAIT_FOR_RANKS_S = 20.0
 
@@ -60,7 +62,9 @@ class Run:
     def run(self, options: Namespace, console: Console) -> int:
         """The exit code of the job, after its report."""
         from whystall.capture.config import CaptureConfig, Schedule
-        from whystall.capture.launch import run_folder, run_watched, why_blind
+        from whystall.capture.launch import run_watched, why_blind
+        from whystall.run_folder import layout
+        from whystall.run_folder.description import RunDescription, encode
 
         launch = _launch(options)
         schedule = Schedule(
@@ -70,8 +74,17 @@ class Run:
             repeat=_count(options.repeat, "--repeat", 0),
             on_slow=_ratio(options.on_slow),
         )
-        folder = run_folder(launch.name, options.output, now=time.localtime(), environment=dict(os.environ))
-        _claim(folder, options)
+        folder = layout.folder_for(launch.name, options.output, now=time.localtime(), environment=dict(os.environ))
+        running = RunDescription(
+            whystall=__version__,
+            kind=launch.kind,
+            command=launch.what,
+            exit_code=None,
+            began_unix_ns=time.time_ns(),
+            schedule=schedule,
+        )
+        workload = inputs.workload(options)
+        _claim(folder, options, encode(running))
         config = CaptureConfig(
             folder=str(folder.resolve()),
             schedule=schedule,
@@ -80,13 +93,12 @@ class Run:
             modules=options.modules,
             memory=options.memory,
         )
-        workload = inputs.workload(options)
-        began = time.time_ns()
-        code = run_watched(launch, config, (folder / "capture-now").touch)
+        code = run_watched(launch, config, (folder / layout.CAPTURE_NOW).touch)
         if not _reports_here():
             return code
         try:
-            _report(folder, launch, code, began, schedule, workload, console, experiments=options.experiments)
+            found = _described(folder, running, code)
+            _report(found, launch, code, workload, console, experiments=options.experiments)
         except Exception as error:  # noqa: BLE001 - the job is done; its exit code must not become ours
             console.error(
                 f"the job was not affected, but its report could not be made ({type(error).__name__}: {error})"
@@ -125,30 +137,13 @@ def _ratio(text: str | None) -> float | None:
     return ratio
 
 
-def _claim(folder: Path, options: Namespace) -> None:
+def _claim(folder: Path, options: Namespace, marker: bytes) -> None:
     """Makes the folder; one that holds a run already is kept unless ``--force`` was given."""
-    from whystall.diagnosis.experiment import EXPERIMENTS_FILE
+    from whystall.run_folder.claim import claim
 
     # Workers of one launch write into one folder: what is older than their launcher is of another run.
-    since = _started_s(os.getppid()) if _world_size() > 1 else None
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        patterns = ("rank*", "re*.*", "run.json", EXPERIMENTS_FILE)
-        found = [path for pattern in patterns for path in folder.glob(pattern)]
-        old = [path for path in found if since is None or _modified_s(path) < since]
-        if any(path.name.startswith("rank") for path in old) and not options.force:
-            raise UsageError(f"{folder} holds a run already: choose another with -o, or overwrite it with --force")
-        for path in old if options.force else ():
-            path.unlink(missing_ok=True)
-    except OSError as error:
-        raise UsageError(f"{folder} cannot be written: {error.strerror}") from None
-
-
-def _modified_s(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except FileNotFoundError:  # another worker was quicker to remove it
-        return float("inf")
+    since_s = _started_s(os.getppid()) if _world_size() > 1 else None
+    claim(folder, force=options.force, since_s=since_s, marker=marker)
 
 
 def _started_s(process: int) -> float:
@@ -166,23 +161,32 @@ def _reports_here() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
-def _report(
-    folder: Path,
-    launch: Launch,
-    code: int,
-    began: int,
-    schedule: object,
-    workload: Workload | None,
-    console: Console,
-    *,
-    experiments: bool,
-) -> None:
-    from whystall.capture.runs import describe_run, overhead_sentences
+def _described(folder: Path, running: RunDescription, code: int) -> RunFolder:
+    """The run folder once every rank has written its description; ``run.json`` then holds them all."""
+    import msgspec
+
+    from whystall.run_folder.description import encode
+    from whystall.run_folder.layout import RUN_JSON
 
     found = _when_all_ranks_are_there(folder)
-    (folder / "run.json").write_bytes(
-        describe_run(found, launch=launch, exit_code=code, began_unix_ns=began, schedule=schedule)
+    whole = msgspec.structs.replace(
+        running,
+        exit_code=code,
+        ranks=found.ranks,
+        traces=[path.name for path in found.traces],
+        samples=[path.name for path in found.samples],
     )
+    (folder / RUN_JSON).write_bytes(encode(whole))
+    return found
+
+
+def _report(
+    found: RunFolder, launch: Launch, code: int, workload: Workload | None, console: Console, *, experiments: bool
+) -> None:
+    from whystall.run_folder.contents import overhead_sentences
+    from whystall.run_folder.layout import REPORT_HTML, REPORT_JSON
+
+    folder = found.path
     if not found.samples and not found.traces:
         console.note(
             "whystall: no training step was seen in this run (no optimizer step, no forward pass of a module, "
@@ -200,18 +204,18 @@ def _report(
         return
     if experiments and _experimented(folder, report, launch, code, console):
         report = whystall.analyze(folder, cache=False, workload=workload)
-    output.write_text(folder / "report.json", whystall.render(report, "json"))
-    output.write_text(folder / "report.html", whystall.render(report, "html"))
+    output.write_text(folder / REPORT_JSON, whystall.render(report, "json"))
+    output.write_text(folder / REPORT_HTML, whystall.render(report, "html"))
     console.note(render(report, "terminal").rstrip())  # stdout belongs to the job
-    console.note(f"wrote {folder}/report.html")
-    console.next(f"whystall report {inputs.shell_quote([str(folder)])} -o report.html")
+    console.note(f"wrote {folder / REPORT_HTML}")
+    console.next(f"whystall report {inputs.shell_quote([str(folder)])} -o {REPORT_HTML}")
 
 
 def _experimented(folder: Path, report: Report, launch: Launch, code: int, console: Console) -> bool:
     """Whether further runs of the command were made and what they show was written to the run folder."""
     import msgspec
 
-    from whystall.diagnosis.experiment import EXPERIMENTS_FILE
+    from whystall.run_folder.layout import EXPERIMENTS_JSON
     from whystall.verify.experiments import run_experiments
 
     if "RANK" in os.environ:
@@ -224,7 +228,7 @@ def _experimented(folder: Path, report: Report, launch: Launch, code: int, conso
     if not outcomes:
         console.note("whystall: no experiments: none bears on what was found")
         return False
-    (folder / EXPERIMENTS_FILE).write_bytes(msgspec.json.format(msgspec.json.encode(outcomes), indent=1) + b"\n")
+    (folder / EXPERIMENTS_JSON).write_bytes(msgspec.json.format(msgspec.json.encode(outcomes), indent=1) + b"\n")
     return True
 
 
@@ -236,7 +240,7 @@ def _world_size() -> int:
 
 def _when_all_ranks_are_there(folder: Path) -> RunFolder:
     """The run folder once every rank has written its description, or after a while."""
-    from whystall.capture.runs import read_run_folder
+    from whystall.run_folder.contents import read_run_folder
 
     wanted = _world_size() if "RANK" in os.environ else 0
     deadline = time.monotonic() + _WAIT_FOR_RANKS_S

@@ -11,8 +11,10 @@ from whystall.errors import UsageError
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
+    from pathlib import Path
 
     from whystall.cli.console import Console
+    from whystall.diagnosis.finding import Finding
     from whystall.verify.measure import Variant
     from whystall.verify.proof import Proof
 
@@ -69,6 +71,7 @@ class Verify:
             loss=_pattern(options.loss),
             tolerance=options.tolerance,
             cause=options.finding,
+            diagnose=_diagnose,
             timeout_s=options.timeout,
             progress=console.note,
         )
@@ -77,6 +80,13 @@ class Verify:
             _record(proof, console)
         console.next(f"whystall explain {options.finding}" if options.finding else "whystall explain")
         return LOSSES_DIFFER if proof.numerics is not None and proof.numerics.agree is False else 0
+
+
+def _diagnose(folder: Path) -> list[Finding]:
+    """What is found in a run folder."""
+    import whystall
+
+    return whystall.analyze(folder, cache=False).findings
 
 
 def _variants(options: Namespace) -> tuple[Variant, Variant]:

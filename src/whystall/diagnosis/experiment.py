@@ -15,7 +15,6 @@ _NOISES: Final = 2.0
 # Two runs of the same that differ by more leave room for an effect that matters.
 _NOISY: Final = 0.1
 
-EXPERIMENTS_FILE: Final = "experiments.json"
 """Where a run folder holds the outcomes of its experiments."""
 
 CHANGES: Final = {

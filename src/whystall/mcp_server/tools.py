@@ -27,6 +27,7 @@ from whystall.report import schema
 from whystall.report.comparison import render_comparison
 from whystall.report.names import clean
 from whystall.report.schema import Report
+from whystall.run_folder.layout import SAMPLES_SUFFIX
 from whystall.trace.discovery import looks_like_trace
 from whystall.trace.model import Trace
 from whystall.trace.readers.reader import Reader
@@ -38,7 +39,6 @@ _LONGEST_NAME: Final = 200
 _MOST_REPORT_BYTES: Final = 64 << 20
 _HEAD_BYTES: Final = 256
 _REPORTS_KEPT: Final = 8
-_SAMPLES = ".samples.jsonl"
 
 Rows = Annotated[int, msgspec.Meta(ge=1, le=MOST_ROWS)]
 _PATH = "trace, run folder or report.json, as `list_runs` names it"
@@ -116,7 +116,7 @@ class Tools:
             for path in walk(root):
                 if path.is_symlink() or not path.is_file():
                     continue
-                if path.name.endswith(_SAMPLES):
+                if path.name.endswith(SAMPLES_SUFFIX):
                     found.setdefault(self._folders.shown(path.parent), {"kind": "run folder"})
                 elif kind := _kind(path, self._readers):
                     found[self._folders.shown(path)] = {"kind": kind, "bytes": path.stat().st_size}

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
+from whystall.run_folder.layout import DESCRIPTION_SUFFIX, EXPERIMENTS_JSON, REPORT_JSON, RUN_JSON
 from whystall.trace.errors import InputError
 from whystall.trace.readers.reader import Reader
 from whystall.trace.readers.registry import READERS
@@ -15,8 +16,7 @@ from whystall.trace.readers.registry import READERS
 PathLike = str | Path
 
 # What whystall itself writes beside traces.
-_NOT_TRACES: Final = ("report.json", "run.json", "experiments.json")
-_NOT_TRACE_SUFFIX: Final = ".run.json"
+_NOT_TRACES: Final = (REPORT_JSON, RUN_JSON, EXPERIMENTS_JSON)
 
 
 def find_traces(source: PathLike, readers: Sequence[Reader] = READERS) -> list[Path]:
@@ -55,7 +55,7 @@ def _matching(pattern: PathLike) -> list[Path]:
 
 def looks_like_trace(path: Path, readers: Sequence[Reader] = READERS) -> bool:
     """Whether a file in a folder is opened as a trace: by its name, and nothing that whystall writes beside traces."""
-    other = path.name in _NOT_TRACES or path.name.endswith(_NOT_TRACE_SUFFIX) or path.name.startswith(".")
+    other = path.name in _NOT_TRACES or path.name.endswith(DESCRIPTION_SUFFIX) or path.name.startswith(".")
     return not other and any(path.name.endswith(reader.suffixes) for reader in readers)
 
 

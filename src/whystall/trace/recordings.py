@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from whystall.errors import UsageError
+from whystall.run_folder.layout import SAMPLES_SUFFIX
 from whystall.trace.discovery import PathLike, find_traces, folders_among
 from whystall.trace.errors import InputError
 from whystall.trace.files import Progress
@@ -16,7 +17,6 @@ from whystall.trace.model import TABLES, Trace
 from whystall.trace.ranks import one_per_rank
 from whystall.trace.readers.reader import Reader
 from whystall.trace.readers.registry import installed_readers
-from whystall.trace.samples import SUFFIX as SAMPLES_SUFFIX
 from whystall.trace.samples import RunSamples, read_samples
 
 Sources = PathLike | Trace | Iterable[PathLike | Trace]

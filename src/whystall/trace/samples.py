@@ -9,38 +9,27 @@ from typing import Any, Final
 import msgspec
 import polars as pl
 
+from whystall.run_folder.samples import NEEDED_COLUMNS, PLACE, SCHEMA, TICKS, WORKER, Kinds
 from whystall.trace.errors import InputError
 
-SCHEMA: Final = "whystall.samples/1"
-SUFFIX: Final = ".samples.jsonl"
-PROFILED: Final = 1
-"""The flag of a step while which the profiler was recording."""
 _LONGEST_LINE: Final = 1 << 16
 _MOST_COLUMNS: Final = 64
-_WORKER: Final[dict[str, Any]] = {"pid": pl.Int64, "state": pl.String, "ticks": pl.Int64}
-_TICKS: Final[dict[str, Any]] = {"busy_ticks": pl.Int64, "own_ticks": pl.Int64}
-_ALLOCATOR: Final[dict[str, Any]] = {
-    "step": pl.Int64,
-    "device": pl.Int64,
-    "allocated": pl.Int64,
-    "reserved": pl.Int64,
-    "peak_allocated": pl.Int64,
-    "retries": pl.Int64,
-}
-_PLACE: Final[dict[str, Any]] = {
-    "part": pl.String,
-    "file": pl.String,
-    "line": pl.Int64,
-    "function": pl.String,
-    "text": pl.String,
-    "leaf": pl.String,
-    "count": pl.Int64,
-}
+
+
+def _columns(kinds: Kinds) -> dict[str, Any]:
+    return {name: pl.String if kind is str else pl.Int64 for name, kind in kinds.items()}
+
+
+_WORKER: Final = _columns(WORKER)
+_TICKS: Final = _columns(TICKS)
+_PLACE: Final = _columns(PLACE)
+_KEPT_OF_ALLOCATORS: Final = ("allocated", "reserved", "peak_allocated", "retries")
+_ALLOCATOR: Final = _columns(dict.fromkeys(("step", "device", *_KEPT_OF_ALLOCATORS), int))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RunSamples:
-    """The samples of one rank. ``steps`` has the file's own columns (``capture/samples.py`` names them)."""
+    """The samples of one rank. ``steps`` has the file's own columns (``run_folder/samples.py`` names them)."""
 
     name: str
     rank: int
@@ -118,10 +107,9 @@ def read_samples(path: Path) -> RunSamples:
 def _allocators(line: dict[str, Any]) -> list[tuple[Any, ...]]:
     """What a line says of each device's allocator."""
     said = line.get("allocator")
-    names = list(_ALLOCATOR)[2:]
     return _rows(
         [
-            [line.get("step"), device, *(each.get(name) for name in names)]
+            [line.get("step"), device, *(each.get(name) for name in _KEPT_OF_ALLOCATORS)]
             for device, each in enumerate(said if isinstance(said, list) else [])
             if isinstance(each, dict)
         ],
@@ -156,10 +144,6 @@ def _head(value: Any, path: Path) -> dict[str, Any]:
     known = isinstance(value, dict) and value.get("schema") == SCHEMA and isinstance(value.get("rank"), int)
     if not known or not isinstance(columns, list) or not all(isinstance(column, str) for column in columns):
         raise InputError(f"{path.name} holds no samples of whystall")
-    if (
-        not {"step", "duration_us", "flags"} <= set(columns)
-        or len(set(columns)) != len(columns)
-        or len(columns) > _MOST_COLUMNS
-    ):
+    if not set(columns) >= NEEDED_COLUMNS or len(set(columns)) != len(columns) or len(columns) > _MOST_COLUMNS:
         raise InputError(f"{path.name} holds samples with columns that are not known")
     return dict(value)

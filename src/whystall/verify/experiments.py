@@ -12,10 +12,10 @@ from typing import Any, Final, get_args
 import numpy as np
 
 from whystall.capture.config import CaptureConfig, ExperimentName, ExperimentSetup, Schedule
-from whystall.capture.runs import read_run_folder
 from whystall.diagnosis.experiment import Experiment, failure, needed, outcome
 from whystall.diagnosis.finding import Finding
 from whystall.errors import InputError, UsageError
+from whystall.run_folder.contents import read_run_folder
 from whystall.trace.samples import read_samples
 from whystall.verify.measure import Variant, run_command
 

@@ -18,7 +18,8 @@ import numpy as np
 from whystall.capture.config import CaptureConfig, Schedule
 from whystall.capture.launch import watched_environment
 from whystall.errors import InputError, UsageError
-from whystall.trace.samples import SUFFIX, read_samples
+from whystall.run_folder.layout import rank_files
+from whystall.trace.samples import read_samples
 
 # The first steps compile, load and warm up.
 _UNSTEADY_STEPS: Final = 3
@@ -87,7 +88,7 @@ def run_command(variant: Variant, config: CaptureConfig, timeout_s: float | None
 def _steps_s(folder: Path) -> list[float]:
     """The steady steps of the rank with the most of them, in seconds."""
     best: list[float] = []
-    for path in sorted(folder.glob(f"*{SUFFIX}")):
+    for path in rank_files(folder, "samples"):
         try:
             steps = read_samples(path).steps["duration_us"].drop_nulls().to_list()
         except InputError:

@@ -12,12 +12,17 @@ from typing import Final, Literal
 import msgspec
 
 from whystall.capture.config import CaptureConfig, Schedule
+from whystall.diagnosis.finding import Finding
 from whystall.errors import InputError, WhystallError
 from whystall.verify.measure import Block, Variant, call_block, interleaved, run_block, run_command
 from whystall.verify.statistics import Paired, paired
 
 DEFAULT_PAIRS: Final = 8
 DEFAULT_TOLERANCE: Final = 0.01
+
+
+Diagnose = Callable[[Path], Sequence[Finding]]
+"""What diagnoses a run folder. It is given from above: the public API reads records of ours."""
 
 
 class Numerics(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,11 +87,13 @@ def prove(
     loss: re.Pattern[str] | None = None,
     tolerance: float = DEFAULT_TOLERANCE,
     cause: str | None = None,
+    diagnose: Diagnose | None = None,
     timeout_s: float | None = None,
     progress: Callable[[str], None] = lambda _text: None,
 ) -> Proof:
     """Runs both variants in turn, ``pairs`` times each, and says what the difference is.
 
+    With a ``cause``, each variant is recorded once more, and ``diagnose`` says what is found in the run folder.
     Raises `BlockFailedError` when a run ends with another exit code than 0.
     """
     blocks: tuple[list[Block], list[Block]] = ([], [])
@@ -99,7 +106,7 @@ def prove(
         progress(f"pair {pair + 1} of {pairs}: {('before', 'after')[variant]} {block.seconds * 1e3:.4g} ms")
     times = [[block.seconds for block in side] for side in blocks]
     by_steps = all(block.steps for side in blocks for block in side)
-    found = [_causes(variant, timeout_s) if cause is not None else None for variant in (before, after)]
+    found = [_causes(variant, timeout_s, diagnose) if cause and diagnose else None for variant in (before, after)]
     predicted = (found[0] or {}).get(cause) if cause is not None else None
     return Proof(
         paired=paired(*times),
@@ -141,21 +148,21 @@ def prove_calls(
     )
 
 
-def _causes(variant: Variant, timeout_s: float | None) -> dict[str, tuple[float, float, float]] | None:
+def _causes(
+    variant: Variant, timeout_s: float | None, diagnose: Diagnose
+) -> dict[str, tuple[float, float, float]] | None:
     """The causes that a recorded run of a variant shows, with what removing each is worth; ``None`` without a report."""
-    import whystall  # noqa: PLC0415 - the analysis loads only when a mechanism is asked for
-
     folder = Path(tempfile.mkdtemp(prefix="whystall-verify-"))
     try:
         run_command(variant, CaptureConfig(folder=str(folder), schedule=Schedule()), timeout_s)
-        report = whystall.analyze(folder, cache=False)
+        findings = diagnose(folder)
     except InputError:
         return None
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return {
         finding.id: (finding.gain.floor, finding.gain.expected, finding.gain.ceiling)
-        for finding in report.findings
+        for finding in findings
         if finding.severity != "info" and finding.gain is not None
     }
 

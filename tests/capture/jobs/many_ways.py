@@ -1,10 +1,14 @@
 """Small jobs of many kinds; which one is chosen by the first argument."""
 
 import atexit
+import copy
 import gc
 import os
+import pickle
 import sys
 import threading
+import time
+import weakref
 from pathlib import Path
 
 import torch
@@ -88,6 +92,84 @@ def inference() -> None:
     with torch.inference_mode():
         for (x,) in DataLoader(TensorDataset(torch.randn(800, 8)), batch_size=8):
             model(x)
+
+
+def forward_passes() -> None:
+    """Inference without a loader, by a model that is made while we wait: its last layer comes late."""
+    model = nn.Sequential(nn.Linear(8, 16))
+    wait(1.0)
+    model = nn.Sequential(model, nn.Linear(16, 1))
+    wait(1.0)
+    with torch.inference_mode():
+        for _ in range(100):
+            model(X)
+
+
+def wait(seconds: float) -> None:
+    """Work of the interpreter's that takes so long."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        time.sleep(0.01)
+
+
+def copied_model() -> None:
+    """The model that is trained has never been constructed: it is a copy, and the original is gone."""
+    model = copy.deepcopy(model_and_optimizer()[0])
+    train(model, torch.optim.SGD(model.parameters(), lr=1e-2), [(X[:8], Y[:8])] * 16)
+
+
+def exported_model() -> None:
+    """A trained model is saved whole, pickled, copied, scripted and traced."""
+    model, optimizer = model_and_optimizer()
+    train(model, optimizer, [(X[:8], Y[:8])] * 8)
+    torch.save(model, "model.pt")
+    copies = [pickle.loads(pickle.dumps(model)), copy.deepcopy(model), torch.load("model.pt", weights_only=False)]  # noqa: S301
+    for made in (*copies, torch.jit.script(model), torch.jit.trace(model, X[:8])):
+        print("same", torch.equal(made(X), model(X)))
+    train(model, optimizer, [(X[:8], Y[:8])] * 8)
+
+
+def scripted_model() -> None:
+    model = torch.jit.script(model_and_optimizer()[0])
+    train(model, torch.optim.SGD(model.parameters(), lr=1e-2), [(X[:8], Y[:8])] * 16)
+
+
+def model_that_is_let_go() -> None:
+    """A model that the job forgets is gone, watched or not."""
+    model, optimizer = model_and_optimizer()
+    train(model, optimizer, [(X[:8], Y[:8])] * 4)
+    gone = weakref.ref(model)
+    del model, optimizer
+    gc.collect()
+    print("gone", gone() is None)
+
+
+def compiled_whole_step() -> None:
+    """A function that is compiled with the model in it, and compiled again for batches of other sizes."""
+    model, optimizer = model_and_optimizer()
+
+    def loss_of(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return (model(x) - y).square().mean()
+
+    compiled = torch.compile(loss_of, backend="aot_eager", fullgraph=True)
+    for size in [8] * 4 + [16] * 4 + [24] * 4:
+        compiled(X[:size], Y[:size]).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    print("recompiles", torch._dynamo.utils.counters["stats"]["unique_graphs"])
+
+
+def compiled_constructor() -> None:
+    """A compiled function that makes a module, before and after the first step."""
+
+    def halved(x: torch.Tensor) -> torch.Tensor:
+        return nn.Sequential(nn.Threshold(0.5, 0.0), nn.ReLU())(x) / 2
+
+    compiled = torch.compile(halved, backend="aot_eager", fullgraph=True)
+    print("first", compiled(X).sum().item())
+    plain(4)
+    torch._dynamo.reset()
+    print("again", compiled(X).sum().item())
 
 
 def batches_only() -> None:

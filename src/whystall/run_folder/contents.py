@@ -1,17 +1,14 @@
-"""The run folder after the job: what its processes wrote, joined into ``run.json``."""
+"""A run folder as it stands on disk: its files by rank, and what each rank said of itself."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
-from whystall._version import __version__
-from whystall.capture.launch import Launch
-
-RUN_SCHEMA: Final = "whystall.run/1"
+from whystall.run_folder.layout import rank_files
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,34 +24,12 @@ class RunFolder:
 def read_run_folder(path: Path) -> RunFolder:
     """The files of a run; a rank that was killed has samples but no description."""
     ranks = []
-    for file in sorted(path.glob("rank*.run.json")):
+    for file in rank_files(path, "description"):
         try:
             ranks.append(msgspec.json.decode(file.read_bytes(), type=dict[str, Any]))
         except (OSError, msgspec.DecodeError):
             continue
-    return RunFolder(
-        path,
-        traces=sorted(path.glob("rank*.trace.json.gz")),
-        samples=sorted(path.glob("rank*.samples.jsonl")),
-        ranks=ranks,
-    )
-
-
-def describe_run(folder: RunFolder, *, launch: Launch, exit_code: int, began_unix_ns: int, schedule: Any) -> bytes:
-    """``run.json``. Folders and arguments of the command are left out: they may hold secrets."""
-    document = {
-        "schema": RUN_SCHEMA,
-        "whystall": __version__,
-        "kind": launch.kind,
-        "command": launch.what,
-        "exit_code": exit_code,
-        "began_unix_ns": began_unix_ns,
-        "schedule": schedule,
-        "ranks": folder.ranks,
-        "traces": [path.name for path in folder.traces],
-        "samples": [path.name for path in folder.samples],
-    }
-    return msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
+    return RunFolder(path, rank_files(path, "trace"), rank_files(path, "samples"), ranks)
 
 
 def overhead_sentences(folder: RunFolder) -> list[str]:

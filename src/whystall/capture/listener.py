@@ -1,0 +1,118 @@
+"""From what torch's hooks tell to stopwatches and ends of steps; nothing that torch calls ever raises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, Final, Protocol, cast
+
+from whystall.capture.faults import Faults
+from whystall.capture.sampling import PartTimes
+from whystall.capture.steps import StepFinder
+from whystall.capture.torch_hooks import Listener
+from whystall.run_folder.samples import SKIPPED
+
+# What is not recorded, and said to be so, when a method fails.
+_PARTS: Final = {
+    "optimizer_begins": "optimizer times",
+    "optimizer_ends": "steps",
+    "scaler_begins": "scaler",
+    "scaler_ends": "scaler",
+    "input_begins": "input times",
+    "input_ends": "input times",
+    "loader_begins": "input times",
+    "loader_ends": "input times",
+    "forward_begins": "forward times",
+    "forward_ends": "forward times",
+    "backward_begins": "backward times",
+    "backward_ends": "backward times",
+    "save_begins": "save times",
+    "save_ends": "save times",
+    "user_profiler_begins": "the job's own profiler",
+}
+
+
+class Stepper(Protocol):
+    """What is done about what was heard."""
+
+    def on_stepping_thread(self) -> bool:
+        """Whether the calling thread is the one that steps, or may become it."""
+
+    def step_ended(self, flags: int = 0) -> None:
+        """A step has ended."""
+
+    def optimizer_found(self, optimizer: object) -> None:
+        """The optimizer that ends the steps has stepped for the first time."""
+
+    def loader_found(self, loader: object) -> None:
+        """A data loader is asked for its batches."""
+
+    def make_room(self) -> None:
+        """The job starts a profiler of its own."""
+
+
+class Heard:
+    """Hears of everything that torch tells."""
+
+    def __init__(self, stepper: Stepper, finder: StepFinder, parts: PartTimes) -> None:
+        self._stepper = stepper
+        self._finder = finder
+        self._parts = parts
+        self.optimizer_begins = parts.optimizer.begin
+        self.scaler_begins = finder.scaler_begins
+        self.save_begins, self.save_ends = parts.save.begin, parts.save.end
+        self.input_begins = self._if_stepping(parts.input.begin)
+        self.loader_ends = self._if_stepping(parts.input.end)
+        self.forward_begins = self._if_stepping(parts.forward.begin)
+        self.backward_begins = self._if_stepping(parts.backward.begin)
+        self.backward_ends = self._if_stepping(parts.backward.end)
+        self.user_profiler_begins = stepper.make_room
+
+    def _if_stepping(self, then: Callable[[], None]) -> Callable[[], None]:
+        on_stepping_thread = self._stepper.on_stepping_thread
+
+        def heard() -> None:
+            if on_stepping_thread():
+                then()
+
+        return heard
+
+    def optimizer_ends(self, optimizer: object) -> None:
+        """Ends a step if the optimizer is the first of the job."""
+        self._parts.optimizer.end()
+        known = self._finder.has_optimizer
+        ends = self._finder.optimizer_steps(id(optimizer))
+        if ends and not known:
+            self._stepper.optimizer_found(optimizer)
+        if ends:
+            self._stepper.step_ended()
+
+    def scaler_ends(self) -> None:
+        """Ends a step that the scaler skipped."""
+        if self._finder.scaler_skips():
+            self._stepper.step_ended(flags=SKIPPED)
+
+    def loader_begins(self, loader: object) -> None:
+        """An epoch's first batch waits for workers that start."""
+        self._stepper.loader_found(loader)
+        self.input_begins()
+
+    def input_ends(self) -> None:
+        """Ends a step where there is nothing better."""
+        if self._stepper.on_stepping_thread():
+            self._parts.input.end()
+            if self._finder.batch_comes():
+                self._stepper.step_ended()
+
+    def forward_ends(self) -> None:
+        """Ends a step where there is no optimizer."""
+        if self._stepper.on_stepping_thread():
+            self._parts.forward.end()
+            if self._finder.forward_passes():
+                self._stepper.step_ended()
+
+
+def guarded(heard: Heard, faults: Faults) -> Listener:
+    """The same, every method guarded under the name of what is lost when it fails."""
+    methods: dict[str, Any] = {name: faults.guard(part, getattr(heard, name)) for name, part in _PARTS.items()}
+    return cast("Listener", SimpleNamespace(**methods))

@@ -1,0 +1,63 @@
+"""The windows of a session: what the schedule asks for is done, and makes room where the job profiles itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from whystall.capture.config import CaptureConfig
+from whystall.capture.recorder import Recorder
+from whystall.capture.windows import Action, Windows
+
+
+class Recording:
+    """The schedule and the profiler under it; ``note`` takes a sentence for the run's description."""
+
+    def __init__(self, torch: Any, config: CaptureConfig, folder: Path, note: Callable[[str], None]) -> None:
+        self.windows = Windows(config.schedule)
+        self.recorder = Recorder(torch, config, folder)
+        self._most_bytes = config.schedule.most_bytes
+        self._note = note
+
+    @property
+    def running(self) -> bool:
+        """Whether a window is open."""
+        return self.recorder.running
+
+    def act(self, action: Action) -> None:
+        """Opens, marks or closes a window."""
+        if action is Action.START:
+            self._start()
+        elif action is Action.MARK and self.recorder.running:
+            self.recorder.mark()
+        elif action is Action.STOP and self.recorder.running:
+            self.recorder.mark()
+            self.recorder.stop()
+            if self.recorder.bytes_written > self._most_bytes:
+                self.windows.no_more()
+                self._note(f"no further windows: the traces have reached {self.recorder.bytes_written:,} bytes")
+
+    def _start(self) -> None:
+        if self.recorder.is_busy():
+            self.windows.abandon()
+            self._note("a window was not opened: the job is profiling itself")
+            return
+        try:
+            self.recorder.start()
+        except Exception:
+            self.windows.abandon()
+            raise
+
+    def make_room(self) -> None:
+        """The job starts a profiler of its own: ours ends."""
+        if not self.recorder.running or self.recorder.starting:
+            return
+        self.windows.abandon()
+        self.recorder.stop()
+        self._note("the job started a profiler of its own while a window was open; the window was cut short")
+
+    def stop(self) -> None:
+        """Closes a window that is open; what was recorded of it is written."""
+        if self.recorder.running:
+            self.recorder.stop()

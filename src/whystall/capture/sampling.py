@@ -1,0 +1,103 @@
+"""What is measured of each step: the times of its parts, what the kernel and the device say, written as one row."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from whystall.capture.device_times import DeviceTimes
+from whystall.capture.samples import NOT_COUNTED, GarbageCollections, SampleWriter, Stopwatch, ThreadCounters
+
+_COUNT_EVERY_NS: Final = 10_000_000
+
+
+class PartTimes:
+    """A stopwatch for each part of a step."""
+
+    def __init__(self) -> None:
+        self.input, self.forward, self.backward = Stopwatch(), Stopwatch(), Stopwatch()
+        self.optimizer, self.save = Stopwatch(), Stopwatch()
+        self.collections = GarbageCollections()
+        # What holds another part comes first: a checkpoint, a batch that is waited for within a forward pass.
+        self._by_name = {
+            "save": self.save,
+            "input": self.input,
+            "backward": self.backward,
+            "forward": self.forward,
+            "optimizer": self.optimizer,
+        }
+
+    def take_us(self) -> tuple[int, int, int, int, int, int]:
+        """Microseconds of each part since the last call: input, forward, backward, optimizer, save, garbage collection."""
+        return (
+            self.input.take_us(),
+            self.forward.take_us(),
+            self.backward.take_us(),
+            self.optimizer.take_us(),
+            self.save.take_us(),
+            self.collections.take_us(),
+        )
+
+    def at(self, at_ns: int) -> str:
+        """The part that ran at an instant not long ago; ``other`` for none."""
+        return next((name for name, watch in self._by_name.items() if watch.ran_at(at_ns)), "other")
+
+
+class StepSampler:
+    """Writes a row for every step."""
+
+    def __init__(self, torch: Any, folder: Path) -> None:
+        self.parts = PartTimes()
+        self.writer = SampleWriter(folder)
+        self.device = DeviceTimes(torch)
+        self._counters: ThreadCounters | None = None
+        self._counted_ns = self._began_ns = 0
+
+    def count(self) -> None:
+        """Begins to count what the calling thread uses."""
+        self._counters = ThreadCounters()
+
+    def open(self, rank: int, world_size: int) -> None:
+        """Creates the file unless it is there."""
+        if self.writer.path is None:
+            self.writer.open(rank, {"began_unix_ns": time.time_ns(), "world_size": world_size})
+
+    def begin(self, now: int) -> None:
+        """Forgets what was before: the first step that is sampled begins."""
+        self.parts.take_us()
+        self._began_ns = now
+
+    def sample(self, step: int, now: int, duration: int, flags: int) -> None:
+        """Writes the row of a step that ends now."""
+        if self._counters is None:
+            return
+        self.device.mark()
+        # Asking the kernel costs as much as all else: steps that are shorter share an answer.
+        counted, rss_kib = NOT_COUNTED, None
+        if now - self._counted_ns >= _COUNT_EVERY_NS:
+            counted, rss_kib = self._counters.since_last(), self._counters.rss_kib()
+            self._counted_ns = now
+        self.writer.write(
+            (
+                step,
+                (now - self._began_ns) // 1000,
+                duration // 1000,
+                *self.parts.take_us(),
+                *counted,
+                self.device.latest_us(),
+                rss_kib,
+                flags,
+            )
+        )
+
+    def disregard_ourselves(self) -> None:
+        """Begins to count anew: what the profiler cost just now is no part of the next step."""
+        self.parts.collections.take_us()
+        if self._counters is not None:
+            self._counters.since_last()
+
+    def close_counters(self) -> None:
+        """Closes what the counters read."""
+        if self._counters is not None:
+            self._counters.close()

@@ -1,0 +1,119 @@
+"""The schema of ``run.json``: what ran, and what each rank said of itself at its end; written and read by the same types."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import msgspec
+
+from whystall.run_folder.layout import RUN_JSON
+
+SCHEMA: Final = "whystall.run/1"
+_LARGEST_BYTES: Final = 16 << 20
+
+
+class Overhead(msgspec.Struct, frozen=True, kw_only=True):
+    """What observation cost: shares of the steps' time, and the time it took to write traces."""
+
+    hooks_share: float
+    profiled_over_unprofiled: float | None
+    export_ns: int
+
+
+class RankDescription(msgspec.Struct, frozen=True, kw_only=True):
+    """What one rank writes of itself."""
+
+    rank: int
+    pid: int
+    python: str
+    torch: str
+    steps: int
+    steps_from: str | None
+    traces: list[str]
+    samples: str | None
+    overhead: Overhead
+    notes: list[str]
+    experiment: str | None
+    not_recorded: dict[str, str]
+    facts: dict[str, Any]
+    loaders: list[dict[str, Any]]
+
+
+class RunDescription(msgspec.Struct, frozen=True, kw_only=True):
+    """``run.json``; without an exit code while the command runs. Folders and arguments of it may hold secrets: they are left out."""
+
+    schema: Literal["whystall.run/1"] = SCHEMA
+    whystall: str
+    kind: Literal["script", "module", "command"]
+    command: str
+    exit_code: int | None
+    began_unix_ns: int
+    schedule: Any
+    ranks: list[dict[str, Any]] = []
+    traces: list[str] = []
+    samples: list[str] = []
+
+
+def encode(description: RankDescription | RunDescription) -> bytes:
+    """A description as it is written."""
+    return msgspec.json.format(msgspec.json.encode(description), indent=1) + b"\n"
+
+
+class RankFacts(msgspec.Struct, frozen=True):
+    """One rank's part of ``run.json``, as far as analyses use it; what is missing or of another kind is ``None``."""
+
+    cores_allowed: int | None
+    torch_threads: int | None
+    profiled_over_unprofiled: float | None
+    loaders: tuple[dict[str, int | bool | None], ...]
+
+
+def is_run(folder: Path) -> bool:
+    """Whether a folder's ``run.json`` says that it is a run: a file of our schema, and no link to one."""
+    path = folder / RUN_JSON
+    return not path.is_symlink() and _document(path).get("schema") == SCHEMA
+
+
+def read_run_file(path: Path) -> list[RankFacts]:
+    """The ranks of a run folder's ``run.json``; empty where there is none that can be read."""
+    ranks = _document(path).get("ranks")
+    return [_rank(rank) for rank in ranks if isinstance(rank, dict)] if isinstance(ranks, list) else []
+
+
+def _document(path: Path) -> dict[str, Any]:
+    try:
+        if not path.is_file() or path.stat().st_size > _LARGEST_BYTES:
+            return {}
+        return _table(msgspec.json.decode(path.read_bytes()))
+    except (OSError, msgspec.DecodeError):
+        return {}
+
+
+def _rank(rank: dict[str, Any]) -> RankFacts:
+    facts, overhead = _table(rank.get("facts")), _table(rank.get("overhead"))
+    loaders = rank.get("loaders")
+    ratio = overhead.get("profiled_over_unprofiled")
+    return RankFacts(
+        cores_allowed=_integer(facts.get("cores_allowed")),
+        torch_threads=_integer(facts.get("torch_threads")),
+        profiled_over_unprofiled=float(ratio) if isinstance(ratio, int | float) else None,
+        loaders=tuple(
+            {
+                "workers": _integer(loader.get("workers")),
+                "prefetch_factor": _integer(loader.get("prefetch_factor")),
+                "persistent_workers": bool(loader.get("persistent_workers")),
+                "pin_memory": bool(loader.get("pin_memory")),
+            }
+            for loader in (loaders if isinstance(loaders, list) else [])
+            if isinstance(loader, dict)
+        ),
+    )
+
+
+def _table(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _integer(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 31 else None

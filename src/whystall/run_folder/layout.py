@@ -1,0 +1,129 @@
+"""The names of a run folder's files: made and recognised here alone, always whole, never by a pattern that others' names fit."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+from typing import Final, Literal, NamedTuple
+
+RUNS: Final = "whystall-runs"
+"""Where runs go that are given no folder."""
+RUN_JSON: Final = "run.json"
+"""What ran, and each rank's description; its schema marks the folder as a run."""
+REPORT_JSON: Final = "report.json"
+REPORT_HTML: Final = "report.html"
+EXPERIMENTS_JSON: Final = "experiments.json"
+CAPTURE_NOW: Final = "capture-now"
+"""Touched by whoever wants a window at once."""
+
+SAMPLES_SUFFIX: Final = ".samples.jsonl"
+DESCRIPTION_SUFFIX: Final = ".run.json"
+TRACE_SUFFIX: Final = ".trace.json.gz"
+
+_NUMBER: Final = r"(0|[1-9]\d{0,8})"
+_OF_A_RANK: Final = re.compile(
+    rf"rank{_NUMBER}(?:(?P<samples>\.samples\.jsonl)|(?P<description>\.run\.json)|(?:\.window{_NUMBER})?(?P<trace>\.trace\.json\.gz))"
+)
+# What is written beside its place and then moved there; a process that was killed leaves it.
+_STAGED: Final = re.compile(
+    rf"\.run\.json\.\d+|rank{_NUMBER}\.run\.\d+|\.rank{_NUMBER}(?:\.window{_NUMBER})?\.trace\.json\.gz\.\d+(?:\.json)?"
+)
+_OF_THE_RUN: Final = frozenset((REPORT_JSON, REPORT_HTML, EXPERIMENTS_JSON))
+_UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+class RankFile(NamedTuple):
+    """What a file of one rank is; ``window`` counts a rank's traces from 0."""
+
+    rank: int
+    kind: Literal["samples", "description", "trace"]
+    window: int = 0
+
+
+def samples_name(rank: int) -> str:
+    """The name of a rank's samples.
+
+    >>> samples_name(3)
+    'rank3.samples.jsonl'
+    """
+    return f"rank{rank}{SAMPLES_SUFFIX}"
+
+
+def description_name(rank: int) -> str:
+    """The name of what a rank says of itself at its end."""
+    return f"rank{rank}{DESCRIPTION_SUFFIX}"
+
+
+def trace_name(rank: int, window: int = 0) -> str:
+    """The name of a rank's trace.
+
+    >>> trace_name(0), trace_name(0, 2)
+    ('rank0.trace.json.gz', 'rank0.window2.trace.json.gz')
+    """
+    return f"rank{rank}{TRACE_SUFFIX}" if window == 0 else f"rank{rank}.window{window}{TRACE_SUFFIX}"
+
+
+def staged_run(pid: int) -> str:
+    """Where ``run.json`` is written before it takes its name."""
+    return f".{RUN_JSON}.{pid}"
+
+
+def staged_description(rank: int, pid: int) -> str:
+    """Where a description is written before it takes its name."""
+    return f"rank{rank}.run.{pid}"
+
+
+def staged_trace(name: str, pid: int) -> str:
+    """Where a trace is packed before it takes its name; the profiler's own file has ``.json`` at its end."""
+    return f".{name}.{pid}"
+
+
+def rank_file(name: str) -> RankFile | None:
+    """What a file of a rank is by its name; ``None`` for every other name.
+
+    >>> rank_file("rank1.window2.trace.json.gz")
+    RankFile(rank=1, kind='trace', window=2)
+    >>> rank_file("rank0.txt"), rank_file("ranking.py"), rank_file("rank01.run.json")
+    (None, None, None)
+    """
+    match = _OF_A_RANK.fullmatch(name)
+    if match is None:
+        return None
+    if match["samples"]:
+        return RankFile(int(match[1]), "samples")
+    if match["description"]:
+        return RankFile(int(match[1]), "description")
+    return RankFile(int(match[1]), "trace", int(match[4] or 0))
+
+
+def is_written_by_a_run(name: str) -> bool:
+    """Whether a run writes a file of exactly this name, ``run.json`` left out.
+
+    >>> [is_written_by_a_run(name) for name in ("report.html", "report.py", "resnet.py", "rank0.samples.jsonl")]
+    [True, False, False, True]
+    """
+    return name in _OF_THE_RUN or rank_file(name) is not None or _STAGED.fullmatch(name) is not None
+
+
+def rank_files(folder: Path, kind: Literal["samples", "description", "trace"]) -> list[Path]:
+    """The files of one kind in a folder, by rank and window."""
+    found = []
+    for path in folder.iterdir() if folder.is_dir() else ():
+        file = rank_file(path.name)
+        if file is not None and file.kind == kind:
+            found.append((file.rank, file.window, path))
+    return [path for _, _, path in sorted(found)]
+
+
+def folder_for(name: str, chosen: str | None, *, now: time.struct_time, environment: dict[str, str]) -> Path:
+    """Where a run is written: ``chosen``, else a name of its own; workers of one torchrun share theirs."""
+    if chosen is not None:
+        return Path(chosen)
+    safe = _UNSAFE.sub("-", name).strip("-") or "run"
+    if environment.get("TORCHELASTIC_RUN_ID"):
+        shared = f"{environment['TORCHELASTIC_RUN_ID']}-{environment.get('MASTER_PORT', '')}"
+        return Path(RUNS) / f"{_UNSAFE.sub('-', shared)}-{safe}"
+    base = Path(RUNS) / f"{time.strftime('%Y%m%d-%H%M%S', now)}-{safe}"
+    candidates = [base, *(base.with_name(f"{base.name}-{number}") for number in range(2, 1000))]
+    return next(candidate for candidate in candidates if not candidate.exists())

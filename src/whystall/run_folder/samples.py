@@ -1,0 +1,62 @@
+"""The schema of a samples file: a head, then a row per step (``[``) and now and then a line of the machine or of stacks (``{``)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+SCHEMA: Final = "whystall.samples/1"
+
+# Microseconds unless a name says otherwise. What the kernel counts (cpu_us to blocks_written, rss_kib) is asked every ten
+# milliseconds: of shorter steps one has it for those before.
+STEP_COLUMNS: Final = (
+    "step",
+    "end_us",
+    "duration_us",
+    "input_us",
+    "forward_us",
+    "backward_us",
+    "optimizer_us",
+    "save_us",
+    "gc_us",
+    "cpu_us",
+    "voluntary_switches",
+    "involuntary_switches",
+    "minor_faults",
+    "major_faults",
+    "blocks_read",
+    "blocks_written",
+    "device_us",
+    "rss_kib",
+    "flags",
+)
+NEEDED_COLUMNS: Final = frozenset(("step", "duration_us", "flags"))
+"""Without these a reader can do nothing; others may be missing in files of other versions."""
+
+PROFILED: Final = 1
+"""The flag of a step while which the profiler was recording."""
+SKIPPED: Final = 2
+"""The flag of a step whose optimizer was skipped, by a gradient scaler that found infinities."""
+
+Kinds = dict[str, type[int] | type[str]]
+
+WORKER: Final[Kinds] = {"pid": int, "state": str, "ticks": int}
+"""A row of ``children`` and ``threads``: a process or thread, its state letter, the CPU ticks that it has used."""
+TICKS: Final[Kinds] = {"busy_ticks": int, "own_ticks": int}
+"""The row ``cpu_ticks``: ticks in which the machine's cores were busy, and those of them that were the job's."""
+PLACE: Final[Kinds] = {
+    "part": str,
+    "file": str,
+    "line": int,
+    "function": str,
+    "text": str,
+    "leaf": str,
+    "count": int,
+}
+"""A row of ``stacks`` and ``beside``: part of the step, line, innermost function as ``module:name``, how often it was found."""
+ALLOCATOR: Final = ("allocated", "reserved", "peak_allocated", "inactive_split", "retries", "ooms")
+"""What a line says of torch's allocator on each device: bytes, and counts of retries and failures."""
+
+BEFORE: Final = "(python before)"
+"""In place of the innermost function: the look waited for the lock, and Python ended just before this line."""
+CALLED: Final = "(a call)"
+"""In place of the innermost function: nobody held the lock, so that the line was in a call that needs none."""

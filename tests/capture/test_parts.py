@@ -1,0 +1,114 @@
+"""The parts of a session that need no torch: what ran at an instant, what watching cost, what torch's calls lead to."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from whystall.capture.config import CaptureConfig, Schedule
+from whystall.capture.faults import Faults
+from whystall.capture.listener import Heard, guarded
+from whystall.capture.overhead import Costs
+from whystall.capture.recording import Recording
+from whystall.capture.sampling import PartTimes
+from whystall.capture.steps import StepFinder
+from whystall.capture.windows import Action
+from whystall.run_folder.samples import SKIPPED
+
+
+class FakeStepper:
+    """Writes down what it is told."""
+
+    def __init__(self, *, stepping: bool = True) -> None:
+        self.stepping = stepping
+        self.told: list[object] = []
+
+    def on_stepping_thread(self) -> bool:
+        return self.stepping
+
+    def step_ended(self, flags: int = 0) -> None:
+        self.told.append(("step", flags))
+
+    def optimizer_found(self, optimizer: object) -> None:
+        self.told.append(("optimizer", optimizer))
+
+    def loader_found(self, loader: object) -> None:
+        self.told.append(("loader", loader))
+
+    def make_room(self) -> None:
+        self.told.append("room")
+
+
+def test_the_first_optimizer_is_told_of_once_and_every_step_of_it() -> None:
+    stepper = FakeStepper()
+    heard = Heard(stepper, StepFinder(), PartTimes())
+    for optimizer in ("first", "second", "first"):
+        heard.optimizer_begins()
+        heard.optimizer_ends(optimizer)
+    heard.scaler_begins()
+    heard.scaler_ends()
+    assert stepper.told == [("optimizer", "first"), ("step", 0), ("step", 0), ("step", SKIPPED)]
+
+
+def test_what_other_threads_do_is_no_part_of_a_step() -> None:
+    stepper, parts, finder = FakeStepper(stepping=False), PartTimes(), StepFinder()
+    heard = Heard(stepper, finder, parts)
+    for _ in range(100):
+        heard.loader_begins("loader")
+        heard.forward_begins()
+        heard.forward_ends()
+        heard.backward_begins()
+        heard.backward_ends()
+        heard.input_ends()
+        heard.loader_ends()
+    assert set(stepper.told) == {("loader", "loader")}
+    assert finder.source is None
+    assert parts.at(time.perf_counter_ns()) == "other"
+
+
+def test_a_checkpoint_in_a_forward_pass_is_a_checkpoint() -> None:
+    parts = PartTimes()
+    heard = Heard(FakeStepper(), StepFinder(), parts)
+    heard.forward_begins()
+    assert parts.at(time.perf_counter_ns()) == "forward"
+    heard.save_begins()
+    assert parts.at(time.perf_counter_ns()) == "save"
+    heard.save_ends()
+    assert parts.at(time.perf_counter_ns()) == "forward"
+
+
+def test_a_part_that_fails_is_named_and_the_others_go_on() -> None:
+    faults, stepper = Faults(), FakeStepper()
+    heard: Any = Heard(stepper, StepFinder(), PartTimes())
+    heard.forward_begins = lambda: 1 / 0
+    listener = guarded(heard, faults)
+    listener.forward_begins()
+    listener.optimizer_ends("first")
+    assert list(faults.reasons) == ["forward times"]
+    assert ("step", 0) in stepper.told
+
+
+def test_costs_are_shares_of_the_steps_outside_windows() -> None:
+    costs = Costs()
+    for duration, profiled in ((100, False), (300, False), (500, True)):
+        costs.step(duration, profiled=profiled)
+    costs.hook(8)
+    told = costs.told(export_ns=7)
+    assert (told.hooks_share, told.profiled_over_unprofiled, told.export_ns) == (8 / 400, 2.5, 7)
+    assert Costs().told(0).profiled_over_unprofiled is None
+
+
+def test_a_job_that_profiles_itself_gets_no_window_of_ours(tmp_path: Path) -> None:
+    notes: list[str] = []
+    profiler = SimpleNamespace(_is_profiler_enabled=True)
+    torch = SimpleNamespace(autograd=SimpleNamespace(profiler=profiler))
+    recording = Recording(torch, CaptureConfig(folder=str(tmp_path), schedule=Schedule()), tmp_path, notes.append)
+    recording.windows.request()
+    assert recording.windows.step_ended(1, 1) is Action.START
+    recording.act(Action.START)
+    assert notes == ["a window was not opened: the job is profiling itself"]
+    assert not recording.windows.recording
+    recording.stop()
+    assert not recording.running

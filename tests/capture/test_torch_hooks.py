@@ -1,0 +1,134 @@
+"""Hooks come out as they went in, hold nothing of the user's, and leave alone what the user put in their place."""
+
+from __future__ import annotations
+
+import gc
+import pickle
+import weakref
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, dataloader
+
+from whystall.capture.torch_hooks import Known, Listener, TorchHooks, outermost_module
+
+PLACES = [
+    (torch.nn.Module, "__init__"),
+    (torch.nn.Module, "__setstate__"),
+    (DataLoader, "__iter__"),
+    (dataloader._BaseDataLoaderIter, "__next__"),
+    (torch.amp.GradScaler, "step"),
+    (torch, "save"),
+    (torch.jit, "script"),
+    (torch.autograd.profiler.profile, "_prepare_trace"),
+]
+CALLS = [
+    *(f"{part}_{side}" for part in ("optimizer", "scaler", "input", "loader", "save") for side in ("begins", "ends")),
+    *(f"{part}_{side}" for part in ("forward", "backward") for side in ("begins", "ends")),
+    "user_profiler_begins",
+]
+
+
+def there() -> list[Any]:
+    return [owner.__dict__[name] for owner, name in PLACES]
+
+
+@pytest.fixture
+def heard() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def hooks(heard: list[str]) -> Iterator[TorchHooks]:
+    def hears(call: str) -> Any:
+        return lambda *_: heard.append(call)
+
+    before = there()
+    installed = TorchHooks(torch, cast("Listener", SimpleNamespace(**{call: hears(call) for call in CALLS})))
+    installed.install()
+    assert all(new is not old for new, old in zip(there(), before, strict=True))
+    yield installed
+    installed.remove()
+    assert all(new is old for new, old in zip(there(), before, strict=True))
+
+
+def stepped(model: torch.nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.SGD(model.parameters(), lr=1e-3)
+
+
+def test_the_outermost_module_of_an_optimizer_is_watched(hooks: TorchHooks, heard: list[str]) -> None:
+    larger = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 8))
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2))
+    hooks.watch_outermost_module(stepped(model))
+    larger(torch.ones(1, 8))
+    model[0](torch.ones(1, 2))
+    assert heard == []
+    model(torch.ones(1, 2))
+    assert heard == ["forward_begins", "forward_ends"]
+
+
+def test_constructors_are_let_go_once_the_module_is_known(hooks: TorchHooks) -> None:
+    told = torch.nn.Module.__dict__["__init__"]
+    model = torch.nn.Linear(2, 2)
+    hooks.watch_outermost_module(stepped(model))
+    assert torch.nn.Module.__dict__["__init__"] is told.__wrapped__
+
+
+def test_a_model_that_grows_is_looked_at_again(hooks: TorchHooks, heard: list[str]) -> None:
+    first = torch.nn.Linear(2, 2)
+    hooks.watch_any_module()
+    made = hooks.modules_made
+    whole = torch.nn.Sequential(first, torch.nn.Linear(2, 2))
+    assert hooks.modules_made > made
+    hooks.watch_any_module()
+    whole(torch.ones(1, 2))
+    assert heard == ["forward_begins", "forward_ends"]  # the part is not watched any more
+
+
+def test_nothing_is_kept_alive(hooks: TorchHooks) -> None:
+    model = torch.nn.Linear(2, 2)
+    gone = weakref.ref(model)
+    hooks.watch_any_module()
+    del model
+    gc.collect()
+    assert gone() is None
+
+
+def test_copies_and_pickles_are_silent(hooks: TorchHooks, heard: list[str]) -> None:
+    model = torch.nn.Linear(2, 2)
+    hooks.watch_any_module()
+    data = pickle.dumps(model)
+    assert b"whystall" not in data
+    pickle.loads(data)(torch.ones(1, 2))  # noqa: S301 - made on the line above
+    assert not {"forward_begins", "forward_ends"} & set(heard)
+
+
+def test_what_the_user_put_in_a_hooks_place_stays(hooks: TorchHooks) -> None:
+    ours = torch.save
+
+    def theirs(*args: Any, **kwargs: Any) -> None:
+        ours(*args, **kwargs)
+
+    torch.save = theirs
+    hooks.remove()
+    assert torch.save is theirs
+    torch.save = ours.__wrapped__
+
+
+def test_objects_that_are_equal_are_known_apart() -> None:
+    class Equal(torch.nn.Linear):
+        __hash__ = None  # type: ignore[assignment]
+
+        def __eq__(self, other: object) -> bool:
+            return True
+
+    known = Known()
+    both = [Equal(1, 1), Equal(1, 1)]
+    for module in both:
+        known.add(module)
+        known.add(module)
+    assert [id(module) for module in known.living()] == [id(module) for module in both]
+    assert outermost_module([], None) is None

@@ -1,0 +1,43 @@
+"""Names of a run folder's files: what is made is recognised, and nothing else is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from whystall.run_folder import layout
+
+RANKS = st.integers(0, 99_999)
+
+
+@given(RANKS, st.integers(0, 50))
+def test_names_that_are_made_are_recognised(rank: int, window: int) -> None:
+    assert layout.rank_file(layout.samples_name(rank)) == (rank, "samples", 0)
+    assert layout.rank_file(layout.description_name(rank)) == (rank, "description", 0)
+    assert layout.rank_file(layout.trace_name(rank, window)) == (rank, "trace", window)
+    staged = layout.staged_trace(layout.trace_name(rank, window), 7)
+    for name in (layout.staged_description(rank, 7), layout.staged_run(7), staged, f"{staged}.json"):
+        assert layout.is_written_by_a_run(name)
+        assert layout.rank_file(name) is None
+
+
+@given(st.text(alphabet="rank01.sampletjonlgzwid-_ ", max_size=30))
+def test_only_names_that_are_made_are_recognised(name: str) -> None:
+    file = layout.rank_file(name)
+    if file is not None:
+        made = {
+            "samples": layout.samples_name(file.rank),
+            "description": layout.description_name(file.rank),
+            "trace": layout.trace_name(file.rank, file.window),
+        }
+        assert made[file.kind] == name
+
+
+def test_files_come_by_rank_and_window(tmp_path: Path) -> None:
+    names = [layout.trace_name(rank, window) for rank in (2, 10) for window in (0, 2, 11)]
+    for name in reversed([*names, "rank2.txt", "trace.json.gz"]):
+        (tmp_path / name).touch()
+    assert [path.name for path in layout.rank_files(tmp_path, "trace")] == names
+    assert layout.rank_files(tmp_path / "none", "samples") == []
