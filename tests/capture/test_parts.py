@@ -92,9 +92,9 @@ def test_a_part_that_fails_is_named_and_the_others_go_on() -> None:
 
 def test_costs_are_shares_of_the_steps_outside_windows() -> None:
     costs = Costs()
-    for duration, profiled in ((100, False), (300, False), (500, True)):
-        costs.step(duration, profiled=profiled)
-    costs.hook(8)
+    costs.outside(100, 8)
+    costs.outside(300, 0)
+    costs.profiled(500)
     told = costs.told(export_ns=7)
     assert (told.hooks_share, told.profiled_over_unprofiled, told.export_ns) == (8 / 400, 2.5, 7)
     assert Costs().told(0).profiled_over_unprofiled is None

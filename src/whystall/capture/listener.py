@@ -80,11 +80,11 @@ class Heard:
     def optimizer_ends(self, optimizer: object) -> None:
         """Ends a step if the optimizer is the first of the job."""
         self._parts.optimizer.end()
-        known = self._finder.has_optimizer
-        ends = self._finder.optimizer_steps(id(optimizer))
-        if ends and not known:
-            self._stepper.optimizer_found(optimizer)
-        if ends:
+        finder = self._finder
+        known = finder.anchor is not None
+        if finder.optimizer_steps(id(optimizer)):
+            if not known:
+                self._stepper.optimizer_found(optimizer)
             self._stepper.step_ended()
 
     def scaler_ends(self) -> None:

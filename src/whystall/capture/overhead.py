@@ -12,18 +12,16 @@ class Costs:
         self._hook_ns = self._outside_ns = self._profiled_ns = 0
         self._outside_steps = self._profiled_steps = 0
 
-    def step(self, duration: int, *, profiled: bool) -> None:
-        """Takes note of a step."""
-        if profiled:
-            self._profiled_ns += duration
-            self._profiled_steps += 1
-        else:
-            self._outside_ns += duration
-            self._outside_steps += 1
+    def profiled(self, duration: int) -> None:
+        """Takes note of a step within a window."""
+        self._profiled_ns += duration
+        self._profiled_steps += 1
 
-    def hook(self, ns: int) -> None:
-        """Takes note of our time between two steps outside windows."""
-        self._hook_ns += ns
+    def outside(self, duration: int, ours: int) -> None:
+        """Takes note of a step outside windows, and of our own time after it."""
+        self._outside_ns += duration
+        self._outside_steps += 1
+        self._hook_ns += ours
 
     def told(self, export_ns: int) -> Overhead:
         """The costs as the run's description tells them."""

@@ -164,10 +164,9 @@ class Session:
         if not self.on_stepping_thread():
             return
         duration = now - self._step_began_ns
-        recording = self._recording.running
+        recording = self._recording.recorder.running
         self._guarded_sample(self.steps, now, duration, flags | (PROFILED if recording else 0))
         self.steps += 1
-        self._costs.step(duration, profiled=recording)
         if self.steps == _STEPS_BEFORE_JUDGING:
             self.faults.guard("module times", self._judge_cost)(now)
         action = self._recording.windows.step_ended(duration, now)
@@ -175,8 +174,11 @@ class Session:
             self.faults.guard("trace", self._recording.act)(action)
             self._sampler.disregard_ourselves()
         self._step_began_ns = time.perf_counter_ns()
-        if not recording and not self._recording.running:
-            self._costs.hook(self._step_began_ns - now)
+        if recording:
+            self._costs.profiled(duration)
+        else:
+            # Opening a window is told by the steps in it.
+            self._costs.outside(duration, 0 if self._recording.recorder.running else self._step_began_ns - now)
         if self._experiment is not None:
             self.faults.guard("experiment", self._experiment.step_ended)(self.steps)
 

@@ -21,14 +21,10 @@ class StepFinder:
     def __init__(self) -> None:
         self.source: Source | None = None
         """What ends the steps, once that is known."""
-        self._anchor: int | None = None
+        self.anchor: int | None = None
+        """The optimizer that ends the steps, known by its identity."""
         self._forwards = self._batches = 0
         self._optimizer_steps_in_scaler = 0
-
-    @property
-    def has_optimizer(self) -> bool:
-        """Whether an optimizer has stepped that counts."""
-        return self._anchor is not None
 
     @property
     def lacks_forward_passes(self) -> bool:
@@ -46,10 +42,10 @@ class StepFinder:
         self._optimizer_steps_in_scaler += 1
         if self.source == "calls of step()":
             return False
-        if self._anchor is None:
-            self._anchor = optimizer
+        if self.anchor is None:
+            self.anchor = optimizer
             self.source = "optimizer"
-        return optimizer == self._anchor
+        return optimizer == self.anchor
 
     def scaler_begins(self) -> None:
         """A gradient scaler is asked for a step."""
@@ -57,7 +53,7 @@ class StepFinder:
 
     def scaler_skips(self) -> bool:
         """The scaler is done: one that found infinities did not step, but the iteration is over all the same."""
-        return self._anchor is not None and self._optimizer_steps_in_scaler == 0
+        return self.anchor is not None and self._optimizer_steps_in_scaler == 0
 
     def forward_passes(self) -> bool:
         """The outermost module's forward pass has ended."""
