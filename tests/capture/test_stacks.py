@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import pytest
 
-from whystall.analysis import run_summary
 from whystall.capture.samples import Stopwatch
 from whystall.capture.stacks import StackSampler
 from whystall.run_folder.samples import BEFORE, CALLED
@@ -94,11 +93,6 @@ def test_threads_beside_are_counted_unless_they_wait(monkeypatch: pytest.MonkeyP
     sampler = sampler_after(monkeypatch, 0, first="decode", second="wait", third="select")
     [(place, count)] = sampler._threads.items()
     assert (place[0], place[4].rpartition(":")[2], count) == ("thread", "decode", 1)
-
-
-def test_analysis_knows_the_mark() -> None:
-    assert run_summary.BEFORE == BEFORE
-    assert run_summary.CALLED == CALLED
 
 
 def test_the_part_is_that_of_the_moment_at_which_the_look_was_wanted() -> None:

@@ -10,7 +10,6 @@ import pytest
 import whystall
 import whystall.plugins
 from whystall.analysis.run_results import AllocatorRun, MemoryRise, RunSummary, SampledLine, SlowStep
-from whystall.analysis.run_summary import BEFORE, CALLED
 from whystall.analysis.trace_analysis import analyze_trace
 from whystall.diagnosis.case import Case, RunFacts
 from whystall.diagnosis.catalogue import causes
@@ -19,6 +18,7 @@ from whystall.diagnosis.finding import Finding
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.rules import RULES
 from whystall.diagnosis.rules.input.synchronous_loader import WORKERS_OF_REMEDY
+from whystall.run_folder.samples import BEFORE, CALLED
 from whystall.testing import trace
 
 STEP_NS = 100_000_000

@@ -17,21 +17,17 @@ from whystall.analysis.run_memory import allocator_runs, memory_rises
 from whystall.analysis.run_results import RunSummary, SampledLine, SlowStep
 from whystall.run_folder.samples import PROFILED
 from whystall.trace.samples import RunSamples
+from whystall.vocabulary.step_parts import OTHER, TIMED
 
 # A slow step took this much longer than the median, and stands out of the usual spread.
 SLOW_RATIO: Final = 1.5
 SPREADS: Final = 5.0
-BEFORE: Final = "(python before)"
-CALLED: Final = "(a call)"
-"""The innermost functions of a look that found the end of Python instead of Python, and of one that found a line in a call without
-the interpreter's lock (``capture.stacks`` has its own, since the job must not import analysis)."""
 # So many first steps are left out, or one in so many of a short run; and more while they are so many times as long as usual.
 _WARM_UP_STEPS: Final = 5
 _WARM_UP_PART: Final = 10
 _WARM_UP_RATIO: Final = 2.0
 _MOST_WARM_UP_PART: Final = 4
 _MOST_SLOW_STEPS: Final = 50
-_PARTS: Final = ("input", "forward", "backward", "optimizer", "save", "gc")
 # MAD to standard deviation for a normal distribution.
 _MAD_TO_SIGMA: Final = 1.4826
 
@@ -45,10 +41,10 @@ def run_summary(samples: RunSamples) -> RunSummary | None:
     warm_up = _warm_up(everything)
     measured = measured[warm_up:]
     duration = everything[warm_up:]
-    parts = {part: _ns(measured, f"{part}_us") for part in _PARTS}
+    parts = {part: _ns(measured, f"{part}_us") for part in TIMED}
     whole = max(int(duration.sum()), 1)
     shares = {part: int(values.sum()) / whole for part, values in parts.items()}
-    shares["other"] = max(0.0, 1.0 - sum(shares.values()))
+    shares[OTHER] = max(0.0, 1.0 - sum(shares.values()))
     looks = int(samples.places["count"].sum())
     worker_shares = _cpu_shares(samples.workers)
     quantiles = np.quantile(duration, [0.1, 0.5, 0.9, 0.99])

@@ -24,6 +24,7 @@ from typing import Any, Final
 
 from whystall.capture.watched import Watched
 from whystall.run_folder.samples import BEFORE, CALLED
+from whystall.vocabulary.episodes import episode_of
 
 _EVERY_S: Final = 0.04
 # Waking up takes a fifth of a millisecond; what takes longer waited for the lock (what the kernel kept it waiting is known).
@@ -61,12 +62,6 @@ _LIBRARY: Final = re.compile(r"[/\\](site-packages|dist-packages|lib[/\\]python\
 
 # The function of torch that turns a frame into compiled code; no compiled step goes through it.
 _COMPILES: Final = "_compile_inner"
-# Functions of the user's that stand for a part of the loop of their own, whatever they call.
-_EPISODES: Final = (
-    ("evaluation", re.compile(r"^_?(eval|valid)(uat|at)?(e|ion)?(_|$)", re.IGNORECASE)),
-    ("checkpoint", re.compile(r"^_?save(_|$)|^_?write_(checkpoint|model|state)|^_?checkpoint", re.IGNORECASE)),
-    ("logging", re.compile(r"^_?log(_|s?$|ging)|_log(s|ger|ging)?$|^_?report_|^write_(log|metric)", re.IGNORECASE)),
-)
 
 LineKey = tuple[str, str, int, str, str]
 """Part of the step, file, line, function, and the innermost function as ``module:name``."""
@@ -91,7 +86,7 @@ def _episode(frame: FrameType | None) -> str | None:
         if frame is None:
             break
         name = frame.f_code.co_name
-        found = next((part for part, pattern in _EPISODES if pattern.search(name)), found)
+        found = episode_of(name, "function") or found
         frame = frame.f_back
     return found
 

@@ -13,6 +13,7 @@ from whystall.analysis.results import Device, Ledger
 from whystall.analysis.run_results import RunSummary
 from whystall.diagnosis.finding import Diagnosis, Finding, Verdict
 from whystall.diagnosis.units import duration
+from whystall.vocabulary import step_parts
 
 _LOSSES: Final[dict[str, str]] = {
     "communication": "communication that nothing hides",
@@ -157,22 +158,11 @@ def _unjudged(loss: str, diagnosis: Diagnosis) -> str:
     return f"; not judged: {'; '.join(parts)}" if parts else ""
 
 
-_PARTS_OF_RUN: Final[dict[str, str]] = {
-    "input": "waiting for input data",
-    "forward": "the forward pass",
-    "backward": "the backward pass",
-    "optimizer": "the optimizer",
-    "save": "saving checkpoints",
-    "gc": "Python's garbage collection",
-    "other": "none of the marked parts",
-}
-
-
 def run_verdict(runs: Sequence[RunSummary]) -> Verdict:
     """The coarse verdict of a run that has samples but no trace: shares of the steps on the host."""
     worst = max(runs, key=lambda run: (run.median_ns, -run.rank))
     ordered = sorted(worst.shares.items(), key=lambda item: -item[1])
-    parts = ", ".join(f"{_percent(share)} {_PARTS_OF_RUN[name]}" for name, share in ordered[:3] if share >= _SMALL)
+    parts = ", ".join(f"{_percent(share)} {step_parts.WORDS[name]}" for name, share in ordered[:3] if share >= _SMALL)
     slow = worst.slow_ns / max(worst.total_ns, 1)
     text = f"From samples alone: a step takes {duration(worst.median_ns)} in the median; its time is {parts}"
     if slow >= _SMALL:

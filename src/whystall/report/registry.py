@@ -13,10 +13,11 @@ from typing import IO, TYPE_CHECKING, Any
 from whystall.errors import UsageError
 
 if TYPE_CHECKING:
-    from whystall.report.schema import Report
     from whystall.report.sections.section import Section
     from whystall.trace.model import Trace
 
+Report = Any
+"""`whystall.report.schema.Report`, which shows itself in notebooks by this registry: so it is not imported here."""
 Fill = Callable[[IO[bytes]], object]
 """Writes one file's content to the stream that it is given."""
 

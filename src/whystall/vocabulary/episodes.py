@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import tomllib
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Literal
 
@@ -44,6 +44,7 @@ def _row(row: dict[str, str]) -> EpisodeName:
     return EpisodeName(row["episode"], row["seen_in"], re.compile(row["pattern"], flags), but_not)  # type: ignore[arg-type]
 
 
+@lru_cache(4096)  # a stack is looked at many times a second, and most of its functions are the same
 def episode_of(text: str, seen_in: SeenIn) -> Episode | None:
     """The episode that a name stands for, or ``None``.
 

@@ -13,13 +13,14 @@ from typing import Final
 import numpy as np
 
 from whystall.analysis.run_results import RunSummary, SampledLine
-from whystall.analysis.run_summary import BEFORE, CALLED
 from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Sampled
 from whystall.diagnosis.case import FEWEST_SAMPLED_STEPS, Case
 from whystall.diagnosis.finding import CodeLocation
 from whystall.diagnosis.gains import CPU_ERROR
+from whystall.run_folder.samples import BEFORE, CALLED
 from whystall.vocabulary.episodes import is_episode
+from whystall.vocabulary.step_parts import BUSY, OTHER
 
 SPREAD: Final = 0.1
 """The share of the expected saving that a remedy may fail to bring, where nothing better is known."""
@@ -32,7 +33,6 @@ LEAST_SEEN: Final = 0.01
 MOST_STRETCHED: Final = 1.5
 """Stack samples and clock differ by chance, and by no more than this: beyond it the samples are too few."""
 _MOST_UNSURE: Final = 0.15
-_PARTS: Final = ("input", "forward", "backward", "optimizer", "other")
 
 
 def measured_runs(case: Case) -> list[RunSummary]:
@@ -130,10 +130,10 @@ def time_in(run: RunSummary, lines: list[SampledLine]) -> float:
     Functions that are counted as a part of their own take from parts as measured, one does not know which: beside them
     the samples alone count.
     """
-    if any(line.part not in (*_PARTS, "save") for line in run.places):
-        other = run.shares.get("other", 0.0)
+    if any(line.part not in (*BUSY, "save") for line in run.places):
+        other = run.shares.get(OTHER, 0.0)
         return min(share_of(lines), other + share_of([one for one in lines if one.part != "other"]))
-    return sum(_measured_part(run, part, share_of([one for one in lines if one.part == part])) for part in _PARTS)
+    return sum(_measured_part(run, part, share_of([one for one in lines if one.part == part])) for part in BUSY)
 
 
 def _measured_part(run: RunSummary, part: str, seen: float) -> float:

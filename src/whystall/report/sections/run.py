@@ -6,6 +6,7 @@ from whystall.report import format as fmt
 from whystall.report import tables
 from whystall.report.schema import Report
 from whystall.report.tables import Cell, Column, Limits, Table
+from whystall.vocabulary.step_parts import OTHER, TIMED
 
 
 def steps(report: Report, limits: Limits) -> Table:
@@ -29,11 +30,7 @@ def steps(report: Report, limits: Limits) -> Table:
             tables.duration(row.p99_ns),
             tables.duration(row.max_ns),
             tables.share(row.trend_per_1000_steps),
-            *(
-                tables.share(row.shares.get(part))
-                for part in ("input", "forward", "backward", "optimizer", "save", "gc")
-            ),
-            tables.share(row.shares.get("other")),
+            *(tables.share(row.shares.get(part)) for part in (*TIMED, OTHER)),
             tables.share(row.on_cpu_share),
         )
         for row in shown

@@ -10,7 +10,6 @@ import numpy as np
 
 from whystall.analysis.host_states import HostState
 from whystall.analysis.run_results import RunSummary, SampledLine
-from whystall.analysis.run_summary import CALLED
 from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed, Sampled
 from whystall.diagnosis.case import Case
@@ -31,6 +30,7 @@ from whystall.diagnosis.detectors.stretches import long_python
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.replay.graph import Mask
+from whystall.run_folder.samples import CALLED
 from whystall.vocabulary.signals import SIGNALS
 
 CAUSE: Final = cause_beside(__name__)
