@@ -469,6 +469,21 @@ Scanner::Field Scanner::field_at(const char* at) {
   return Field::Other;
 }
 
+// Goes to the quote that opens an object's next key, or over the object's end.
+inline Scanner::Status Scanner::find_key(const char*& at, bool& ended) {
+  while (true) {
+    if (skip_space(at) == Status::More) return Status::More;
+    if (*at == '"') return Status::Done;
+    if (*at == '}') {
+      ++at;
+      ended = true;
+      return Status::Done;
+    }
+    if (*at != ',') return Status::Bad;
+    ++at;
+  }
+}
+
 // Goes to the next field's value (of one without a column of its own: to its key), or over the event's end.
 Scanner::Status Scanner::find_field(const char*& at, Field previous, Field& field, bool& ended) {
   ExpectedField& expected = expected_[static_cast<std::size_t>(previous)];
@@ -478,17 +493,7 @@ Scanner::Status Scanner::find_field(const char*& at, Field previous, Field& fiel
     return skip_space(at);
   }
   const char* const from = at;
-  while (true) {
-    if (skip_space(at) == Status::More) return Status::More;
-    if (*at == '"') break;
-    if (*at == '}') {
-      ++at;
-      ended = true;
-      return Status::Done;
-    }
-    if (*at != ',') return Status::Bad;
-    ++at;
-  }
+  if (const Status status = find_key(at, ended); status != Status::Done || ended) return status;
   field = field_at(at);
   if (field == Field::Other) return Status::Done;
   at += kFieldKeys[static_cast<std::size_t>(field)].size;
@@ -594,17 +599,7 @@ Scanner::Status Scanner::parse_arguments(const char*& at, std::uint32_t category
 // Goes to the next argument's value and learns what it passed, or goes over the end of the arguments.
 Scanner::Status Scanner::find_argument(const char*& at, Predicted& next, bool& ended) {
   const char* const from = at;
-  while (true) {
-    if (skip_space(at) == Status::More) return Status::More;
-    if (*at == '"') break;
-    if (*at == '}') {
-      ++at;
-      ended = true;
-      return Status::Done;
-    }
-    if (*at != ',') return Status::Bad;
-    ++at;
-  }
+  if (const Status status = find_key(at, ended); status != Status::Done || ended) return status;
   std::string_view key;
   bool escaped = false;
   if (const Status status = parse_text(at, key, escaped); status != Status::Done) return status;

@@ -142,6 +142,7 @@ class Scanner {
 
   Status parse_event(const char*& at);
   static Field field_at(const char* at);
+  Status find_key(const char*& at, bool& ended);
   Status find_field(const char*& at, Field previous, Field& field, bool& ended);
   Status parse_field(const char*& at, Event& event, Field field);
   Status parse_label(const char*& at, Event& event, Field field);
