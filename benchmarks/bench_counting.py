@@ -1,11 +1,11 @@
 """What counting and timing cost: a step of a small model with and without, interleaved in one run.
 
-The model is bound by Python and dispatch (24 layers of width 64): the worst case, and like the host thread of a GPU job.
-Counting is measured with what `whystall doctor --build-counter` compiles and without.
-"pass-through" is a dispatch mode that does nothing, "shortest way" one that also leaves out a Python frame of PyTorch's: no
-counter that sees every operator from Python can cost less. "profiler, to events" records operators with their shapes below
-Python and has them as objects afterwards, which is what a counter would price. Times are CPU times of the process, which
-other work on the machine lengthens least.
+The model is bound by Python and dispatch (24 layers of width 64): the worst case, and like the host thread of a GPU
+job. Counting is measured with what `whystall doctor --build-counter` compiles and without. "pass-through" is a dispatch
+mode that does nothing, "shortest way" one that also leaves out a Python frame of PyTorch's: no counter that sees every
+operator from Python can cost less. "profiler, to events" records operators with their shapes below Python and has them
+as objects afterwards, which is what a counter would price. Times are CPU times of the process, which other work on the
+machine lengthens least.
 
 python benchmarks/bench_counting.py [ROUNDS]
 """

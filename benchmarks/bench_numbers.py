@@ -58,7 +58,8 @@ def main() -> None:
     """The command line."""
     expected = json.loads((TRACES / "expected.json").read_text("utf-8"))
     print(
-        "| trace | idle: whystall | HTA | compute: whystall | HTA | overlap: whystall | HTA |\n|---|---|---|---|---|---|---|"
+        "| trace | idle: whystall | HTA | compute: whystall | HTA | overlap: whystall | HTA |\n"
+        "|---|---|---|---|---|---|---|"
     )
     for name, truth in expected.items():
         communication = truth["communication_ns"]

@@ -1,8 +1,8 @@
 """What counters say of the forward pass of Transformers architectures, each built small from its configuration.
 
 Our counts must cover every operator; the table shows them beside FlopCounterMode and, where they are installed, beside
-DeepSpeed, fvcore and calflops (their multiply-accumulates doubled), as a ratio to ours. Each peer's failure is its own: it
-runs in a process of its own, because several leave torch patched when they crash.
+DeepSpeed, fvcore and calflops (their multiply-accumulates doubled), as a ratio to ours. Each peer's failure is its own:
+it runs in a process of its own, because several leave torch patched when they crash.
 
 python benchmarks/models.py [--markdown]
 """

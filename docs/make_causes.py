@@ -38,7 +38,10 @@ def main() -> None:
 
 
 def examples() -> dict[str, Any]:
-    """What whystall says of one simulated job for each cause that has one; the truth is the job simulated without it."""
+    """What whystall says of one simulated job for each cause that has one.
+
+    The truth is the job simulated without it.
+    """
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run([sys.executable, "-m", "benchmarks.accuracy.simulator", folder], check=True, cwd=DOCS.parent)  # noqa: S603 - our own command
@@ -126,7 +129,10 @@ def _example(example: dict[str, Any]) -> list[str]:
     floor, expected, ceiling = example["gain"]
     rows = [f"| {what} | {_shown(value, unit)} |" for what, value, unit in example["evidence"]]
     return [
-        f"A simulated job (`{example['job']}` of the accuracy benchmark) takes {example['step_ms']:.4g} ms a step. whystall says:",
+        (
+            f"A simulated job (`{example['job']}` of the accuracy benchmark) takes "
+            f"{example['step_ms']:.4g} ms a step. whystall says:"
+        ),
         "",
         "| evidence | |",
         "|---|---|",

@@ -1,4 +1,4 @@
-"""From a cause's id a reader finds its code, its entry, its page and its test by the same name, and the pages are current."""
+"""From a cause's id a reader finds its code, its entry, its page and its test, and the pages are current."""
 
 from __future__ import annotations
 

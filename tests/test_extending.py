@@ -1,4 +1,7 @@
-"""A package of somebody else's, installed for real, adds to whystall without touching it; and the page that shows it is true."""
+"""A package of somebody else's, installed for real, adds to whystall without touching it.
+
+And the page that shows it is true.
+"""
 
 from __future__ import annotations
 

@@ -150,8 +150,9 @@ def judge(
 ) -> Judged:
     """A job's marks: its runs follow each other, since they need the machine's cores.
 
-    Each round watches one run between two pairs of runs with and without the fault, so that the truth is measured on the
-    machine as it was then. The true gain is the median over all pairs. The folders of the watched runs are left in ``keep``.
+    Each round watches one run between two pairs of runs with and without the fault, so that the truth is measured on
+    the machine as it was then. The true gain is the median over all pairs. The folders of the watched runs are left in
+    ``keep``.
     """
     ratios, said = [], []
     for number in range(rounds):

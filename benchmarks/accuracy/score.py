@@ -166,7 +166,7 @@ class Ablation:
 
 
 def ablation(expectation: Expectation, removed: str, before: Said, after: Said) -> Ablation:
-    """Whether a verdict stays true without a signal: it may fall silent, or say that it cannot tell the cause from another.
+    """Whether a verdict stays true without a signal: it may fall silent, or leave the cause open.
 
     It may not turn to another cause.
     """

@@ -57,7 +57,7 @@ def ablations(rows: Sequence[Ablation]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """What a peer called a job, whether that class holds the cause, and whether a healthy job would be called otherwise."""
+    """What a peer called a job, whether that holds the cause, and whether a healthy job would be called otherwise."""
 
     said: str
     right: bool

@@ -1,4 +1,7 @@
-"""What an analysis takes into account besides what was recorded: run facts, experiments, remedies, kernel classes, rules."""
+"""What an analysis takes into account besides what was recorded.
+
+Run facts, experiments, remedies, kernel classes, rules.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Convolutions of old traces: sizes that were not recorded are found elsewhere, or the operator is named as uncovered."""
+"""Convolutions of old traces.
+
+Sizes that were not recorded are found elsewhere, or the operator is named as uncovered.
+"""
 
 from __future__ import annotations
 

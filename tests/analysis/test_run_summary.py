@@ -59,7 +59,8 @@ def test_a_share_that_one_step_makes_is_known_no_better_than_itself() -> None:
     assert odd is not None
     assert even.shares["input"] == pytest.approx(odd.shares["input"])
     assert even.share_errors["input"] == 0
-    # 55 steps are measured: one of them 2200 us more has a standard deviation of 2200 x sqrt(54) / 55, the mean that / sqrt(55)
+    # 55 steps are measured: one of them 2200 us more makes a standard deviation of 2200 x sqrt(54) / 55,
+    # and of the mean that over sqrt(55).
     assert odd.share_errors["input"] == pytest.approx(2.2 * 54**0.5 / 55 / 55**0.5, rel=1e-6)
 
 

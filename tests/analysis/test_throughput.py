@@ -28,7 +28,10 @@ def test_three_samples_of_2048_tokens_a_second_on_four_devices() -> None:
 
 
 def test_bert_larges_published_figures() -> None:
-    """6,279.86 GFLOP forward, three times that with the backward pass, in 184.73 ms: 102.0 TFLOP/s, 32.7 % of an A100."""
+    """6,279.86 GFLOP forward, three times that with the backward pass, in 184.73 ms.
+
+    102.0 TFLOP/s, 32.7 % of an A100.
+    """
     workload = Workload(flops_per_step=3 * 6279.86e9, precision="fp16")
     found = throughput(workload, StepTime(184.73e6, 1, "published"), devices=1, peak=find("NVIDIA A100-SXM4-40GB"))
     assert found.flops_per_s_per_device == pytest.approx(102.0e12, abs=5e10)

@@ -23,7 +23,10 @@ def shapes(*dims: list[int]) -> dict[str, Any]:
 
 
 def training(*, with_shapes: bool = True) -> TraceBuilder:
-    """A block of a linear layer and a relu, forward and backward; each product runs for 2 us and one helper for 1 us."""
+    """A block of a linear layer and a relu, forward and backward.
+
+    Each product runs for 2 us and one helper for 1 us.
+    """
 
     def sizes(*dims: list[int]) -> dict[str, Any]:
         return shapes(*dims) if with_shapes else {}

@@ -105,7 +105,8 @@ def test_help_loads_nothing_heavy() -> None:
     program = (
         "import sys; from whystall.cli import main; main(['--help']);"
         "print(sorted({name.partition('.')[0] for name in sys.modules}"
-        " & {'torch', 'polars', 'numpy', 'rich', 'msgspec', 'jinja2', 'psutil', 'isal', 'asyncio', 'importlib_metadata'}))"
+        " & {'torch', 'polars', 'numpy', 'rich', 'msgspec', 'jinja2', 'psutil', 'isal', 'asyncio', "
+        "'importlib_metadata'}))"
     )
 
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

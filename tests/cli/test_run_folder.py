@@ -1,4 +1,7 @@
-"""Whose files a run folder holds: a run is kept unless told otherwise, and what no run of whystall's wrote is never touched."""
+"""Whose files a run folder holds.
+
+A run is kept unless told otherwise, and what no run of whystall's wrote is never touched.
+"""
 
 from __future__ import annotations
 

@@ -11,7 +11,8 @@ from whystall.cost.compiled import fused_name
 from whystall.cost.registry import known_operators
 
 OPERATORS = [
-    "_softmax", "_softmax_backward_data", "_to_copy", "_unsafe_view", "add", "addmm", "bitwise_and", "bitwise_not", "cat",
+    "_softmax", "_softmax_backward_data", "_to_copy", "_unsafe_view", "add", "addmm", "bitwise_and", "bitwise_not",
+        "cat",
     "clone", "convolution", "convolution_backward", "div", "embedding", "embedding_dense_backward", "exp", "gelu",
     "gelu_backward", "index", "index_put", "mean", "mul", "native_dropout", "native_layer_norm",
     "native_layer_norm_backward", "pow", "relu", "rsqrt", "scalar_tensor", "sigmoid", "silu", "slice", "slice_backward",

@@ -1,4 +1,7 @@
-"""Costs of what training runs beside products: losses, resampling, solves, optimizer steps. Values written out by hand."""
+"""Costs of what training runs beside products: losses, resampling, solves, optimizer steps.
+
+Values written out by hand.
+"""
 
 from __future__ import annotations
 
@@ -273,8 +276,8 @@ def test_foreach_forms_have_the_kind_of_their_formula() -> None:
     assert kind_of("aten::_foreach_mul_") == "elementwise"
 
 
-# Of a parameter of fp32: AdamW multiplies it (8 bytes) and the second moment (8), mixes the first moment (lerp, reads 2: 12),
-# addcmul reads 3 (16), sqrt 8, div 8, add 8, addcdiv reads 3 (16). The fused one reads 4 and writes 3.
+# Of a parameter of fp32: AdamW multiplies it (8 bytes) and the second moment (8), mixes the first moment (lerp, reads
+# 2: 12), addcmul reads 3 (16), sqrt 8, div 8, add 8, addcdiv reads 3 (16). The fused one reads 4 and writes 3.
 @pytest.mark.parametrize(("form", "size"), [("foreach", 84), ("fused", 28), (None, 84)])
 def test_every_form_of_adamw_counts_its_operations_and_bytes(form: str | None, size: int) -> None:
     model = nn.Linear(64, 48, bias=False)

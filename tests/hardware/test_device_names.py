@@ -1,7 +1,8 @@
 """Thirty-two names as drivers print them: each finds its own row, or nothing at all.
 
-Other tables fall back without a word (an H800 read as an A100), or find a part of another name ("L4" in "L40S"). The names
-are those of the project's comparison of tables as far as it spells them out, and for the rest those of the parts in it.
+Other tables fall back without a word (an H800 read as an A100), or find a part of another name ("L4" in "L40S"). The
+names are those of the project's comparison of tables as far as it spells them out, and for the rest those of the parts
+in it.
 """
 
 from __future__ import annotations

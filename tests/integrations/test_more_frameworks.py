@@ -1,4 +1,7 @@
-"""Frameworks that need an environment of their own: their jobs run there, and what whystall leaves is looked at here."""
+"""Frameworks that need an environment of their own.
+
+Their jobs run there, and what whystall leaves is looked at here.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Whole models with random weights, and their exact FLOPs worked out by hand.
 
-``MODELS`` maps a name to (build, analytic): ``build(attention)`` gives (model, keyword inputs); ``analytic()`` gives the
-forward FLOPs of linear and convolution, those of the attention core, and the backward FLOPs.
+``MODELS`` maps a name to (build, analytic): ``build(attention)`` gives (model, keyword inputs); ``analytic()`` gives
+the forward FLOPs of linear and convolution, those of the attention core, and the backward FLOPs.
 """
 
 from __future__ import annotations

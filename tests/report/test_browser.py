@@ -373,8 +373,8 @@ def test_dark_and_light_follow_the_system_and_the_button(opened: Opener) -> None
 
 CONTRAST = """() => {
   const pen = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
-  const rgb = (colour) => { pen.fillStyle = colour; pen.fillRect(0, 0, 1, 1); return [...pen.getImageData(0, 0, 1, 1).data]; };
-  const light = (colour) => rgb(colour).slice(0, 3).map((c) => c / 255)
+  const rgb = (colour) => { pen.fillStyle = colour; pen.fillRect(0, 0, 1, 1); return [...pen.getImageData(0, 0, 1,
+  1).data]; }; const light = (colour) => rgb(colour).slice(0, 3).map((c) => c / 255)
     .map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4))
     .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
   const ground = light(getComputedStyle(document.body).backgroundColor);

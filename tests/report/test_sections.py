@@ -1,4 +1,7 @@
-"""What is declared of sections holds: names fit, every format walks the same list, others can add to it without harm."""
+"""What is declared of sections holds.
+
+Names fit, every format walks the same list, others can add to it without harm.
+"""
 
 from __future__ import annotations
 

@@ -216,7 +216,8 @@ def test_processes_at_the_same_time(tmp_path: Path, path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from whystall.trace.cache import TraceCache;"
         "from whystall.trace.load import load_trace; from whystall.trace.readers.registry import READERS;"
-        "cache = TraceCache(Path(sys.argv[2]), least_raw_bytes=0); path = Path(sys.argv[1]); key = cache.key(path, READERS[0]);"
+        "cache = TraceCache(Path(sys.argv[2]), least_raw_bytes=0); path = Path(sys.argv[1]);"
+        " key = cache.key(path, READERS[0]);"
         "trace = load_trace(path, cache=False);"
         "print([cache.write(key, trace) for _ in range(10)], cache.read(key, 'x') is not None)"
     )

@@ -18,7 +18,8 @@ from whystall.diagnosis.finding import Finding, Rejected, Scope
 from whystall.report.schema import decode
 from whystall.verify.experiments import run_experiments
 
-# Each fault costs 20 ms of a step that takes one or two; a sleep stands for work, so that a busy machine changes little.
+# Each fault costs 20 ms of a step that takes one or two; a sleep stands for work, so that a busy machine changes
+# little.
 JOB = """
 import gc, logging, os, pathlib, sys, time, torch
 from torch.utils.data import DataLoader, Dataset
@@ -191,12 +192,15 @@ def finding(name: str, *rivals: str) -> Finding:
     )  # fmt: skip
 
 
+DOES_NOT_HOLD = "what was changed does not hold the step up"
+
+
 @pytest.mark.parametrize(
     ("step_ns", "bases_ns", "tells"),
     [
         (50, (100, 100), "making or waiting for batches holds the step up; this speaks for input.cpu-bound"),
         (99, (100, 100), "the input does not hold the step up, to within 3 %; this speaks against input.cpu-bound"),
-        (150, (100, 100), "a step is longer with it: what was changed does not hold the step up; this speaks against input.cpu-bound"),
+        (150, (100, 100), f"a step is longer with it: {DOES_NOT_HOLD}; this speaks against input.cpu-bound"),
         (96, (98, 102), "the input does not hold the step up, to within 8 %; this speaks against input.cpu-bound"),
         (90, (90, 110), "nothing beyond the noise of 20 %: repeat it on a quieter machine"),
     ],

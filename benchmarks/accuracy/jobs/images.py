@@ -1,6 +1,7 @@
 """Trains a small convolutional network on made-up pictures that a DataLoader reads and decodes.
 
-python images.py [--fault synchronous-sleep|synchronous-decode|few-workers|busy-workers|slow-storage|restarts|heavy-tail|many-tensors|
+python images.py [--fault
+synchronous-sleep|synchronous-decode|few-workers|busy-workers|slow-storage|restarts|heavy-tail|many-tensors|
                  cheap-inline [--cured]]
 """
 

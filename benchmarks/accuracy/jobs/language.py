@@ -1,6 +1,7 @@
 """Trains a small GPT on made-up text.
 
-python language.py [--fault python|collections|checkpoint|logging|evaluation|attention|threads|growth|twice|recompile|lock]
+python language.py [--fault
+python|collections|checkpoint|logging|evaluation|attention|threads|growth|twice|recompile|lock]
 """
 
 from __future__ import annotations

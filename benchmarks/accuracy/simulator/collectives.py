@@ -16,7 +16,7 @@ Event: TypeAlias = tuple[Signal, int, int]
 
 
 class Meetings:
-    """The collectives of a group, made when the first rank asks and shared by all, in the order of each rank's calls."""
+    """The collectives of a group, made when the first rank asks, shared by all, in the order of each rank's calls."""
 
     def __init__(self, members: int, transfer_ns: Callable[[str, int, int], int]) -> None:
         self.members = members

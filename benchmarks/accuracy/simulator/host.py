@@ -189,7 +189,10 @@ class Thread:
     def runtime(
         self, name: str, nanoseconds: float, correlation: int | None = None, *, launches: bool = False
     ) -> Steps:
-        """A runtime call; it waits while another thread holds the runtime's lock, a launch also for room in the queue."""
+        """A runtime call.
+
+        It waits while another thread holds the runtime's lock, a launch also for room in the queue.
+        """
         held = self.rank._runtime_lock  # noqa: SLF001
         device = self.rank.device
         with self._runtime_span(name, correlation):

@@ -72,7 +72,10 @@ class Parallel:
     overlap: bool = True
     prefetch: bool = True
     sync_every: bool = False
-    """With accumulated gradients: reduce them after every micro-batch, not after the last alone (``no_sync`` is missing)."""
+    """With accumulated gradients.
+
+    Reduce them after every micro-batch, not after the last alone (``no_sync`` is missing).
+    """
     micro_batches: int = 4
     slow_rank: int | None = None
     slow_rank_scale: float = 1.0

@@ -185,7 +185,10 @@ def grouped_matmul(gpu: Gpu, m: int, n: int, k: int, dtype: str) -> Kernel:
 
 
 def efficient_attention(gpu: Gpu, batch: int, heads: int, length: int, width: int, *, backward: bool) -> Kernel:
-    """Causal memory-efficient attention in fp32: three TensorFloat-32 products for each, whatever the matmul flags say."""
+    """Causal memory-efficient attention in fp32.
+
+    Three TensorFloat-32 products for each, whatever the matmul flags say.
+    """
     flops = 3 * (10.0 if backward else 4.0) * batch * heads * length * length * width / 2
     kind = "AttentionBackwardKernel" if backward else "AttentionKernel"
     letter, tile = ("B", "64x64_k64") if backward else ("F", "64x64_rf")

@@ -33,7 +33,10 @@ class Gpu:
     shortest_kernel_ns: int = 1_900
 
     def matmul_ns(self, flops: float, bytes_moved: float, path: str, efficiency: float = 1.0) -> int:
-        """Nanoseconds of a matrix multiplication by roofline; ``path`` is the unit that computes, ``simt`` or a dtype."""
+        """Nanoseconds of a matrix multiplication by roofline.
+
+        ``path`` is the unit that computes, ``simt`` or a dtype.
+        """
         rate = self.peak[path] * (0.88 if path == "simt" else self.matmul_efficiency) * efficiency
         return max(round(flops / rate * 1e9), round(bytes_moved / (self.bandwidth * 0.9) * 1e9), 2_600)
 

@@ -256,7 +256,10 @@ def _chain(
 def _moved(
     work: OperatorWork, stream: _Stream, steps: list[int], shared: NDArray[np.int64]
 ) -> tuple[int, int, int] | None:
-    """Bytes of one run: as it is, fused, and fused with every intermediate still written; ``None`` if one is unknown."""
+    """Bytes of one run: as it is, fused, and fused with every intermediate still written.
+
+    ``None`` if one is unknown.
+    """
     total = intermediate = 0
     for place, step in enumerate(steps):
         owner = int(stream.owner[step])

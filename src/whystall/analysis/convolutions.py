@@ -34,7 +34,10 @@ _SIZE_AT: Final = {"backward_input": 0, "backward_weight": 2}
 
 
 def missing_sizes(trace: Trace, tree: OperatorTree) -> pl.Series:
-    """Per operator the dimensions (JSON) that its own record lacks, else null: a result's, or those of its first size."""
+    """Per operator the dimensions (JSON) that its own record lacks, else null.
+
+    A result's, or those of its first size.
+    """
     operators = trace.operators
     found: dict[int, str] = {}
     bare = operators["concrete_inputs"].is_null() & operators["input_dims"].is_not_null()

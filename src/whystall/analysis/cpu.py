@@ -88,7 +88,10 @@ def _spans(
 
 
 def cpu_device(trace: Trace, rank: int, origin_ns: int) -> Device | None:
-    """The CPU's account over its steps, or over the training thread's recording; ``None`` when no thread recorded anything."""
+    """The CPU's account over its steps, or over the training thread's recording.
+
+    ``None`` when no thread recorded anything.
+    """
     training = training_thread(trace)
     if training is None:
         return None

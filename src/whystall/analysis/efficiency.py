@@ -191,7 +191,10 @@ def tensor_core_use(classified: Classified) -> tuple[NDArray[np.bool_], NDArray[
 
 
 def accelerator_of(trace: Trace, device: Device, calibrations: Sequence[Calibration] = ()) -> Accelerator | None:
-    """The table's row for a device, by the name and memory that the trace gives; its gaps filled by ``calibrations``."""
+    """The table's row for a device, by the name and memory that the trace gives.
+
+    Its gaps filled by ``calibrations``.
+    """
     if device.name is None:
         return None
     memory = next(

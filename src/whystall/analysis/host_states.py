@@ -37,7 +37,8 @@ class HostState(IntEnum):
 INHERITED_STATES: Final = np.isin(np.arange(len(HostState)), (HostState.INPUT, HostState.GC, HostState.COMMUNICATION))
 
 INPUT_NAME: Final = re.compile(
-    r"^enumerate\(DataLoader\)|^enumerate\(.*DataLoader|DataLoader.*__next__|dataloader\.py\(\d+\): __next__$|^\[pl\].*train_dataloader_next"
+    r"^enumerate\(DataLoader\)|^enumerate\(.*DataLoader|DataLoader.*__next__|"
+    r"dataloader\.py\(\d+\): __next__$|^\[pl\].*train_dataloader_next"
 )
 _GC_NAME: Final = re.compile(r"^Python GC|<built-in (function|method) collect\b|^gc\.py\(\d+\)")
 COLLECTIVE_NAME: Final = re.compile(r"^(gloo|nccl|mpi|ucc|xccl):|^c10d::|^_c10d_functional::|^record_param_comms$")

@@ -178,7 +178,10 @@ def _modules(places: ModulePlaces, events: _Events, rows: NDArray[np.intp]) -> l
 
 
 def _function(trace: Trace, frame: int) -> str | None:
-    """The Python function that launched it: the innermost that is neither built in nor PyTorch's, else PyTorch's own."""
+    """The Python function that launched it.
+
+    The innermost that is neither built in nor PyTorch's, else PyTorch's own.
+    """
     own = None
     for _ in range(_MOST_FRAMES):
         if frame < 0:

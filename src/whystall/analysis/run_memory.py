@@ -1,7 +1,7 @@
 """The memory of a whole run from its samples: what rises steadily, and what torch's allocator says of itself.
 
-A profiler keeps what it records in the memory of the job, and gives it back late or never: what rises while it runs says
-nothing of the job. So the longest stretch of steps without it is looked at.
+A profiler keeps what it records in the memory of the job, and gives it back late or never: what rises while it runs
+says nothing of the job. So the longest stretch of steps without it is looked at.
 """
 
 from __future__ import annotations

@@ -32,7 +32,10 @@ class SampledLine(Result):
 
 
 class MemoryRise(Result):
-    """Memory that rises steadily over the longest stretch of steps without the profiler; ``device`` is ``None`` for the host."""
+    """Memory that rises steadily over the longest stretch of steps without the profiler.
+
+    ``device`` is ``None`` for the host.
+    """
 
     device: int | None
     start_bytes: int
@@ -43,8 +46,8 @@ class MemoryRise(Result):
 class AllocatorRun(Result):
     """What torch's allocator of a device told over a run.
 
-    ``retries`` is how often it gave all cached memory back to find some for a request, between its first and last look, which
-    lie ``steps`` apart.
+    ``retries`` is how often it gave all cached memory back to find some for a request, between its first and last look,
+    which lie ``steps`` apart.
     """
 
     device: int
@@ -58,8 +61,8 @@ class RunSummary(Result):
     """All steps of a watched run, from its samples; those under the profiler and the first ones are not measured.
 
     ``shares`` are of the measured time, by what the stepping thread was doing; ``slow_ns`` is what the slow
-    steps took beyond the median. ``durations_ns`` holds the first steps too, thinned to at most 400 values that keep the
-    spikes. ``ready_input_ns`` is the tenth percentile of the time that a step waits for its input: what it takes to
+    steps took beyond the median. ``durations_ns`` holds the first steps too, thinned to at most 400 values that keep
+    the spikes. ``ready_input_ns`` is the tenth percentile of the time that a step waits for its input: what it takes to
     hand over a batch that is ready, unless all steps wait.
     """
 
@@ -90,7 +93,10 @@ class RunSummary(Result):
     looks: int = 0
     """How often the stepping thread was looked at; ``places`` are shares of that."""
     worker_cpu_share: float | None = None
-    """Of the time, how much each child process (a loader's worker) was on a core, in the median; ``None`` without any."""
+    """Of the time, how much each child process (a loader's worker) was on a core, in the median.
+
+    ``None`` without any.
+    """
     workers: int = 0
     other_cores: float | None = None
     """Cores that other processes of the machine used, on average; ``None`` where that was not seen."""

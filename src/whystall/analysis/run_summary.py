@@ -1,7 +1,7 @@
 """A whole run from its samples: how long steps took, how that changed, and where the slow ones lost time.
 
-Steps under the profiler are counted but not measured: they are slower for a reason of ours. So are the first steps, which
-load, compile and allocate what later ones find ready, and which begin with batches that were made beforehand.
+Steps under the profiler are counted but not measured: they are slower for a reason of ours. So are the first steps,
+which load, compile and allocate what later ones find ready, and which begin with batches that were made beforehand.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from whystall.vocabulary.step_parts import OTHER, TIMED
 # A slow step took this much longer than the median, and stands out of the usual spread.
 SLOW_RATIO: Final = 1.5
 SPREADS: Final = 5.0
-# So many first steps are left out, or one in so many of a short run; and more while they are so many times as long as usual.
+# So many first steps are left out, or one in so many of a short run; and more while they are so many times as long as
+# usual.
 _WARM_UP_STEPS: Final = 5
 _WARM_UP_PART: Final = 10
 _WARM_UP_RATIO: Final = 2.0
@@ -112,7 +113,7 @@ def _places(looks: pl.DataFrame, whole: int) -> list[SampledLine]:
 
 
 def _other_cores(machine: pl.DataFrame) -> float | None:
-    """What the machine was busy with beside this process and its children, in cores, from the first look to the last."""
+    """What the machine was busy with beside this process and its children, in cores, over all that was sampled."""
     if "busy_ticks" not in machine.columns:
         return None
     seen = machine.drop_nulls(["at_unix_ns", "busy_ticks", "own_ticks"])

@@ -1,7 +1,8 @@
 """The throughput way of rating a job: units of work per second and device, against a reference or a peak.
 
-It needs no recorded shapes: the caller says what one step works through in the whole job (all devices together), and the
-step time does the rest. Utilisation by FLOPs is that of the caller's model FLOPs at the dense peak of the dtype used.
+It needs no recorded shapes: the caller says what one step works through in the whole job (all devices together), and
+the step time does the rest. Utilisation by FLOPs is that of the caller's model FLOPs at the dense peak of the dtype
+used.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from whystall.hardware.throughputs import Reference
 class Workload:
     """What one step of the whole job works through, as its user knows it.
 
-    ``flops_per_step`` are model FLOPs, forward and backward. ``devices`` is the number in the job; ``precision`` the one
-    that its products run in. Without these two the recording decides.
+    ``flops_per_step`` are model FLOPs, forward and backward. ``devices`` is the number in the job; ``precision`` the
+    one that its products run in. Without these two the recording decides.
     """
 
     tokens_per_step: float | None = None

@@ -69,7 +69,8 @@ def analyze_trace(
 ) -> TraceAnalysis:
     """The analysis of one trace.
 
-    ``classes`` are kernel classes that go before the shipped ones; ``calibrations`` fill gaps in the table of accelerators.
+    ``classes`` are kernel classes that go before the shipped ones; ``calibrations`` fill gaps in the table of
+    accelerators.
     """
     origin = _origin(trace)
     classified = classify(trace.device_events, classes)

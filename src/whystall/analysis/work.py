@@ -43,7 +43,8 @@ PRECISION_OF: Final[dict[str, Precision]] = {
 _COLUMNS: Final = ("name", "input_dims", "input_types", "concrete_inputs", "input_strides")
 _NO_WORK: Final = ("view", "composite", "other", "communication")
 _AMOUNTS: Final = ("dense", "causal", "executed", "elementwise", "moved")
-# No call does 72 peta-operations or moves as many bytes: that takes minutes on the fastest device. Such a shape is damaged.
+# No call does 72 peta-operations or moves as many bytes: that takes minutes on the fastest device. Such a shape is
+# damaged.
 _MOST_WORK: Final = 2**56
 
 
@@ -53,8 +54,8 @@ class OperatorWork:
 
     ``dense``, ``causal`` and ``executed`` are FLOPs of products, ``elementwise`` all other operations, ``moved`` bytes
     read and written. ``kind_of`` is the place of the call's kind in ``kinds``, -1 where nothing is counted. ``call_of``
-    numbers the distinct calls (name and arguments); ``call_written`` has the bytes that each writes, ``call_inputs`` the
-    sizes of the tensors that it is given.
+    numbers the distinct calls (name and arguments); ``call_written`` has the bytes that each writes, ``call_inputs``
+    the sizes of the tensors that it is given.
     """
 
     counted: NDArray[np.bool_]
@@ -169,7 +170,10 @@ def counted_operator_of(tree: OperatorTree, work: OperatorWork) -> NDArray[np.in
 
 @dataclass(frozen=True, slots=True)
 class EventWork:
-    """Per device event the counted operator call that launched it (-1: none), and whether it is that call's main one."""
+    """Per device event the counted operator call that launched it (-1.
+
+    None), and whether it is that call's main one.
+    """
 
     owner: NDArray[np.int32]
     main: NDArray[np.bool_]
@@ -242,7 +246,10 @@ class WorkSums:
     rated_ns: NDArray[np.int64]
 
     def row(self, group: int) -> GroupWork:
-        """The numbers of a group that is one thing: rates over all its time, where nearly all of it is of known work."""
+        """The numbers of a group that is one thing.
+
+        Rates over all its time, where nearly all of it is of known work.
+        """
         total = int(self.total_ns[group])
         if not self.calls[group] or total <= 0:
             return self._without_work(group)
@@ -327,7 +334,7 @@ def sums_by_group(
     work: OperatorWork,
     least: NDArray[np.float64] | None,
 ) -> WorkSums:
-    """Sums over ``count`` groups of the work of ``calls`` and of spans of time, each with the call that it belongs to."""
+    """Sums over ``count`` groups of the work of ``calls``, and of spans of time that belong to calls."""
     owned = owner_of_time >= 0
     owner = np.maximum(owner_of_time, 0)
     sized = owned & (work.moved_known[owner] if len(work.counted) else owned)

@@ -15,9 +15,10 @@ from whystall.analysis.results import Result
 class FusibleChain(Result):
     """Kernels that follow each other on a stream, each reading what the one before wrote, and that could be one.
 
-    Sums over ``count`` runs of the same operators and shapes; ``kernels`` and ``calls`` are of one run. ``fused_bytes`` and
-    ``fused_ns`` are what one kernel would need that neither writes nor reads an intermediate tensor; those ``keeping``
-    still write each, as a backward pass may need them. ``gap_ns`` is time between the kernels. ``start_ns`` is of one run.
+    Sums over ``count`` runs of the same operators and shapes; ``kernels`` and ``calls`` are of one run. ``fused_bytes``
+    and ``fused_ns`` are what one kernel would need that neither writes nor reads an intermediate tensor; those
+    ``keeping`` still write each, as a backward pass may need them. ``gap_ns`` is time between the kernels. ``start_ns``
+    is of one run.
     """
 
     operators: list[str]
@@ -114,8 +115,8 @@ class WorkByDtype(Result):
 class RooflinePoint(Result):
     """All calls of one operator in one dtype. ``operations`` are useful FLOPs and elementwise operations.
 
-    ``intensity`` is operations a byte, ``attainable_per_s`` what the device could do at it, ``share`` what was reached of
-    that, ``headroom_ns`` the time that would be saved at the roofline.
+    ``intensity`` is operations a byte, ``attainable_per_s`` what the device could do at it, ``share`` what was reached
+    of that, ``headroom_ns`` the time that would be saved at the roofline.
     """
 
     operator: str
@@ -172,8 +173,8 @@ class DeviceEfficiency(Result):
 
     ``mfu`` is useful work (causal attention halved) at each dtype's dense peak over the window, ``hfu`` what was
     executed. ``covered_share`` is of device time whose operator has a cost. ``measured`` says which peaks are no data
-    sheet's but were measured by ``whystall probe``, and when. ``uncovered`` lists the operators of the rest of the time,
-    communication left out. ``tensor_core_share`` is by the time of kernels that could use tensor cores,
+    sheet's but were measured by ``whystall probe``, and when. ``uncovered`` lists the operators of the rest of the
+    time, communication left out. ``tensor_core_share`` is by the time of kernels that could use tensor cores,
     ``tensor_core_flops_share`` by the FLOPs that they did.
     """
 

@@ -24,7 +24,10 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Workings:
-    """Per device event of a trace: what it is, the operator call that counts for it, and what that call computed and moved."""
+    """Per device event of a trace.
+
+    What it is, the operator call that counts for it, and what that call computed and moved.
+    """
 
     classified: Classified
     tree: OperatorTree

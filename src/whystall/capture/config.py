@@ -12,9 +12,9 @@ VARIABLE: Final = "WHYSTALL_CAPTURE"
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     """When to record, in ``torch.profiler``'s words. Steps are counted once the job runs steadily.
 
-    ``wait`` steps pass, ``warmup`` steps (at least one) run under the profiler unrecorded, ``active`` steps are recorded;
-    ``repeat`` times. ``on_slow`` records again after a step that took so many times the median.
-    ``longest_s`` ends a window early; ``most_bytes`` ends the recording of further windows.
+    ``wait`` steps pass, ``warmup`` steps (at least one) run under the profiler unrecorded, ``active`` steps are
+    recorded; ``repeat`` times. ``on_slow`` records again after a step that took so many times the median. ``longest_s``
+    ends a window early; ``most_bytes`` ends the recording of further windows.
     """
 
     wait: int = 1

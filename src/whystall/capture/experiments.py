@@ -1,8 +1,8 @@
 """What one experiment changes in a watched process, and the end of the process once enough steps were measured.
 
-An experiment is a further run of the command that the user asked for. One thing differs from the run it is held against:
-batches are handed out again instead of made, garbage is not collected, logging is silent, or torch uses another number of
-threads.
+An experiment is a further run of the command that the user asked for. One thing differs from the run it is held
+against: batches are handed out again instead of made, garbage is not collected, logging is silent, or torch uses
+another number of threads.
 """
 
 from __future__ import annotations

@@ -32,7 +32,10 @@ class MachineSampler:
         self._lines = 0
 
     def start(self) -> None:
-        """Begins. What is imported is imported here: an import beside the job's own could meet one that is half done."""
+        """Begins. What is imported is imported here.
+
+        An import beside the job's own could meet one that is half done.
+        """
         self._nvml = nvml()
         self._thread = threading.Thread(target=self._run, name="whystall-sampler", daemon=True)
         self._thread.start()
@@ -119,7 +122,7 @@ def _task(path: str) -> tuple[str, int] | None:
 
 
 def _cpu_ticks() -> tuple[int, int]:
-    """Ticks so far in which cores of the machine were busy, and those of them that were this process and its children."""
+    """Ticks so far in which the machine's cores were busy, and those of this process and its children."""
     fields = [int(field) for field in Path("/proc/stat").read_text("ascii").split("\n", 1)[0].split()[1:9]]
     idle, waiting = fields[3], fields[4]
     own = os.times()

@@ -33,7 +33,10 @@ class SampleWriter:
         self.bytes_written = 0
 
     def open(self, rank: int, about: dict[str, Any]) -> None:
-        """Creates the file; a rank of which there is a file (two processes of one rank, somebody's trace) gets the next free one."""
+        """Creates the file.
+
+        A rank of which there is a file (two processes of one rank, somebody's trace) gets the next free one.
+        """
         self._folder.mkdir(parents=True, exist_ok=True)
         taken = {file.rank for path in self._folder.iterdir() if (file := rank_file(path.name)) is not None}
         for number in range(rank, rank + 10_000):

@@ -29,7 +29,10 @@ class PartTimes:
         }
 
     def take_us(self) -> tuple[int, int, int, int, int, int]:
-        """Microseconds of each part since the last call: input, forward, backward, optimizer, save, garbage collection."""
+        """Microseconds of each part since the last call.
+
+        Input, forward, backward, optimizer, save, garbage collection.
+        """
         return (
             self.input.take_us(),
             self.forward.take_us(),

@@ -30,8 +30,8 @@ from whystall.run_folder.layout import CAPTURE_NOW, description_name, staged_des
 from whystall.run_folder.samples import PROFILED
 
 _MOST_LOADERS: Final = 32
-# Timing the forward pass costs some 10 us a step, the rest some 20 (benchmarks/bench_capture.py): of steps shorter than this
-# it would be more than the one per cent that we allow ourselves.
+# Timing the forward pass costs some 10 us a step, the rest some 20 (benchmarks/bench_capture.py): of steps shorter than
+# this it would be more than the one per cent that we allow ourselves.
 _SHORTEST_STEP_WITH_MODULES_NS: Final = 3_000_000
 _STEPS_BEFORE_JUDGING: Final = 32
 # The first steps load, compile and allocate: where they are says little of the others.
@@ -218,7 +218,8 @@ class Session:
     def look_around(self) -> None:
         """Called now and then by the sampler: requests from outside, and modules of a job without an optimizer.
 
-        This thread touches nothing of the user's: modules are looked at on the main one, and again if others were made since.
+        This thread touches nothing of the user's: modules are looked at on the main one, and again if others were made
+        since.
         """
         with contextlib.suppress(OSError):
             asked = (self.folder / CAPTURE_NOW).stat().st_mtime_ns

@@ -1,13 +1,13 @@
 """Where the stepping thread is in Python, looked at some twenty times a second: the lines a diagnosis points to.
 
-A thread beside the job reads the frames; the job is neither traced nor stopped. Each look costs some tens of microseconds of
-the interpreter's lock.
+A thread beside the job reads the frames; the job is neither traced nor stopped. Each look costs some tens of
+microseconds of the interpreter's lock.
 
-A look needs that lock, and a thread that runs Python gives it up only when it calls something that does without, or after 5 ms.
-Looks would so find the end of Python instead of Python. One that had to wait for the lock counts as Python, before the line
-that it found at last; the part of the step is that of the moment at which it wanted to look. One that got the lock at once, and
-found a line of the user's own innermost, found what that line called, and that works without the lock: an operator of torch's,
-a file, a pause. Which it was only a recording tells.
+A look needs that lock, and a thread that runs Python gives it up only when it calls something that does without, or
+after 5 ms. Looks would so find the end of Python instead of Python. One that had to wait for the lock counts as Python,
+before the line that it found at last; the part of the step is that of the moment at which it wanted to look. One that
+got the lock at once, and found a line of the user's own innermost, found what that line called, and that works without
+the lock: an operator of torch's, a file, a pause. Which it was only a recording tells.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from whystall.run_folder.samples import BEFORE, CALLED
 from whystall.vocabulary.episodes import episode_of
 
 _EVERY_S: Final = 0.04
-# Waking up takes a fifth of a millisecond; what takes longer waited for the lock (what the kernel kept it waiting is known).
+# Waking up takes a fifth of a millisecond; what takes longer waited for the lock (what the kernel kept it waiting is
+# known).
 _LOCKED_NS: Final = 600_000
 # Python gives the lock up after this long: where it is found then is where it was.
 _SWITCH_SHARE: Final = 0.9
@@ -142,8 +143,9 @@ class StackSampler:
     def _look(self, wanted_ns: int, late_ns: int, queued_ns: int) -> None:
         """Counts where the stepping thread is. The look was wanted at an instant, and is so late.
 
-        ``queued_ns`` is what this thread had waited for a core before. Until the places are known and the frames are let go
-        nothing may give the lock up: a function that returned meanwhile would leave its variables to us, to be ended on this thread.
+        ``queued_ns`` is what this thread had waited for a core before. Until the places are known and the frames are
+        let go nothing may give the lock up: a function that returned meanwhile would leave its variables to us, to be
+        ended on this thread.
         """
         part = self._session.part_of_step(wanted_ns)
         thread = self._session.stepping_thread

@@ -1,7 +1,8 @@
 """Which of the calls that torch tells of end a step: decided from the calls alone, without torch and without a clock.
 
-A step ends where the first optimizer's step ends (also when a gradient scaler skips it); on a job without an optimizer where the
-outermost module's forward pass ends; failing that where a data loader hands out a batch. What the program says itself goes first.
+A step ends where the first optimizer's step ends (also when a gradient scaler skips it); on a job without an optimizer
+where the outermost module's forward pass ends; failing that where a data loader hands out a batch. What the program
+says itself goes first.
 """
 
 from __future__ import annotations

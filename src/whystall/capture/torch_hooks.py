@@ -1,8 +1,9 @@
 """Where torch tells of steps, input, forward and backward: its own hooks, and calls that leave no frame.
 
 No function of the user is wrapped in Python, no module of the user is changed but for two hooks on the
-outermost one, and no synchronisation with the device is ever made. Modules are known by their constructors, on the threads
-that make them and by weak references: to ask the garbage collector for them would break what is under construction elsewhere.
+outermost one, and no synchronisation with the device is ever made. Modules are known by their constructors, on the
+threads that make them and by weak references: to ask the garbage collector for them would break what is under
+construction elsewhere.
 """
 
 from __future__ import annotations
@@ -78,7 +79,8 @@ class TorchHooks:
         self._time(torch.amp.GradScaler, "step", listener.scaler_begins, listener.scaler_ends)
         self._time(torch, "save", listener.save_begins, listener.save_ends)
         self._time(torch.jit, "script", self._unhook, self._hook)  # it would compile the hooks into the user's module
-        # Every backward pass goes through it, whoever asked for it (before torch 2.2 through no function but the public one).
+        # Every backward pass goes through it, whoever asked for it (before torch 2.2 through no function but the public
+        # one).
         entry = "_engine_run_backward" if hasattr(torch.autograd, "_engine_run_backward") else "backward"
         self._time(torch.autograd, entry, listener.backward_begins, listener.backward_ends)
         self._time(torch.autograd.profiler.profile, "_prepare_trace", listener.user_profiler_begins, _nothing)
@@ -93,7 +95,8 @@ class TorchHooks:
     def _know_modules(self, kind: Any) -> None:
         """Hears of every module that is made, copied or unpickled from now on.
 
-        In plain Python, unlike the rest: torch's compiler follows the constructors of modules, and can follow functions alone.
+        In plain Python, unlike the rest: torch's compiler follows the constructors of modules, and can follow functions
+        alone.
         """
         known = self._modules
 
@@ -120,7 +123,8 @@ class TorchHooks:
     def watch_outermost_module(self, optimizer: object) -> None:
         """Times the forward pass of the outermost module that holds the optimizer's parameters.
 
-        An optimizer may have parameters of its own (DeepSpeed's partitions, copies in fp32): then of the largest module there is.
+        An optimizer may have parameters of its own (DeepSpeed's partitions, copies in fp32): then of the largest module
+        there is.
         """
         modules = self._modules.living()
         for undo in self._let_go:  # the optimizer's module is there: what is made from now on is no matter
@@ -201,14 +205,20 @@ class TorchHooks:
 
 
 class ModuleHook:
-    """A hook on a module of the user's, which goes no further than that module: copies and files of it get a silent one."""
+    """A hook on a module of the user's, which goes no further than that module.
+
+    Copies and files of it get a silent one.
+    """
 
     def __init__(self, tell: Callable[[], None], is_compiling: Callable[[], bool]) -> None:
         self._tell = tell
         self._is_compiling = is_compiling
 
     def __call__(self, *_: object) -> None:
-        """Tells that the module is called; in a function that is compiled it is a part of the graph, which stays as it is."""
+        """Tells that the module is called.
+
+        In a function that is compiled it is a part of the graph, which stays as it is.
+        """
         if not self._is_compiling():
             self._tell()
 

@@ -37,7 +37,8 @@ class Compare:
             action="append",
             default=[],
             metavar="CONDITION",
-            help="exit with 1 when it holds beyond the noise: step>+3%%, idle_input>+2ms, operator:NAME>+10%%, new-cause",
+            help="exit with 1 when it holds beyond the noise: "
+            "step>+3%%, idle_input>+2ms, operator:NAME>+10%%, new-cause",
         )
         inputs.add_reading(parser)
         output.add_force(parser)

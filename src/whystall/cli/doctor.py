@@ -32,7 +32,8 @@ class Doctor:
         parser.add_argument(
             "--build-counter",
             action="store_true",
-            help="compile what makes FlopCounter twice as fast for the torch that is installed (needs g++, some ten seconds)",
+            help="compile what makes FlopCounter twice as fast for the torch that is installed (needs g++, "
+            "some ten seconds)",
         )
 
     def run(self, options: Namespace, console: Console) -> int:

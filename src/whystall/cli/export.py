@@ -116,7 +116,8 @@ def _single_trace(options: Namespace, console: Console) -> Trace:
     found = find_traces(options.paths[0], installed_readers()[0])
     if len(found) > 1:
         raise UsageError(
-            f"{options.format} exports one trace at a time, and {options.paths[0]} holds {len(found)}: name one, such as {found[0]}"
+            f"{options.format} exports one trace at a time, and {options.paths[0]} holds {len(found)}: "
+            f"name one, such as {found[0]}"
         )
     with ReadingProgress(console) as progress:
         return whystall.load(found[0], cache=not options.no_cache, progress=progress)

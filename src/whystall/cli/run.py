@@ -49,8 +49,9 @@ class Run:
         parser.add_argument(
             "--experiments",
             action="store_true",
-            help="afterwards run the command again for some steps, from its start, with one thing changed at a time, where "
-            "that decides between causes: the same batch again, no garbage collection, no logging, another number of threads",
+            help="afterwards run the command again for some steps, from its start, with one thing changed "
+            "at a time, where that decides between causes: the same batch again, "
+            "no garbage collection, no logging, another number of threads",
         )
         inputs.add_workload(parser)
         output.add_force(parser)

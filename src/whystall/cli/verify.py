@@ -29,7 +29,10 @@ class Verify:
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declares the verb's arguments."""
-        parser.usage = "whystall verify --before COMMAND --after COMMAND\n       whystall verify --toggle NAME=OLD,NEW -- COMMAND..."
+        parser.usage = (
+            "whystall verify --before COMMAND --after COMMAND\n"
+            "       whystall verify --toggle NAME=OLD,NEW -- COMMAND..."
+        )
         parser.add_argument("--before", metavar="COMMAND", help="the command as it was, in quotes")
         parser.add_argument("--after", metavar="COMMAND", help="the command with the change, in quotes")
         parser.add_argument(

@@ -241,7 +241,10 @@ def efficient_forward(
     *_: Argument,
     **__: Argument,
 ) -> Work:
-    """``_efficient_attention_forward``: heads third; mask type 1 is causal from the top left, 2 from the bottom right."""
+    """``_efficient_attention_forward``: heads third.
+
+    Mask type 1 is causal from the top left, 2 from the bottom right.
+    """
     scores = _efficient_scores(query, key, value, offsets_q, offsets_k, longest_q, longest_k, mask_type)
     return forward_work(scores, out_first(query, value))
 

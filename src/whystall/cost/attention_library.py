@@ -1,4 +1,7 @@
-"""Attention by the operators of the flash-attn packages, versions 2 and 3: heads third, masks bound to the bottom right."""
+"""Attention by the operators of the flash-attn packages, versions 2 and 3.
+
+Heads third, masks bound to the bottom right.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Kernels that a compiler made: which operators their names say they came from, and what they move.
 
-Inductor calls a kernel ``triton_<category>_fused_<operators>_<number>`` (``cpp_fused_...`` on a CPU), the operators without
-overload, each once, in alphabetical order (``torch/_inductor/utils.py``, ``get_fused_kernel_name``). Names of operators
-hold underscores themselves, so the text is split where every part is an operator that whystall knows.
+Inductor calls a kernel ``triton_<category>_fused_<operators>_<number>`` (``cpp_fused_...`` on a CPU), the operators
+without overload, each once, in alphabetical order (``torch/_inductor/utils.py``, ``get_fused_kernel_name``). Names of
+operators hold underscores themselves, so the text is split where every part is an operator that whystall knows.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ class FusedName:
 def fused_name(kernel: str, known: frozenset[str]) -> FusedName | None:
     """What ``kernel`` was fused from, ``known`` being the operators' names; ``None`` where Inductor did not name it.
 
-    >>> fused_name("triton_per_fused__softmax_add_bitwise_and_3", frozenset({"_softmax", "add", "bitwise_and"})).operators
+    >>> known = frozenset({"_softmax", "add", "bitwise_and"})
+    >>> fused_name("triton_per_fused__softmax_add_bitwise_and_3", known).operators
     ('_softmax', 'add', 'bitwise_and')
     """
     match = _NAME.search(kernel[:_LONGEST])
@@ -94,8 +95,9 @@ def fused_cost(
     """The cost of a compiled kernel; ``None`` where its name and its arguments do not tell its products.
 
     A fused kernel of elementwise operators and reductions has no model FLOPs; a template, which is made around a single
-    matrix product, has those that its arguments' shapes allow, if they allow one number only. Other operations are not known, and stand as
-    0. Each argument is moved at least once; which are read and which written is not recorded, so all count as read.
+    matrix product, has those that its arguments' shapes allow, if they allow one number only. Other operations are not
+    known, and stand as 0. Each argument is moved at least once; which are read and which written is not recorded, so
+    all count as read.
     """
     name = fused_name(kernel, known)
     if name is None or name.unknown or not name.operators:

@@ -22,7 +22,10 @@ def cross_entropy_with_logits(
     reduction: Argument = 1,
     **_: Argument,
 ) -> Work:
-    """``binary_cross_entropy_with_logits``: (1 - y) x - log sigmoid x and its sum, 6 N; a weight N, that of positives 4 N."""
+    """``binary_cross_entropy_with_logits``: (1 - y) x - log sigmoid x and its sum, 6 N.
+
+    A weight N, that of positives 4 N.
+    """
     each = 6 + (weight is not None) + 4 * (positive_weight is not None)
     return Work(0, each * data.numel, "reduction", (data if reduction == 0 else TensorSpec((), data.dtype),))
 
@@ -33,7 +36,10 @@ def multi_margin_backward(_gradient: TensorSpec, data: TensorSpec, *_: Argument,
 
 
 def _cells(probabilities: TensorSpec, targets: TensorSpec, data_lengths: Lengths, target_lengths: Lengths) -> int:
-    """Places of the lattice of time steps and of labels with blanks around each; where lengths are not known, the longest."""
+    """Places of the lattice of time steps and of labels with blanks around each.
+
+    Where lengths are not known, the longest.
+    """
     if isinstance(data_lengths, (list, tuple)) and isinstance(target_lengths, (list, tuple)) and target_lengths:
         pairs = zip(data_lengths, target_lengths, strict=True)
         return sum(int(steps) * (2 * int(labels) + 1) for steps, labels in pairs)

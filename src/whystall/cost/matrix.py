@@ -116,7 +116,10 @@ def scaled_grouped_mm(left: TensorSpec, right: TensorSpec, *_: Argument, **__: A
 
 
 def weight_int4(data: TensorSpec, weight: TensorSpec, *_: Argument, outputs: tuple[TensorSpec, ...] = ()) -> Work:
-    """``_weight_int4pack_mm``: the packed layouts hold two weights a byte, so the inner dimension comes from ``data``."""
+    """``_weight_int4pack_mm``.
+
+    The packed layouts hold two weights a byte, so the inner dimension comes from ``data``.
+    """
     if outputs:
         columns = outputs[0].shape[-1]
     elif (
@@ -219,7 +222,10 @@ def cholesky_solve(right: TensorSpec, factor: TensorSpec, *_: Argument, **__: Ar
 
 
 def least_squares(matrix: TensorSpec, right: TensorSpec, *_: Argument, **__: Argument) -> Work:
-    """``linalg_lstsq``: a QR factorisation (2 m n squared), and its factor applied to the right side (4 m n a column)."""
+    """``linalg_lstsq``.
+
+    A QR factorisation (2 m n squared), and its factor applied to the right side (4 m n a column).
+    """
     work = factorisation(2)(matrix)
     columns = right.shape[-1] if len(right.shape) == len(matrix.shape) else 1
     return work._replace(flops=work.flops + 4 * matrix.numel * columns, outputs=None)
@@ -236,7 +242,10 @@ def apply_reflections(
 
 
 def pseudo_inverse(matrix: TensorSpec, *rest: Argument, hermitian: Argument = False, **_: Argument) -> Work:
-    """``linalg_pinv``: an SVD (6 m n squared), or of a Hermitian matrix its eigenvectors (9 n cubed), and one product."""
+    """``linalg_pinv``.
+
+    An SVD (6 m n squared), or of a Hermitian matrix its eigenvectors (9 n cubed), and one product.
+    """
     work = factorisation(11 if hermitian or True in rest else 8)(matrix)
     out = TensorSpec((*matrix.shape[:-2], matrix.shape[-1], matrix.shape[-2]), matrix.dtype)
     return work._replace(outputs=(out,))

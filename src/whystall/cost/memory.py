@@ -319,7 +319,10 @@ def index(source: TensorSpec, places: list[TensorSpec | None], *_: Argument) -> 
 
 
 def accumulate(arguments: tuple[Argument, ...]) -> Work:
-    """``index_add_``, ``scatter_add_``, ``index_put_``: one addition for each element of the source, the last tensor."""
+    """``index_add_``, ``scatter_add_``, ``index_put_``.
+
+    One addition for each element of the source, the last tensor.
+    """
     specs = tensors(arguments)
     source = next((spec for spec in reversed(specs) if spec.is_floating), specs[-1])
     return Work(0, source.numel, "memory", (source,), read=2 * source.nbytes)

@@ -13,19 +13,23 @@ from whystall.cost.spec import Argument, TensorSpec, broadcast, tensors
 
 OPS_PER_ELEMENT = {
     0: (
-        "eq ne lt le gt ge logical_not logical_and logical_or logical_xor bitwise_not bitwise_and bitwise_or bitwise_xor "
-        "bitwise_left_shift bitwise_right_shift __and__ __or__ __xor__ __lshift__ __rshift__ isnan isinf isfinite isposinf "
+        "eq ne lt le gt ge logical_not logical_and logical_or logical_xor bitwise_not bitwise_and bitwise_or "
+        "bitwise_xor "
+        "bitwise_left_shift bitwise_right_shift __and__ __or__ __xor__ __lshift__ __rshift__ isnan isinf isfinite "
+        "isposinf "
         "isneginf sign sgn signbit where masked_fill clamp clamp_min clamp_max maximum minimum fmax fmin nan_to_num "
         "heaviside bernoulli copysign isin nextafter frexp"
     ),
     1: (
-        "add sub rsub mul div true_divide floor_divide neg negative abs pow square sqrt rsqrt reciprocal exp exp2 expm1 log "
-        "log2 log10 log1p sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh sigmoid erf erfc erfinv "
+        "add sub rsub mul div true_divide floor_divide neg negative abs pow square sqrt rsqrt reciprocal exp exp2 "
+        "expm1 log log2 log10 log1p sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh sigmoid "
+        "erf erfc erfinv "
         "ceil floor round trunc frac fmod remainder relu relu6 leaky_relu prelu _prelu_kernel hardtanh threshold "
         "ldexp lgamma digamma polygamma special_i0 i0 conj_physical real imag angle hypot xlogy logaddexp "
         "threshold_backward leaky_relu_backward hardtanh_backward hardshrink hardshrink_backward softshrink "
         "softshrink_backward rrelu_with_noise_backward _conj_physical deg2rad rad2deg igamma igammac mvlgamma "
-        "special_airy_ai special_bessel_j0 special_bessel_j1 special_bessel_y0 special_bessel_y1 special_entr special_erfcx "
+        "special_airy_ai special_bessel_j0 special_bessel_j1 special_bessel_y0 special_bessel_y1 special_entr "
+        "special_erfcx "
         "special_i0e special_i1 special_i1e special_log_ndtr special_modified_bessel_i0 special_modified_bessel_i1 "
         "special_modified_bessel_k0 special_modified_bessel_k1 special_ndtri special_scaled_modified_bessel_k0 "
         "special_scaled_modified_bessel_k1 special_spherical_bessel_j0 special_xlog1py special_zeta _amp_update_scale "
@@ -77,7 +81,7 @@ def _result_dtype(specs: list[TensorSpec]) -> str:
 
 
 def _each(ops: int) -> Callable[..., Work]:
-    """The formula of an operator that spends ``ops`` on each element of its first tensor, whatever shape the others have."""
+    """The formula of an operator that spends ``ops`` on each element of its first tensor."""
 
     def formula(data: TensorSpec, *_: Argument, **__: Argument) -> Work:
         return Work(0, ops * data.numel, "elementwise", (data,))

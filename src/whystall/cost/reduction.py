@@ -10,11 +10,15 @@ from whystall.cost.spec import Argument, TensorSpec, tensors
 
 OPS_PER_ELEMENT = {
     0: (
-        "max min amax amin aminmax argmax argmin any all sort argsort topk kthvalue median mode nonzero unique _unique2 "
-        "unique_consecutive unique_dim bincount histc searchsorted bucketize count_nonzero equal max_pool2d_with_indices "
-        "max_pool3d_with_indices adaptive_max_pool2d adaptive_max_pool3d cummax cummin _aminmax _assert_async is_nonzero "
+        "max min amax amin aminmax argmax argmin any all sort argsort topk kthvalue median mode nonzero unique "
+        "_unique2 "
+        "unique_consecutive unique_dim bincount histc searchsorted bucketize count_nonzero equal  "
+        "max_pool2d_with_indices "
+        "max_pool3d_with_indices adaptive_max_pool2d adaptive_max_pool3d cummax cummin _aminmax _assert_async "
+        "is_nonzero "
         "_foreach_max _local_scalar_dense item allclose fractional_max_pool2d fractional_max_pool3d histogram "
-        "_histogramdd_bin_edges _histogramdd_from_bin_cts _histogramdd_from_bin_tensors hash_tensor nanmedian nonzero_static "
+        "_histogramdd_bin_edges _histogramdd_from_bin_cts _histogramdd_from_bin_tensors hash_tensor nanmedian "
+        "nonzero_static "
         "_unique unique_dim_consecutive"
     ),
     1: (

@@ -1,4 +1,4 @@
-"""Interpolation and sampling at a grid: each result is a weighted sum of its neighbours, a product and an addition each.
+"""Interpolation and sampling at a grid: each result is a weighted sum of neighbours, two operations each.
 
 Nearest neighbours are copies; their backward pass, and that of padding and maximum pooling, adds each gradient once.
 """

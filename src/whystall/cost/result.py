@@ -56,8 +56,8 @@ class Work(NamedTuple):
     """What a formula says of a call; the registry adds the bytes.
 
     ``causal`` and ``executed`` are ``flops`` where they are left out. ``outputs`` are the tensors written, for
-    recorded calls, which name only inputs, and for operators that return nothing and write in place; ``read`` and ``written`` replace the bytes of inputs and outputs where
-    an operator touches less or more than these.
+    recorded calls, which name only inputs, and for operators that return nothing and write in place; ``read`` and
+    ``written`` replace the bytes of inputs and outputs where an operator touches less or more than these.
     """
 
     flops: int = 0

@@ -1,4 +1,7 @@
-"""Asking the rules: which signals a case has, what each rule's finders propose with them, and which causes stay unjudged."""
+"""Asking the rules.
+
+Which signals a case has, what each rule's finders propose with them, and which causes stay unjudged.
+"""
 
 from __future__ import annotations
 

@@ -73,8 +73,7 @@ class Valued(Candidate):
     if_hidden: str | None = None
     """What to say when it is large, yet its removal gains nothing; ``None``: nothing."""
     nameless: bool = False
-    """It takes time and what it is cannot be told: that is said (``if_hidden``), and other causes count for what they add
-    to it."""
+    """It takes time and what it is cannot be told: ``if_hidden`` says so, and other causes count for what they add."""
 
     def per(self, case: Case) -> Per:
         """What its gain is of."""
@@ -95,7 +94,10 @@ class Valued(Candidate):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replayed(Valued):
-    """A cause whose gain is replayed: ``removal`` is as its remedy would leave the graph, ``ceiling`` removes it wholly."""
+    """A cause whose gain is replayed.
+
+    ``removal`` is as its remedy would leave the graph, ``ceiling`` removes it wholly.
+    """
 
     ceiling: Change | None = None
     floor: Change | None = None

@@ -56,7 +56,7 @@ class Case:
     graph: Graph | None = None
 
     def sampled(self, rank: RankCase) -> RunSummary | None:
-        """The samples that measured the whole run of a rank of a job without an accelerator, where host time is the time.
+        """The samples of a rank's whole run, of a job without an accelerator, where host time is the time.
 
         What a profiler does slows small operators most: what these say of a part goes before what a trace says.
         """

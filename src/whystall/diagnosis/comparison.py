@@ -1,9 +1,9 @@
 """What changed between two runs: the step, the parts of its ledger, operators, kernels, modules, and the causes.
 
-Everything is per step, so that recordings of different length compare; names align what is compared. A change counts as one
-only beyond its own noise: that of a part of the ledger is how far the part's mean over the steps is known (95 %); of what
-else the device spends time on, the busy time's, which a part of it has in proportion to the root of its share (times of
-calls that vary independently).
+Everything is per step, so that recordings of different length compare; names align what is compared. A change counts as
+one only beyond its own noise: that of a part of the ledger is how far the part's mean over the steps is known (95 %);
+of what else the device spends time on, the busy time's, which a part of it has in proportion to the root of its share
+(times of calls that vary independently).
 """
 
 from __future__ import annotations
@@ -331,11 +331,13 @@ def _warnings(base: Recorded, candidate: Recorded, before: Side, after: Side) ->
 def _summary(comparison: Comparison) -> str:
     if comparison.speedup is None:
         return "One of the two has no steps to compare."
-    text = f"The candidate's step takes {_ms(comparison.candidate.step_ns)} where the base's takes {_ms(comparison.base.step_ns)}"
+    lengths = [_ms(side.step_ns) for side in (comparison.candidate, comparison.base)]
+    text = f"The candidate's step takes {lengths[0]} where the base's takes {lengths[1]}"
     if comparison.speedup_low is None:
         text += f": {comparison.speedup:.2f} times as fast (too few steps for an interval)"
     elif not comparison.significant:
-        text += f": no change beyond the noise ({comparison.speedup_low:.2f} to {comparison.speedup_high:.2f} times as fast)"
+        text += ": no change beyond the noise "
+        text += f"({comparison.speedup_low:.2f} to {comparison.speedup_high:.2f} times as fast)"
     else:
         text += (
             f": {comparison.speedup:.2f} times as fast ({comparison.speedup_low:.2f} to {comparison.speedup_high:.2f})"

@@ -47,8 +47,8 @@ _SAME: Final = {
 class Experiment(msgspec.Struct, frozen=True, kw_only=True):
     """One experiment and its outcome; without a step it failed, and ``tells`` says why.
 
-    ``step_ns`` is the mean steady step with the change, ``base_step_ns`` without it, measured in runs of the same length;
-    ``noise`` is the share by which two runs without any change differed.
+    ``step_ns`` is the mean steady step with the change, ``base_step_ns`` without it, measured in runs of the same
+    length; ``noise`` is the share by which two runs without any change differed.
     """
 
     name: str
@@ -67,7 +67,9 @@ def outcome(
     change: str | None,
     findings: Sequence[Finding],
 ) -> Experiment:
-    """What the mean steps of runs with and without a change say. ``change`` is what was changed, in the run's own words.
+    """What the mean steps of runs with and without a change say.
+
+    ``change`` is what was changed, in the run's own words.
 
     >>> outcome("gc", 80_000_000, [100_000_000, 102_000_000], None, []).speedup
     1.2625
@@ -144,7 +146,8 @@ def _told(name: str, speedup: float, noise: float, findings: Sequence[Finding]) 
     if speedup > 1 + least:
         return f"{_SHORTER[name]}{_verdict_on(named, 'speaks for')}"
     if 1 / speedup > 1 + least:
-        return f"a step is longer with it: what was changed does not hold the step up{_verdict_on(named, 'speaks against')}"
+        against = _verdict_on(named, "speaks against")
+        return f"a step is longer with it: what was changed does not hold the step up{against}"
     if noise > _NOISY:
         return f"nothing beyond the noise of {noise * 100:.0f} %: repeat it on a quieter machine"
     return f"{_SAME[name]}, to within {least * 100:.0f} %{_verdict_on(named, 'speaks against')}"

@@ -16,9 +16,9 @@ MODEL_ERROR: Final = 0.02
 """Gains of causes that were known came within this share of what their removal brought (docs, "Accuracy")."""
 
 CPU_ERROR: Final = 0.1
-"""The same for jobs without an accelerator: what stays of a step shares caches, cores and clocks with what goes, and the
-gain of one and the same fault, measured hours apart on a shared machine, differed by as much (docs, "Accuracy of the
-diagnosis")."""
+"""The same for jobs without an accelerator: what stays of a step shares caches, cores and clocks with what goes, and
+the gain of one and the same fault, measured hours apart on a shared machine, differed by as much (docs, "Accuracy of
+the diagnosis")."""
 
 _SEVERITIES: Final[tuple[tuple[float, Severity], ...]] = ((0.20, "critical"), (0.10, "major"), (0.03, "minor"))
 

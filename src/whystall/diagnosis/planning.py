@@ -41,7 +41,10 @@ def plan(case: Case, firing: Sequence[Weighed]) -> Plan | None:
 
 
 def _sampled_weight(case: Case, one: Weighed) -> float:
-    """What samples of the whole run found a cause to be worth, of what its replay says of the recorded steps; at most 1."""
+    """What samples of the whole run found a cause to be worth, of what its replay says of the recorded steps.
+
+    At most 1.
+    """
     if not isinstance(one.candidate, Sampled):
         return 1.0
     alone = saved_by(case, one.candidate.removal, max(case.window_ns, 1))

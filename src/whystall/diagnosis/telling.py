@@ -116,7 +116,10 @@ class Teller:
         )
 
     def _quiet(self, weighed: Verdicts) -> list[Finding]:
-        """What does not fire and should be known: what counts once the firing causes are gone, and what is large but hidden."""
+        """What does not fire and should be known.
+
+        What counts once the firing causes are gone, and what is large but hidden.
+        """
         removed: Change | None = None
         for one in weighed.firing:
             removed = together(self.case, removed, one.candidate.removal)
@@ -187,7 +190,8 @@ def _beside(one: Weighed, firing: Sequence[Weighed]) -> list[Rejected]:
     return [
         Rejected(
             id=other.candidate.cause,
-            because=f"it is at work as well, yet its removal saves {percent(other.expected)}, not {percent(one.expected)}",
+            because=f"it is at work as well, yet its removal saves {percent(other.expected)}, "
+            f"not {percent(one.expected)}",
         )
         for other in firing
         if other is not one and other.candidate.cause in one.candidate.rivals and other.expected < one.expected

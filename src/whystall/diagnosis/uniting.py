@@ -10,7 +10,10 @@ from whystall.diagnosis.case import Case
 
 
 def on_all_ranks(case: Case, candidates: Sequence[Valued]) -> list[Valued]:
-    """One candidate of each cause and of each way to know it, on all ranks where it is at work: ranks wait for each other."""
+    """One candidate of each cause and of each way to know it, on all ranks where it is at work.
+
+    Ranks wait for each other.
+    """
     groups: dict[tuple[str, str, type[Valued]], list[Valued]] = {}
     out: list[Valued] = []
     for one in candidates:

@@ -76,7 +76,10 @@ def _large_loss(devices: Sequence[Device]) -> str | None:
 
 
 def finding_verdict(measured: Verdict, diagnosis: Diagnosis, step_ns: int, devices: Sequence[Device] = ()) -> Verdict:
-    """The verdict with the cause that is worth most; ``measured`` is what the ledger of ``devices`` or the samples say."""
+    """The verdict with the cause that is worth most.
+
+    ``measured`` is what the ledger of ``devices`` or the samples say.
+    """
     named = [finding for finding in diagnosis.findings if finding.severity != "info"]
     if not named:
         return _without_cause(measured, diagnosis, _large_loss(devices))

@@ -168,7 +168,10 @@ class ThreadState:
 
 
 def _is_recomputing(node: Any) -> bool:
-    """Whether checkpointing runs forward code inside ``node``: its own backward, or a hook that unpacks what it saved."""
+    """Whether checkpointing runs forward code inside ``node``.
+
+    Its own backward, or a hook that unpacks what it saved.
+    """
     if node.name() == "CheckpointFunctionBackward":
         return True
     hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)  # noqa: SLF001 - says who packs tensors now

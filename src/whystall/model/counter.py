@@ -297,7 +297,10 @@ class _Mode(TorchDispatchMode):
         return result
 
     def _run_wrapped(self, func: Any, types: Sequence[type], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """A call on wrappers (DTensor, nested tensors): the wrapper takes it apart, and its parts come by themselves."""
+        """A call on wrappers (DTensor, nested tensors).
+
+        The wrapper takes it apart, and its parts come by themselves.
+        """
         inside = self._inside
         if not any(hasattr(one, "__tensor_flatten__") for one in types):
             return func(*args, **kwargs)  # DTensor plans with fake tensors what it then does with real ones

@@ -1,7 +1,7 @@
 """Which gradient a product in the backward pass computes: an input's or a weight's.
 
-A product's backward node computes the gradients of its two factors in an order that is always the same. A factor is a weight if its
-edge leads to a parameter through views and casts alone.
+A product's backward node computes the gradients of its two factors in an order that is always the same. A factor is a
+weight if its edge leads to a parameter through views and casts alone.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FACTORS = {
     "MvBackward0": (1,),  # the matrix's gradient is an outer product, elementwise
     "AddmvBackward0": (2,),
 }
-"""Which inputs' gradients a node computes by products, in the order in which it does (torch/csrc/autograd/generated)."""
+"""Which inputs' gradients a node computes by products, in its own order (torch/csrc/autograd/generated)."""
 
 LOOKS_THROUGH = frozenset(
     f"{name}Backward{number}"

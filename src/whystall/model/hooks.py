@@ -30,7 +30,10 @@ def watch(model: nn.Module | None, before: Before, after: After) -> list[Any]:
 
 
 def _outside_compiled(module: nn.Module, seen: set[int]) -> Iterator[nn.Module]:
-    """The modules that Python itself calls: hooks inside a compiled or scripted module would not run, or recompile it."""
+    """The modules that Python itself calls.
+
+    Hooks inside a compiled or scripted module would not run, or recompile it.
+    """
     if id(module) in seen or isinstance(module, torch.jit.ScriptModule):
         return
     seen.add(id(module))

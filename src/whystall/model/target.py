@@ -57,9 +57,9 @@ def load_target(
     """The model that ``name`` makes, and its inputs, on ``device`` in ``dtype`` with ``batch`` samples.
 
     A factory returns a model, or a model with its inputs: ``(model, args)``, ``(model, kwargs)`` or
-    ``(model, args, kwargs)``; arguments may also stand one by one. It gets ``batch=`` if it has such a parameter; else inputs are repeated to that size. A
-    model without inputs is given ``input_shape``, or what Transformers calls its ``dummy_inputs``. Raises
-    ``UsageError`` or ``InputError`` with what is wrong.
+    ``(model, args, kwargs)``; arguments may also stand one by one. It gets ``batch=`` if it has such a parameter; else
+    inputs are repeated to that size. A model without inputs is given ``input_shape``, or what Transformers calls its
+    ``dummy_inputs``. Raises ``UsageError`` or ``InputError`` with what is wrong.
     """
     _check(device)
     factory = _factory(name)

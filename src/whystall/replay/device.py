@@ -15,7 +15,8 @@ from whystall.replay.graph import LATENCY_NS, Draft, EdgeKind, NodeKind, Times
 from whystall.trace.columns import rows_by_value
 from whystall.trace.model import Trace
 
-# What a back-to-back launch costs on the device when nothing can be measured (reference: causes.md, "kernel gap ~1 us").
+# What a back-to-back launch costs on the device when nothing can be measured (reference: causes.md, "kernel gap ~1
+# us").
 _DEFAULT_GAP_NS: Final = 1_000
 _NONE: Final = np.zeros(0, np.int64)
 

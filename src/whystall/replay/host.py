@@ -94,8 +94,8 @@ def spans_of(host: HostEvents, thread: int, window: Window | None) -> Spans:
 def handovers(waiting: Spans, working: Spans, *, in_collectives: bool) -> tuple[Times, Times]:
     """Where one thread waits for another: begin and end of each wait.
 
-    While the waiting thread is in Python or in nothing (or in a collective, when the other one communicates for it), the
-    time from the other's first event in that stretch to its last is a wait.
+    While the waiting thread is in Python or in nothing (or in a collective, when the other one communicates for it),
+    the time from the other's first event in that stretch to its last is a wait.
     """
     states = (*_SOFT, HostState.COMMUNICATION) if in_collectives else _SOFT
     soft = np.flatnonzero(np.isin(waiting.state, states) & (waiting.end - waiting.begin >= _LEAST_WAIT_NS))

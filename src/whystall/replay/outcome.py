@@ -26,8 +26,8 @@ class Fidelity:
         return 1 - self.unexplained_ns / self.total_ns if self.total_ns > 0 else 1.0
 
 
-# The first two steps of a recording still fill queues and caches, the last is cut (reference: causes.md, "drop first 2 +
-# last"); of few steps all are taken.
+# The first two steps of a recording still fill queues and caches, the last is cut (reference: causes.md, "drop first 2
+# + last"); of few steps all are taken.
 _FEWEST_TO_DROP = 6
 
 
@@ -54,7 +54,8 @@ def _ends_of_steps(graph: Graph, played: Played) -> NDArray[np.int64]:
 def window_ns(graph: Graph, played: Played) -> tuple[int, int]:
     """Begin and end of the window: from the end of the first steady step before it to the end of the last one.
 
-    Of a single step: from its begin to its end. Without steps: all that was recorded, to the end of what ran on a device.
+    Of a single step: from its begin to its end. Without steps: all that was recorded, to the end of what ran on a
+    device.
     """
     ends = _ends_of_steps(graph, played)
     if len(ends) > 1:

@@ -58,7 +58,10 @@ def _kind(collective: str | None, group_ranks: str | None, rank: int) -> str:
 
 
 def clock_shifts(members: Sequence[Member]) -> dict[int, int]:
-    """What to add to each rank's times so that shared collectives end together, in ns; the first rank's clock counts."""
+    """What to add to each rank's times so that shared collectives end together, in ns.
+
+    The first rank's clock counts.
+    """
     if not members:
         return {}
     shifts = {members[0].rank: 0}

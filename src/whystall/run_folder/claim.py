@@ -1,4 +1,7 @@
-"""Takes a folder for a run. Nothing is removed but what a run wrote, known by exact name, in a folder that its run.json marks."""
+"""Takes a folder for a run.
+
+Nothing is removed but what a run wrote, known by exact name, in a folder that its run.json marks.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +21,20 @@ _MOST_NAMED: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Occupied:
-    """What stands in a folder where a run would write: files of an earlier run, and what no run of ours has put there."""
+    """What stands in a folder where a run would write.
+
+    Files of an earlier run, and what no run of ours has put there.
+    """
 
     earlier: tuple[Path, ...]
     foreign: tuple[Path, ...]
 
 
 def occupied(folder: Path, since_s: float | None) -> Occupied:
-    """What stands in the way; files that were written from ``since_s`` on (seconds since 1970) are of the same launch."""
+    """What stands in the way.
+
+    Files that were written from ``since_s`` on (seconds since 1970) are of the same launch.
+    """
     marked = is_run(folder)
     earlier: list[Path] = []
     foreign: list[Path] = []
@@ -45,14 +54,16 @@ def occupied(folder: Path, since_s: float | None) -> Occupied:
 def claim(folder: Path, *, force: bool, since_s: float | None, marker: bytes) -> None:
     """Makes a folder, or clears that of an earlier run with ``force``, and marks it as a run.
 
-    Raises `UsageError` for a run that is to be kept, and, ``force`` or not, for files in the way that no run of ours wrote.
+    Raises `UsageError` for a run that is to be kept, and, ``force`` or not, for files in the way that no run of ours
+    wrote.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         found = occupied(folder, since_s)
         if found.foreign:
             raise UsageError(
-                f"{folder} holds {_named(found.foreign)}, and its {RUN_JSON} does not say that whystall wrote it: nothing was "
+                f"{folder} holds {_named(found.foreign)}, and its {RUN_JSON} does not say that whystall wrote it: "
+                "nothing was "
                 "removed; choose another folder with -o, or move the file away"
             )
         if found.earlier and not force:

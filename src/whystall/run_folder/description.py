@@ -1,4 +1,7 @@
-"""The schema of ``run.json``: what ran, and what each rank said of itself at its end; written and read by the same types."""
+"""The schema of ``run.json``: what ran, and what each rank said of itself at its end.
+
+Written and read by the same types.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,10 @@ class RankDescription(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunDescription(msgspec.Struct, frozen=True, kw_only=True):
-    """``run.json``; without an exit code while the command runs. Folders and arguments of it may hold secrets: they are left out."""
+    """``run.json``; without an exit code while the command runs. Folders and arguments of it may hold secrets.
+
+    They are left out.
+    """
 
     schema: Literal["whystall.run/1"] = SCHEMA
     whystall: str

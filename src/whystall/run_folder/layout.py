@@ -1,4 +1,7 @@
-"""The names of a run folder's files: made and recognised here alone, always whole, never by a pattern that others' names fit."""
+"""The names of a run folder's files.
+
+Made and recognised here alone, always whole, never by a pattern that others' names fit.
+"""
 
 from __future__ import annotations
 

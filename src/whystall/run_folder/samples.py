@@ -1,4 +1,7 @@
-"""The schema of a samples file: a head, then a row per step (``[``) and now and then a line of the machine or of stacks (``{``)."""
+"""The schema of a samples file.
+
+A head, then a row per step (``[``) and now and then a line of the machine or of stacks (``{``).
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,8 @@ from typing import Final
 
 SCHEMA: Final = "whystall.samples/1"
 
-# Microseconds unless a name says otherwise. What the kernel counts (cpu_us to blocks_written, rss_kib) is asked every ten
-# milliseconds: of shorter steps one has it for those before.
+# Microseconds unless a name says otherwise. What the kernel counts (cpu_us to blocks_written, rss_kib) is asked every
+# ten milliseconds: of shorter steps one has it for those before.
 STEP_COLUMNS: Final = (
     "step",
     "end_us",
@@ -52,7 +55,10 @@ PLACE: Final[Kinds] = {
     "leaf": str,
     "count": int,
 }
-"""A row of ``stacks`` and ``beside``: part of the step, line, innermost function as ``module:name``, how often it was found."""
+"""A row of ``stacks`` and ``beside``.
+
+Part of the step, line, innermost function as ``module:name``, how often it was found.
+"""
 ALLOCATOR: Final = ("allocated", "reserved", "peak_allocated", "inactive_split", "retries", "ooms")
 """What a line says of torch's allocator on each device: bytes, and counts of retries and failures."""
 

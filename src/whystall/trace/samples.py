@@ -40,7 +40,10 @@ class RunSamples:
     workers: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema={"at_unix_ns": pl.Int64, **_WORKER}))
     """What each child process had used: at_unix_ns, pid, state, ticks."""
     allocators: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=_ALLOCATOR))
-    """What torch's allocator of each device said: step, device, allocated, reserved, peak_allocated, retries (bytes)."""
+    """What torch's allocator of each device said.
+
+    Step, device, allocated, reserved, peak_allocated, retries (bytes).
+    """
     places: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=_PLACE))
     """Where the stepping thread was found: part, file, line, function, text, leaf, count."""
     threads: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema={"at_unix_ns": pl.Int64, **_WORKER}))

@@ -42,7 +42,10 @@ def run_experiments(
     steps: int = 40,
     progress: Callable[[str], None] = lambda _text: None,
 ) -> list[Experiment]:
-    """The outcomes of the experiments that findings call for, or of those named; one that fails stops none of the others."""
+    """The outcomes of the experiments that findings call for, or of those named.
+
+    One that fails stops none of the others.
+    """
     chosen = [name for name in get_args(ExperimentName) if name in (needed(findings) if names is None else names)]
     if not chosen:
         return []

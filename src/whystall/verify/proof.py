@@ -61,7 +61,8 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
             text = f"Slower: {found.ratio:.3f} times as fast ({found.low:.3f} to {found.high:.3f})"
         else:
             text = (
-                f"Not proven: {found.ratio:.3f} times as fast ({found.low:.3f} to {found.high:.3f}), where the same variant "
+                f"Not proven: {found.ratio:.3f} times as fast ({found.low:.3f} to {found.high:.3f}), "
+                "where the same variant "
                 f"differs from itself by up to {self.paired.noise_floor:.3f}"
             )
         if self.predicted is not None:
@@ -151,7 +152,10 @@ def prove_calls(
 def _causes(
     variant: Variant, timeout_s: float | None, diagnose: Diagnose
 ) -> dict[str, tuple[float, float, float]] | None:
-    """The causes that a recorded run of a variant shows, with what removing each is worth; ``None`` without a report."""
+    """The causes that a recorded run of a variant shows, with what removing each is worth.
+
+    ``None`` without a report.
+    """
     folder = Path(tempfile.mkdtemp(prefix="whystall-verify-"))
     try:
         run_command(variant, CaptureConfig(folder=str(folder), schedule=Schedule()), timeout_s)

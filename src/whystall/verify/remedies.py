@@ -1,7 +1,7 @@
 """The local record of remedies that were tried: what was predicted, what was measured.
 
-It lies under the user's data folder, one JSON line a remedy. Later predictions for a cause are scaled by what its remedies
-brought here, once there are enough of them.
+It lies under the user's data folder, one JSON line a remedy. Later predictions for a cause are scaled by what its
+remedies brought here, once there are enough of them.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def read(path: Path) -> list[Tried]:
 
 
 def scales(tried: list[Tried]) -> dict[str, float]:
-    """Per cause what its remedies brought of what was predicted (of speed-up minus one), in the median of three or more.
+    """Per cause what its remedies brought of what was predicted (of speed-up minus one), in the median of some.
 
     >>> row = dict(low=1.0, high=2.0, unix_s=0)
     >>> scales([Tried(cause="host.sync", predicted=1.2, measured=1.1, **row)] * 3)

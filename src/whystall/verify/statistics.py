@@ -1,7 +1,7 @@
 """What pairs of blocks say: the speed-up with an interval, and how far apart the same thing measures twice.
 
-Two halves of one run of identical code were seen to differ by 0.88 to 1.31 times on a shared machine (reference: causes.md,
-"Proof of a fix"): only interleaved pairs and a noise floor measured in the same way tell a change from that.
+Two halves of one run of identical code were seen to differ by 0.88 to 1.31 times on a shared machine (reference:
+causes.md, "Proof of a fix"): only interleaved pairs and a noise floor measured in the same way tell a change from that.
 """
 
 from __future__ import annotations

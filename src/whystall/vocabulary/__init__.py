@@ -1,1 +1,4 @@
-"""Words that several rooms must agree on, each in one table with a source per row: signals, parts of a step, episodes."""
+"""Words that several rooms must agree on, each in one table with a source per row.
+
+Signals, parts of a step, episodes.
+"""

@@ -1,7 +1,7 @@
 """What a loop does now and then beside training (checkpoints, evaluation, logging, compiling), known by names.
 
-One table for what a recording, a stack and a line of source show, so that one stretch of time is one episode everywhere.
-It is read within a running job as well: nothing but the standard library is imported.
+One table for what a recording, a stack and a line of source show, so that one stretch of time is one episode
+everywhere. It is read within a running job as well: nothing but the standard library is imported.
 """
 
 from __future__ import annotations

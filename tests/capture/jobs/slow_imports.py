@@ -1,7 +1,7 @@
 """Imports packages that take long before and after torch, as on a cold disk, and then trains a little.
 
-It runs with Pythons that whystall does not support, and without torch. What is imported builds tuples all the while, as regular
-expressions, enumerations and data classes do when a module is run.
+It runs with Pythons that whystall does not support, and without torch. What is imported builds tuples all the while, as
+regular expressions, enumerations and data classes do when a module is run.
 """
 
 from __future__ import annotations

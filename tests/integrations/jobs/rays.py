@@ -1,4 +1,7 @@
-"""Trains on two workers of Ray Train, watched by the adapter: rays.py FOLDER. Exits with 75 where Ray itself does not start."""
+"""Trains on two workers of Ray Train, watched by the adapter: rays.py FOLDER.
+
+Exits with 75 where Ray itself does not start.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The seam for formats: a reader is one class that knows a file's content and hands over unlinked tables.
 
-The format here is made up, in the shape of what Nsight Systems exports: SQLite tables with nanoseconds, names by number,
-several processes in one file.
+The format here is made up, in the shape of what Nsight Systems exports: SQLite tables with nanoseconds, names by
+number, several processes in one file.
 """
 
 from __future__ import annotations

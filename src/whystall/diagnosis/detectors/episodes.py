@@ -88,7 +88,10 @@ def _union_ns(begin: NDArray[np.int64], end: NDArray[np.int64]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Silent:
-    """Long Python in a minority of a rank's steps, which nothing names; ``saves``: after many copies from the device."""
+    """Long Python in a minority of a rank's steps, which nothing names; ``saves``.
+
+    After many copies from the device.
+    """
 
     rank: RankCase
     begin: NDArray[np.int64]

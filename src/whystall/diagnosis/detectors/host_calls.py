@@ -18,7 +18,10 @@ _MOSTLY_BUSY: Final = 0.5
 
 
 def hidden(rank: RankCase, what: str) -> str:
-    """What is said of something large whose removal gains nothing: the device is busy meanwhile, or idle all the same."""
+    """What is said of something large whose removal gains nothing.
+
+    The device is busy meanwhile, or idle all the same.
+    """
     busy = max((device.busy_ns / max(device.window_ns, 1) for device in rank.analysis.devices), default=0.0)
     if busy >= _MOSTLY_BUSY:
         return f"{what}, but the device is busy meanwhile: leave it"

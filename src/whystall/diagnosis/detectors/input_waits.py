@@ -50,8 +50,9 @@ Spikes = Literal["input.worker-restart", "input.heavy-tail"]
 class InputWaits:
     """The waits for batches in one run, as shares of its steps' time, by their causes.
 
-    Without workers all of it is making batches (``made``). Else the thread takes batches over that are there (``taken``),
-    waits in single long fetches (``spikes``, of a kind ``spiked``), or waits for workers in most steps (``starving``).
+    Without workers all of it is making batches (``made``). Else the thread takes batches over that are there
+    (``taken``), waits in single long fetches (``spikes``, of a kind ``spiked``), or waits for workers in most steps
+    (``starving``).
     """
 
     run: RunSummary
@@ -174,7 +175,7 @@ def _waits(case: Case, run: RunSummary) -> InputWaits | None:
 
 
 def _taking_over(run: RunSummary, share: float) -> float:
-    """The share of time in which the training thread takes over batches that workers have made, where that is much of it."""
+    """The share of time in which the training thread takes over batches of workers, where that is much of it."""
     inside = lines_where(run, _in_loader)
     known = share_of([line for line in inside if takes_over(line)])
     waits = share_of([line for line in inside if AWAITS.search(line.leaf)])
@@ -183,7 +184,7 @@ def _taking_over(run: RunSummary, share: float) -> float:
 
 
 def _kind_of_spikes(case: Case, run: RunSummary) -> Spikes | None:
-    """What long fetches are: an epoch's new workers, or samples that take very long; ``None`` where they are too frequent.
+    """What long fetches are: an epoch's new workers, or very long samples; ``None`` where they are frequent.
 
     Workers that stay alive do not start again; when all are too slow they deliver in bursts, and many fetches are long.
     """

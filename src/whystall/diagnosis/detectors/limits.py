@@ -45,9 +45,9 @@ def at_limit(case: Case, cause: str, *, decoding: bool) -> Iterator[Sampled]:
             method="the peaks of the device for what its kernels compute and move",
             ranks=(rank.rank,),
             confidence=0.8,
-            if_hidden=f"the device works near its limit, which is {what}: it computes {busy:.0%} of the time, and the same "
-            f"work would take at least {reached:.0%} of what its kernels take; the most that software could bring with the "
-            f"same arithmetic is {1 / (busy * reached):.2f} times",
+            if_hidden=f"the device works near its limit, which is {what}: it computes {busy:.0%} of the time, "
+            f"and the same work would take at least {reached:.0%} of what its kernels take; the most that software "
+            f"could bring with the same arithmetic is {1 / (busy * reached):.2f} times",
         )
 
 
@@ -66,7 +66,7 @@ def _trains(rank: RankCase) -> bool:
 
 
 def _least_ns(work: Workings, peak: Accelerator) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Per event what its arithmetic takes at the best rate that was measured, and its bytes at the bandwidth of copies."""
+    """Per event what its arithmetic takes at the best measured rate, and its bytes at the bandwidth of copies."""
     owner = np.maximum(work.events.owner, 0)
     if not len(work.work.causal):
         nothing = np.zeros(len(owner))

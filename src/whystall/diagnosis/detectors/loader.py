@@ -1,4 +1,7 @@
-"""What a recording shows of the loader: the fetches on the training thread, and which of them are far longer than usual."""
+"""What a recording shows of the loader.
+
+The fetches on the training thread, and which of them are far longer than usual.
+"""
 
 from __future__ import annotations
 
@@ -54,8 +57,8 @@ def fetches_from_workers(
 def _may_restart(case: Case, rank: RankCase, begin: NDArray[np.int64], duration: NDArray[np.int64]) -> bool:
     """Whether long fetches can be new workers: enough were seen, workers are not kept, and the rhythm is not theirs.
 
-    Workers that are all too slow deliver in bursts: every so many fetches, as many as there are workers, is long. The end
-    of an epoch shows as a fetch more in a step, which brings nothing.
+    Workers that are all too slow deliver in bursts: every so many fetches, as many as there are workers, is long. The
+    end of an epoch shows as a fetch more in a step, which brings nothing.
     """
     if len(duration) < _FEWEST_FETCHES:
         return False

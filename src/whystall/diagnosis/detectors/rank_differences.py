@@ -17,7 +17,10 @@ _EVEN: Final = 0.05
 
 
 def kernel_times(case: Case) -> pl.DataFrame:
-    """Compute kernels within steps, of all ranks: rank, row, name, how many of the name came before, and how long it took."""
+    """Compute kernels within steps, of all ranks.
+
+    Rank, row, name, how many of the name came before, and how long it took.
+    """
     parts = []
     for rank in case.ranks:
         events = rank.trace.device_events

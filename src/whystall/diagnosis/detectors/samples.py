@@ -1,7 +1,7 @@
-"""What samples of a whole run show of its training thread: which runs may name a cause, where the thread was found, for how long.
+"""What samples of a whole run show of its training thread: where it was found, and for how long.
 
-Samples are of the host. On a job with an accelerator host time can be hidden behind queued work, which only a trace tells:
-there they name nothing unless there is no trace.
+Samples are of the host. On a job with an accelerator host time can be hidden behind queued work, which only a trace
+tells: there they name nothing unless there is no trace.
 """
 
 from __future__ import annotations

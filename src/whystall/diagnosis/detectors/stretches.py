@@ -60,8 +60,8 @@ def long_python(case: Case, rank: RankCase) -> Mask:
 def stretches(case: Case, rank: RankCase, *, rare: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Begin and end of long stretches on the rank's own clock; ``rare``: only those of a minority of steps.
 
-    A stretch is rare when it is several times as long as the longest one of the median step (without Python stacks: of the
-    steps with the shortest).
+    A stretch is rare when it is several times as long as the longest one of the median step (without Python stacks: of
+    the steps with the shortest).
     """
     graph = case.replayed
     group, rows, flags = _grouped(case, soft_nodes(case, rank))

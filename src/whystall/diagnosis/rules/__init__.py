@@ -1,4 +1,7 @@
-"""All rules, one file a cause, in the order in which they are asked and listed. Others come by the entry point ``whystall.rules``."""
+"""All rules, one file a cause, in the order in which they are asked and listed.
+
+Others come by the entry point ``whystall.rules``.
+"""
 
 from whystall.diagnosis.rule import Rule
 from whystall.diagnosis.rules.capture import (

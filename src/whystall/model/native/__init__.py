@@ -56,7 +56,7 @@ def _loaded(path: Path) -> ModuleType | None:
 
 
 def build(*flags: str) -> Path:
-    """Compiles the part for this torch, which takes some ten seconds, and returns its path; ``flags`` are the compiler's.
+    """Compiles the part for this torch, in some ten seconds, and returns its path; ``flags`` are the compiler's.
 
     Raises ``WhystallError`` where there is no compiler, the package's folder cannot be written, or this torch's C++
     interface is another than the one it was written for (2.13).

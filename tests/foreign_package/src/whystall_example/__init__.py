@@ -1,1 +1,4 @@
-"""What another package adds to whystall: each module is one extension, named by an entry point in ``pyproject.toml``."""
+"""What another package adds to whystall.
+
+Each module is one extension, named by an entry point in ``pyproject.toml``.
+"""

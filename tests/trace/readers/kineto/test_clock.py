@@ -85,7 +85,8 @@ def test_a_base_at_the_end_of_time(path: Path) -> None:
 @pytest.mark.parametrize("base", ["-9223372036854775807", "9223372036854775807", "99999999999999999999", '"x"', "null"])
 def test_any_base(path: Path, base: str) -> None:
     path.write_text(
-        f'{{"baseTimeNanoseconds": {base}, "traceEvents": [{{"ph":"X","cat":"kernel","name":"k","ts":9000000000000000,"dur":1}}]}}'
+        f'{{"baseTimeNanoseconds": {base}, "traceEvents": [{{"ph":"X","cat":"kernel","name":"k",'
+        f'"ts":9000000000000000,"dur":1}}]}}'
     )
     trace = whystall.load(path, cache=False)
     assert len(trace.device_events) + sum(entry.events for entry in trace.source.quarantined) == 1

@@ -43,8 +43,8 @@ def empty(case: Case) -> Iterator[Sampled]:
             saved=(0.0, 0.0, 0.0),
             method="none: the recording says too little",
             ranks=(rank.rank,),
-            if_hidden=f"the recording is mostly empty: device events fill {busy / 1e6:.3g} of {whole / 1e6:.4g} ms, and a "
-            "single gap is most of the rest; record a window in which the device works",
+            if_hidden=f"the recording is mostly empty: device events fill {busy / 1e6:.3g} of "
+            f"{whole / 1e6:.4g} ms, and a single gap is most of the rest; record a window in which the device works",
         )
 
 
@@ -67,7 +67,8 @@ def unlike_the_run(case: Case) -> Iterator[Sampled]:
             saved=(0.0, 0.0, 0.0),
             method="none: the recording says too little",
             ranks=(rank.rank,),
-            if_hidden="the recorded steps are far shorter than those of the run: what the run loses is not in the recording",
+            if_hidden="the recorded steps are far shorter than those of the run: what the run loses is not in the "
+            "recording",
         )
 
 

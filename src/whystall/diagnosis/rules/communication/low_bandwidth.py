@@ -37,7 +37,10 @@ _REACHED: Final = CAUSE.threshold("reached")
 
 @dataclass(slots=True)
 class _Slow:
-    """Slow collectives: their nodes, those that may wait for a rank nobody recorded, their rates, and faster durations."""
+    """Slow collectives.
+
+    Their nodes, those that may wait for a rank nobody recorded, their rates, and faster durations.
+    """
 
     nodes: Mask
     unsure: Mask

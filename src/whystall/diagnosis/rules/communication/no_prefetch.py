@@ -28,7 +28,7 @@ _FORWARD_SHARE: Final = CAUSE.threshold("forward_share")
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
-    """Gathers of parameters that begin when the compute before them has ended, though nothing kept them from beginning earlier."""
+    """Gathers of parameters that begin after the compute before them, though nothing kept them from beginning."""
     graph = case.replayed
     duration = graph.duration.astype(np.float64)
     nodes: Mask = np.zeros(len(duration), np.bool_)
@@ -60,8 +60,8 @@ def in_trace(case: Case) -> Iterator[Replayed]:
             evidence.time("spent in them by a rank", spent, per=case.per),
         ),
         removal=Change(duration=duration.astype(np.int64)),
-        method="replay: each of these gathers behind the compute before it, and what is scattered before it behind the compute "
-        "after it, as far as these are long enough",
+        method="replay: each of these gathers behind the compute before it, and what is scattered before it "
+        "behind the compute after it, as far as these are long enough",
         ranks=tuple(rank.rank for rank in case.ranks),
         uncertainty=0.25,
         confidence=0.85,
@@ -111,8 +111,8 @@ def _of_parameters(
 ) -> Iterator[tuple[NDArray[np.intp], NDArray[np.bool_]]]:
     """The gathers and scatters of each group that shards parameters, by start, and which of them gather.
 
-    Such a group gathers throughout a forward pass and scatters gradients in the backward pass alone. One that scatters from the start
-    (sequence parallelism) gathers results, which must be computed first.
+    Such a group gathers throughout a forward pass and scatters gradients in the backward pass alone. One that scatters
+    from the start (sequence parallelism) gathers results, which must be computed first.
     """
     gathers, scatters = are(found, _GATHER) & (found.node >= 0), are(found, _SCATTER) & (found.node >= 0)
     group = np.array(found.group)

@@ -137,7 +137,10 @@ def _in_buckets(case: Case, latency: int, joined: _Bucketed) -> Replayed:
 
 
 def _sampled_share(case: Case) -> float | None:
-    """On a job without an accelerator: the share of time in collectives, by samples, of the rank with the least of it."""
+    """On a job without an accelerator.
+
+    The share of time in collectives, by samples, of the rank with the least of it.
+    """
     runs = [case.sampled(rank) for rank in case.ranks]
     shares = [
         sum(line.share for line in run.places if _DISTRIBUTED.search(line.leaf)) for run in runs if run is not None

@@ -46,7 +46,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
 
 
 def _casts(rank: RankCase) -> tuple[Mask, Mask]:
-    """The copies of ``aten::_to_copy`` whose two tensors are of different floating-point types, and the calls around them."""
+    """The copies of ``aten::_to_copy`` whose tensors differ in floating-point type, and the calls around them."""
     table = rank.trace.operators
     copies, outer = np.zeros(len(table), np.bool_), np.zeros(len(table), np.bool_)
     if table.is_empty():
@@ -63,7 +63,7 @@ def _casts(rank: RankCase) -> tuple[Mask, Mask]:
 
 
 def _changes_float(types: str) -> bool:
-    """Whether the first two of recorded types (``["float", "c10::BFloat16", ...]``) are different floating-point types."""
+    """Whether the first two recorded types (``["float", "c10::BFloat16"]``) are different floating-point types."""
     found = [part.strip(" \"'[]") for part in types.split(",")][:2]
     return len(found) == 2 and found[0] != found[1] and all(kind in _FLOATING for kind in found)
 

@@ -60,7 +60,7 @@ def in_samples(case: Case) -> Iterator[Sampled]:
 def _without_contention(
     off_cpu: float, on_cpu: float, threads: int, cores: int, *, crowded: bool
 ) -> tuple[float, float, float]:
-    """The share saved without contention. Threads that wait for each other spin: how much of their time is work is not known.
+    """The share saved without contention. Threads that wait for each other spin: their work is not known.
 
     At least the job's threads, which get as much as the one that was watched, have all cores for themselves, and need
     not be waited for at the end of every parallel region; at most nothing but that one's own time stays.

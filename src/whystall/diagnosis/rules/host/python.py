@@ -48,7 +48,8 @@ def in_trace(case: Case) -> Iterator[Replayed]:
 def in_trace_of_a_cpu(case: Case) -> Iterator[Replayed]:
     """The same in the steps of a job without an accelerator, outside the optimizer, which has a cause of its own.
 
-    Samples of the whole run go before it. Where a trace shows no operators in the steps, nobody knows what lies between.
+    Samples of the whole run go before it. Where a trace shows no operators in the steps, nobody knows what lies
+    between.
     """
     for rank in case.ranks:
         computing = case.in_window(case.host_state(rank, HostState.DISPATCH))
@@ -112,8 +113,9 @@ def without_a_name(case: Case) -> Iterator[Replayed]:
             confidence=0.5,
             nameless=True,
             missing=(SIGNALS["python_stacks"].name,),
-            if_hidden=f"in {len(np.unique(step))} of {len(rank.trace.steps)} steps the host is at something long that no "
-            "event names: Python, a garbage collection, or logging; record Python stacks (with_stack=True) to tell which",
+            if_hidden=f"in {len(np.unique(step))} of {len(rank.trace.steps)} steps the host is at something long "
+            "that no event names: Python, a garbage collection, or logging; record Python stacks "
+            "(with_stack=True) to tell which",
         )
 
 
