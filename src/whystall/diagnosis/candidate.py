@@ -13,8 +13,7 @@ from typing import Self, TypeVar
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.finding import CodeLocation, Evidence, Per, Severity
 from whystall.diagnosis.gains import CPU_ERROR, MODEL_ERROR, MOST_SAVED, saved_by, scaled
-from whystall.replay.graph import Change, play
-from whystall.replay.outcome import length_ns
+from whystall.replay.graph import Change
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +52,8 @@ class Candidate:
     """Causes that it cannot be told from while these signals are missing."""
     detail: str = ""
     """What the title adds in this case."""
+    overrules: bool = False
+    """The recording of these ranks says so little of what recurs that nothing else is told from it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,8 +139,8 @@ class Replayed(Valued):
         """What it saves beyond what is removed already."""
         if removed is None or self.removal is None:
             return alone
-        left = length_ns(case.replayed, play(case.replayed, removed))
-        return min(saved_by(case, removed.then(self.removal, case.replayed), max(left, 1)), self.largest_share)
+        left = max(case.length_ns(removed), 1)
+        return min(saved_by(case, removed.then(self.removal, case.replayed), left), self.largest_share)
 
     def united(self, case: Case, others: list[Replayed]) -> Replayed:
         """Ranks wait for each other: the cause is removed on all of them at once."""

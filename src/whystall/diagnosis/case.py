@@ -77,9 +77,29 @@ class Case:
         return play(self.replayed)
 
     @cached_property
-    def window_ns(self) -> int:
-        """The length of the replayed window."""
+    def startup(self) -> Mask:
+        """The nodes of calls that start something up, which no later step does again."""
+        out = np.zeros(len(self.replayed.start), np.bool_)
+        for rank in self.ranks:
+            out |= self.nodes(rank, host=rank.startup)
+        return out
+
+    def length_ns(self, change: Change | None = None) -> int:
+        """How long the replayed window takes under a change, start-up left out."""
+        if self.startup.any():
+            steady = Change(duration=np.where(self.startup, 0, self.replayed.duration))
+            change = steady if change is None else steady.then(change, self.replayed)
+        return length_ns(self.replayed, play(self.replayed, change) if change is not None else self.base)
+
+    @cached_property
+    def recorded_ns(self) -> int:
+        """The length of the replayed window as it was recorded."""
         return length_ns(self.graph, self.base) if self.graph is not None else 0
+
+    @cached_property
+    def window_ns(self) -> int:
+        """The same without what only a start does."""
+        return self.length_ns() if self.graph is not None else 0
 
     @cached_property
     def steps(self) -> int:
@@ -211,9 +231,9 @@ class Case:
         return begin - shift, end - shift
 
     def time_of(self, nodes: Mask) -> int:
-        """The time that nodes take per step."""
+        """The time that nodes take per step, start-up left out."""
         graph = self.replayed
-        return int(graph.duration[self.in_window(nodes)].sum()) // max(self.steps, 1)
+        return int(graph.duration[self.in_window(nodes & ~self.startup)].sum()) // max(self.steps, 1)
 
     def without(self, nodes: Mask, factor: float | NDArray[np.float64] = 0.0) -> Change:
         """The change by which nodes take only a part of their time."""

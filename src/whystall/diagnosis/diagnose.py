@@ -18,7 +18,7 @@ from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Rule
 from whystall.diagnosis.rules import RULES
 from whystall.diagnosis.telling import Teller
-from whystall.diagnosis.uniting import on_all_ranks, once
+from whystall.diagnosis.uniting import not_overruled, on_all_ranks, once
 from whystall.diagnosis.verdict import finding_verdict, ledger_verdict, run_verdict
 from whystall.diagnosis.weighing import weigh
 from whystall.replay.build import build_graph
@@ -30,8 +30,9 @@ from whystall.trace.model import Trace
 def diagnose(case: Case, rules: Sequence[Rule]) -> Diagnosis:
     """What rules say of a case: every rule asked, every gain replayed, the causes weighed against each other."""
     answers = ask(case, rules)
-    valued = on_all_ranks(case, [one for one in answers.candidates if isinstance(one, Valued)])
-    standing = once([one for one in answers.candidates if isinstance(one, Standing)])
+    heard = not_overruled(answers.candidates)
+    valued = on_all_ranks(case, [one for one in heard if isinstance(one, Valued)])
+    standing = once([one for one in heard if isinstance(one, Standing)])
     weighed = weigh(case, valued)
     teller = Teller(case, {rule.cause.id: rule.cause for rule in rules})
     return Diagnosis(
@@ -95,7 +96,7 @@ def _graph(traces: Sequence[Trace], analyses: Sequence[TraceAnalysis]) -> tuple[
 def _critical_path(case: Case) -> list[PathPart]:
     if case.graph is None:
         return []
-    whole, steps = max(case.window_ns, 1), max(case.steps, 1)
+    whole, steps = max(case.recorded_ns, 1), max(case.steps, 1)
     return [
         PathPart(what=what, per_step_ns=ns // steps, share=round(ns / whole, 4))
         for what, ns in path_parts(case.graph, case.base).items()

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from whystall.analysis.hosts import training_thread
 from whystall.analysis.trace_analysis import TraceAnalysis
 from whystall.analysis.workings import Workings
+from whystall.diagnosis.detectors.startup import startup_calls
 from whystall.diagnosis.finding import CodeLocation
 from whystall.replay.graph import Mask, Times
 from whystall.trace.columns import codes, distinct
@@ -60,6 +61,11 @@ class RankCase:
     def workings(self) -> Workings:
         """What the trace's device events did."""
         return self.analysis.workings
+
+    @cached_property
+    def startup(self) -> Mask:
+        """Which host events are calls that start something up."""
+        return startup_calls(self.trace, self.offsets)
 
     def host_named(self, test: Callable[[str], object], tables: Sequence[str] = HOST_TABLES) -> Mask:
         """Which host events (in their numbering) have a name that passes a test."""

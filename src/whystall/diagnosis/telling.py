@@ -12,8 +12,7 @@ from whystall.diagnosis.causes import Cause
 from whystall.diagnosis.finding import Evidence, Finding, Gain, Per, Rejected, Remedy, Scope, Verification
 from whystall.diagnosis.gains import MOST_SAVED, percent, saved_by, severity_of, speedup, together
 from whystall.diagnosis.weighing import LEAST_SHARE, Verdicts
-from whystall.replay.graph import Change, play
-from whystall.replay.outcome import length_ns
+from whystall.replay.graph import Change
 
 # What is named although its removal gains nothing must be at least this share of the step.
 _LARGE: Final = 0.2
@@ -140,9 +139,8 @@ class Teller:
         candidate = one.candidate
         if removed is None or candidate.removal is None or not isinstance(candidate, Replayed) or one.tried:
             return 0.0
-        left = length_ns(self.case.replayed, play(self.case.replayed, removed))
         both = removed.then(candidate.removal, self.case.replayed)
-        return saved_by(self.case, both, max(left, 1)) * (1 - candidate.uncertainty)
+        return saved_by(self.case, both, max(self.case.length_ns(removed), 1)) * (1 - candidate.uncertainty)
 
     def _is_large(self, one: Weighed) -> bool:
         return one.candidate.attributed_ns >= _LARGE * max(self.case.step_ns, 1)

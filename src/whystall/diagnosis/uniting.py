@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from whystall.diagnosis.candidate import Replayed, Sampled, Standing, Valued, Weighed
+from whystall.diagnosis.candidate import Candidate, Replayed, Sampled, Standing, Valued, Weighed
 from whystall.diagnosis.case import Case
 
 
@@ -28,6 +28,16 @@ def on_all_ranks(case: Case, candidates: Sequence[Valued]) -> list[Valued]:
         else:
             out += group
     return out
+
+
+def not_overruled(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """The candidates without those that rest on a recording which says too little; samples of the whole run stay."""
+    silent = {rank for one in candidates if one.overrules for rank in one.ranks}
+    return [one for one in candidates if one.overrules or not (_is_replayed(one) and silent.intersection(one.ranks))]
+
+
+def _is_replayed(one: Candidate) -> bool:
+    return isinstance(one, Replayed) or (isinstance(one, Sampled) and one.step_ns is None)
 
 
 def once(candidates: Sequence[Standing]) -> list[Standing]:

@@ -71,6 +71,16 @@ def waits_within(case: Case, rank: RankCase, calls: Mask) -> Mask:
     return waits
 
 
+def waits_beside(rank: RankCase, calls: Mask) -> Mask:
+    """The calls that wait for the device in the same operators as some calls: torch waits so for its own copy."""
+    first, last = rank.offsets["runtime_calls"]
+    operator = rows_of(rank.trace.runtime_calls["operator"])
+    waits = rank.host_named(lambda name: is_call(name, "sync"), ("runtime_calls",))[first:last]
+    beside = np.zeros(len(calls), np.bool_)
+    beside[first:last] = waits & (operator >= 0) & np.isin(operator, operators_with(rank, calls))
+    return beside
+
+
 def waiting_calls(case: Case, rank: RankCase, after: Nodes) -> Mask:
     """The calls that wait by their nature, or that copied and waited for the copy: those in which waits ended.
 

@@ -7,12 +7,14 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from whystall.analysis.workings import Workings
 from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.rank_case import RankCase
 from whystall.replay.graph import Change, Mask
 from whystall.trace.link import rows_of
+from whystall.vocabulary.signals import SIGNALS
 
 REACHED: Final = 0.7
 """The share of a matrix peak that good kernels reach (reference: causes.md, "eta = 0.7")."""
@@ -85,5 +87,36 @@ def faster_matrices(
         code=tuple(rank.code_of(operators_of(rank, chosen))),
         ranks=(rank.rank,),
         uncertainty=0.25,
+        rivals=("compute.misaligned-shape", "host.launch-bound"),
+    )
+
+
+def scalar_kernels(work: Workings, dtype: str) -> Mask:
+    """The kernels that could use tensor cores, whose names tell that they do not, and that they take a dtype."""
+    told = work.classified.has("cuda-cores") & work.classified.is_told_to_be(dtype)
+    return work.could_use_tensor_cores & ~work.uses_tensor_cores & told
+
+
+def faster_by_names(case: Case, rank: RankCase, chosen: Mask, cause: str, *, ratio: float, peak: str) -> Replayed:
+    """Matrix kernels of unknown work at another peak: at least nothing, since what moves bytes gains nothing by it."""
+    duration = durations(rank)
+    nodes = case.nodes(rank, device=chosen)
+    per_step = case.time_of(nodes)
+    eligible = max(duration[rank.workings.could_use_tensor_cores].sum(), 1)
+    return Replayed(
+        cause=cause,
+        attributed_ns=per_step,
+        evidence=(
+            evidence.time("matrix kernels on CUDA cores, by name", per_step, case.events_of(nodes), per=case.per),
+            evidence.share("of the time of kernels that could use them", float(duration[chosen].sum() / eligible)),
+        ),
+        removal=shortened(case, rank, chosen, duration * (1 + ratio / REACHED) / 2),
+        ceiling=shortened(case, rank, chosen, duration * ratio / REACHED),
+        method=f"replay: half of what the {peak} peak allows, since the kernels' work is not known",
+        code=tuple(rank.code_of(operators_of(rank, chosen))),
+        ranks=(rank.rank,),
+        uncertainty=0.5,
+        confidence=0.6,
+        missing=(SIGNALS["shapes"].name,),
         rivals=("compute.misaligned-shape", "host.launch-bound"),
     )

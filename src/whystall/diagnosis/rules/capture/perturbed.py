@@ -43,6 +43,7 @@ def empty(case: Case) -> Iterator[Sampled]:
             saved=(0.0, 0.0, 0.0),
             method="none: the recording says too little",
             ranks=(rank.rank,),
+            overrules=True,
             if_hidden=f"the recording is mostly empty: device events fill {busy / 1e6:.3g} of "
             f"{whole / 1e6:.4g} ms, and a single gap is most of the rest; record a window in which the device works",
         )

@@ -20,6 +20,7 @@ from whystall.diagnosis.rule import Finder, Rule
 from whystall.replay.graph import Mask
 
 CAUSE: Final = cause_beside(__name__)
+_LEAST_COMPUTE: Final = CAUSE.threshold("least_compute")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,8 @@ class _Times:
 
 def in_trace(case: Case) -> Iterator[Replayed]:
     """All collectives of all ranks, as if nothing had to wait for them."""
+    if not any(_computes(rank) for rank in case.ranks):
+        return
     nodes = np.zeros(len(case.replayed.start), np.bool_)
     movable = nodes.copy()
     for rank in case.ranks:
@@ -43,6 +46,13 @@ def in_trace(case: Case) -> Iterator[Replayed]:
         movable |= found.nodes(case, ours & ~are(found, EXCHANGE) & ~_last_of_step(rank, found))
     if nodes.any():
         yield _unwaited(case, nodes, movable)
+
+
+def _computes(rank: RankCase) -> bool:
+    """Whether a rank's compute was recorded: of collectives alone, nobody knows whether anything waits for them."""
+    devices = rank.analysis.devices
+    computing = sum(device.ledger.compute for device in devices)
+    return computing >= _LEAST_COMPUTE * max(sum(device.window_ns for device in devices), 1)
 
 
 def _unwaited(case: Case, nodes: Mask, movable: Mask) -> Replayed:

@@ -8,7 +8,7 @@ from typing import Final
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
-from whystall.diagnosis.detectors.kernels import faster_matrices
+from whystall.diagnosis.detectors.kernels import faster_by_names, faster_matrices, scalar_kernels
 from whystall.diagnosis.rule import Finder, Rule
 
 CAUSE: Final = cause_beside(__name__)
@@ -35,4 +35,22 @@ def in_trace(case: Case) -> Iterator[Replayed]:
             )
 
 
-RULE = Rule(CAUSE, (Finder(in_trace, ("trace", "device_events", "operators", "shapes", "peak")),))
+def by_names(case: Case) -> Iterator[Replayed]:
+    """The same without shapes, as far as the kernels' names tell: the ratio of the peaks, and less sure."""
+    for rank in case.ranks:
+        work, peak = rank.workings, rank.workings.peak
+        if peak is None or not peak.tf32_tflops or not peak.fp32_tflops or rank.analysis.signals.get("shapes"):
+            continue
+        chosen = scalar_kernels(work, "float32")
+        if chosen.any():
+            ratio = peak.fp32_tflops / peak.tf32_tflops
+            yield faster_by_names(case, rank, chosen, CAUSE.id, ratio=ratio, peak="TF32")
+
+
+RULE = Rule(
+    CAUSE,
+    (
+        Finder(in_trace, ("trace", "device_events", "operators", "shapes", "peak")),
+        Finder(by_names, ("trace", "device_events", "peak")),
+    ),
+)

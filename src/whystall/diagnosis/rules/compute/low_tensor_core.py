@@ -8,7 +8,7 @@ from typing import Final
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
-from whystall.diagnosis.detectors.kernels import faster_matrices
+from whystall.diagnosis.detectors.kernels import faster_by_names, faster_matrices, scalar_kernels
 from whystall.diagnosis.rule import Finder, Rule
 
 CAUSE: Final = cause_beside(__name__)
@@ -38,4 +38,25 @@ def in_trace(case: Case) -> Iterator[Replayed]:
             )
 
 
-RULE = Rule(CAUSE, (Finder(in_trace, ("trace", "device_events", "operators", "shapes", "peak")),))
+def by_names(case: Case) -> Iterator[Replayed]:
+    """The same without shapes, as far as the kernels' names tell: the ratio of the peaks, and less sure."""
+    for rank in case.ranks:
+        work, peak = rank.workings, rank.workings.peak
+        best = (peak.fp16_tflops or peak.bf16_tflops) if peak is not None else None
+        if peak is None or not peak.fp32_tflops or not best or rank.analysis.signals.get("shapes"):
+            continue
+        chosen = scalar_kernels(work, "float16") | scalar_kernels(work, "bfloat16")
+        if not peak.tf32_tflops:
+            chosen |= scalar_kernels(work, "float32")
+        if chosen.any():
+            ratio = peak.fp32_tflops / best
+            yield faster_by_names(case, rank, chosen, CAUSE.id, ratio=ratio, peak="tensor cores")
+
+
+RULE = Rule(
+    CAUSE,
+    (
+        Finder(in_trace, ("trace", "device_events", "operators", "shapes", "peak")),
+        Finder(by_names, ("trace", "device_events", "peak")),
+    ),
+)

@@ -11,7 +11,7 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
-from whystall.diagnosis.detectors.host_calls import operators_with, waits_within
+from whystall.diagnosis.detectors.host_calls import operators_with, waits_beside, waits_within
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.replay.graph import Change, Mask
@@ -40,7 +40,7 @@ def _from_pinned_memory(case: Case, rank: RankCase, copies: Mask) -> Replayed:
     nodes = case.nodes(rank, device=copies)
     calls = _launches(rank, copies)
     call_nodes = case.nodes(rank, host=calls)
-    waits = waits_within(case, rank, calls)
+    waits = waits_within(case, rank, calls) | waits_within(case, rank, waits_beside(rank, calls))
     size = rank.trace.device_events["bytes"].fill_null(0).to_numpy()[graph.event[nodes]]
     duration = graph.duration.copy()
     duration[nodes] = np.minimum(duration[nodes], (size / pinned_bytes_per_s(rank) * 1e9).astype(np.int64))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from whystall.diagnosis import evidence
-from whystall.diagnosis.candidate import Replayed
+from whystall.diagnosis.candidate import Replayed, Standing
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.host_calls import operators_with
@@ -14,6 +14,8 @@ from whystall.diagnosis.rule import Finder, Rule
 from whystall.vocabulary.runtime_calls import is_call
 
 CAUSE: Final = cause_beside(__name__)
+_LEAST_SHARE: Final = CAUSE.threshold("least_share")
+_MOSTLY: Final = CAUSE.threshold("mostly")
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
@@ -40,4 +42,34 @@ def in_trace(case: Case) -> Iterator[Replayed]:
         )
 
 
-RULE = Rule(CAUSE, (Finder(in_trace, ("trace", "device_events", "launch_calls")),))
+def at_the_start(case: Case) -> Iterator[Standing]:
+    """First calls far longer than others of their name; where they are most of it, nothing recurring is told."""
+    for rank in case.ranks:
+        nodes = case.in_window(case.nodes(rank, host=rank.startup))
+        spent = int(case.replayed.duration[nodes].sum())
+        share = spent / max(case.recorded_ns, 1)
+        if share < _LEAST_SHARE:
+            continue
+        mostly = share >= _MOSTLY
+        yield Standing(
+            cause=CAUSE.id,
+            attributed_ns=spent,
+            evidence=(
+                evidence.time("in first calls of their kind, far longer than the others", spent, case.events_of(nodes)),
+                evidence.share("of the recording", share),
+            ),
+            severity="minor" if mostly else "info",
+            method="first calls against others of the same name",
+            code=tuple(rank.code_of(operators_with(rank, rank.startup))),
+            ranks=(rank.rank,),
+            overrules=mostly,
+        )
+
+
+RULE = Rule(
+    CAUSE,
+    (
+        Finder(in_trace, ("trace", "device_events", "launch_calls")),
+        Finder(at_the_start, ("trace", "device_events", "launch_calls")),
+    ),
+)
