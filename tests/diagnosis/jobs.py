@@ -38,20 +38,20 @@ class Job:
         self.api = api
         self.at = 0
         self.busy_until: dict[int, int] = {}
-        self._count = 0
+        self._begins: list[int] = []
 
     @property
     def step_ns(self) -> float:
-        """The mean length of a step."""
-        return self.at / self._count
+        """How long a step takes from its begin to that of the next, without the first and the last."""
+        return (self._begins[-1] - self._begins[1]) / (len(self._begins) - 2)
 
     def steps(self, count: int) -> Iterator[int]:
         """The numbers of steps, each of which is marked around what is done with it."""
         for _ in range(count):
-            begin = self.at
-            yield self._count
-            self.built.step(self._count, at=begin, lasts=self.at - begin)
-            self._count += 1
+            number, begin = len(self._begins), self.at
+            self._begins.append(begin)
+            yield number
+            self.built.step(number, at=begin, lasts=self.at - begin)
 
     def python(self, lasts: int) -> None:
         """The host does something that no event names."""
