@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 import pytest
-from tests.diagnosis.cases import told_of
 from tests.diagnosis.cases import run as a_run
+from tests.diagnosis.cases import told_of
 from tests.diagnosis.jobs import Job
 
 from whystall.analysis.run_results import AllocatorRun
