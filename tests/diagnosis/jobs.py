@@ -111,3 +111,36 @@ def is_worth(finding: Finding, speedup: float, *, within: float = 0.05) -> None:
     assert finding.gain is not None
     assert finding.gain.floor <= speedup <= finding.gain.ceiling
     assert finding.gain.expected == pytest.approx(speedup, rel=within)
+
+
+def message(
+    collective: str, size: int, *, ranks: tuple[int, ...] = (0, 1), group: str = "0", dtype: str = "BFloat16"
+) -> dict[str, Any]:
+    """What Kineto records of a collective of 16-bit elements; ``size`` is in bytes."""
+    return {
+        "Collective name": collective,
+        "In msg nelems": size // 2,
+        "Out msg nelems": size // 2,
+        "Group size": len(ranks),
+        "dtype": dtype,
+        "Process Group Name": group,
+        "Process Group Ranks": str(list(ranks)),
+    }
+
+
+def together(jobs: list[Job], count: int) -> Iterator[int]:
+    """The numbers of steps that all ranks make."""
+    for numbers in zip(*(job.steps(count) for job in jobs), strict=True):
+        yield numbers[0]
+
+
+def meet(
+    jobs: list[Job], kernel: str, transfer_ns: int, *records: dict[str, Any], stream: int = 7, **record: Any
+) -> None:
+    """A collective: it begins on each rank when that comes to it, and ends on all some time after the last one came.
+
+    What is recorded of it is the same on all ranks, or given for each.
+    """
+    begins = [max(job.at + LATENCY_NS, job.busy_until.get(stream, -GAP_NS) + GAP_NS) for job in jobs]
+    for job, begin, own in zip(jobs, begins, records or (record,) * len(jobs), strict=True):
+        job.launch(kernel, max(begins) + transfer_ns - begin, stream=stream, **own)
