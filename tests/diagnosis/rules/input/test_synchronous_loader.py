@@ -8,10 +8,8 @@ import pytest
 from tests.diagnosis.cases import found_in, found_in_runs, loader, run, told_of
 from tests.diagnosis.jobs import Job, is_worth
 
-from whystall.diagnosis.case import Case, RunFacts
+from whystall.diagnosis.case import RunFacts
 from whystall.diagnosis.catalogue import causes
-from whystall.diagnosis.diagnose import diagnose
-from whystall.diagnosis.rules import RULES
 from whystall.diagnosis.rules.input.synchronous_loader import WORKERS_OF_REMEDY
 
 STEP_NS: Final = 1_000_000
@@ -96,16 +94,3 @@ def test_a_loader_that_waits_gains_as_much_as_the_workers_of_the_remedy_make() -
     assert gain.expected == pytest.approx(71 / 16, rel=0.05)
     patch = causes()["input.synchronous-loader"].patch
     assert f"num_workers={WORKERS_OF_REMEDY}" in (patch or "")
-
-
-def test_on_several_ranks_it_is_one_finding_worth_at_least_what_it_costs_where_it_costs_least() -> None:
-    runs = tuple(
-        run(rank=rank, shares={"input": share}, on_cpu_share=1 - share) for rank, share in ((0, 0.2), (1, 0.4))
-    )
-    found = diagnose(Case(runs=runs, facts=RunFacts(**loader(0))), RULES).findings
-    mine = [finding for finding in found if finding.id == "input.synchronous-loader"]
-    assert [finding.scope.ranks for finding in mine] == [[0, 1]]
-    gain = mine[0].gain
-    assert gain is not None
-    assert gain.floor <= 1 / (1 - 0.2)
-    assert gain.ceiling >= 1 / (1 - 0.4)
