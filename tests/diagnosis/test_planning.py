@@ -26,7 +26,9 @@ def test_two_causes_are_planned_together_and_never_added_up() -> None:
 
 
 def test_a_plan_counts_a_cause_for_what_samples_found_it_to_be_worth() -> None:
-    """Its replay saves four fifths, of which samples found a quarter: after a half it adds a quarter of three tenths."""
+    """Its replay saves four fifths, of which samples found a quarter: after a half it adds a quarter of three
+    tenths.
+    """
     rules = [fixed("host.gc", 0.5), fixed("host.sync", 0.8, saved=(0.2, 0.2, 0.2))]
     plan = diagnose(case_of(loop()), rules).plan
     assert plan is not None

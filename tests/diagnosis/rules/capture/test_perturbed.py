@@ -1,4 +1,6 @@
-"""capture.perturbed: a recording that is mostly empty, or of far shorter steps than the run's, is told; others are not."""
+"""capture.perturbed: a recording that is mostly empty, or of far shorter steps than the run's, is told;
+others are not.
+"""
 
 from __future__ import annotations
 

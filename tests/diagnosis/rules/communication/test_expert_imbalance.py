@@ -1,4 +1,6 @@
-"""communication.expert-imbalance: uneven kernels between exchanges fire it, by any library's names; even and slow ranks do not."""
+"""communication.expert-imbalance: uneven kernels between exchanges fire it, by any library's names;
+even and slow ranks do not.
+"""
 
 from __future__ import annotations
 

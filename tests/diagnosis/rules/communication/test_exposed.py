@@ -1,4 +1,6 @@
-"""communication.exposed: collectives that the step waits for fire it, by any library's names; hidden and short ones do not."""
+"""communication.exposed: collectives that the step waits for fire it, by any library's names;
+hidden and short ones do not.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""communication.low-bandwidth: large collectives far below a network card fire it; good ones and those of late ranks do not."""
+"""communication.low-bandwidth: large collectives far below a network card fire it;
+good ones and those of late ranks do not.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ HIP_NCCL: Final = "ncclDevKernel_Generic_4(ncclDevKernelArgsStorage<4096ul>)"
 
 
 def nanoseconds(bytes_per_s: float, *, factor: float = 1.0) -> int:
-    """What a collective takes at a bus bandwidth; ``factor`` is bytes on the wire per byte (2 (n - 1) / n of n ranks)."""
+    """What a collective takes at a bus bandwidth; ``factor`` is bytes on the wire per byte (2 (n - 1) / n of n
+    ranks).
+    """
     return round(factor * SIZE / bytes_per_s * 1e9)
 
 

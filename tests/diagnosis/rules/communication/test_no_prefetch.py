@@ -1,4 +1,6 @@
-"""communication.no-prefetch: gathers that begin when the layer before has ended fire it; prefetched and needed ones do not."""
+"""communication.no-prefetch: gathers that begin when the layer before has ended fire it;
+prefetched and needed ones do not.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ def layers(
     api: str = "cuda",
     lasts: int = REDUCE_NS,
 ) -> TraceBuilder:
-    """Eight steps of four layers: G gathers, C computes, S scatters, one after the other; or what is not C beside the C before."""
+    """Eight steps of four layers: G gathers, C computes, S scatters, one after the other;
+    or what is not C beside the C before.
+    """
     built = trace()
     at = 0
     for number in range(8):
@@ -72,8 +76,8 @@ def test_parameters_that_are_gathered_late_are_worth_what_compute_could_hide(
     assert finding.evidence[0].value == pytest.approx(7, abs=0.5)  # all but the first of a step
     assert finding.gain is not None
     whole = 8 * GEMM_NS + 12 * REDUCE_NS + 32_000
-    # By hand: the first four layers and the fifth hide a gather each (400 of 500 us), the next two a scatter and 100 us of a gather
-    # each, the last one a scatter; the first gather and the last scatter have nothing to hide behind.
+    # By hand: the first four layers and the fifth hide a gather each (400 of 500 us), the next two a scatter and 100 us
+    # of a gather each, the last one a scatter; the first gather and the last scatter have nothing to hide behind.
     hidden = 5 * REDUCE_NS + 2 * GEMM_NS + REDUCE_NS
     assert finding.gain.floor <= whole / (whole - hidden) <= finding.gain.ceiling
     assert finding.gain.expected == pytest.approx(whole / (whole - hidden), rel=0.01)

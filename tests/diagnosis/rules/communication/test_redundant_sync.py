@@ -1,4 +1,6 @@
-"""communication.redundant-sync: gradients reduced in every pass before one optimizer step fire it; needed reductions do not."""
+"""communication.redundant-sync: gradients reduced in every pass before one optimizer step fire it;
+needed reductions do not.
+"""
 
 from __future__ import annotations
 

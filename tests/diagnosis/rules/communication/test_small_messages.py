@@ -1,4 +1,6 @@
-"""communication.small-messages: many collectives that cost their latency fire it, on any library; few and large ones do not."""
+"""communication.small-messages: many collectives that cost their latency fire it, on any library;
+few and large ones do not.
+"""
 
 from __future__ import annotations
 

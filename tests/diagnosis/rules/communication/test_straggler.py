@@ -1,4 +1,6 @@
-"""communication.straggler: a rank that all others wait for fires it, in traces and samples; ranks that take turns do not."""
+"""communication.straggler: a rank that all others wait for fires it, in traces and samples;
+ranks that take turns do not.
+"""
 
 from __future__ import annotations
 

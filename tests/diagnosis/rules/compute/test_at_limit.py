@@ -1,4 +1,6 @@
-"""compute.at-limit: products at the rate that good kernels reach, with no gaps, are told; slower ones and gaps are not."""
+"""compute.at-limit: products at the rate that good kernels reach, with no gaps, are told;
+slower ones and gaps are not.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""compute.cast-churn: copies from one floating-point type to another fire it, by the types recorded; other copies do not."""
+"""compute.cast-churn: copies from one floating-point type to another fire it, by the types recorded;
+other copies do not.
+"""
 
 from __future__ import annotations
 

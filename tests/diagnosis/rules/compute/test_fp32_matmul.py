@@ -1,4 +1,6 @@
-"""compute.fp32-matmul: single precision on CUDA cores fires it, by names of any vendor that say so; TF32 and bf16 do not."""
+"""compute.fp32-matmul: single precision on CUDA cores fires it, by names of any vendor that say so;
+TF32 and bf16 do not.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""compute.fusible: four operators in a row that pass a tensor on fire it, by their shapes; short rows and fused ones do not."""
+"""compute.fusible: four operators in a row that pass a tensor on fire it, by their shapes;
+short rows and fused ones do not.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""compute.layout-conversion: kernels that only reorder fire it, by any library's name; layouts in other names do not."""
+"""compute.layout-conversion: kernels that only reorder fire it, by any library's name;
+layouts in other names do not.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""compute.misaligned-shape: a 16-bit product of odd sizes that is slower than the others fires it; an even one does not."""
+"""compute.misaligned-shape: a 16-bit product of odd sizes that is slower than the others fires it;
+an even one does not.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""compute.redundant-work: forward work done twice or for nothing fires it, by autograd's numbers; other work does not."""
+"""compute.redundant-work: forward work done twice or for nothing fires it, by autograd's numbers;
+other work does not.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""compute.unfused-attention: scores that products write and a softmax reads fire it; other softmaxes and fused ones do not."""
+"""compute.unfused-attention: scores that products write and a softmax reads fire it;
+other softmaxes and fused ones do not.
+"""
 
 from __future__ import annotations
 

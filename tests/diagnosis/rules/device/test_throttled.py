@@ -1,4 +1,6 @@
-"""device.throttled: steps in which all kernels are slower than their own best fire it; other shapes and one slow kernel do not."""
+"""device.throttled: steps in which all kernels are slower than their own best fire it;
+other shapes and one slow kernel do not.
+"""
 
 from __future__ import annotations
 

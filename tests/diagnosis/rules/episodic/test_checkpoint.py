@@ -1,4 +1,6 @@
-"""episodic.checkpoint: saving that training waits for fires it, by name or by its copies; activation checkpoints do not."""
+"""episodic.checkpoint: saving that training waits for fires it, by name or by its copies;
+activation checkpoints do not.
+"""
 
 from __future__ import annotations
 

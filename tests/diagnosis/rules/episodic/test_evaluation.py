@@ -1,4 +1,6 @@
-"""episodic.evaluation: evaluation between training steps fires it, by any framework's names; training and input do not."""
+"""episodic.evaluation: evaluation between training steps fires it, by any framework's names;
+training and input do not.
+"""
 
 from __future__ import annotations
 

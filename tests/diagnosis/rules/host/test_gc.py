@@ -1,4 +1,6 @@
-"""host.gc: collections that hold up the step fire it, as each version of the profiler names them; short and hidden ones do not."""
+"""host.gc: collections that hold up the step fire it, as each version of the profiler names them;
+short and hidden ones do not.
+"""
 
 from __future__ import annotations
 

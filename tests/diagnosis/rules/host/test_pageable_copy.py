@@ -1,4 +1,6 @@
-"""host.pageable-copy: copies from pageable memory that the step waits for fire it; pinned, small and hidden ones do not."""
+"""host.pageable-copy: copies from pageable memory that the step waits for fire it;
+pinned, small and hidden ones do not.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""host.python: long Python between operators fires it, in traces and in samples; short Python and Python of other causes do not."""
+"""host.python: long Python between operators fires it, in traces and in samples;
+short Python and Python of other causes do not.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +82,9 @@ def pauses(at_operators: tuple[int, ...]) -> TraceBuilder:
 
 
 def test_a_pause_that_nothing_names_is_told_and_not_given_a_name() -> None:
-    """Without Python stacks a collection, Python and logging look alike: the pause is told, and what would tell more."""
+    """Without Python stacks a collection, Python and logging look alike: the pause is told,
+    and what would tell more.
+    """
     findings = told_of(pauses((0, 2, 1, 3)))
     assert all(finding.severity == "info" for finding in findings.values()), findings
     pause = findings["host.python"]

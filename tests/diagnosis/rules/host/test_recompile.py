@@ -1,4 +1,6 @@
-"""host.recompile: a compiler at work in steady steps fires it, by the marks of any version of torch; compiled code does not."""
+"""host.recompile: a compiler at work in steady steps fires it, by the marks of any version of torch;
+compiled code does not.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""host.sync: a wait after which the device runs dry fires it, however the call is named; a wait that costs nothing does not."""
+"""host.sync: a wait after which the device runs dry fires it, however the call is named;
+a wait that costs nothing does not.
+"""
 
 from __future__ import annotations
 

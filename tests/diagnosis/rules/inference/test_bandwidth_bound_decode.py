@@ -1,4 +1,6 @@
-"""inference.bandwidth-bound-decode: steps that read the weights at full bandwidth are told; prefills and slow ones are not."""
+"""inference.bandwidth-bound-decode: steps that read the weights at full bandwidth are told;
+prefills and slow ones are not.
+"""
 
 from __future__ import annotations
 

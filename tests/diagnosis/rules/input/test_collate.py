@@ -1,4 +1,6 @@
-"""input.collate: looks that found batches being taken over fire it, by any version's functions; looks that found waits do not."""
+"""input.collate: looks that found batches being taken over fire it, by any version's functions;
+looks that found waits do not.
+"""
 
 from __future__ import annotations
 

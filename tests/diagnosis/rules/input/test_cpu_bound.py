@@ -1,4 +1,6 @@
-"""input.cpu-bound: waits for workers that take all cores fire it; with free cores, or idle workers, it is another cause."""
+"""input.cpu-bound: waits for workers that take all cores fire it;
+with free cores, or idle workers, it is another cause.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def test_workers_that_take_all_cores(workers: int, cpu: float, *, fires: bool) -
 
 
 def test_workers_that_take_all_cores_also_slow_the_training_thread() -> None:
-    """Of a step 20 % is spent waiting for batches and 30 % waiting for a core: without the workers' load half is left."""
+    """Of a step 20 % is spent waiting for batches and 30 % waiting for a core: without the workers' load half is
+    left.
+    """
     facts: dict[str, Any] = {"cores": 2, "threads": 1, "loaders": ({"workers": 2, "persistent_workers": True},)}
     sampled = run(shares={"input": 0.2}, on_cpu_share=0.5, workers=2, worker_cpu_share=0.9)
     gain = found_in_runs(sampled, **facts)["input.cpu-bound"].gain

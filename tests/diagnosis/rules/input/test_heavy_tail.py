@@ -1,4 +1,6 @@
-"""input.heavy-tail: rare long fetches of kept workers fire it; frequent ones, and those of new workers, are other causes."""
+"""input.heavy-tail: rare long fetches of kept workers fire it; frequent ones, and those of new workers,
+are other causes.
+"""
 
 from __future__ import annotations
 

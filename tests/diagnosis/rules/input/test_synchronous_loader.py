@@ -1,4 +1,6 @@
-"""input.synchronous-loader: batches made on the training thread fire it, in traces and samples; small and hidden ones do not."""
+"""input.synchronous-loader: batches made on the training thread fire it, in traces and samples;
+small and hidden ones do not.
+"""
 
 from __future__ import annotations
 

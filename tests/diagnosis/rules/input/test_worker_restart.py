@@ -1,4 +1,6 @@
-"""input.worker-restart: long first fetches of epochs whose workers are not kept fire it; slow workers and kept ones do not."""
+"""input.worker-restart: long first fetches of epochs whose workers are not kept fire it;
+slow workers and kept ones do not.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""memory.fragmentation: much more reserved than was ever allocated is told, from events and from samples; it costs no time."""
+"""memory.fragmentation: much more reserved than was ever allocated is told, from events and from samples;
+it costs no time.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""memory.growth: memory that rises over the run is told, on the host and on a device; a small or a single rise is not."""
+"""memory.growth: memory that rises over the run is told, on the host and on a device;
+a small or a single rise is not.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""pipeline.bubble: stages with too few micro-batches fire it, by the messages between them; many micro-batches do not."""
+"""pipeline.bubble: stages with too few micro-batches fire it, by the messages between them;
+many micro-batches do not.
+"""
 
 from __future__ import annotations
 
