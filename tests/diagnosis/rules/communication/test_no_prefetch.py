@@ -7,9 +7,10 @@ from __future__ import annotations
 from typing import Final
 
 import pytest
-from tests.diagnosis.cases import found_in
+from tests.diagnosis.cases import case_of, found_in
 from tests.diagnosis.jobs import message
 
+from whystall.diagnosis.rules.communication import no_prefetch
 from whystall.testing import TraceBuilder, trace
 
 GEMM_NS: Final = 500_000
@@ -25,26 +26,28 @@ def layers(
     forward: str,
     backward: str,
     *,
-    beside: bool = False,
+    beside_ns: int = 0,
+    count: int = 4,
     kernels: tuple[str, str] = NCCL,
     said: tuple[str, str] = FSDP1,
     api: str = "cuda",
     lasts: int = REDUCE_NS,
 ) -> TraceBuilder:
-    """Eight steps of four layers: G gathers, C computes, S scatters, one after the other;
-    or what is not C beside the C before.
+    """Eight steps of some layers: G gathers, C computes, S scatters, one after the other.
+
+    What is no C may begin while the C before it still runs.
     """
     built = trace()
     at = 0
     for number in range(8):
-        begin, host, runs = at, at, at + 20_000
-        for what in forward * 4 + backward * 4:
+        begin, host, runs, free = at, at, at + 20_000, 0
+        for what in forward * count + backward * count:
             call = f"{api}LaunchKernel"
             if what == "C":
                 built.launch("gemm", at=host, call=call, call_lasts=2_000, runs_at=runs, lasts=GEMM_NS)
                 runs += GEMM_NS
             else:
-                starts = runs - GEMM_NS if beside and runs > at + 20_000 else runs
+                starts = max(runs - beside_ns, free) if runs > at + 20_000 else runs
                 place = "GS".index(what)
                 more = message(said[place], 2 << 20)
                 built.launch(
@@ -57,7 +60,8 @@ def layers(
                     stream=20,
                     **more,
                 )
-                runs = max(runs, starts + lasts)
+                free = starts + lasts
+                runs = max(runs, free)
             host += 3_000
         built.runtime(f"{api}DeviceSynchronize", at=host, lasts=runs - host + 2_000)
         at = runs + 10_000
@@ -87,7 +91,8 @@ def test_parameters_that_are_gathered_late_are_worth_what_compute_could_hide(
     "built",
     [
         pytest.param(layers("GCS", "GCS"), id="sequence-parallel"),
-        pytest.param(layers("GC", "GCS", beside=True), id="prefetched"),
+        pytest.param(layers("GC", "GCS", beside_ns=GEMM_NS), id="prefetched"),
+        pytest.param(layers("GC", "GCS", count=2), id="two layers"),
         pytest.param(layers("GC", "GC"), id="inference"),
         pytest.param(layers("C", "CS"), id="no-gathers"),
         pytest.param(layers("GC", "GCS", lasts=8_000), id="short"),
@@ -95,3 +100,10 @@ def test_parameters_that_are_gathered_late_are_worth_what_compute_could_hide(
 )
 def test_gathers_that_are_needed_then_or_hidden_or_short(built: TraceBuilder) -> None:
     assert "communication.no-prefetch" not in found_in(built)
+
+
+@pytest.mark.parametrize(("hidden", "late"), [(0.1, 7), (0.4, None)])
+def test_a_gather_is_late_if_less_than_a_fifth_of_it_is_hidden(hidden: float, late: int | None) -> None:
+    """Traces without event waits do not tell what the compute after such a gather waits for: its gain stays open."""
+    case = case_of(layers("GC", "GCS", beside_ns=round(REDUCE_NS * hidden)))
+    assert [one.evidence[0].value for one in no_prefetch.in_trace(case)] == ([late] if late else [])

@@ -66,6 +66,7 @@ def test_an_odd_product_is_worth_the_rate_of_the_even_ones(
     ("columns", "slower", "dtype"),
     [
         (10944, COST, "c10::BFloat16"),  # slow for another reason: the size is a multiple of 64
+        (10936, COST, "c10::BFloat16"),  # a multiple of 8 and no more
         (10922, 1.02, "c10::BFloat16"),  # odd, and hardly slower
         (10922, COST, "float"),  # not of 16 bits
         (1, COST, "c10::BFloat16"),  # a vector, which nobody would pad

@@ -73,6 +73,10 @@ def test_passes_over_the_scores_are_worth_their_time(
     assert finding.severity == "critical"
 
 
+def test_short_sequences_have_scores_too() -> None:
+    assert "compute.unfused-attention" in found_in(model(("aten::_softmax", SOFTMAX), size=128).built)
+
+
 @pytest.mark.parametrize("size", [32, 4])
 def test_windows_of_a_few_tokens_have_no_scores_to_speak_of(size: int) -> None:
     assert "compute.unfused-attention" not in found_in(model(("aten::_softmax", SOFTMAX), size=size).built)

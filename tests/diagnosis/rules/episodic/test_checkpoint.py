@@ -116,3 +116,11 @@ def test_looks_that_found_a_function_of_saving() -> None:
     found = found_in_runs(run(shares={"other": 0.22}, places=[line(0.2, part="checkpoint")]))
     assert list(found) == ["episodic.checkpoint"]
     assert [place.symbol for place in found["episodic.checkpoint"].code] == ["x = f()"]
+
+
+def test_how_long_a_disk_takes_differs_from_run_to_run() -> None:
+    """Three quarters of the time at the least, and 1.3 times at the most, beside what a mean of steps is known by."""
+    gain = found_in_runs(run(shares={"save": 0.4}))["episodic.checkpoint"].gain
+    assert gain is not None
+    assert gain.floor == pytest.approx(1 / (1 - 0.4 * 0.75), rel=0.06)
+    assert gain.ceiling == pytest.approx(1 / (1 - 0.4 * 1.3), rel=0.12)

@@ -11,6 +11,9 @@ from tests.diagnosis.cases import found_in_runs, line, run
     [
         (16, 0.0, 20.0, True),  # twice as many threads as cores
         (4, 3.0, 20.0, True),  # other processes use three cores
+        (4, 0.3, 20.0, True),  # they use a third of a core
+        (16, 0.0, 4.0, True),  # taken off its core 40 times a second
+        (16, 0.0, 2.5, False),  # and 25 times, as any thread
         (4, 0.0, 20.0, False),  # nobody to compete with
         (16, 0.0, 0.1, False),  # never taken off its core: it waits for something
         (8, 0.2, 20.0, False),  # as many threads as cores, and next to nothing beside them

@@ -22,6 +22,8 @@ def beside(share: float, *, leaf: str = "words:count") -> list[SampledLine]:
     [
         (0.6, 0.5, 0.5, True),
         (0.98, 0.5, 0.5, False),  # the training thread has its core all the time
+        (0.6, 0.08, 0.5, True),
+        (0.6, 0.03, 0.5, False),
         (0.6, 0.01, 0.5, False),  # the others hardly run
         (0.6, 0.5, 0.0, True),  # a look that needs the lock seldom finds who holds it
     ],

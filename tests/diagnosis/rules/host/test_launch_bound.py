@@ -13,16 +13,18 @@ OPERATOR_NS: Final = 10_000
 ATEN: Final = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>"
 
 
-def small(lasts: int, *, api: str = "cuda", kernel: str = ATEN, call: str = "LaunchKernel") -> Job:
+def small(
+    lasts: int, *, every: int = OPERATOR_NS, api: str = "cuda", kernel: str = ATEN, call: str = "LaunchKernel"
+) -> Job:
     """Eight steps of 200 operators of 10 us, each with a kernel, and a wait."""
     job = Job(api=api)
     for _ in job.steps(8):
         for _ in range(KERNELS):
             begin = job.at
-            job.built.operator("aten::add", at=begin, lasts=OPERATOR_NS)
+            job.built.operator("aten::add", at=begin, lasts=every)
             job.python(2_000)
             job.launch(kernel, lasts, call=call)
-            job.at = begin + OPERATOR_NS
+            job.at = begin + every
         job.wait()
     return job
 
@@ -48,6 +50,12 @@ def test_many_small_kernels_are_worth_what_a_graph_leaves(api: str, call: str, k
 @pytest.mark.parametrize("lasts", [9_900, 40_000])
 def test_kernels_that_are_as_long_as_their_launches_keep_the_device_busy(lasts: int) -> None:
     assert "host.launch-bound" not in found_in(small(lasts).built)
+
+
+@pytest.mark.parametrize(("lasts", "fires"), [(15_000, True), (30_000, False)])
+def test_kernels_of_more_than_twenty_us_are_not_small_however_slow_the_host(lasts: int, *, fires: bool) -> None:
+    """The host needs 60 us for each: with longer kernels that is a slow host, and no matter of many launches."""
+    assert ("host.launch-bound" in found_in(small(lasts, every=60_000).built)) is fires
 
 
 def test_long_kernels_after_a_long_pause_are_held_up_by_the_pause() -> None:

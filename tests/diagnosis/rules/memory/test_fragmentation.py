@@ -38,6 +38,7 @@ def training(allocated: int, reserved: int, *, api: str = "cuda") -> Job:
         (20, 40, "hip", True),  # HIP says CUDA of its devices
         (36, 40, "cuda", False),
         (31, 40, "cuda", False),  # 1.29 times
+        (4, 8, "cuda", True),  # 1.6 GiB
         (1, 4, "cuda", False),  # too small to matter
     ],
 )

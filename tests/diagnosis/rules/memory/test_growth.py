@@ -20,6 +20,7 @@ def rising(rise_mib: int, *, device: int | None = None, start_mib: int = 1024) -
     ("rise", "where"),
     [
         (rising(100), "resident memory"),
+        (rising(20, start_mib=100), "resident memory"),
         (rising(100, device=1), "memory allocated on device 1"),
         (rising(2048, start_mib=40_000), "resident memory"),  # 5.1 % of much
     ],
