@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
+
+import numpy as np
 
 from whystall.analysis.run_results import RunSummary, SampledLine
 from whystall.analysis.trace_analysis import analyze_trace
+from whystall.diagnosis.candidate import Candidate, Replayed, Sampled
 from whystall.diagnosis.case import Case, RunFacts
+from whystall.diagnosis.catalogue import causes
 from whystall.diagnosis.diagnose import diagnose
-from whystall.diagnosis.finding import Finding
+from whystall.diagnosis.finding import Diagnosis, Finding
 from whystall.diagnosis.rank_case import RankCase
+from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.rules import RULES
 from whystall.replay.build import build_graph
-from whystall.testing import TraceBuilder
+from whystall.replay.graph import Change
+from whystall.testing import TraceBuilder, trace
 
 STEP_NS: Final = 100_000_000
 """The step of a sampled run, unless a test says otherwise."""
@@ -95,3 +101,39 @@ def found_in_runs(*runs: RunSummary, **facts: Any) -> dict[str, Finding]:
 def loader(workers: int, *, persistent: bool = True) -> dict[str, Any]:
     """The facts of a run with one loader on eight cores."""
     return {"cores": 8, "threads": 4, "loaders": ({"workers": workers, "persistent_workers": persistent},)}
+
+
+def loop(*, python_ns: int = 0, fetch_ns: int = 0, kernel_ns: int = 1_000_000, steps: int = 10) -> TraceBuilder:
+    """Steps of a fetch, a stretch of Python, two operators of 20 us with a kernel each, and a wait for them."""
+    built = trace()
+    at = 0
+    for number in range(steps):
+        begin = at
+        if fetch_ns:
+            built.annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", at=at, lasts=fetch_ns)
+        at += fetch_ns + python_ns
+        for _ in range(2):
+            built.operator("aten::mm", at=at, lasts=20_000)
+            built.launch("gemm", at=at + 5_000, call_lasts=5_000, runs_at=at + 12_000, lasts=kernel_ns // 2)
+            at += kernel_ns // 2 + 1_000
+        built.runtime("cudaDeviceSynchronize", at=at, lasts=15_000)
+        at += 15_000
+        built.step(number, at=begin, lasts=at - begin)
+    return built
+
+
+def fixed(cause: str, share: float, **more: object) -> Rule:
+    """A rule that proposes to remove a share of everything."""
+
+    def find(case: Case) -> Iterator[Candidate]:
+        left = (case.replayed.duration * (1 - share)).astype(np.int64)
+        values = {"removal": Change(duration=left), "attributed_ns": case.step_ns, **more}
+        kind = Sampled if "saved" in more else Replayed
+        yield kind(cause=cause, evidence=(), ranks=(0,), **values)  # type: ignore[arg-type]
+
+    return Rule(causes()[cause], (Finder(find, ("trace",)),))
+
+
+def diagnosed(built: TraceBuilder) -> Diagnosis:
+    """What is told of a built trace, and which rules could not be asked."""
+    return diagnose(case_of(built), RULES)

@@ -16,8 +16,8 @@ from whystall.diagnosis.case import Case
 from whystall.diagnosis.rank_case import RankCase
 from whystall.replay.graph import Mask
 
-SINGLE: Final = re.compile(r"_SingleProcessDataLoaderIter")
-MULTI: Final = re.compile(r"_MultiProcessingDataLoaderIter")
+SINGLE: Final = re.compile(r"SingleProcessDataLoaderIter")
+MULTI: Final = re.compile(r"MultiProcessingDataLoaderIter")
 LEFT_OF_FETCH: Final = 0.02
 """What is left of a fetch once workers have the batch ready (reference: causes.md, "next() < 5 % of d")."""
 # A fetch that takes so many times the median fetch is one of a kind: the start of workers, or an odd sample.

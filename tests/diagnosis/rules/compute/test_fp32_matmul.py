@@ -1,4 +1,6 @@
-"""compute.fp32-matmul: single precision on CUDA cores fires it, by names of any vendor that say so; TF32 and bf16 do not."""
+"""compute.fp32-matmul: single precision on CUDA cores fires it, by names of any vendor that say so;
+TF32 and bf16 do not.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +81,16 @@ def test_a_small_product_beside_a_large_one_is_none() -> None:
     assert "compute.fp32-matmul" not in found_in(built)
 
 
-def test_without_shapes_it_is_not_judged() -> None:
+def test_without_shapes_names_tell_it_and_less_surely() -> None:
     report = whystall.analyze(products("ampere_sgemm_128x128_nn", FP32_NS, shapes=False).load())
-    missing = {one.id: one.missing_signals for one in report.abstained}
-    assert missing["compute.fp32-matmul"] == ["operator shapes"]
+    [found] = [one for one in report.findings if one.id == "compute.fp32-matmul"]
+    sure = whystall.analyze(products("ampere_sgemm_128x128_nn", FP32_NS).load()).findings[0]
+    assert found.missing_signals == ["operator shapes"]
+    assert found.confidence < sure.confidence
+    assert found.gain is not None
+    assert found.gain.floor < (2 * FP32_NS + 22_000) / (2 * TF32_NS + 22_000) <= found.gain.ceiling
+
+
+@pytest.mark.parametrize("kernel", ["sm80_xmma_gemm_tf32f32_tf32f32_f32_tensor16x8x8_kernel", "nobody_knows_this"])
+def test_without_shapes_other_names_tell_nothing(kernel: str) -> None:
+    assert "compute.fp32-matmul" not in found_in(products(kernel, FP32_NS, shapes=False))

@@ -101,11 +101,14 @@ def _score_calls(rank: RankCase) -> Mask:
     softmaxes = dims.filter(names.is_in(list(_SOFTMAX)).to_numpy())
     sizes = _score_sizes(softmaxes.drop_nulls().unique().cast(str).to_list())
     if sizes:
+        batched = names.is_in(list(_BATCHED_PRODUCTS)).to_numpy()
+        written = {text: _written(text) for text in dims.filter(batched).drop_nulls().unique().cast(str).to_list()}
+        # Words and experts are chosen by softmaxes too: scores are what a batched product wrote.
+        sizes &= set(written.values())
         passing = {text: _holds(text, sizes) for text in dims.drop_nulls().unique().cast(str).to_list()}
-        out |= np.array(
-            [passing.get(str(text), False) if text is not None else False for text in dims.to_list()], np.bool_
-        )
-        out |= names.is_in(list(_BATCHED_PRODUCTS)).to_numpy() & _writes_scores(dims.to_list(), sizes)
+        texts = ["" if text is None else str(text) for text in dims.to_list()]
+        out |= np.array([passing.get(text, False) for text in texts], np.bool_)
+        out |= batched & np.array([written.get(text) in sizes for text in texts], np.bool_)
     math = matching(table["name"], _ATTENTION_MATH.search)
     tree = rank.workings.tree
     inside = math | (nearest_marked(tree.order, tree.parent, math.astype(np.uint8)) >= 0)
@@ -129,19 +132,10 @@ def _holds(text: str, sizes: set[int]) -> bool:
     return any(len(tensor) >= 3 and int(np.prod(tensor, dtype=object)) in sizes for tensor in _tensors(text))
 
 
-def _writes_scores(texts: list[object], sizes: set[int]) -> Mask:
-    """Batched products whose result has as many elements as the scores."""
-    seen: dict[str, bool] = {}
-    out = np.zeros(len(texts), np.bool_)
-    for row, text in enumerate(texts):
-        key = str(text)
-        if text is None:
-            continue
-        if key not in seen:
-            tensors = [tensor for tensor in _tensors(key) if len(tensor) >= 3]
-            seen[key] = len(tensors) >= 2 and int(np.prod((*tensors[-2][:-1], tensors[-1][-1]), dtype=object)) in sizes
-        out[row] = seen[key]
-    return out
+def _written(text: str) -> int | None:
+    """How many elements the result of a batched product has."""
+    tensors = [tensor for tensor in _tensors(text) if len(tensor) >= 3]
+    return int(np.prod((*tensors[-2][:-1], tensors[-1][-1]), dtype=object)) if len(tensors) >= 2 else None
 
 
 RULE = Rule(CAUSE, (Finder(in_trace, ("trace", "operators", "shapes")),))

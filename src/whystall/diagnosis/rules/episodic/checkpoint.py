@@ -11,6 +11,7 @@ from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.episodes import episode, named_episodes, silent_episodes
 from whystall.diagnosis.detectors.samples import code_of_lines, from_samples, lines_where, measured_runs, share_of
+from whystall.diagnosis.detectors.stretches import recurrence
 from whystall.diagnosis.rule import Finder, Rule
 
 CAUSE: Final = cause_beside(__name__)
@@ -27,8 +28,10 @@ def without_stacks(case: Case) -> Iterator[Replayed]:
     """Long pauses after many copies from the device, where no stack names them."""
     for silent in silent_episodes(case):
         if silent.saves.any():
-            end = silent.end[silent.saves]
-            yield episode(case, silent.rank, CAUSE.id, silent.from_first_copy(), end, confidence=0.7)
+            begin, end = silent.begin[silent.saves], silent.end[silent.saves]
+            # What comes before the copies may lie in the step before, which need not be in the replayed window.
+            often = recurrence(case, silent.rank, begin)
+            yield episode(case, silent.rank, CAUSE.id, silent.from_first_copy(), end, recurrence=often, confidence=0.7)
 
 
 def in_samples(case: Case) -> Iterator[Sampled]:

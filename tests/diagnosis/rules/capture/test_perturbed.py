@@ -1,0 +1,71 @@
+"""capture.perturbed: a recording that is mostly empty, or of far shorter steps than the run's, is told;
+others are not.
+"""
+
+from __future__ import annotations
+
+import pytest
+from tests.diagnosis.cases import run, told_of
+from tests.diagnosis.jobs import Job
+
+from whystall.analysis.trace_analysis import analyze_trace
+from whystall.diagnosis.case import RunFacts
+from whystall.diagnosis.diagnose import diagnose_run
+from whystall.testing import trace
+
+
+def bursts(gaps: list[int], kernel: str = "gemm", *, api: str = "cuda") -> Job:
+    """Bursts of ten kernels of 0.1 ms with gaps between them, and no marks of steps."""
+    job = Job(api=api)
+    for gap in [*gaps, 0]:
+        for _ in range(10):
+            job.operator("aten::mm", kernel, 100_000)
+        job.at = job.busy_until[7] + gap
+    return job
+
+
+@pytest.mark.parametrize(
+    ("kernel", "api"), [("gemm", "cuda"), ("Cijk_Alik_Bljk_BBS_BH_MT256x128x64_MI16x16x1_SN", "hip")]
+)
+def test_a_recording_that_is_mostly_one_gap_is_told(kernel: str, api: str) -> None:
+    finding = told_of(bursts([30_000_000], kernel, api=api).built)["capture.perturbed"]
+    assert (finding.severity, finding.remedy) == ("info", None)
+    assert "mostly empty" in finding.title
+    busy = {one.what: one.value for one in finding.evidence}["of it with device events"]
+    assert busy == 2 * 10 * 100_000
+
+
+@pytest.mark.parametrize(
+    "gaps",
+    [
+        pytest.param([15_000_000], id="busy for more than a tenth"),
+        pytest.param([30_000_000] * 4, id="many gaps, as of a slow host"),
+        pytest.param([10_000], id="busy"),
+    ],
+)
+def test_busy_recordings_and_slow_hosts_are_not_empty(gaps: list[int]) -> None:
+    assert "capture.perturbed" not in told_of(bursts(gaps).built)
+
+
+def test_where_steps_are_marked_the_gap_is_part_of_one() -> None:
+    job = Job()
+    for _ in job.steps(3):
+        job.python(50_000_000)
+        job.operator("aten::mm", "gemm", 100_000)
+        job.wait()
+    assert "capture.perturbed" not in told_of(job.built)
+
+
+@pytest.mark.parametrize(("usual_ns", "told"), [(40_000_000, True), (29_000_000, False), (11_000_000, False)])
+def test_a_recording_of_far_shorter_steps_is_not_that_of_a_healthy_run(usual_ns: int, told: bool) -> None:
+    built = trace()
+    for number in range(5):  # nothing but operators, 10 ms each
+        built.step(number, at=number * 10_000_000, lasts=9_990_000)
+        built.operator("aten::mm", at=number * 10_000_000 + 1_000, lasts=9_900_000)
+    recorded = built.load()
+    steps = run(median_ns=usual_ns, total_ns=100 * usual_ns, durations_ns=[usual_ns] * 100)
+
+    verdict, found = diagnose_run([recorded], [analyze_trace(recorded, rank=0)], [steps], RunFacts())
+
+    assert ("capture.perturbed" in {finding.id for finding in found.findings}) is told
+    assert verdict.summary.startswith("The recorded steps are far shorter" if told else "Healthy")

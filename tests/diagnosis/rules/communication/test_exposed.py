@@ -1,0 +1,94 @@
+"""communication.exposed: collectives that the step waits for fire it, by any library's names;
+hidden and short ones do not.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+from tests.diagnosis.cases import found_in, told_of
+from tests.diagnosis.jobs import GAP_NS, Job, is_worth, message
+
+from whystall.testing import trace
+
+COMPUTE_NS: Final = 1_000_000
+REDUCE_NS: Final = 800_000
+SIZE: Final = 200 << 20
+NCCL: Final = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+
+
+def training(
+    kernel: str = NCCL, lasts: int = REDUCE_NS, *, api: str = "cuda", recorded: bool = True, hidden: bool = False
+) -> Job:
+    """Eight steps of four products, each with a collective that follows it, or that runs beside it."""
+    job = Job(api=api)
+    more = message("allreduce", SIZE) if recorded else {}
+    for _ in job.steps(8):
+        for _ in range(4):
+            job.launch("gemm", COMPUTE_NS)
+            job.launch(kernel, lasts, stream=20 if hidden else 7, **more)
+        job.wait()
+    return job
+
+
+@pytest.mark.parametrize(
+    ("kernel", "api", "recorded"),
+    [
+        (NCCL, "cuda", True),
+        (NCCL, "hip", True),  # RCCL has NCCL's names
+        ("ncclKernel_AllReduce_RING_LL_Sum_half(ncclWorkElem)", "cuda", False),  # of older versions, without records
+        ("ncclDevKernel_Generic_4(ncclDevKernelArgsStorage<4096ul>)", "hip", True),
+        ("void vllm::cross_device_reduce_2stage<__nv_bfloat16, 8>(vllm::RankData*)", "cuda", False),
+        ("void (anonymous namespace)::two_shot_all_reduce_kernel<c10::BFloat16>(void**)", "cuda", False),
+    ],
+)
+def test_collectives_in_the_way_are_worth_all_but_the_last(kernel: str, api: str, recorded: bool) -> None:
+    """The last of a step has nothing left to hide behind; at best that goes away as well."""
+    job = training(kernel, api=api, recorded=recorded)
+    finding = found_in(job.built)["communication.exposed"]
+    is_worth(finding, job.step_ns / (job.step_ns - 3 * (REDUCE_NS + GAP_NS)))
+    assert finding.gain is not None
+    assert finding.gain.ceiling >= 0.99 * job.step_ns / (job.step_ns - 4 * REDUCE_NS)
+    assert finding.missing_signals == ["traces of the other ranks"]
+
+
+def test_collectives_behind_compute_are_told_and_left() -> None:
+    told = told_of(training(hidden=True).built)["communication.exposed"]
+    assert told.severity == "info"
+    assert "leave it" in told.title
+
+
+@pytest.mark.parametrize("kernel", ["gemm", "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float>>"])
+def test_compute_is_no_collective(kernel: str) -> None:
+    assert "communication.exposed" not in told_of(training(kernel, recorded=False).built)
+
+
+def test_short_collectives_are_none() -> None:
+    assert "communication.exposed" not in found_in(training(lasts=15_000).built)
+
+
+def test_what_experts_exchange_is_needed_at_once() -> None:
+    """Nothing could run meanwhile: it bounds the gain, and is no part of what is expected."""
+    job = Job()
+    for _ in job.steps(8):
+        for _ in range(4):
+            job.launch("gemm", COMPUTE_NS)
+            job.launch("void deep_ep::internode::dispatch<false, 4, true>(int4*)", REDUCE_NS)
+        job.wait()
+    assert "communication.exposed" not in found_in(job.built)
+
+
+@pytest.mark.parametrize("library", ["gloo", "mpi"])
+def test_on_a_cpu_the_library_says_what_it_does(library: str) -> None:
+    built = trace()
+    for number in range(8):
+        at = number * 4_000_000
+        built.step(number, at=at, lasts=4_000_000)
+        for part in range(2):
+            begin = at + part * 2_000_000
+            built.operator("aten::mm", at=begin, lasts=1_000_000)
+            built.annotation(f"{library}:all_reduce", at=begin + 1_000_000, lasts=1_000_000)
+    found = found_in(built)["communication.exposed"]
+    assert found.gain is not None
+    assert found.gain.floor <= 4 / 3 <= found.gain.ceiling  # without the first of two

@@ -1,0 +1,97 @@
+"""communication.low-bandwidth: large collectives far below a network card fire it;
+good ones and those of late ranks do not.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pytest
+from tests.diagnosis.cases import found_in, told_of
+from tests.diagnosis.jobs import H100, MI300X, Job, is_worth, meet, message, together
+
+COMPUTE_NS: Final = 10_000_000
+SIZE: Final = 256_000_000
+NCCL: Final = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+HIP_NCCL: Final = "ncclDevKernel_Generic_4(ncclDevKernelArgsStorage<4096ul>)"
+
+
+def nanoseconds(bytes_per_s: float, *, factor: float = 1.0) -> int:
+    """What a collective takes at a bus bandwidth; ``factor`` is bytes on the wire per byte (2 (n - 1) / n of n
+    ranks).
+    """
+    return round(factor * SIZE / bytes_per_s * 1e9)
+
+
+def training(
+    transfer_ns: int,
+    *,
+    device: dict[str, Any] = H100,
+    api: str = "cuda",
+    kernel: str = NCCL,
+    ranks: int = 2,
+    late_ns: int = 0,
+    collective: str = "allreduce",
+) -> list[Job]:
+    """Eight steps of a product of 10 ms and a collective of 256 MB; the last rank may come late."""
+    jobs = [Job(device, api=api) for _ in range(ranks)]
+    for _ in together(jobs, 8):
+        for job in jobs:
+            job.launch("gemm", COMPUTE_NS + (late_ns if job is jobs[-1] else 0))
+        meet(jobs, kernel, transfer_ns, **message(collective, SIZE, ranks=tuple(range(ranks))))
+        for job in jobs:
+            job.wait()
+    return jobs
+
+
+@pytest.mark.parametrize(
+    ("device", "api", "kernel", "collective", "ranks", "factor", "link"),
+    [
+        (H100, "cuda", NCCL, "allreduce", 2, 1.0, 450e9),
+        (H100, "cuda", NCCL, "allreduce", 4, 1.5, 450e9),
+        (H100, "cuda", "ncclDevKernel_AllGather_RING_LL", "_allgather_base", 4, 0.75, 450e9),
+        (MI300X, "hip", HIP_NCCL, "allreduce", 2, 1.0, 448e9),
+    ],
+)
+def test_ten_gigabytes_a_second_are_worth_what_the_link_moves(
+    device: dict[str, Any], api: str, kernel: str, collective: str, ranks: int, factor: float, link: float
+) -> None:
+    """Good collectives reach 70 % of the link; at the least they reach that of a network of 400 Gb/s."""
+    slow, fast = nanoseconds(10e9, factor=factor), nanoseconds(0.7 * link, factor=factor)
+    jobs = training(slow, device=device, api=api, kernel=kernel, ranks=ranks, collective=collective)
+    finding = found_in(*(job.built for job in jobs))["communication.low-bandwidth"]
+    whole = jobs[0].step_ns
+    is_worth(finding, whole / (whole - slow + fast))
+    assert finding.gain is not None
+    assert finding.gain.floor <= 1.001 * whole / (whole - slow + nanoseconds(0.7 * 50e9, factor=factor))
+    assert finding.evidence[0].value == pytest.approx(10e9, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    "jobs",
+    [
+        pytest.param(training(nanoseconds(35e9)), id="as fast as a network card gets"),
+        pytest.param(training(nanoseconds(300e9)), id="as fast as the link gets"),
+        pytest.param(training(nanoseconds(300e9), late_ns=20_000_000), id="one rank comes late"),
+    ],
+)
+def test_good_bandwidths_and_late_ranks_are_none(jobs: list[Job]) -> None:
+    assert "communication.low-bandwidth" not in found_in(*(job.built for job in jobs))
+
+
+def test_without_the_other_ranks_it_is_told_that_one_of_them_may_be_late() -> None:
+    told = told_of(training(nanoseconds(10e9))[0].built)["communication.low-bandwidth"]
+    assert told.severity == "info"
+    assert told.missing_signals == ["traces of the other ranks"]
+
+
+def test_small_collectives_cost_their_latency_and_not_their_bytes() -> None:
+    jobs = [Job(H100) for _ in range(2)]
+    for _ in together(jobs, 8):
+        for job in jobs:
+            job.launch("gemm", 100_000)
+        for _ in range(4):
+            meet(jobs, NCCL, 25_000, **message("allreduce", 64 << 10))
+        for job in jobs:
+            job.wait()
+    assert "communication.low-bandwidth" not in told_of(*(job.built for job in jobs))

@@ -1,0 +1,87 @@
+"""communication.redundant-sync: gradients reduced in every pass before one optimizer step fire it;
+needed reductions do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import pytest
+from tests.diagnosis.cases import found_in
+from tests.diagnosis.jobs import message
+
+from whystall.testing import TraceBuilder, trace
+
+GEMM_NS: Final = 500_000
+REDUCE_NS: Final = 400_000
+MIB: Final = 1 << 20
+NCCL: Final = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL"
+
+
+def passes(
+    step: Sequence[Sequence[int]], *, optimizer_after: Sequence[int] = (-1,), kernel: str = NCCL, api: str = "cuda"
+) -> TraceBuilder:
+    """Eight steps of backward passes; each pass reduces messages of some MiB, for which the host waits."""
+    built = trace()
+    at = 0
+    for number in range(8):
+        begin = at
+        for index, sizes in enumerate(step):
+            built.annotation("DistributedDataParallel.forward", at=at, lasts=20_000)
+            built.operator("aten::mm", at=at + 2_000, lasts=10_000)
+            call = f"{api}LaunchKernel"
+            built.launch("gemm", at=at + 5_000, call=call, call_lasts=4_000, runs_at=at + 12_000, lasts=GEMM_NS)
+            runs = at + 12_000 + GEMM_NS
+            for place, mib in enumerate(sizes):
+                built.launch(
+                    kernel,
+                    at=at + 30_000 + 8_000 * place,
+                    call=call,
+                    call_lasts=4_000,
+                    runs_at=runs,
+                    lasts=REDUCE_NS,
+                    **message("allreduce", mib * MIB),
+                )
+                runs += REDUCE_NS
+            built.runtime(f"{api}DeviceSynchronize", at=at + 100_000, lasts=runs - at - 98_000)
+            at = runs + 10_000
+            if index in optimizer_after or index == len(step) + min(optimizer_after):
+                built.annotation("Optimizer.step#AdamW.step", at=at, lasts=20_000)
+                at += 25_000
+        built.step(number, at=begin, lasts=at - begin)
+    return built
+
+
+@pytest.mark.parametrize(
+    ("ranks", "kernel", "api"),
+    [
+        (1, NCCL, "cuda"),
+        (2, NCCL, "cuda"),
+        (1, "ncclDevKernel_Generic_4(ncclDevKernelArgsStorage<4096ul>)", "hip"),
+        (1, "ncclKernel_AllReduce_RING_LL_Sum_half(ncclWorkElem)", "cuda"),
+    ],
+)
+def test_gradients_that_are_reduced_in_every_pass(ranks: int, kernel: str, api: str) -> None:
+    """Of four passes the last one alone needs its two reductions."""
+    finding = found_in(*[passes([[24, 8]] * 4, kernel=kernel, api=api)] * ranks)["communication.redundant-sync"]
+    assert finding.gain is not None
+    whole = 4 * (GEMM_NS + 2 * REDUCE_NS + 22_000)
+    truth = whole / (whole - 6 * REDUCE_NS)
+    assert finding.gain.floor <= truth <= finding.gain.ceiling
+    assert finding.gain.expected == pytest.approx(truth, rel=0.03)
+    assert [fact.value for fact in finding.evidence] == [4, 6, 6 * REDUCE_NS]
+
+
+@pytest.mark.parametrize(
+    ("step", "optimizer_after"),
+    [
+        pytest.param([[], [], [], [24, 8]], (-1,), id="no_sync"),
+        pytest.param([[24, 8]], (-1,), id="one-pass"),
+        pytest.param([[24, 8], [16]], (-1,), id="two-models"),
+        pytest.param([[24, 8], [24, 8]], (0, 1), id="a-step-after-each"),
+        pytest.param([[]] * 4, (-1,), id="one-rank"),
+    ],
+)
+def test_reductions_that_are_needed(step: list[list[int]], optimizer_after: tuple[int, ...]) -> None:
+    assert "communication.redundant-sync" not in found_in(passes(step, optimizer_after=optimizer_after))

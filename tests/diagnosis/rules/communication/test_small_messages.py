@@ -1,0 +1,115 @@
+"""communication.small-messages: many collectives that cost their latency fire it, on any library;
+few and large ones do not.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+from tests.diagnosis.cases import case_of, found_in, line, run, told_of
+from tests.diagnosis.jobs import GAP_NS, Job, is_worth, message
+
+from whystall.diagnosis.diagnose import diagnose
+from whystall.diagnosis.rules import RULES
+from whystall.testing import trace
+
+COMPUTE_NS: Final = 1_000_000
+LATENCY_NS: Final = 25_000
+MANY: Final = 40
+NCCL: Final = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+
+
+def training(
+    count: int = MANY,
+    *,
+    size: int = 64 << 10,
+    lasts: int = LATENCY_NS,
+    kernel: str = NCCL,
+    api: str = "cuda",
+    collective: str = "allreduce",
+) -> Job:
+    """Eight steps of a product of 1 ms and as many collectives."""
+    job = Job(api=api)
+    for _ in job.steps(8):
+        job.launch("gemm", COMPUTE_NS)
+        for _ in range(count):
+            job.launch(kernel, lasts, **message(collective, size))
+        job.wait()
+    return job
+
+
+@pytest.mark.parametrize(
+    ("kernel", "api", "collective"),
+    [
+        (NCCL, "cuda", "allreduce"),
+        (NCCL, "hip", "allreduce"),
+        ("ncclDevKernel_Generic_4(ncclDevKernelArgsStorage<4096ul>)", "hip", "allreduce_coalesced"),
+        ("ncclKernel_AllReduce_RING_LL_Sum_half(ncclWorkElem)", "cuda", "allreduce"),
+        ("ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL", "cuda", "_reduce_scatter_base"),
+    ],
+)
+def test_forty_small_ones_are_worth_all_latencies_but_one(kernel: str, api: str, collective: str) -> None:
+    """Together they are 2.5 MiB, one bucket (reference: causes.md, (n - n') times the latency)."""
+    job = training(kernel=kernel, api=api, collective=collective)
+    finding = found_in(job.built)["communication.small-messages"]
+    is_worth(finding, job.step_ns / (job.step_ns - (MANY - 1) * (LATENCY_NS + GAP_NS)))
+    assert finding.evidence[0].value == MANY
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        pytest.param(training(6), id="few"),
+        pytest.param(training(10, size=64 << 20, lasts=2_000_000), id="large"),
+        pytest.param(training(10, lasts=500), id="next to no latency"),
+        pytest.param(training(0), id="none"),
+        pytest.param(training(kernel="ncclDevKernel_SendRecv", collective="send"), id="to one rank"),
+        pytest.param(training(kernel="ncclDevKernel_SendRecv", collective="all_to_allv"), id="between experts"),
+    ],
+)
+def test_few_large_and_direct_messages_are_none(job: Job) -> None:
+    assert "communication.small-messages" not in found_in(job.built)
+
+
+def test_small_kernels_that_are_no_collectives_are_another_cause() -> None:
+    job = Job()
+    for _ in job.steps(8):
+        for _ in range(MANY):
+            job.launch("void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float>>", LATENCY_NS)
+        job.wait()
+    assert "communication.small-messages" not in told_of(job.built)
+
+
+def test_what_is_more_than_a_bucket_stays_in_several() -> None:
+    """120 messages of 512 KiB are 60 MiB: three buckets of 25 MiB."""
+    job = training(120, size=512 << 10)
+    finding = found_in(job.built)["communication.small-messages"]
+    is_worth(finding, job.step_ns / (job.step_ns - (120 - 3) * (LATENCY_NS + GAP_NS)), within=0.01)
+
+
+def test_a_dozen_is_worth_joining() -> None:
+    job = training(12)
+    finding = found_in(job.built)["communication.small-messages"]
+    is_worth(finding, job.step_ns / (job.step_ns - 11 * (LATENCY_NS + GAP_NS)))
+
+
+def test_on_a_cpu_samples_of_the_whole_run_say_what_it_is_worth() -> None:
+    """Forty messages by gloo take four tenths of the recorded steps, and three of the run's."""
+    built = trace()
+    for number in range(8):
+        at = number * 10_000_000
+        built.step(number, at=at, lasts=10_000_000)
+        built.operator("aten::mm", at=at, lasts=6_000_000)
+        for place in range(MANY):
+            begin = at + 6_000_000 + place * 100_000
+            built.operator("gloo:all_reduce", at=begin, lasts=100_000, **message("all_reduce", 64 << 10))
+    looks = [line(0.3, leaf="torch.distributed.distributed_c10d:all_reduce"), line(0.7, part="forward")]
+    found = {one.id: one for one in diagnose(case_of(built, runs=[run(places=looks)]), RULES).findings}
+    gain = found["communication.small-messages"].gain
+    assert gain is not None
+    saved = 0.3 * (1 - 1 / MANY)
+    assert gain.expected == pytest.approx(1 / (1 - saved), rel=0.01)
+    # At the least four fifths of it go away; at most a fifth of what is left goes away as well.
+    assert gain.floor == pytest.approx(1 / (1 - 0.8 * saved), rel=0.05)
+    assert gain.ceiling == pytest.approx(1 / ((1 - saved) * 0.8), rel=0.15)

@@ -1,0 +1,113 @@
+"""communication.straggler: a rank that all others wait for fires it, in traces and samples;
+ranks that take turns do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import pytest
+from tests.diagnosis.cases import found_in, found_in_runs, run
+from tests.diagnosis.jobs import Job, is_worth, meet, message, together
+
+RANKS: Final = 4
+COMPUTE_NS: Final = 2_000_000
+REDUCE_NS: Final = 200_000
+NCCL: Final = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+LATE: Final = 2
+
+
+def training(
+    longer: Callable[[int, int], int],
+    *,
+    kernel: str = "gemm",
+    reduce: str = NCCL,
+    api: str = "cuda",
+    python: bool = False,
+    steps: int = 12,
+) -> list[Job]:
+    """Steps of a product and a reduction on four ranks; some need longer, on the device or on the host."""
+    jobs = [Job(api=api) for _ in range(RANKS)]
+    record = message("allreduce", 32 << 20, ranks=tuple(range(RANKS)))
+    for number in together(jobs, steps):
+        for rank, job in enumerate(jobs):
+            extra = longer(rank, number)
+            if python:
+                job.python(extra)
+            job.launch(kernel, COMPUTE_NS + (0 if python else extra))
+        meet(jobs, reduce, REDUCE_NS, **record)
+        for job in jobs:
+            job.wait()
+    return jobs
+
+
+def one(rank: int, _number: int) -> int:
+    return COMPUTE_NS // 2 if rank == LATE else 0
+
+
+def mostly_one(rank: int, number: int) -> int:
+    """In three of five steps it is the same rank, else another one."""
+    return COMPUTE_NS // 2 if rank == (LATE if number % 5 < 3 else (number % 5) - 3) else 0
+
+
+def in_turns(rank: int, number: int) -> int:
+    return COMPUTE_NS // 2 if rank == number % RANKS else 0
+
+
+@pytest.mark.parametrize(
+    ("kernel", "reduce", "api", "python"),
+    [
+        ("gemm", NCCL, "cuda", False),
+        ("gemm", NCCL, "cuda", True),  # its host is slow, not its device
+        ("Cijk_Alik_Bljk_BBS_BH_MT256x128x64", "ncclDevKernel_Generic_4(ncclDevKernelArgsStorage)", "hip", False),
+        ("gemm", "ncclKernel_AllReduce_RING_LL_Sum_half(ncclWorkElem)", "cuda", False),
+    ],
+)
+def test_a_rank_that_always_comes_last_is_worth_what_the_others_wait(
+    kernel: str, reduce: str, api: str, python: bool
+) -> None:
+    jobs = training(one, kernel=kernel, reduce=reduce, api=api, python=python)
+    finding = found_in(*(job.built for job in jobs))["communication.straggler"]
+    assert finding.scope.ranks == [LATE]
+    whole = jobs[0].step_ns
+    is_worth(finding, whole / (whole - COMPUTE_NS // 2))
+    assert finding.attributed_ns_per_step == pytest.approx(COMPUTE_NS // 2, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    "longer",
+    [
+        pytest.param(in_turns, id="each in its turn"),
+        pytest.param(lambda _rank, _number: 0, id="none"),
+        pytest.param(lambda _rank, _number: COMPUTE_NS // 2, id="all"),
+        pytest.param(lambda rank, _number: COMPUTE_NS // 100 if rank == LATE else 0, id="by one per cent"),
+    ],
+)
+def test_ranks_that_take_turns_or_are_alike_are_none(longer: Callable[[int, int], int]) -> None:
+    assert "communication.straggler" not in found_in(*(job.built for job in training(longer)))
+
+
+def test_a_rank_that_is_late_in_three_of_five_steps_is_no_straggler() -> None:
+    assert "communication.straggler" not in found_in(*(job.built for job in training(mostly_one, steps=30)))
+
+
+@pytest.mark.parametrize(("steps", "fires"), [(7, False), (8, True)])
+def test_a_few_steps_may_be_chance(steps: int, *, fires: bool) -> None:
+    """One rank of four comes last in four steps by chance in 1.6 % of all runs, and in five of them in 0.4 %."""
+    found = found_in(*(job.built for job in training(one, steps=steps)))
+    assert ("communication.straggler" in found) is fires
+
+
+@pytest.mark.parametrize(
+    ("own", "peer", "rank"),
+    [(0.95, 0.6, 0), (0.6, 0.95, 1), (0.95, 0.92, None), (0.5, 0.5, None)],
+)
+def test_a_rank_that_works_longer_in_every_step_holds_up_the_others(own: float, peer: float, rank: int | None) -> None:
+    runs = (run(rank=0, on_cpu_share=own), run(rank=1, on_cpu_share=peer))
+    found = found_in_runs(*runs, cores=8, threads=1, processes=2)
+    assert ("communication.straggler" in found) is (rank is not None)
+    if rank is not None:
+        late = found["communication.straggler"]
+        assert late.scope.ranks == [rank]
+        is_worth(late, 1 / (1 - 0.35), within=0.01)

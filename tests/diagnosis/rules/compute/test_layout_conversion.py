@@ -1,0 +1,84 @@
+"""compute.layout-conversion: kernels that only reorder fire it, by any library's name;
+layouts in other names do not.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+from tests.diagnosis.cases import found_in
+from tests.diagnosis.jobs import Job, is_worth
+
+CONVOLUTION: Final = "sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nhwc_tilesize128x64x16_cudnn"
+CONVOLUTION_NS: Final = 300_000
+
+
+def network(
+    kernel: str, lasts: int, *, times: int = 2, operator: str = "aten::cudnn_convolution", api: str = "cuda"
+) -> Job:
+    """Eight steps of two convolutions of 300 us, with another kernel before and after the second."""
+    job = Job(api=api)
+    for _ in job.steps(8):
+        job.operator("aten::cudnn_convolution", CONVOLUTION, CONVOLUTION_NS)
+        for _ in range(times // 2):
+            job.operator(operator, kernel, lasts)
+        job.operator("aten::cudnn_convolution", CONVOLUTION, CONVOLUTION_NS)
+        for _ in range(times // 2):
+            job.operator(operator, kernel, lasts)
+        job.wait()
+    return job
+
+
+@pytest.mark.parametrize(
+    ("kernel", "api"),
+    [
+        ("void cudnn::ops::nchwToNhwcKernel<__half, __half, float, false, true, (cudnnKernelDataType_t)0>", "cuda"),
+        ("void cudnn::engines_precompiled::nhwcToNchwKernel<float, float, float, true, false>(int)", "cuda"),
+        ("batched_transpose_32x32_dword", "hip"),  # MIOpen
+        ("batched_transpose_64x32_pack_2x2_ediv_2x1_half", "hip"),
+    ],
+)
+def test_conversions_are_worth_their_time(kernel: str, api: str) -> None:
+    job = network(kernel, 150_000, api=api)
+    finding = found_in(job.built)["compute.layout-conversion"]
+    is_worth(finding, job.step_ns / (job.step_ns - 2 * 150_000))
+
+
+def test_the_copy_of_contiguous_is_a_conversion() -> None:
+    """Its kernel has the name of any copy: what tells is the operator around it."""
+    job = Job(api="cuda")
+    copy = (
+        "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl<at::native::direct_copy_kernel_cuda>>"
+    )
+    for _ in job.steps(8):
+        job.operator("aten::mm", "ampere_sgemm_128x128_nn", CONVOLUTION_NS)
+        begin = job.at
+        job.python(1_000)
+        job.operator("aten::clone")
+        job.built.operator("aten::copy_", at=job.at, lasts=10_000)
+        job.python(2_000)
+        job.launch(copy, 200_000)
+        job.python(4_000)
+        job.built.operator("aten::contiguous", at=begin, lasts=job.at - begin)
+        job.operator("aten::mm", "ampere_sgemm_128x128_nn", CONVOLUTION_NS)
+        job.wait()
+    is_worth(found_in(job.built)["compute.layout-conversion"], job.step_ns / (job.step_ns - 200_000))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "lasts"),
+    [
+        ("void cudnn::ops::nchwToNhwcKernel<__half, __half, float>", 5_000),  # below two per cent
+        (CONVOLUTION, 150_000),  # the layout that it works in is part of the name
+        ("ampere_sgemm_128x128_tn", 150_000),  # reads a transposed matrix as it is
+        ("void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>", 150_000),
+        ("void at::native::(anonymous namespace)::max_pool_forward_nhwc<float, int>", 150_000),
+    ],
+)
+def test_small_conversions_and_kernels_that_compute_in_a_layout_are_none(kernel: str, lasts: int) -> None:
+    assert "compute.layout-conversion" not in found_in(network(kernel, lasts).built)
+
+
+def test_a_network_in_one_layout_has_none() -> None:
+    assert "compute.layout-conversion" not in found_in(network("", 0, times=0).built)

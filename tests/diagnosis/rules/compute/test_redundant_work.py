@@ -1,0 +1,134 @@
+"""compute.redundant-work: forward work done twice or for nothing fires it, by autograd's numbers;
+other work does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import pytest
+from tests.diagnosis.cases import found_in
+from tests.diagnosis.jobs import Job, is_worth
+
+from whystall.testing.builder import BACKWARD_THREAD
+
+LAYERS: Final = 4
+FORWARD_NS: Final = 300_000
+CUDA: Final = "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_nn"
+HIP: Final = "Cijk_Alik_Bljk_BBS_BH_MT256x128x64_MI16x16x1_SN_LDSB1"
+
+
+def forward(job: Job, number: int, kernel: str, *, lasts: int = FORWARD_NS, numbered: bool = True) -> None:
+    """A layer; without a number where autograd is off."""
+    more = {"Sequence number": number, "Fwd thread id": 0} if numbered else {}
+    job.operator("aten::mm", kernel, lasts, **more)
+
+
+def backward(job: Job, number: int, kernel: str) -> None:
+    """The gradients of a layer: twice its work."""
+    numbers = {"Sequence number": number, "Fwd thread id": 1}
+    with (
+        job.inside("autograd::engine::evaluate_function: MmBackward0", thread=BACKWARD_THREAD, **numbers),
+        job.inside("MmBackward0", thread=BACKWARD_THREAD, **numbers),
+    ):
+        for _ in range(2):
+            job.operator("aten::mm", kernel, FORWARD_NS, thread=BACKWARD_THREAD)
+
+
+def trained(kernel: str = CUDA, *, api: str = "cuda", between: Callable[[Job, int], None] | None = None) -> Job:
+    """Eight steps of four layers forward and backward, with something between the two."""
+    job = Job(api=api)
+    for step in job.steps(8):
+        first = step * 100
+        for layer in range(LAYERS):
+            forward(job, first + layer, kernel)
+        if between is not None:
+            between(job, first + 50)
+        for layer in reversed(range(LAYERS)):
+            backward(job, first + layer, kernel)
+        job.wait()
+    return job
+
+
+@pytest.mark.parametrize(
+    ("kernel", "api", "around"),
+    [
+        (CUDA, "cuda", "CheckpointFunctionBackward"),  # the reentrant form, and every form of old versions
+        (HIP, "hip", "CheckpointFunctionBackward"),
+        (CUDA, "cuda", "MmBackward0"),  # the newer form recomputes where the first saved tensor is asked for
+    ],
+)
+def test_layers_that_are_computed_again_are_worth_a_quarter(kernel: str, api: str, around: str) -> None:
+    """Forward and backward are three parts, and the second forward pass a fourth (reference: causes.md)."""
+    job = Job(api=api)
+    for step in job.steps(8):
+        first = step * 100
+        for layer in range(LAYERS):
+            forward(job, first + layer, kernel, numbered=around != "CheckpointFunctionBackward")
+        for layer in reversed(range(LAYERS)):
+            number = first + layer
+            numbers = {"Sequence number": number, "Fwd thread id": 1}
+            with (
+                job.inside(f"autograd::engine::evaluate_function: {around}", thread=BACKWARD_THREAD, **numbers),
+                job.inside(around, thread=BACKWARD_THREAD, **numbers),
+            ):
+                again = {"Sequence number": number + 50, "Fwd thread id": 0}
+                job.operator("aten::mm", kernel, FORWARD_NS, thread=BACKWARD_THREAD, **again)
+                backward(job, number + 50, kernel)
+        job.wait()
+    finding = found_in(job.built)["compute.redundant-work"]
+    assert "again in the backward pass" in finding.title
+    is_worth(finding, job.step_ns / (job.step_ns - LAYERS * FORWARD_NS))
+    is_worth(finding, 4 / 3)
+
+
+@pytest.mark.parametrize(("kernel", "api"), [(CUDA, "cuda"), (HIP, "hip")])
+def test_a_forward_pass_that_no_backward_pass_uses_is_worth_its_time(kernel: str, api: str) -> None:
+    """As of metrics that are computed without torch.no_grad."""
+
+    def second(job: Job, first: int) -> None:
+        for layer in range(LAYERS):
+            forward(job, first + layer, kernel)
+
+    job = trained(kernel, api=api, between=second)
+    finding = found_in(job.built)["compute.redundant-work"]
+    assert "no backward pass uses" in finding.title
+    is_worth(finding, job.step_ns / (job.step_ns - LAYERS * FORWARD_NS))
+
+
+def _a_little(job: Job, number: int) -> None:
+    forward(job, number, CUDA, lasts=50_000)
+
+
+def _without_gradients(job: Job, number: int) -> None:
+    for layer in range(LAYERS):
+        forward(job, number + layer, CUDA, numbered=False)
+
+
+def _no_product(job: Job, number: int) -> None:
+    for _ in range(4):
+        job.operator("aten::add", "vectorized_elementwise_kernel<4, CUDAFunctor_add>", 100_000)
+        job.operator("aten::_log_softmax", "cunn_SoftMaxForward", 50_000, **{"Sequence number": number})
+
+
+@pytest.mark.parametrize("between", [None, _a_little, _without_gradients, _no_product])
+def test_work_that_is_used_or_small_or_needs_no_gradient_is_none(between: Callable[[Job, int], None] | None) -> None:
+    assert "compute.redundant-work" not in found_in(trained(between=between).built)
+
+
+def test_inference_has_no_backward_pass_that_could_repeat_work() -> None:
+    job = Job()
+    for step in job.steps(8):
+        for layer in range(2 * LAYERS):
+            forward(job, step * 100 + layer, CUDA)
+        job.wait()
+    assert "compute.redundant-work" not in found_in(job.built)
+
+
+def test_a_pass_in_one_step_of_many_is_an_episode() -> None:
+    def once(job: Job, first: int) -> None:
+        for layer in range(8 * LAYERS if first == 450 else 0):
+            forward(job, first + layer, CUDA)
+
+    assert "compute.redundant-work" not in found_in(trained(between=once).built)

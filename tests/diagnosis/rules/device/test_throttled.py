@@ -1,0 +1,85 @@
+"""device.throttled: steps in which all kernels are slower than their own best fire it;
+other shapes and one slow kernel do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import pytest
+from tests.diagnosis.cases import found_in
+from tests.diagnosis.jobs import Job
+
+KERNELS: Final = (
+    "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_nn",
+    "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>",
+    "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<float, float>",
+    "void (anonymous namespace)::softmax_warp_forward<float, float, float, 10, false>",
+)
+HIP: Final = (
+    "Cijk_Alik_Bljk_BBS_BH_MT256x128x64_MI16x16x1_SN_LDSB1",
+    "void at::native::elementwise_kernel_manual_unroll<128, 8, at::native::AddFunctor<float>>",
+    "_ZN5aiter24add_rmsnorm_quant_kernelIDF16bDF16bLi64ELi8ELb0ELb0ELb1ELi1EEEv",
+    "void paged_attention_ll4mi_QKV_mfma16_kernel<0, __hip_bfloat16>",
+)
+KERNEL_NS: Final = 500_000
+SLOW_STEPS: Final = (5, 6, 7, 8)
+
+
+def training(
+    factor: Callable[[int, int], float], kernels: tuple[str, ...] = KERNELS, *, api: str = "cuda", larger: bool = False
+) -> Job:
+    """Twelve steps of four kernels of 0.5 ms, some of which take longer; ``larger``: because they have more blocks."""
+    job = Job(api=api)
+    for number in job.steps(12):
+        for place, kernel in enumerate(kernels):
+            times = factor(number, place)
+            grid = [round(1024 * times) if larger else 1024, 1, 1]
+            job.launch(kernel, round(KERNEL_NS * times), grid=grid)
+        job.wait()
+    return job
+
+
+def slow(times: float) -> Callable[[int, int], float]:
+    return lambda number, _place: times if number in SLOW_STEPS else 1.0
+
+
+@pytest.mark.parametrize(("kernels", "api"), [(KERNELS, "cuda"), (HIP, "hip")])
+def test_a_third_of_the_steps_at_three_quarters_of_the_clock_is_worth_the_difference(
+    kernels: tuple[str, ...], api: str
+) -> None:
+    finding = found_in(training(slow(4 / 3), kernels, api=api).built)["device.throttled"]
+    assert finding.gain is not None
+    # Of the ten steps that are replayed four are slower by a third.
+    assert finding.gain.floor <= 1 + 4 / 30 <= finding.gain.ceiling
+    assert finding.gain.expected == pytest.approx(1 + 4 / 30, rel=0.03)
+    assert finding.scope.steps == [f"ProfilerStep#{number}" for number in SLOW_STEPS]
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        pytest.param(training(slow(1.0)), id="even"),
+        pytest.param(training(slow(1.04)), id="less than five per cent"),
+        pytest.param(training(slow(4 / 3), larger=True), id="more blocks, as of longer sequences"),
+        pytest.param(training(lambda number, place: 3.0 if place == 3 and number in SLOW_STEPS else 1.0), id="one"),
+    ],
+)
+def test_even_steps_larger_shapes_and_one_slow_kernel_are_none(job: Job) -> None:
+    assert "device.throttled" not in found_in(job.built)
+
+
+def test_a_host_that_is_late_in_some_steps_slows_no_kernel() -> None:
+    job = Job()
+    for number in job.steps(12):
+        job.python(1_000_000 if number in SLOW_STEPS else 10_000)
+        for kernel in KERNELS:
+            job.launch(kernel, KERNEL_NS, grid=[1024, 1, 1])
+        job.wait()
+    assert "device.throttled" not in found_in(job.built)
+
+
+def test_collectives_that_wait_are_no_slow_kernels() -> None:
+    kernels = ("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)",) * 3
+    assert "device.throttled" not in found_in(training(slow(4 / 3), kernels).built)

@@ -1,0 +1,126 @@
+"""episodic.checkpoint: saving that training waits for fires it, by name or by its copies;
+activation checkpoints do not.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+from tests.diagnosis.cases import found_in, found_in_runs, line, run
+from tests.diagnosis.jobs import Job, is_worth
+
+PRODUCT_NS: Final = 2_000_000
+SAVE_NS: Final = 10_000_000
+EVERY: Final = 5
+
+
+def training(name: str, lasts: int = SAVE_NS, *, frame: bool = False, api: str = "cuda", every: int = EVERY) -> Job:
+    """Twenty-six steps of a product; in every fifth something else is done before, under a name."""
+    job = Job(api=api)
+    for number in job.steps(26):
+        if number % every == 2 % every:
+            mark = job.built.python if frame else job.built.annotation
+            mark(name, at=job.at, lasts=lasts)
+            job.python(lasts)
+        job.operator("aten::mm", "gemm", PRODUCT_NS)
+        job.wait()
+    return job
+
+
+@pytest.mark.parametrize(
+    ("name", "frame", "api"),
+    [
+        ("save_checkpoint", False, "cuda"),
+        ("checkpoint", False, "hip"),
+        ("torch/serialization.py(943): save", True, "cuda"),
+        ("torch/serialization.py(379): save", True, "cuda"),  # of an older torch
+        ("torch/distributed/checkpoint/state_dict_saver.py(115): save", True, "cuda"),
+        ("torchtitan/components/checkpoint.py(480): save", True, "cuda"),
+        ("accelerate/accelerator.py(3210): save_state", True, "cuda"),
+        ("[pl][profile][Callback]ModelCheckpoint{'monitor': None}.on_train_batch_end", False, "cuda"),
+    ],
+)
+def test_saving_every_fifth_step_is_worth_a_fifth_of_it(name: str, frame: bool, api: str) -> None:
+    finding = found_in(training(name, frame=frame, api=api).built)["episodic.checkpoint"]
+    step = PRODUCT_NS + 8_000
+    is_worth(finding, (step + SAVE_NS / EVERY) / step, within=0.1)
+    assert finding.severity == "critical"
+
+
+@pytest.mark.parametrize(
+    ("name", "frame"),
+    [
+        ("torch/utils/checkpoint.py(488): checkpoint", True),  # activations
+        ("CheckpointFunction", False),
+        ("fairscale/nn/checkpoint/activation_checkpoint.py(170): forward", True),
+        ("torch/nn/modules/module.py(2433): load_state_dict", True),
+        ("train.py(12): saved_tensors_hooks", True),
+    ],
+)
+def test_activation_checkpoints_and_loading_save_nothing(name: str, frame: bool) -> None:
+    assert "episodic.checkpoint" not in found_in(training(name, frame=frame).built)
+
+
+def test_saving_that_hardly_takes_time_is_none() -> None:
+    assert "episodic.checkpoint" not in found_in(training("save_checkpoint", 100_000).built)  # 1 % of a step
+
+
+def copying(
+    copies: int, *, direction: str = "DtoH (Device -> Pageable)", api: str = "cuda", pause: int = SAVE_NS
+) -> Job:
+    """Twenty-six steps; in every fifth the state is copied, and then nothing is seen of the host for a while."""
+    job = Job(api=api)
+    for number in job.steps(26):
+        if number % EVERY == 2:
+            for _ in range(copies):
+                job.launch(f"Memcpy {direction}", 20_000, call="MemcpyAsync", category="gpu_memcpy")
+                job.wait()
+            job.python(pause)
+        job.operator("aten::mm", "gemm", PRODUCT_NS)
+        job.wait()
+    return job
+
+
+@pytest.mark.parametrize(
+    ("direction", "api"),
+    [("DtoH (Device -> Pageable)", "cuda"), ("DtoH (Device -> Pinned)", "cuda"), ("DtoH (Device -> Host)", "hip")],
+)
+def test_without_names_many_copies_and_a_long_pause_tell(direction: str, api: str) -> None:
+    finding = found_in(copying(40, direction=direction, api=api).built)["episodic.checkpoint"]
+    step = PRODUCT_NS + 8_000
+    is_worth(finding, (step + (SAVE_NS + 40 * 28_000) / EVERY) / step, within=0.1)
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        pytest.param(copying(1), id="a value that is read and worked on"),
+        pytest.param(copying(40, direction="HtoD (Pinned -> Device)"), id="the other way"),
+        pytest.param(copying(40, pause=50_000), id="nothing is written"),
+    ],
+)
+def test_a_pause_or_copies_alone_are_no_checkpoint(job: Job) -> None:
+    assert "episodic.checkpoint" not in found_in(job.built)
+
+
+@pytest.mark.parametrize(("share", "fires"), [(0.2, True), (0.01, False)])
+def test_the_time_in_torch_save(share: float, *, fires: bool) -> None:
+    found = found_in_runs(run(shares={"save": share}))
+    assert ("episodic.checkpoint" in found) is fires
+    if fires:
+        is_worth(found["episodic.checkpoint"], 1 / (1 - share))
+
+
+def test_looks_that_found_a_function_of_saving() -> None:
+    found = found_in_runs(run(shares={"other": 0.22}, places=[line(0.2, part="checkpoint")]))
+    assert list(found) == ["episodic.checkpoint"]
+    assert [place.symbol for place in found["episodic.checkpoint"].code] == ["x = f()"]
+
+
+def test_how_long_a_disk_takes_differs_from_run_to_run() -> None:
+    """Three quarters of the time at the least, and 1.3 times at the most, beside what a mean of steps is known by."""
+    gain = found_in_runs(run(shares={"save": 0.4}))["episodic.checkpoint"].gain
+    assert gain is not None
+    assert gain.floor == pytest.approx(1 / (1 - 0.4 * 0.75), rel=0.06)
+    assert gain.ceiling == pytest.approx(1 / (1 - 0.4 * 1.3), rel=0.12)

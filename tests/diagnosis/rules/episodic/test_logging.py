@@ -1,0 +1,99 @@
+"""episodic.logging: printing and logging that training waits for fire it, by any package's names; logarithms do not."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+from tests.diagnosis.cases import found_in, found_in_runs, line, run
+from tests.diagnosis.jobs import Job, is_worth
+
+PRODUCT_NS: Final = 2_000_000
+LOG_NS: Final = 4_000_000
+EVERY: Final = 4
+
+
+def training(name: str, lasts: int = LOG_NS, *, frame: bool = True, api: str = "cuda") -> Job:
+    """Twenty-six steps of a product; in every fourth something else is done before, under a name."""
+    job = Job(api=api)
+    for number in job.steps(26):
+        if number % EVERY == 1:
+            mark = job.built.python if frame else job.built.annotation
+            mark(name, at=job.at, lasts=lasts)
+            job.python(lasts)
+        job.operator("aten::mm", "gemm", PRODUCT_NS)
+        job.wait()
+    return job
+
+
+@pytest.mark.parametrize(
+    ("name", "frame", "api"),
+    [
+        ("log", False, "cuda"),
+        ("logging/__init__.py(1477): info", True, "cuda"),
+        ("logging/__init__.py(1477): info", True, "hip"),
+        ("<built-in function print>", True, "cuda"),
+        ("wandb/sdk/wandb_run.py(1765): log", True, "cuda"),
+        ("torch/utils/tensorboard/writer.py(370): add_scalar", True, "cuda"),
+        ("mlflow/tracking/fluent.py(812): log_metric", True, "cuda"),
+        ("tqdm/std.py(1325): refresh", True, "cuda"),
+        ("<built-in function fsync>", True, "cuda"),
+    ],
+)
+def test_logging_every_fourth_step_is_worth_a_fourth_of_it(name: str, frame: bool, api: str) -> None:
+    finding = found_in(training(name, frame=frame, api=api).built)["episodic.logging"]
+    step = PRODUCT_NS + 8_000
+    is_worth(finding, (step + LOG_NS / EVERY) / step, within=0.1)
+
+
+@pytest.mark.parametrize(
+    ("name", "frame"),
+    [
+        ("<built-in method log of type object at 0x7f0a1c2b3d40>", True),  # torch.log
+        ("<built-in method log of Tensor object at 0x7f0a1c2b3d40>", True),
+        ("<built-in function log>", True),  # math.log
+        ("datasets/fingerprint.py(230): update_fingerprint", True),
+        ("torch/nn/functional.py(2180): log_softmax", True),
+        ("train.py(31): catalogue", True),
+        ("torch/serialization.py(943): save", True),  # is a checkpoint, whatever it logs
+    ],
+)
+def test_logarithms_and_other_words_with_the_same_letters_are_none(name: str, frame: bool) -> None:
+    assert "episodic.logging" not in found_in(training(name, frame=frame).built)
+
+
+def test_a_short_line_is_none() -> None:
+    assert "episodic.logging" not in found_in(training("<built-in function print>", 50_000).built)
+
+
+@pytest.mark.parametrize(
+    ("text", "leaf", "part"),
+    [
+        ("print(loss.item())", "__main__:main", "other"),
+        ("x = f()", "logging:emit", "other"),
+        ("x = f()", "__main__:main", "logging"),
+        ("run.log({'loss': loss})", "__main__:main", "other"),
+        ("writer.add_scalar('loss', loss, step)", "__main__:main", "other"),
+        ("x = f()", "tensorboard.summary.writer:flush", "other"),
+        ("json.dump(metrics, file)", "json.encoder:iterencode", "other"),
+    ],
+)
+def test_looks_that_found_a_line_that_logs(text: str, leaf: str, part: str) -> None:
+    found = found_in_runs(run(shares={"other": 0.22}, places=[line(0.2, text, leaf=leaf, part=part)]))
+    assert list(found) == ["episodic.logging"]
+    is_worth(found["episodic.logging"], 1 / (1 - 0.2), within=0.1)
+    assert [(place.file, place.line, place.symbol) for place in found["episodic.logging"].code] == [
+        ("train.py", 7, text)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("share", "text", "leaf", "part"),
+    [
+        (0.015, "print(loss.item())", "__main__:main", "other"),
+        (0.2, "x = torch.log(y)", "torch:log", "forward"),
+        (0.2, "blueprint = f()", "torch.nn.functional:cross_entropy", "other"),
+    ],
+)
+def test_short_lines_and_arithmetic_are_none(share: float, text: str, leaf: str, part: str) -> None:
+    assert found_in_runs(run(shares={"other": 0.22}, places=[line(share, text, leaf=leaf, part=part)])) == {}

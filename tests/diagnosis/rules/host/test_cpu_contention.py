@@ -1,0 +1,62 @@
+"""host.cpu-contention: time off the core with a competitor and its mark fires it; one of the three alone does not."""
+
+from __future__ import annotations
+
+import pytest
+from tests.diagnosis.cases import found_in_runs, line, run
+
+
+@pytest.mark.parametrize(
+    ("threads", "others", "switches", "fires"),
+    [
+        (16, 0.0, 20.0, True),  # twice as many threads as cores
+        (4, 3.0, 20.0, True),  # other processes use three cores
+        (4, 0.3, 20.0, True),  # they use a third of a core
+        (16, 0.0, 4.0, True),  # taken off its core 40 times a second
+        (16, 0.0, 2.5, False),  # and 25 times, as any thread
+        (4, 0.0, 20.0, False),  # nobody to compete with
+        (16, 0.0, 0.1, False),  # never taken off its core: it waits for something
+        (8, 0.2, 20.0, False),  # as many threads as cores, and next to nothing beside them
+    ],
+)
+def test_contention_needs_a_reason_and_its_mark(threads: int, others: float, switches: float, *, fires: bool) -> None:
+    sampled = run(on_cpu_share=0.6, involuntary_switches_per_step=switches, other_cores=others)
+    assert ("host.cpu-contention" in found_in_runs(sampled, cores=8, threads=threads)) is fires
+
+
+def test_it_is_worth_the_time_off_the_core_at_most() -> None:
+    """The thread lacks its core for two fifths of the time (reference: causes.md, T * (1 - off-CPU share))."""
+    sampled = run(on_cpu_share=0.6, involuntary_switches_per_step=20.0, other_cores=3.0)
+    gain = found_in_runs(sampled, cores=8, threads=4)["host.cpu-contention"].gain
+    assert gain is not None
+    assert gain.floor <= 1 / 0.6 <= gain.ceiling
+    assert gain.expected == pytest.approx(1 / 0.6, rel=0.02)
+
+
+def test_ranks_of_one_job_share_the_cores() -> None:
+    """Four ranks of four threads on eight cores: each by itself would fit."""
+    sampled = run(on_cpu_share=0.6, involuntary_switches_per_step=20.0, other_cores=0.0)
+    assert "host.cpu-contention" in found_in_runs(sampled, cores=8, threads=4, processes=4)
+    assert "host.cpu-contention" not in found_in_runs(sampled, cores=16, threads=4, processes=4)
+
+
+@pytest.mark.parametrize(
+    ("on_cpu", "shares", "text"),
+    [
+        (0.97, {}, "x = f()"),  # on its core nearly all the time
+        (0.6, {"input": 0.38}, "x = f()"),  # waits for batches
+        (0.6, {"save": 0.38}, "x = f()"),  # waits for the disk
+        (0.6, {}, "time.sleep(0.04)"),  # sleeps of its own accord
+    ],
+)
+def test_a_thread_that_waits_for_something_known_lacks_no_core(
+    on_cpu: float, shares: dict[str, float], text: str
+) -> None:
+    sampled = run(
+        on_cpu_share=on_cpu,
+        shares=shares,
+        involuntary_switches_per_step=20.0,
+        other_cores=3.0,
+        places=[line(0.38, text)],
+    )
+    assert "host.cpu-contention" not in found_in_runs(sampled, cores=8, threads=16)

@@ -1,0 +1,84 @@
+"""host.launch-bound: many kernels that are shorter than their launches fire it; long ones and graphs do not."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+from tests.diagnosis.cases import found_in
+from tests.diagnosis.jobs import GAP_NS, Job, is_worth
+
+KERNELS: Final = 200
+OPERATOR_NS: Final = 10_000
+ATEN: Final = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>"
+
+
+def small(
+    lasts: int, *, every: int = OPERATOR_NS, api: str = "cuda", kernel: str = ATEN, call: str = "LaunchKernel"
+) -> Job:
+    """Eight steps of 200 operators of 10 us, each with a kernel, and a wait."""
+    job = Job(api=api)
+    for _ in job.steps(8):
+        for _ in range(KERNELS):
+            begin = job.at
+            job.built.operator("aten::add", at=begin, lasts=every)
+            job.python(2_000)
+            job.launch(kernel, lasts, call=call)
+            job.at = begin + every
+        job.wait()
+    return job
+
+
+@pytest.mark.parametrize(
+    ("api", "call", "kernel"),
+    [
+        ("cuda", "LaunchKernel", ATEN),
+        ("cuda", "LaunchKernelExC", "void cutlass::device_kernel<cutlass::gemm::kernel::GemmUniversal<int>>"),
+        ("cu", "LaunchKernel", "triton_poi_fused_add_0"),
+        ("hip", "LaunchKernel", "_ZN5aiter24add_rmsnorm_quant_kernelIDF16bDF16bLi64ELi8ELb0ELb0ELb1ELi1EEEv"),
+        ("hip", "ExtModuleLaunchKernel", "Cijk_Alik_Bljk_BBS_BH_MT16x32x512_MI16x16x1_SN"),
+    ],
+)
+def test_many_small_kernels_are_worth_what_a_graph_leaves(api: str, call: str, kernel: str) -> None:
+    """A graph leaves the kernels and 1 us between them (reference: causes.md)."""
+    job = small(3_000, api=api, kernel=kernel, call=call)
+    finding = found_in(job.built)["host.launch-bound"]
+    is_worth(finding, job.step_ns / (KERNELS * (3_000 + GAP_NS) + 10_000), within=0.1)
+    assert finding.severity == "critical"
+
+
+@pytest.mark.parametrize("lasts", [9_900, 40_000])
+def test_kernels_that_are_as_long_as_their_launches_keep_the_device_busy(lasts: int) -> None:
+    assert "host.launch-bound" not in found_in(small(lasts).built)
+
+
+@pytest.mark.parametrize(("lasts", "fires"), [(15_000, True), (30_000, False)])
+def test_kernels_of_more_than_twenty_us_are_not_small_however_slow_the_host(lasts: int, *, fires: bool) -> None:
+    """The host needs 60 us for each: with longer kernels that is a slow host, and no matter of many launches."""
+    assert ("host.launch-bound" in found_in(small(lasts, every=60_000).built)) is fires
+
+
+def test_long_kernels_after_a_long_pause_are_held_up_by_the_pause() -> None:
+    job = Job()
+    for _ in job.steps(8):
+        job.python(3_000_000)
+        for _ in range(20):
+            job.operator("aten::mm", "ampere_sgemm_128x128_nn", 100_000)
+        job.wait()
+    found = found_in(job.built)
+    assert "host.python" in found
+    assert "host.launch-bound" not in found
+
+
+def test_a_graph_of_small_kernels_is_launched_at_once() -> None:
+    job = Job()
+    for number in job.steps(8):
+        at = job.at
+        job.built.runtime("cudaGraphLaunch", at=at, lasts=20_000, correlation=10_000 + number)
+        for place in range(KERNELS):
+            runs = at + 25_000 + place * (3_000 + GAP_NS)
+            job.built.kernel(ATEN, at=runs, lasts=3_000, correlation=10_000 + number)
+        job.at += 20_000
+        job.busy_until[7] = at + 25_000 + KERNELS * (3_000 + GAP_NS)
+        job.wait()
+    assert "host.launch-bound" not in found_in(job.built)

@@ -1,0 +1,184 @@
+"""host.python: long Python between operators fires it, in traces and in samples;
+short Python and Python of other causes do not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, Final
+
+import pytest
+from tests.diagnosis.cases import case_of, found_in, found_in_runs, line, run, told_of
+from tests.diagnosis.jobs import Job, is_worth
+
+import whystall
+from whystall.diagnosis.rules.host import python
+from whystall.run_folder.samples import BEFORE, CALLED
+from whystall.testing import TraceBuilder, trace
+
+PRODUCT_NS: Final = 1_000_000
+
+
+def training(
+    python_ns: int, *, api: str = "cuda", stacked: bool = False, marked: str = "", queued: bool = False
+) -> Job:
+    """Eight steps of a stretch of Python and two products; what is queued runs meanwhile."""
+    job = Job(api=api)
+    for _ in job.steps(8):
+        if queued:
+            job.operator("aten::mm", "gemm", 2 * PRODUCT_NS)
+        begin = job.at
+        job.python(python_ns)
+        if stacked:
+            job.built.python("train.py(12): reward", at=begin, lasts=python_ns)
+        if marked:
+            job.built.annotation(marked, at=begin, lasts=python_ns)
+        for _ in range(2):
+            job.operator("aten::mm", "gemm", PRODUCT_NS)
+        job.wait()
+    return job
+
+
+@pytest.mark.parametrize(("api", "stacked"), [("cuda", False), ("cuda", True), ("hip", False), ("hip", True)])
+def test_python_that_holds_up_the_device_is_worth_its_time(api: str, stacked: bool) -> None:
+    job = training(800_000, api=api, stacked=stacked)
+    finding = found_in(job.built)["host.python"]
+    is_worth(finding, job.step_ns / (job.step_ns - 800_000))
+    assert [place.symbol for place in finding.code] == (["reward"] if stacked else [])
+    assert finding.could_be == ([] if stacked else ["host.gc"])
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        pytest.param(training(30_000), id="as between any two operators"),
+        pytest.param(training(800_000, marked="evaluate"), id="evaluation"),
+        pytest.param(training(800_000, marked="wandb.log"), id="logging"),
+        pytest.param(
+            training(800_000, marked="enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"), id="input"
+        ),
+        pytest.param(training(800_000, queued=True), id="hidden behind queued work"),
+    ],
+)
+def test_short_and_hidden_python_and_that_of_other_causes_are_none(job: Job) -> None:
+    assert "host.python" not in found_in(job.built)
+
+
+def pauses(at_operators: tuple[int, ...]) -> TraceBuilder:
+    """Twelve steps of four different operators; in every third step a long pause, after one of the operators."""
+    built = trace()
+    at = 0
+    for number in range(12):
+        begin = at
+        for place, name in enumerate(("aten::mm", "aten::add", "aten::relu", "aten::mul")):
+            built.operator(name, at=at, lasts=20_000)
+            built.launch("kernel", at=at + 5_000, call_lasts=5_000, runs_at=at + 12_000, lasts=400_000)
+            at += 430_000
+            if number % 3 == 1 and place == at_operators[number // 3]:
+                at += 3_000_000
+        built.step(number, at=begin, lasts=at - begin)
+    return built
+
+
+def test_a_pause_that_nothing_names_is_told_and_not_given_a_name() -> None:
+    """Without Python stacks a collection, Python and logging look alike: the pause is told,
+    and what would tell more.
+    """
+    findings = told_of(pauses((0, 2, 1, 3)))
+    assert all(finding.severity == "info" for finding in findings.values()), findings
+    pause = findings["host.python"]
+    assert "Python stacks" in pause.title
+    assert pause.missing_signals == ["Python stacks"]
+    assert pause.gain is not None
+    assert pause.gain.floor > 1.2
+    assert pause.attributed_ns_per_step == pytest.approx(4 * 3_400_000 / 12, rel=0.05)
+    assert pause.title.startswith("In 4 of 12 steps")
+    assert {one.what: one.value for one in pause.evidence}["times in the recording"] == 4
+
+
+@pytest.mark.parametrize("named", ["annotation", "other thread"])
+def test_a_pause_in_which_something_else_runs_is_not_silent(named: str) -> None:
+    """An annotation around it, or a call that another thread waits in, names what goes on."""
+    built = pauses((0, 2, 1, 3))
+    for begin in range(0, 40_000_000, 100_000):
+        if named == "annotation":
+            built.annotation("Stage::merge", at=begin, lasts=99_000)
+        else:
+            built.runtime("synchronizeStream", at=begin, lasts=99_000, thread=300)
+    assert "host.python" not in {one for one, finding in told_of(built).items() if "no event names" in finding.title}
+
+
+def on_a_cpu(python_ns: int, *, function: str | None = None) -> TraceBuilder:
+    """Steps of a job without an accelerator: an operator of 1 ms, then Python."""
+    built = trace()
+    for number in range(5):
+        begin = number * (1_000_000 + python_ns)
+        built.step(number, at=begin, lasts=1_000_000 + python_ns)
+        built.operator("aten::mm", at=begin, lasts=1_000_000)
+        if function:
+            built.python(function, at=begin + 1_000_000, lasts=python_ns)
+    return built
+
+
+@pytest.mark.parametrize("function", [None, "train.py(7): heavy"])
+def test_heavy_python_of_a_job_without_an_accelerator_is_named(function: str | None) -> None:
+    report = whystall.analyze(on_a_cpu(4_000_000, function=function).load())
+    assert report.verdict.cause == "host.python"
+    [found] = [one for one in report.findings if one.severity != "info"]
+    assert found.gain is not None
+    assert found.gain.floor <= 5.0 <= found.gain.ceiling
+    assert [place.symbol for place in found.code] == (["heavy"] if function else [])
+    assert found.could_be == ([] if function else ["host.gc", "episodic.logging"])
+
+
+def test_short_python_of_a_job_without_an_accelerator_is_no_cause() -> None:
+    assert whystall.analyze(on_a_cpu(50_000).load()).verdict.summary.startswith("Healthy")
+
+
+def test_the_optimizer_is_not_counted_as_python_of_a_job_without_an_accelerator() -> None:
+    built = on_a_cpu(4_000_000)
+    for number in range(5):
+        built.annotation("Optimizer.step#SGD.step", at=number * 5_000_000 + 1_000_000, lasts=4_000_000)
+    assert "host.python" not in told_of(built)
+
+
+def test_samples_of_the_whole_run_go_before_python_of_a_trace() -> None:
+    case = case_of(on_a_cpu(4_000_000))
+    sampled: Any = SimpleNamespace(rank=0, measured=20)
+    assert list(python.in_trace_of_a_cpu(case))
+    assert not list(python.in_trace_of_a_cpu(replace(case, runs=(sampled,))))
+
+
+@pytest.mark.parametrize(("share", "fires"), [(0.2, True), (0.015, False)])
+def test_lines_of_the_user_between_the_parts_of_a_step(share: float, *, fires: bool) -> None:
+    found = found_in_runs(run(shares={"other": share + 0.02}, places=[line(share, "total += token")]))
+    assert list(found) == (["host.python"] if fires else [])
+
+
+def test_python_is_as_long_as_the_clock_says_and_not_as_the_looks_happen_to_fall() -> None:
+    """The clock gives 20 % to what is no named part; nine of ten looks at it found the user's Python."""
+    looks = [
+        line(0.18, "total += token"),
+        line(0.02, "loss.backward()", leaf="torch.autograd:_engine"),
+        line(0.8, part="forward"),
+    ]
+    gain = found_in_runs(run(shares={"other": 0.2, "forward": 0.245}, places=looks))["host.python"].gain
+    assert gain is not None
+    assert gain.expected == pytest.approx(1 / (1 - 0.18), rel=0.01)
+    held = [line(0.1, "total += token"), line(0.08, "optimizer.zero_grad()", leaf=BEFORE), *looks[1:]]
+    found = found_in_runs(run(shares={"other": 0.2, "forward": 0.245}, places=held))["host.python"]
+    assert found.gain == gain
+    assert [where.symbol for where in found.code] == ["total += token"]
+
+
+def test_a_line_in_a_call_is_python_as_far_as_a_recording_shows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Operators of torch's that the loop calls itself are found at the user's line, as a pause would be."""
+    looks = [line(0.6, "x = torch.randn(1000, 1000)", leaf=CALLED), line(0.1, "total += token")]
+    sampled = run(shares={"other": 0.7, "forward": 0.1, "backward": 0.1}, places=looks)
+    for recorded, share in ((0.0, 0.1), (0.4, 0.4), (0.9, 0.7)):
+        monkeypatch.setattr("whystall.diagnosis.rules.host.python._recorded_python", lambda *_, found=recorded: found)
+        found = found_in_runs(sampled)["host.python"]
+        assert found.gain is not None
+        assert found.gain.expected == pytest.approx(1 / (1 - share), rel=0.01)
+        assert [where.symbol for where in found.code][-1] == "total += token"

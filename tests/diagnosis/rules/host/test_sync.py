@@ -1,0 +1,103 @@
+"""host.sync: a wait after which the device runs dry fires it, however the call is named;
+a wait that costs nothing does not.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+from tests.diagnosis.cases import case_of, found_in, told_of
+from tests.diagnosis.jobs import GAP_NS, Job, is_worth
+
+from whystall.diagnosis.rules.host import sync
+from whystall.testing import trace
+
+PRODUCT_NS: Final = 400_000
+LATER: Final = 12  # operators that the host dispatches after it has waited
+
+
+def read(job: Job, *, call: str, operator: str) -> None:
+    """A value is read: it is copied behind all that was launched, and the host waits for it."""
+    with job.inside(operator), job.inside("aten::_local_scalar_dense"):
+        job.launch("Memcpy DtoH (Device -> Pinned)", 2_000, call="MemcpyAsync", category="gpu_memcpy")
+        until = job.busy_until[7] + 2_000
+        job.built.runtime(f"{job.api}{call}", at=job.at, lasts=until - job.at)
+        job.at = until
+
+
+def reading(
+    *, api: str = "cuda", call: str = "StreamSynchronize", operator: str = "aten::item", later: int = LATER
+) -> Job:
+    """Eight steps of two products; between them a value is read, and operators run that launch nothing."""
+    job = Job(api=api)
+    for _ in job.steps(8):
+        job.operator("aten::mm", "gemm", PRODUCT_NS)
+        read(job, call=call, operator=operator)
+        for _ in range(later):
+            job.operator("aten::view")
+        job.operator("aten::mm", "gemm", PRODUCT_NS)
+    return job
+
+
+@pytest.mark.parametrize(
+    ("api", "call", "operator"),
+    [
+        ("cuda", "StreamSynchronize", "aten::item"),
+        ("cuda", "EventSynchronize", "aten::is_nonzero"),
+        ("cuda", "StreamSynchronize_ptsz", "aten::nonzero"),
+        ("hip", "StreamSynchronize", "aten::item"),
+        ("hip", "DeviceSynchronize", "aten::masked_select"),
+    ],
+)
+def test_a_wait_is_worth_the_gap_after_it(api: str, call: str, operator: str) -> None:
+    """Without it the host runs ahead, and the device has nothing but its kernels and the copy."""
+    job = reading(api=api, call=call, operator=operator)
+    finding = found_in(job.built)["host.sync"]
+    is_worth(finding, job.step_ns / (2 * PRODUCT_NS + 2_000 + 3 * GAP_NS))
+    assert finding.evidence[0].value == pytest.approx(1, abs=0.2)
+
+
+def test_a_long_wait_with_a_short_gap_after_it_costs_nothing() -> None:
+    """400 us of waiting, and 20 us until the next kernel runs: what counts is the gap (reference: causes.md)."""
+    job = reading(later=0)
+    kernels = 2 * PRODUCT_NS + 2_000
+    assert job.step_ns / kernels < 1.06  # what is left to gain, at the very most
+    shorter = Job()
+    for _ in shorter.steps(8):
+        shorter.operator("aten::mm", "gemm", 4 * PRODUCT_NS)
+        read(shorter, call="StreamSynchronize", operator="aten::item")
+    assert "host.sync" not in found_in(shorter.built)
+
+
+def test_a_loop_without_waits_has_none() -> None:
+    job = Job()
+    for _ in job.steps(8):
+        for _ in range(4):
+            job.operator("aten::mm", "gemm", PRODUCT_NS)
+    assert "host.sync" not in told_of(job.built)
+
+
+def test_a_blocking_copy_counts_as_a_wait() -> None:
+    built = trace()
+    for number in range(5):
+        at = number * 3_000_000
+        built.step(number, at=at, lasts=3_000_000)
+        built.operator("aten::mm", at=at, lasts=20_000)
+        built.launch("gemm", at=at + 5_000, call_lasts=5_000, runs_at=at + 12_000, lasts=1_000_000)
+        built.operator("aten::_to_copy", at=at + 25_000, lasts=1_100_000)
+        built.launch(
+            "Memcpy DtoH (Device -> Pageable)",
+            at=at + 30_000,
+            call="cudaMemcpyAsync",
+            call_lasts=1_090_000,
+            runs_at=at + 1_012_000,
+            lasts=100_000,
+            category="gpu_memcpy",
+        )
+    case = case_of(built)
+    [found] = list(sync.in_trace(case))
+    values = {one.what: one.value for one in found.evidence}
+    assert values["spent in them"] == pytest.approx(1_077_000, rel=0.02)
+    assert values["calls in which the host waits for the device"] == 1
+    assert values["called by"] == "aten::_to_copy"

@@ -1,0 +1,58 @@
+"""host.warm-up: loading code in recorded steps fires it, in any library's calls; loading before them does not."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+from tests.diagnosis.cases import found_in
+from tests.diagnosis.jobs import Job
+
+STEP_NS: Final = 2_000_000
+
+
+def training(call: str, in_steps: tuple[int, ...], *, lasts: int = STEP_NS, api: str = "cu") -> Job:
+    """Twelve steps of two products that the host waits for; in some of them a call before."""
+    job = Job()
+    for number in job.steps(12):
+        if number in in_steps:
+            job.built.runtime(f"{api}{call}", at=job.at, lasts=lasts)
+            job.python(lasts)
+        for _ in range(2):
+            job.operator("aten::mm", "gemm", STEP_NS // 2)
+        job.wait()
+    return job
+
+
+@pytest.mark.parametrize(
+    ("api", "call"),
+    [
+        ("cu", "ModuleLoadData"),
+        ("cu", "ModuleLoadDataEx"),
+        ("cu", "LibraryLoadData"),  # CUDA 12
+        ("cuda", "LibraryLoadData"),
+        ("hip", "ModuleLoadData"),
+        ("hip", "ModuleLoad"),
+        ("nvrtc", "CompileProgram"),
+        ("hiprtc", "CompileProgram"),
+    ],
+)
+def test_loading_in_three_of_ten_steps_is_worth_three_tenths(api: str, call: str) -> None:
+    finding = found_in(training(call, (3, 5, 7), api=api).built)["host.warm-up"]
+    assert finding.severity != "info"
+    assert finding.gain is not None
+    assert finding.gain.floor <= 1 + 3 / 10 <= finding.gain.ceiling
+
+
+@pytest.mark.parametrize(
+    ("call", "in_steps", "lasts"),
+    [
+        ("ModuleLoadData", (), 0),
+        ("ModuleLoadData", (0,), STEP_NS),  # before the steps that count
+        ("ModuleLoadData", (3, 5, 7), 50_000),  # 0.7 % of the steps
+        ("ModuleGetFunction", (3, 5, 7), STEP_NS),  # looks up what is loaded
+        ("LaunchKernel", (3, 5, 7), STEP_NS),
+    ],
+)
+def test_loading_before_the_window_and_other_calls_are_none(call: str, in_steps: tuple[int, ...], lasts: int) -> None:
+    assert "host.warm-up" not in found_in(training(call, in_steps, lasts=lasts).built)

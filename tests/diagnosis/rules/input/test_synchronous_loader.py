@@ -1,0 +1,98 @@
+"""input.synchronous-loader: batches made on the training thread fire it, in traces and samples;
+small and hidden ones do not.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pytest
+from tests.diagnosis.cases import found_in, found_in_runs, loader, run, told_of
+from tests.diagnosis.jobs import Job, is_worth
+
+from whystall.diagnosis.case import RunFacts
+from whystall.diagnosis.catalogue import causes
+from whystall.diagnosis.rules.input.synchronous_loader import WORKERS_OF_REMEDY
+
+STEP_NS: Final = 1_000_000
+TORCH: Final = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+
+
+def training(fetch_ns: int, name: str = TORCH, *, api: str = "cuda", queued: bool = False) -> Job:
+    """Eight steps of a fetch and a product of 1 ms, before which another may have been launched."""
+    job = Job(api=api)
+    for _ in job.steps(8):
+        if queued:
+            job.operator("aten::mm", "gemm", 2 * fetch_ns)
+        with job.marked(name):
+            job.python(fetch_ns)
+        job.operator("aten::mm", "gemm", STEP_NS)
+        job.wait()
+    return job
+
+
+@pytest.mark.parametrize(
+    ("name", "api"),
+    [
+        (TORCH, "cuda"),
+        (TORCH, "hip"),
+        ("enumerate(DataLoader)#_StatefulSingleProcessDataLoaderIter.__next__", "cuda"),  # torchdata, torchtitan
+    ],
+)
+def test_a_fetch_is_worth_its_time(name: str, api: str) -> None:
+    job = training(500_000, name, api=api)
+    finding = found_in(job.built)["input.synchronous-loader"]
+    is_worth(finding, job.step_ns / (job.step_ns - 500_000))
+    assert finding.severity == "critical"
+    assert finding.attributed_ns_per_step == pytest.approx(500_000, rel=0.01)
+
+
+def test_what_workers_cannot_make_in_a_step_is_still_waited_for() -> None:
+    """Batches of 9 ms beside a step of 1 ms, on three cores: two workers make one in 4.5 ms."""
+    job = training(9_000_000)
+    finding = found_in(job.built, facts=RunFacts(cores=3))["input.synchronous-loader"]
+    assert finding.gain is not None
+    assert finding.gain.expected == pytest.approx(job.step_ns / 4_500_000, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("job", "told"),
+    [
+        (training(15_000), False),  # below two per cent
+        (training(500_000, "Optimizer.zero_grad#AdamW.zero_grad"), False),
+        (training(500_000, "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"), False),
+        (training(500_000, queued=True), True),
+    ],
+)
+def test_short_and_hidden_fetches_and_other_loaders_are_none(job: Job, *, told: bool) -> None:
+    assert "input.synchronous-loader" not in found_in(job.built)
+    if told:
+        assert "leave it" in told_of(job.built)["input.synchronous-loader"].title
+
+
+@pytest.mark.parametrize(("share", "fires"), [(0.3, True), (0.015, False)])
+def test_input_on_the_training_thread(share: float, *, fires: bool) -> None:
+    found = found_in_runs(run(shares={"input": share}, on_cpu_share=1 - share), **loader(0))
+    assert ("input.synchronous-loader" in found) is fires
+    if fires:
+        gain = found["input.synchronous-loader"].gain
+        assert gain is not None
+        assert gain.floor <= 1 / (1 - share) <= gain.ceiling
+
+
+def test_input_that_computes_gains_only_on_cores_that_are_free() -> None:
+    """Two cores, both busy with training for 60 % of the time: of 40 % of input, workers could hide half at best."""
+    facts: dict[str, Any] = {"cores": 2, "threads": 2, "loaders": ({"workers": 0},)}
+    found = found_in_runs(run(shares={"input": 0.4}, on_cpu_share=1.0), **facts)["input.synchronous-loader"]
+    assert found.gain is not None
+    assert found.gain.expected < 1 / (1 - 0.25)
+
+
+def test_a_loader_that_waits_gains_as_much_as_the_workers_of_the_remedy_make() -> None:
+    """Batches of 64 ms, all of it pauses, beside 7 ms of training: four workers make one in 16 ms."""
+    shares = {"input": 64 / 71, "forward": 3 / 71, "backward": 3 / 71, "other": 1 / 71}
+    gain = found_in_runs(run(shares=shares, on_cpu_share=8 / 71), **loader(0))["input.synchronous-loader"].gain
+    assert gain is not None
+    assert gain.expected == pytest.approx(71 / 16, rel=0.05)
+    patch = causes()["input.synchronous-loader"].patch
+    assert f"num_workers={WORKERS_OF_REMEDY}" in (patch or "")

@@ -1,0 +1,98 @@
+"""input.worker-restart: long first fetches of epochs whose workers are not kept fire it;
+slow workers and kept ones do not.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+from tests.diagnosis.cases import STEP_NS, found_in, found_in_runs, loader, run
+from tests.diagnosis.jobs import Job
+
+from whystall.analysis.run_results import SlowStep
+from whystall.diagnosis.case import RunFacts
+
+START_NS: Final = 30_000_000  # seen: 29 ms against 1.1 ms (reference: causes.md)
+PRODUCT_NS: Final = 2_000_000
+TORCH: Final = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+
+
+def epochs(fetch_ns: int = START_NS, *, steps: int = 40, epoch: int = 10, name: str = TORCH, api: str = "cuda") -> Job:
+    """Steps of a fetch and a product of 2 ms; the first fetch of each epoch is long, and the last brings nothing."""
+    job = Job(api=api)
+    for number in job.steps(steps):
+        first = number % epoch == 0
+        if first and number:
+            with job.marked(name):
+                job.python(5_000)
+        with job.marked(name):
+            job.python(fetch_ns if first else 50_000)
+        job.operator("aten::mm", "gemm", PRODUCT_NS)
+        job.wait()
+    return job
+
+
+@pytest.mark.parametrize(
+    ("name", "api"),
+    [
+        (TORCH, "cuda"),
+        (TORCH, "hip"),
+        ("enumerate(DataLoader)#_StatefulMultiProcessingDataLoaderIter.__next__", "cuda"),
+    ],
+)
+def test_the_first_fetch_of_an_epoch_is_worth_its_share_of_the_epoch(name: str, api: str) -> None:
+    found = found_in(epochs(name=name, api=api).built)["input.worker-restart"]
+    assert found.gain is not None
+    step = PRODUCT_NS + 60_000
+    assert found.gain.floor <= (step + START_NS / 10) / step <= found.gain.ceiling
+
+
+@pytest.mark.parametrize(
+    ("job", "facts"),
+    [
+        (epochs(50_000), None),  # as long as any other
+        (epochs(epoch=4), RunFacts(loaders=({"workers": 4, "persistent_workers": True},))),
+        (epochs(), RunFacts(loaders=({"workers": 10, "persistent_workers": True},))),
+        (epochs(name="enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"), None),
+    ],
+)
+def test_even_fetches_and_workers_that_are_kept_are_none(job: Job, facts: RunFacts | None) -> None:
+    assert "input.worker-restart" not in found_in(job.built, facts=facts)
+
+
+def test_workers_that_are_all_too_slow_deliver_in_bursts() -> None:
+    """Every fourth fetch of four workers is long, and no epoch ends."""
+    job = Job()
+    for number in job.steps(40):
+        with job.marked(TORCH):
+            job.python(START_NS if number % 4 == 0 else 50_000)
+        job.operator("aten::mm", "gemm", PRODUCT_NS)
+        job.wait()
+    found = found_in(job.built, facts=RunFacts(loaders=({"workers": 4, "persistent_workers": False},)))
+    assert "input.worker-restart" not in found
+    assert "input.too-few-workers" in found
+
+
+@pytest.mark.parametrize(
+    ("persistent", "every", "lost", "cause"),
+    [
+        (False, 5, 0.8, "input.worker-restart"),
+        (True, 10, 2.0, "input.heavy-tail"),
+        (True, 2, 2.0, "input.too-few-workers"),  # workers that are too slow deliver in bursts
+    ],
+)
+def test_long_fetches_are_new_workers_rare_samples_or_bursts(
+    persistent: bool, every: int, lost: float, cause: str
+) -> None:
+    spikes = [
+        SlowStep(step=step, duration_ns=9 * STEP_NS, excess_ns=8 * STEP_NS, lost_ns={"input": round(lost * STEP_NS)})
+        for step in range(0, 100, every)
+    ]
+    total = round(len(spikes) * lost * 5 * STEP_NS)
+    sampled = run(shares={"input": 0.2}, slow=spikes, total_ns=total, workers=2, worker_cpu_share=0.5)
+    found = found_in_runs(sampled, **loader(2, persistent=persistent))
+    assert next(iter(found)) == cause
+    gain = found[cause].gain
+    assert gain is not None
+    assert gain.floor <= 1 / (1 - 0.2) <= gain.ceiling

@@ -1,0 +1,54 @@
+"""memory.growth: memory that rises over the run is told, on the host and on a device;
+a small or a single rise is not.
+"""
+
+from __future__ import annotations
+
+import pytest
+from tests.diagnosis.cases import found_in_runs, run
+
+from whystall.analysis.run_results import MemoryRise
+
+MIB = 1 << 20
+
+
+def rising(rise_mib: int, *, device: int | None = None, start_mib: int = 1024) -> MemoryRise:
+    return MemoryRise(device=device, start_bytes=start_mib * MIB, rise_bytes=rise_mib * MIB, over_steps=50)
+
+
+@pytest.mark.parametrize(
+    ("rise", "where"),
+    [
+        (rising(100), "resident memory"),
+        (rising(20, start_mib=100), "resident memory"),
+        (rising(100, device=1), "memory allocated on device 1"),
+        (rising(2048, start_mib=40_000), "resident memory"),  # 5.1 % of much
+    ],
+)
+def test_memory_that_grows_has_no_gain_and_is_told(rise: MemoryRise, where: str) -> None:
+    finding = found_in_runs(run(memory_rises=[rise]))["memory.growth"]
+    assert finding.gain is None
+    assert finding.evidence[0].what == f"{where} rises by"
+    per_step = next(one for one in finding.evidence if one.per == "step")
+    assert per_step.value == pytest.approx(rise.rise_bytes / 50, abs=1)
+
+
+@pytest.mark.parametrize(
+    "rise",
+    [
+        rising(40),  # 4 % of where it began
+        rising(15, start_mib=100),  # 15 %, of which a cache is enough
+        rising(0, device=0),
+        rising(1900, start_mib=40_000),  # 4.75 %
+    ],
+)
+def test_what_hardly_grows_is_none(rise: MemoryRise) -> None:
+    assert "memory.growth" not in found_in_runs(run(memory_rises=[rise]))
+
+
+def test_a_few_steps_say_nothing() -> None:
+    assert "memory.growth" not in found_in_runs(run(memory_rises=[rising(500)], steps=6))
+
+
+def test_a_run_whose_memory_stays_is_healthy() -> None:
+    assert found_in_runs(run()) == {}

@@ -1,0 +1,69 @@
+"""pipeline.stage-imbalance: a stage with more compute than the mean fires it, on any vendor; even stages do not."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+from tests.diagnosis.cases import found_in
+from tests.diagnosis.jobs import Job, meet, message, together
+
+MICRO_BATCHES: Final = 12
+FORWARD_NS: Final = 1_000_000
+MESSAGE_NS: Final = 10_000
+NCCL: Final = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
+HIP: Final = "ncclDevKernel_Generic_4(ncclDevKernelArgsStorage<4096ul>)"
+
+
+def pipeline(lasts: tuple[int, int], *, kernel: str = NCCL, compute: str = "gemm", api: str = "cuda") -> list[Job]:
+    """Eight steps of twelve micro-batches through two stages, which compute for so long on each."""
+    jobs = [Job(api=api) for _ in range(2)]
+    first, second = jobs
+    for _ in together(jobs, 8):
+        first.at = second.at = max(job.at for job in jobs)
+        for _ in range(MICRO_BATCHES):
+            first.launch(compute, lasts[0])
+            # A message is passed when both are there.
+            meet(jobs, kernel, MESSAGE_NS, *(message(what, 1 << 20, group="p2p") for what in ("send", "recv")))
+            second.launch(compute, lasts[1])
+        meet(jobs, "ncclDevKernel_AllReduce_Sum_bf16_RING_LL", MESSAGE_NS, **message("allreduce", 1 << 20, group="all"))
+        for job in jobs:
+            job.wait()
+    return jobs
+
+
+@pytest.mark.parametrize(
+    ("kernel", "compute", "api"),
+    [
+        (NCCL, "gemm", "cuda"),
+        (HIP, "Cijk_Alik_Bljk_BBS_BH_MT256x128x64", "hip"),
+        ("ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclWorkElem)", "gemm", "cuda"),
+    ],
+)
+def test_the_last_stage_with_the_head_is_worth_what_it_has_above_the_mean(kernel: str, compute: str, api: str) -> None:
+    """Of 1.0 and 1.6 the mean is 1.3: twelve micro-batches and one to fill, instead of twelve of 1.6 and one of 1.0."""
+    jobs = pipeline((FORWARD_NS, 1_600_000), kernel=kernel, compute=compute, api=api)
+    finding = found_in(*(job.built for job in jobs))["pipeline.stage-imbalance"]
+    assert finding.scope.ranks == [1]
+    assert finding.gain is not None
+    truth = (MICRO_BATCHES * 1.6 + 1.0) / (MICRO_BATCHES * 1.3 + 1.3)
+    assert finding.gain.floor <= truth <= finding.gain.ceiling
+    assert finding.gain.expected == pytest.approx(truth, rel=0.05)
+    assert finding.evidence[1].value == pytest.approx(1.6 / 1.3 - 1, rel=0.02)
+
+
+@pytest.mark.parametrize("lasts", [(FORWARD_NS, FORWARD_NS), (FORWARD_NS, 1_060_000), (1_060_000, FORWARD_NS)])
+def test_even_stages_are_none(lasts: tuple[int, int]) -> None:
+    """Of 1.00 and 1.06 the slower is 3 % above the mean, below the 5 % of the reference."""
+    assert "pipeline.stage-imbalance" not in found_in(*(job.built for job in pipeline(lasts)))
+
+
+def test_a_slow_rank_that_only_reduces_is_no_stage() -> None:
+    jobs = [Job() for _ in range(2)]
+    for _ in together(jobs, 8):
+        for lasts, job in zip((FORWARD_NS, 1_600_000), jobs, strict=True):
+            job.launch("gemm", lasts)
+        meet(jobs, "ncclDevKernel_AllReduce_Sum_bf16_RING_LL", MESSAGE_NS, **message("allreduce", 1 << 20))
+        for job in jobs:
+            job.wait()
+    assert "pipeline.stage-imbalance" not in found_in(*(job.built for job in jobs))

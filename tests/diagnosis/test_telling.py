@@ -1,0 +1,79 @@
+"""What a finding says: its evidence and remedy, what it was weighed against, and what is hidden."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.diagnosis.cases import case_of, diagnosed, fixed, loop
+
+from whystall.diagnosis.catalogue import causes
+from whystall.diagnosis.detectors.host_calls import hidden as what_is_hidden
+from whystall.diagnosis.diagnose import diagnose
+from whystall.replay.graph import Change
+
+SHARED = Path(__file__).parents[3] / "shared" / "traces"
+
+
+def test_every_finding_has_what_a_finding_owes() -> None:
+    for finding in diagnosed(loop(fetch_ns=700_000, python_ns=400_000)).findings:
+        assert finding.id in causes()
+        assert finding.evidence
+        assert 0 < finding.confidence <= 1
+        if finding.severity != "info":
+            assert finding.remedy is not None
+            assert finding.verify is not None
+            assert "whystall verify" in finding.verify.command
+
+
+def test_what_is_large_but_hidden_is_told_as_such() -> None:
+    rule = fixed("host.gc", 0.0, if_hidden="large, yet hidden: leave it")
+    [found] = diagnose(case_of(loop()), [rule]).findings
+    assert (found.severity, found.title, found.remedy) == ("info", "Large, yet hidden: leave it", None)
+
+
+def test_a_general_cause_that_adds_nothing_to_a_specific_one_is_rejected_with_the_reason() -> None:
+    specific = fixed("host.gc", 0.5, rivals=("host.sync",))
+    found = diagnose(case_of(loop()), [specific, fixed("host.sync", 0.5, tier=1)])
+    assert [finding.id for finding in found.findings] == ["host.gc"]
+    [rejected] = found.findings[0].rejected
+    assert rejected.id == "host.sync"
+    assert "nothing more once this is removed" in rejected.because
+
+
+def test_a_general_cause_below_a_specific_one_says_what_it_ranks_by() -> None:
+    """Of a half that is left, what saves seven tenths of the whole still saves two fifths."""
+    first, second = diagnose(case_of(loop()), [fixed("host.gc", 0.5), fixed("host.sync", 0.7, tier=1)]).findings
+    assert (first.id, second.id) == ("host.gc", "host.sync")
+    [told] = [each for each in second.evidence if "by which it ranks" in each.what]
+    assert told.unit == "share"
+    assert float(told.value) == pytest.approx(0.4, abs=0.02)
+
+
+def test_a_rival_is_rejected_once_for_what_it_is_worth_where_it_is_worth_most() -> None:
+    rules = [fixed("host.gc", 0.5, rivals=("host.python",)), fixed("host.python", 0.001), fixed("host.python", 0.01)]
+    rules[2] = fixed("host.python", 0.01, nameless=True)  # another way to know it, which is not merged with the first
+    [rejected] = diagnose(case_of(loop()), rules).findings[0].rejected
+    assert (rejected.id, rejected.because) == ("host.python", "its removal saves 1.0 % of the step")
+
+
+@pytest.mark.parametrize(
+    ("busy", "told"), [(0.9, "leave it"), (0.02, "busy 2.0 % of the time, would idle all the same")]
+)
+def test_what_hides_a_cause_is_said_as_it_is(busy: float, told: str) -> None:
+    device = SimpleNamespace(busy_ns=round(busy * 1000), window_ns=1000)
+    rank: Any = SimpleNamespace(analysis=SimpleNamespace(devices=[device]))
+    assert told in what_is_hidden(rank, "the host waits")
+
+
+def test_what_is_only_told_has_no_gain_where_nothing_limits_it() -> None:
+    case = case_of(loop())
+    nothing = np.zeros(len(case.replayed.start), np.int64)
+    zero = Change(duration=nothing, delay=nothing)
+    rule = fixed("host.gc", 0.0, ceiling=zero, if_hidden="leave it")
+    case.__dict__["fidelity"] = SimpleNamespace(share=0.0)
+    [found] = diagnose(case, [rule]).findings
+    assert found.gain is None

@@ -1,0 +1,104 @@
+"""What a cause is worth: the fire rule, experiments before replays, and of what a gain is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.diagnosis.cases import case_of, diagnosed, fixed, loop
+
+import whystall
+import whystall.plugins
+from whystall.diagnosis.case import RunFacts
+from whystall.diagnosis.diagnose import diagnose
+from whystall.diagnosis.experiment import outcome
+from whystall.diagnosis.gains import severity_of
+from whystall.diagnosis.rules import RULES
+from whystall.diagnosis.weighing import LEAST_SHARE
+from whystall.testing import trace
+
+SHARED = Path(__file__).parents[3] / "shared" / "traces"
+
+
+def test_what_costs_less_than_two_per_cent_does_not_fire() -> None:
+    assert [f for f in diagnosed(loop(fetch_ns=15_000)).findings if f.severity != "info"] == []
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.floats(0, 0.9), st.floats(0, 0.9))
+def test_gains_are_ordered_and_fire_only_above_the_least(share: float, uncertainty: float) -> None:
+    found = diagnose(case_of(loop()), [fixed("host.gc", share, uncertainty=uncertainty)])
+    for finding in found.findings:
+        assert finding.gain is not None
+        assert 1 <= finding.gain.floor <= finding.gain.expected <= finding.gain.ceiling
+        assert finding.gain.floor >= 1 / (1 - LEAST_SHARE) - 1e-4
+
+
+@pytest.mark.parametrize(
+    ("with_change", "base", "gain"),
+    [
+        (0.8, 1.0, 1.25),  # measured, so that the replay's 2.0 no longer counts
+        (1.0, 1.0, None),  # without it the step is no shorter
+        (0.4, 0.4, 2.0),  # these runs never came to it: the steps were short from the beginning
+    ],
+)
+def test_an_experiment_goes_before_a_replay(with_change: float, base: float, gain: float | None) -> None:
+    case = case_of(loop())
+    step = case.step_ns
+    tried = outcome("gc", round(step * with_change), [round(step * base)], None, [])
+    case = replace(case, facts=RunFacts(experiments=(tried,)))
+    found = diagnose(case, [fixed("host.gc", 0.5), fixed("host.sync", 0.2, rivals=("host.gc",))]).findings
+    gains = {one.id: one.gain.expected for one in found if one.gain is not None}
+    assert gains.get("host.gc") == (None if gain is None else pytest.approx(gain, rel=0.02))
+    assert gains["host.sync"] == pytest.approx(1.25, rel=0.02)
+    if gain is None:
+        [rejected] = found[0].rejected
+        assert rejected.id == "host.gc"
+        assert "an experiment went without it (garbage collection off)" in rejected.because
+
+
+@pytest.mark.parametrize(
+    ("saved", "severity"), [(0.0, "info"), (0.02, "info"), (0.04, "minor"), (0.1, "major"), (0.2, "critical")]
+)
+def test_severity_follows_the_speed_gained(saved: float, severity: str) -> None:
+    assert severity_of(saved) == severity
+
+
+def test_the_gain_of_a_single_step_is_of_that_step() -> None:
+    """From its mark to the end of what it launched, whatever else was recorded."""
+    built = loop(fetch_ns=1_000_000, steps=1)
+    built.operator("aten::zeros", at=-9_000_000, lasts=10_000)
+    case = case_of(built)
+    assert case.has_steps
+    assert case.step_ns == pytest.approx(2_000_000, rel=0.05)
+    found = diagnose(case, RULES).findings[0]
+    assert found.gain is not None
+    assert (found.id, found.gain.of) == ("input.synchronous-loader", "step")
+    assert found.gain.expected == pytest.approx(1.95, abs=0.1)
+
+
+def test_what_an_earlier_step_left_to_the_device_is_no_part_of_a_single_step() -> None:
+    built = trace()
+    built.launch("gemm", at=0, call_lasts=5_000, runs_at=10_000, lasts=5_000_000)
+    built.step(1, at=100_000, lasts=200_000)
+    built.operator("aten::mm", at=110_000, lasts=50_000)
+    built.launch("gemm", at=120_000, call_lasts=5_000, runs_at=5_010_001, lasts=1_000_000)
+    assert case_of(built).step_ns == 1_000_001
+
+
+def test_without_steps_gains_are_of_the_recording_and_say_so() -> None:
+    built = trace()
+    for at in range(0, 4_000_000_000, 1_000_000_000):
+        built.operator("aten::mm", at=at, lasts=20_000)
+        built.launch("gemm", at=at + 5_000, call_lasts=5_000, runs_at=at + 12_000, lasts=1_000_000)
+    report = whystall.analyze(built.load())
+    assert report.noise is None
+    found = next(one for one in report.findings if one.id == "host.python")
+    assert found.gain is not None
+    assert found.gain.of == "recording"
+    assert {one.per for one in found.evidence} <= {None, "recording"}
+    assert "without it the recording would be" in report.verdict.summary
+    assert "of 3.00 s" in report.verdict.summary
