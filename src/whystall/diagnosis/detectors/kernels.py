@@ -111,7 +111,7 @@ def faster_by_names(case: Case, rank: RankCase, chosen: Mask, cause: str, *, rat
             evidence.share("of the time of kernels that could use them", float(duration[chosen].sum() / eligible)),
         ),
         removal=shortened(case, rank, chosen, duration * (1 + ratio / REACHED) / 2),
-        ceiling=shortened(case, rank, chosen, duration * ratio / REACHED),
+        ceiling=shortened(case, rank, chosen, duration * ratio),
         method=f"replay: half of what the {peak} peak allows, since the kernels' work is not known",
         code=tuple(rank.code_of(operators_of(rank, chosen))),
         ranks=(rank.rank,),
