@@ -11,7 +11,7 @@ from math import sqrt
 from typing import Self, TypeVar
 
 from whystall.diagnosis.case import Case
-from whystall.diagnosis.finding import CodeLocation, Evidence, Per, Severity
+from whystall.diagnosis.finding import CodeLocation, Evidence, Per, Remedy, Severity
 from whystall.diagnosis.gains import CPU_ERROR, MODEL_ERROR, MOST_SAVED, saved_by, scaled
 from whystall.replay.graph import Change
 
@@ -52,6 +52,8 @@ class Candidate:
     """Causes that it cannot be told from while these signals are missing."""
     detail: str = ""
     """What the title adds in this case."""
+    remedy: Remedy | None = None
+    """The change to make in this job, where it is another than that of the cause's entry."""
     overrules: bool = False
     """The recording of these ranks says so little of what recurs that nothing else is told from it."""
 

@@ -89,7 +89,26 @@ class Case:
         if self.startup.any():
             steady = Change(duration=np.where(self.startup, 0, self.replayed.duration))
             change = steady if change is None else steady.then(change, self.replayed)
-        return length_ns(self.replayed, play(self.replayed, change) if change is not None else self.base)
+        if change is None:
+            return length_ns(self.replayed, self.base)
+        return max(length_ns(self.replayed, play(self.replayed, change)), self._busiest_thread_ns(change))
+
+    def _busiest_thread_ns(self, change: Change) -> int:
+        """What the busiest host thread has to do in the window: in the long run no step is shorter.
+
+        A window may begin with the host ahead of its device, and a replay of few steps spends that lead.
+        """
+        nodes, lanes = self._host_in_window
+        if not len(nodes):
+            return 0
+        duration = self.replayed.duration if change.duration is None else change.duration
+        return int(np.bincount(lanes, weights=duration[nodes]).max())
+
+    @cached_property
+    def _host_in_window(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The host nodes of the replayed window, and the number of the thread that each is of."""
+        nodes = np.flatnonzero(self.in_window(self.replayed.kind == NodeKind.HOST))
+        return nodes, np.unique(self.replayed.lane[nodes], return_inverse=True)[1]
 
     @cached_property
     def recorded_ns(self) -> int:

@@ -58,7 +58,7 @@ class Teller:
             rejected=[*_rejected(one, weighed.quiet, per), *_beside(one, weighed.firing)],
             missing_signals=list(candidate.missing),
             could_be=list(candidate.could_be),
-            remedy=_remedy(cause),
+            remedy=candidate.remedy or _remedy(cause),
             verify=_verification(cause),
         )
 
@@ -78,7 +78,7 @@ class Teller:
             rejected=[],
             missing_signals=list(candidate.missing),
             could_be=list(candidate.could_be),
-            remedy=_remedy(cause),
+            remedy=candidate.remedy or _remedy(cause),
             verify=_verification(cause),
         )
 

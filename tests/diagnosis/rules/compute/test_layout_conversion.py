@@ -61,7 +61,7 @@ def test_the_copy_of_contiguous_is_a_conversion() -> None:
         job.launch(copy, 200_000)
         job.python(4_000)
         job.built.operator("aten::contiguous", at=begin, lasts=job.at - begin)
-        job.operator("aten::mm", "ampere_sgemm_128x128_nn", CONVOLUTION_NS)
+        job.operator("aten::convolution", CONVOLUTION, CONVOLUTION_NS)
         job.wait()
     is_worth(found_in(job.built)["compute.layout-conversion"], job.step_ns / (job.step_ns - 200_000))
 

@@ -13,6 +13,7 @@ from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.host_calls import count_per_step
 from whystall.diagnosis.detectors.kernels import operators_of
+from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.replay.graph import Mask
@@ -20,6 +21,12 @@ from whystall.trace.link import rows_of
 
 CAUSE: Final = cause_beside(__name__)
 _MOST_PARENTS: Final = 4
+_WITHOUT_CONVOLUTIONS: Final = Remedy(
+    text="Keep tensors in the order in which they are used: drop .contiguous() where the next operator takes strides, "
+    "and transpose the weights once instead of the activations in every step.",
+    patch=None,
+    risk="An operator that needs contiguous memory makes the copy itself.",
+)
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
@@ -28,6 +35,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
         chosen = (rank.workings.classified.has("layout") | _of_contiguous(rank)) & ~rank.workings.could_use_tensor_cores
         if not chosen.any():
             continue
+        convolves = bool((rank.workings.family == "convolution").any())
         nodes = case.nodes(rank, device=chosen)
         per_step = case.time_of(nodes)
         yield Replayed(
@@ -44,6 +52,9 @@ def in_trace(case: Case) -> Iterator[Replayed]:
             uncertainty=0.3,
             confidence=0.85,
             rivals=("compute.fusible",),
+            # A memory format is what convolutions have. Elsewhere a copy into another order is a link of a chain first.
+            tier=0 if convolves else 2,
+            remedy=None if convolves else _WITHOUT_CONVOLUTIONS,
         )
 
 
