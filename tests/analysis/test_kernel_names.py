@@ -1,7 +1,7 @@
 """Kernel names against labels that were made before the table of patterns was read.
 
-`kernel_names.tsv` has one name a row, with what the table must give for it. In each column `|` parts answers of which any
-is right, `-` says that there is none or that the name does not tell it, and `*` that it is not judged.
+`kernel_names.tsv` has one name a row, with what the table must give for it. In each column `|` parts answers of which
+any is right, `-` says that there is none or that the name does not tell it, and `*` that it is not judged.
 
 `python tests/analysis/test_kernel_names.py` prints the shares that are right, and every miss.
 """
