@@ -1,6 +1,6 @@
 """Writes the page of every cause from the entry beside its rule, with an example that whystall found.
 
-python docs/make_causes.py              the pages under docs/causes/
+python docs/make_causes.py              the pages under docs/causes/, and the count in the README
 python docs/make_causes.py --examples   the examples too: simulated jobs whose cause and gain are known
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -22,6 +23,7 @@ from whystall.diagnosis.rules import RULES
 
 DOCS = Path(__file__).parent
 PAGES = DOCS / "causes"
+README = DOCS.parent / "README.md"
 EXAMPLES = PAGES / "examples.json"
 MOST_EVIDENCE = 4
 
@@ -35,6 +37,12 @@ def main() -> None:
         EXAMPLES.write_text(json.dumps(examples(), indent=1, ensure_ascii=False) + "\n", "utf-8")
     for path, text in pages(json.loads(EXAMPLES.read_text("utf-8"))).items():
         path.write_text(text, "utf-8")
+    README.write_text(counted(README.read_text("utf-8")), "utf-8")
+
+
+def counted(readme: str) -> str:
+    """The README with the number of causes that have rules."""
+    return re.sub(r"\d+ causes have rules", f"{sum(bool(rule.finders) for rule in RULES)} causes have rules", readme)
 
 
 def examples() -> dict[str, Any]:

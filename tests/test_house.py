@@ -218,6 +218,30 @@ def test_no_module_imports_what_imports_it(folder: str) -> None:
     assert circles(graph) == []
 
 
+def shared_lines(texts: dict[str, str], length: int) -> list[tuple[str, str]]:
+    """Pairs of places where so many lines in a row are the same; imports, signatures and comments left out."""
+    seen: dict[tuple[str, ...], str] = {}
+    found = []
+    for name, text in texts.items():
+        lines = [
+            (number, line.strip())
+            for number, line in enumerate(text.splitlines(), 1)
+            if re.search(r"[(=\[]", line) and not re.match(r"\s*(#|from |import |\w+: [\w\[\], |]+,?$)", line)
+        ]
+        for at in range(len(lines) - length + 1):
+            key = tuple(line for _, line in lines[at : at + length])
+            place = f"{name}:{lines[at][0]}"
+            if seen.setdefault(key, place) != place:
+                found.append((seen[key], place))
+    return found
+
+
+def test_nothing_is_written_twice() -> None:
+    texts = {str(path.relative_to(ROOT)): path.read_text() for path in SOURCES}
+    assert shared_lines(texts, 10) == []
+    assert shared_lines({"a.py": "x = 1\n" * 10, "b.py": "x = 1\n" * 10}, 10) == [("a.py:1", "b.py:1")]
+
+
 def test_only_the_command_line_uses_the_front_door() -> None:
     # `import whystall` leads to everything, by names that are looked up when they are used: no graph of imports shows
     # it.

@@ -80,7 +80,7 @@ def run(*, shares: dict[str, float] | None = None, places: Iterable[SampledLine]
         "slow": [],
         "durations_ns": [STEP_NS] * 100,
         "places": list(places),
-        "looks": 1000,
+        "stack_samples": 1000,
         **more,
     }
     return RunSummary(**values)

@@ -17,7 +17,7 @@ class SlowStep(Result):
 
 
 class SampledLine(Result):
-    """A line of the user's code, and the share of the looks in which the stepping thread was found there.
+    """A line of the user's code, and the share of the stack samples in which the stepping thread was found there.
 
     ``leaf`` is the innermost function (``module:name``), ``part`` what the step was at.
     """
@@ -90,7 +90,7 @@ class RunSummary(Result):
     share_errors: dict[str, float] = msgspec.field(default_factory=dict)
     """Per part the standard error of its share: one odd step among few makes it as large as the share itself."""
     places: list[SampledLine] = msgspec.field(default_factory=list)
-    looks: int = 0
+    stack_samples: int = msgspec.field(default=0, name="looks")
     """How often the stepping thread was looked at; ``places`` are shares of that."""
     worker_cpu_share: float | None = None
     """Of the time, how much each child process (a loader's worker) was on a core, in the median.
@@ -103,7 +103,7 @@ class RunSummary(Result):
     thread_cores: float = 0.0
     """Cores that further threads of Python's used, on average."""
     beside: list[SampledLine] = msgspec.field(default_factory=list)
-    """Where such threads were found that did not wait, as shares of the looks."""
+    """Where such threads were found that did not wait, as shares of the stack samples."""
     memory_rises: list[MemoryRise] = msgspec.field(default_factory=list)
     allocators: list[AllocatorRun] = msgspec.field(default_factory=list)
 

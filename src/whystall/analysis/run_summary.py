@@ -46,7 +46,7 @@ def run_summary(samples: RunSamples) -> RunSummary | None:
     whole = max(int(duration.sum()), 1)
     shares = {part: int(values.sum()) / whole for part, values in parts.items()}
     shares[OTHER] = max(0.0, 1.0 - sum(shares.values()))
-    looks = int(samples.places["count"].sum())
+    found = int(samples.places["count"].sum())
     worker_shares = _cpu_shares(samples.workers)
     quantiles = np.quantile(duration, [0.1, 0.5, 0.9, 0.99])
     return RunSummary(
@@ -75,10 +75,10 @@ def run_summary(samples: RunSamples) -> RunSummary | None:
         slow_ns=_excess_of_slow(duration),
         slow=_slow_steps(measured, duration, parts),
         durations_ns=_thinned(everything),
-        places=_places(samples.places, looks),
-        beside=_places(samples.beside, looks),
+        places=_places(samples.places, found),
+        beside=_places(samples.beside, found),
         thread_cores=sum(_cpu_shares(samples.threads)),
-        looks=looks,
+        stack_samples=found,
         worker_cpu_share=float(np.median(worker_shares)) if worker_shares else None,
         workers=samples.workers["pid"].n_unique(),
         other_cores=_other_cores(samples.machine),
@@ -98,13 +98,13 @@ _MOST_PLACES: Final = 50
 _TICKS_PER_S: Final = 100  # the kernel's USER_HZ, which is 100 on every architecture that PyTorch runs on
 
 
-def _places(looks: pl.DataFrame, whole: int) -> list[SampledLine]:
-    """Where a thread was found, the most frequent first, as shares of all looks."""
+def _places(stacks: pl.DataFrame, whole: int) -> list[SampledLine]:
+    """Where a thread was found, the most frequent first, as shares of all stack samples."""
     if not whole:
         return []
-    keys = [column for column in looks.columns if column != "count"]
+    keys = [column for column in stacks.columns if column != "count"]
     summed = (
-        looks.group_by(keys).agg(pl.col("count").sum()).sort(["count", *keys], descending=[True, *[False] * len(keys)])
+        stacks.group_by(keys).agg(pl.col("count").sum()).sort(["count", *keys], descending=[True, *[False] * len(keys)])
     )
     return [
         SampledLine(**{key: row[key] for key in keys}, share=row["count"] / whole)

@@ -39,7 +39,7 @@ _LONGEST_HANDOVER_NS: Final = 2_000_000
 _TAKES_OVER: Final = re.compile(
     r"^(multiprocessing\.(connection|reduction|resource_sharer)|torch\.(multiprocessing|_utils|storage))\b"
 )
-# Fewer of the looks that found the thread in its loader are what any batch takes.
+# Fewer of the stack samples that found the thread in its loader are what any batch takes.
 _MOSTLY_TAKING_OVER: Final = 1 / 3
 
 Starved = Literal["input.too-few-workers", "input.cpu-bound", "input.storage-bound"]

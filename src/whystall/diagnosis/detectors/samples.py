@@ -74,18 +74,18 @@ def from_stack_samples(
 ) -> Sampled:
     """A candidate of the time in which the training thread was found at some lines."""
     seen = share_of(lines)
-    unsure = max(NINE_IN_TEN * (share * (1 - share) / max(run.looks, 1)) ** 0.5, share * SPREAD)
+    unsure = max(NINE_IN_TEN * (share * (1 - share) / max(run.stack_samples, 1)) ** 0.5, share * SPREAD)
     return from_samples(
         cause,
         run,
         share,
         evidence=(
-            evidence.share(f"of the looks at the training thread that found {what}", seen),
+            evidence.share(f"of the training thread's stack samples that found {what}", seen),
             evidence.time("time in it, on average", round(share * run.mean_ns), per="step"),
         ),
         code=code_of_lines([line for line in lines if line.leaf not in {BEFORE, CALLED}] or lines),
         saved=(max(share - unsure, 0.0), share, min(share + unsure, 0.99)),
-        method="samples: the share of looks at the training thread",
+        method="samples: the share of the training thread's stack samples",
         rivals=rivals,
     )
 

@@ -71,7 +71,7 @@ def in_trace(case: Case) -> Iterator[Replayed | Sampled]:
         evidence=found.evidence,
         removal=found.removal,
         saved=(saved * _LEAST_OF_SAMPLES, saved, saved + (1 - saved) * _ELSEWHERE),
-        method="samples: the share of looks that found the training thread in collectives, but for one bucket",
+        method="samples: the share of stack samples in collectives, but for one bucket",
         ranks=found.ranks,
         steps=found.steps,
         confidence=found.confidence,

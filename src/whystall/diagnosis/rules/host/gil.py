@@ -42,7 +42,7 @@ def in_samples(case: Case) -> Iterator[Sampled]:
                     "of the steps' time the training thread was on no core and waited for nothing known", off
                 ),
                 evidence.count("cores that other Python threads of the job used, on average", run.thread_cores),
-                evidence.share("of the looks that found one of them at work", share_of(run.beside)),
+                evidence.share("of the stack samples that found one of them at work", share_of(run.beside)),
             ),
             code=code_of_lines(run.beside),
             saved=(off * 0.6, off, min(off * 1.15, 0.98)),

@@ -29,7 +29,7 @@ def _handed_over(waits: InputWaits) -> Sampled:
     lines = lines_where(run, takes_over)
     saved = share * (1 - _LEFT_OF_HANDOVER)
     seen = share_of(lines)
-    unsure = NINE_IN_TEN * (seen * (1 - seen) / max(run.looks, 1)) ** 0.5
+    unsure = NINE_IN_TEN * (seen * (1 - seen) / max(run.stack_samples, 1)) ** 0.5
     return from_samples(
         CAUSE.id,
         run,
@@ -42,7 +42,7 @@ def _handed_over(waits: InputWaits) -> Sampled:
         ),
         code=code_of_lines(lines),
         saved=(max(saved * 0.7 - unsure, 0.0), saved, min(share + unsure, 0.99)),
-        method="samples: the looks that found the training thread taking batches over",
+        method="samples: the stack samples that found the training thread taking batches over",
         rivals=("input.too-few-workers", "input.cpu-bound"),
     )
 
