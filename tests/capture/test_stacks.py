@@ -28,7 +28,9 @@ def looked(
     monkeypatch: pytest.MonkeyPatch, late_ns: int, *, queued_ns: int = 0, file: str = "<library>", **others: str
 ) -> str:
     """The innermost function that one look counted."""
-    [(place, count)] = sampler_after(monkeypatch, late_ns, queued_ns=queued_ns, file=file, **others)._counts.items()
+    [(place, count)] = sampler_after(
+        monkeypatch, late_ns, queued_ns=queued_ns, file=file, **others
+    )._counts._open.items()
     assert count == 1
     return place[4].partition(":")[2] or place[4]
 
@@ -37,7 +39,7 @@ def sampler_after(
     monkeypatch: pytest.MonkeyPatch, late_ns: int, *, queued_ns: int = 0, file: str = "<library>", **others: str
 ) -> StackSampler:
     """A sampler that has looked once, while other threads were in functions of these names."""
-    session: Any = SimpleNamespace(part_of_step=lambda _at: "other", stepping_thread=STEPPING)
+    session: Any = SimpleNamespace(part_of_step=lambda _at: "other", stepping_thread=STEPPING, steps=5)
     frames = {
         STEPPING: frame_in("zero_grad", file),
         OURS: frame_in("run"),
@@ -91,8 +93,25 @@ def test_another_thread_may_have_held_the_lock(monkeypatch: pytest.MonkeyPatch) 
 
 def test_threads_beside_are_counted_unless_they_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     sampler = sampler_after(monkeypatch, 0, first="decode", second="wait", third="select")
-    [(place, count)] = sampler._threads.items()
+    [(place, count)] = sampler._threads._open.items()
     assert (place[0], place[4].rpartition(":")[2], count) == ("thread", "decode", 1)
+
+
+def test_what_comes_after_the_last_step_is_of_no_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nearly every script evaluates, saves or prints once its loop is done: that happens within no step."""
+    written: list[dict[str, Any]] = []
+    sampler = sampler_after(monkeypatch, 0)
+    session: Any = sampler._session
+    session.write_line = written.append
+    sampler._write()
+    assert written == []  # the step has not ended
+    session.steps += 1
+    for _ in range(9):
+        sampler._look(0, 0, 7 * MS)
+    sampler._write()
+    sampler._write()
+    [line] = written
+    assert sum(row[-1] for row in line["stacks"]) == 1
 
 
 def test_the_part_is_that_of_the_moment_at_which_the_look_was_wanted() -> None:

@@ -101,6 +101,38 @@ def _queued_ns() -> int:
         return 0
 
 
+class OfSteps:
+    """Counts of places within steps that have ended: what comes after the last one is of no step."""
+
+    def __init__(self) -> None:
+        self.ended: dict[LineKey, int] = {}
+        self.left_out = 0
+        self._open: dict[LineKey, int] = {}
+        self._step: int | None = None
+
+    def count(self, place: LineKey, step: int) -> None:
+        """Counts a place at which a thread was found while a step ran."""
+        self.close(step)
+        self._open[place] = self._open.get(place, 0) + 1
+
+    def close(self, step: int) -> None:
+        """Adds what was counted in steps before this one."""
+        if step != self._step:
+            for place, count in self._open.items():
+                if place in self.ended or len(self.ended) < _MOST_PLACES:
+                    self.ended[place] = self.ended.get(place, 0) + count
+                else:
+                    self.left_out += count
+            self._open = {}
+            self._step = step
+
+    def take(self) -> tuple[dict[LineKey, int], int]:
+        """What was counted in ended steps since the last time, and how many looks found no room."""
+        taken = self.ended, self.left_out
+        self.ended, self.left_out = {}, 0
+        return taken
+
+
 class StackSampler:
     """A daemon thread that counts where the stepping thread is found."""
 
@@ -108,9 +140,8 @@ class StackSampler:
         self._session = session
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self._counts: dict[LineKey, int] = {}
-        self._threads: dict[LineKey, int] = {}
-        self._looks = self._left_out = 0
+        self._counts, self._threads = OfSteps(), OfSteps()
+        self._looks = 0
         self._whystall = str(Path(__file__).parent.parent)
 
     def start(self) -> None:
@@ -162,16 +193,16 @@ class StackSampler:
         del frame, frames
         if late_ns > _LOCKED_NS:
             late_ns -= _queued_ns() - queued_ns
+        step = self._session.steps
         for beside in filter(None, others):
-            self._count(self._threads, beside)
+            self._threads.count(beside, step)
         held = _LOCKED_NS < late_ns < sys.getswitchinterval() * 1e9 * _SWITCH_SHARE
         if held and all_wait:
             place = (*place[:4], BEFORE)
         elif late_ns <= _LOCKED_NS and not in_library:
             place = (*place[:4], CALLED)
         self._looks += 1
-        if not self._count(self._counts, place):
-            self._left_out += 1
+        self._counts.count(place, step)
 
     def _beside(self, frame: FrameType) -> LineKey | None:
         """Where a thread beside the job's is, unless it waits or is ours."""
@@ -179,13 +210,6 @@ class StackSampler:
         if code.co_name in _WAITING or code.co_filename.startswith(self._whystall):
             return None
         return self._place("thread", frame)
-
-    @staticmethod
-    def _count(counts: dict[LineKey, int], place: LineKey) -> bool:
-        if place not in counts and len(counts) >= _MOST_PLACES:
-            return False
-        counts[place] = counts.get(place, 0) + 1
-        return True
 
     def _place(self, part: str, frame: FrameType) -> LineKey:
         """The innermost line of the user's own code, and the innermost function of all."""
@@ -215,14 +239,13 @@ class StackSampler:
 
     def _write(self) -> None:
         """Writes the counts since the last time; lines are read from their files only now."""
-        counts, self._counts = self._counts, {}
-        threads, self._threads = self._threads, {}
+        for places in (self._counts, self._threads):
+            places.close(self._session.steps)
+        (counts, left_out), (threads, _) = self._counts.take(), self._threads.take()
         if not counts:
             return
         rows, left = _rows(counts)
-        left += self._left_out
-        self._left_out = 0
-        line: dict[str, Any] = {"stacks": rows, "elsewhere": left}
+        line: dict[str, Any] = {"stacks": rows, "elsewhere": left + left_out}
         if threads:
             line["beside"] = _rows(threads)[0]
         self._session.write_line(line)
