@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from whystall.capture.samples import Stopwatch
-from whystall.capture.stacks import StackSampler
+from whystall.capture.stacks import StackSampler, _episode
 from whystall.run_folder.samples import BEFORE, CALLED
 
 STEPPING, OURS, OTHER = 1, 2, 3
@@ -95,6 +95,24 @@ def test_threads_beside_are_counted_unless_they_wait(monkeypatch: pytest.MonkeyP
     sampler = sampler_after(monkeypatch, 0, first="decode", second="wait", third="select")
     [(place, count)] = sampler._threads._open.items()
     assert (place[0], place[4].rpartition(":")[2], count) == ("thread", "decode", 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "part"),
+    [
+        ("save_model", "train", "checkpoint"),
+        ("checkpoint", "torch.utils.checkpoint", None),  # activation checkpointing
+        ("log_metrics", "train", "logging"),
+        ("log_prob", "policy", None),
+        ("evaluate", "transformers.trainer", "evaluation"),
+        ("evaluate_actions", "policy", None),  # in each step of a policy's training
+        ("forward", "train", None),
+    ],
+)
+def test_functions_stand_for_what_they_do(name: str, module: str, part: str | None) -> None:
+    scope: dict[str, Any] = {"sys": sys, "__name__": module}
+    exec(f"def {name}():\n    return sys._getframe()", scope)  # noqa: S102 - a frame has the name of its function
+    assert _episode(SimpleNamespace(f_code=scope[name]().f_code, f_globals=scope, f_back=None)) == part  # type: ignore[arg-type]
 
 
 def test_what_comes_after_the_last_step_is_of_no_step(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,8 +86,9 @@ def _episode(frame: FrameType | None) -> str | None:
     for _ in range(_DEEPEST):
         if frame is None:
             break
-        name = frame.f_code.co_name
-        found = episode_of(name, "function") or found
+        # torch's own functions are what a step is made of: its checkpoint() computes again and saves nothing.
+        if not str(frame.f_globals.get("__name__", "")).startswith("torch."):
+            found = episode_of(frame.f_code.co_name, "function") or found
         frame = frame.f_back
     return found
 
