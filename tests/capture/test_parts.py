@@ -112,3 +112,46 @@ def test_a_job_that_profiles_itself_gets_no_window_of_ours(tmp_path: Path) -> No
     assert not recording.windows.recording
     recording.stop()
     assert not recording.running
+
+
+def spin(ns: int) -> None:
+    """Lets time pass, whatever else the machine does meanwhile."""
+    until = time.perf_counter_ns() + ns
+    while time.perf_counter_ns() < until:
+        pass
+
+
+def test_an_optimizer_that_calls_the_whole_step_is_only_what_it_does_itself() -> None:
+    """As Lightning trains: forward and backward run in the closure of `optimizer.step`."""
+    parts = PartTimes()
+    began = time.perf_counter_ns()
+    parts.optimizer.begin()
+    parts.forward.begin()
+    spin(3_000_000)
+    parts.forward.end()
+    parts.backward.begin()
+    parts.forward.begin()  # computed again
+    spin(2_000_000)
+    parts.forward.end()
+    parts.backward.end()
+    spin(1_000_000)
+    parts.optimizer.end()
+    whole_us = (time.perf_counter_ns() - began) // 1000
+    _, forward, backward, optimizer, _, _ = parts.take_us()
+    assert forward >= 3_000
+    assert backward >= 2_000
+    assert optimizer >= 1_000
+    assert forward + backward + optimizer <= whole_us
+
+
+def test_a_part_that_an_exception_left_open_takes_nothing_of_later_steps() -> None:
+    parts = PartTimes()
+    parts.take_us()
+    parts.forward.begin()  # raises, and never ends
+    parts.take_us()
+    parts.take_us()
+    parts.optimizer.begin()
+    spin(1_000_000)
+    parts.optimizer.end()
+    _, forward, _, optimizer, _, _ = parts.take_us()
+    assert (forward, optimizer >= 1_000) == (0, True)

@@ -60,7 +60,7 @@ class Heard:
         self._parts = parts
         self.optimizer_begins = parts.optimizer.begin
         self.scaler_begins = finder.scaler_begins
-        self.save_begins, self.save_ends = parts.save.begin, parts.save.end
+        self.save_begins, self.save_ends = self._if_stepping(parts.save.begin), self._if_stepping(parts.save.end)
         self.input_begins = self._if_stepping(parts.input.begin)
         self.loader_ends = self._if_stepping(parts.input.end)
         self.forward_begins = self._if_stepping(parts.forward.begin)

@@ -109,16 +109,24 @@ class ThreadCounters:
 
 
 class Stopwatch:
-    """Time spent between `begin` and `end` on the thread that steps; nested use counts once."""
+    """Time spent between `begin` and `end` on the thread that steps; nested use counts once.
 
-    def __init__(self) -> None:
+    Of stopwatches that share a list of those ``running``, one instant counts for one: an optimizer that calls the whole
+    training step (a closure) is not the forward and backward pass in it. The lowest ``rank`` of those that run has it.
+    """
+
+    def __init__(self, running: list[Stopwatch] | None = None, rank: int = 0) -> None:
         self._depth = 0
         self._began_ns = self._ended_ns = 0
-        self._total_ns = 0
+        self.inner_ns = self.total_ns = 0
+        self._running = [] if running is None else running
+        self.rank = rank
 
     def begin(self) -> None:
         """Starts counting."""
         if self._depth == 0:
+            self.inner_ns = 0
+            self._running.append(self)
             self._began_ns = time.perf_counter_ns()
         self._depth += 1
 
@@ -129,7 +137,24 @@ class Stopwatch:
         self._depth -= 1
         if self._depth == 0:
             self._ended_ns = time.perf_counter_ns()
-            self._total_ns += self._ended_ns - self._began_ns
+            self._count(self._ended_ns - self._began_ns)
+
+    def _count(self, whole_ns: int) -> None:
+        running = self._running
+        owner = self
+        for other in running:
+            if other.rank < owner.rank:
+                owner = other
+        owner.total_ns += max(whole_ns - self.inner_ns, 0)
+        running.remove(self)
+        if running:
+            running[-1].inner_ns += whole_ns
+
+    def forget_if_begun_before(self, at_ns: int) -> None:
+        """Stops without counting what began so long ago: an exception of the job's went past its end."""
+        if self._depth and self._began_ns < at_ns:
+            self._depth = 0
+            self._running.remove(self)
 
     def ran_at(self, at_ns: int) -> bool:
         """Whether it ran at an instant not long ago (of ``time.perf_counter_ns``): within what runs now or ran last."""
@@ -137,7 +162,7 @@ class Stopwatch:
 
     def take_us(self) -> int:
         """Microseconds since the last call; what still runs is counted next time."""
-        total, self._total_ns = self._total_ns, 0
+        total, self.total_ns = self.total_ns, 0
         return total // 1000
 
 

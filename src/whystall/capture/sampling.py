@@ -16,10 +16,14 @@ class PartTimes:
     """A stopwatch for each part of a step."""
 
     def __init__(self) -> None:
-        self.input, self.forward, self.backward = Stopwatch(), Stopwatch(), Stopwatch()
-        self.optimizer, self.save = Stopwatch(), Stopwatch()
+        # What is within another part comes first: a checkpoint, a batch that is waited for within a forward pass. Only
+        # a forward pass within a backward pass (computed again) is the backward pass.
+        running: list[Stopwatch] = []
+        self.save, self.input, self.backward, self.forward, self.optimizer = (
+            Stopwatch(running, rank) for rank in range(5)
+        )
         self.collections = GarbageCollections()
-        # What holds another part comes first: a checkpoint, a batch that is waited for within a forward pass.
+        self._running, self._taken_ns = running, 0
         self._by_name = {
             "save": self.save,
             "input": self.input,
@@ -33,6 +37,9 @@ class PartTimes:
 
         Input, forward, backward, optimizer, save, garbage collection.
         """
+        for watch in tuple(self._running):
+            watch.forget_if_begun_before(self._taken_ns)
+        self._taken_ns = time.perf_counter_ns()
         return (
             self.input.take_us(),
             self.forward.take_us(),
