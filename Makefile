@@ -121,7 +121,7 @@ unit: $(VENV)/.whystall
 # Capture against the torch versions that users have, each in an environment of its own: CUDA builds of some gigabytes, so that
 # this is no part of `make test`. docs/how-to/watch.md says what was run when.
 COMPAT ?= 2.4.1 2.8.0 2.15.0
-COMPAT_TESTS := tests/capture tests/integrations/test_profile.py
+COMPAT_TESTS := tests/capture
 compat: $(VENV)/.whystall
 	for version in $(COMPAT); do $(MAKE) --no-print-directory .venv-compat-$$version/.ready && \
 		.venv-compat-$$version/bin/python -m pytest -q $(COMPAT_TESTS) $(PYTEST_ARGS) || exit 1; done
