@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import inspect
 import os
 import shutil
 import time
@@ -58,7 +59,7 @@ class Recorder:
                 with_stack=config.stacks or config.modules,
                 with_modules=config.modules,
                 experimental_config=_experimental_config(torch),
-                acc_events=True,
+                **_keeping_events(torch),
             )
             self._profiler.start()
         except Exception:
@@ -98,6 +99,12 @@ class Recorder:
         self.files.append(name)
         self.bytes_written += (self._folder / name).stat().st_size
         self.export_ns += time.perf_counter_ns() - began
+
+
+def _keeping_events(torch: Any) -> dict[str, bool]:
+    """The option without which torch warns that events are lost; torch 2.4 has none and loses none."""
+    known = inspect.signature(torch.profiler.profile).parameters
+    return {"acc_events": True} if "acc_events" in known else {}
 
 
 def _experimental_config(torch: Any) -> Any:

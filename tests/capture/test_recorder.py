@@ -1,0 +1,61 @@
+"""The profiler of one window, with the torch that is here and with one that knows less."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from whystall.capture.config import CaptureConfig, Schedule
+from whystall.capture.recorder import Recorder
+
+torch = pytest.importorskip("torch")
+
+
+def profile_of_torch_2_4(
+    *,
+    activities: Any = None,
+    schedule: Any = None,
+    on_trace_ready: Any = None,
+    record_shapes: bool = False,
+    profile_memory: bool = False,
+    with_stack: bool = False,
+    with_flops: bool = False,
+    with_modules: bool = False,
+    experimental_config: Any = None,
+    execution_trace_observer: Any = None,
+    use_cuda: bool | None = None,
+) -> Any:
+    """``torch.profiler.profile`` with the options that torch 2.4 has."""
+    del with_flops, execution_trace_observer, use_cuda
+    return torch.profiler.profile(
+        activities=activities,
+        schedule=schedule,
+        on_trace_ready=on_trace_ready,
+        record_shapes=record_shapes,
+        profile_memory=profile_memory,
+        with_stack=with_stack,
+        with_modules=with_modules,
+        experimental_config=experimental_config,
+    )
+
+
+@pytest.mark.parametrize("profile", [torch.profiler.profile, profile_of_torch_2_4])
+def test_a_window_is_recorded_whole(tmp_path: Path, profile: Any) -> None:
+    profiler = SimpleNamespace(
+        profile=profile, schedule=torch.profiler.schedule, ProfilerActivity=torch.profiler.ProfilerActivity
+    )
+    part = SimpleNamespace(profiler=profiler, autograd=torch.autograd, cuda=torch.cuda, _C=torch._C)
+    recorder = Recorder(part, CaptureConfig(folder=str(tmp_path), schedule=Schedule(warmup=1, active=2)), tmp_path)
+    recorder.start()
+    for _ in range(3):
+        torch.ones(3).neg()
+        recorder.mark()
+    recorder.stop()
+    (name,) = recorder.files
+    events = json.loads(gzip.decompress((tmp_path / name).read_bytes()))["traceEvents"]
+    assert sum(event.get("name") == "aten::neg" for event in events) == 2
