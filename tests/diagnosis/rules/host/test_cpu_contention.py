@@ -40,6 +40,14 @@ def test_ranks_of_one_job_share_the_cores() -> None:
     assert "host.cpu-contention" not in found_in_runs(sampled, cores=16, threads=4, processes=4)
 
 
+@pytest.mark.parametrize(("threads", "others", "own"), [(16, 0.0, True), (16, 3.0, True), (4, 3.0, False)])
+def test_fewer_threads_are_no_remedy_against_other_processes(threads: int, others: float, *, own: bool) -> None:
+    sampled = run(on_cpu_share=0.6, involuntary_switches_per_step=20.0, other_cores=others)
+    remedy = found_in_runs(sampled, cores=8, threads=threads)["host.cpu-contention"].remedy
+    assert ("fewer threads" in remedy.text) is own
+    assert ("set_num_threads" in (remedy.patch or "")) is own
+
+
 @pytest.mark.parametrize(
     ("on_cpu", "shares", "text"),
     [

@@ -10,11 +10,18 @@ from whystall.diagnosis.candidate import Sampled
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.samples import LEAST_OFF_CORE, from_samples, measured_runs, off_core
+from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rule import Finder, Rule
 
 CAUSE: Final = cause_beside(__name__)
 _SWITCHES_PER_S: Final = CAUSE.threshold("switches_per_s")
 _OTHERS_BUSY: Final = CAUSE.threshold("others_busy")
+_BESIDE_OTHERS: Final = Remedy(
+    text="Other processes use the job's cores: end or move them, or set cores aside for the job (taskset, cpusets, "
+    "what is asked of a scheduler). The job's own threads are no more than there are cores.",
+    patch=None,
+    risk=None,
+)
 
 
 def in_samples(case: Case) -> Iterator[Sampled]:
@@ -54,6 +61,7 @@ def in_samples(case: Case) -> Iterator[Sampled]:
             confidence=0.75,
             tier=1,
             rivals=("host.python", "input.cpu-bound"),
+            remedy=None if crowded else _BESIDE_OTHERS,
         )
 
 
