@@ -92,7 +92,8 @@ def _alike(rank: RankCase) -> NDArray[np.intp]:
     """Per operator call a number that calls of its name and shapes have in common."""
     names = codes(rank.trace.operators["name"]).astype(np.int64)
     calls = rank.workings.work.call_of.astype(np.int64) + 1
-    return np.unique(names * (int(calls.max(initial=0)) + 1) + calls, return_inverse=True)[1]
+    alike: NDArray[np.intp] = np.unique(names * (int(calls.max(initial=0)) + 1) + calls, return_inverse=True)[1]
+    return alike
 
 
 def _in_optimizer(rank: RankCase) -> Mask:
