@@ -238,7 +238,12 @@ def trainer(until: float) -> None:
     """The Trainer of Transformers on a small BERT."""
     of = import_module("transformers")
     config = of.BertConfig(
-        vocab_size=1000, hidden_size=256, num_hidden_layers=4, num_attention_heads=4, intermediate_size=1024
+        vocab_size=1000,
+        hidden_size=256,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        intermediate_size=1024,
+        attention_probs_dropout_prob=0.0,
     )
     ids = torch.randint(0, 1000, (4096, 64))
     examples = [{"input_ids": row, "labels": int(row[0]) % 2} for row in ids]

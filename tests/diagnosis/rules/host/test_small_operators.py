@@ -1,5 +1,5 @@
-"""host.small-operators: a loop of small operators, or inference one by one, fires it on a CPU; large operators, few small
-ones, and the same on a device do not.
+"""host.small-operators: on a CPU a loop of small operators, or inference one by one, fires it; large operators, few
+small ones, and the same on a device do not.
 """
 
 from __future__ import annotations
