@@ -70,3 +70,12 @@ def test_copies_into_another_floating_type_are_worth_their_time(source: str, tar
 )
 def test_other_and_short_copies_are_no_casts(source: str, target: str, around: str, lasts: int) -> None:
     assert "compute.cast-churn" not in found_in(casts(source, target, around=around, lasts=lasts))
+
+
+def test_a_number_that_became_a_tensor_is_no_cast() -> None:
+    """`torch.tensor(0.1, dtype=torch.float64)` times a tensor in single precision."""
+    built = casts("double", "float")
+    for event in built.events:
+        if event["name"] == "aten::copy_":
+            event["args"]["Input Dims"] = [[], [], []]
+    assert "compute.cast-churn" not in found_in(built)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
+import polars as pl
 
 from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
@@ -17,6 +19,8 @@ from whystall.diagnosis.rule import Finder, Rule
 from whystall.replay.graph import Mask
 
 CAUSE: Final = cause_beside(__name__)
+# Sizes of a tensor without dimensions: a number that became one, which is no data in the wrong type.
+_SCALAR: Final = re.compile(r"^\s*\[\s*\[\s*\]")
 _FLOATING: Final = ("float", "double", "c10::Half", "c10::BFloat16")
 
 
@@ -55,9 +59,9 @@ def _casts(rank: RankCase) -> tuple[Mask, Mask]:
     parent = table["parent"].fill_null(-1).to_numpy().astype(np.int64)
     around = (names == "aten::_to_copy").to_numpy()
     inside = (names == "aten::copy_").to_numpy() & (parent >= 0) & around[np.maximum(parent, 0)]
-    kinds = table["input_types"].filter(inside).cast(str).fill_null("").to_list()
-    known = {text: _changes_float(text) for text in set(kinds)}
-    copies[inside] = [known[text] for text in kinds]
+    calls = table.filter(pl.Series(inside)).select("input_types", "input_dims").cast(str).fill_null("").rows()
+    known = {call: _changes_float(call[0]) and not _SCALAR.match(call[1]) for call in set(calls)}
+    copies[inside] = [known[call] for call in calls]
     outer[parent[copies]] = True
     return copies, outer
 
