@@ -59,7 +59,7 @@ def _casts(rank: RankCase) -> tuple[Mask, Mask]:
     parent = table["parent"].fill_null(-1).to_numpy().astype(np.int64)
     around = (names == "aten::_to_copy").to_numpy()
     inside = (names == "aten::copy_").to_numpy() & (parent >= 0) & around[np.maximum(parent, 0)]
-    calls = table.filter(pl.Series(inside)).select("input_types", "input_dims").cast(str).fill_null("").rows()
+    calls = table.filter(pl.Series(inside)).select("input_types", "input_dims").cast(pl.String).fill_null("").rows()
     known = {call: _changes_float(call[0]) and not _SCALAR.match(call[1]) for call in set(calls)}
     copies[inside] = [known[call] for call in calls]
     outer[parent[copies]] = True
