@@ -18,6 +18,8 @@ from whystall.analysis.kernel_classes import (
     parse_kernel_classes,
 )
 from whystall.diagnosis.case import RunFacts
+from whystall.diagnosis.catalogue import causes
+from whystall.diagnosis.causes import Statistic
 from whystall.diagnosis.experiment import Experiment
 from whystall.diagnosis.rule import RULES_GROUP, Rule
 from whystall.diagnosis.rules import RULES
@@ -25,8 +27,9 @@ from whystall.errors import InputError
 from whystall.plugins import brought
 from whystall.run_folder.description import read_run_file
 from whystall.run_folder.layout import EXPERIMENTS_JSON, RUN_JSON
+from whystall.verify.remedies import brought as brought_by
 from whystall.verify.remedies import read as read_remedies
-from whystall.verify.remedies import record_file, scales
+from whystall.verify.remedies import record_file
 
 _LARGEST_EXPERIMENTS: Final = 1 << 20
 
@@ -36,7 +39,7 @@ def read_run_facts(folders: Sequence[Path], failures: list[str], *, remedies: bo
 
     ``remedies`` brings in what remedies were worth on this machine before.
     """
-    worth = scales(read_remedies(record_file())) if remedies else {}
+    worth = brought_by(read_remedies(record_file()), _statistic_of) if remedies else {}
     ranks = [rank for folder in folders for rank in read_run_file(folder / RUN_JSON)]
     experiments = tuple(one for folder in folders for one in _experiments(folder / EXPERIMENTS_JSON, failures))
     if not ranks:
@@ -50,6 +53,12 @@ def read_run_facts(folders: Sequence[Path], failures: list[str], *, remedies: bo
         remedies=worth,
         experiments=experiments,
     )
+
+
+def _statistic_of(cause: str) -> Statistic:
+    """What shows a cause; of one that nobody knows any more nothing is asked."""
+    known = causes().get(cause)
+    return known.statistic if known is not None else "median"
 
 
 def _experiments(path: Path, failures: list[str]) -> list[Experiment]:

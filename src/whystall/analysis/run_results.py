@@ -86,6 +86,9 @@ class RunSummary(Result):
     slow: list[SlowStep]
     durations_ns: list[int]
     warm_up: int = 0
+    mean_error_ns: float | None = None
+    """The standard error of the mean step, by how stretches of the run differ; ``None`` of too few steps."""
+    median_error_ns: float | None = None
     ready_input_ns: int = 0
     share_errors: dict[str, float] = msgspec.field(default_factory=dict)
     """Per part the standard error of its share: one odd step among few makes it as large as the share itself."""

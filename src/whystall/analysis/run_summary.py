@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from whystall.analysis.run_memory import allocator_runs, memory_rises
 from whystall.analysis.run_results import RunSummary, SampledLine, SlowStep
+from whystall.analysis.step_errors import mean_error, median_error
 from whystall.run_folder.samples import PROFILED
 from whystall.trace.samples import RunSamples
 from whystall.vocabulary.step_parts import OTHER, TIMED
@@ -60,6 +61,8 @@ def run_summary(samples: RunSamples) -> RunSummary | None:
         p90_ns=round(float(quantiles[2])),
         p99_ns=round(float(quantiles[3])),
         max_ns=int(duration.max()),
+        mean_error_ns=mean_error(duration.astype(np.float64)),
+        median_error_ns=median_error(duration.astype(np.float64)),
         trend_per_1000_steps=_trend(duration),
         shares=shares,
         # the standard error of the mean, of the mean step

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import tomllib
 from importlib.resources import files
+from typing import Literal
 
 import msgspec
+
+Statistic = Literal["mean", "median"]
+"""By which of its steps a run is judged: their mean, which is throughput, or their median."""
 
 
 class Threshold(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,7 +33,14 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
     risk: str | None = None
     unseen: str | None = None
     """Why no rule looks for it yet; ``None`` where one does."""
+    episodic: bool = False
+    """It happens in some steps alone."""
     thresholds: dict[str, Threshold] = {}
+
+    @property
+    def statistic(self) -> Statistic:
+        """What shows whether it is gone: no median step holds what happens now and then."""
+        return "mean" if self.episodic else "median"
 
     def threshold(self, name: str) -> float:
         """The value of a threshold. Raises `KeyError` where the entry has none of that name."""

@@ -10,7 +10,7 @@ from whystall.diagnosis.candidate import Replayed, Standing, Weighed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import Cause
 from whystall.diagnosis.finding import Evidence, Finding, Gain, Per, Rejected, Remedy, Scope, Verification
-from whystall.diagnosis.gains import MOST_SAVED, percent, saved_by, severity_of, speedup, together
+from whystall.diagnosis.gains import MOST_SAVED, percent, saved_by, scaled, severity_of, speedup, together
 from whystall.diagnosis.weighing import LEAST_SHARE, Verdicts
 from whystall.replay.graph import Change
 
@@ -38,6 +38,7 @@ class Teller:
         case, candidate = self.case, one.candidate
         cause = self.causes[candidate.cause]
         per = candidate.per(case)
+        floor, ceiling, before = _as_remembered(case, one)
         return Finding(
             id=cause.id,
             title=f"{cause.title}{': ' if candidate.detail else ''}{candidate.detail}",
@@ -45,15 +46,15 @@ class Teller:
             scope=Scope(ranks=list(candidate.ranks), steps=list(candidate.steps)),
             attributed_ns_per_step=candidate.attributed_ns,
             gain=Gain(
-                floor=speedup(one.floor),
+                floor=speedup(floor),
                 expected=speedup(one.expected),
-                ceiling=speedup(one.ceiling),
+                ceiling=speedup(ceiling),
                 method=candidate.method,
                 step_ns=candidate.span_ns(case) or None,
                 of=per,
             ),
             confidence=round(candidate.confidence * case.fidelity.share, 2),
-            evidence=[*candidate.evidence, *_why_below(one, per)],
+            evidence=[*candidate.evidence, *_why_below(one, per), *before],
             code=list(candidate.code),
             rejected=[*_rejected(one, weighed.quiet, per), *_beside(one, weighed.firing)],
             missing_signals=list(candidate.missing),
@@ -144,6 +145,20 @@ class Teller:
 
     def _is_large(self, one: Weighed) -> bool:
         return one.candidate.attributed_ns >= _LARGE * max(self.case.step_ns, 1)
+
+
+def _as_remembered(case: Case, one: Weighed) -> tuple[float, float, list[Evidence]]:
+    """The floor and the ceiling, as wide as what such remedies brought on this machine, and the fact that they are.
+
+    It fires by its own floor: what was tried before takes no finding away.
+    """
+    brought = case.facts.remedies.get(one.candidate.cause)
+    if brought is None:
+        return one.floor, one.ceiling, []
+    least, most = (scaled(one.expected, share) for share in brought)
+    told = f"{brought[0] * 100:.0f} to {brought[1] * 100:.0f} %"
+    what = "such remedies brought on this machine, of the gain predicted"
+    return min(one.floor, least), max(one.ceiling, most), [Evidence(what=what, value=told, unit="")]
 
 
 def _why_below(one: Weighed, per: Per) -> list[Evidence]:
