@@ -18,6 +18,7 @@ from whystall.report.build import build_report
 from whystall.report.registry import Options
 from whystall.report.schema import Report
 from whystall.report.sections.extensions import installed_sections
+from whystall.run_folder.told import told
 from whystall.trace.cache import default_folder
 from whystall.trace.discovery import PathLike
 from whystall.trace.files import Progress
@@ -88,7 +89,13 @@ def analyze(
         verdict,
         diagnosis,
         experiments=facts.experiments,
-        problems=[*failures, *found.notes, *ignored, *diagnosis.failures],
+        problems=[
+            *(sentence for folder in found.folders for sentence in told(folder)),
+            *failures,
+            *found.notes,
+            *ignored,
+            *diagnosis.failures,
+        ],
         workload=workload,
     )
 

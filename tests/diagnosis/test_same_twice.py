@@ -14,6 +14,7 @@ from whystall.diagnosis.catalogue import causes
 from whystall.diagnosis.comparison import compare_reports
 from whystall.diagnosis.diagnose import diagnose
 from whystall.diagnosis.finding import Finding, Gain, Scope
+from whystall.diagnosis.verdict import run_verdict
 
 NAMES = ("base", "candidate")
 
@@ -118,3 +119,12 @@ def test_what_remedies_brought_before_widens_the_interval_and_takes_no_finding_a
     # 1.4 times what was predicted of the speed-up beyond one
     assert after.gain.ceiling == pytest.approx(max(before.gain.ceiling, 1 + 1.4 * (before.gain.expected - 1)), abs=1e-3)
     assert "0 to 140 %" in [one.value for one in after.evidence]
+
+
+def test_a_run_of_a_few_steps_has_no_usual_step() -> None:
+    """Of a job of six steps whose first took twelve seconds nobody may be told the middle."""
+    few = summary_of(np.array([120.0, 1.2, 1.0, 1.1, 1.3, 1.0]))
+    told = run_verdict([few]).summary
+    assert told.startswith(f"Too short to judge: {few.measured} steps were measured (100 ms to ")
+    assert "median" not in told
+    assert "in the median" in run_verdict([summary_of(steps(1))]).summary

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Final, Literal
 
+from whystall.capture.canary import Canary
 from whystall.capture.config import VARIABLE, CaptureConfig, encode
 from whystall.errors import UsageError
 
@@ -82,9 +83,11 @@ def run_watched(launch: Launch, config: CaptureConfig, on_request: Callable[[], 
 
 @contextlib.contextmanager
 def _handing_on(process: subprocess.Popen[bytes], on_request: Callable[[], None]) -> Iterator[None]:
+    canary = Canary()
+
     def hand_on(number: int, _frame: FrameType | None) -> None:
-        # Ctrl-C in a terminal reaches the whole group by itself; sent a second time it would end the job harder
-        if number == signal.SIGINT and sys.stdin is not None and sys.stdin.isatty():
+        # Ctrl-C in a terminal, and whoever ends a process group, reaches the job by itself; a second one ends it harder
+        if canary.has_heard(number) or (number == signal.SIGINT and not canary.is_alive and _at_a_terminal()):
             return
         with contextlib.suppress(ProcessLookupError):
             process.send_signal(number)
@@ -99,6 +102,11 @@ def _handing_on(process: subprocess.Popen[bytes], on_request: Callable[[], None]
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        canary.close()
+
+
+def _at_a_terminal() -> bool:
+    return sys.stdin is not None and sys.stdin.isatty()
 
 
 def why_blind(command: Sequence[str]) -> str | None:

@@ -80,6 +80,11 @@ def _shown(file: str) -> str:
     return path.name
 
 
+def is_library(filename: str) -> bool:
+    """Whether code in a file is none that the user wrote: of an installed package, of Python's own library, or made."""
+    return bool(_LIBRARY.search(filename))
+
+
 def _episode(frame: FrameType | None) -> str | None:
     """The part that a function on the stack is by its name, the outermost of all."""
     found = None
@@ -236,7 +241,7 @@ class StackSampler:
         return inner or frame
 
     def _is_library(self, filename: str) -> bool:
-        return filename.startswith(self._whystall) or bool(_LIBRARY.search(filename))
+        return filename.startswith(self._whystall) or is_library(filename)
 
     def _write(self) -> None:
         """Writes the counts since the last time; lines are read from their files only now."""

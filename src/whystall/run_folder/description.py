@@ -17,11 +17,17 @@ _LARGEST_BYTES: Final = 16 << 20
 
 
 class Overhead(msgspec.Struct, frozen=True, kw_only=True):
-    """What observation cost: shares of the steps' time, and the time it took to write traces."""
+    """What observation cost: shares of the steps' time, and the time it took to write traces.
+
+    ``paused_ns`` is how long the job stood still in all, to open windows and to close and write them, of the
+    ``watched_ns`` from its first step to its end.
+    """
 
     hooks_share: float
     profiled_over_unprofiled: float | None
     export_ns: int
+    paused_ns: int = 0
+    watched_ns: int = 0
 
 
 class RankDescription(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +47,8 @@ class RankDescription(msgspec.Struct, frozen=True, kw_only=True):
     not_recorded: dict[str, str]
     facts: dict[str, Any]
     loaders: list[dict[str, Any]]
+    ended_by: str | None = None
+    """The exception that ended the process, and where: its type, a file's base name and a line, and no message."""
 
 
 class RunDescription(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +59,7 @@ class RunDescription(msgspec.Struct, frozen=True, kw_only=True):
 
     schema: Literal["whystall.run/1"] = SCHEMA
     whystall: str
-    kind: Literal["script", "module", "command"]
+    kind: Literal["script", "module", "command", "profile"]
     command: str
     exit_code: int | None
     began_unix_ns: int
@@ -78,27 +86,26 @@ class RankFacts(msgspec.Struct, frozen=True):
 def is_run(folder: Path) -> bool:
     """Whether a folder's ``run.json`` says that it is a run: a file of our schema, and no link to one."""
     path = folder / RUN_JSON
-    return not path.is_symlink() and _document(path).get("schema") == SCHEMA
+    return not path.is_symlink() and read_document(path).get("schema") == SCHEMA
 
 
 def read_run_file(path: Path) -> list[RankFacts]:
     """The ranks of a run folder's ``run.json``; empty where there is none that can be read."""
-    ranks = _document(path).get("ranks")
-    return [_rank(rank) for rank in ranks if isinstance(rank, dict)] if isinstance(ranks, list) else []
+    return [_rank(rank) for rank in listed(read_document(path).get("ranks")) if isinstance(rank, dict)]
 
 
-def _document(path: Path) -> dict[str, Any]:
+def read_document(path: Path) -> dict[str, Any]:
+    """A JSON object in a file; empty where there is none that can be read."""
     try:
         if not path.is_file() or path.stat().st_size > _LARGEST_BYTES:
             return {}
-        return _table(msgspec.json.decode(path.read_bytes()))
+        return table(msgspec.json.decode(path.read_bytes()))
     except (OSError, msgspec.DecodeError):
         return {}
 
 
 def _rank(rank: dict[str, Any]) -> RankFacts:
-    facts, overhead = _table(rank.get("facts")), _table(rank.get("overhead"))
-    loaders = rank.get("loaders")
+    facts, overhead = table(rank.get("facts")), table(rank.get("overhead"))
     ratio = overhead.get("profiled_over_unprofiled")
     return RankFacts(
         cores_allowed=_integer(facts.get("cores_allowed")),
@@ -111,14 +118,20 @@ def _rank(rank: dict[str, Any]) -> RankFacts:
                 "persistent_workers": bool(loader.get("persistent_workers")),
                 "pin_memory": bool(loader.get("pin_memory")),
             }
-            for loader in (loaders if isinstance(loaders, list) else [])
+            for loader in listed(rank.get("loaders"))
             if isinstance(loader, dict)
         ),
     )
 
 
-def _table(value: object) -> dict[str, Any]:
+def table(value: object) -> dict[str, Any]:
+    """A JSON object, or an empty one in place of anything else."""
     return value if isinstance(value, dict) else {}
+
+
+def listed(value: object) -> list[Any]:
+    """A JSON array, or an empty one in place of anything else."""
+    return value if isinstance(value, list) else []
 
 
 def _integer(value: object) -> int | None:
