@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -37,6 +38,11 @@ class Launch:
     kind: Literal["script", "module", "command"]
     what: str
 
+    @property
+    def arguments(self) -> int:
+        """How many arguments a script or a module was given."""
+        return 0 if self.kind == "command" else len(self.command) - (3 if self.kind == "module" else 2)
+
 
 def launch_of(words: Sequence[str], *, is_module: bool = False, is_command: bool = False) -> Launch:
     """The launch that ``run`` was asked for: a script, ``-m`` a module, or after ``--`` any command."""
@@ -47,9 +53,25 @@ def launch_of(words: Sequence[str], *, is_module: bool = False, is_command: bool
     if is_command:
         return Launch(tuple(words), Path(words[0]).name, "command", Path(words[0]).name)
     script = Path(words[0])
+    if _is_python(words[0]) and not script.is_file():
+        return _of_python(words)
     if not script.exists():
         raise UsageError(f"{script}: no such script (a command other than Python goes after --)")
     return Launch((sys.executable, *words), script.stem, "script", script.name)
+
+
+def _is_python(word: str) -> bool:
+    """Whether a word is the name of an interpreter, as one types it in front of a script."""
+    return re.fullmatch(r"python\d*(\.\d+)?", word) is not None
+
+
+def _of_python(words: Sequence[str]) -> Launch:
+    """The launch of ``python SCRIPT`` or ``python -m MODULE``; with options of its own ``python`` is a command."""
+    rest = words[1:]
+    if not rest or (rest[0].startswith("-") and rest[0] != "-m"):
+        return Launch(tuple(words), words[0], "command", words[0])
+    found = launch_of(rest[1:], is_module=True) if rest[0] == "-m" else launch_of(rest)
+    return Launch((words[0], *rest), found.name, found.kind, found.what)
 
 
 def watched_environment(config: CaptureConfig, environment: dict[str, str]) -> dict[str, str]:

@@ -84,6 +84,7 @@ class Run:
             exit_code=None,
             began_unix_ns=time.time_ns(),
             schedule=schedule,
+            arguments=launch.arguments,
         )
         workload = inputs.workload(options)
         _claim(folder, options, encode(running))
@@ -213,7 +214,8 @@ def _report(
     output.write_text(folder / REPORT_HTML, whystall.render(report, "html"))
     console.note(render(report, "terminal").rstrip())  # stdout belongs to the job
     console.note(f"wrote {folder / REPORT_HTML}")
-    console.next(f"whystall report {inputs.shell_quote([str(folder)])} -o {REPORT_HTML}")
+    cause = report.verdict.cause
+    console.next(f"whystall explain {cause}" if cause else f"open {folder / REPORT_HTML} in a browser")
 
 
 def _experimented(folder: Path, report: Report, launch: Launch, code: int, console: Console) -> bool:

@@ -40,6 +40,8 @@ class RunFacts:
     processes: int = 1
     loaders: tuple[dict[str, int | bool | None], ...] = ()
     profiled_over_unprofiled: float | None = None
+    command: str | None = None
+    """The job's command as one types it; ``None``: not known."""
     remedies: dict[str, tuple[float, float]] = field(default_factory=dict)
     """Per cause the least and the most that its remedies brought here of what was predicted (`whystall verify`)."""
     experiments: tuple[Experiment, ...] = ()

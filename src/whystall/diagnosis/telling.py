@@ -60,7 +60,7 @@ class Teller:
             missing_signals=list(candidate.missing),
             could_be=list(candidate.could_be),
             remedy=candidate.remedy or _remedy(cause),
-            verify=_verification(cause),
+            verify=_verification(cause, self.case.facts.command),
         )
 
     def _stands(self, candidate: Standing) -> Finding:
@@ -80,7 +80,7 @@ class Teller:
             missing_signals=list(candidate.missing),
             could_be=list(candidate.could_be),
             remedy=candidate.remedy or _remedy(cause),
-            verify=_verification(cause),
+            verify=_verification(cause, self.case.facts.command),
         )
 
     def _without_remedy(self, one: Weighed, title: str, floor: float = 0.0) -> Finding:
@@ -173,9 +173,28 @@ def _remedy(cause: Cause) -> Remedy:
     return Remedy(text=cause.remedy, patch=cause.patch, risk=cause.risk)
 
 
-def _verification(cause: Cause) -> Verification:
-    command = f"whystall verify --finding {cause.id} --before 'COMMAND' --after 'COMMAND'"
-    return Verification(command=command, expect=cause.proof)
+def _verification(cause: Cause, command: str | None) -> Verification:
+    """How to prove a remedy: the job's own command beside that of a copy of the script with the change in it.
+
+    What a module runs cannot be copied so: there an environment variable is to make the difference.
+    """
+    how = "--before 'COMMAND' --after 'COMMAND'"
+    if command is not None and command.startswith("python -m "):
+        how = f"--toggle CHANGED=0,1 -- {command}"
+    elif command is not None:
+        how = f"--before '{command}' --after '{_changed(command)}'"
+    return Verification(command=f"whystall verify --finding {cause.id} {how}", expect=cause.proof)
+
+
+def _changed(command: str) -> str:
+    """The command of a changed copy of a script.
+
+    >>> _changed("python train.py ARGS")
+    'python train_changed.py ARGS'
+    """
+    python, script, *arguments = command.split(" ")
+    stem, dot, suffix = script.rpartition(".")
+    return " ".join([python, f"{stem}_changed.{suffix}" if dot and stem else f"{script}_changed", *arguments])
 
 
 def _rejected(one: Weighed, quiet: Sequence[Weighed], per: Per) -> list[Rejected]:

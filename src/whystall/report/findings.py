@@ -226,7 +226,8 @@ def _fact(evidence: Evidence) -> Fact:
 
 
 def _place(place: CodeLocation) -> CodeLine:
-    line = f":{place.line}" if place.line is not None else ""
+    # A cell of a notebook has a number of its own.
+    line = "" if place.line is None else f", line {place.line}" if place.file.startswith("cell ") else f":{place.line}"
     return CodeLine(f"{clean(place.file, 160)}{line}", clean(place.symbol, 120) if place.symbol else None)
 
 

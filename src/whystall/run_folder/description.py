@@ -5,6 +5,7 @@ Written and read by the same types.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -14,6 +15,7 @@ from whystall.run_folder.layout import RUN_JSON
 
 SCHEMA: Final = "whystall.run/1"
 _LARGEST_BYTES: Final = 16 << 20
+_PLAIN: Final = re.compile(r"[\w.+-]{1,120}")
 
 
 class Overhead(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,11 +69,25 @@ class RunDescription(msgspec.Struct, frozen=True, kw_only=True):
     ranks: list[dict[str, Any]] = []
     traces: list[str] = []
     samples: list[str] = []
+    arguments: int = 0
+    """How many arguments it was given; what they say is left out."""
 
 
 def encode(description: RankDescription | RunDescription) -> bytes:
     """A description as it is written."""
     return msgspec.json.format(msgspec.json.encode(description), indent=1) + b"\n"
+
+
+def command_line(folder: Path) -> str | None:
+    """The command of a run as one types it, with ``ARGS`` in place of its arguments; ``None`` where it is not known.
+
+    What a run does not say of its command (options of a launcher) is not made up: only scripts and modules are told.
+    """
+    run = read_document(folder / RUN_JSON)
+    kind, command, arguments = run.get("kind"), run.get("command"), run.get("arguments")
+    if kind not in ("script", "module") or not isinstance(command, str) or not _PLAIN.fullmatch(command):
+        return None
+    return f"python {'-m ' if kind == 'module' else ''}{command}{' ARGS' if arguments else ''}"
 
 
 class RankFacts(msgspec.Struct, frozen=True):
