@@ -85,6 +85,8 @@ class RunSummary(Result):
     slow_ns: int
     slow: list[SlowStep]
     durations_ns: list[int]
+    trend: float | None = None
+    """By what share the median step of the second half is longer than that of the first; ``None`` of few steps."""
     warm_up: int = 0
     mean_error_ns: float | None = None
     """The standard error of the mean step, by how stretches of the run differ; ``None`` of too few steps."""
