@@ -51,8 +51,7 @@ def test_a_cause_is_found_by_its_name_everywhere(rule: Rule) -> None:
     assert (RULE_FILES / family / f"{name}.toml").is_file()
     assert (DOCS / "causes" / f"{rule.cause.id}.md").is_file()
     assert bool(rule.finders) == (rule.cause.unseen is None), "a cause without a finder says why"
-    if rule.finders:
-        assert (RULE_TESTS / family / f"test_{name}.py").is_file()
+    assert (RULE_TESTS / family / f"test_{name}.py").is_file()
 
 
 def test_no_rule_and_no_entry_is_left_out_of_the_list() -> None:

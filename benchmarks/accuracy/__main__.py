@@ -3,7 +3,8 @@
     python -m benchmarks.accuracy [--quick] [--parts simulated,jobs,real] [--only PART] [--without] [--markdown]
 
 ``simulated``: GPU jobs from the simulator beside this file; ``jobs``: real training jobs on this machine's CPU, with
-TraceML beside where ``.venv-peers`` has it; ``real``: the recorded traces of ../shared/traces.
+TraceML beside where ``.venv-peers`` has it; ``real``: the recorded traces of ../shared/traces; ``transplanted``: those
+with faults put into them.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.accuracy import peer_traceml, real_jobs, recorded, show, simulated
+from benchmarks.accuracy import peer_traceml, real_jobs, recorded, show, simulated, transplants
 from benchmarks.accuracy.score import Ablation, Mark, summary
 from benchmarks.accuracy.show import Peer
 
@@ -41,6 +42,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
             if asked.without:
                 removed = simulated.judge_without(found, jobs=asked.jobs)
         peers: dict[str, Peer] = {}
+        if "transplanted" in asked.parts:
+            variants = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            parts[f"transplanted (seed {asked.seed})"] = transplants.judge(
+                variants, count=asked.drawn or 60, seed=asked.seed, jobs=asked.jobs
+            )
         if "jobs" in asked.parts:
             parts["real CPU jobs"] = _real_jobs(asked, peers)
         also: dict[str, bool | None] = {}

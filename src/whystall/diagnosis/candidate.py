@@ -137,11 +137,12 @@ class Replayed(Valued):
         return Weighed(self, max(floor, 0.0), expected, ceiling, self._added(case, removed, expected))
 
     def _added(self, case: Case, removed: Change | None, alone: float) -> float:
-        """What it saves beyond what is removed already."""
+        """What of the step it saves beyond what is removed already."""
         if removed is None or self.removal is None:
             return alone
-        left = max(case.length_ns(removed), 1)
-        return min(saved_by(case, removed.then(self.removal, case.replayed), left), self.largest_share)
+        left = case.length_ns(removed)
+        added = (left - case.length_ns(removed.then(self.removal, case.replayed))) / max(case.window_ns, 1)
+        return min(max(added, 0.0), self.largest_share)
 
     def united(self, case: Case, others: list[Replayed]) -> Replayed:
         """Ranks wait for each other: the cause is removed on all of them at once."""

@@ -63,6 +63,8 @@ def test_a_third_of_the_steps_at_three_quarters_of_the_clock_is_worth_the_differ
         pytest.param(training(slow(1.0)), id="even"),
         pytest.param(training(slow(1.04)), id="less than five per cent"),
         pytest.param(training(slow(4 / 3), larger=True), id="more blocks, as of longer sequences"),
+        pytest.param(training(lambda number, _: 4 / 3 if number % 3 == 1 else 1.0), id="now and then"),
+        pytest.param(training(lambda number, place: 1.0 + (number * 7 + place * 3) % 11 / 50), id="scatter of a fifth"),
         pytest.param(training(lambda number, place: 3.0 if place == 3 and number in SLOW_STEPS else 1.0), id="one"),
     ],
 )

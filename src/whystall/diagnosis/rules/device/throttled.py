@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
+from math import comb
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from whystall.analysis.intervals import ANY, class_timeline
 from whystall.analysis.kernel_classes import COMPUTE
 from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
@@ -22,6 +25,11 @@ from whystall.trace.link import rows_of
 
 CAUSE: Final = cause_beside(__name__)
 _THROTTLED: Final = CAUSE.threshold("throttled")
+_BY_CHANCE: Final = CAUSE.threshold("by_chance")
+# What most steps are as slow as: of those that are slower than it, the tenth part is usual.
+_USUAL: Final = 0.1
+# An event is alone on its device if others run for no more than this share of it.
+_BESIDE: Final = 0.05
 _LEAST_REPEATS: Final = CAUSE.threshold("least_repeats")
 
 
@@ -34,12 +42,42 @@ def in_trace(case: Case) -> Iterator[Replayed]:
         computes &= work.classified.class_of == COMPUTE
         if len(rank.trace.steps) < _LEAST_REPEATS or not computes.any():
             continue
-        ratio = _over_own_best(rank, computes)
-        slow = [_median_ratio(ratio[step == number]) for number in range(len(rank.trace.steps))]
-        steps = [number for number, value in enumerate(slow) if value >= _THROTTLED]
-        if steps:
-            chosen = computes & np.isin(step, steps) & np.isfinite(ratio)
-            yield _at_usual_pace(case, rank, chosen, steps, np.array(slow))
+        ratio = _over_own_best(rank, computes & _alone(rank))
+        slow = np.array([_quantile(ratio[step == number], 0.5) for number in range(len(rank.trace.steps))])
+        slow /= np.quantile(slow, _USUAL)  # kernels that scatter are slower than their best in all steps
+        steps = np.flatnonzero(slow >= _THROTTLED).tolist()
+        if steps and _persists(steps, len(slow)) and _slows_all(ratio[np.isin(step, steps)]):
+            yield _at_usual_pace(case, rank, computes & np.isin(step, steps), steps, slow)
+
+
+def _alone(rank: RankCase) -> Mask:
+    """Which events run while no other stream of theirs does anything: beside a collective any kernel is slower."""
+    events = rank.trace.device_events
+    begin = events["ts_ns"].to_numpy()
+    end = begin + events["duration_ns"].to_numpy()
+    out = np.ones(len(events), np.bool_)
+    streams = events.select("device", "stream").to_numpy()
+    for device, stream in np.unique(streams, axis=0).tolist():
+        mine = (streams[:, 0] == device) & (streams[:, 1] == stream)
+        beside = (streams[:, 0] == device) & ~mine
+        busy = class_timeline(begin[beside], end[beside], np.zeros(int(beside.sum()), np.uint8)).cumulative(ANY)
+        out[mine] = busy.within(begin[mine], end[mine]) <= _BESIDE * (end - begin)[mine]
+    return out
+
+
+def _persists(steps: list[int], count: int) -> bool:
+    """Whether slow steps follow each other more than chance would have them: clocks stay low for a while.
+
+    Of all orders of as many slow steps, those with as few stretches or fewer are ``_BY_CHANCE`` at most.
+    """
+    slow, stretches = len(steps), 1 + sum(b - a > 1 for a, b in pairwise(steps))
+    alike = sum(comb(slow - 1, few - 1) * comb(count - slow + 1, few) for few in range(1, stretches + 1))
+    return alike <= _BY_CHANCE * comb(count, slow)
+
+
+def _slows_all(ratio: NDArray[np.float64]) -> bool:
+    """Whether nearly all kernels of the slow steps are slower, and by about as much."""
+    return _quantile(ratio, 0.25) - 1 >= (_quantile(ratio, 0.5) - 1) / 2
 
 
 def _at_usual_pace(case: Case, rank: RankCase, chosen: Mask, steps: list[int], slow: NDArray[np.float64]) -> Replayed:
@@ -61,8 +99,9 @@ def _at_usual_pace(case: Case, rank: RankCase, chosen: Mask, steps: list[int], s
         ranks=(rank.rank,),
         steps=tuple(names[number] for number in steps[:20]),
         uncertainty=0.15,
-        confidence=0.8,
+        confidence=0.6,
         missing=("clocks and throttle reasons (NVML)",),
+        could_be=("device.degraded",),
         rivals=("communication.straggler",),
     )
 
@@ -78,8 +117,8 @@ def _over_own_best(rank: RankCase, computes: Mask) -> NDArray[np.float64]:
     return np.where(computes & (count >= _LEAST_REPEATS) & (best > 0), duration / np.maximum(best, 1), np.nan)
 
 
-def _median_ratio(ratio: NDArray[np.float64]) -> float:
-    return float(np.nanmedian(ratio)) if np.isfinite(ratio).any() else 1.0
+def _quantile(ratio: NDArray[np.float64], quantile: float) -> float:
+    return float(np.nanquantile(ratio, quantile)) if np.isfinite(ratio).any() else 1.0
 
 
 def _own_best(

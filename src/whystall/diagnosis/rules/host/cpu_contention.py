@@ -23,6 +23,9 @@ _BESIDE_OTHERS: Final = Remedy(
     risk=None,
 )
 
+# Of more threads some are always on a core.
+_MOST_AT_ONCE: Final = 3
+
 
 def in_samples(case: Case) -> Iterator[Sampled]:
     """Time off the core, with the switches that show a competition and somebody to compete with."""
@@ -74,7 +77,11 @@ def _without_contention(
     not be waited for at the end of every parallel region; at most nothing but that one's own time stays.
     """
     if not crowded:
-        return off_cpu * 0.5, off_cpu, min(off_cpu * 1.1, 0.95)
+        # Others take cores from the threads by turns: at worst a parallel region goes on only while all of
+        # them run, and those that wait spin, which looks like work.
+        together = min(threads, cores, _MOST_AT_ONCE)
+        on = 1 - off_cpu
+        return off_cpu * 0.5, off_cpu, min((1 - on**together) * 1.1, 0.95)
     least = min(max(1 - min(threads * on_cpu / cores, 1.0), off_cpu / 4), off_cpu)
     return least, (least + off_cpu) / 2, off_cpu
 
