@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from whystall.report.build import build_report
 from whystall.report.registry import Options
 from whystall.report.schema import Report
 from whystall.report.sections.extensions import installed_sections
+from whystall.run_folder.told import told
 from whystall.trace.cache import default_folder
 from whystall.trace.discovery import PathLike
 from whystall.trace.files import Progress
@@ -87,7 +89,13 @@ def analyze(
         verdict,
         diagnosis,
         experiments=facts.experiments,
-        problems=[*failures, *found.notes, *ignored, *diagnosis.failures],
+        problems=[
+            *(sentence for folder in found.folders for sentence in told(folder)),
+            *failures,
+            *found.notes,
+            *ignored,
+            *diagnosis.failures,
+        ],
         workload=workload,
     )
 
@@ -111,18 +119,30 @@ def render(
 
 
 def compare(
-    base: PathLike | Report, candidate: PathLike | Report, *, cache: bool = True, progress: Progress | None = None
+    base: PathLike | Report,
+    candidate: PathLike | Report,
+    *,
+    again: Sequence[tuple[PathLike | Report, PathLike | Report]] = (),
+    cache: bool = True,
+    progress: Progress | None = None,
 ) -> Comparison:
     """What changed between two runs, given as reports or as what `analyze` takes.
+
+    ``again`` are further pairs of runs of the same two, from which it is measured by what runs of the same differ.
 
     >>> import whystall
     >>> comparison = whystall.compare(whystall.demo_recording(), whystall.demo_recording())
     >>> comparison.speedup
     1.0
     """
-    sides = [
-        side if isinstance(side, Report) else analyze(side, cache=cache, progress=progress)
-        for side in (base, candidate)
-    ]
+
+    def read(side: PathLike | Report) -> Report:
+        return side if isinstance(side, Report) else analyze(side, cache=cache, progress=progress)
+
     names = ["" if isinstance(side, Report) else str(side) for side in (base, candidate)]
-    return compare_reports(sides[0], sides[1], (names[0] or "base", names[1] or "candidate"))
+    return compare_reports(
+        read(base),
+        read(candidate),
+        (names[0] or "base", names[1] or "candidate"),
+        [(read(one), read(other)) for one, other in again],
+    )

@@ -18,15 +18,18 @@ from whystall.analysis.kernel_classes import (
     parse_kernel_classes,
 )
 from whystall.diagnosis.case import RunFacts
+from whystall.diagnosis.catalogue import causes
+from whystall.diagnosis.causes import Statistic
 from whystall.diagnosis.experiment import Experiment
 from whystall.diagnosis.rule import RULES_GROUP, Rule
 from whystall.diagnosis.rules import RULES
 from whystall.errors import InputError
 from whystall.plugins import brought
-from whystall.run_folder.description import read_run_file
+from whystall.run_folder.description import command_line, read_run_file
 from whystall.run_folder.layout import EXPERIMENTS_JSON, RUN_JSON
+from whystall.verify.remedies import brought as brought_by
 from whystall.verify.remedies import read as read_remedies
-from whystall.verify.remedies import record_file, scales
+from whystall.verify.remedies import record_file
 
 _LARGEST_EXPERIMENTS: Final = 1 << 20
 
@@ -36,11 +39,12 @@ def read_run_facts(folders: Sequence[Path], failures: list[str], *, remedies: bo
 
     ``remedies`` brings in what remedies were worth on this machine before.
     """
-    worth = scales(read_remedies(record_file())) if remedies else {}
+    worth = brought_by(read_remedies(record_file()), _statistic_of) if remedies else {}
     ranks = [rank for folder in folders for rank in read_run_file(folder / RUN_JSON)]
     experiments = tuple(one for folder in folders for one in _experiments(folder / EXPERIMENTS_JSON, failures))
+    command = command_line(folders[0]) if len(folders) == 1 else None
     if not ranks:
-        return RunFacts(remedies=worth, experiments=experiments)
+        return RunFacts(remedies=worth, experiments=experiments, command=command)
     return RunFacts(
         cores=ranks[0].cores_allowed,
         threads=ranks[0].torch_threads,
@@ -49,7 +53,14 @@ def read_run_facts(folders: Sequence[Path], failures: list[str], *, remedies: bo
         profiled_over_unprofiled=ranks[0].profiled_over_unprofiled,
         remedies=worth,
         experiments=experiments,
+        command=command,
     )
+
+
+def _statistic_of(cause: str) -> Statistic:
+    """What shows a cause; of one that nobody knows any more nothing is asked."""
+    known = causes().get(cause)
+    return known.statistic if known is not None else "median"
 
 
 def _experiments(path: Path, failures: list[str]) -> list[Experiment]:

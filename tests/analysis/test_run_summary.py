@@ -94,10 +94,19 @@ def test_usual_spread_is_not_slow() -> None:
 def test_trend() -> None:
     growing = run_summary(samples(*[step(1000)] * 50, *[step(1100)] * 50))
     assert growing is not None
-    assert growing.trend_per_1000_steps == pytest.approx(0.1 * 1000 / 47)  # halves of 95 steps: five are warm-up
+    assert growing.trend == pytest.approx(0.1)
+    assert growing.trend_per_1000_steps is None  # of a hundred steps nobody knows
+    long = run_summary(samples(*[step(1000)] * 1005, *[step(400)] * 1000))
+    assert long is not None
+    # The halves' middles lie a thousand steps apart: three fifths are gone, and never more than all.
+    assert long.trend_per_1000_steps == pytest.approx(-0.6)
+    assert long.trend == pytest.approx(-0.6)
+    steep = run_summary(samples(*[step(1000)] * 505, *[step(400)] * 500))
+    assert steep is not None
+    assert steep.trend_per_1000_steps == pytest.approx(0.4**2 - 1)
     few = run_summary(samples(*[step()] * 5))
     assert few is not None
-    assert few.trend_per_1000_steps is None
+    assert few.trend_per_1000_steps is few.trend is None
 
 
 def test_long_runs_are_thinned_and_keep_their_spikes() -> None:

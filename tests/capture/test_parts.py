@@ -95,9 +95,12 @@ def test_costs_are_shares_of_the_steps_outside_windows() -> None:
     costs.outside(100, 8)
     costs.outside(300, 0)
     costs.profiled(500)
-    told = costs.told(export_ns=7)
+    costs.paused(40)
+    costs.paused(2)
+    told = costs.told(export_ns=7, watched_ns=9_000)
     assert (told.hooks_share, told.profiled_over_unprofiled, told.export_ns) == (8 / 400, 2.5, 7)
-    assert Costs().told(0).profiled_over_unprofiled is None
+    assert (told.paused_ns, told.watched_ns) == (42, 9_000)
+    assert Costs().told(0, 0).profiled_over_unprofiled is None
 
 
 def test_a_job_that_profiles_itself_gets_no_window_of_ours(tmp_path: Path) -> None:

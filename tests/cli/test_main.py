@@ -38,13 +38,33 @@ def test_every_verb_explains_itself(command: object, cli: Cli) -> None:
     assert cli(name, "--help").out.startswith(f"usage: whystall {name}")
 
 
-@pytest.mark.parametrize("arguments", [(), ("fly",), ("analyze",), ("analyze", "x", "--no-such"), ("export", "x")])
+@pytest.mark.parametrize("arguments", [("fly",), ("analyze",), ("analyze", "x", "--no-such"), ("export", "x")])
 def test_arguments_that_make_no_sense_end_with_2_and_usage_on_stderr(arguments: tuple[str, ...], cli: Cli) -> None:
     outcome = cli(*arguments)
 
     assert outcome.code == 2
     assert outcome.out == ""
     assert "usage: whystall" in outcome.err
+
+
+def test_without_a_word_it_helps(cli: Cli) -> None:
+    assert cli() == cli("--help")
+
+
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [
+        ("anaylze", "did you mean analyze?"),
+        ("rnu", "did you mean run?"),
+        ("train.py", "to watch a script: whystall run train.py"),
+        ("trace.json.gz", "to read a recording: whystall analyze trace.json.gz"),
+        ("zzz", "`whystall --help` lists all"),
+    ],
+)
+def test_a_word_that_is_no_verb_gets_a_suggestion(word: str, hint: str, cli: Cli) -> None:
+    outcome = cli(word)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert f"no verb is called {word!r}: {hint}" in outcome.err
 
 
 @pytest.mark.parametrize(

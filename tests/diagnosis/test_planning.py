@@ -34,3 +34,13 @@ def test_a_plan_counts_a_cause_for_what_samples_found_it_to_be_worth() -> None:
     assert plan is not None
     assert plan.causes == ["host.gc", "host.sync"]
     assert plan.speedups == pytest.approx([1 / (1 - 0.5), 1 / (1 - 0.5 - 0.3 / 4)], rel=0.02)
+
+
+def test_no_plan_gains_less_than_one_of_its_causes_alone() -> None:
+    """Samples found a cause to be worth six tenths of a step, of which the recorded steps show three."""
+    rules = [fixed("host.gc", 0.3, saved=(0.6, 0.6, 0.6)), fixed("host.sync", 0.5, saved=(0.28, 0.28, 0.28))]
+    plan = diagnose(case_of(loop()), rules).plan
+    assert plan is not None
+    assert plan.causes == ["host.gc", "host.sync"]
+    assert plan.speedups[-1] >= 1 / (1 - 0.6)
+    assert plan.speedups == sorted(plan.speedups)

@@ -6,9 +6,10 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.diagnosis.cases import run
 
 from whystall.analysis.results import MemoryPeak, Module
-from whystall.report.charts import curve, icicle, step_columns
+from whystall.report.charts import curve, icicle, step_columns, step_curves
 from whystall.report.schema import Report
 
 paths = st.lists(st.sampled_from("abc01"), min_size=0, max_size=5).map(".".join)
@@ -86,3 +87,14 @@ def test_empty_windows_draw_nothing(samples: dict[str, Report]) -> None:
     device = samples["gpu"].devices[0]
     steps = [msgspec.structs.replace(step, window_ns=0) for step in device.steps]
     assert step_columns(msgspec.structs.replace(device, steps=steps)) == ()
+
+
+def test_step_times_are_drawn_from_zero_to_the_longest() -> None:
+    (drawn,) = step_curves([run(durations_ns=[10, 40, 20])])
+    assert drawn.points == "0.0,75.00 500.0,0.00 1000.0,50.00"
+    assert drawn.peak == "40 ns"
+    assert step_curves([run(durations_ns=[10])]) == ()
+    assert [one.label for one in step_curves([run(rank=0), run(rank=1)])] == [
+        "Step times of rank 0",
+        "Step times of rank 1",
+    ]

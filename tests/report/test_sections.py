@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.diagnosis.cases import line
 
 import whystall
 from whystall.analysis.run_results import RunSummary, SlowStep
@@ -38,7 +39,8 @@ def watched(report: Report) -> Report:
     run = RunSummary(
         rank=0, steps=90, profiled=3, total_ns=990, p10_ns=9, median_ns=10, p90_ns=11, p99_ns=12, max_ns=90,
         trend_per_1000_steps=0.01, shares=SHARES, on_cpu_share=0.9, involuntary_switches_per_step=0.0,
-        major_faults_per_step=0.0, rss_start_bytes=1, rss_end_bytes=1, slow_ns=80, slow=[slow], durations_ns=[10, 90],
+        major_faults_per_step=0.0, rss_start_bytes=1, rss_end_bytes=1, slow_ns=80, slow=[slow],
+        durations_ns=[10] * 9 + [90], places=[line(0.5)],
     )  # fmt: skip
     return msgspec.structs.replace(report, run=[run])
 

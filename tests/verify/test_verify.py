@@ -6,12 +6,13 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from whystall.cli import main
 from whystall.verify.proof import prove_calls
-from whystall.verify.remedies import Tried, append, read, record_file, scales
+from whystall.verify.remedies import Tried, append, brought, read, record_file
 
 SCRIPT = """
 import os, time, torch
@@ -105,18 +106,82 @@ def test_functions_of_one_process() -> None:
     assert proof.paired.speedup.ratio > 5
 
 
-def test_remedies_scale_later_predictions_once_there_are_enough(tmp_path: Path) -> None:
+def tried(measured: float, **more: Any) -> Tried:
+    values = {"cause": "host.gc", "predicted": 1.2, "low": 1.0, "high": 2.0, "unix_s": 1, "statistic": "mean", **more}
+    return Tried(measured=measured, **values)
+
+
+def test_remedies_are_remembered_by_what_they_brought_at_least_and_at_most(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "remedies.jsonl"
-    for measured in (1.1, 1.15, 1.05):
-        append(path, Tried(cause="host.gc", predicted=1.2, measured=measured, low=1, high=2, unix_s=1))
-    append(path, Tried(cause="host.sync", predicted=1.2, measured=1.2, low=1, high=2, unix_s=1))
+    for measured in (1.1, 1.2, 1.05):
+        append(path, tried(measured))
+    append(path, tried(1.2, cause="host.sync"))
     with path.open("a") as file:
         file.write("nonsense\n{}\n")
     assert len(read(path)) == 4
-    assert scales(read(path)) == {"host.gc": pytest.approx(0.5)}
+    assert brought(read(path), lambda _: "mean") == {"host.gc": pytest.approx((0.25, 1.0))}
     assert read(tmp_path / "none") == []
 
 
+def test_what_was_measured_by_the_wrong_statistic_or_by_none_is_not_remembered(tmp_path: Path) -> None:
+    path = tmp_path / "remedies.jsonl"
+    for statistic in ("median", None):
+        for _ in range(4):
+            append(path, tried(0.99, statistic=statistic))
+    path.write_bytes(
+        path.read_bytes() + b'{"cause":"host.gc","predicted":1.5,"measured":1.0,"low":1,"high":1,"unix_s":1}\n' * 4
+    )
+    assert len(read(path)) == 12
+    assert brought(read(path), lambda _: "mean") == {}
+
+
 def test_one_absurd_outcome_does_not_turn_predictions_upside_down() -> None:
-    tried = [Tried(cause="host.gc", predicted=1.01, measured=9.0, low=1, high=9, unix_s=1)] * 3
-    assert scales(tried) == {"host.gc": 1.5}
+    assert brought([tried(9.0, predicted=1.01)] * 3, lambda _: "mean") == {"host.gc": (1.5, 1.5)}
+    assert brought([tried(0.2)] * 3, lambda _: "mean") == {"host.gc": (0.0, 0.0)}
+
+
+def test_causes_that_happen_now_and_then_are_judged_by_the_mean() -> None:
+    from whystall.cli.verify import _statistic
+
+    assert [_statistic(cause) for cause in ("episodic.checkpoint", "host.sync", None)] == ["mean", "median", "median"]
+
+
+CHECKPOINTS = """
+import os, time, torch
+model = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(40):
+    time.sleep(0.002)
+    if os.environ["SAVES"] == "1" and step % 4 == 0:
+        time.sleep(0.02)
+    model(torch.ones(2, 4)).mean().backward()
+    optimizer.step()
+"""
+
+
+def test_what_happens_now_and_then_is_proven_by_the_mean_step(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(CHECKPOINTS)
+    command = ["--pairs", "2", "--toggle", "SAVES=1,0", "--json", "--", sys.executable, str(script)]
+    assert main(["verify", "--by", "mean", *command]) == 0
+    proof = json.loads(capsys.readouterr().out)
+    assert proof["statistic"] == "mean"
+    assert proof["paired"]["speedup"]["ratio"] > 1.4
+    assert proof["otherwise"]["speedup"]["ratio"] < 1.4  # the median step never sleeps for long
+    assert prove_calls(lambda: None, lambda: None, pairs=2, repeats=1).statistic is None
+
+
+@pytest.mark.parametrize(
+    ("pattern", "says"), [("lss (.*)", "matches nothing"), ("(loss)", "'loss', which is no number")]
+)
+def test_a_loss_that_is_not_found_proves_nothing(
+    script: str, pattern: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--toggle", "SHIFT=0,5", "--pairs", "2", "--loss", pattern, "--", sys.executable, script]
+    assert main(["verify", *words]) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert says in told.err
+    assert "nothing is proven" in told.err

@@ -85,7 +85,12 @@ class RunSummary(Result):
     slow_ns: int
     slow: list[SlowStep]
     durations_ns: list[int]
+    trend: float | None = None
+    """By what share the median step of the second half is longer than that of the first; ``None`` of few steps."""
     warm_up: int = 0
+    mean_error_ns: float | None = None
+    """The standard error of the mean step, by how stretches of the run differ; ``None`` of too few steps."""
+    median_error_ns: float | None = None
     ready_input_ns: int = 0
     share_errors: dict[str, float] = msgspec.field(default_factory=dict)
     """Per part the standard error of its share: one odd step among few makes it as large as the share itself."""

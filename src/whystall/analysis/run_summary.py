@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from whystall.analysis.run_memory import allocator_runs, memory_rises
 from whystall.analysis.run_results import RunSummary, SampledLine, SlowStep
+from whystall.analysis.step_errors import mean_error, median_error
 from whystall.run_folder.samples import PROFILED
 from whystall.trace.samples import RunSamples
 from whystall.vocabulary.step_parts import OTHER, TIMED
@@ -29,6 +30,7 @@ _WARM_UP_PART: Final = 10
 _WARM_UP_RATIO: Final = 2.0
 _MOST_WARM_UP_PART: Final = 4
 _MOST_SLOW_STEPS: Final = 50
+_FEWEST_FOR_TREND: Final = 20
 # MAD to standard deviation for a normal distribution.
 _MAD_TO_SIGMA: Final = 1.4826
 
@@ -60,7 +62,10 @@ def run_summary(samples: RunSamples) -> RunSummary | None:
         p90_ns=round(float(quantiles[2])),
         p99_ns=round(float(quantiles[3])),
         max_ns=int(duration.max()),
-        trend_per_1000_steps=_trend(duration),
+        mean_error_ns=mean_error(duration.astype(np.float64)),
+        median_error_ns=median_error(duration.astype(np.float64)),
+        trend_per_1000_steps=_trend_per_1000(duration),
+        trend=_trend(duration),
         shares=shares,
         # the standard error of the mean, of the mean step
         share_errors={part: float(values.std()) * len(values) ** 0.5 / whole for part, values in parts.items()},
@@ -166,12 +171,18 @@ def _rss(steps: pl.DataFrame, row: int) -> int | None:
 
 
 def _trend(duration: NDArray[np.int64]) -> float | None:
-    """The change of the step time over 1,000 steps, as a ratio: medians of the two halves compared."""
-    if len(duration) < 20:
+    """The change of the step time from the first half of the run to the second, by their medians."""
+    if len(duration) < _FEWEST_FOR_TREND:
         return None
     half = len(duration) // 2
     first, second = float(np.median(duration[:half])), float(np.median(duration[-half:]))
-    return (second / first - 1) * 1000 / half if first else None
+    return second / first - 1 if first else None
+
+
+def _trend_per_1000(duration: NDArray[np.int64]) -> float | None:
+    """The same over 1,000 steps, compounded; of shorter runs nothing is said, which would be made up."""
+    change = _trend(duration) if len(duration) >= 1000 else None
+    return None if change is None else float((1 + change) ** (1000 / (len(duration) // 2)) - 1)
 
 
 def _is_slow(duration: NDArray[np.int64]) -> NDArray[np.bool_]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Final, Literal
 
+from whystall.capture.canary import Canary
 from whystall.capture.config import VARIABLE, CaptureConfig, encode
 from whystall.errors import UsageError
 
@@ -36,6 +38,11 @@ class Launch:
     kind: Literal["script", "module", "command"]
     what: str
 
+    @property
+    def arguments(self) -> int:
+        """How many arguments a script or a module was given."""
+        return 0 if self.kind == "command" else len(self.command) - (3 if self.kind == "module" else 2)
+
 
 def launch_of(words: Sequence[str], *, is_module: bool = False, is_command: bool = False) -> Launch:
     """The launch that ``run`` was asked for: a script, ``-m`` a module, or after ``--`` any command."""
@@ -46,9 +53,25 @@ def launch_of(words: Sequence[str], *, is_module: bool = False, is_command: bool
     if is_command:
         return Launch(tuple(words), Path(words[0]).name, "command", Path(words[0]).name)
     script = Path(words[0])
+    if _is_python(words[0]) and not script.is_file():
+        return _of_python(words)
     if not script.exists():
         raise UsageError(f"{script}: no such script (a command other than Python goes after --)")
     return Launch((sys.executable, *words), script.stem, "script", script.name)
+
+
+def _is_python(word: str) -> bool:
+    """Whether a word is the name of an interpreter, as one types it in front of a script."""
+    return re.fullmatch(r"python\d*(\.\d+)?", word) is not None
+
+
+def _of_python(words: Sequence[str]) -> Launch:
+    """The launch of ``python SCRIPT`` or ``python -m MODULE``; with options of its own ``python`` is a command."""
+    rest = words[1:]
+    if not rest or (rest[0].startswith("-") and rest[0] != "-m"):
+        return Launch(tuple(words), words[0], "command", words[0])
+    found = launch_of(rest[1:], is_module=True) if rest[0] == "-m" else launch_of(rest)
+    return Launch((words[0], *rest), found.name, found.kind, found.what)
 
 
 def watched_environment(config: CaptureConfig, environment: dict[str, str]) -> dict[str, str]:
@@ -82,9 +105,11 @@ def run_watched(launch: Launch, config: CaptureConfig, on_request: Callable[[], 
 
 @contextlib.contextmanager
 def _handing_on(process: subprocess.Popen[bytes], on_request: Callable[[], None]) -> Iterator[None]:
+    canary = Canary()
+
     def hand_on(number: int, _frame: FrameType | None) -> None:
-        # Ctrl-C in a terminal reaches the whole group by itself; sent a second time it would end the job harder
-        if number == signal.SIGINT and sys.stdin is not None and sys.stdin.isatty():
+        # Ctrl-C in a terminal, and whoever ends a process group, reaches the job by itself; a second one ends it harder
+        if canary.has_heard(number) or (number == signal.SIGINT and not canary.is_alive and _at_a_terminal()):
             return
         with contextlib.suppress(ProcessLookupError):
             process.send_signal(number)
@@ -99,6 +124,11 @@ def _handing_on(process: subprocess.Popen[bytes], on_request: Callable[[], None]
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        canary.close()
+
+
+def _at_a_terminal() -> bool:
+    return sys.stdin is not None and sys.stdin.isatty()
 
 
 def why_blind(command: Sequence[str]) -> str | None:

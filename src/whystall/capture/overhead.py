@@ -9,7 +9,7 @@ class Costs:
     """Sums over the steps of a session, in nanoseconds."""
 
     def __init__(self) -> None:
-        self._hook_ns = self._outside_ns = self._profiled_ns = 0
+        self._hook_ns = self._outside_ns = self._profiled_ns = self._paused_ns = 0
         self._outside_steps = self._profiled_steps = 0
 
     def profiled(self, duration: int) -> None:
@@ -23,12 +23,18 @@ class Costs:
         self._outside_steps += 1
         self._hook_ns += ours
 
-    def told(self, export_ns: int) -> Overhead:
+    def paused(self, duration: int) -> None:
+        """Takes note of how long the job stood still while a window was opened, marked, or closed and written."""
+        self._paused_ns += duration
+
+    def told(self, export_ns: int, watched_ns: int) -> Overhead:
         """The costs as the run's description tells them."""
         return Overhead(
             hooks_share=self._hook_ns / max(self._outside_ns, 1),
             profiled_over_unprofiled=self._profiled_over_unprofiled(),
             export_ns=export_ns,
+            paused_ns=self._paused_ns,
+            watched_ns=watched_ns,
         )
 
     def _profiled_over_unprofiled(self) -> float | None:

@@ -6,8 +6,11 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+import msgspec
+
 from whystall.capture import startup
 from whystall.capture.config import CaptureConfig, Schedule
+from whystall.capture.profile_folder import finished, prepared
 from whystall.run_folder.layout import folder_for
 
 if TYPE_CHECKING:
@@ -21,6 +24,9 @@ class profile:  # noqa: N801 - it is used like torch.profiler.profile
 
     Steps are found as ``whystall run`` finds them, unless `step` is called: then each call ends one. Inside
     a job that ``whystall run`` watches already, steps go to that capture and nothing else is begun.
+
+    What an earlier block of the same process, or of one that has ended, left in ``output`` is replaced, as when a
+    notebook's cell runs again; a folder that holds anything else is left alone, and ``output`` names the one beside it.
 
     >>> import torch, whystall, tempfile
     >>> model = torch.nn.Linear(4, 4)
@@ -64,7 +70,8 @@ class profile:  # noqa: N801 - it is used like torch.profiler.profile
 
             from whystall.capture.session import Session  # noqa: PLC0415 - needs torch
 
-            self.output.mkdir(parents=True, exist_ok=True)
+            self.output = prepared(self.output, self._config.schedule)
+            self._config = msgspec.structs.replace(self._config, folder=str(self.output.resolve()))
             self._session = Session(torch, self._config)
             self._session.open(whole_process=False)
             if self._model is not None:
@@ -82,3 +89,4 @@ class profile:  # noqa: N801 - it is used like torch.profiler.profile
         """Ends the watch and writes the run folder."""
         if self._session is not None and self._owns_session:
             self._session.close()
+            finished(self.output, self._config.schedule)

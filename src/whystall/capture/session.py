@@ -9,11 +9,13 @@ import platform
 import signal
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 from whystall._native import TimedCall, call_on_main_thread
 from whystall.capture.config import CaptureConfig
+from whystall.capture.ending import last_exception
 from whystall.capture.experiments import Injected
 from whystall.capture.faults import Faults
 from whystall.capture.listener import Heard, guarded
@@ -63,8 +65,8 @@ class Session:
         self._notes: list[str] = []
         self._loaders: dict[int, dict[str, Any]] = {}
         self._modules_looked_at = -1
+        self._closed = self._whole_process = False
         self._modules_made = self._last_made_ns = 0
-        self._closed = False
         self._pid = os.getpid()
         self._began_ns = time.perf_counter_ns()
         self._step_began_ns = 0
@@ -75,6 +77,7 @@ class Session:
     def open(self, *, whole_process: bool = True) -> None:
         """Begins to watch; ``whole_process`` says whether to the end of the process, however it comes."""
         guard = self.faults.guard
+        self._whole_process = whole_process
         if self._experiment is not None:
             guard("experiment", self._experiment.install)()
         guard("hooks", self._hooks.install)(modules_made_before=not whole_process)
@@ -119,7 +122,8 @@ class Session:
         self._closed = True
         guard("sampler", self._machine.stop)()
         self._stop_listening()
-        guard("trace", self._recording.stop)()
+        if self._recording.running:
+            self._paused(self._recording.stop)
         guard("run.json", self._describe)()
         guard("samples", self._sampler.writer.close)()
         self._sampler.close_counters()
@@ -174,7 +178,7 @@ class Session:
             self.faults.guard("module times", self._judge_cost)(now)
         action = self._recording.windows.step_ended(duration, now)
         if action is not Action.NOTHING:
-            self.faults.guard("trace", self._recording.act)(action)
+            self._paused(lambda: self._recording.act(action))
             self._sampler.disregard_ourselves()
         self._step_began_ns = time.perf_counter_ns()
         if recording:
@@ -184,6 +188,12 @@ class Session:
             self._costs.outside(duration, 0 if self._recording.recorder.running else self._step_began_ns - now)
         if self._experiment is not None:
             self.faults.guard("experiment", self._experiment.step_ended)(self.steps)
+
+    def _paused(self, recording: Callable[[], None]) -> None:
+        """Does what a window asks for, and counts for how long the job stood still."""
+        began = time.perf_counter_ns()
+        self.faults.guard("trace", recording)()
+        self._costs.paused(time.perf_counter_ns() - began)
 
     def _first_step(self, now: int) -> None:
         guard, sampler = self.faults.guard, self._sampler
@@ -279,12 +289,13 @@ class Session:
             steps_from=self._finder.source,
             traces=recorder.files,
             samples=writer.path.name if writer.path else None,
-            overhead=self._costs.told(recorder.export_ns),
+            overhead=self._costs.told(recorder.export_ns, time.perf_counter_ns() - self._began_ns),
             notes=self._notes,
             experiment=self._experiment.note if self._experiment is not None else None,
             not_recorded=self.faults.reasons,
             facts=facts(self._torch),
             loaders=list(filter(None, self._loaders.values())),
+            ended_by=last_exception() if self._whole_process else None,
         )
         staging = self.folder / staged_description(writer.rank, self._pid)
         staging.write_bytes(encode(description))

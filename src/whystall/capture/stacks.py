@@ -59,7 +59,9 @@ _MOST_THREADS: Final = 8
 _DEEPEST: Final = 200
 _LONGEST_TEXT: Final = 120
 # Code that its user did not write: installed packages and Python's own library.
-_LIBRARY: Final = re.compile(r"[/\\](site-packages|dist-packages|lib[/\\]python\d[\d.]*)[/\\]|^<")
+_LIBRARY: Final = re.compile(r"[/\\](site-packages|dist-packages|lib[/\\]python\d[\d.]*)[/\\]|^<(?!ipython-input-)")
+# What IPython calls the code of a cell: in a terminal, and in a notebook.
+_CELL: Final = re.compile(r"^<ipython-input-(?P<number>\d+)-\w+>$|[/\\]ipykernel_\d+[/\\]\d+\.py$")
 
 # The function of torch that turns a frame into compiled code; no compiled step goes through it.
 _COMPILES: Final = "_compile_inner"
@@ -73,11 +75,33 @@ def _shown(file: str) -> str:
 
     The folders of a machine are nobody's business (docs, "Privacy and security").
     """
+    cell = _cell(file)
+    if cell is not None:
+        return f"cell {cell}"
     path = Path(file)
     for base in (Path.cwd(), *(Path(entry) for entry in tuple(sys.path) if entry and isinstance(entry, str))):
         with contextlib.suppress(ValueError):
             return str(path.relative_to(base))
     return path.name
+
+
+def _cell(file: str) -> int | None:
+    """The number of a notebook's cell whose code has this file's name; ``None`` for other files.
+
+    IPython names a cell's code by its hash, and keeps its number beside it.
+    """
+    named = _CELL.search(file)
+    if named is None:
+        return None
+    shell = getattr(sys.modules.get("IPython.core.interactiveshell"), "InteractiveShell", None)
+    compiler = getattr(getattr(shell, "_instance", None), "compile", None)
+    number = getattr(compiler, "_filename_map", {}).get(file, named["number"])
+    return int(number) if number is not None else None
+
+
+def is_library(filename: str) -> bool:
+    """Whether code in a file is none that the user wrote: of an installed package, of Python's own library, or made."""
+    return bool(_LIBRARY.search(filename))
 
 
 def _episode(frame: FrameType | None) -> str | None:
@@ -236,7 +260,7 @@ class StackSampler:
         return inner or frame
 
     def _is_library(self, filename: str) -> bool:
-        return filename.startswith(self._whystall) or bool(_LIBRARY.search(filename))
+        return filename.startswith(self._whystall) or is_library(filename)
 
     def _write(self) -> None:
         """Writes the counts since the last time; lines are read from their files only now."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 EPILOG = """\
 exit codes: 0 done, 1 a threshold was crossed, 2 usage, 3 input unreadable
 
-Begin with `whystall demo`, then `whystall analyze TRACE`."""
+Begin with `whystall run SCRIPT`; without a job at hand, `whystall demo`."""
 
 
 def parse(arguments: Sequence[str]) -> tuple[Command, Namespace]:
@@ -25,6 +25,10 @@ def parse(arguments: Sequence[str]) -> tuple[Command, Namespace]:
     Exits as argparse does: 0 after ``--help`` and ``--version``, 2 on arguments that make no sense.
     """
     parser, verbs = _build()
+    if not arguments:
+        parser.print_help()
+        parser.exit()
+    _check_verb(parser, arguments[0])
     given = parser.parse_args(arguments)
     parsers = {command.name: verbs[command.name] for command in COMMANDS}
     defaults = settings.defaults_for(given.verb, parsers, config=given.config)
@@ -33,6 +37,23 @@ def parse(arguments: Sequence[str]) -> tuple[Command, Namespace]:
         given = parser.parse_args(arguments)
     command = next(command for command in COMMANDS if command.name == given.verb)
     return command, given
+
+
+def _check_verb(parser: ArgumentParser, word: str) -> None:
+    """Ends as argparse does for a word that is no verb, with what may have been meant."""
+    import difflib
+
+    names = [command.name for command in COMMANDS]
+    if word.startswith("-") or word in names:
+        return
+    near = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
+    if word.endswith(".py"):
+        hint = f"to watch a script: whystall run {word}"
+    elif word.endswith((".json", ".json.gz", "/")):
+        hint = f"to read a recording: whystall analyze {word}"
+    else:
+        hint = f"did you mean {near[0]}?" if near else "`whystall --help` lists all"
+    parser.error(f"no verb is called {word!r}: {hint}")
 
 
 def _build() -> tuple[ArgumentParser, dict[str, ArgumentParser]]:

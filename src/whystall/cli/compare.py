@@ -40,6 +40,14 @@ class Compare:
             help="exit with 1 when it holds beyond the noise: "
             "step>+3%%, idle_input>+2ms, operator:NAME>+10%%, new-cause",
         )
+        parser.add_argument(
+            "--again",
+            nargs=2,
+            action="append",
+            default=[],
+            metavar=("BASE", "CANDIDATE"),
+            help="a further run of each: two runs of the same code differ, and only further pairs tell by how much",
+        )
         inputs.add_reading(parser)
         output.add_force(parser)
 
@@ -56,7 +64,10 @@ class Compare:
         candidate = inputs.report_from([options.candidate], options, console)
         for condition in conditions:
             condition.check(base, candidate)
-        comparison = compare_reports(base, candidate, (options.base, options.candidate))
+        again = [tuple(inputs.report_from([path], options, console) for path in pair) for pair in options.again]
+        comparison = compare_reports(
+            base, candidate, (options.base, options.candidate), [(one, other) for one, other in again]
+        )
         format_ = "json" if options.json else "markdown" if options.markdown else "terminal"
         console.result(render_comparison(comparison, format_, rows=_MANY_ROWS if console.verbose else 10))
         for path, wanted in targets:
@@ -65,5 +76,8 @@ class Compare:
         crossed = [condition.text for condition in conditions if condition.crossed(comparison)]
         for text in crossed:
             console.note(f"crossed: {text}")
+        for condition in conditions:
+            if condition.is_open(comparison):
+                console.note(f"not judged: {condition.text}, for want of steps that tell a change from noise")
         console.next(f"whystall report {inputs.shell_quote([options.candidate])} -o report.html")
         return CROSSED if crossed else 0

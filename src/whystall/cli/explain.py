@@ -78,6 +78,7 @@ def _page(rule: Rule, width: int) -> str:
         ("The change", cause.patch),
         ("What it risks", cause.risk),
         ("It worked when", cause.proof),
+        ("Which step shows it", "the mean: it happens now and then" if cause.episodic else None),
     ]
     text = [f"{cause.id}: {cause.title}", ""]
     for heading, value in parts:

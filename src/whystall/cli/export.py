@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from whystall.cli import inputs, output
 from whystall.cli.progress import ReadingProgress
 from whystall.cli.rendering import render
-from whystall.errors import UsageError
-from whystall.report.registry import EXPORTS, ReportFormat, TraceFile, TraceFolder
+from whystall.errors import InputError, UsageError
+from whystall.report.registry import EXPORTS, ReportFormat, RunFile, TraceFile, TraceFolder
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -47,6 +47,8 @@ class Export:
             _export_report(options, console)
         elif isinstance(export, TraceFolder):
             _export_tables(export, options, console)
+        elif isinstance(export, RunFile):
+            _export_steps(export, options, console)
         else:
             _export_timeline(export, options, console)
         return 0
@@ -84,6 +86,24 @@ def _export_tables(export: TraceFolder, options: Namespace, console: Console) ->
     for name, fill in files.items():
         output.write(folder / name, fill)
         console.result(str(folder / name))
+
+
+def _export_steps(export: RunFile, options: Namespace, console: Console) -> None:
+    from whystall.run_folder.layout import rank_files
+    from whystall.trace.samples import read_samples
+
+    path = _output_file(options)
+    if len(options.paths) > 1:
+        raise UsageError(f"{options.format} exports one run at a time: {len(options.paths)} were given")
+    files = rank_files(Path(options.paths[0]), "samples")
+    if not files:
+        raise InputError(f"{options.paths[0]} holds no samples of a watched run: name the folder of a `whystall run`")
+    samples = [read_samples(file) for file in files]
+    if path is None:
+        export.write(samples, sys.stdout.buffer)
+        return
+    output.write(path, lambda stream: export.write(samples, stream))
+    console.result(str(path))
 
 
 def _export_timeline(export: TraceFile, options: Namespace, console: Console) -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
     from whystall.analysis.throughput import Workload
+    from whystall.capture.config import CaptureConfig
     from whystall.capture.launch import Launch
     from whystall.cli.console import Console
     from whystall.report.schema import Report
@@ -83,6 +84,7 @@ class Run:
             exit_code=None,
             began_unix_ns=time.time_ns(),
             schedule=schedule,
+            arguments=launch.arguments,
         )
         workload = inputs.workload(options)
         _claim(folder, options, encode(running))
@@ -94,6 +96,8 @@ class Run:
             modules=options.modules,
             memory=options.memory,
         )
+        if schedule.repeat > 0 and _reports_here():
+            console.note(f"whystall: {_beforehand(launch, config)}")
         code = run_watched(launch, config, (folder / layout.CAPTURE_NOW).touch)
         if not _reports_here():
             return code
@@ -108,6 +112,17 @@ class Run:
         if blind is not None:
             console.error(blind)
         return code
+
+
+def _beforehand(launch: Launch, config: CaptureConfig) -> str:
+    """What watching will do to the job, said before it starts."""
+    steps = "1 step" if config.schedule.active == 1 else f"{config.schedule.active} steps"
+    asked = [name for name in ("stacks", "modules", "memory") if getattr(config, name)]
+    longer = f", for longer with --{' and --'.join(asked)}" if asked else ""
+    return (
+        f"watching {launch.what}; once its steps are steady {steps} will be recorded, and it stands still while "
+        f"their trace is written{longer}"
+    )
 
 
 def _launch(options: Namespace) -> Launch:
@@ -140,21 +155,11 @@ def _ratio(text: str | None) -> float | None:
 
 def _claim(folder: Path, options: Namespace, marker: bytes) -> None:
     """Makes the folder; one that holds a run already is kept unless ``--force`` was given."""
-    from whystall.run_folder.claim import claim
+    from whystall.run_folder.claim import claim, started_s
 
     # Workers of one launch write into one folder: what is older than their launcher is of another run.
-    since_s = _started_s(os.getppid()) if _world_size() > 1 else None
+    since_s = started_s(os.getppid()) if _world_size() > 1 else None
     claim(folder, force=options.force, since_s=since_s, marker=marker)
-
-
-def _started_s(process: int) -> float:
-    """When a process began, in seconds since 1970; 0 where the kernel does not tell."""
-    try:
-        ticks = int(Path(f"/proc/{process}/stat").read_text("ascii", "replace").rpartition(")")[2].split()[19])
-        booted = next(line for line in Path("/proc/stat").read_text("ascii").splitlines() if line.startswith("btime"))
-    except (OSError, ValueError, IndexError, StopIteration):
-        return 0.0
-    return int(booted.split()[1]) + ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _reports_here() -> bool:
@@ -209,7 +214,8 @@ def _report(
     output.write_text(folder / REPORT_HTML, whystall.render(report, "html"))
     console.note(render(report, "terminal").rstrip())  # stdout belongs to the job
     console.note(f"wrote {folder / REPORT_HTML}")
-    console.next(f"whystall report {inputs.shell_quote([str(folder)])} -o {REPORT_HTML}")
+    cause = report.verdict.cause
+    console.next(f"whystall explain {cause}" if cause else f"open {folder / REPORT_HTML} in a browser")
 
 
 def _experimented(folder: Path, report: Report, launch: Launch, code: int, console: Console) -> bool:

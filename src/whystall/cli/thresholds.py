@@ -41,10 +41,13 @@ class Threshold:
         change = (candidate - base) / max(base, 1) * 100 if self.percent else candidate - base
         return change > self.number if self.above else change < self.number
 
+    def is_open(self, comparison: Comparison) -> bool:
+        """Whether nothing can be said of it: there are too few steps to tell a change from noise."""
+        return self.what == _STEP and comparison.speedup_low is None
+
     def _times(self, comparison: Comparison) -> tuple[int | None, int | None, bool]:
         if self.what == _STEP:
-            few = comparison.speedup_low is None
-            return comparison.base.step_ns, comparison.candidate.step_ns, comparison.significant or few
+            return comparison.base.step_ns, comparison.candidate.step_ns, comparison.significant
         kind, name = _named(self.what)
         rows = {
             "ledger": comparison.ledger,

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from whystall.cli.console import Console
+    from whystall.diagnosis.causes import Statistic
     from whystall.diagnosis.finding import Finding
     from whystall.verify.measure import Variant
     from whystall.verify.proof import Proof
@@ -41,6 +42,11 @@ class Verify:
         parser.add_argument("--pairs", type=int, default=8, metavar="N", help="runs of each (8)")
         parser.add_argument(
             "--finding", metavar="CAUSE", help="the cause that the change should remove: look for it in both"
+        )
+        parser.add_argument(
+            "--by",
+            choices=("mean", "median"),
+            help="which step decides (default: the mean for a cause that happens now and then, else the median)",
         )
         parser.add_argument("--loss", metavar="REGEX", help="where the loss is in the output; its group is the number")
         parser.add_argument(
@@ -74,6 +80,7 @@ class Verify:
             loss=_pattern(options.loss),
             tolerance=options.tolerance,
             cause=options.finding,
+            statistic=options.by or _statistic(options.finding),
             diagnose=_diagnose,
             timeout_s=options.timeout,
             progress=console.note,
@@ -83,6 +90,13 @@ class Verify:
             _record(proof, console)
         console.next(f"whystall explain {options.finding}" if options.finding else "whystall explain")
         return LOSSES_DIFFER if proof.numerics is not None and proof.numerics.agree is False else 0
+
+
+def _statistic(cause: str | None) -> Statistic:
+    """What decides for a cause."""
+    from whystall._inputs import known_rules
+
+    return "median" if cause is None else known_rules()[cause].cause.statistic
 
 
 def _diagnose(folder: Path) -> list[Finding]:
@@ -134,12 +148,15 @@ def _text(proof: Proof) -> str:
 
     lines = [proof.summary, ""]
     lines += [f"! {warning}" for warning in proof.warnings]
-    what = {"steps": "median step", "runs": "run", "calls": "call"}[proof.measured_by]
+    what = {"steps": f"{proof.statistic} step", "runs": "run", "calls": "call"}[proof.measured_by]
     lines += [
         f"{proof.paired.pairs} interleaved pairs",
         f"{what}, before: {median(proof.before_s) * 1e3:.4g} ms; after: {median(proof.after_s) * 1e3:.4g} ms",
         f"noise floor: the same variant differs from itself by up to {proof.paired.noise_floor:.3f}",
     ]
+    if proof.otherwise is not None:
+        other, found = "median" if proof.statistic == "mean" else "mean", proof.otherwise.speedup
+        lines.append(f"by the {other} step: {found.ratio:.3f} times as fast ({found.low:.3f} to {found.high:.3f})")
     if proof.predicted is not None:
         lines.append(f"predicted: {proof.predicted:.3f} ({proof.predicted_low:.3f} to {proof.predicted_high:.3f})")
     if proof.numerics is not None:
@@ -159,6 +176,7 @@ def _record(proof: Proof, console: Console) -> None:
         measured=found.ratio,
         low=found.low,
         high=found.high,
+        statistic=proof.statistic,
         unix_s=int(time.time()),
     )
     try:

@@ -125,8 +125,7 @@ class Replayed(Valued):
         before = max(case.window_ns, 1)
         again = self.recurrence
         weight, spread = (again.weight(case.steps), again.spread) if again is not None else (1.0, 0.0)
-        usual = case.facts.remedies.get(self.cause, 1.0)
-        expected = min(scaled(saved_by(case, self.removal, before), weight * usual), self.largest_share)
+        expected = min(scaled(saved_by(case, self.removal, before), weight), self.largest_share)
         ceiling = scaled(saved_by(case, self.ceiling, before), weight) if self.ceiling is not None else expected
         unsure = case.noise + (1 - case.fidelity.share)
         floor = scaled(expected, 1 - max(self.uncertainty, spread)) - unsure
@@ -171,11 +170,9 @@ class Sampled(Valued):
         """The mean length of the steps that were measured."""
         return self.step_ns or case.step_ns
 
-    def weigh(self, case: Case, removed: Change | None) -> Weighed:  # noqa: ARG002 - samples know no other cause
-        """Its gain as measured, scaled by what such remedies brought on this machine before."""
-        usual = case.facts.remedies.get(self.cause, 1.0)
+    def weigh(self, case: Case, removed: Change | None) -> Weighed:  # noqa: ARG002 - samples know nothing else
+        """Its gain as measured."""
         floor, expected, ceiling = (min(max(share, 0.0), MOST_SAVED) for share in self.saved)
-        floor, expected = scaled(floor, min(usual, 1.0)), scaled(expected, usual)
         return Weighed(self, min(floor, expected), expected, max(ceiling, expected), expected)
 
     def united(self, case: Case, others: list[Sampled]) -> Sampled:  # noqa: ARG002 - nothing is replayed

@@ -40,8 +40,10 @@ class RunFacts:
     processes: int = 1
     loaders: tuple[dict[str, int | bool | None], ...] = ()
     profiled_over_unprofiled: float | None = None
-    remedies: dict[str, float] = field(default_factory=dict)
-    """Per cause what its remedies brought on this machine of what was predicted (`whystall verify`)."""
+    command: str | None = None
+    """The job's command as one types it; ``None``: not known."""
+    remedies: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """Per cause the least and the most that its remedies brought here of what was predicted (`whystall verify`)."""
     experiments: tuple[Experiment, ...] = ()
     """What further runs with one thing changed showed (``whystall run --experiments``)."""
 

@@ -6,8 +6,12 @@ import tomllib
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+from typing import Literal
 
 import msgspec
+
+Statistic = Literal["mean", "median"]
+"""By which of its steps a run is judged: their mean, which is throughput, or their median."""
 
 
 class Threshold(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,7 +35,14 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
     risk: str | None = None
     unseen: str | None = None
     """Why no rule looks for it yet; ``None`` where one does."""
+    episodic: bool = False
+    """It happens in some steps alone."""
     thresholds: dict[str, Threshold] = {}
+
+    @property
+    def statistic(self) -> Statistic:
+        """What shows whether it is gone: no median step holds what happens now and then."""
+        return "mean" if self.episodic else "median"
 
     def threshold(self, name: str) -> float:
         """The value of a threshold. Raises `KeyError` where the entry has none of that name."""

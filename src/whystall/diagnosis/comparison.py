@@ -3,7 +3,8 @@
 Everything is per step, so that recordings of different length compare; names align what is compared. A change counts as
 one only beyond its own noise: that of a part of the ledger is how far the part's mean over the steps is known (95 %);
 of what else the device spends time on, the busy time's, which a part of it has in proportion to the root of its share
-(times of calls that vary independently).
+(times of calls that vary independently); and either has what runs of the same code differ by. The median step decides;
+where a cause is named that happens now and then, which no median shows, the mean step does.
 """
 
 from __future__ import annotations
@@ -14,18 +15,30 @@ from typing import Literal, Protocol
 import msgspec
 import numpy as np
 
-from whystall.analysis.results import Device, Kernel, Module, Operator, Step
+from whystall.analysis.paired import Interval
+from whystall.analysis.results import Device, Kernel, Module, Operator
 from whystall.analysis.run_results import RunSummary
+from whystall.analysis.step_errors import FEWEST_STEPS
 from whystall.diagnosis.catalogue import causes
+from whystall.diagnosis.causes import Statistic
 from whystall.diagnosis.finding import Finding
+from whystall.diagnosis.sides import (
+    SIGMAS,
+    RunSteps,
+    Side,
+    other_cores,
+    run_steps,
+    run_to_run,
+    side,
+    speedup,
+    usual_steps,
+)
 
-# 95 % of a normal distribution.
-_SIGMAS = 1.96
-_MAD_TO_SIGMA = 1.4826
-# The median of few values is known as well as the mean of fewer (asymptotic efficiency of the median, 2 / pi).
-_MEDIAN_EFFICIENCY = 2 / np.pi
-_FEWEST_STEPS = 3
 _NEGLIGIBLE_NS = 1_000
+# What others use of the machine is told from this on.
+_MANY_CORES = 0.1
+# What the statistic that does not decide is said to show must be surer: 99 % of a normal distribution.
+_SURER_SIGMAS = 2.576
 
 
 Kind = Literal["ledger", "operator", "kernel", "module"]
@@ -60,17 +73,6 @@ class Recorded(Protocol):
         """The causes that were found."""
 
 
-class Side(msgspec.Struct, frozen=True, kw_only=True):
-    """One of the two runs: its median step over all its ranks, and how well that is known (95 %)."""
-
-    name: str
-    steps: int
-    step_ns: int | None
-    low_ns: int | None
-    high_ns: int | None
-    measured_by: Literal["samples", "trace", "none"]
-
-
 class Change(msgspec.Struct, frozen=True, kw_only=True):
     """Something that both runs have, or one: its time per step in each (``None``: not there)."""
 
@@ -93,7 +95,11 @@ class CauseChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """What changed from the base to the candidate. ``speedup`` above 1: the candidate's step is shorter."""
+    """What changed from the base to the candidate. ``speedup`` above 1: the candidate's step is shorter.
+
+    It is by the ``statistic`` that decides; ``mean`` and ``median`` hold both, with intervals where enough steps were
+    seen. ``pairs`` counts the runs of each side.
+    """
 
     schema: Literal["whystall.comparison/1"] = "whystall.comparison/1"
     base: Side
@@ -109,83 +115,77 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     kernels: list[Change]
     modules: list[Change]
     warnings: list[str]
+    statistic: Statistic = "median"
+    pairs: int = 1
+    mean: Interval | None = None
+    median: Interval | None = None
 
 
-def compare_reports(base: Recorded, candidate: Recorded, names: tuple[str, str]) -> Comparison:
-    """The comparison of two reports; ``names`` are what they are called."""
-    before, after = _side(base, names[0]), _side(candidate, names[1])
-    speedup, low, high = _speedup(before, after)
-    significant = low is not None and high is not None and not low <= 1 <= high
+def compare_reports(
+    base: Recorded,
+    candidate: Recorded,
+    names: tuple[str, str],
+    again: Sequence[tuple[Recorded, Recorded]] = (),
+) -> Comparison:
+    """The comparison of two reports; ``names`` are what they are called.
+
+    ``again`` are further pairs of runs of the same two: what is noise is then measured. Tables are of the first pair.
+    """
+    statistic = _deciding(base, candidate)
+    pairs = [(run_steps(one), run_steps(other)) for one, other in ((base, candidate), *again)]
+    sides = [one for one, _ in pairs], [other for _, other in pairs]
+    before, after = side(names[0], sides[0], statistic), side(names[1], sides[1], statistic)
+    ratio, interval = speedup(*sides, statistic) or (None, None)
+    both = {key: (speedup(*sides, key) or (None, None))[1] for key in _STATISTICS}
     comparison = Comparison(
         base=before,
         candidate=after,
-        speedup=speedup,
-        speedup_low=low,
-        speedup_high=high,
-        significant=significant,
+        speedup=ratio,
+        speedup_low=interval.low if interval else None,
+        speedup_high=interval.high if interval else None,
+        significant=_is_beyond(interval),
+        statistic=statistic,
+        pairs=len(pairs),
+        mean=both["mean"],
+        median=both["median"],
         summary="",
         causes=_causes(base, candidate),
         ledger=_changes("ledger", base, candidate),
         operators=_changes("operator", base, candidate),
         kernels=_changes("kernel", base, candidate),
         modules=_changes("module", base, candidate),
-        warnings=_warnings(base, candidate, before, after),
+        warnings=[*_warnings(base, candidate, before, after), *_otherwise(sides, statistic)],
     )
     return msgspec.structs.replace(comparison, summary=_summary(comparison))
+
+
+_STATISTICS: tuple[Statistic, ...] = ("mean", "median")
+
+
+def _deciding(base: Recorded, candidate: Recorded) -> Statistic:
+    """The mean where either side has a cause that happens now and then."""
+    named = {*_named(base), *_named(candidate)}
+    return "mean" if any(known.statistic == "mean" for cause in named if (known := causes().get(cause))) else "median"
+
+
+def _is_beyond(interval: Interval | None) -> bool:
+    return interval is not None and not interval.low <= 1 <= interval.high
+
+
+def _otherwise(sides: tuple[Sequence[RunSteps | None], Sequence[RunSteps | None]], statistic: Statistic) -> list[str]:
+    """What the statistic that does not decide shows where the one that does shows nothing."""
+    decided = (speedup(*sides, statistic) or (None, None))[1]
+    other: Statistic = "median" if statistic == "mean" else "mean"
+    found = (speedup(*sides, other, _SURER_SIGMAS) or (None, None))[1]
+    if found is None or _is_beyond(decided) or not _is_beyond(found):
+        return []
+    why = "which counts what happens now and then" if other == "mean" else "which leaves out what happens now and then"
+    return [f"the {other} step, {why}, is {found.ratio:.2f} times as fast ({found.low:.2f} to {found.high:.2f})"]
 
 
 def names(kind: Kind, *reports: Recorded) -> set[str]:
     """What can be compared under a name: everything of the kind that one of the reports holds."""
     return {name for report in reports for name in _TIMES[kind](report)}
-
-
-def _side(report: Recorded, name: str) -> Side:
-    measured: Literal["samples", "trace", "none"] = "samples"
-    values = [ns for run in report.run if run.measured >= _FEWEST_STEPS for ns in run.durations_ns[run.warm_up :]]
-    if not values:
-        values, measured = [step.window_ns for step in _steps(report)], "trace"
-    if not values:
-        return Side(name=name, steps=0, step_ns=None, low_ns=None, high_ns=None, measured_by="none")
-    array = np.array(values, np.float64)
-    middle = float(np.median(array))
-    spread = float(np.median(np.abs(array - middle))) * _MAD_TO_SIGMA
-    wide = _SIGMAS * spread / np.sqrt(len(array) * _MEDIAN_EFFICIENCY)
-    known = len(array) >= _FEWEST_STEPS
-    return Side(
-        name=name,
-        steps=len(array),
-        step_ns=round(middle),
-        low_ns=round(middle - wide) if known else None,
-        high_ns=round(middle + wide) if known else None,
-        measured_by=measured,
-    )
-
-
-def _steps(report: Recorded) -> list[Step]:
-    """The steps that stand for the others: without the first and the last of each device, which are cut or warm up."""
-    out: list[Step] = []
-    for device in report.devices:
-        usual = [step for step in device.steps if not step.outlier]
-        out += usual[1:-1] if len(usual) > _FEWEST_STEPS + 1 else usual
-    return out
-
-
-def _speedup(base: Side, candidate: Side) -> tuple[float | None, float | None, float | None]:
-    if not base.step_ns or not candidate.step_ns:
-        return None, None, None
-    ratio = base.step_ns / candidate.step_ns
-    bounds = (base.low_ns, base.high_ns, candidate.low_ns, candidate.high_ns)
-    if any(bound is None for bound in bounds):
-        return round(ratio, 4), None, None
-    wide = ratio * np.hypot(_relative(base), _relative(candidate))
-    return round(ratio, 4), round(float(ratio - wide), 4), round(float(ratio + wide), 4)
-
-
-def _relative(side: Side) -> float:
-    """Half the width of a side's interval over its middle."""
-    if not side.step_ns or side.low_ns is None or side.high_ns is None:
-        return 0.0
-    return (side.high_ns - side.low_ns) / 2 / side.step_ns
 
 
 def _count(report: Recorded, rank: int) -> int:
@@ -209,7 +209,7 @@ def _summed(report: Recorded, rows: Iterable[tuple[int, str, int]]) -> dict[str,
 
 
 def _ledger(report: Recorded) -> dict[str, int]:
-    steps = _steps(report)
+    steps = usual_steps(report)
     if not steps:
         return _summed(
             report, ((device.rank, part, ns) for device in report.devices for part, ns in device.ledger.parts().items())
@@ -243,15 +243,15 @@ _TIMES: Mapping[Kind, Callable[[Recorded], dict[str, int]]] = {
 
 def _uncertainty(values: Sequence[int]) -> float:
     """Half the width of the interval (95 %) of the values' mean; 0 for too few to tell."""
-    if len(values) < _FEWEST_STEPS:
+    if len(values) < FEWEST_STEPS:
         return 0.0
-    return float(_SIGMAS * np.std(values, ddof=1) / np.sqrt(len(values)))
+    return float(SIGMAS * np.std(values, ddof=1) / np.sqrt(len(values)))
 
 
 def _noise(kind: Kind, report: Recorded, times: Mapping[str, int]) -> _Noise:
     """How far each time of a side is known, by name."""
     if kind == "ledger":
-        steps = _steps(report)
+        steps = usual_steps(report)
         return lambda name: _uncertainty([step.ledger.parts().get(name, 0) for step in steps])
     busy = [step.busy_ns for device in report.devices for step in device.steps]
     whole = _uncertainty(busy)
@@ -263,13 +263,15 @@ def _changes(kind: Kind, base: Recorded, candidate: Recorded) -> list[Change]:
     """What both have by name, the largest change first; what neither spends time on is left out."""
     before, after = _TIMES[kind](base), _TIMES[kind](candidate)
     base_noise, candidate_noise = _noise(kind, base, before), _noise(kind, candidate, after)
+    sways = run_to_run(base), run_to_run(candidate)
     rows = []
     for name in dict.fromkeys((*before, *after)):
         first, second = before.get(name), after.get(name)
         delta = (second or 0) - (first or 0)
         if max(first or 0, second or 0) < _NEGLIGIBLE_NS:
             continue
-        noise = np.hypot(base_noise(name), candidate_noise(name))
+        steps = np.hypot(base_noise(name), candidate_noise(name))
+        noise = np.hypot(steps, SIGMAS * np.hypot(sways[0] * (first or 0), sways[1] * (second or 0)))
         rows.append(
             Change(
                 kind=kind,
@@ -318,10 +320,13 @@ def _warnings(base: Recorded, candidate: Recorded, before: Side, after: Side) ->
     out = []
     if before.measured_by != after.measured_by:
         out.append(f"one side is measured by {before.measured_by}, the other by {after.measured_by}")
-    if 0 < min(before.steps, after.steps) < _FEWEST_STEPS:
+    if 0 < min(before.steps, after.steps) < FEWEST_STEPS:
         out.append("too few steps to tell a change from noise")
     if _ranks(base) != _ranks(candidate):
         out.append(f"the base has {_ranks(base)} ranks, the candidate {_ranks(candidate)}")
+    for report, which in ((base, "base"), (candidate, "candidate")):
+        if not any(device.kind != "cpu" for device in report.devices) and other_cores(report) >= _MANY_CORES:
+            out.append(f"other programs used {other_cores(report):.1f} cores of the machine beside the {which}")
     names = [sorted({device.name or "" for device in report.devices}) for report in (base, candidate)]
     if names[0] != names[1]:
         out.append(f"the devices differ: {', '.join(names[0]) or 'none'} and {', '.join(names[1]) or 'none'}")
@@ -333,11 +338,13 @@ def _summary(comparison: Comparison) -> str:
         return "One of the two has no steps to compare."
     lengths = [_ms(side.step_ns) for side in (comparison.candidate, comparison.base)]
     text = f"The candidate's step takes {lengths[0]} where the base's takes {lengths[1]}"
-    if comparison.speedup_low is None:
+    text += f", by the {comparison.statistic}" if comparison.statistic == "mean" else ""
+    if comparison.speedup_low is None or comparison.speedup_high is None:
         text += f": {comparison.speedup:.2f} times as fast (too few steps for an interval)"
     elif not comparison.significant:
         text += ": no change beyond the noise "
         text += f"({comparison.speedup_low:.2f} to {comparison.speedup_high:.2f} times as fast)"
+        text += _what_is_needed(comparison.speedup_high / comparison.speedup - 1, comparison.pairs)
     else:
         text += (
             f": {comparison.speedup:.2f} times as fast ({comparison.speedup_low:.2f} to {comparison.speedup_high:.2f})"
@@ -352,6 +359,16 @@ def _summary(comparison: Comparison) -> str:
     if _are_strangers(comparison):
         text += ". No operator, kernel or module of one bears a name of the other's: these may be different programs"
     return f"{text}."
+
+
+def _what_is_needed(least: float, pairs: int) -> str:
+    """What it takes to tell a smaller change."""
+    if pairs > 1:
+        return f", in {pairs} pairs of runs"
+    return (
+        f"; one run of each tells no change below {least * 100:.0f} % from what two runs of the same code differ by: "
+        "give further pairs of runs (--again)"
+    )
 
 
 def _are_strangers(comparison: Comparison) -> bool:

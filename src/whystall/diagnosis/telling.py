@@ -10,7 +10,7 @@ from whystall.diagnosis.candidate import Replayed, Standing, Weighed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import Cause
 from whystall.diagnosis.finding import Evidence, Finding, Gain, Per, Rejected, Remedy, Scope, Verification
-from whystall.diagnosis.gains import MOST_SAVED, percent, saved_by, severity_of, speedup, together
+from whystall.diagnosis.gains import MOST_SAVED, percent, saved_by, scaled, severity_of, speedup, together
 from whystall.diagnosis.weighing import LEAST_SHARE, Verdicts, least_saved
 from whystall.replay.graph import Change
 
@@ -38,6 +38,7 @@ class Teller:
         case, candidate = self.case, one.candidate
         cause = self.causes[candidate.cause]
         per = candidate.per(case)
+        floor, ceiling, before = _as_remembered(case, one)
         return Finding(
             id=cause.id,
             title=f"{cause.title}{': ' if candidate.detail else ''}{candidate.detail}",
@@ -45,21 +46,21 @@ class Teller:
             scope=Scope(ranks=list(candidate.ranks), steps=list(candidate.steps)),
             attributed_ns_per_step=candidate.attributed_ns,
             gain=Gain(
-                floor=speedup(one.floor),
+                floor=speedup(floor),
                 expected=speedup(one.expected),
-                ceiling=speedup(one.ceiling),
+                ceiling=speedup(ceiling),
                 method=candidate.method,
                 step_ns=candidate.span_ns(case) or None,
                 of=per,
             ),
             confidence=round(candidate.confidence * case.fidelity.share, 2),
-            evidence=[*candidate.evidence, *_why_below(one, per)],
+            evidence=[*candidate.evidence, *_why_below(one, per), *before],
             code=list(candidate.code),
             rejected=[*_rejected(one, weighed.quiet, per), *_beside(one, weighed.firing)],
             missing_signals=list(candidate.missing),
             could_be=list(candidate.could_be),
             remedy=candidate.remedy or _remedy(cause),
-            verify=_verification(cause),
+            verify=_verification(cause, self.case.facts.command),
         )
 
     def _stands(self, candidate: Standing) -> Finding:
@@ -79,7 +80,7 @@ class Teller:
             missing_signals=list(candidate.missing),
             could_be=list(candidate.could_be),
             remedy=candidate.remedy or _remedy(cause),
-            verify=_verification(cause),
+            verify=_verification(cause, self.case.facts.command),
         )
 
     def _without_remedy(self, one: Weighed, title: str, floor: float = 0.0) -> Finding:
@@ -158,6 +159,20 @@ class Teller:
         return one.candidate.attributed_ns >= _LARGE * max(self.case.step_ns, 1)
 
 
+def _as_remembered(case: Case, one: Weighed) -> tuple[float, float, list[Evidence]]:
+    """The floor and the ceiling, as wide as what such remedies brought on this machine, and the fact that they are.
+
+    It fires by its own floor: what was tried before takes no finding away.
+    """
+    brought = case.facts.remedies.get(one.candidate.cause)
+    if brought is None:
+        return one.floor, one.ceiling, []
+    least, most = (scaled(one.expected, share) for share in brought)
+    told = f"{brought[0] * 100:.0f} to {brought[1] * 100:.0f} %"
+    what = "such remedies brought on this machine, of the gain predicted"
+    return min(one.floor, least), max(one.ceiling, most), [Evidence(what=what, value=told, unit="")]
+
+
 def _why_below(one: Weighed, per: Per) -> list[Evidence]:
     """Why a general cause may stand below a specific one that gains less by itself."""
     if one.adds >= one.expected:
@@ -170,9 +185,28 @@ def _remedy(cause: Cause) -> Remedy:
     return Remedy(text=cause.remedy, patch=cause.patch, risk=cause.risk)
 
 
-def _verification(cause: Cause) -> Verification:
-    command = f"whystall verify --finding {cause.id} --before 'COMMAND' --after 'COMMAND'"
-    return Verification(command=command, expect=cause.proof)
+def _verification(cause: Cause, command: str | None) -> Verification:
+    """How to prove a remedy: the job's own command beside that of a copy of the script with the change in it.
+
+    What a module runs cannot be copied so: there an environment variable is to make the difference.
+    """
+    how = "--before 'COMMAND' --after 'COMMAND'"
+    if command is not None and command.startswith("python -m "):
+        how = f"--toggle CHANGED=0,1 -- {command}"
+    elif command is not None:
+        how = f"--before '{command}' --after '{_changed(command)}'"
+    return Verification(command=f"whystall verify --finding {cause.id} {how}", expect=cause.proof)
+
+
+def _changed(command: str) -> str:
+    """The command of a changed copy of a script.
+
+    >>> _changed("python train.py ARGS")
+    'python train_changed.py ARGS'
+    """
+    python, script, *arguments = command.split(" ")
+    stem, dot, suffix = script.rpartition(".")
+    return " ".join([python, f"{stem}_changed.{suffix}" if dot and stem else f"{script}_changed", *arguments])
 
 
 def _rejected(one: Weighed, quiet: Sequence[Weighed], per: Per) -> list[Rejected]:

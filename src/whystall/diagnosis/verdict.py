@@ -11,6 +11,7 @@ from typing import Final
 
 from whystall.analysis.results import Device, Ledger
 from whystall.analysis.run_results import RunSummary
+from whystall.diagnosis.case import FEWEST_SAMPLED_STEPS
 from whystall.diagnosis.detectors.limits import FarFamily
 from whystall.diagnosis.finding import Diagnosis, Finding, Gain, Verdict
 from whystall.diagnosis.gains import percent, speedup
@@ -186,10 +187,21 @@ def run_verdict(runs: Sequence[RunSummary]) -> Verdict:
     ordered = sorted(worst.shares.items(), key=lambda item: -item[1])
     parts = ", ".join(f"{percent(share)} {step_parts.WORDS[name]}" for name, share in ordered[:3] if share >= _SMALL)
     slow = worst.slow_ns / max(worst.total_ns, 1)
+    if worst.measured < FEWEST_SAMPLED_STEPS:
+        return Verdict(summary=_few_steps(worst), cause=None, gain=None, confidence=0.0, rank=worst.rank)
     text = f"From samples alone: a step takes {duration(worst.median_ns)} in the median; its time is {parts}"
     if slow >= _SMALL:
         text += f"; slow steps lose {percent(slow)} of the run"
     return Verdict(summary=f"{text}.", cause=None, gain=None, confidence=0.5, rank=worst.rank)
+
+
+def _few_steps(run: RunSummary) -> str:
+    """What can be said of a run that ended before its steps tell what is usual."""
+    shortest = min(run.durations_ns, default=run.median_ns)
+    span = duration(run.max_ns) if shortest == run.max_ns else f"{duration(shortest)} to {duration(run.max_ns)}"
+    steps = "1 step was" if run.measured == 1 else f"{run.measured} steps were"
+    why = f"with fewer than {FEWEST_SAMPLED_STEPS} nothing is said of what is usual"
+    return f"Too short to judge: {steps} measured ({span}), and {why}."
 
 
 def _sentence(device: Device) -> str:

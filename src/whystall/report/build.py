@@ -39,7 +39,7 @@ def build_report(
     return Report(
         whystall=__version__,
         verdict=verdict,
-        source=_source(traces, analyses, [*problems, *unrated, *_warnings(traces)]),
+        source=_source(traces, analyses, [*problems, *unrated, *_warnings(traces)], watched=bool(runs)),
         devices=[device for analysis in analyses for device in analysis.devices],
         kernels=[row for analysis in analyses for row in analysis.kernels],
         kernel_families=[row for analysis in analyses for row in analysis.kernel_families],
@@ -88,7 +88,10 @@ def _warnings(traces: Sequence[Trace]) -> list[str]:
     return [f"{trace.name}: {warning}" if prefix else warning for trace in traces for warning in trace.source.warnings]
 
 
-def _source(traces: Sequence[Trace], analyses: Sequence[TraceAnalysis], warnings: list[str]) -> Source:
+def _source(
+    traces: Sequence[Trace], analyses: Sequence[TraceAnalysis], warnings: list[str], *, watched: bool
+) -> Source:
+    """What was read. Of a job that was ``watched`` devices were recorded if it used any: none of them is missing."""
     read = [
         SourceFile(
             path=trace.name,
@@ -111,7 +114,9 @@ def _source(traces: Sequence[Trace], analyses: Sequence[TraceAnalysis], warnings
     missing = [
         entry.wanted
         for key, entry in SIGNALS.items()
-        if entry.how and not signals.get(key, True) and not (on_cpu and entry.device)
+        if entry.how
+        and not signals.get(key, True)
+        and not (on_cpu and (entry.device or (watched and key == "device_events")))
     ]
     return Source(
         files=read,

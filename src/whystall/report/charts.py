@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from whystall.analysis.results import Device, MemoryPeak, Module, Step
+from whystall.analysis.run_results import RunSummary
 from whystall.report import format as fmt
 from whystall.report.names import clean, shorten
 
@@ -155,6 +156,19 @@ def curve(peak: MemoryPeak) -> Curve | None:
     drawn = (f"{(at - start) * 1000 / width:.1f},{100 - held * 100 / highest:.2f}" for at, held in points)
     label = clean(f"{peak.device_type} {peak.device}" if peak.device >= 0 else peak.device_type, 60)
     return Curve(label, fmt.size(highest), fmt.duration(end - start), " ".join(drawn))
+
+
+def step_curves(runs: Sequence[RunSummary]) -> tuple[Curve, ...]:
+    """The step times of each run from its first step to its last, from zero."""
+    return tuple(_step_curve(run, len(runs) > 1) for run in runs if len(run.durations_ns) > 1)
+
+
+def _step_curve(run: RunSummary, several: bool) -> Curve:
+    steps = run.durations_ns
+    highest, last = max(1, *steps), len(steps) - 1
+    drawn = (f"{at * 1000 / last:.1f},{100 - ns * 100 / highest:.2f}" for at, ns in enumerate(steps))
+    label = f"Step times of rank {run.rank}" if several else "Step times"
+    return Curve(label, fmt.duration(highest), fmt.plural(run.steps, "step"), " ".join(drawn))
 
 
 def _thinned(points: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -8,7 +8,7 @@ from typing import Final
 
 from whystall.diagnosis.finding import CodeLocation, Evidence, Finding, Gain, Plan
 from whystall.report import format as fmt
-from whystall.report.names import clean, shorten
+from whystall.report.names import clean, line_of_code, shorten
 from whystall.report.schema import Report
 from whystall.report.vocabulary import SEVERITIES
 
@@ -226,8 +226,8 @@ def _fact(evidence: Evidence) -> Fact:
 
 
 def _place(place: CodeLocation) -> CodeLine:
-    line = f":{place.line}" if place.line is not None else ""
-    return CodeLine(f"{clean(place.file, 160)}{line}", clean(place.symbol, 120) if place.symbol else None)
+    where = line_of_code(clean(place.file, 160), place.line)
+    return CodeLine(where, clean(place.symbol, 120) if place.symbol else None)
 
 
 def _plan(plan: Plan | None) -> PlanView | None:

@@ -11,9 +11,13 @@ from typing import IO, TYPE_CHECKING, Final
 import polars as pl
 
 from whystall.report.registry import Fill
+from whystall.run_folder.samples import PROFILED, SKIPPED
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from whystall.trace.model import Trace
+    from whystall.trace.samples import RunSamples
 
 TABLES: Final = (
     "threads",
@@ -47,6 +51,20 @@ def parquet_files(trace: Trace) -> dict[str, Fill]:
 def write_csv(frame: pl.DataFrame, stream: IO[bytes]) -> None:
     """Writes a table as CSV that a spreadsheet does not run."""
     frame.select(_plain(column) for column in frame.iter_columns()).write_csv(stream)
+
+
+def write_steps(samples: Sequence[RunSamples], stream: IO[bytes]) -> None:
+    """Writes every step of all ranks as CSV: times in microseconds, as `run_folder/samples.py` names the columns."""
+    frames = [
+        one.steps.select(
+            pl.lit(one.rank).alias("rank"),
+            pl.exclude("flags"),
+            ((pl.col("flags") & PROFILED) != 0).alias("profiled"),
+            ((pl.col("flags") & SKIPPED) != 0).alias("skipped"),
+        )
+        for one in samples
+    ]
+    write_csv(pl.concat(frames, how="diagonal"), stream)
 
 
 def numbered_tables(trace: Trace) -> dict[str, pl.DataFrame]:

@@ -206,3 +206,14 @@ def _without(name: str, ends: dict[int, int]) -> str:
             index = ends[index] - 1
         index += 1
     return "".join(kept)
+
+
+def line_of_code(file: str, line: int | None) -> str:
+    """A line as it is named; a cell of a notebook has a number of its own.
+
+    >>> line_of_code("train.py", 7), line_of_code("cell 5", 7), line_of_code("train.py", None)
+    ('train.py:7', 'cell 5, line 7', 'train.py')
+    """
+    if line is None:
+        return file
+    return f"{file}, line {line}" if file.startswith("cell ") else f"{file}:{line}"

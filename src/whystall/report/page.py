@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from whystall.analysis.results import Lane, Timeline
 from whystall.report import format as fmt
-from whystall.report.charts import curve, icicle, step_columns
+from whystall.report.charts import curve, icicle, step_columns, step_curves
 from whystall.report.names import clean, shorten
 from whystall.report.overview import Bar, Segment, bar_of, empty_parts, headline, headline_rank, in_order, segments
 from whystall.report.ranks import DeviceReport, RankReport, by_rank, device_name, device_title
@@ -306,10 +306,11 @@ def page(report: Report, budget: Budget, sections: Sequence[Section] = SECTIONS)
     shown = _ranks_to_show(ranks, budget.ranks, headline_rank(top, ranks))
     alone = top if len(report.devices) == 1 else None
     timelines = max(sum(len(rank.timelines) for rank in shown), 1)
+    runs = {"run": lambda: Figure("paces", step_curves(report.run[: budget.ranks]))}
     overview = next(section for section in sections if section.id == _OVERVIEW)
     return Page(
         top=ledger_view(top) if top else None,
-        job=tuple(_chapters([one for one in sections if one is not overview], "job", report, budget)),
+        job=tuple(_chapters([one for one in sections if one is not overview], "job", report, budget, runs)),
         devices=overview.build(report, Limits(budget.overview, budget.name, 0)),
         bars=tuple(_bars(report, ranks, budget)),
         ranks=tuple(_rank_view(rank, sections, budget, budget.events // timelines, top=alone) for rank in shown),

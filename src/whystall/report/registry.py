@@ -15,6 +15,7 @@ from whystall.errors import UsageError
 if TYPE_CHECKING:
     from whystall.report.sections.section import Section
     from whystall.trace.model import Trace
+    from whystall.trace.samples import RunSamples
 
 Report = Any
 """`whystall.report.schema.Report`, which shows itself in notebooks by this registry: so it is not imported here."""
@@ -87,7 +88,16 @@ class TraceFolder(_Export):
         return files
 
 
-EXPORTS: tuple[ReportFormat | TraceFile | TraceFolder, ...] = (
+@dataclass(frozen=True, slots=True)
+class RunFile(_Export):
+    """The samples of a watched run as one file."""
+
+    def write(self, samples: Sequence[RunSamples], stream: IO[bytes]) -> None:
+        """Writes the steps of all ranks."""
+        self.function(samples, stream)
+
+
+EXPORTS: tuple[ReportFormat | TraceFile | TraceFolder | RunFile, ...] = (
     ReportFormat(
         "terminal", "the report as plain text", "whystall.report.terminal:render_terminal", (".txt",), exported=False
     ),
@@ -98,6 +108,7 @@ EXPORTS: tuple[ReportFormat | TraceFile | TraceFolder, ...] = (
     ReportFormat("sarif", "its findings for code hosts and editors", "whystall.report.sarif:render_sarif"),
     TraceFolder("csv", "one file per table of the trace, into a folder", "whystall.report.frames:csv_files"),
     TraceFolder("parquet", "one file per table of the trace, into a folder", "whystall.report.frames:parquet_files"),
+    RunFile("steps", "every step of a watched run, as one CSV", "whystall.report.frames:write_steps"),
     TraceFile(
         "perfetto",
         "a Chrome trace without metadata, gzipped if the output ends in .gz",

@@ -89,3 +89,13 @@ def _named(paths: tuple[Path, ...]) -> str:
     names = [path.name for path in paths]
     more = len(names) - _MOST_NAMED
     return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def started_s(process: int) -> float:
+    """When a process began, in seconds since 1970; 0 where the kernel does not tell."""
+    try:
+        ticks = int(Path(f"/proc/{process}/stat").read_text("ascii", "replace").rpartition(")")[2].split()[19])
+        booted = next(line for line in Path("/proc/stat").read_text("ascii").splitlines() if line.startswith("btime"))
+    except (OSError, ValueError, IndexError, StopIteration):
+        return 0.0
+    return int(booted.split()[1]) + ticks / os.sysconf("SC_CLK_TCK")

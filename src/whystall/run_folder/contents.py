@@ -41,6 +41,11 @@ def overhead_sentences(folder: RunFolder) -> list[str]:
         if not isinstance(share, float):
             continue
         text = f"rank {rank.get('rank')}: watching cost {share:.2%} of the steps outside windows"
+        paused, watched = cost.get("paused_ns"), cost.get("watched_ns")
+        if isinstance(paused, int) and isinstance(watched, int) and 0 < paused <= watched:
+            text += (
+                f" and recording held the job up for {paused / 1e9:.3g} s, {paused / watched:.1%} of the time watched"
+            )
         ratio = cost.get("profiled_over_unprofiled")
         if isinstance(ratio, float):
             text += f"; steps under the profiler took {ratio:.2f} x as long (nothing is subtracted)"

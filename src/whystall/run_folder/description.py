@@ -5,6 +5,7 @@ Written and read by the same types.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -14,14 +15,21 @@ from whystall.run_folder.layout import RUN_JSON
 
 SCHEMA: Final = "whystall.run/1"
 _LARGEST_BYTES: Final = 16 << 20
+_PLAIN: Final = re.compile(r"[\w.+-]{1,120}")
 
 
 class Overhead(msgspec.Struct, frozen=True, kw_only=True):
-    """What observation cost: shares of the steps' time, and the time it took to write traces."""
+    """What observation cost: shares of the steps' time, and the time it took to write traces.
+
+    ``paused_ns`` is how long the job stood still in all, to open windows and to close and write them, of the
+    ``watched_ns`` from its first step to its end.
+    """
 
     hooks_share: float
     profiled_over_unprofiled: float | None
     export_ns: int
+    paused_ns: int = 0
+    watched_ns: int = 0
 
 
 class RankDescription(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +49,8 @@ class RankDescription(msgspec.Struct, frozen=True, kw_only=True):
     not_recorded: dict[str, str]
     facts: dict[str, Any]
     loaders: list[dict[str, Any]]
+    ended_by: str | None = None
+    """The exception that ended the process, and where: its type, a file's base name and a line, and no message."""
 
 
 class RunDescription(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +61,7 @@ class RunDescription(msgspec.Struct, frozen=True, kw_only=True):
 
     schema: Literal["whystall.run/1"] = SCHEMA
     whystall: str
-    kind: Literal["script", "module", "command"]
+    kind: Literal["script", "module", "command", "profile"]
     command: str
     exit_code: int | None
     began_unix_ns: int
@@ -59,11 +69,25 @@ class RunDescription(msgspec.Struct, frozen=True, kw_only=True):
     ranks: list[dict[str, Any]] = []
     traces: list[str] = []
     samples: list[str] = []
+    arguments: int = 0
+    """How many arguments it was given; what they say is left out."""
 
 
 def encode(description: RankDescription | RunDescription) -> bytes:
     """A description as it is written."""
     return msgspec.json.format(msgspec.json.encode(description), indent=1) + b"\n"
+
+
+def command_line(folder: Path) -> str | None:
+    """The command of a run as one types it, with ``ARGS`` in place of its arguments; ``None`` where it is not known.
+
+    What a run does not say of its command (options of a launcher) is not made up: only scripts and modules are told.
+    """
+    run = read_document(folder / RUN_JSON)
+    kind, command, arguments = run.get("kind"), run.get("command"), run.get("arguments")
+    if kind not in ("script", "module") or not isinstance(command, str) or not _PLAIN.fullmatch(command):
+        return None
+    return f"python {'-m ' if kind == 'module' else ''}{command}{' ARGS' if arguments else ''}"
 
 
 class RankFacts(msgspec.Struct, frozen=True):
@@ -78,27 +102,26 @@ class RankFacts(msgspec.Struct, frozen=True):
 def is_run(folder: Path) -> bool:
     """Whether a folder's ``run.json`` says that it is a run: a file of our schema, and no link to one."""
     path = folder / RUN_JSON
-    return not path.is_symlink() and _document(path).get("schema") == SCHEMA
+    return not path.is_symlink() and read_document(path).get("schema") == SCHEMA
 
 
 def read_run_file(path: Path) -> list[RankFacts]:
     """The ranks of a run folder's ``run.json``; empty where there is none that can be read."""
-    ranks = _document(path).get("ranks")
-    return [_rank(rank) for rank in ranks if isinstance(rank, dict)] if isinstance(ranks, list) else []
+    return [_rank(rank) for rank in listed(read_document(path).get("ranks")) if isinstance(rank, dict)]
 
 
-def _document(path: Path) -> dict[str, Any]:
+def read_document(path: Path) -> dict[str, Any]:
+    """A JSON object in a file; empty where there is none that can be read."""
     try:
         if not path.is_file() or path.stat().st_size > _LARGEST_BYTES:
             return {}
-        return _table(msgspec.json.decode(path.read_bytes()))
+        return table(msgspec.json.decode(path.read_bytes()))
     except (OSError, msgspec.DecodeError):
         return {}
 
 
 def _rank(rank: dict[str, Any]) -> RankFacts:
-    facts, overhead = _table(rank.get("facts")), _table(rank.get("overhead"))
-    loaders = rank.get("loaders")
+    facts, overhead = table(rank.get("facts")), table(rank.get("overhead"))
     ratio = overhead.get("profiled_over_unprofiled")
     return RankFacts(
         cores_allowed=_integer(facts.get("cores_allowed")),
@@ -111,14 +134,20 @@ def _rank(rank: dict[str, Any]) -> RankFacts:
                 "persistent_workers": bool(loader.get("persistent_workers")),
                 "pin_memory": bool(loader.get("pin_memory")),
             }
-            for loader in (loaders if isinstance(loaders, list) else [])
+            for loader in listed(rank.get("loaders"))
             if isinstance(loader, dict)
         ),
     )
 
 
-def _table(value: object) -> dict[str, Any]:
+def table(value: object) -> dict[str, Any]:
+    """A JSON object, or an empty one in place of anything else."""
     return value if isinstance(value, dict) else {}
+
+
+def listed(value: object) -> list[Any]:
+    """A JSON array, or an empty one in place of anything else."""
+    return value if isinstance(value, list) else []
 
 
 def _integer(value: object) -> int | None:

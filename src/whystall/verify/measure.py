@@ -15,14 +15,15 @@ from typing import Final
 
 import numpy as np
 
+from whystall.analysis.run_results import RunSummary
+from whystall.analysis.run_summary import run_summary
 from whystall.capture.config import CaptureConfig, Schedule
 from whystall.capture.launch import watched_environment
+from whystall.diagnosis.causes import Statistic
 from whystall.errors import InputError, UsageError
 from whystall.run_folder.layout import rank_files
 from whystall.trace.samples import read_samples
 
-# The first steps compile, load and warm up.
-_UNSTEADY_STEPS: Final = 3
 _FEWEST_STEPS: Final = 5
 _LONGEST_OUTPUT: Final = 16 << 20
 
@@ -37,11 +38,13 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """What one run measured: the median step if steps were seen, else the whole run; seconds."""
+    """What one run measured, in seconds: the whole of it, and its steady steps if enough of them were seen."""
 
-    seconds: float
+    run_s: float
+    by: dict[Statistic, float] | None
     steps: int
-    loss: float | None
+    loss: float | str | None
+    """What ``--loss`` found: a number, or the text that is none."""
     exit_code: int
 
 
@@ -53,9 +56,12 @@ def run_block(variant: Variant, loss: re.Pattern[str] | None, *, timeout_s: floa
         began = time.monotonic()
         code, output = run_command(variant, config, timeout_s)
         elapsed = time.monotonic() - began
-        steps = _steps_s(folder)
-        seconds = float(np.median(steps)) if len(steps) >= _FEWEST_STEPS else elapsed
-        return Block(seconds, len(steps), _last_number(loss, output), code)
+        found = _steps(folder)
+        steps = found.measured if found is not None else 0
+        by: dict[Statistic, float] | None = None
+        if found is not None and steps >= _FEWEST_STEPS:
+            by = {"mean": found.mean_ns / 1e9, "median": found.median_ns / 1e9}
+        return Block(elapsed, by, steps, _last_number(loss, output), code)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -85,28 +91,26 @@ def run_command(variant: Variant, config: CaptureConfig, timeout_s: float | None
         return code, stream.read().decode("utf-8", "replace")
 
 
-def _steps_s(folder: Path) -> list[float]:
-    """The steady steps of the rank with the most of them, in seconds."""
-    best: list[float] = []
+def _steps(folder: Path) -> RunSummary | None:
+    """The account of the rank with the most steady steps."""
+    found = []
     for path in rank_files(folder, "samples"):
         try:
-            steps = read_samples(path).steps["duration_us"].drop_nulls().to_list()
+            found.append(run_summary(read_samples(path)))
         except InputError:
             continue
-        if len(steps) > len(best):
-            best = [us / 1e6 for us in steps[_UNSTEADY_STEPS:]]
-    return best
+    return max((one for one in found if one is not None), key=lambda one: one.measured, default=None)
 
 
-def _last_number(pattern: re.Pattern[str] | None, text: str) -> float | None:
-    """The number that the last match of a pattern holds (its first group)."""
-    if pattern is None:
+def _last_number(pattern: re.Pattern[str] | None, text: str) -> float | str | None:
+    """The number that the last match of a pattern holds (its first group), or what it holds instead of one."""
+    found = pattern.findall(text) if pattern is not None else []
+    if not found:
         return None
-    found = pattern.findall(text)
     try:
-        return float(found[-1]) if found else None
-    except (ValueError, TypeError):
-        return None
+        return float(found[-1])
+    except ValueError:
+        return str(found[-1])
 
 
 def call_block(function: Callable[[], object], repeats: int) -> float:

@@ -11,11 +11,12 @@ from typing import Final, Literal
 
 import msgspec
 
+from whystall.analysis.paired import Paired, paired
 from whystall.capture.config import CaptureConfig, Schedule
+from whystall.diagnosis.causes import Statistic
 from whystall.diagnosis.finding import Finding
-from whystall.errors import InputError, WhystallError
+from whystall.errors import InputError, UsageError, WhystallError
 from whystall.verify.measure import Block, Variant, call_block, interleaved, run_block, run_command
-from whystall.verify.statistics import Paired, paired
 
 DEFAULT_PAIRS: Final = 8
 DEFAULT_TOLERANCE: Final = 0.01
@@ -35,7 +36,10 @@ class Numerics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Proof(msgspec.Struct, frozen=True, kw_only=True):
-    """What a verification found."""
+    """What a verification found.
+
+    ``paired`` and the times are by the ``statistic`` of the steps that decides; ``otherwise`` is by the other one.
+    """
 
     schema: Literal["whystall.proof/1"] = "whystall.proof/1"
     paired: Paired
@@ -50,21 +54,22 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
     after_has_cause: bool | None
     numerics: Numerics | None
     warnings: list[str]
+    statistic: Statistic | None = None
+    otherwise: Paired | None = None
 
     @property
     def summary(self) -> str:
         """The proof in one sentence."""
         found = self.paired.speedup
+        by = f" by the {self.statistic} step" if self.statistic is not None else ""
+        speedup = f"{found.ratio:.3f} times as fast{by} ({found.low:.3f} to {found.high:.3f})"
         if self.paired.improved:
-            text = f"Proven: {found.ratio:.3f} times as fast ({found.low:.3f} to {found.high:.3f})"
+            text = f"Proven: {speedup}"
         elif self.paired.worsened:
-            text = f"Slower: {found.ratio:.3f} times as fast ({found.low:.3f} to {found.high:.3f})"
+            text = f"Slower: {speedup}"
         else:
-            text = (
-                f"Not proven: {found.ratio:.3f} times as fast ({found.low:.3f} to {found.high:.3f}), "
-                "where the same variant "
-                f"differs from itself by up to {self.paired.noise_floor:.3f}"
-            )
+            floor = self.paired.noise_floor
+            text = f"Not proven: {speedup}, where the same variant differs from itself by up to {floor:.3f}"
         if self.predicted is not None:
             text += f"; predicted were {self.predicted:.3f}"
         if self.cause is not None and self.after_has_cause is not None:
@@ -88,14 +93,17 @@ def prove(
     loss: re.Pattern[str] | None = None,
     tolerance: float = DEFAULT_TOLERANCE,
     cause: str | None = None,
+    statistic: Statistic = "median",
     diagnose: Diagnose | None = None,
     timeout_s: float | None = None,
     progress: Callable[[str], None] = lambda _text: None,
 ) -> Proof:
     """Runs both variants in turn, ``pairs`` times each, and says what the difference is.
 
+    ``statistic`` decides: the mean step for what happens now and then, which no median shows.
     With a ``cause``, each variant is recorded once more, and ``diagnose`` says what is found in the run folder.
-    Raises `BlockFailedError` when a run ends with another exit code than 0.
+    Raises `BlockFailedError` when a run ends with another exit code than 0, and `UsageError` when ``loss`` finds no
+    number in its output.
     """
     blocks: tuple[list[Block], list[Block]] = ([], [])
     for variant, pair in interleaved(pairs):
@@ -103,10 +111,15 @@ def prove(
         if block.exit_code != 0:
             name = ("before", "after")[variant]
             raise BlockFailedError(f"the variant {name!r} ended with exit code {block.exit_code}: nothing is proven")
+        if loss is not None and not isinstance(block.loss, float):
+            raise UsageError(_lossless(("before", "after")[variant], loss, block.loss))
         blocks[variant].append(block)
-        progress(f"pair {pair + 1} of {pairs}: {('before', 'after')[variant]} {block.seconds * 1e3:.4g} ms")
-    times = [[block.seconds for block in side] for side in blocks]
-    by_steps = all(block.steps for side in blocks for block in side)
+        seconds = block.by[statistic] if block.by is not None else block.run_s
+        progress(f"pair {pair + 1} of {pairs}: {('before', 'after')[variant]} {seconds * 1e3:.4g} ms")
+    by_steps = all(block.by is not None for side in blocks for block in side)
+    other: Statistic = "median" if statistic == "mean" else "mean"
+    times = _times(blocks, statistic if by_steps else None)
+    otherwise = paired(*_times(blocks, other)) if by_steps else None
     found = [_causes(variant, timeout_s, diagnose) if cause and diagnose else None for variant in (before, after)]
     predicted = (found[0] or {}).get(cause) if cause is not None else None
     return Proof(
@@ -122,7 +135,26 @@ def prove(
         after_has_cause=None if found[1] is None else cause in found[1],
         numerics=_numerics(blocks, tolerance) if loss is not None else None,
         warnings=_warnings(by_steps=by_steps, cause=cause, found=found),
+        statistic=statistic if by_steps else None,
+        otherwise=otherwise,
     )
+
+
+def _times(blocks: tuple[list[Block], list[Block]], statistic: Statistic | None) -> list[list[float]]:
+    """The times of both variants' runs: their steps by a statistic, or the whole runs."""
+    return [
+        [block.by[statistic] if statistic is not None and block.by is not None else block.run_s for block in side]
+        for side in blocks
+    ]
+
+
+def _lossless(variant: str, loss: re.Pattern[str], found: object) -> str:
+    """Why there is no loss to compare."""
+    if found is None:
+        what = "matches nothing in the output"
+    else:
+        what = f"found {str(found)[:60]!r}, which is no number, in the output"
+    return f"--loss {loss.pattern!r} {what} of the variant {variant!r}: losses were not compared, and nothing is proven"
 
 
 def prove_calls(
@@ -172,7 +204,7 @@ def _causes(
 
 
 def _numerics(blocks: tuple[list[Block], list[Block]], tolerance: float) -> Numerics:
-    last = [next((block.loss for block in reversed(side) if block.loss is not None), None) for side in blocks]
+    last = [next((block.loss for block in reversed(side) if isinstance(block.loss, float)), None) for side in blocks]
     before, after = last
     agree = None
     if before is not None and after is not None:

@@ -1,28 +1,34 @@
 """The local record of remedies that were tried: what was predicted, what was measured.
 
-It lies under the user's data folder, one JSON line a remedy. Later predictions for a cause are scaled by what its
-remedies brought here, once there are enough of them.
+It lies under the user's data folder, one JSON line a remedy. Later predictions for a cause get an interval that holds
+what its remedies brought here, once there are enough of them that were judged by the right statistic. They take no
+finding away: that a remedy failed once says little of whether the cause is there.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
 import msgspec
-import numpy as np
+
+from whystall.diagnosis.causes import Statistic
 
 VARIABLE: Final = "WHYSTALL_DATA"
 _FILE: Final = "remedies.jsonl"
 _LARGEST_BYTES: Final = 8 << 20
 _FEWEST: Final = 3
 # One bad measurement must not turn a prediction upside down.
-_LEAST, _MOST = 0.3, 1.5
+_LEAST, _MOST = 0.0, 1.5
 
 
 class Tried(msgspec.Struct, frozen=True, kw_only=True):
-    """One remedy: the cause it was for, the predicted speed-up if one was known, and the measured one."""
+    """One remedy: the cause it was for, the predicted speed-up if one was known, and the measured one.
+
+    ``statistic`` is what of the steps it was measured by; ``None``: not by steps, or by an earlier version of whystall.
+    """
 
     cause: str
     predicted: float | None
@@ -30,6 +36,7 @@ class Tried(msgspec.Struct, frozen=True, kw_only=True):
     low: float
     high: float
     unix_s: int
+    statistic: Statistic | None = None
 
 
 def record_file(environment: dict[str, str] | None = None) -> Path:
@@ -65,19 +72,26 @@ def read(path: Path) -> list[Tried]:
     return out
 
 
-def scales(tried: list[Tried]) -> dict[str, float]:
-    """Per cause what its remedies brought of what was predicted (of speed-up minus one), in the median of some.
+def brought(tried: Sequence[Tried], statistic: Callable[[str], Statistic]) -> dict[str, tuple[float, float]]:
+    """Per cause the least and the most that its remedies brought of what was predicted (of speed-up minus one).
 
-    >>> row = dict(low=1.0, high=2.0, unix_s=0)
-    >>> scales([Tried(cause="host.sync", predicted=1.2, measured=1.1, **row)] * 3)
-    {'host.sync': 0.5}
+    Only outcomes count that were measured by the ``statistic`` that shows the cause.
+
+    >>> row = dict(cause="host.sync", predicted=1.2, low=1.0, high=2.0, unix_s=0, statistic="median")
+    >>> brought([Tried(measured=measured, **row) for measured in (1.1, 1.2, 1.15)], lambda cause: "median")
+    {'host.sync': (0.5, 1.0)}
     """
     found: dict[str, list[float]] = {}
     for one in tried:
-        if one.predicted is not None and one.predicted > 1.005 and one.measured > 0:
+        known = one.predicted is not None and one.predicted > 1.005 and one.measured > 0
+        if known and one.predicted is not None and one.statistic == statistic(one.cause):
             found.setdefault(one.cause, []).append((one.measured - 1) / (one.predicted - 1))
     return {
-        cause: round(min(max(float(np.median(ratios)), _LEAST), _MOST), 4)
+        cause: (_limited(min(ratios)), _limited(max(ratios)))
         for cause, ratios in found.items()
         if len(ratios) >= _FEWEST
     }
+
+
+def _limited(ratio: float) -> float:
+    return round(min(max(ratio, _LEAST), _MOST), 4)

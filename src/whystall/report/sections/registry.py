@@ -63,13 +63,23 @@ SECTIONS: tuple[Section, ...] = (
         build=run.steps,
         terminal=InTerminal(
             columns=(
-                "Rank", "Steps", "Median", "p99", "Longest", "Input", "Forward", "Backward", "Optimizer", "Other",
+                "Rank", "Steps", "Median", "p99", "Longest", "Input", "Forward", "Backward", "Optimizer", "Saving",
+                "GC", "Other",
             ),
             rows=5,
         ),
         markdown=InMarkdown(
             columns=("Rank", "Steps", "Median", "p99", "Input", "Forward", "Backward", "Other"), folded=False
         ),
+    ),
+    Section(
+        id="pace", scope="job", build=run.pace, terminal=InTerminal(rows=4), markdown=None, page=None
+    ),
+    Section(
+        id="lines", scope="job", build=run.lines, terminal=InTerminal(rows=6), page=None
+    ),
+    Section(
+        id="places", scope="job", build=run.places, terminal=None, markdown=None, page=OnPage(chapter="run")
     ),
     Section(
         id="slow", scope="job", build=run.slow, terminal=InTerminal(rows=5), page=OnPage(chapter="run")

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Final
+
 from whystall.report import format as fmt
 from whystall.report import tables
+from whystall.report.names import line_of_code
 from whystall.report.schema import Report
 from whystall.report.tables import Cell, Column, Limits, Table
 from whystall.vocabulary.step_parts import OTHER, TIMED
@@ -14,7 +20,7 @@ def steps(report: Report, limits: Limits) -> Table:
     columns = (
         Column("Rank", "text"), Column("Steps"), Column("Median", priority=1), Column("p90", priority=4),
         Column("p99", priority=2), Column("Longest", priority=1),
-        Column("Trend", note="Change of the step time over 1,000 steps", priority=4),
+        Column("Trend", note="Change of the median step from the first half of the run to the second", priority=4),
         Column("Input", note="Waiting for the data loader", priority=2), Column("Forward"), Column("Backward"),
         Column("Optimizer"),
         Column("Saving", note="In torch.save", priority=4), Column("GC", note="Python's garbage collector", priority=4),
@@ -29,7 +35,7 @@ def steps(report: Report, limits: Limits) -> Table:
             tables.duration(row.p90_ns),
             tables.duration(row.p99_ns),
             tables.duration(row.max_ns),
-            tables.share(row.trend_per_1000_steps),
+            tables.share(row.trend),
             *(tables.share(row.shares.get(part)) for part in (*TIMED, OTHER)),
             tables.share(row.on_cpu_share),
         )
@@ -40,6 +46,71 @@ def steps(report: Report, limits: Limits) -> Table:
         "the first ones and those under the profiler are left out."
     )
     return tables.table("run", "The whole run", caption, columns, rows, total=len(report.run))
+
+
+_BARS: Final = "▁▂▃▄▅▆▇█"
+_MOST_BARS: Final = 60
+_FEWEST_BARS: Final = 10
+
+
+def pace(report: Report, limits: Limits) -> Table:
+    """Per rank its step times from the first to the last, as bars."""
+    columns = (
+        Column("Rank", "text"), Column("From the first step to the last", "prose", priority=1),
+        Column("Highest bar", priority=2),
+    )  # fmt: skip
+    found = [row for row in sorted(report.run, key=lambda row: row.rank) if len(row.durations_ns) >= _FEWEST_BARS]
+    rows = (
+        (
+            tables.identifier(row.rank),
+            Cell(_bars(row.durations_ns), row.rank),
+            tables.duration(max(row.durations_ns)),
+        )
+        for row in found[: limits.rows]
+    )
+    caption = "The time of each step that no profiler slowed; where bars stand for several, of the longest of them."
+    return tables.table("pace", "Step times", caption, columns, rows, total=len(found))
+
+
+def _bars(durations_ns: Sequence[int]) -> str:
+    """Bars from zero, so that one twice as high is twice as long.
+
+    >>> _bars([10, 20, 80, 40])
+    '▁▂█▄'
+    """
+    count = min(len(durations_ns), _MOST_BARS)
+    edges = [at * len(durations_ns) // count for at in range(count + 1)]
+    longest = [max(durations_ns[begin:end]) for begin, end in pairwise(edges)]
+    top = max(*longest, 1)
+    return "".join(_BARS[max(-(-one * len(_BARS) // top) - 1, 0)] for one in longest)
+
+
+def places(report: Report, limits: Limits) -> Table:
+    """The lines at which the training thread was found."""
+    columns = (
+        Column("Rank", "text"), Column("Line", "name", priority=1), Column("Code", "prose", priority=2),
+        Column("Share", note="Of the looks at the training thread", priority=1), Column("Part", "text", priority=4),
+    )  # fmt: skip
+    found = [(row.rank, line) for row in report.run for line in row.places]
+    shown = tables.largest(found, limits, lambda pair: (pair[1].share, f"{pair[1].file}:{pair[1].line:09}"))
+    rows = (
+        (
+            tables.identifier(rank),
+            tables.name(line_of_code(line.file, line.line), limits),
+            tables.words(line.text or line.function, limits),
+            tables.share(line.share),
+            tables.words(line.part, limits),
+        )
+        for rank, line in shown
+    )
+    caption = "Where the training thread was found when it was looked at, some twenty times a second."
+    return tables.table("places", "Lines", caption, columns, rows, total=len(found))
+
+
+def lines(report: Report, limits: Limits) -> Table:
+    """The same where no cause was named: then the lines are all that there is to go by."""
+    named = any(finding.severity != "info" for finding in report.findings)
+    return replace(places(report, Limits(0, limits.name)) if named else places(report, limits), id="lines", omitted=0)
 
 
 def experiments(report: Report, limits: Limits) -> Table:

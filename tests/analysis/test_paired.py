@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from whystall.analysis.paired import noise_floor, paired
 from whystall.verify.measure import interleaved
-from whystall.verify.statistics import noise_floor, paired
 
 TIMES = st.lists(st.floats(0.001, 1000), min_size=2, max_size=12)
 

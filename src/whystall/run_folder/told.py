@@ -1,0 +1,84 @@
+"""What a run's ``run.json`` says that its report should: how the job ended, what recording cost, why there is none."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from whystall.run_folder.description import listed, read_document, table
+from whystall.run_folder.layout import RUN_JSON
+
+_MOST: Final = 8
+_LONGEST: Final = 300
+_SIGNALLED: Final = 128
+_WORTH_TELLING_NS: Final = 100_000_000
+# A job is steady at the earliest when its first step has ended, another has paid for late starts, and four agree; at
+# the latest after some twelve (`capture/windows.py`).
+_EARLIEST: Final = 6
+_LATEST: Final = 14
+
+
+def told(folder: Path) -> list[str]:
+    """Sentences for the report on a run folder, the most important first; none where it says nothing of the kind."""
+    run = read_document(folder / RUN_JSON)
+    ranks = [rank for rank in listed(run.get("ranks")) if isinstance(rank, dict)]
+    found = [*_end(run, ranks), *_short(run, ranks), *_pauses(ranks), *_notes(ranks)]
+    return [sentence[:_LONGEST] for sentence in found]
+
+
+def _end(run: dict[str, Any], ranks: list[dict[str, Any]]) -> Iterator[str]:
+    """How a job ended that did not end well."""
+    code = run.get("exit_code")
+    if not isinstance(code, int) or code == 0:
+        return
+    steps = max((rank["steps"] for rank in ranks if isinstance(rank.get("steps"), int)), default=None)
+    after = "" if steps is None else f", after {steps:,} steps"
+    why = next((rank["ended_by"] for rank in ranks if isinstance(rank.get("ended_by"), str)), None) or _signal(code)
+    because = f" ({why})" if why else ""
+    yield f"The job ended with exit code {code}{because}{after}: the report is of the run until then"
+
+
+def _signal(code: int) -> str | None:
+    """The signal that an exit code stands for as shells report it."""
+    try:
+        return signal.Signals(code - _SIGNALLED).name if code > _SIGNALLED else None
+    except ValueError:
+        return None
+
+
+def _short(run: dict[str, Any], ranks: list[dict[str, Any]]) -> Iterator[str]:
+    """That a job ended before a window could be recorded, and how many steps it takes."""
+    schedule = table(run.get("schedule"))
+    steps = max((rank["steps"] for rank in ranks if isinstance(rank.get("steps"), int)), default=0)
+    recorded = any(rank.get("traces") for rank in ranks)
+    wanted = [schedule.get(name) for name in ("wait", "warmup", "active", "repeat")]
+    if recorded or not steps or not all(isinstance(one, int) for one in wanted) or not schedule["repeat"]:
+        return
+    needed = _EARLIEST + schedule["wait"] + schedule["warmup"] + schedule["active"]
+    if steps <= _LATEST + schedule["wait"] + schedule["warmup"]:
+        yield (
+            f"Too short to be recorded: the job made {steps:,} steps, and a window takes at least {needed}, since it "
+            f"begins once steps are steady: let it make some {2 * needed} or more"
+        )
+
+
+def _pauses(ranks: list[dict[str, Any]]) -> Iterator[str]:
+    """For how long the job stood still while a trace was finished and written."""
+    for rank in ranks:
+        cost = table(rank.get("overhead"))
+        paused, watched = cost.get("paused_ns"), cost.get("watched_ns")
+        if isinstance(paused, int) and isinstance(watched, int) and paused > _WORTH_TELLING_NS and watched > 0:
+            yield (
+                f"Recording held rank {rank.get('rank')} up for {paused / 1e9:.1f} s in all, "
+                f"{paused / watched:.1%} of the time it was watched, to open windows and write their traces; no step's "
+                "time holds it"
+            )
+
+
+def _notes(ranks: list[dict[str, Any]]) -> Iterator[str]:
+    """What ranks noted, each once."""
+    notes = [note for rank in ranks for note in listed(rank.get("notes")) if isinstance(note, str)]
+    for note in list(dict.fromkeys(notes))[:_MOST]:
+        yield note[:1].upper() + note[1:]

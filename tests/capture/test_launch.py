@@ -1,0 +1,44 @@
+"""What ``whystall run`` starts for the words that it was given."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from whystall.capture.launch import launch_of
+from whystall.errors import UsageError
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").touch()
+    return tmp_path
+
+
+@pytest.mark.parametrize("python", ["python", "python3", "python3.11"])
+def test_python_in_front_of_a_script_is_not_put_there_twice(python: str) -> None:
+    found = launch_of([python, "train.py", "--lr", "1"])
+    assert found.command == (python, "train.py", "--lr", "1")
+    assert (found.kind, found.what, found.name, found.arguments) == ("script", "train.py", "train", 2)
+
+
+def test_python_in_front_of_a_module_and_of_options() -> None:
+    module = launch_of(["python", "-m", "package.train", "x"])
+    assert module.command == ("python", "-m", "package.train", "x")
+    assert (module.kind, module.what, module.arguments) == ("module", "package.train", 1)
+    plain = launch_of(["python", "-u", "train.py"])
+    assert (plain.kind, plain.command) == ("command", ("python", "-u", "train.py"))
+
+
+def test_a_script_goes_to_this_python_and_one_that_is_called_python_is_a_script(home: Path) -> None:
+    assert launch_of(["train.py"]).command == (sys.executable, "train.py")
+    (home / "python").touch()
+    assert launch_of(["python"]).kind == "script"
+
+
+def test_what_is_not_there_is_named() -> None:
+    with pytest.raises(UsageError, match=r"absent\.py: no such script"):
+        launch_of(["python", "absent.py"])

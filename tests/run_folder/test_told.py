@@ -1,0 +1,59 @@
+"""What a run says of its own end, of what recording cost it, and of why there is no recording."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from whystall.run_folder.told import told
+
+SCHEDULE = {"wait": 1, "warmup": 1, "active": 3, "repeat": 1}
+
+
+def run(folder: Path, *, code: int | None = 0, schedule: Any = SCHEDULE, **rank: Any) -> list[str]:
+    values = {"rank": 0, "steps": 100, "traces": ["rank0.trace.json.gz"], "notes": [], **rank}
+    about = {"schema": "whystall.run/1", "exit_code": code, "schedule": schedule, "ranks": [values]}
+    (folder / "run.json").write_text(json.dumps(about))
+    return told(folder)
+
+
+def test_a_run_that_went_well_says_nothing(tmp_path: Path) -> None:
+    assert run(tmp_path) == []
+    assert told(tmp_path / "none") == []
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"ranks": 3, "exit_code": "x"}', '{"ranks": [3, {"overhead": 7}]}'])
+def test_what_cannot_be_read_says_nothing(tmp_path: Path, text: str) -> None:
+    (tmp_path / "run.json").write_text(text)
+    assert told(tmp_path) == []
+
+
+def test_a_crash_is_told_with_its_line_and_a_kill_with_its_signal(tmp_path: Path) -> None:
+    (crash,) = run(tmp_path, code=1, ended_by="ValueError at train.py:9")
+    assert crash.startswith("The job ended with exit code 1 (ValueError at train.py:9), after 100 steps")
+    (kill,) = run(tmp_path, code=137)
+    assert "exit code 137 (SIGKILL), after 100 steps" in kill
+    assert "exit code 3, after 100 steps" in run(tmp_path, code=3)[0]
+
+
+@pytest.mark.parametrize(("steps", "is_short"), [(1, True), (6, True), (10, True), (40, False)])
+def test_a_job_too_short_for_a_window_is_told_how_long_it_takes(tmp_path: Path, steps: int, *, is_short: bool) -> None:
+    found = run(tmp_path, steps=steps, traces=[])
+    assert ["Too short to be recorded" in one for one in found] == [True] * is_short
+    if is_short:
+        # One step has no beginning, one pays for late starts, four must agree, one waits, one warms up, three are kept.
+        assert f"the job made {steps} steps, and a window takes at least 11" in found[0]
+    assert run(tmp_path, steps=steps, traces=[], schedule={**SCHEDULE, "repeat": 0}) == []
+
+
+def test_how_long_the_job_stood_still_is_told_with_its_share(tmp_path: Path) -> None:
+    (found,) = run(tmp_path, overhead={"paused_ns": 11_600_000_000, "watched_ns": 232_000_000_000})
+    assert found.startswith("Recording held rank 0 up for 11.6 s in all, 5.0% of the time it was watched")
+    assert run(tmp_path, overhead={"paused_ns": 20_000_000, "watched_ns": 10**9}) == []
+
+
+def test_notes_are_told_once(tmp_path: Path) -> None:
+    assert run(tmp_path, notes=["the job is busy", "the job is busy", 3]) == ["The job is busy"]
