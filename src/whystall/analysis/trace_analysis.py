@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import polars as pl
+
 from whystall.analysis.chains import kernel_chains
 from whystall.analysis.communication import communication_results, host_communication_results
 from whystall.analysis.cpu import cpu_device
@@ -147,16 +149,27 @@ def _origin(trace: Trace) -> int:
 def signals_of(trace: Trace) -> dict[str, bool]:
     """What the recording holds; a signal that is absent limits what can be concluded."""
     operators = trace.operators
+    frames = _frames_of_work(trace)
     return {
         "device_events": not trace.device_events.is_empty(),
         "launch_calls": not trace.runtime_calls.is_empty(),
         "operators": not operators.is_empty(),
         "steps": not trace.steps.is_empty(),
         "shapes": len(operators) > 0 and bool(operators["input_dims"].is_not_null().any()),
-        "python_stacks": not trace.python_functions.is_empty(),
-        "modules": len(trace.python_functions) > 0 and bool(trace.python_functions["module"].is_not_null().any()),
+        "python_stacks": not frames.is_empty(),
+        "modules": bool(frames["module"].is_not_null().any()),
         "memory": not trace.memory_events.is_empty(),
         "sync_events": not trace.synchronizations.is_empty(),
         "communication_records": not trace.collectives.is_empty(),
         "forward_backward_links": len(operators) > 0 and bool(operators["forward"].is_not_null().any()),
     }
+
+
+def _frames_of_work(trace: Trace) -> pl.DataFrame:
+    """The Python calls of threads that call operators or the runtime; all where none does.
+
+    What a thread that only waits was at (a progress bar's monitor) tells nothing of the others.
+    """
+    frames = trace.python_functions
+    working = pl.concat([trace.operators["thread"], trace.runtime_calls["thread"]]).unique()
+    return frames if working.is_empty() else frames.filter(frames["thread"].is_in(working.implode()))
