@@ -121,7 +121,8 @@ def test_a_trace_without_a_name_is_rated(listed: int, used: int) -> None:
         "numSms": 304, "warpSize": 64,
     }  # fmt: skip
     built = trace(deviceProperties=[properties])
-    built.operator("aten::mm", at=0, lasts=9_000, **{"Input Dims": [[1000, 1000]] * 2, "Input type": ["c10::Half"] * 2})
+    shapes: dict[str, Any] = {"Input Dims": [[1000, 1000]] * 2, "Input type": ["c10::Half"] * 2}
+    built.operator("aten::mm", at=0, lasts=9_000, **shapes)
     built.launch("Cijk_Alik", at=1_000, runs_at=20_000, lasts=10_000, device=used)
     (rated,) = analyze_trace(built.load()).efficiency
     assert rated.peak == "MI300X"
