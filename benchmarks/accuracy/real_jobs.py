@@ -83,6 +83,8 @@ CASES = (
     JobCase("language-growth", "language.py", "growth", ("memory.growth",), slows=False),
     JobCase("tabular-healthy", "tabular.py"),
     JobCase("tabular-optimizer", "tabular.py", "optimizer", ("compute.unfused-optimizer",)),
+    JobCase("sequences-loop", "sequences.py", "loop", ("host.small-operators",)),
+    JobCase("sequences-single", "sequences.py", "single", ("host.small-operators",)),
     JobCase("ranks-healthy", "ranks.py", ranks=2),
     JobCase("ranks-straggler", "ranks.py", "straggler", ("communication.straggler",), ranks=2, rank=1),
     JobCase("ranks-small-messages", "ranks.py", "small-messages", ("communication.small-messages",), ranks=2),

@@ -16,7 +16,7 @@ from whystall.diagnosis.experiment import Experiment
 from whystall.diagnosis.finding import EvidenceEvent, Per
 from whystall.diagnosis.rank_case import RankCase, within
 from whystall.replay.graph import Change, EdgeKind, Graph, Mask, NodeKind, Played, Times, play
-from whystall.replay.outcome import Fidelity, fidelity, has_steps, length_ns, steady_steps
+from whystall.replay.outcome import Fidelity, critical_path, fidelity, has_steps, length_ns, steady_steps
 from whystall.replay.outcome import window_ns as replayed_window
 from whystall.trace.link import HOST_TABLES, rows_of
 
@@ -98,17 +98,18 @@ class Case:
 
         A window may begin with the host ahead of its device, and a replay of few steps spends that lead.
         """
-        nodes, lanes = self._host_in_window
+        nodes, first = self._host_in_window
         if not len(nodes):
             return 0
         duration = self.replayed.duration if change.duration is None else change.duration
-        return int(np.bincount(lanes, weights=duration[nodes]).max())
+        return int(np.add.reduceat(duration[nodes], first).max())
 
     @cached_property
     def _host_in_window(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The host nodes of the replayed window, and the number of the thread that each is of."""
+        """The host nodes of the replayed window thread by thread, and where each thread's begin."""
         nodes = np.flatnonzero(self.in_window(self.replayed.kind == NodeKind.HOST))
-        return nodes, np.unique(self.replayed.lane[nodes], return_inverse=True)[1]
+        nodes = nodes[np.argsort(self.replayed.lane[nodes], kind="stable")]
+        return nodes, np.flatnonzero(np.diff(self.replayed.lane[nodes], prepend=-1))
 
     @cached_property
     def recorded_ns(self) -> int:
@@ -150,7 +151,12 @@ class Case:
         """How well the graph explains the recording."""
         if self.graph is None:
             return Fidelity(0, 0, 0)
-        return fidelity(self.graph, self.base)
+        return fidelity(self.graph, self.base, self.path)
+
+    @cached_property
+    def path(self) -> NDArray[np.int64]:
+        """The nodes of the critical path, from the end back."""
+        return critical_path(self.replayed, self.base)
 
     @cached_property
     def noise(self) -> float:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import tomllib
+from functools import cache
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 
 import msgspec
 
@@ -46,5 +48,11 @@ def cause_beside(module: str) -> Cause:
     """
     package, _, name = module.rpartition(".")
     family = package.rpartition(".")[2]
-    data = tomllib.loads((files(package) / f"{name}.toml").read_text("utf-8"))
+    data = tomllib.loads((_folder(package) / f"{name}.toml").read_text("utf-8"))
     return msgspec.convert({"id": f"{family}.{name}".replace("_", "-"), **data}, Cause)
+
+
+@cache
+def _folder(package: str) -> Traversable:
+    """Where a package's files are: found once for all causes of a family."""
+    return files(package)

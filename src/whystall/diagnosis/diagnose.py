@@ -12,6 +12,7 @@ from whystall.analysis.trace_analysis import TraceAnalysis
 from whystall.diagnosis.asking import ask
 from whystall.diagnosis.candidate import Standing, Valued
 from whystall.diagnosis.case import Case, RunFacts
+from whystall.diagnosis.detectors.limits import far_from_limits
 from whystall.diagnosis.finding import Diagnosis, PathPart, Verdict
 from whystall.diagnosis.planning import plan
 from whystall.diagnosis.rank_case import RankCase
@@ -20,7 +21,7 @@ from whystall.diagnosis.rules import RULES
 from whystall.diagnosis.telling import Teller
 from whystall.diagnosis.uniting import not_overruled, on_all_ranks, once
 from whystall.diagnosis.verdict import finding_verdict, ledger_verdict, run_verdict
-from whystall.diagnosis.weighing import weigh
+from whystall.diagnosis.weighing import least_saved, weigh
 from whystall.replay.build import build_graph
 from whystall.replay.graph import Graph
 from whystall.replay.outcome import path_parts
@@ -76,7 +77,9 @@ def diagnose_run(
     )
     diagnosis = diagnose(case, [*RULES, *more_rules])
     diagnosis = msgspec.structs.replace(diagnosis, failures=[*failures, *diagnosis.failures])
-    verdict = finding_verdict(measured, diagnosis, case.step_ns, devices)
+    named = any(finding.severity != "info" for finding in diagnosis.findings)
+    far = far_from_limits(case) if case.graph is not None and not named else None
+    verdict = finding_verdict(measured, diagnosis, case.step_ns, devices, least=least_saved(case), far=far)
     recorded = case.step_ns if case.has_steps else 0
     return msgspec.structs.replace(verdict, step_ns=recorded or _run_step_ns(runs)), diagnosis
 
@@ -99,7 +102,7 @@ def _critical_path(case: Case) -> list[PathPart]:
     whole, steps = max(case.recorded_ns, 1), max(case.steps, 1)
     return [
         PathPart(what=what, per_step_ns=ns // steps, share=round(ns / whole, 4))
-        for what, ns in path_parts(case.graph, case.base).items()
+        for what, ns in path_parts(case.graph, case.base, case.path).items()
     ]
 
 

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Final
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from whystall.analysis.hosts import training_thread
@@ -17,7 +18,7 @@ from whystall.analysis.workings import Workings
 from whystall.diagnosis.detectors.startup import startup_calls
 from whystall.diagnosis.finding import CodeLocation
 from whystall.replay.graph import Mask, Times
-from whystall.trace.columns import codes, distinct
+from whystall.trace.columns import codes, distinct, matching
 from whystall.trace.link import HOST_TABLES, rows_of
 from whystall.trace.model import Trace
 from whystall.trace.steps import OPTIMIZER_STEP
@@ -27,6 +28,8 @@ _FRAME: Final = re.compile(r"^(?P<file>.+?\.py)\((?P<line>\d+)\): (?P<symbol>.+)
 # Code of libraries, which a user does not change.
 _LIBRARY: Final = re.compile(r"(^|/)(site-packages|dist-packages|torch|lib/python\d|<frozen)|^(threading|runpy)\.py")
 _MOST_PLACES: Final = 3
+# What the autograd engine marks each of its calls with.
+_BACKWARD: Final = "autograd::engine::evaluate_function"
 _DEEPEST_STACK: Final = 200
 
 
@@ -96,8 +99,24 @@ class RankCase:
 
     @cached_property
     def optimizer_steps(self) -> tuple[Times, Times, NDArray[np.int64]]:
-        """Start, end and thread of the steps of optimizers, as torch marks them."""
-        return self.intervals(self.host_named(lambda name: bool(OPTIMIZER_STEP.search(name)), ("annotations",)))
+        """Start, end and thread of the steps of optimizers, as torch marks them, after the closures that they call.
+
+        A closure is the forward and backward pass: a step begins where the last backward operator in it ends.
+        """
+        begin, end, thread = self.intervals(
+            self.host_named(lambda name: bool(OPTIMIZER_STEP.search(name)), ("annotations",))
+        )
+        table = self.trace.operators
+        backward = table.filter(pl.Series(matching(table["name"], lambda name: name.startswith(_BACKWARD)))).sort(
+            "ts_ns"
+        )
+        if not len(begin) or backward.is_empty():
+            return begin, end, thread
+        at = backward["ts_ns"].to_numpy()
+        until = np.maximum.accumulate(at + backward["duration_ns"].to_numpy())
+        last = np.searchsorted(at, end) - 1
+        called = (last >= 0) & (at[np.maximum(last, 0)] >= begin)
+        return np.where(called, np.clip(until[np.maximum(last, 0)], begin, end), begin), end, thread
 
     @cached_property
     def launch_time(self) -> Times:

@@ -11,7 +11,7 @@ from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import Cause
 from whystall.diagnosis.finding import Evidence, Finding, Gain, Per, Rejected, Remedy, Scope, Verification
 from whystall.diagnosis.gains import MOST_SAVED, percent, saved_by, severity_of, speedup, together
-from whystall.diagnosis.weighing import LEAST_SHARE, Verdicts
+from whystall.diagnosis.weighing import LEAST_SHARE, Verdicts, least_saved
 from whystall.replay.graph import Change
 
 # What is named although its removal gains nothing must be at least this share of the step.
@@ -117,12 +117,13 @@ class Teller:
     def _quiet(self, weighed: Verdicts) -> list[Finding]:
         """What does not fire and should be known.
 
-        What counts once the firing causes are gone, and what is large but hidden.
+        What is perhaps worth removing, what counts once the firing causes are gone, and what is large but hidden.
         """
         removed: Change | None = None
         for one in weighed.firing:
             removed = together(self.case, removed, one.candidate.removal)
-        out = []
+        perhaps = [one for one in weighed.quiet if min(one.expected, one.adds) >= LEAST_SHARE]
+        out = [self._without_remedy(one, self._perhaps(one), one.floor) for one in perhaps]
         for one in (one for one in weighed.quiet if one.expected < LEAST_SHARE):
             follows = self._follows(one, removed)
             if follows >= NEXT_SHARE:
@@ -133,6 +134,17 @@ class Teller:
             elif one.candidate.if_hidden is not None and self._is_large(one):
                 out.append(self._without_remedy(one, one.candidate.if_hidden))
         return out
+
+    def _perhaps(self, one: Weighed) -> str:
+        """What exceeds the least share in expectation, and not what is uncertain of it."""
+        candidate, limit = one.candidate, least_saved(self.case)
+        if one.expected < limit:
+            why = f"the steps differ by so much that less than {percent(limit)} is not told from chance"
+        else:
+            why = f"it is not certain: at least {percent(one.floor)}, at most {percent(one.ceiling)}"
+        title = f"{self.causes[candidate.cause].title}{': ' if candidate.detail else ''}{candidate.detail}"
+        saved = f"{percent(one.expected)} of the {candidate.per(self.case)}"
+        return f"Perhaps: {title}; without it {saved} would be saved, but {why}"
 
     def _follows(self, one: Weighed, removed: Change | None) -> float:
         """What a cause saves, carefully, once others are removed."""

@@ -11,8 +11,11 @@ from typing import Final
 
 from whystall.analysis.results import Device, Ledger
 from whystall.analysis.run_results import RunSummary
-from whystall.diagnosis.finding import Diagnosis, Finding, Verdict
+from whystall.diagnosis.detectors.limits import FarFamily
+from whystall.diagnosis.finding import Diagnosis, Finding, Gain, Verdict
+from whystall.diagnosis.gains import percent, speedup
 from whystall.diagnosis.units import duration
+from whystall.diagnosis.weighing import LEAST_SHARE
 from whystall.vocabulary import step_parts
 
 _LOSSES: Final[dict[str, str]] = {
@@ -75,14 +78,23 @@ def _large_loss(devices: Sequence[Device]) -> str | None:
     return loss if share >= _LARGE else None
 
 
-def finding_verdict(measured: Verdict, diagnosis: Diagnosis, step_ns: int, devices: Sequence[Device] = ()) -> Verdict:
+def finding_verdict(
+    measured: Verdict,
+    diagnosis: Diagnosis,
+    step_ns: int,
+    devices: Sequence[Device] = (),
+    *,
+    least: float = LEAST_SHARE,
+    far: FarFamily | None = None,
+) -> Verdict:
     """The verdict with the cause that is worth most.
 
-    ``measured`` is what the ledger of ``devices`` or the samples say.
+    ``measured`` is what the ledger of ``devices`` or the samples say, ``least`` the share of a step from which a cause
+    was named, ``far`` the kernels that are farthest from what the device could do.
     """
     named = [finding for finding in diagnosis.findings if finding.severity != "info"]
     if not named:
-        return _without_cause(measured, diagnosis, _large_loss(devices))
+        return _without_cause(measured, diagnosis, _large_loss(devices), least, far)
     best = named[0]
     ranks = best.scope.ranks
     return Verdict(
@@ -110,18 +122,25 @@ def _cause_sentence(finding: Finding, step_ns: int) -> str:
 
 # A recording of which the graph explains less, or with too few steps, cannot be called healthy.
 _EXPLAINED: Final = 0.9
+_NOTHING: Final = Gain(floor=1.0, expected=1.0, ceiling=1.0, method="")
 
 
-def _without_cause(measured: Verdict, diagnosis: Diagnosis, loss: str | None) -> Verdict:
+def _without_cause(
+    measured: Verdict, diagnosis: Diagnosis, loss: str | None, least: float, far: FarFamily | None
+) -> Verdict:
     perturbed = next((finding for finding in diagnosis.findings if finding.id == "capture.perturbed"), None)
-    # What costs time and has no name is no health.
-    unnamed = next((one for one in diagnosis.findings if one.gain is not None and one.gain.floor > 1.0), None)
-    if perturbed is not None or unnamed is not None:
-        summary = f"{(perturbed or unnamed).title}. {measured.summary}"  # type: ignore[union-attr]
+    # What costs time and has no name, or only perhaps one, is no health.
+    unsure = [one for one in diagnosis.findings if one.gain is not None and one.gain.expected >= speedup(LEAST_SHARE)]
+    told = perturbed or max(unsure, key=lambda one: (one.gain or _NOTHING).expected, default=None)
+    looked = f"no cause that was looked for is worth {percent(least)} of a step"
+    if told is not None:
+        summary = f"{told.title}. {measured.summary}"
     elif diagnosis.fidelity is not None and loss is not None:
         summary = f"No cause was named for the largest loss{_unjudged(loss, diagnosis)}. {measured.summary}"
     elif diagnosis.fidelity is not None and diagnosis.fidelity >= _EXPLAINED:
-        summary = f"Healthy: no cause that was looked for is worth 2 % of a step. {measured.summary}"
+        summary = f"Healthy: {looked}. {measured.summary}"
+        if far is not None:
+            summary = f"{looked[0].upper()}{looked[1:]}, yet the device could be faster: {far}. {measured.summary}"
     else:
         summary = measured.summary
     return Verdict(
@@ -165,11 +184,11 @@ def run_verdict(runs: Sequence[RunSummary]) -> Verdict:
     """The coarse verdict of a run that has samples but no trace: shares of the steps on the host."""
     worst = max(runs, key=lambda run: (run.median_ns, -run.rank))
     ordered = sorted(worst.shares.items(), key=lambda item: -item[1])
-    parts = ", ".join(f"{_percent(share)} {step_parts.WORDS[name]}" for name, share in ordered[:3] if share >= _SMALL)
+    parts = ", ".join(f"{percent(share)} {step_parts.WORDS[name]}" for name, share in ordered[:3] if share >= _SMALL)
     slow = worst.slow_ns / max(worst.total_ns, 1)
     text = f"From samples alone: a step takes {duration(worst.median_ns)} in the median; its time is {parts}"
     if slow >= _SMALL:
-        text += f"; slow steps lose {_percent(slow)} of the run"
+        text += f"; slow steps lose {percent(slow)} of the run"
     return Verdict(summary=f"{text}.", cause=None, gain=None, confidence=0.5, rank=worst.rank)
 
 
@@ -177,15 +196,15 @@ def _sentence(device: Device) -> str:
     who = "CPU" if device.kind == "cpu" else "GPU" if device.kind == "gpu" else "device"
     losses = sorted(_shares(device.ledger).items(), key=lambda item: -item[1])
     name, share = losses[0]
-    computing = f"the {who} computes {_percent(device.ledger.compute / device.window_ns)} of the time"
+    computing = f"the {who} computes {percent(device.ledger.compute / device.window_ns)} of the time"
     hidden = _hidden_communication(device)
     if share < _SMALL:
-        text = f"{computing}; no loss reaches 5 %, the largest is {_LOSSES[name]} ({_percent(share)})"
+        text = f"{computing}; no loss reaches 5 %, the largest is {_LOSSES[name]} ({percent(share)})"
     else:
-        text = f"{computing}; the largest loss is {_LOSSES[name]} ({_percent(share)})"
+        text = f"{computing}; the largest loss is {_LOSSES[name]} ({percent(share)})"
         second, second_share = losses[1]
         if second_share >= _SMALL:
-            text += f", then {_LOSSES[second]} ({_percent(second_share)})"
+            text += f", then {_LOSSES[second]} ({percent(second_share)})"
     text += hidden
     return text[0].upper() + text[1:] + "."
 
@@ -203,8 +222,4 @@ def _hidden_communication(device: Device) -> str:
     overlap = device.compute_communication_overlap_ns / device.communication_ns
     if share < _LARGE or overlap < _HIDDEN:
         return ""
-    return f"; communication runs {_percent(share)} of the time, {_percent(overlap)} of it hidden behind compute"
-
-
-def _percent(share: float) -> str:
-    return f"{share * 100:.1f} %"
+    return f"; communication runs {percent(share)} of the time, {percent(overlap)} of it hidden behind compute"

@@ -17,6 +17,9 @@ from whystall.replay.graph import Change
 # A finding fires when its floor is worth this share of the step, or twice the noise (DESIGN, "fire rule").
 LEAST_SHARE: Final = 0.02
 NOISES: Final = 2.0
+LEAST_EXPECTED_ON_CPU: Final = 0.05
+"""Without an accelerator nobody should act on less: what one fault costs there differs by more between two hours
+(`CPU_ERROR`)."""
 # The confidence in what an experiment showed.
 _TRIED: Final = 0.97
 
@@ -43,8 +46,15 @@ def weigh(case: Case, candidates: Sequence[Valued]) -> Verdicts:
     )
 
 
+def least_saved(case: Case) -> float:
+    """The share of a step that a cause must save at the least to be named."""
+    return max(LEAST_SHARE, NOISES * case.noise)
+
+
 def _fires(case: Case, one: Weighed) -> bool:
-    return one.floor >= max(LEAST_SHARE, NOISES * case.noise) and one.adds >= LEAST_SHARE
+    on_a_device = any(rank.on_device for rank in case.ranks)
+    worth = one.expected >= (LEAST_SHARE if on_a_device else LEAST_EXPECTED_ON_CPU)
+    return one.floor >= least_saved(case) and one.adds >= LEAST_SHARE and worth
 
 
 def _by_tiers(case: Case, candidates: Sequence[Valued]) -> list[Weighed]:

@@ -33,10 +33,9 @@ def instance_keys(records: pl.DataFrame, start: Times, rank: int) -> pl.DataFram
 
     A message between the two ranks of a group is one thing, though one of them sends it and the other receives it.
     """
+    kinds = [_kind(kind, ranks, rank) for kind, ranks in records.select("collective", "group_ranks").iter_rows()]
     table = records.select(
-        pl.struct("collective", "group_ranks")
-        .map_elements(lambda row: _kind(row["collective"], row["group_ranks"], rank), return_dtype=pl.String)
-        .alias("collective"),
+        pl.Series("collective", kinds, pl.String),
         pl.col("group").fill_null(""),
         pl.col("dtype").fill_null(""),
         pl.col("bytes").fill_null(-1),

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from statistics import median
 from typing import Final
 
 import msgspec
+import numpy as np
 
 VARIABLE: Final = "WHYSTALL_DATA"
 _FILE: Final = "remedies.jsonl"
@@ -77,7 +77,7 @@ def scales(tried: list[Tried]) -> dict[str, float]:
         if one.predicted is not None and one.predicted > 1.005 and one.measured > 0:
             found.setdefault(one.cause, []).append((one.measured - 1) / (one.predicted - 1))
     return {
-        cause: round(min(max(median(ratios), _LEAST), _MOST), 4)
+        cause: round(min(max(float(np.median(ratios)), _LEAST), _MOST), 4)
         for cause, ratios in found.items()
         if len(ratios) >= _FEWEST
     }

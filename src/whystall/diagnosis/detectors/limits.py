@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -20,6 +21,11 @@ from whystall.hardware.accelerators import Accelerator
 # (reference: causes.md, "U(K)/T > 0.9, GEMM >= 70 % of achievable peak", "bytes/BW = t (> 70 %)")
 _BUSY: Final = 0.9
 _REACHED: Final = 0.7
+# A family of kernels is expensive from this share of the computing time on.
+_EXPENSIVE: Final = 0.2
+# Kernels that take this many times as long as their work needs are usual (reference: causes.md, "eta"; tiles, tails);
+# beyond it physics leaves room that nobody has explained.
+_FAR: Final = 1 / 0.35
 
 
 def at_limit(case: Case, cause: str, *, decoding: bool) -> Iterator[Sampled]:
@@ -88,3 +94,45 @@ def _rates(peak: Accelerator) -> dict[str, float]:
         "float32": peak.tf32_tflops or peak.fp32_tflops,
     }
     return {dtype: tflops * 1e12 for dtype, tflops in known.items() if tflops}
+
+
+@dataclass(frozen=True, slots=True)
+class FarFamily:
+    """An expensive family of kernels that take much longer than their work needs on the device."""
+
+    family: str
+    share: float
+    """Of the device's computing time."""
+    times: float
+    """How many times as long they take as their work needs at least."""
+
+    def __str__(self) -> str:
+        return (
+            f"{self.family} kernels take {self.share:.0%} of its computing time, and {self.times:.1f} times as long "
+            "as their arithmetic and bytes need on this device"
+        )
+
+
+def far_from_limits(case: Case) -> FarFamily | None:
+    """The expensive family that is farthest from what physics allows; ``None`` where none is, or no work is known."""
+    far = [family for rank in case.ranks if rank.on_device for family in _far_families(rank)]
+    return max(far, key=lambda one: (one.share * (1 - 1 / one.times), one.family), default=None)
+
+
+def _far_families(rank: RankCase) -> Iterator[FarFamily]:
+    work = rank.workings
+    computes = work.classified.class_of == COMPUTE
+    total = float(durations(rank)[computes].sum())
+    if work.peak is None or not len(work.work.causal) or total <= 0:
+        return
+    owner = np.maximum(work.events.owner, 0)
+    # a call's work stands at its main event, its time in all of its events
+    owned = computes & (work.events.owner >= 0)
+    call_ns = np.bincount(owner[owned], weights=durations(rank)[owned], minlength=len(work.work.causal))
+    least = np.maximum(*_least_ns(work, work.peak))
+    known = computes & work.events.main & (least > 0)
+    for family in sorted(set(work.family[known].tolist())):
+        chosen = known & (work.family == family)
+        taken, needed = float(call_ns[owner[chosen]].sum()), float(least[chosen].sum())
+        if taken >= _EXPENSIVE * total and taken >= _FAR * needed:
+            yield FarFamily(str(family) or "other", taken / total, taken / needed)

@@ -54,6 +54,7 @@ from whystall.diagnosis.rules.host import (
     pageable_copy,
     python,
     recompile,
+    small_operators,
     sync,
     warm_up,
 )
@@ -98,6 +99,7 @@ RULES: tuple[Rule, ...] = (
     heavy_tail.RULE,
     launch_bound.RULE,
     python.RULE,
+    small_operators.RULE,
     sync.RULE,
     gc.RULE,
     pageable_copy.RULE,

@@ -129,3 +129,52 @@ def on_a_cpu(*, fused: bool) -> TraceBuilder:
 def test_on_a_cpu_a_fifth_of_the_passes_stays() -> None:
     is_worth(found_in(on_a_cpu(fused=False))["compute.unfused-attention"], 4 / (4 - 2 * 0.8))
     assert "compute.unfused-attention" not in found_in(on_a_cpu(fused=True))
+
+
+@pytest.mark.parametrize(("mask", "arguments"), [("aten::masked_fill_", ", attn_mask=mask"), ("aten::mul", "")])
+def test_the_remedy_takes_a_mask_where_the_job_has_one(mask: str, arguments: str) -> None:
+    finding = found_in(model((mask, ATEN), ("aten::_softmax", SOFTMAX)).built)["compute.unfused-attention"]
+    assert finding.remedy is not None
+    assert finding.remedy.patch == f"F.scaled_dot_product_attention(q, k, v{arguments})"
+    assert ("is_causal" in finding.remedy.text) is bool(arguments)
+
+
+def falls_back(*inside: str, launches: bool) -> TraceBuilder:
+    """Eight steps of a product of 1 ms, and of the written-out form that torch chose, each operator 1 ms."""
+    built = trace()
+    at = 0
+    for number in range(8):
+        begin = at
+        names = ["aten::mm", *inside]
+        each = 20_000 if launches else 1_000_000
+        built.operator("aten::scaled_dot_product_attention", at=at + each, lasts=len(inside) * each)
+        built.operator("aten::_scaled_dot_product_attention_math", at=at + each, lasts=len(inside) * each)
+        for place, name in enumerate(names):
+            built.operator(name, at=at, lasts=each - 1_000, **shaped([8, 128, 128], [8, 128, 64]))
+            if launches:
+                runs_at = begin + 6_000 + place * 1_000_000
+                built.launch("kernel", at=at + 1_000, call_lasts=4_000, runs_at=runs_at, lasts=990_000)
+            at += each
+        if launches:
+            until = begin + len(names) * 1_000_000
+            built.runtime("cudaDeviceSynchronize", at=at, lasts=until - at)
+            at = until + 1_000
+        built.step(number, at=begin, lasts=at - begin)
+    return built
+
+
+@pytest.mark.parametrize(
+    ("inside", "launches", "says"),
+    [
+        (("aten::bmm", "aten::_softmax", "aten::dropout", "aten::bmm"), False, "without dropout"),
+        (("aten::bmm", "aten::_softmax", "aten::bmm"), False, "half precision"),
+        (("aten::bmm", "aten::_softmax", "aten::dropout", "aten::bmm"), True, "half precision"),
+    ],
+)
+def test_who_calls_sdpa_already_is_not_told_to_call_it(inside: tuple[str, ...], says: str, *, launches: bool) -> None:
+    finding = found_in(falls_back(*inside, launches=launches))["compute.unfused-attention"]
+    assert "falls back" in finding.title
+    assert finding.remedy is not None
+    assert "Scaled dot product attention is called" in finding.remedy.text
+    assert says in finding.remedy.text
+    assert "F.scaled_dot" not in (finding.remedy.patch or "")

@@ -70,14 +70,22 @@ def test_without_an_optimizer_there_is_none() -> None:
     assert "compute.unfused-optimizer" not in found_in(built)
 
 
-def on_a_cpu(operators: int, *, name: str = "aten::mul_") -> TraceBuilder:
-    """Eight steps of a product of 2 ms and an update by operators of 20 us each."""
+def on_a_cpu(
+    operators: int, *, name: str = "aten::mul_", optimizer: str = "AdamW", closure: bool = False
+) -> TraceBuilder:
+    """Eight steps of a product of 2 ms and an update by operators of 20 us each, which may hold a backward pass."""
     built = trace()
     for number in range(8):
         at = number * (2_000_000 + operators * 20_000)
         built.step(number, at=at, lasts=2_000_000 + operators * 20_000)
-        built.operator("aten::mm", at=at, lasts=2_000_000)
-        built.annotation("Optimizer.step#SGD.step", at=at + 2_000_000, lasts=operators * 20_000)
+        if not closure:
+            built.operator("aten::mm", at=at, lasts=2_000_000)
+        begin = at if closure else at + 2_000_000
+        built.annotation(
+            f"Optimizer.step#{optimizer}.step", at=begin, lasts=at + 2_000_000 + operators * 20_000 - begin
+        )
+        if closure:
+            built.operator("autograd::engine::evaluate_function: MmBackward0", at=at + 10, lasts=1_999_980)
         for place in range(operators):
             built.operator(name, at=at + 2_000_000 + place * 20_000, lasts=20_000)
     return built
@@ -87,6 +95,42 @@ def test_many_operators_on_a_cpu_are_worth_what_a_fused_one_leaves() -> None:
     found = found_in(on_a_cpu(100))["compute.unfused-optimizer"]
     assert found.gain is not None
     assert found.gain.floor <= 4 / (4 - 2 * 0.7) <= found.gain.ceiling  # half of 4 ms, of which three tenths are left
+
+
+def test_what_a_closure_does_is_no_update() -> None:
+    """The optimizer's mark holds the backward pass of 2 ms: what a fused form saves is of the other 2 ms."""
+    found, plain = (found_in(on_a_cpu(100, closure=c))["compute.unfused-optimizer"] for c in (True, False))
+    assert found.attributed_ns_per_step == pytest.approx(plain.attributed_ns_per_step, rel=0.01) == 2_000_000
+
+
+@pytest.mark.parametrize("optimizer", ["LBFGS", "Muon", "RMSprop", "MyOwn"])
+def test_an_optimizer_without_a_fused_form_for_a_cpu_is_no_cause(optimizer: str) -> None:
+    assert "compute.unfused-optimizer" not in found_in(on_a_cpu(100, optimizer=optimizer))
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "patch"),
+    [
+        ("AdamW", "torch.optim.AdamW(..., fused=True)"),
+        ("SGD", "torch.optim.SGD(..., fused=True)"),
+        ("RMSprop", "torch.optim.RMSprop(..., foreach=True)"),
+        ("MyOwn", None),
+    ],
+)
+def test_the_remedy_is_that_of_the_jobs_own_optimizer(optimizer: str, patch: str | None) -> None:
+    built = training(LAMBDA, 120)
+    for event in built.events:
+        event["name"] = event["name"].replace("AdamW", optimizer)
+    remedy = found_in(built)["compute.unfused-optimizer"].remedy
+    assert remedy is not None
+    assert remedy.patch == patch
+
+
+def test_an_optimizer_that_works_on_one_vector_has_nothing_to_join() -> None:
+    built = training(LAMBDA, 120)
+    for event in built.events:
+        event["name"] = event["name"].replace("AdamW", "LBFGS")
+    assert "compute.unfused-optimizer" not in found_in(built)
 
 
 @pytest.mark.parametrize(("operators", "name"), [(30, "aten::mul_"), (100, "aten::_fused_adamw_")])
@@ -99,6 +143,8 @@ def test_few_and_fused_operators_on_a_cpu_are_none(operators: int, name: str) ->
     [
         (0.3, "torch.optim.adamw:_single_tensor_adamw", True),
         (0.3, "torch.optim.adamw:_fused_adamw", False),
+        (0.3, "torch.optim.adagrad:_single_tensor_adagrad", True),
+        (0.3, "torch.optim.rmsprop:_single_tensor_rmsprop", False),
         (0.01, "torch.optim.adamw:_single_tensor_adamw", False),
     ],
 )

@@ -16,6 +16,7 @@ from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.host_calls import count_per_step
 from whystall.diagnosis.detectors.kernels import MATRIX_PRODUCTS, REACHED, durations, shortened
+from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.replay.graph import Change, Mask
@@ -28,6 +29,18 @@ _LEFT_ON_CPU: Final = CAUSE.threshold("left_on_cpu")
 _UNSURE_ON_CPU: Final = CAUSE.threshold("unsure_on_cpu")
 _ATTENTION_MATH: Final = re.compile(r"_scaled_dot_product_attention_math")
 _SOFTMAX: Final = ("aten::_softmax", "aten::_safe_softmax", "aten::_softmax_backward_data")
+_DROPOUT: Final = ("aten::dropout", "aten::native_dropout", "aten::bernoulli_")
+_MASKING: Final = ("aten::masked_fill", "aten::masked_fill_", "aten::where", "aten::add", "aten::add_")
+_FALLS_BACK_BY_DROPOUT: Final = (
+    "Scaled dot product attention is called, and has no fused form with dropout on a CPU: train without dropout of the "
+    "attention (attention_probs_dropout_prob=0.0 or attention_dropout=0.0 in Transformers)."
+)
+_FALLS_BACK: Final = (
+    "Scaled dot product attention is called, and finds no fused form for these tensors: half precision, a head size of "
+    "at most 256 that is a multiple of eight, and no mask that needs a gradient have one on GPUs. Allow the fused form "
+    "alone once: a warning then says what stands in its way."
+)
+_ASKS_WHY: Final = "with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.FLASH_ATTENTION): ..."
 _BATCHED_PRODUCTS: Final = ("aten::bmm", "aten::baddbmm", "aten::matmul")
 
 
@@ -68,7 +81,31 @@ def _without_passes(case: Case, rank: RankCase, scores: Mask, products: Mask, pa
         uncertainty=0.2 if rank.on_device else _UNSURE_ON_CPU,
         confidence=0.9,
         rivals=("compute.fusible", "compute.layout-conversion"),
+        detail="torch's own scaled dot product attention falls back to that" if _called(rank).any() else "",
+        remedy=_remedy(rank, scores),
     )
+
+
+def _remedy(rank: RankCase, scores: Mask) -> Remedy:
+    """What this job can do: it may call scaled dot product attention already, or hide scores by a mask."""
+    called = _called(rank)
+    names = rank.trace.operators["name"].cast(str).to_numpy()
+    if called.any():
+        drops = np.isin(names[called], _DROPOUT).any()
+        text = _FALLS_BACK_BY_DROPOUT if drops and not rank.on_device else _FALLS_BACK
+        return Remedy(text=text, patch=None if drops and not rank.on_device else _ASKS_WHY, risk=None)
+    masked = np.isin(names[scores], _MASKING).any()
+    patch = f"F.scaled_dot_product_attention(q, k, v{', attn_mask=mask' if masked else ''})"
+    text = f"{CAUSE.remedy} A mask that only hides what comes later is is_causal=True." if masked else CAUSE.remedy
+    return Remedy(text=text, patch=patch, risk=CAUSE.risk)
+
+
+def _called(rank: RankCase) -> Mask:
+    """The operator calls in the written-out form of scaled dot product attention, which torch chose."""
+    tree = rank.workings.tree
+    math = matching(rank.trace.operators["name"], _ATTENTION_MATH.search)
+    inside: Mask = math | (nearest_marked(tree.order, tree.parent, math.astype(np.uint8)) >= 0)
+    return inside
 
 
 def _at_good_rate(case: Case, rank: RankCase, operators: Mask, factor: float) -> NDArray[np.int64]:
@@ -109,10 +146,7 @@ def _score_calls(rank: RankCase) -> Mask:
         texts = ["" if text is None else str(text) for text in dims.to_list()]
         out |= np.array([passing.get(text, False) for text in texts], np.bool_)
         out |= batched & np.array([written.get(text) in sizes for text in texts], np.bool_)
-    math = matching(table["name"], _ATTENTION_MATH.search)
-    tree = rank.workings.tree
-    inside = math | (nearest_marked(tree.order, tree.parent, math.astype(np.uint8)) >= 0)
-    found: Mask = out | inside
+    found: Mask = out | _called(rank)
     return found
 
 

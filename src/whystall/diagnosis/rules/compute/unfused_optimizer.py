@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -17,22 +18,47 @@ from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.kernels import prompt
 from whystall.diagnosis.detectors.samples import code_of_lines, from_samples, lines_where, measured_runs
+from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rank_case import RankCase, within
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.replay.graph import Change, EdgeKind, Mask
+from whystall.vocabulary.optimizers import optimizer_named, optimizers
 
 CAUSE: Final = cause_beside(__name__)
 _LEAST_KERNELS: Final = CAUSE.threshold("least_kernels")
 _ADAM_PASSES: Final = int(CAUSE.threshold("adam_passes"))
-_FUSED_ON_CPU: Final = CAUSE.threshold("fused_on_cpu")
 _FEW_KERNELS: Final = 4
+# How torch marks an optimizer's step, and names its loop over parameters: "Optimizer.step#AdamW.step",
+# "torch.optim.adam:_single_tensor_adam".
+_MARKED: Final = re.compile(r"^Optimizer\.step#(?:\w+\.)*?(\w+)\.step$")
+_LOOP: Final = re.compile(r"_single_tensor_(\w+)$")
+# Optimizers that have nothing to join: they work on one long vector, or on other matrices each.
+_WHOLE: Final = frozenset({"LBFGS", "SparseAdam", "Muon"})
+
+
+def _marked(rank: RankCase) -> list[str]:
+    """The classes of the optimizers whose steps are marked, as the recording names them."""
+    names = rank.trace.annotations["name"].cast(str).unique().sort().to_list()
+    return [match[1] for name in names if (match := _MARKED.match(name))]
+
+
+def _remedy(names: list[str]) -> Remedy | None:
+    """The option of the job's own optimizer; of one that torch does not know, what its author can do."""
+    known = [name for name in (optimizer_named(name) for name in names) if name is not None]
+    if not known:
+        text = "Update all parameters at once: with torch._foreach functions, or an optimizer that has a fused form."
+        return Remedy(text=text, patch=None, risk=CAUSE.risk)
+    form = optimizers()[known[0]]
+    which = "fused" if form.fused else "foreach"
+    patch = "\n".join(f"torch.optim.{name}(..., {optimizers()[name].option})" for name in known)
+    return Remedy(text=f"Use the {which} implementation of {' and '.join(known)}.", patch=patch, risk=CAUSE.risk)
 
 
 def on_a_device(case: Case) -> Iterator[Replayed]:
     """Optimizer steps that launch kernels for each parameter by itself."""
     for rank in case.ranks:
         begin, end, _ = rank.optimizer_steps
-        if not len(begin) or not rank.on_device:
+        if not len(begin) or not rank.on_device or _WHOLE.issuperset(_marked(rank)):
             continue
         own = rank.launched_in(begin, end)
         many = rank.workings.classified.has("multi-tensor")
@@ -67,6 +93,7 @@ def _as_few_kernels(case: Case, rank: RankCase, own: Mask, count: float) -> Repl
         ranks=(rank.rank,),
         uncertainty=0.2,
         rivals=("host.launch-bound", "compute.fusible"),
+        remedy=_remedy(_marked(rank)),
     )
 
 
@@ -91,7 +118,9 @@ def on_a_cpu(case: Case) -> Iterator[Replayed]:
     """The same on a job without an accelerator: operators of an optimizer's step, for each parameter by itself."""
     for rank in case.ranks:
         begin, end, _ = rank.optimizer_steps
-        if not len(begin):
+        names = _marked(rank)
+        left = _left_on_cpu(names)
+        if not len(begin) or left is None:
             continue
         table = rank.trace.operators
         inside = within(table["ts_ns"].to_numpy(), begin, end)
@@ -109,13 +138,15 @@ def on_a_cpu(case: Case) -> Iterator[Replayed]:
                 evidence.count("operators in an optimizer's step", count),
                 evidence.time("time of an optimizer's step", per_step, case.events_of(nodes)),
             ),
-            removal=case.without(nodes, _FUSED_ON_CPU),
-            ceiling=case.without(nodes),
+            removal=case.without(nodes, left[1]),
+            floor=case.without(nodes, left[2]),
+            ceiling=case.without(nodes, left[0]),
             method="replay: one fused operator for all parameters",
             ranks=(rank.rank,),
             uncertainty=0.3,
             confidence=0.85,
             rivals=("host.python",),
+            remedy=_remedy(names),
         )
 
 
@@ -123,18 +154,27 @@ def in_samples(case: Case) -> Iterator[Sampled]:
     """Time in an optimizer that was found in its loop; a profiler makes its many small operators look longer."""
     for run in measured_runs(case):
         share = run.shares.get("optimizer", 0.0)
-        lines = lines_where(run, lambda line: "_single_tensor" in line.leaf)
-        if share > 0 and lines:
-            saved = share * (1 - _FUSED_ON_CPU)
+        lines = lines_where(run, lambda line: _LOOP.search(line.leaf) is not None)
+        names = sorted({match[1] for line in lines if (match := _LOOP.search(line.leaf))})
+        left = _left_on_cpu(names)
+        if share > 0 and left is not None:
             yield from_samples(
                 CAUSE.id,
                 run,
-                saved,
+                share * (1 - left[1]),
                 evidence=(evidence.share("of the steps' time in the optimizer", share),),
                 code=code_of_lines(lines),
-                saved=(saved * 0.6, saved, share),
+                saved=(share * (1 - left[2]), share * (1 - left[1]), share * (1 - left[0])),
                 rivals=("host.python",),
+                remedy=_remedy(names),
             )
+
+
+def _left_on_cpu(names: list[str]) -> tuple[float, float, float] | None:
+    """What the fused forms of optimizers leave of their loops; ``None`` where one has none for a CPU."""
+    left = [optimizers()[known].left_on_cpu for known in map(optimizer_named, names) if known is not None]
+    found = [one for one in left if one is not None]
+    return max(found) if found and len(found) == len(names) else None
 
 
 RULE = Rule(

@@ -1,0 +1,151 @@
+"""A job without an accelerator that spends its time in calling operators, not in what they compute."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whystall.analysis.host_states import HostState
+from whystall.analysis.hosts import backward_threads
+from whystall.diagnosis import evidence
+from whystall.diagnosis.candidate import Replayed
+from whystall.diagnosis.case import Case
+from whystall.diagnosis.causes import cause_beside
+from whystall.diagnosis.detectors.samples import code_of_lines, lines_where
+from whystall.diagnosis.detectors.stretches import LONG_NS, soft_nodes, stretch_ns
+from whystall.diagnosis.finding import CodeLocation
+from whystall.diagnosis.rank_case import RankCase
+from whystall.diagnosis.rule import Finder, Rule
+from whystall.replay.graph import Mask
+from whystall.trace.columns import codes
+
+CAUSE: Final = cause_beside(__name__)
+_SMALL_NS: Final = CAUSE.threshold("small_ns")
+_LEAST_SMALL: Final = CAUSE.threshold("least_small")
+_LEAST_REPEATS: Final = CAUSE.threshold("least_repeats")
+_FLOPS_PER_S: Final = CAUSE.threshold("flops_per_thread")
+_BYTES_PER_S: Final = CAUSE.threshold("bytes_per_s")
+# A remedy leaves so much of what calling costs: at least, as expected, at most.
+_LEFT: Final = (0.0, 0.3, 0.6)
+# The rates are those of a usual core: one may be so many times as fast, or as slow.
+_FASTER: Final = 3.0
+
+
+def in_trace_of_a_cpu(case: Case) -> Iterator[Replayed]:
+    """Small operators and the pauses between them, where they fill the step again and again."""
+    for rank in case.ranks:
+        small = (_usual_own_ns(rank) < _SMALL_NS) & ~_in_optimizer(rank)
+        if not small.any() or not _repeats(rank, small, case):
+            continue
+        nodes = _nodes(case, rank, small)
+        taken = case.time_of(nodes)
+        if taken >= _LEAST_SMALL * case.step_ns:
+            yield _in_fewer_calls(case, rank, nodes, small, taken)
+
+
+def _in_fewer_calls(case: Case, rank: RankCase, nodes: Mask, small: Mask, taken: int) -> Replayed:
+    steps = max(case.steps, 1)
+    needed = _needed_ns(rank, small & _in_window(case, rank)) / steps
+    count = int(np.count_nonzero(small & _in_window(case, rank))) / steps
+
+    def left(of_calls: float, arithmetic: float) -> float:
+        return min((needed * arithmetic + of_calls * max(taken - needed * arithmetic, 0)) / max(taken, 1), 1.0)
+
+    least, expected, most = left(_LEFT[0], 1 / _FASTER), left(_LEFT[1], 1.0), left(_LEFT[2], _FASTER)
+    run = case.sampled(rank)
+    return Replayed(
+        cause=CAUSE.id,
+        attributed_ns=taken,
+        evidence=(
+            evidence.count("small operators", count, per=case.per),
+            evidence.time("in them and between them", taken, case.events_of(nodes), per=case.per),
+            evidence.time("what their arithmetic takes on a usual core", needed, per=case.per),
+        ),
+        removal=case.without(nodes, expected),
+        floor=case.without(nodes, most),
+        ceiling=case.without(nodes, least),
+        method="replay: their arithmetic at the rates of a usual core, and a part of what calling them costs",
+        code=_places(case, rank) if run is not None else tuple(rank.code_of(np.flatnonzero(small))),
+        ranks=(rank.rank,),
+        uncertainty=0.3,
+        confidence=0.8,
+        tier=1,
+        rivals=("host.python", "compute.unfused-optimizer", "input.synchronous-loader"),
+    )
+
+
+def _usual_own_ns(rank: RankCase) -> NDArray[np.int64]:
+    """Per operator call the median own time of calls like it (name and shapes): one may be interrupted."""
+    own = rank.trace.operators["self_ns"].to_numpy()
+    group = _alike(rank)
+    order = np.lexsort((own, group))
+    first = np.flatnonzero(np.diff(group[order], prepend=-1))
+    length = np.diff(first, append=len(order))
+    median: NDArray[np.int64] = own[order[first + length // 2]][group]
+    return median
+
+
+def _alike(rank: RankCase) -> NDArray[np.intp]:
+    """Per operator call a number that calls of its name and shapes have in common."""
+    names = codes(rank.trace.operators["name"]).astype(np.int64)
+    calls = rank.workings.work.call_of.astype(np.int64) + 1
+    alike: NDArray[np.intp] = np.unique(names * (int(calls.max(initial=0)) + 1) + calls, return_inverse=True)[1]
+    return alike
+
+
+def _in_optimizer(rank: RankCase) -> Mask:
+    begin, end, _ = rank.optimizer_steps
+    at = rank.trace.operators["ts_ns"].to_numpy()
+    if not len(begin):
+        return np.zeros(len(at), np.bool_)
+    place = np.searchsorted(begin, at, side="right") - 1
+    inside: Mask = (place >= 0) & (at < end[np.maximum(place, 0)])
+    return inside
+
+
+def _in_window(case: Case, rank: RankCase) -> Mask:
+    begin, end = case.window_on(rank)
+    at = rank.trace.operators["ts_ns"].to_numpy()
+    inside: Mask = (at >= begin) & (at < end)
+    return inside
+
+
+def _repeats(rank: RankCase, small: Mask, case: Case) -> bool:
+    """Whether small operators come again and again in a step; without a backward pass however often."""
+    if not backward_threads(rank.trace) and not _trains(rank):
+        return True
+    chosen = small & _in_window(case, rank)
+    distinct = len(np.unique(_alike(rank)[chosen]))
+    return int(np.count_nonzero(chosen)) / max(case.steps, 1) >= _LEAST_REPEATS * distinct
+
+
+def _trains(rank: RankCase) -> bool:
+    return bool((rank.trace.operators["forward_thread"].fill_null(0) > 0).any())
+
+
+def _nodes(case: Case, rank: RankCase, small: Mask) -> Mask:
+    """The nodes of small operators, and of short pauses in Python."""
+    soft = soft_nodes(case, rank)
+    pauses = soft & (stretch_ns(case, soft) < LONG_NS)
+    begin, end, _ = rank.optimizer_steps
+    idle = case.host_state(rank, HostState.INPUT)
+    chosen: Mask = (case.work_of(rank, small) | pauses) & ~idle
+    return chosen & ~case.host_within(rank, begin, end) if len(begin) else chosen
+
+
+def _needed_ns(rank: RankCase, chosen: Mask) -> float:
+    """What the arithmetic of operators takes on a usual core."""
+    work = rank.workings.work
+    flops = work.causal[chosen].astype(np.float64) + work.elementwise[chosen]
+    return float(np.maximum(flops / _FLOPS_PER_S, work.moved[chosen] / _BYTES_PER_S).sum() * 1e9)
+
+
+def _places(case: Case, rank: RankCase) -> tuple[CodeLocation, ...]:
+    run = case.sampled(rank)
+    return code_of_lines(lines_where(run, lambda line: line.part == "forward")) if run is not None else ()
+
+
+RULE = Rule(CAUSE, (Finder(in_trace_of_a_cpu, ("trace", "no_device", "operators", "shapes")),))

@@ -1,0 +1,95 @@
+"""host.small-operators: on a CPU a loop of small operators, or inference one by one, fires it; large operators, few
+small ones, and the same on a device do not.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+from tests.diagnosis.cases import found_in, told_of
+from tests.diagnosis.jobs import is_worth, shaped
+
+from whystall.testing import TraceBuilder, trace
+
+CALL_NS: Final = 9_000
+"""What an operator on a few numbers takes: nearly all of it is the call."""
+PAUSE_NS: Final = 3_000
+CELL: Final = (
+    ("aten::addmm", shaped([192], [16, 48], [48, 192])),
+    ("aten::sigmoid", shaped([16, 48])),
+    ("aten::tanh", shaped([16, 48])),
+    ("aten::mul", shaped([16, 48], [16, 48])),
+)
+LAYER_NS: Final = 2_000_000
+
+
+def loop(
+    times: int = 100,
+    *,
+    call_ns: int = CALL_NS,
+    trains: bool = True,
+    prefix: str = "",
+    beside_ns: int = 0,
+    shapes: bool = True,
+    launches: bool = False,
+    interrupted_ns: int = 0,
+) -> TraceBuilder:
+    """Eight steps that go through a cell's operators so many times, after one large operator of ``beside_ns``."""
+    built = trace()
+    at = 0
+    for number in range(8):
+        begin = at
+        if beside_ns:
+            built.operator("aten::mm", at=at, lasts=beside_ns, **shaped([4096, 512], [512, 512]))
+            at += beside_ns + PAUSE_NS
+        for turn in range(times):
+            lasts = interrupted_ns if interrupted_ns and turn == times // 2 else call_ns
+            for name, dims in CELL:
+                more = {"Sequence number": turn, "Fwd thread id": 1} if trains else {}
+                built.operator(prefix + name, at=at, lasts=lasts, **(dims if shapes else {}), **more)
+                if launches:
+                    built.launch("cell", at=at + 1_000, call_lasts=4_000, runs_at=at + 6_000, lasts=2_000)
+                at += lasts + PAUSE_NS
+        built.step(number, at=begin, lasts=at - begin)
+    return built
+
+
+def test_a_loop_of_small_operators_is_worth_the_calls_that_one_operator_saves() -> None:
+    """100 x 295 kFLOP of products take 0.37 ms at 80 GFLOP/s, of 4.8 ms: the rest is calls, of which 0 to 60 % stay."""
+    finding = found_in(loop())["host.small-operators"]
+    assert finding.gain is not None
+    step, needed = 400 * (CALL_NS + PAUSE_NS), 100 * 295_000 / 80
+    assert finding.gain.floor <= step / (needed + 0.6 * (step - needed))
+    assert finding.gain.ceiling >= step / needed
+    is_worth(finding, step / (needed + 0.3 * (step - needed)))
+
+
+def test_answers_one_by_one_are_small_operators_however_few() -> None:
+    assert "host.small-operators" in found_in(loop(3, trains=False))
+
+
+def test_a_loop_of_another_version_or_namespace_is_the_same() -> None:
+    """Custom operators in place of torch's own; what they compute is not known, their calls are."""
+    assert "host.small-operators" in found_in(loop(prefix="my"))
+
+
+@pytest.mark.parametrize(
+    "built",
+    [
+        pytest.param(loop(call_ns=400_000), id="large operators"),
+        pytest.param(loop(12), id="layers, not a loop"),
+        pytest.param(loop(20, beside_ns=LAYER_NS), id="beside a large operator"),
+        pytest.param(loop(shapes=False), id="sizes not known"),
+        pytest.param(loop(launches=True), id="on a device, where it is another cause"),
+    ],
+)
+def test_what_is_no_loop_of_small_operators(built: TraceBuilder) -> None:
+    assert "host.small-operators" not in told_of(built)
+
+
+def test_a_call_that_was_interrupted_counts_with_those_like_it() -> None:
+    """In every step one turn's calls take 80 us each, as where another process has the core."""
+    finding = found_in(loop(interrupted_ns=80_000))["host.small-operators"]
+    step = 396 * (CALL_NS + PAUSE_NS) + 4 * (80_000 + PAUSE_NS)
+    assert finding.attributed_ns_per_step == pytest.approx(step, rel=0.01)

@@ -1,0 +1,86 @@
+"""What a verdict says where no cause is named: the limit that was used, what is perhaps one, and how far physics is."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pytest
+from tests.diagnosis.cases import case_of, fixed
+from tests.diagnosis.jobs import H100, shaped
+
+import whystall
+from whystall.analysis.trace_analysis import analyze_trace
+from whystall.diagnosis.case import RunFacts
+from whystall.diagnosis.diagnose import diagnose, diagnose_run
+from whystall.diagnosis.finding import Finding
+from whystall.testing import TraceBuilder, trace
+
+SIZE: Final = 8192
+PRODUCT_NS: Final = 2 * SIZE**3 / (0.7 * 989e12) * 1e9
+"""A product of 8192 cubed in bfloat16 at 70 % of what an H100 could do."""
+
+
+def products(lengths_ns: list[float], *, shapes: bool = True) -> TraceBuilder:
+    """A step of one product for each length, back to back; the host is far ahead of the device."""
+    built = trace(deviceProperties=[H100])
+    at = 0
+    for number, length in enumerate(map(round, lengths_ns)):
+        built.step(number, at=at, lasts=length + 2_000)
+        dims = shaped([SIZE, SIZE], [SIZE, SIZE], dtype="c10::BFloat16") if shapes else {}
+        built.operator("aten::mm", at=at + 1_000, lasts=9_000, **dims)
+        built.launch("nvjet_tst_bf16", at=at + 3_000, call_lasts=4_000, runs_at=at + 10_000, lasts=length - 8_000)
+        at += length + 2_000
+    return built
+
+
+def perhaps(built: TraceBuilder, share: float, **more: Any) -> list[Finding]:
+    found = diagnose(case_of(built), [fixed("host.sync", share, **more)])
+    return [finding for finding in found.findings if finding.title.startswith("Perhaps")]
+
+
+@pytest.mark.parametrize(
+    ("spread", "told"),
+    [
+        (0.0, "worth 2.0 % of a step"),
+        # of ten steps eight count; half are 10 % longer: MAD 0.05 of 1.05, times 1.4826, over the root of eight, twice
+        (0.1, "worth 5.0 % of a step"),
+    ],
+)
+def test_health_is_stated_with_the_limit_that_was_used(spread: float, told: str) -> None:
+    report = whystall.analyze(products([PRODUCT_NS * (1 + spread * (number % 2)) for number in range(10)]).load())
+    assert report.verdict.summary.startswith("Healthy: no cause that was looked for is")
+    assert told in report.verdict.summary
+
+
+def test_what_exceeds_the_least_share_but_not_the_noise_is_perhaps_a_cause() -> None:
+    uneven = [PRODUCT_NS * (1 + 0.3 * (number % 2)) for number in range(10)]
+    (one,) = perhaps(products(uneven), 0.08)
+    assert one.severity == "info"
+    assert one.remedy is None
+    assert "8.0 % of the step would be saved" in one.title
+    assert "is not told from chance" in one.title
+    even = [PRODUCT_NS] * 10
+    assert not perhaps(products(even), 0.08)  # it is certain, and named
+    assert not perhaps(products(uneven), 0.01)
+
+
+def test_what_may_save_nothing_is_perhaps_a_cause() -> None:
+    (one,) = perhaps(products([PRODUCT_NS] * 10), 0.04, uncertainty=0.9)
+    assert "it is not certain" in one.title
+
+
+def test_a_verdict_says_perhaps_before_it_says_healthy() -> None:
+    uneven = [PRODUCT_NS * (1 + 0.3 * (number % 2)) for number in range(10)]
+    recorded = products(uneven).load()
+    rule = fixed("host.sync", 0.08)
+    verdict, _ = diagnose_run([recorded], [analyze_trace(recorded)], [], RunFacts(), more_rules=[rule])
+    assert verdict.cause is None
+    assert verdict.summary.startswith("Perhaps: ")
+
+
+@pytest.mark.parametrize(("times", "shapes", "healthy"), [(1.0, True, True), (4.0, True, False), (4.0, False, True)])
+def test_kernels_far_from_what_the_device_can_do_are_no_health(times: float, *, shapes: bool, healthy: bool) -> None:
+    """Without shapes nobody knows their work."""
+    summary = whystall.analyze(products([PRODUCT_NS * times] * 10, shapes=shapes).load()).verdict.summary
+    assert summary.startswith("Healthy") is healthy
+    assert ("the device could be faster: gemm kernels take 100%" in summary) is not healthy
