@@ -232,6 +232,17 @@ def test_outliers_are_marked() -> None:
     assert [step.outlier for step in device_of(built).steps] == [False, False, False, True, False, False]
 
 
+@pytest.mark.parametrize(("busy", "outlier"), [(900, False), (2_900, True)])
+def test_the_last_step_is_compared_by_its_own_events(busy: int, *, outlier: bool) -> None:
+    """Its window ends with them, and the others' with the next step: a pause of theirs is no reason to pass it."""
+    built = trace()
+    for number in range(6):
+        at = number * 20_000
+        built.step(number, at=at, lasts=20_000)
+        built.launch("k", at=at + 10, runs_at=at + 20, lasts=busy if number == 5 else 900)
+    assert [step.outlier for step in device_of(built).steps] == [*[False] * 5, outlier]
+
+
 # --- against brute force ------------------------------------------------------------------------------
 # Times are multiples of a microsecond, so that a microsecond is an instant.
 
