@@ -185,7 +185,7 @@ def _unknown(account: DeviceAccount, ledger: Ledger) -> list[UnknownTime]:
     if account.idle.silent_host_ns:
         out.append(
             UnknownTime(
-                reason="nothing was recorded on the launching thread yet, or nothing any more",
+                reason="nothing was recorded on the launching thread yet, or nothing any more, or no operators at all",
                 missing_signal="host events",
                 idle_ns=account.idle.silent_host_ns,
             )

@@ -36,6 +36,7 @@ from whystall.analysis.results import (
     Timeline,
 )
 from whystall.analysis.timelines import device_timeline
+from whystall.analysis.wholeness import gaps_of
 from whystall.analysis.work import least_ns, uses_tf32
 from whystall.analysis.work_results import DeviceEfficiency, KernelChains, KernelOrigins
 from whystall.analysis.workings import Workings, workings_of
@@ -61,6 +62,8 @@ class TraceAnalysis:
     timelines: list[Timeline]
     efficiency: list[DeviceEfficiency]
     signals: dict[str, bool]
+    lacks: list[str]
+    """What the recording visibly lacks, a sentence each."""
     chains: list[KernelChains]
     origins: list[KernelOrigins]
     workings: Workings
@@ -111,6 +114,7 @@ def analyze_trace(
             if device.kind != "cpu"
         ],
         signals=signals_of(trace),
+        lacks=[gap.sentence for gap in gaps_of(trace)],
         chains=[
             kernel_chains(trace, device, tree, work, owner, classified, peaks[device.device], origin=origin)
             for device in devices
@@ -150,7 +154,8 @@ def signals_of(trace: Trace) -> dict[str, bool]:
     """What the recording holds; a signal that is absent limits what can be concluded."""
     operators = trace.operators
     frames = _frames_of_work(trace)
-    return {
+    void = {signal for gap in gaps_of(trace) for signal in gap.voids}
+    there = {
         "device_events": not trace.device_events.is_empty(),
         "launch_calls": not trace.runtime_calls.is_empty(),
         "operators": not operators.is_empty(),
@@ -163,6 +168,7 @@ def signals_of(trace: Trace) -> dict[str, bool]:
         "communication_records": not trace.collectives.is_empty(),
         "forward_backward_links": len(operators) > 0 and bool(operators["forward"].is_not_null().any()),
     }
+    return {signal: found and signal not in void for signal, found in there.items()}
 
 
 def _frames_of_work(trace: Trace) -> pl.DataFrame:
