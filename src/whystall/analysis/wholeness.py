@@ -63,8 +63,10 @@ def _thinned_operators(trace: Trace) -> Gap | None:
     calls = _launching(trace)
     outside = int((trace.runtime_calls["operator"].is_null().to_numpy() & calls).sum())
     count = int(calls.sum())
+    if count < _FEWEST or outside <= _MOST * count:
+        return None
     kept = _kept_share(trace)
-    if count < _FEWEST or outside <= _MOST * count or kept is None or kept >= 1 - _MOST:
+    if kept is None or kept >= 1 - _MOST:
         return None
     return Gap(
         ("operators", "shapes", "forward_backward_links"),
