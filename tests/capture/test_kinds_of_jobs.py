@@ -80,6 +80,22 @@ def test_inference_steps_are_forward_passes_of_the_whole_model(jobs: Jobs) -> No
     assert told["not_recorded"] == {}
 
 
+def test_inference_that_is_over_soon_has_steps(jobs: Jobs) -> None:
+    """No optimizer was made when the model was complete: nobody waits for its first step."""
+    without, ran = run_both_ways(jobs, "short_inference")
+    assert_unharmed(without, ran)
+    assert ran.ranks()[0]["steps_from"] == "forward passes"
+    assert ran.ranks()[0]["steps"] >= 5  # a busy machine does few
+
+
+def test_an_optimizer_that_is_made_late_says_which_module_is_trained(jobs: Jobs) -> None:
+    without, ran = run_both_ways(jobs, "late_optimizer")
+    assert_unharmed(without, ran)
+    assert ran.ranks()[0]["steps_from"] == "optimizer"
+    steps = ran.steps()[-8:]
+    assert all(step["forward_us"] > 0 for step in steps)
+
+
 def test_a_copied_model_is_known(jobs: Jobs) -> None:
     without, ran = run_both_ways(jobs, "copied_model")
     assert_unharmed(without, ran)

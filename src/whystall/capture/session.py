@@ -23,7 +23,7 @@ from whystall.capture.recording import Recording
 from whystall.capture.sampling import StepSampler
 from whystall.capture.stacks import StackSampler
 from whystall.capture.steps import StepFinder
-from whystall.capture.torch_hooks import TorchHooks
+from whystall.capture.torch_hooks import TorchHooks, compiles_now
 from whystall.capture.windows import Action
 from whystall.run_folder.description import RankDescription, encode
 from whystall.run_folder.layout import CAPTURE_NOW, description_name, staged_description
@@ -36,6 +36,8 @@ _SHORTEST_STEP_WITH_MODULES_NS: Final = 3_000_000
 _STEPS_BEFORE_JUDGING: Final = 32
 # The first steps load, compile and allocate: where they are says little of the others.
 _UNSTEADY_STEPS: Final = 2
+# Scripts make the optimizer right after the model.
+_MODEL_IS_COMPLETE_NS: Final = 500_000_000
 
 
 class Session:
@@ -61,6 +63,7 @@ class Session:
         self._notes: list[str] = []
         self._loaders: dict[int, dict[str, Any]] = {}
         self._modules_looked_at = -1
+        self._modules_made = self._last_made_ns = 0
         self._closed = False
         self._pid = os.getpid()
         self._began_ns = time.perf_counter_ns()
@@ -226,17 +229,27 @@ class Session:
             if asked > self._asked_unix_ns:  # the file stays: other ranks look at it too
                 self._asked_unix_ns = asked
                 self._recording.windows.request()
-        old_enough = time.perf_counter_ns() - self._began_ns > self.config.optimizer_within_s * 1e9
-        made = self._hooks.modules_made
-        if self._needs_forward() and old_enough and made != self._modules_looked_at:
+        now, made = time.perf_counter_ns(), self._hooks.modules_made
+        if made != self._modules_made:
+            self._modules_made, self._last_made_ns = made, now
+        if self._needs_forward() and self._is_without_optimizer(now) and made != self._modules_looked_at:
             self._modules_looked_at = made
             call_on_main_thread(self.faults.guard("module times", self._watch_any_module))
+
+    def _is_without_optimizer(self, now: int) -> bool:
+        """Whether no optimizer is to be expected: none was made by when the model was complete, or none has stepped."""
+        if now - self._began_ns > self.config.optimizer_within_s * 1e9:
+            return True
+        complete = self._modules_made > 0 and now - self._last_made_ns > _MODEL_IS_COMPLETE_NS
+        return complete and self._hooks.optimizers_made == 0
 
     def _needs_forward(self) -> bool:
         return not self._closed and self._finder.lacks_forward_passes
 
     def _watch_any_module(self) -> None:
-        if self._needs_forward():
+        if compiles_now():
+            self._modules_looked_at = -1  # later
+        elif self._needs_forward():
             self._hooks.watch_any_module()
 
     def write_line(self, line: dict[str, Any]) -> None:

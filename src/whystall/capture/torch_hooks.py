@@ -50,6 +50,9 @@ class TorchHooks:
         self._undo: list[Callable[[], object]] = []
         self._modules = Known()
         self._made_before = False
+        self._guessed = False
+        self.optimizers_made = 0
+        """How many optimizers have been made since the hooks are in."""
         self._let_go: list[Callable[[], object]] = []
         self._watched: Callable[[], object | None] = _nothing
         self._unwatch: list[Callable[[], object]] = []
@@ -70,6 +73,7 @@ class TorchHooks:
             optimizer.register_optimizer_step_post_hook(lambda own, *_: listener.optimizer_ends(own)),
         ]
         self._undo += [handle.remove for handle in handles]
+        self._undo.append(_replace(optimizer.Optimizer, "__init__", self._counting(optimizer.Optimizer.__init__)))
         from torch.utils.data import dataloader  # noqa: PLC0415
 
         self._time(dataloader._BaseDataLoaderIter, "__next__", listener.input_begins, listener.input_ends)  # noqa: SLF001
@@ -130,6 +134,9 @@ class TorchHooks:
         for undo in self._let_go:  # the optimizer's module is there: what is made from now on is no matter
             undo()
         self._let_go = []
+        if self._guessed and not _has_compiled():  # before there was an optimizer: it may train another module
+            self.unwatch()
+            self._guessed = False
         if self._watched() is not None:
             return
         module = outermost_module(modules, _parameters(optimizer))
@@ -154,14 +161,24 @@ class TorchHooks:
         elif module is not None and module is not self._watched():
             self.unwatch()
             self.watch(module)
+            self._guessed = True
+
+    def _counting(self, original: Callable[..., None]) -> Callable[..., None]:
+        """The constructor of optimizers; it is counted before it works, since its first call imports for seconds."""
+
+        @functools.wraps(original)
+        def constructor(*args: Any, **kwargs: Any) -> None:
+            self.optimizers_made += 1
+            original(*args, **kwargs)
+
+        return constructor
 
     def _watch_next_call(self) -> None:
         """Watches the module that is called next: that of a session that began after the modules were made.
 
         Not once torch's compiler has worked: a hook on all modules would have it compile again.
         """
-        counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", {})
-        if counters.get("frames"):
+        if _has_compiled():
             return
 
         def called(module: Any, *_: object) -> None:
@@ -273,6 +290,18 @@ def _replace(owner: Any, name: str, new: object) -> Callable[[], None]:
 
 def _nothing() -> None:
     pass
+
+
+def _has_compiled() -> bool:
+    """Whether torch's compiler has worked: a change of hooks would have it compile again."""
+    counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", {})
+    return bool(counters.get("frames"))
+
+
+def compiles_now() -> bool:
+    """Whether torch's compiler is at work on this thread."""
+    context = getattr(sys.modules.get("torch._guards"), "CompileContext", None)
+    return context is not None and context.try_get() is not None
 
 
 def _parameters(optimizer: object) -> set[int]:

@@ -105,6 +105,27 @@ def forward_passes() -> None:
             model(X)
 
 
+def short_inference() -> None:
+    """Inference that is over in two seconds."""
+    model = nn.Sequential(nn.Linear(8, 16), nn.Linear(16, 1))
+    until = time.monotonic() + 2.0
+    with torch.inference_mode():
+        while time.monotonic() < until:
+            model(X)
+            time.sleep(0.001)
+
+
+def late_optimizer() -> None:
+    """A model that is tried out before its optimizer is made, beside a larger one that is not trained."""
+    teacher = nn.Sequential(*(nn.Linear(8, 8) for _ in range(8)))
+    model = nn.Sequential(nn.Linear(8, 1))
+    until = time.monotonic() + 1.5
+    while time.monotonic() < until:
+        teacher(X)
+        time.sleep(0.01)
+    train(model, torch.optim.SGD(model.parameters(), lr=1e-2), [(X[:8], Y[:8])] * 16)
+
+
 def wait(seconds: float) -> None:
     """Work of the interpreter's that takes so long."""
     until = time.monotonic() + seconds
