@@ -34,7 +34,7 @@ def simultaneous_in_order(kind: str, table: pl.DataFrame) -> NDArray[np.intp] | 
     """The rows of a table that is sorted by start, with the events of one start in their order.
 
     The longest is first, then they go by the number that the recording counts such events with, by thread and by name.
-    ``None`` where no two events start together.
+    ``None`` where they are in their order already.
     """
     start = table["ts_ns"].to_numpy()
     same = start[1:] == start[:-1]
@@ -48,8 +48,11 @@ def simultaneous_in_order(kind: str, table: pl.DataFrame) -> NDArray[np.intp] | 
     ordered = together.with_row_index("row").sort(
         keys, descending=[name == "duration_ns" for name in keys], maintain_order=True, nulls_last=True
     )
+    moved = place[ordered["row"].to_numpy()]
+    if np.array_equal(moved, place):
+        return None
     rows = np.arange(len(start))
-    rows[place] = place[ordered["row"].to_numpy()]
+    rows[place] = moved
     return rows
 
 
