@@ -25,7 +25,7 @@ CHECKED := src tests examples benchmarks docs
 
 has_torch = $(1) -c 'import importlib.util as u, sys; sys.exit(u.find_spec("torch") is None)' 2>/dev/null
 
-.PHONY: help demo test unit compat lint format types contracts docs screenshot sanitize bench accuracy models clean
+.PHONY: help demo test unit compat lint format types contracts docs screenshot sanitize bench metamorphic accuracy models clean
 
 help:
 	@echo 'make demo        watch a small GPT train on the CPU, say where its time went, write the report'
@@ -38,6 +38,7 @@ help:
 	@echo 'make sanitize    native and fuzz tests under AddressSanitizer and UndefinedBehaviorSanitizer'
 	@echo 'make bench       measure reading and analysing'
 	@echo 'make accuracy    judge the diagnosis on jobs whose truth is known, beside TraceML'
+	@echo 'make metamorphic the same recordings in every other form must say the same: some minutes'
 	@echo 'make compat      capture and adapters against other versions of torch (large downloads)'
 	@echo 'make models      count some forty Transformers architectures, beside what peers say'
 	@echo 'make clean       remove what the targets built'
@@ -175,6 +176,10 @@ bench: $(VENV)/.whystall .venv-peers/.ready
 	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
 		> "$$(.venv-traceml/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/outer.pth"
 	@touch $@
+
+# Every disguise on every recorded trace and every quick simulated job: some minutes.
+metamorphic: $(VENV)/.whystall
+	WHYSTALL_METAMORPHIC=all $(BIN)/python -m pytest -q -n auto tests/diagnosis/test_metamorphic.py $(PYTEST_ARGS)
 
 ACCURACY_ARGS ?=
 accuracy: $(VENV)/.whystall .venv-traceml/.ready

@@ -39,6 +39,11 @@ def gap() -> TraceBuilder:
     )
 
 
+def elsewhere(built: TraceBuilder) -> TraceBuilder:
+    """With an operator on a thread that launches nothing: the host was recorded."""
+    return built.operator("aten::add", at=0, lasts=1_000, thread=777)
+
+
 WORK = {"compute": 13_000}
 ARRIVAL = {"idle_launch": 5_000}
 CAUSES: dict[str, tuple[str, Callable[[TraceBuilder], object]]] = {
@@ -59,7 +64,8 @@ CAUSES: dict[str, tuple[str, Callable[[TraceBuilder], object]]] = {
     "a copy that waits": ("idle_sync", lambda b: b.runtime("cudaMemcpy", at=10_000, lasts=FOREVER)),
     "python": ("idle_python", lambda b: b.python("train.py(7): main", at=10_000, lasts=FOREVER)),
     "an annotation": ("idle_python", lambda b: b.annotation("forward", at=10_000, lasts=FOREVER)),
-    "between events a thread runs Python": ("idle_python", lambda b: b),
+    "between events a thread runs Python": ("idle_python", elsewhere),
+    "of a host that was not recorded nobody knows": ("idle_unknown", lambda b: b),
     "dispatch": ("idle_dispatch", lambda b: b.operator("aten::add", at=10_000, lasts=FOREVER)),
     "another launch": ("idle_launch", lambda b: b.runtime("cudaLaunchKernel", at=10_000, lasts=FOREVER)),
     "a copy that does not wait": ("idle_launch", lambda b: b.runtime("cudaMemcpyAsync", at=10_000, lasts=FOREVER)),
@@ -160,7 +166,7 @@ def test_between_the_events_of_all_launching_threads_the_program_runs_python() -
         .launch("first", at=0, runs_at=2_000, lasts=8_000)
         .launch("second", at=60_000, runs_at=65_000, lasts=5_000, thread=555)
     )
-    assert ledger_of(built) == {**WORK, **ARRIVAL, "idle_python": FOREVER}
+    assert ledger_of(elsewhere(built)) == {**WORK, **ARRIVAL, "idle_python": FOREVER}
 
 
 def test_each_instant_belongs_to_the_first_class_that_runs() -> None:
@@ -230,6 +236,17 @@ def test_outliers_are_marked() -> None:
         built.step(number, at=at, lasts=lasts).launch("k", at=at + 10, runs_at=at + 20, lasts=lasts - 100)
         at += lasts
     assert [step.outlier for step in device_of(built).steps] == [False, False, False, True, False, False]
+
+
+@pytest.mark.parametrize(("busy", "outlier"), [(900, False), (2_900, True)])
+def test_the_last_step_is_compared_by_its_own_events(busy: int, *, outlier: bool) -> None:
+    """Its window ends with them, and the others' with the next step: a pause of theirs is no reason to pass it."""
+    built = trace()
+    for number in range(6):
+        at = number * 20_000
+        built.step(number, at=at, lasts=20_000)
+        built.launch("k", at=at + 10, runs_at=at + 20, lasts=busy if number == 5 else 900)
+    assert [step.outlier for step in device_of(built).steps] == [*[False] * 5, outlier]
 
 
 # --- against brute force ------------------------------------------------------------------------------
@@ -335,7 +352,7 @@ class Oracle:
 
 
 def built_from(kernels: list[Kernel], host: list[Any]) -> TraceBuilder:
-    built = trace()
+    built = elsewhere(trace())
     for (category, name, _, _), (begin, lasts) in host:
         built.event(category, name, at=begin * UNIT, lasts=lasts * UNIT)
     for kernel in kernels:

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from whystall.analysis.results import Ledger
 from whystall.diagnosis.verdict import ledger_verdict
 from whystall.report import overview
-from whystall.report.ranks import by_rank
 from whystall.report.schema import Report
 from whystall.report.vocabulary import PART, PARTS
 
@@ -45,27 +44,40 @@ def test_labels_in_the_bar_have_enough_contrast(part: Any) -> None:
     assert (bright + 0.05) / (dark + 0.05) >= 4.5
 
 
-def test_the_bar_is_of_the_step_that_the_timeline_draws(samples: dict[str, Report]) -> None:
-    report = samples["gpu"]
-    bar = overview.headline(report, by_rank(report))
+def test_the_bar_is_the_mean_of_the_steady_steps(samples: dict[str, Report]) -> None:
+    """Of six steps the first two and the last are left out: two of 122.51 ms and one of 152.51 ms stay: 132.51."""
+    bar = overview.headline(samples["gpu"])
     assert bar is not None
-    assert bar.step == "ProfilerStep#2"
-    assert bar.ledger.total_ns == bar.window_ns
+    assert bar.window == "Mean of 3 steps, 133 ms"
+    assert bar.window_ns == bar.ledger.total_ns
+    assert bar.ledger.idle_input == pytest.approx((8.75 + 8.75 + 38.75) / 3 * 1e6, abs=1)
+    assert bar.ledger.compute == pytest.approx(61.2e6, abs=1)
 
 
-def test_without_a_timeline_the_median_step_stands_for_the_others(samples: dict[str, Report]) -> None:
+def test_a_usual_and_a_slow_step_stand_beside_a_mean_that_is_neither(samples: dict[str, Report]) -> None:
     device = samples["gpu"].devices[0]
-    step = overview.typical_step(device)
-    assert step is not None
-    assert not step.outlier
+    assert overview.bars_beside(device) == ()  # 1.24 times is no other kind of step
+    slow = msgspec.structs.replace(device.steps[4], window_ns=400_000_000)
+    beside = overview.bars_beside(msgspec.structs.replace(device, steps=[*device.steps[:4], slow, device.steps[5]]))
+    assert [bar.window for bar in beside] == [
+        "A usual step, ProfilerStep#2, 123 ms",
+        "A slow step (1 of 3), ProfilerStep#4, 400 ms",
+    ]
+
+
+def test_of_one_step_the_bar_is_that_step(samples: dict[str, Report]) -> None:
+    report = samples["gpu"]
+    device = msgspec.structs.replace(report.devices[0], steps=report.devices[0].steps[:1])
+    bar = overview.bar_of(device)
+    assert (bar.window, bar.ledger) == ("Step ProfilerStep#0, 123 ms", device.steps[0].ledger)
 
 
 def test_without_steps_the_bar_is_of_the_whole_recording(samples: dict[str, Report]) -> None:
     report = samples["gpu"]
     device = msgspec.structs.replace(report.devices[0], steps=[])
-    bar = overview.headline(msgspec.structs.replace(report, devices=[device]), by_rank(report))
+    bar = overview.headline(msgspec.structs.replace(report, devices=[device]))
     assert bar is not None
-    assert (bar.step, bar.window_ns) == (None, device.window_ns)
+    assert (bar.has_step, bar.window_ns, bar.ledger) == (False, device.window_ns, device.ledger)
 
 
 def test_the_bar_is_of_the_device_the_verdict_speaks_of(samples: dict[str, Report]) -> None:
@@ -74,7 +86,7 @@ def test_the_bar_is_of_the_device_the_verdict_speaks_of(samples: dict[str, Repor
     worst = msgspec.structs.replace(report.devices[1], ledger=idle)
     devices = [report.devices[0], worst]
     changed = msgspec.structs.replace(report, devices=devices, verdict=ledger_verdict(devices))
-    bar = overview.headline(changed, by_rank(changed))
+    bar = overview.headline(changed)
     assert bar is not None
     assert bar.device is worst
     assert changed.verdict.summary.startswith("Of 2 devices rank 1's computes least")

@@ -51,7 +51,7 @@ def test_of_several_windows_of_one_rank_the_latest_is_diagnosed_and_the_others_a
 
 def test_windows_of_a_rank_that_only_the_file_states(tmp_path: Path) -> None:
     written(tmp_path, a=recording(at=SECOND, rank=1), b=recording(rank=1), c=recording(at=SECOND, rank=0))
-    assert files(whystall.analyze(tmp_path, cache=False)) == [("a.json", 1), ("c.json", 0)]
+    assert files(whystall.analyze(tmp_path, cache=False)) == [("c.json", 0), ("a.json", 1)]
 
 
 def test_a_window_that_one_rank_alone_recorded_does_not_part_the_ranks(tmp_path: Path) -> None:
@@ -120,3 +120,12 @@ def test_nothing_given_and_an_unknown_format_are_usage_errors(tmp_path: Path) ->
     report = whystall.analyze(recording().write(tmp_path / "one.json"), cache=False)
     with pytest.raises(UsageError, match="choose one of terminal, json, markdown, html"):
         whystall.render(report, "pdf")
+
+
+def test_the_order_in_which_files_are_named_is_nothing(tmp_path: Path) -> None:
+    folder = written(tmp_path, **{f"rank{rank}": recording(rank=rank) for rank in (0, 1, 2)})
+    paths = sorted(folder.glob("*.json"))
+    forwards, backwards = (whystall.analyze(named, cache=False) for named in (paths, paths[::-1]))
+    assert files(forwards) == files(backwards)
+    assert [device.rank for device in backwards.devices] == [0, 1, 2]
+    assert [finding.scope for finding in forwards.findings] == [finding.scope for finding in backwards.findings]

@@ -637,10 +637,48 @@ Scanner::Status Scanner::parse_argument(const char*& at, std::uint32_t key) {
   std::int64_t bits = 0;
   if (first == '[' || first == '{' || !parse_number(text, kind, bits)) {
     kind = Kind::Raw;
-    bits = texts_.intern(text, false);
+    bits = texts_.intern(first == '[' || first == '{' ? in_one_spelling(text) : text, false);
   }
   remember(key, kind, bits);
   return Status::Done;
+}
+
+// A list or an object with a blank after each comma and colon and no other outside of strings: however a file is laid
+// out, the same value is the same text.
+std::string_view Scanner::in_one_spelling(std::string_view raw) {
+  bool is_so = true;
+  bool in_text = false;
+  for (std::size_t i = 0; i < raw.size() && is_so; ++i) {
+    const char c = raw[i];
+    if (in_text) {
+      if (c == '\\') ++i;
+      in_text = c != '"';
+    } else if (c == '"') {
+      in_text = true;
+    } else if (c == ',' || c == ':') {
+      is_so = i + 2 < raw.size() && raw[i + 1] == ' ' && !is_space(raw[i + 2]);
+      ++i;
+    } else {
+      is_so = !is_space(c);
+    }
+  }
+  if (is_so) return raw;
+  respelled_.clear();
+  in_text = false;
+  for (std::size_t i = 0; i < raw.size(); ++i) {
+    const char c = raw[i];
+    if (!in_text && is_space(c)) continue;
+    respelled_.push_back(c);
+    if (in_text) {
+      if (c == '\\' && i + 1 < raw.size()) respelled_.push_back(raw[++i]);
+      in_text = c != '"';
+    } else if (c == '"') {
+      in_text = true;
+    } else if (c == ',' || c == ':') {
+      respelled_.push_back(' ');
+    }
+  }
+  return respelled_;
 }
 
 bool Scanner::parse_number(std::string_view token, Kind& kind, std::int64_t& bits) {

@@ -190,6 +190,7 @@ class Scanner {
     return skip_space(at);
   }
   static bool parse_number(std::string_view token, Kind& kind, std::int64_t& bits);
+  std::string_view in_one_spelling(std::string_view raw);
   void commit(const Event& event);
   EventTable& table_of(const Event& event);
   ArgumentColumn*& column_of(EventTable& table, std::uint32_t key, Kind kind);
@@ -229,6 +230,7 @@ class Scanner {
   std::uint32_t other_category_ = 0;  // of events whose category came after too many others
   std::vector<PendingValue> pending_;
   std::vector<LastSeen> last_seen_;  // by key id
+  std::string respelled_;            // the list that was spelled anew last
   std::uint64_t unnamed_ = 0;        // arguments of that event that are not kept
   std::uint32_t serial_ = 0;         // of the event that is being parsed
   std::unordered_map<std::uint64_t, ArgumentColumn*> rare_columns_;  // those of high key ids, of all tables

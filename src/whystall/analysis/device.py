@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -184,7 +185,7 @@ def _unknown(account: DeviceAccount, ledger: Ledger) -> list[UnknownTime]:
     if account.idle.silent_host_ns:
         out.append(
             UnknownTime(
-                reason="nothing was recorded on the launching thread yet, or nothing any more",
+                reason="nothing was recorded on the launching thread yet, or nothing any more, or no operators at all",
                 missing_signal="host events",
                 idle_ns=account.idle.silent_host_ns,
             )
@@ -255,15 +256,17 @@ def _step(
 
 
 def marked_outliers(steps: list[Step]) -> list[Step]:
-    """Steps with those that are much longer, or communicate much longer, than the median marked."""
+    """Steps with those that are much longer, or communicate much longer, than the median marked.
+
+    The last one's window ends with its own last event and not with the next step: of it, and of the others for it, the
+    span of its own events is compared.
+    """
     if len(steps) < _LEAST_STEPS_FOR_OUTLIERS:
         return steps
-    limits = [
-        (field, float(np.median([getattr(step, field) for step in steps])) * OUTLIER_RATIO)
-        for field in ("window_ns", "busy_ns")
-    ]
-    return [
-        Step(**{name: getattr(step, name) for name in step.__struct_fields__ if name != "outlier"}, outlier=outlier)
-        for step in steps
-        for outlier in [any(getattr(step, field) > limit for field, limit in limits)]
-    ]
+    window, span, busy = (
+        OUTLIER_RATIO * float(np.median([getattr(step, field) for step in chosen]))
+        for field, chosen in (("window_ns", steps[:-1]), ("device_span_ns", steps), ("busy_ns", steps))
+    )
+    stands_out = [step.window_ns > window or step.busy_ns > busy for step in steps[:-1]]
+    stands_out.append(steps[-1].device_span_ns > span or steps[-1].busy_ns > busy)
+    return [msgspec.structs.replace(step, outlier=outlier) for step, outlier in zip(steps, stands_out, strict=True)]

@@ -24,8 +24,9 @@ from whystall.analysis.roofline import roofline
 from whystall.analysis.uncovered import uncovered_work
 from whystall.analysis.work import EventWork, OperatorWork, WorkSums, precision_of, sums_by_group, uses_tf32
 from whystall.analysis.work_results import DeviceEfficiency, WorkByDtype
-from whystall.hardware.accelerators import Accelerator, find
+from whystall.hardware.accelerators import Accelerator
 from whystall.hardware.calibration import Calibration, calibrated
+from whystall.hardware.recognition import Traits, recognise
 from whystall.trace.model import Trace
 
 # Work of a dtype without a known peak may be left out of the rating only while it is this small.
@@ -191,14 +192,15 @@ def tensor_core_use(classified: Classified) -> tuple[NDArray[np.bool_], NDArray[
 
 
 def accelerator_of(trace: Trace, device: Device, calibrations: Sequence[Calibration] = ()) -> Accelerator | None:
-    """The table's row for a device, by the name and memory that the trace gives.
+    """The table's row for a device, by all that the trace tells of it: its name, capability, units and memory.
 
     Its gaps filled by ``calibrations``.
     """
-    if device.name is None:
-        return None
-    memory = next(
-        (row.memory_bytes for row in trace.metadata.devices if row.name == device.name and row.memory_bytes), None
+    told = trace.metadata.device_properties(device.device)
+    traits = (
+        Traits()
+        if told is None
+        else Traits(capability=told.compute_capability, units=told.multiprocessors, memory_bytes=told.memory_bytes)
     )
-    row = find(device.name, memory_gb=None if memory is None else memory / 1e9)
-    return calibrated(device.name, row, calibrations)
+    row = recognise(device.name, traits)
+    return row if device.name is None else calibrated(device.name, row, calibrations)

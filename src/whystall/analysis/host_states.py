@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from whystall._native import thread_states
 from whystall.analysis.intervals import Timeline, merged_times
+from whystall.analysis.wholeness import shows_work_of_host
 from whystall.trace.columns import codes, distinct
 from whystall.trace.link import HOST_TABLES
 from whystall.trace.model import Trace
@@ -54,6 +55,8 @@ class HostEvents:
     state: NDArray[np.uint8]
     order: NDArray[np.uint32]
     thread_in_order: NDArray[np.int32]
+    tells_python: bool
+    """Whether a stretch without an event is Python."""
 
     def events_of(self, thread: int) -> NDArray[np.uint32]:
         """The events of ``thread``, by start, longest first."""
@@ -78,9 +81,11 @@ def host_events(trace: Trace, *, collectives: bool) -> HostEvents:
     thread = np.concatenate([table["thread"].to_numpy() for table in tables])
     start = np.concatenate([table["ts_ns"].to_numpy() for table in tables])
     duration = np.concatenate([table["duration_ns"].to_numpy() for table in tables])
+    known = shows_work_of_host(trace)
+    around = HostState.PYTHON if known else HostState.NONE
     states = {
         "operators": _states(trace.operators["name"], HostState.DISPATCH, collectives=collectives),
-        "annotations": _states(trace.annotations["name"], HostState.PYTHON, collectives=collectives),
+        "annotations": _states(trace.annotations["name"], around, collectives=collectives),
         "python_functions": _states(trace.python_functions["name"], HostState.PYTHON, collectives=False),
         "runtime_calls": _call_states(trace.runtime_calls["name"]),
     }
@@ -91,6 +96,7 @@ def host_events(trace: Trace, *, collectives: bool) -> HostEvents:
         state=np.concatenate([states[name] for name in HOST_TABLES]),
         order=trace.host_order,
         thread_in_order=thread[trace.host_order],
+        tells_python=known,
     )
 
 

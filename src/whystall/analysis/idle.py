@@ -118,7 +118,7 @@ def _split_host_time(
             parts[rows, column[part]] += spent
             left -= spent
         # Between its events a thread runs code that records none: Python, unless it has not begun or has ended.
-        within = _within(timeline, begin[rows], end[rows])
+        within = _within(timeline, begin[rows], end[rows]) if host.tells_python else np.zeros(len(rows), np.int64)
         parts[rows, column["idle_python"]] += np.minimum(left, within)
         parts[rows, column["idle_unknown"]] += left - np.minimum(left, within)
         silent += int((left - np.minimum(left, within)).sum())

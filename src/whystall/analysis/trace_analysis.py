@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import polars as pl
+
 from whystall.analysis.chains import kernel_chains
 from whystall.analysis.communication import communication_results, host_communication_results
 from whystall.analysis.cpu import cpu_device
@@ -34,6 +36,7 @@ from whystall.analysis.results import (
     Timeline,
 )
 from whystall.analysis.timelines import device_timeline
+from whystall.analysis.wholeness import gaps_of
 from whystall.analysis.work import least_ns, uses_tf32
 from whystall.analysis.work_results import DeviceEfficiency, KernelChains, KernelOrigins
 from whystall.analysis.workings import Workings, workings_of
@@ -59,6 +62,8 @@ class TraceAnalysis:
     timelines: list[Timeline]
     efficiency: list[DeviceEfficiency]
     signals: dict[str, bool]
+    lacks: list[str]
+    """What the recording visibly lacks, a sentence each."""
     chains: list[KernelChains]
     origins: list[KernelOrigins]
     workings: Workings
@@ -109,6 +114,7 @@ def analyze_trace(
             if device.kind != "cpu"
         ],
         signals=signals_of(trace),
+        lacks=[gap.sentence for gap in gaps_of(trace)],
         chains=[
             kernel_chains(trace, device, tree, work, owner, classified, peaks[device.device], origin=origin)
             for device in devices
@@ -147,16 +153,29 @@ def _origin(trace: Trace) -> int:
 def signals_of(trace: Trace) -> dict[str, bool]:
     """What the recording holds; a signal that is absent limits what can be concluded."""
     operators = trace.operators
-    return {
+    frames = _frames_of_work(trace)
+    void = {signal for gap in gaps_of(trace) for signal in gap.voids}
+    there = {
         "device_events": not trace.device_events.is_empty(),
         "launch_calls": not trace.runtime_calls.is_empty(),
         "operators": not operators.is_empty(),
         "steps": not trace.steps.is_empty(),
         "shapes": len(operators) > 0 and bool(operators["input_dims"].is_not_null().any()),
-        "python_stacks": not trace.python_functions.is_empty(),
-        "modules": len(trace.python_functions) > 0 and bool(trace.python_functions["module"].is_not_null().any()),
+        "python_stacks": not frames.is_empty(),
+        "modules": bool(frames["module"].is_not_null().any()),
         "memory": not trace.memory_events.is_empty(),
         "sync_events": not trace.synchronizations.is_empty(),
         "communication_records": not trace.collectives.is_empty(),
         "forward_backward_links": len(operators) > 0 and bool(operators["forward"].is_not_null().any()),
     }
+    return {signal: found and signal not in void for signal, found in there.items()}
+
+
+def _frames_of_work(trace: Trace) -> pl.DataFrame:
+    """The Python calls of threads that call operators or the runtime; all where none does.
+
+    What a thread that only waits was at (a progress bar's monitor) tells nothing of the others.
+    """
+    frames = trace.python_functions
+    working = pl.concat([trace.operators["thread"], trace.runtime_calls["thread"]]).unique()
+    return frames if working.is_empty() else frames.filter(frames["thread"].is_in(working.implode()))

@@ -1,7 +1,9 @@
 """What an accelerator can do at best, by the device name that a trace or a driver gives.
 
 ``accelerators.csv`` holds one row per model with the source of its numbers. A cell that no source could fill is
-``None``: a peak that is not known is never guessed, and a name that no row knows finds nothing.
+``None``: a peak that is not known is never guessed, and a name that no row knows finds nothing. ``capability`` is what
+CUDA and ROCm call a device's (CUDA's list of compute capabilities; of AMD's the version of the instruction set, gfx942
+as 9.4). Where the name does not tell, ``recognition.py`` goes by it.
 """
 
 from __future__ import annotations
@@ -46,6 +48,7 @@ class Accelerator:
     memory_gb: tuple[float, ...]
     link_gb_per_s: float | None
     compute_units: int | None
+    capability: tuple[int, int] | None
     bf16_achievable_tflops: float | None
     confidence: Confidence
     source: str
@@ -136,6 +139,7 @@ def _rows(text: str) -> Iterator[Accelerator]:
             memory_gb=tuple(float(size) / devices for size in cells["mem_gb"].split("/") if size),
             link_gb_per_s=_share(cells["link_uni_gb_s"], devices),
             compute_units=None if units is None else int(units),
+            capability=_version(cells["capability"]),
             bf16_achievable_tflops=_share(cells["mamf_bf16_tflops"], devices),
             confidence=cast("Confidence", cells["confidence"].lower()),
             source=cells["source"],
@@ -145,3 +149,8 @@ def _rows(text: str) -> Iterator[Accelerator]:
 
 def _share(cell: str, devices: int) -> float | None:
     return float(cell) / devices if cell else None
+
+
+def _version(cell: str) -> tuple[int, int] | None:
+    major, _, minor = cell.partition(".")
+    return (int(major), int(minor)) if cell else None

@@ -169,5 +169,6 @@ def _unknown(name: str) -> Accelerator:
         name=name, device_name_regex="", vendor="", fp32_tflops=None, tf32_tflops=None, fp16_tflops=None,
         bf16_tflops=None,
         fp8_tflops=None, fp4_tflops=None, memory_gb_per_s=None, memory_gb=(), link_gb_per_s=None, compute_units=None,
+        capability=None,
         bf16_achievable_tflops=None, confidence="low", source="", notes=None,
     )  # fmt: skip

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from whystall.analysis.host_states import HostState
 from whystall.analysis.kernel_classes import CLASSES
+from whystall.analysis.steadiness import FEWEST_TO_DROP
 from whystall.replay.graph import LATENCY_NS, Change, EdgeKind, Graph, NodeKind, Played, play
 
 
@@ -26,11 +27,6 @@ class Fidelity:
         return 1 - self.unexplained_ns / self.total_ns if self.total_ns > 0 else 1.0
 
 
-# The first two steps of a recording still fill queues and caches, the last is cut (reference: causes.md, "drop first 2
-# + last"); of few steps all are taken.
-_FEWEST_TO_DROP = 6
-
-
 def has_steps(graph: Graph) -> bool:
     """Whether the window is of steps; else it is of all that was recorded."""
     steps = int(np.count_nonzero(np.diff(graph.step_first)))
@@ -40,7 +36,7 @@ def has_steps(graph: Graph) -> bool:
 def steady_steps(graph: Graph) -> int:
     """How many steps the window holds; 1 without step marks."""
     steps = len(graph.step_first) - 1
-    return max(steps - (3 if steps >= _FEWEST_TO_DROP else 1), 1)
+    return max(steps - (3 if steps >= FEWEST_TO_DROP else 1), 1)
 
 
 def _ends_of_steps(graph: Graph, played: Played) -> NDArray[np.int64]:
@@ -61,7 +57,7 @@ def window_ns(graph: Graph, played: Played) -> tuple[int, int]:
     if len(ends) > 1:
         # Steps may end in another order than they began; a step is not over before those before it are.
         ends = np.maximum.accumulate(ends)
-        steady = slice(1, -1) if len(ends) >= _FEWEST_TO_DROP else slice(None)
+        steady = slice(1, -1) if len(ends) >= FEWEST_TO_DROP else slice(None)
         return int(ends[steady][0]), int(ends[steady][-1])
     if len(ends) == 1 and len(graph.opening):
         return min(_begin_of_step(graph, played), int(ends[0])), int(ends[0])

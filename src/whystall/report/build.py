@@ -39,7 +39,9 @@ def build_report(
     return Report(
         whystall=__version__,
         verdict=verdict,
-        source=_source(traces, analyses, [*problems, *unrated, *_warnings(traces)], watched=bool(runs)),
+        source=_source(
+            traces, analyses, [*_lacks(traces, analyses), *problems, *unrated, *_warnings(traces)], watched=bool(runs)
+        ),
         devices=[device for analysis in analyses for device in analysis.devices],
         kernels=[row for analysis in analyses for row in analysis.kernels],
         kernel_families=[row for analysis in analyses for row in analysis.kernel_families],
@@ -81,6 +83,16 @@ def _efficiency(verdict: Verdict, devices: list[DeviceEfficiency]) -> Efficiency
         peak_source=spoken_of.peak_source,
         devices=devices,
     )
+
+
+def _lacks(traces: Sequence[Trace], analyses: Sequence[TraceAnalysis]) -> list[str]:
+    """What recordings visibly lack, which is said before all else."""
+    prefix = len(traces) > 1
+    return [
+        f"{trace.name}: {sentence}" if prefix else sentence
+        for trace, analysis in zip(traces, analyses, strict=True)
+        for sentence in analysis.lacks
+    ]
 
 
 def _warnings(traces: Sequence[Trace]) -> list[str]:

@@ -49,13 +49,14 @@ def render_markdown(report: Report, options: Options | None = None) -> str:
 
 def _lines(report: Report, sections: Sequence[Section], limits: Limits) -> Iterator[str]:
     ranks = by_rank(report)
-    top = overview.headline(report, ranks)
+    top = overview.headline(report)
     yield f"### {escape(overview.summary(report))}\n"
     yield f"{escape(' · '.join(overview.source_line(report)))}\n"
     if top:
         facts = (device_title(top.device), top.window, overview.efficiency_line(report))
         yield f"{' · '.join(map(escape, facts))}\n"
         yield from _ledger(top)
+        yield from _beside(overview.bars_beside(top.device))
     yield from _bullets("Lost, repaired or not recorded", overview.losses(report, limit=min(limits.rows, 10)))
     yield from _findings(report, limits)
     yield from _sections(of_scope(sections, "job"), report, limits)
@@ -88,6 +89,18 @@ def _ledger(bar: overview.Bar) -> Iterator[str]:
     yield ""
     slices = [(segment.part.label, segment.tenths) for segment in bar.segments if segment.tenths > 0]
     yield from _pie("One step", slices)
+
+
+def _beside(bars: Sequence[overview.Bar]) -> Iterator[str]:
+    """A usual and a slow step side by side, part by part."""
+    if not bars:
+        return
+    yield f"| Part | {' | '.join(escape(bar.window) for bar in bars)} |"
+    yield f"|---|{'--:|' * len(bars)}"
+    shares = [{segment.part.label: segment.percent for segment in bar.segments} for bar in bars]
+    for label in dict.fromkeys(label for share in shares for label in share):
+        yield f"| {label} | {' | '.join(share.get(label, '0.0 %') for share in shares)} |"
+    yield ""
 
 
 def _pie(title: str, slices: Sequence[tuple[str, int]]) -> Iterator[str]:

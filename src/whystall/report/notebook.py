@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from markupsafe import Markup, escape
 
 from whystall.report import overview
-from whystall.report.ranks import by_rank, device_title
+from whystall.report.ranks import device_title
 from whystall.report.registry import Options
 from whystall.report.schema import Report
 from whystall.report.sections.registry import SECTIONS
@@ -27,12 +27,16 @@ def _parts(report: Report) -> Iterator[Markup]:
     yield Markup(
         '<div style="max-width:64rem"><p style="font-size:1.15em;margin:0 0 6px"><strong>{}</strong></p>'
     ).format(overview.summary(report))
-    top = overview.headline(report, by_rank(report))
+    top = overview.headline(report)
     if top:
         facts = (device_title(top.device), top.window, overview.efficiency_line(report))
         yield Markup('<p style="margin:0 0 6px;opacity:.75">{}</p>').format(" · ".join(facts))
         yield _bar(top)
         yield _legend(top)
+        for other in overview.bars_beside(top.device):
+            yield Markup('<p style="margin:0 0 6px;opacity:.75">{}</p>').format(other.window)
+            yield _bar(other)
+            yield _legend(other)
     for section in SECTIONS:
         if section.notebook:
             yield _table(section.build(report, Limits(rows=section.notebook.rows, name=_LONGEST_NAME)))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from whystall.analysis.results import Device, Ledger, Step
+from whystall.analysis.results import Device, Ledger
+from whystall.analysis.steadiness import mean_step, unlike_steps
 from whystall.analysis.work_results import Throughput
 from whystall.report import format as fmt
 from whystall.report.names import clean
@@ -58,10 +59,11 @@ def empty_parts(ledger: Ledger) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """The ledger of one window, ready to be drawn, and the window it is of."""
+    """The ledger of a window, or the mean of several, ready to be drawn, and what it is of."""
 
     device: Device
-    step: str | None
+    of: str
+    has_step: bool
     window_ns: int
     ledger: Ledger
 
@@ -73,39 +75,40 @@ class Bar:
     @property
     def window(self) -> str:
         """The window in words."""
-        name = f"Step {clean(self.step, 60)}" if self.step else "The whole recording"
-        return f"{name}, {fmt.duration(self.window_ns)}"
+        return f"{self.of}, {fmt.duration(self.window_ns)}"
 
 
-def typical_step(device: Device, preferred: str | None = None) -> Step | None:
-    """The step that stands for the others: the one asked for, or the median without outliers."""
-    for step in device.steps:
-        if preferred is not None and step.name == preferred:
-            return step
-    usual = [step for step in device.steps if not step.outlier] or device.steps
-    ordered = sorted(usual, key=lambda step: (step.window_ns, step.start_ns))
-    return ordered[(len(ordered) - 1) // 2] if ordered else None
+def bar_of(device: Device) -> Bar:
+    """The mean of a device's steady steps, or its whole window where no step was marked."""
+    mean = mean_step(device.steps)
+    if mean is None:
+        return Bar(device, "The whole recording", False, device.window_ns, device.ledger)
+    what = f"Mean of {mean.steps:,} steps" if mean.steps > 1 else f"Step {clean(device.steps[0].name, 60)}"
+    return Bar(device, what, True, mean.window_ns, mean.ledger)
 
 
-def bar_of(device: Device, rank: RankReport) -> Bar:
-    """The bar of a device's typical step, or of its whole window where no step was marked."""
-    timeline = rank.of_device(device).timeline
-    step = typical_step(device, timeline.step if timeline else None)
-    if step is None:
-        return Bar(device, None, device.window_ns, device.ledger)
-    return Bar(device, step.name, step.window_ns, step.ledger)
+def bars_beside(device: Device) -> tuple[Bar, ...]:
+    """A usual and a slow step, where the steady steps of a device differ so much that their mean is neither."""
+    unlike = unlike_steps(device.steps)
+    if unlike is None:
+        return ()
+    slow = f"A slow step ({unlike.slow_steps:,} of {unlike.steps:,})"
+    named = (("A usual step", unlike.usual), (slow, unlike.slow))
+    return tuple(
+        Bar(device, f"{words}, {clean(step.name, 60)}", True, step.window_ns, step.ledger) for words, step in named
+    )
 
 
 _FULLY_COVERED = 0.95
 
 
-def headline(report: Report, ranks: Iterable[RankReport]) -> Bar | None:
+def headline(report: Report) -> Bar | None:
     """The bar on top of the report: that of the device the verdict speaks of, else of the first one measured."""
     measured = [device for device in in_order(report) if device.window_ns > 0]
     spoken_of = (report.verdict.rank, report.verdict.device)
     device = next((device for device in measured if (device.rank, device.device) == spoken_of), None)
     device = device or next(iter(measured), None)
-    return None if device is None else bar_of(device, next(rank for rank in ranks if rank.rank == device.rank))
+    return None if device is None else bar_of(device)
 
 
 def in_order(report: Report) -> list[Device]:

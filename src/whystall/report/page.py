@@ -11,7 +11,17 @@ from whystall.analysis.results import Lane, Timeline
 from whystall.report import format as fmt
 from whystall.report.charts import curve, icicle, step_columns, step_curves
 from whystall.report.names import clean, shorten
-from whystall.report.overview import Bar, Segment, bar_of, empty_parts, headline, headline_rank, in_order, segments
+from whystall.report.overview import (
+    Bar,
+    Segment,
+    bar_of,
+    bars_beside,
+    empty_parts,
+    headline,
+    headline_rank,
+    in_order,
+    segments,
+)
 from whystall.report.ranks import DeviceReport, RankReport, by_rank, device_name, device_title
 from whystall.report.roofline_chart import roofline_view
 from whystall.report.schema import Report
@@ -81,7 +91,8 @@ class LedgerView:
     segments: tuple[Segment, ...]
     rows: tuple[LedgerRow, ...]
     empty: tuple[str, ...]
-    has_step: bool
+    others: tuple[Bar, ...]
+    """A usual and a slow step, where the bar is the mean of steps that differ."""
 
 
 def ledger_view(bar: Bar) -> LedgerView:
@@ -94,7 +105,8 @@ def ledger_view(bar: Bar) -> LedgerView:
         for key in keys
     )
     empty = tuple(label for label in empty_parts(bar.ledger) if label in empty_parts(bar.device.ledger))
-    return LedgerView(bar, device_title(bar.device), tuple(own.values()), rows, empty, bar.step is not None)
+    others = bars_beside(bar.device)
+    return LedgerView(bar, device_title(bar.device), tuple(own.values()), rows, empty, others)
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +251,7 @@ def _absent(sections: Sequence[Section], there: Iterable[ChapterView]) -> tuple[
 
 
 def _device_view(
-    one: DeviceReport, rank: RankReport, sections: Sequence[Section], budget: Budget, events: int, top: Bar | None
+    one: DeviceReport, sections: Sequence[Section], budget: Budget, events: int, top: Bar | None
 ) -> DeviceView:
     device, timeline, rating = one.device, one.timeline, one.rating
     figures: dict[str, Callable[[], Figure | None]] = {
@@ -250,7 +262,7 @@ def _device_view(
     return DeviceView(
         id=f"r{device.rank}d{device.device}",
         title=device_name(device),
-        ledger=None if top is not None and top.device is device else ledger_view(bar_of(device, rank)),
+        ledger=None if top is not None and top.device is device else ledger_view(bar_of(device)),
         chapters=tuple(_chapters(sections, "device", one, budget, figures)),
     )
 
@@ -265,8 +277,7 @@ def _rank_view(
 ) -> RankView:
     names = ", ".join(device_name(device) for device in rank.devices[:2])
     devices = tuple(
-        _device_view(rank.of_device(device), rank, sections, budget, events, top)
-        for device in rank.devices[: budget.devices]
+        _device_view(rank.of_device(device), sections, budget, events, top) for device in rank.devices[: budget.devices]
     )
     figures: dict[str, Callable[[], Figure | None]] = {
         "modules": lambda: Figure("icicle", icicle(rank.modules, budget.nodes)),
@@ -302,7 +313,7 @@ class Page:
 def page(report: Report, budget: Budget, sections: Sequence[Section] = SECTIONS) -> Page:
     """The report cut to the budget."""
     ranks = by_rank(report)
-    top = headline(report, ranks)
+    top = headline(report)
     shown = _ranks_to_show(ranks, budget.ranks, headline_rank(top, ranks))
     alone = top if len(report.devices) == 1 else None
     timelines = max(sum(len(rank.timelines) for rank in shown), 1)
@@ -312,7 +323,7 @@ def page(report: Report, budget: Budget, sections: Sequence[Section] = SECTIONS)
         top=ledger_view(top) if top else None,
         job=tuple(_chapters([one for one in sections if one is not overview], "job", report, budget, runs)),
         devices=overview.build(report, Limits(budget.overview, budget.name, 0)),
-        bars=tuple(_bars(report, ranks, budget)),
+        bars=tuple(bar_of(device) for device in in_order(report)[: budget.overview]),
         ranks=tuple(_rank_view(rank, sections, budget, budget.events // timelines, top=alone) for rank in shown),
         shown=frozenset(rank.rank for rank in shown),
         omitted_ranks=len(ranks) - len(shown),
@@ -324,9 +335,3 @@ def _ranks_to_show(ranks: Sequence[RankReport], most: int, needed: RankReport | 
     """The first ranks, and the one that the verdict speaks of."""
     first = sorted(ranks, key=lambda rank: (rank is not needed, rank.rank))[:most]
     return sorted(first, key=lambda rank: rank.rank)
-
-
-def _bars(report: Report, ranks: tuple[RankReport, ...], budget: Budget) -> Iterator[Bar]:
-    owner = {rank.rank: rank for rank in ranks}
-    for device in in_order(report)[: budget.overview]:
-        yield bar_of(device, owner[device.rank])

@@ -71,7 +71,7 @@ def _parts(report: Report, page: _Page) -> Iterator[RenderableType]:
     yield ""
     yield Text(overview.summary(report), style="bold")
     yield from _verdict_facts(report)
-    top = overview.headline(report, ranks)
+    top = overview.headline(report)
     if top:
         yield ""
         yield from _ledger(top, page.width, overview.efficiency_line(report))
@@ -113,6 +113,9 @@ def _ledger(bar: overview.Bar, width: int, efficiency: str) -> Iterator[Renderab
             Text(segment.part.explained(bar.device.kind), style="dim"),
         )
     yield grid
+    for other in overview.bars_beside(bar.device):
+        yield Text(other.window, style="dim")
+        yield _bar(other.segments, width)
     yield Text(efficiency, style="dim")
 
 

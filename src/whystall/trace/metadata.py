@@ -47,6 +47,19 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
         same = {properties.name for properties in named}
         return same.pop() if len(same) == 1 else None
 
+    def device_properties(self, device: int) -> DeviceProperties | None:
+        """What is listed of the device with this id, or of any where all that are listed are of one part."""
+        own = next((properties for properties in self.devices if properties.id == device), None)
+        if own is not None or not self.devices:
+            return own
+        first, *others = self.devices
+        alike = all(
+            (one.name, one.compute_capability, one.multiprocessors)
+            == (first.name, first.compute_capability, first.multiprocessors)
+            for one in others
+        )
+        return first if alike else None
+
 
 def sound_text(text: str) -> str:
     """The text, with a question mark for every half character (a lone surrogate), which no output can hold."""

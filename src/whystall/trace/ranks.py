@@ -30,7 +30,7 @@ class _Recording:
 
 
 def one_per_rank(traces: Sequence[Trace]) -> tuple[list[Trace], list[int], list[str]]:
-    """The traces that stand for a rank each, their ranks (no two alike), and a sentence on each that was left out.
+    """The traces that stand for a rank each, by rank (no two alike), and a sentence on each that was left out.
 
     Of one rank's recordings one after another the latest counts (of several ranks the latest that most of them share).
     """
@@ -38,7 +38,9 @@ def one_per_rank(traces: Sequence[Trace]) -> tuple[list[Trace], list[int], list[
     recordings = [_recording(trace) for trace in distinct]
     kept, left_out = _without_windows(recordings)
     ranks, renumbered = _numbered(kept)
-    return [one.trace for one in kept], ranks, [*twice, *left_out, *renumbered, *_strangers(kept)]
+    in_order = sorted(range(len(kept)), key=ranks.__getitem__)
+    notes = [*twice, *left_out, *renumbered, *_strangers(kept)]
+    return [kept[place].trace for place in in_order], [ranks[place] for place in in_order], notes
 
 
 def _distinct(traces: Sequence[Trace]) -> tuple[list[Trace], list[str]]:

@@ -7,6 +7,7 @@ from typing import Final
 
 import numpy as np
 
+from whystall.analysis.wholeness import graphs_without_kernels
 from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Sampled
 from whystall.diagnosis.case import FEWEST_SAMPLED_STEPS, Case
@@ -49,6 +50,28 @@ def empty(case: Case) -> Iterator[Sampled]:
         )
 
 
+def without_graphs(case: Case) -> Iterator[Sampled]:
+    """A recording that shows launches of graphs and not what they ran: no gap of the device is known to be one."""
+    for rank in case.ranks:
+        unseen = graphs_without_kernels(rank.trace)
+        if unseen is None:
+            continue
+        yield Sampled(
+            cause=CAUSE.id,
+            attributed_ns=sum(device.idle_ns for device in rank.analysis.devices) // max(case.steps, 1),
+            evidence=(
+                evidence.count("launches of graphs", unseen.launches),
+                evidence.count("of them without a kernel in the file", unseen.without),
+            ),
+            saved=(0.0, 0.0, 0.0),
+            method="none: the recording says too little",
+            ranks=(rank.rank,),
+            overrules=True,
+            if_hidden="what CUDA graphs ran was not recorded: the device was not idle where it looks so; record with a "
+            "profiler and driver that trace the kernels of graphs",
+        )
+
+
 def unlike_the_run(case: Case) -> Iterator[Sampled]:
     """Recorded steps that are far shorter than those of the run: what the run loses is not among them."""
     for run in case.runs:
@@ -73,4 +96,11 @@ def unlike_the_run(case: Case) -> Iterator[Sampled]:
         )
 
 
-RULE = Rule(CAUSE, (Finder(empty, ("trace", "device_events")), Finder(unlike_the_run, ("trace", "samples"))))
+RULE = Rule(
+    CAUSE,
+    (
+        Finder(empty, ("trace", "device_events")),
+        Finder(without_graphs, ("trace", "device_events")),
+        Finder(unlike_the_run, ("trace", "samples")),
+    ),
+)

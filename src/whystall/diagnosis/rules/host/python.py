@@ -154,7 +154,7 @@ def _recorded_python(case: Case, run: RunSummary) -> float:
 RULE = Rule(
     CAUSE,
     (
-        Finder(in_trace, ("trace", "device_events", "launch_calls")),
+        Finder(in_trace, ("trace", "device_events", "launch_calls", "operators")),
         Finder(in_trace_of_a_cpu, ("trace", "no_device", "operators", "steps")),
         Finder(without_a_name, ("trace", "device_events")),
         Finder(in_samples, ("samples", "no_device")),

@@ -9,9 +9,11 @@ import polars as pl
 from whystall.trace.files import Head, Limits, Progress
 from whystall.trace.readers.kineto.clock import clock_of
 from whystall.trace.readers.kineto.metadata import parse_metadata
+from whystall.trace.readers.kineto.order import number_threads
 from whystall.trace.readers.kineto.raw import RawTable
 from whystall.trace.readers.kineto.repair import move_marks, place_device_events, place_python_functions
 from whystall.trace.readers.kineto.scan import Scan, scan_file
+from whystall.trace.readers.kineto.strangers import foreign_threads
 from whystall.trace.readers.kineto.tables import Build, build_table, group_tables
 from whystall.trace.readers.kineto.threads import thread_table
 from whystall.trace.readers.reader import RawTrace
@@ -24,7 +26,7 @@ class KinetoReader:
     """Traces of the PyTorch profiler."""
 
     name = "kineto"
-    version = 1
+    version = 2
     describes = "traces of the PyTorch profiler (JSON that starts with '{' or '[')"
     suffixes = (".json", ".gz", ".trace")
 
@@ -45,8 +47,9 @@ def _raw_trace(scan: Scan) -> RawTrace:
     raw = [RawTable(columns, scanner) for columns in scanner.take_tables()]
     build = Build(scanner, names, clock_of(raw, metadata.base_time_ns))
     _report_damage(scan, build)
-    threads = thread_table(scanner, raw, names)
+    threads = number_threads(thread_table(scanner, raw, names), raw)
     groups = group_tables(raw, names)
+    build.foreign = foreign_threads(threads, groups)
     del raw
     tables = {}
     for kind in OPTIONAL:
@@ -54,7 +57,7 @@ def _raw_trace(scan: Scan) -> RawTrace:
         groups[kind].clear()
     place_device_events(tables, threads, build)
     move_marks(tables, build)
-    place_python_functions(tables)
+    place_python_functions(tables, threads)
     return RawTrace(
         tables=tables,
         threads=threads,

@@ -87,21 +87,17 @@ def _moved_arguments(
     )
 
 
-def place_python_functions(tables: dict[str, pl.DataFrame]) -> None:
+def place_python_functions(tables: dict[str, pl.DataFrame], threads: pl.DataFrame) -> None:
     """Moves Python frames of the thread that does not exist to the thread that runs operators.
 
-    Some Kineto versions write pid 0 and tid 0 for Python functions (seen in bert-small-h100), so that
-    no operator ever lies in one. Frames move only when nothing but frames was recorded on their thread,
-    and there is only one such thread.
+    Some Kineto versions write pid 0 and tid 0 for Python functions (seen in bert-small-h100), so that no operator ever
+    lies in one. A thread that exists keeps its frames, even if it did nothing else: it may only have waited.
     """
     frames = tables["python_functions"]
-    if frames.is_empty():
+    working = tables["operators"]["thread"].value_counts().sort(["count", "thread"], descending=[True, False])
+    nowhere = (threads["tid"] == "0").fill_null(value=False).to_numpy()
+    if frames.is_empty() or working.is_empty() or frames["thread"].is_in(working["thread"].implode()).any():
         return
-    busy = pl.concat([tables[name].select("thread") for name in ("operators", "annotations", "runtime_calls")])[
-        "thread"
-    ]
-    orphaned = [thread for thread in frames["thread"].unique().to_list() if thread not in set(busy.unique().to_list())]
-    candidates = tables["operators"]["thread"].value_counts().sort(["count", "thread"], descending=[True, False])
-    if len(orphaned) != 1 or candidates.is_empty() or frames["thread"].n_unique() != 1:
-        return
-    tables["python_functions"] = frames.with_columns(pl.lit(candidates["thread"][0], dtype=pl.Int32).alias("thread"))
+    lost = pl.Series(nowhere[frames["thread"].to_numpy()])
+    thread = pl.when(lost).then(pl.lit(working["thread"][0], dtype=pl.Int32)).otherwise(pl.col("thread"))
+    tables["python_functions"] = frames.with_columns(thread.alias("thread"))

@@ -14,7 +14,9 @@ from whystall._native import Scanner
 from whystall.trace.model import Quarantine
 from whystall.trace.readers.kineto import categories
 from whystall.trace.readers.kineto.clock import Clock
+from whystall.trace.readers.kineto.order import simultaneous_in_order
 from whystall.trace.readers.kineto.raw import FLOAT, INTEGER, MISSING_TIME, TEXT, Integers, RawTable, coded, nullable
+from whystall.trace.readers.kineto.strangers import FOREIGN_KINDS
 from whystall.trace.schema import OPTIONAL
 
 _COMPLETE: Final = ord("X")
@@ -109,6 +111,8 @@ class Build:
     quarantined: dict[str, Quarantine] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     extra: list[pl.DataFrame] = field(default_factory=list)
+    foreign: NDArray[np.bool_] | None = None
+    """Which threads are of a process that is not the recorded one."""
 
     def set_aside(self, reason: str, events: int, device_ns: int = 0) -> None:
         """Counts events under a reason."""
@@ -126,6 +130,8 @@ def build_table(kind: str, tables: Sequence[RawTable], build: Build) -> pl.DataF
     if kind == categories.MEMORY and _MEMORY_EVENT in build.names:
         ids = np.concatenate([table.name for table in tables] or [np.zeros(0, np.uint32)])
         keep = keep[ids[keep] == build.names.index(_MEMORY_EVENT)]  # beside them: marks of the profiler's own windows
+    thread = np.concatenate([table.thread for table in tables] or [np.zeros(0, np.int32)])
+    keep = _own(keep, thread, kind, build)
     duration[duration == MISSING_TIME] = 0
     rows = keep[np.argsort(start[keep], kind="stable")]
     columns: dict[str, Any] = {"ts_ns": start[rows]}
@@ -134,7 +140,7 @@ def build_table(kind: str, tables: Sequence[RawTable], build: Build) -> pl.DataF
     if kind != categories.MEMORY:
         ids = np.concatenate([table.name for table in tables] or [np.zeros(0, np.uint32)])[rows]
         columns["name"] = coded(ids, lambda used: [build.names[i] for i in used.tolist()], len(build.names))
-    columns["thread"] = np.concatenate([table.thread for table in tables] or [np.zeros(0, np.int32)])[rows]
+    columns["thread"] = thread[rows]
     if kind == categories.DEVICE:
         columns["kind"] = _category_column(tables, rows, categories.device_kind)
     if kind in (categories.FLOW, categories.OTHER):
@@ -142,8 +148,21 @@ def build_table(kind: str, tables: Sequence[RawTable], build: Build) -> pl.DataF
         columns["phase"] = pl.Series(phase[rows])
     for name, holds in OPTIONAL[kind].items():
         columns[name] = _argument_column(tables, rows, holds, _KEYS[kind][name], build.scanner)
+    frame = pl.DataFrame(columns)
+    order = simultaneous_in_order(kind, frame)
+    if order is not None:
+        frame, rows = frame[order], rows[order]
     _collect_extra(kind, tables, rows, build)
-    return pl.DataFrame(columns)
+    return frame
+
+
+def _own(keep: NDArray[np.intp], thread: NDArray[np.int32], kind: str, build: Build) -> NDArray[np.intp]:
+    """The rows without those of other processes, which are counted."""
+    if kind not in FOREIGN_KINDS or build.foreign is None or not build.foreign.any():
+        return keep
+    foreign = build.foreign[thread[keep]]
+    build.set_aside("of another process, which called no operator and launched nothing", int(foreign.sum()))
+    return keep[~foreign]
 
 
 def _sound(

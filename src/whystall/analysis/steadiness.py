@@ -1,0 +1,76 @@
+"""What stands for the steps of a recording: the mean of the steady ones; where they differ a usual and a slow one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import Final
+
+from whystall.analysis.results import Ledger, Step
+
+# The first two steps of a recording still fill queues and caches, the last is cut (reference: causes.md, "drop first 2
+# + last"); of few steps all are taken.
+FEWEST_TO_DROP: Final = 6
+# Of fewer steps nobody knows which are usual.
+_FEWEST_TO_DIFFER: Final = 3
+# A slow step takes this many times as long as the fast quarter at least, and slow ones this many times as long as
+# usual ones: a scatter of a tenth does not reach it.
+_SLOW: Final = 1.2
+_APART: Final = 1.25
+
+
+@dataclass(frozen=True, slots=True)
+class Steady:
+    """The mean of steps: how many there are, and how long they take and for what on average."""
+
+    steps: int
+    window_ns: int
+    ledger: Ledger
+
+
+@dataclass(frozen=True, slots=True)
+class Unlike:
+    """A usual and a slow step, how many steady steps there are, and how many of them are slow."""
+
+    usual: Step
+    slow: Step
+    steps: int
+    slow_steps: int
+
+
+def steady(steps: Sequence[Step]) -> Sequence[Step]:
+    """The steps that stand for what was not recorded: without the first two and the last, if there are enough."""
+    return steps[2:-1] if len(steps) >= FEWEST_TO_DROP else steps
+
+
+def mean_step(steps: Sequence[Step]) -> Steady | None:
+    """The mean of the steady steps, to the nanosecond; ``None`` without steps."""
+    chosen = steady(steps)
+    if not chosen:
+        return None
+    totals = [sum(parts) for parts in zip(*(step.ledger.parts().values() for step in chosen), strict=True)]
+    # rounded as a running sum, so that the parts add up to the window
+    ends = [total // len(chosen) for total in accumulate(totals, initial=0)]
+    means = [after - before for before, after in pairwise(ends)]
+    ledger = Ledger(**dict(zip(chosen[0].ledger.parts(), means, strict=True)))
+    return Steady(len(chosen), ledger.total_ns, ledger)
+
+
+def unlike_steps(steps: Sequence[Step]) -> Unlike | None:
+    """A usual and a slow one of the steady steps, where these differ by more than scatter; else ``None``."""
+    chosen = steady(steps)
+    if len(chosen) < _FEWEST_TO_DIFFER:
+        return None
+    limit = _SLOW * sorted(step.window_ns for step in chosen)[len(chosen) // 4]
+    slow = [step for step in chosen if step.window_ns > limit]
+    usual = [step for step in chosen if step.window_ns <= limit]
+    if not slow or not usual:
+        return None
+    one, other = _middle(usual), _middle(slow)
+    return Unlike(one, other, len(chosen), len(slow)) if other.window_ns >= _APART * one.window_ns else None
+
+
+def _middle(steps: Sequence[Step]) -> Step:
+    ordered = sorted(steps, key=lambda step: (step.window_ns, step.start_ns))
+    return ordered[(len(ordered) - 1) // 2]

@@ -1,0 +1,143 @@
+"""What of a job a recording lacks although it holds events of that kind: thinned operators, launches, graphs' kernels.
+
+What is missing is said first, and the signal counts as absent, so that nothing is concluded from what is left of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from whystall.trace.columns import matching
+from whystall.trace.link import rows_of
+from whystall.trace.model import Trace
+from whystall.vocabulary.runtime_calls import is_call
+from whystall.vocabulary.signals import Signal
+
+# Fewer launches, or numbers, say nothing of what is usual.
+_FEWEST: Final = 20
+_FEWEST_NUMBERS: Final = 3
+_MOST: Final = 0.5
+_INDEXED: Final = ("operators", "annotations", "python_functions", "memory_events")
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Something that a recording lacks: the signals that it makes void, and a sentence."""
+
+    voids: tuple[Signal, ...]
+    sentence: str
+
+
+def gaps_of(trace: Trace) -> list[Gap]:
+    """All that a trace visibly lacks."""
+    found = (_thinned_operators(trace), _unseen_graphs(trace), _launchless(trace))
+    return [gap for gap in found if gap is not None]
+
+
+def shows_work_of_host(trace: Trace) -> bool:
+    """Whether a stretch of a thread without an event is Python.
+
+    Nobody knows what it is where most operators were left out, or where the host was not recorded but for its calls of
+    the runtime.
+    """
+    if not trace.python_functions.is_empty():
+        return True
+    recorded = not (trace.operators.is_empty() and trace.annotations.is_empty())
+    return recorded and _thinned_operators(trace) is None
+
+
+def _thinned_operators(trace: Trace) -> Gap | None:
+    """Operators of which most were left out.
+
+    The profiler counts its events: where most numbers are missing and most launches lie in no operator, the operators
+    are among what is missing. (Frames that were left out leave gaps in the numbers too, but no launch alone.)
+    """
+    operators = trace.operators
+    if operators.is_empty() or not operators["event_index"].is_not_null().any():
+        return None
+    calls = _launching(trace)
+    outside = int((trace.runtime_calls["operator"].is_null().to_numpy() & calls).sum())
+    count = int(calls.sum())
+    if count < _FEWEST or outside <= _MOST * count:
+        return None
+    kept = _kept_share(trace)
+    if kept is None or kept >= 1 - _MOST:
+        return None
+    return Gap(
+        ("operators", "shapes", "forward_backward_links"),
+        f"most operators were left out: of the events that the profiler numbered some {kept:.0%} are in the file, and "
+        f"{outside:,} of {count:,} launches lie in no operator; what the host did and what work the kernels did is not "
+        "told from what is left",
+    )
+
+
+def _kept_share(trace: Trace) -> float | None:
+    """The share of numbered events that the file has: one over the usual distance of two numbers; ``None``: too few."""
+    parts = [getattr(trace, table)["event_index"].cast(pl.Int64) for table in _INDEXED]
+    numbers = pl.concat(parts).drop_nulls().unique().sort().to_numpy()
+    if len(numbers) < _FEWEST_NUMBERS:
+        return None
+    # the mean of the middle half: a few numbers of other counters lie far away
+    apart = np.sort(np.diff(numbers))
+    middle = apart[len(apart) // 4 : len(apart) - len(apart) // 4]
+    return 1 / float(middle.mean())
+
+
+@dataclass(frozen=True, slots=True)
+class UnseenGraphs:
+    """How many launches of graphs there are, and how many of them have no device event."""
+
+    launches: int
+    without: int
+
+
+def graphs_without_kernels(trace: Trace) -> UnseenGraphs | None:
+    """The launches of graphs where of most of them nothing was recorded that they ran; else ``None``."""
+    graphs = matching(trace.runtime_calls["name"], lambda name: is_call(name, "graph"))
+    found = UnseenGraphs(int(graphs.sum()), int((graphs & ~_launching(trace)).sum()))
+    lost = found.launches and found.without > _MOST * found.launches
+    return found if lost and not trace.device_events.is_empty() else None
+
+
+def _unseen_graphs(trace: Trace) -> Gap | None:
+    found = graphs_without_kernels(trace)
+    if found is None:
+        return None
+    return Gap(
+        (),
+        f"{found.without:,} of {found.launches:,} launches of graphs show no kernel: what graphs ran was not recorded, "
+        "and the device was not idle where it looks so",
+    )
+
+
+def _launchless(trace: Trace) -> Gap | None:
+    """Device events without their launch calls."""
+    events = trace.device_events
+    launch = rows_of(events["launch"])
+    lost = launch < 0
+    count = int(lost.sum())
+    if not count or trace.runtime_calls.is_empty():
+        return None
+    known = launch[~lost]
+    first = int(trace.runtime_calls["ts_ns"].to_numpy()[known].min()) if len(known) else np.iinfo(np.int64).max
+    early = int((lost & (events["ts_ns"].to_numpy() < first)).sum())
+    before = f", {early:,} of which began before the first launch that was recorded" if early and len(known) else ""
+    voids: tuple[Signal, ...] = ("launch_calls",) if count > _MOST * len(events) else ()
+    return Gap(
+        voids,
+        f"{count:,} of {len(events):,} device events have no launch call in the file{before}: why the device waited "
+        "for them is not known",
+    )
+
+
+def _launching(trace: Trace) -> NDArray[np.bool_]:
+    """Which runtime calls launched a device event."""
+    out = np.zeros(len(trace.runtime_calls), np.bool_)
+    launch = rows_of(trace.device_events["launch"])
+    out[launch[launch >= 0]] = True
+    return out

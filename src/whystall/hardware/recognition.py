@@ -1,0 +1,94 @@
+"""Which accelerator a device is, by all that it tells: its name, else its capability, units and memory.
+
+A driver may call one part by many names ("Tesla V100-DGXS-32GB", "NVIDIA A100-PG509-200"), by one that is of a whole
+family ("AMD Radeon Graphics") or by none. What it is able to do does not hang on that: it has its capability, its
+number of units and its memory in common with parts that the table knows, or it is another part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final
+
+from whystall.hardware.accelerators import PARTITION, Accelerator, find, table
+
+# Memory that a driver shows over the size on the label, in GiB: what ECC and the firmware keep is missing from it.
+_LEAST_SHOWN: Final = 0.9
+_MOST_SHOWN: Final = 1.02
+# Parts that are told apart by nothing else agree in a number if it differs by no more: clocks of boards and coolers.
+_ALIKE: Final = 0.15
+_RATES: Final = tuple(
+    field.name
+    for field in fields(Accelerator)
+    if field.name.endswith("_tflops") or field.name in {"memory_gb_per_s", "link_gb_per_s"}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traits:
+    """What a device tells of itself besides its name; ``None`` where it does not."""
+
+    capability: tuple[int, int] | None = None
+    units: int | None = None
+    memory_bytes: int | None = None
+
+    def __str__(self) -> str:
+        major, minor = self.capability or (0, 0)
+        return f"capability {major}.{minor}, {self.units} units and {(self.memory_bytes or 0) / 2**30:.0f} GiB"
+
+
+def recognise(name: str | None, traits: Traits) -> Accelerator | None:
+    """The row of a device's name; where no row knows it, what all parts agree on that have the device's traits.
+
+    Of numbers that these parts have nearly in common the highest counts, so that a rating is at least what it says. A
+    row that the number of units contradicts is another part, or the device is a partition of it.
+
+    >>> recognise("NVIDIA A100-PG509-200", Traits(capability=(8, 0), units=108, memory_bytes=42_297_524_224)).name
+    'A100 SXM 40GB or A100 PCIe 40GB'
+    >>> recognise("NVIDIA A100-SXM4-40GB", Traits(capability=(8, 0), units=14, memory_bytes=5_000_000_000)) is None
+    True
+    """
+    memory_gb = None if traits.memory_bytes is None else traits.memory_bytes / 1e9
+    row = find(name, memory_gb=memory_gb) if name else None
+    if row is not None:
+        return row if traits.units is None or row.compute_units in (None, traits.units) else None
+    if (name and PARTITION.search(name)) or None in (traits.capability, traits.units, traits.memory_bytes):
+        return None
+    alike = [row for row in table() if _has(row, traits)]
+    # A row without units may be such a part as well; it takes one with these units to know of any.
+    return _agreed(alike, name, traits) if any(row.compute_units == traits.units for row in alike) else None
+
+
+def _has(row: Accelerator, traits: Traits) -> bool:
+    shown = (traits.memory_bytes or 0) / 2**30
+    return (
+        row.capability == traits.capability
+        and row.compute_units in (None, traits.units)
+        and any(_LEAST_SHOWN * size <= shown <= _MOST_SHOWN * size for size in row.memory_gb)
+    )
+
+
+def _agreed(rows: Sequence[Accelerator], name: str | None, traits: Traits) -> Accelerator:
+    """One row with the numbers that all of these agree on."""
+    named = " or ".join(row.name for row in rows)
+    how = f"known by {traits}" + (f", since no row knows the name {name[:80]!r}" if name else "")
+    changes: dict[str, Any] = {rate: _common([getattr(row, rate) for row in rows]) for rate in _RATES}
+    sources = dict.fromkeys(row.source for row in rows)
+    return replace(
+        rows[0],
+        **changes,
+        name=named,
+        compute_units=traits.units,
+        confidence="low" if len(rows) > 1 else "medium",
+        source=f"{how}; {'; '.join(sources)}",
+        notes=how,
+    )
+
+
+def _common(values: Sequence[float | None]) -> float | None:
+    """The highest of values that nearly agree; ``None`` where one is not known or they do not."""
+    known = [value for value in values if value is not None]
+    if len(known) < len(values):
+        return None
+    return max(known) if max(known) <= min(known) * (1 + _ALIKE) else None

@@ -1,0 +1,66 @@
+"""An order of threads and of simultaneous events that does not depend on how a file lists them.
+
+Which of several events of one instant is outside, and which thread counts first, would else be decided by the file:
+writers differ in it, and so do the tools that merge, filter or sort traces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from whystall.trace.readers.kineto import categories
+from whystall.trace.readers.kineto.raw import RawTable
+
+# What grows in the order in which events of a kind began: what contains others has the smaller number.
+_COUNTED_BY: Final = {
+    categories.OPERATOR: "external_id",
+    categories.PYTHON: "python_id",
+    categories.RUNTIME: "correlation",
+    categories.DEVICE: "correlation",
+    categories.ANNOTATION: "external_id",
+    categories.DEVICE_ANNOTATION: "external_id",
+    categories.MEMORY: "event_index",
+    categories.FLOW: "id",
+    categories.SYNCHRONIZATION: "correlation",
+}
+
+
+def simultaneous_in_order(kind: str, table: pl.DataFrame) -> NDArray[np.intp] | None:
+    """The rows of a table that is sorted by start, with the events of one start in their order.
+
+    The longest is first, then they go by the number that the recording counts such events with, by thread and by name.
+    ``None`` where they are in their order already.
+    """
+    start = table["ts_ns"].to_numpy()
+    same = start[1:] == start[:-1]
+    if not same.any():
+        return None
+    place = np.flatnonzero(np.append(same, False) | np.append(False, same))
+    keys = [name for name in ("ts_ns", "duration_ns", _COUNTED_BY.get(kind), "thread", "name") if name in table.columns]
+    together = table.select(keys)[place]
+    if "name" in keys:
+        together = together.with_columns(pl.col("name").cast(pl.String))
+    ordered = together.with_row_index("row").sort(
+        keys, descending=[name == "duration_ns" for name in keys], maintain_order=True, nulls_last=True
+    )
+    moved = place[ordered["row"].to_numpy()]
+    if np.array_equal(moved, place):
+        return None
+    rows = np.arange(len(start))
+    rows[place] = moved
+    return rows
+
+
+def number_threads(threads: pl.DataFrame, tables: Sequence[RawTable]) -> pl.DataFrame:
+    """The threads by process and thread; the tables name them by their new numbers."""
+    ordered = threads.with_row_index("before").sort("pid", "tid", "before")
+    number = np.empty(len(threads), np.int32)
+    number[ordered["before"].to_numpy()] = np.arange(len(threads), dtype=np.int32)
+    for table in tables:
+        table.thread = number[table.thread]
+    return ordered.drop("before")

@@ -1,0 +1,71 @@
+"""The mean of the steady steps, exact to the nanosecond, and when fast and slow steps are told apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from whystall.analysis.results import Ledger, Step
+from whystall.analysis.steadiness import mean_step, steady, unlike_steps
+
+parts = st.builds(Ledger, **{name: st.integers(0, 10**10) for name in Ledger().parts()})
+
+
+def step(ledger: Ledger, number: int = 0) -> Step:
+    window = ledger.total_ns
+    return Step(
+        name=f"s{number}", gpu_events=1, start_ns=number, window_ns=window, device_span_ns=window, host_ns=window,
+        busy_ns=0, compute_ns=0, communication_ns=0, memory_ns=0, ledger=ledger,
+    )  # fmt: skip
+
+
+def of(windows: Sequence[int]) -> list[Step]:
+    return [step(Ledger(compute=window // 2, idle_sync=window - window // 2), at) for at, window in enumerate(windows)]
+
+
+@given(st.lists(parts, min_size=1, max_size=12))
+def test_the_mean_adds_up_and_each_part_is_within_a_nanosecond_of_its_own(ledgers: list[Ledger]) -> None:
+    found = mean_step([step(ledger, number) for number, ledger in enumerate(ledgers)])
+    assert found is not None
+    chosen = ledgers[2:-1] if len(ledgers) >= 6 else ledgers
+    assert found.steps == len(chosen)
+    assert found.window_ns == found.ledger.total_ns == sum(ledger.total_ns for ledger in chosen) // len(chosen)
+    for name, ns in found.ledger.parts().items():
+        assert abs(ns - sum(getattr(ledger, name) for ledger in chosen) / len(chosen)) <= 1.001
+
+
+def test_filling_queues_and_the_cut_last_step_are_left_out() -> None:
+    steps = of([900, 500, 100, 100, 100, 7])
+    assert [one.window_ns for one in steady(steps)] == [100, 100, 100]
+    assert len(steady(steps[:5])) == 5
+    assert mean_step([]) is None
+
+
+def test_of_a_job_with_fast_and_slow_steps_in_turn_both_are_told() -> None:
+    """Half of the steps wait four fifths of their time: a median step would show one of the halves."""
+    fast, slow = Ledger(compute=100_000), Ledger(compute=100_000, idle_input=400_000)
+    steps = [step(slow if number % 2 else fast, number) for number in range(12)]
+    mean = mean_step(steps)
+    found = unlike_steps(steps)
+    assert mean is not None
+    assert found is not None
+    assert mean.ledger.idle_input / mean.window_ns == pytest.approx((4 * 400) / (9 * 100 + 4 * 400), rel=1e-4)
+    assert (found.usual.window_ns, found.slow.window_ns, found.slow_steps, found.steps) == (100_000, 500_000, 4, 9)
+
+
+@pytest.mark.parametrize(
+    ("windows", "told"),
+    [
+        ([100] * 10, False),
+        ([90, 95, 100, 105, 110, 92, 97, 103, 108, 100], False),  # a scatter of a tenth
+        ([100, 100, 100, 100, 100, 100, 124, 100], False),
+        ([100, 100, 100, 100, 100, 100, 126, 100], True),
+        ([900, 900, 100, 100, 100, 7], False),  # the slow ones are those that are left out
+        ([100, 500], False),
+    ],
+)
+def test_what_is_told_apart(windows: list[int], *, told: bool) -> None:
+    assert (unlike_steps(of(windows)) is not None) is told

@@ -1,0 +1,142 @@
+"""Recordings that are not whole: what they lack is said, and nothing is concluded from what is left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.diagnosis.cases import diagnosed, told_of
+
+from whystall.analysis.trace_analysis import analyze_trace, signals_of
+from whystall.analysis.wholeness import gaps_of
+from whystall.testing import TraceBuilder, trace
+
+STEPS, OPERATORS = 8, 50
+
+
+def job(*, frames: int = 0) -> TraceBuilder:
+    """Steps of operators that launch a kernel each, numbered as the profiler does; frames are numbered as well."""
+    built = trace()
+    index = 0
+    for step in range(STEPS):
+        begin = step * OPERATORS * 20_000
+        built.step(step, at=begin, lasts=OPERATORS * 20_000)
+        for place in range(OPERATORS):
+            at = begin + place * 20_000
+            for depth in range(frames):
+                built.python(f"train.py({depth}): f", at=at + depth, lasts=18_000 - 2 * depth, **{"Ev Idx": index})
+                index += 1
+            shapes: dict[str, Any] = {"Ev Idx": index, "Input Dims": [[8, 8]], "Input type": ["float"]}
+            built.operator("aten::relu", at=at + 10, lasts=15_000, **shapes)
+            index += 1
+            built.launch("elementwise", at=at + 2_000, runs_at=at + 5_000, lasts=3_000)
+    return built
+
+
+def only(built: TraceBuilder, kept: Callable[[int, dict[str, Any]], bool]) -> TraceBuilder:
+    built.events = [event for number, event in enumerate(built.events) if kept(number, event)]
+    return built
+
+
+def thinned(built: TraceBuilder, part: int) -> TraceBuilder:
+    """One operator in ``part``."""
+    seen = iter(range(len(built.events)))
+    return only(built, lambda _, event: event["cat"] != "cpu_op" or next(seen) % part == 0)
+
+
+def sentences(built: TraceBuilder) -> list[str]:
+    return [gap.sentence for gap in gaps_of(built.load())]
+
+
+@pytest.mark.parametrize("frames", [0, 3])
+def test_a_whole_recording_lacks_nothing(frames: int) -> None:
+    assert sentences(job(frames=frames)) == []
+
+
+@pytest.mark.parametrize("part", [4, 100])
+def test_operators_that_were_thinned_are_said_to_be_missing_and_count_as_absent(part: int) -> None:
+    built = thinned(job(), part)
+    (told,) = sentences(built)
+    assert told.startswith("most operators were left out")
+    signals = signals_of(built.load())
+    assert [signals[one] for one in ("operators", "shapes", "launch_calls")] == [False, False, True]
+
+
+def test_half_of_the_operators_are_enough_to_go_by() -> None:
+    assert sentences(thinned(job(), 2)) == []
+
+
+def test_frames_that_were_left_out_leave_no_launch_without_an_operator() -> None:
+    """Their numbers are missing as well: three of four, as of thinned operators."""
+    assert sentences(only(job(frames=3), lambda _, event: event["cat"] != "python_function")) == []
+
+
+def test_of_thinned_operators_nothing_is_diagnosed_that_would_rest_on_them() -> None:
+    abstained = {one.id for one in diagnosed(thinned(job(), 100)).abstained}
+    assert {"compute.fusible", "compute.redundant-work"} <= abstained
+    assert "host.python" not in told_of(thinned(job(), 100))
+
+
+def test_without_any_operator_a_gap_is_not_said_to_be_python() -> None:
+    """Device and runtime alone, as without ProfilerActivity.CPU."""
+    bare = only(job(), lambda _, event: event["cat"] not in ("cpu_op", "user_annotation"))
+    (device,) = analyze_trace(bare.load()).devices
+    assert device.ledger.idle_python == 0
+    assert device.ledger.idle_unknown > 0.5 * device.window_ns
+    assert sum(reason.idle_ns for reason in device.idle_unknown) == device.ledger.idle_unknown
+    (whole,) = analyze_trace(job().load()).devices
+    assert whole.ledger.idle_python > 0
+    assert "host.python" not in told_of(bare)
+
+
+def graphs(*, recorded: int) -> TraceBuilder:
+    """Ten steps that launch a kernel and a graph of twenty; of ``recorded`` graphs the kernels are there."""
+    built = trace()
+    for step in range(10):
+        at = step * 1_000_000
+        built.step(step, at=at, lasts=1_000_000)
+        built.operator("aten::relu", at=at, lasts=15_000)
+        built.launch("elementwise", at=at + 2_000, runs_at=at + 5_000, lasts=3_000)
+        built.runtime("cudaGraphLaunch", at=at + 20_000, lasts=9_000, correlation=9_000 + step)
+        for kernel in range(20 if step < recorded else 0):
+            built.kernel("gemm", at=at + 40_000 + kernel * 40_000, lasts=39_000, correlation=9_000 + step)
+    return built
+
+
+def test_graphs_whose_kernels_were_not_recorded_promise_nothing() -> None:
+    built = graphs(recorded=0)
+    (told,) = sentences(built)
+    assert told.startswith("10 of 10 launches of graphs show no kernel")
+    found = told_of(built)
+    assert "capture.perturbed" in found
+    assert all(finding.severity == "info" for finding in found.values())
+
+
+@pytest.mark.parametrize("recorded", [5, 10])
+def test_graphs_of_which_some_reach_beyond_the_recording_are_no_matter(recorded: int) -> None:
+    assert sentences(graphs(recorded=recorded)) == []
+    assert "capture.perturbed" not in told_of(graphs(recorded=recorded))
+
+
+def test_work_in_flight_when_the_recording_began_is_counted() -> None:
+    built = job()
+    for number in range(7):
+        built.kernel("before", at=-100_000 + number * 10_000, lasts=9_000, correlation=70_000 + number)
+    (told,) = sentences(built)
+    assert told.startswith(
+        f"7 of {STEPS * OPERATORS + 7:,} device events have no launch call in the file, 7 of which began"
+    )
+    assert signals_of(built.load())["launch_calls"]
+
+
+def test_of_kernels_without_launches_nobody_says_why_the_device_waited() -> None:
+    built = job()
+    for event in built.events:
+        if event["cat"] == "kernel" and int(event["args"]["correlation"]) % 3:
+            event["args"]["correlation"] += 1_000_000
+    (told,) = sentences(built)
+    assert "have no launch call in the file" in told
+    assert not signals_of(built.load())["launch_calls"]
+    found = told_of(built)
+    assert not any(cause.startswith("host.") for cause in found)
