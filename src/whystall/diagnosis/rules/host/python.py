@@ -141,13 +141,14 @@ def _is_own_python(line: SampledLine) -> bool:
 
 
 def _recorded_python(case: Case, run: RunSummary) -> float:
-    """The part of a step in which a recording of the rank shows Python, and no operator, as a share of the usual step.
+    """The part of a step in which a recording of the rank shows Python for long, and no operator.
 
-    A line in a call without the interpreter's lock may be in an operator of torch's, which is no Python.
+    A line in a call without the interpreter's lock may be in an operator of torch's, which is no Python; the pauses
+    between operators, which a profiler makes longer, are none of its own either.
     """
     for rank in case.ranks:
         if rank.rank == run.rank and case.graph is not None:
-            return case.time_of(case.host_state(rank, HostState.PYTHON)) / max(run.mean_ns, 1)
+            return case.time_of(long_python(case, rank)) / max(run.mean_ns, 1)
     return 0.0
 
 
