@@ -15,9 +15,10 @@ from whystall.trace.columns import matching
 from whystall.trace.link import rows_of
 from whystall.vocabulary.runtime_calls import is_call
 
-# A launch that takes this long waits for room in the queue of launches, which holds some hundreds at least (1024 by
-# default; reference: replay.md, edge j).
+# A launch that takes this long, or so many times the usual one, waits for room in the queue of launches, which holds
+# some hundreds at least (1024 by default; reference: replay.md, edge j).
 _STUCK_NS: Final = 50_000
+_TIMES_USUAL: Final = 10
 _LEAST_QUEUE: Final = 256
 # What a call does before it waits for the copy it started, at most.
 _CALL_NS: Final = 5_000
@@ -95,7 +96,8 @@ def _stuck_launches(nodes: DeviceNodes, launch: NDArray[np.int32], start: Times,
     """Launches that took long, returned as some event of the device ended, and had hundreds of events before them."""
     events = nodes.events
     calls = np.unique(launch[launch >= 0]).astype(np.intp)
-    calls = calls[end[calls] - start[calls] >= _STUCK_NS]
+    taken = end[calls] - start[calls]
+    calls = calls[taken >= min(_STUCK_NS, _TIMES_USUAL * float(np.median(taken)))] if len(calls) else calls
     ended = np.sort(events.end)
     done = np.searchsorted(ended, end[calls], side="right")
     asked = np.searchsorted(np.sort(events.launches.start[events.launches.known]), start[calls], side="left")

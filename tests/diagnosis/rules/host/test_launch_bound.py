@@ -52,10 +52,10 @@ def test_kernels_that_are_as_long_as_their_launches_keep_the_device_busy(lasts: 
     assert "host.launch-bound" not in found_in(small(lasts).built)
 
 
-@pytest.mark.parametrize(("lasts", "fires"), [(15_000, True), (30_000, False)])
-def test_kernels_of_more_than_twenty_us_are_not_small_however_slow_the_host(lasts: int, *, fires: bool) -> None:
-    """The host needs 60 us for each: with longer kernels that is a slow host, and no matter of many launches."""
-    assert ("host.launch-bound" in found_in(small(lasts, every=60_000).built)) is fires
+@pytest.mark.parametrize(("lasts", "every", "fires"), [(30_000, 60_000, True), (30_000, 20_000, False)])
+def test_kernels_are_small_against_what_the_host_takes_for_each(lasts: int, every: int, *, fires: bool) -> None:
+    """A slow host (Python stacks, hooks of wrappers) is late with longer kernels as well, and a graph helps as much."""
+    assert ("host.launch-bound" in found_in(small(lasts, every=every).built)) is fires
 
 
 def test_long_kernels_after_a_long_pause_are_held_up_by_the_pause() -> None:

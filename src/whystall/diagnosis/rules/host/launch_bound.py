@@ -19,7 +19,7 @@ from whystall.diagnosis.detectors.collectives import lacks_a_stage
 from whystall.diagnosis.detectors.stretches import LONG_NS, soft_nodes, stretch_ns
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
-from whystall.replay.graph import LATENCY_NS, Change, EdgeKind, NodeKind
+from whystall.replay.graph import LATENCY_NS, Change, EdgeKind, Mask, NodeKind
 
 CAUSE: Final = cause_beside(__name__)
 _GRAPH_GAP_NS: Final = int(CAUSE.threshold("graph_gap_ns"))
@@ -27,22 +27,27 @@ _LONGEST_MEDIAN_NS: Final = int(CAUSE.threshold("longest_median_ns"))
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
-    """Each device whose usual kernel is short."""
+    """Each device whose usual kernel is short: by itself, or against what the host takes for each."""
     blind = lacks_a_stage(case)
     for rank in case.ranks:
-        for device in rank.analysis.devices:
-            if device.kind == "cpu" or not device.gpu_events:
-                continue
+        devices = [device for device in rank.analysis.devices if device.kind != "cpu" and device.gpu_events]
+        if not devices:
+            continue
+        soft = soft_nodes(case, rank)
+        work = case.host_state(rank, HostState.DISPATCH, HostState.LAUNCH)
+        work |= soft & (stretch_ns(case, soft) < LONG_NS)
+        events = sum(device.gpu_events / max(len(device.steps), 1) for device in devices)
+        each = case.time_of(work) / max(events, 1)
+        for device in devices:
             median = _median_kernel_ns(rank, device.device)
-            if median <= _LONGEST_MEDIAN_NS:
-                yield _as_one_graph(case, rank, device, median, blind=blind)
+            if median <= max(_LONGEST_MEDIAN_NS, each):
+                yield _as_one_graph(case, rank, device, work, median, each, blind=blind)
 
 
-def _as_one_graph(case: Case, rank: RankCase, device: Device, median_ns: int, *, blind: bool) -> Replayed:
+def _as_one_graph(
+    case: Case, rank: RankCase, device: Device, work: Mask, median_ns: int, each_ns: float, *, blind: bool
+) -> Replayed:
     late = device.ledger.idle_launch + device.ledger.idle_dispatch + device.ledger.idle_python
-    soft = soft_nodes(case, rank)
-    short = soft & (stretch_ns(case, soft) < LONG_NS)
-    work = case.host_state(rank, HostState.DISPATCH, HostState.LAUNCH) | short
     steps = max(len(device.steps), 1)
     at_once = replace(case.without(work), lag=_graph_gaps(case))
     return Replayed(
@@ -51,6 +56,7 @@ def _as_one_graph(case: Case, rank: RankCase, device: Device, median_ns: int, *,
         evidence=(
             evidence.count("device events", device.gpu_events / steps, per=case.per),
             evidence.time("median length of one", median_ns),
+            evidence.time("what the host takes for one", each_ns),
             evidence.share("device idle because the host was late", late / max(device.window_ns, 1)),
         ),
         removal=at_once,
