@@ -111,3 +111,11 @@ def test_a_rank_that_works_longer_in_every_step_holds_up_the_others(own: float, 
         late = found["communication.straggler"]
         assert late.scope.ranks == [rank]
         is_worth(late, 1 / (1 - 0.35), within=0.01)
+
+
+def test_work_that_is_shared_out_is_within_what_a_straggler_is_worth() -> None:
+    """Of two ranks one works 95 ms and the other 60: shared evenly both work 77.5 of a step of 100 ms."""
+    runs = (run(rank=0, on_cpu_share=0.95), run(rank=1, on_cpu_share=0.6))
+    gain = found_in_runs(*runs, cores=8, threads=1, processes=2)["communication.straggler"].gain
+    assert gain is not None
+    assert gain.floor <= 1 / (1 - 0.175) <= gain.expected
