@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 from whystall.analysis.host_states import INPUT_NAME, HostState
 from whystall.diagnosis.case import Case
+from whystall.diagnosis.causes import Cause
+from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rank_case import RankCase
 from whystall.replay.graph import Mask
 
@@ -27,6 +29,26 @@ _LEAST_SPIKE_NS: Final = 2_000_000
 _FEWEST_FETCHES: Final = 8
 # Loaders seldom have more workers: long fetches that come more rarely are not theirs.
 _MOST_WORKERS: Final = 8
+
+
+def with_workers(
+    cause: Cause, case: Case, workers: int, *, on_device: bool, waiting: bool = False, also: str = ""
+) -> Remedy:
+    """A cause's remedy with so many workers, and pinned memory where it is of use.
+
+    There are as many as there are cores for them, unless they only wait, say for storage.
+    """
+    cores, threads = (None, None) if waiting else (case.facts.cores, case.facts.threads)
+    count = min(workers, max(cores - 1, 1)) if cores is not None else workers
+    pinned = ", pin_memory=True" if on_device else ""
+    risk = cause.risk
+    if cores is not None and threads is not None and not on_device and count + threads > cores:
+        risk = (
+            f"Training uses {threads} of {cores} cores: workers take from it what they compute, and steps may become "
+            "slower; try it with fewer threads too, and verify."
+        )
+    patch = f"DataLoader(..., num_workers={count}, persistent_workers=True{also}{pinned})"
+    return Remedy(text=cause.remedy, patch=patch, risk=risk)
 
 
 def fetches(rank: RankCase, kind: re.Pattern[str]) -> Mask:

@@ -96,3 +96,25 @@ def test_a_loader_that_waits_gains_as_much_as_the_workers_of_the_remedy_make() -
     assert gain.expected == pytest.approx(71 / 16, rel=0.05)
     patch = causes()["input.synchronous-loader"].patch
     assert f"num_workers={WORKERS_OF_REMEDY}" in (patch or "")
+
+
+@pytest.mark.parametrize(("cores", "workers"), [(2, 1), (3, 2), (64, 4), (None, 4)])
+def test_the_remedy_has_no_more_workers_than_cores_are_free(cores: int | None, workers: int) -> None:
+    remedy = found_in(training(500_000).built, facts=RunFacts(cores=cores))["input.synchronous-loader"].remedy
+    assert remedy is not None
+    assert remedy.patch == f"DataLoader(..., num_workers={workers}, persistent_workers=True, pin_memory=True)"
+
+
+def test_without_an_accelerator_nothing_is_pinned_and_workers_may_take_trainings_cores() -> None:
+    crowded, roomy = (
+        found_in_runs(run(shares={"input": 0.4}, on_cpu_share=0.65), cores=cores, threads=2, loaders=({"workers": 0},))[
+            "input.synchronous-loader"
+        ].remedy
+        for cores in (2, 16)
+    )
+    assert crowded is not None
+    assert roomy is not None
+    assert crowded.patch == "DataLoader(..., num_workers=1, persistent_workers=True)"
+    assert "may become slower" in (crowded.risk or "")
+    assert roomy.patch == "DataLoader(..., num_workers=4, persistent_workers=True)"
+    assert "may become slower" not in (roomy.risk or "")

@@ -91,3 +91,17 @@ def test_a_healthy_run_has_no_finding() -> None:
 
 def test_too_few_steps_say_nothing() -> None:
     assert found_in_runs(run(shares={"input": 0.5}, steps=6, workers=2), **loader(2)) == {}
+
+
+@pytest.mark.parametrize(
+    ("workers", "cores", "busy", "wanted"),
+    [(2, 16, 0.02, 4), (1, 2, 0.02, 2), (2, 16, 0.5, 4), (2, 4, 0.5, 3)],
+)
+def test_the_remedy_doubles_the_workers_as_far_as_those_that_compute_have_cores(
+    workers: int, cores: int, busy: float, wanted: int
+) -> None:
+    facts = {**loader(workers), "cores": cores}
+    sampled = run(shares={"input": 0.3}, workers=workers, worker_cpu_share=busy)
+    remedy = found_in_runs(sampled, **facts)["input.too-few-workers"].remedy
+    assert remedy is not None
+    assert remedy.patch == f"DataLoader(..., num_workers={wanted}, persistent_workers=True, prefetch_factor=4)"

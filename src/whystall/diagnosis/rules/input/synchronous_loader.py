@@ -13,7 +13,7 @@ from whystall.diagnosis.candidate import Replayed, Sampled
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.input_waits import DEFAULT_CORES, WAITS, input_waits
-from whystall.diagnosis.detectors.loader import LEFT_OF_FETCH, SINGLE, fetches, waiting_nodes
+from whystall.diagnosis.detectors.loader import LEFT_OF_FETCH, SINGLE, fetches, waiting_nodes, with_workers
 from whystall.diagnosis.detectors.samples import from_samples
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
@@ -54,6 +54,7 @@ def _with_workers_meanwhile(case: Case, rank: RankCase, own: Mask) -> Replayed:
         ranks=(rank.rank,),
         uncertainty=0.1,
         rivals=("host.python", "host.launch-bound", "host.sync", "input.too-few-workers"),
+        remedy=with_workers(CAUSE, case, WORKERS_OF_REMEDY, on_device=rank.on_device),
         if_hidden="batches are made on the training thread, but the device has work queued meanwhile: leave it",
     )
 
@@ -73,6 +74,7 @@ def in_samples(case: Case) -> Iterator[Sampled]:
                 saved=(saved * 0.85, saved, max(waits.made, saved)),
                 method="samples: batches made by workers while the step computes, on the cores there are",
                 rivals=("host.python", "input.storage-bound", "host.cpu-contention"),
+                remedy=with_workers(CAUSE, case, WORKERS_OF_REMEDY, on_device=False),
             )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -11,11 +12,13 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed, Sampled
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
-from whystall.diagnosis.detectors.input_waits import starved
-from whystall.diagnosis.detectors.loader import LEFT_OF_FETCH, fetches_from_workers, waiting_nodes
+from whystall.diagnosis.detectors.input_waits import WAITS, starved
+from whystall.diagnosis.detectors.loader import LEFT_OF_FETCH, fetches_from_workers, waiting_nodes, with_workers
+from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rule import Finder, Rule
 
 CAUSE: Final = cause_beside(__name__)
+_WORKERS: Final = 8
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
@@ -46,12 +49,23 @@ def in_trace(case: Case) -> Iterator[Replayed]:
             rivals=("input.synchronous-loader", "host.python", "host.sync"),
             missing=() if case.runs else ("the workers' CPU time (samples of a watched run)",),
             if_hidden="the training thread waits for its loader, but the device has work queued meanwhile: leave it",
+            remedy=_more_workers(case, on_device=rank.on_device),
         )
 
 
 def in_samples(case: Case) -> Iterator[Sampled]:
     """Waits for workers that neither lack cores nor wait for storage, as far as is known."""
-    yield from starved(case, "input.too-few-workers")
+    for found in starved(case, "input.too-few-workers"):
+        busy = [run.worker_cpu_share for run in case.runs if run.rank in found.ranks]
+        waiting = all(share is not None and share < WAITS for share in busy)
+        yield replace(found, remedy=_more_workers(case, on_device=False, waiting=waiting))
+
+
+def _more_workers(case: Case, *, on_device: bool, waiting: bool = False) -> Remedy:
+    """Twice as many workers as the loader has; those of the entry where that is not known."""
+    have = max((int(loader.get("workers") or 0) for loader in case.facts.loaders), default=0)
+    wanted = 2 * have if have else _WORKERS
+    return with_workers(CAUSE, case, wanted, on_device=on_device, waiting=waiting, also=", prefetch_factor=4")
 
 
 RULE = Rule(CAUSE, (Finder(in_trace, ("trace",)), Finder(in_samples, ("samples", "no_device"))))
