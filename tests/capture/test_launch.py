@@ -42,3 +42,11 @@ def test_a_script_goes_to_this_python_and_one_that_is_called_python_is_a_script(
 def test_what_is_not_there_is_named() -> None:
     with pytest.raises(UsageError, match=r"absent\.py: no such script"):
         launch_of(["python", "absent.py"])
+
+
+def test_a_script_goes_by_what_one_types_below_the_working_folder_and_else_by_its_name(home: Path) -> None:
+    (home / "examples").mkdir()
+    (home / "examples" / "train.py").touch()
+    assert launch_of(["examples/train.py"]).what == "examples/train.py"
+    assert launch_of(["./examples/../train.py"]).what == "train.py"
+    assert launch_of([str(home / "examples" / "train.py")]).what == "train.py"

@@ -34,6 +34,8 @@ def test_it_holds_the_jobs_own_command_where_that_is_known() -> None:
     [
         ({"kind": "script", "command": "train.py", "arguments": 0}, "python train.py"),
         ({"kind": "script", "command": "train.py", "arguments": 2}, "python train.py ARGS"),
+        ({"kind": "script", "command": "examples/train.py", "arguments": 0}, "python examples/train.py"),
+        ({"kind": "script", "command": "-c"}, None),
         ({"kind": "module", "command": "pkg.train", "arguments": 1}, "python -m pkg.train ARGS"),
         ({"kind": "command", "command": "bash"}, None),
         ({"kind": "script", "command": "x.py'; rm -rf ~ #"}, None),

@@ -31,7 +31,11 @@ _BLIND_OPTIONS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """A command to watch, the name that its run goes by, and what it is: a kind, and a base name or a module's name."""
+    """A command to watch, the name that its run goes by, and what it is.
+
+    That is a kind, and a script's path below the working folder (elsewhere its base name), a command's base name or a
+    module's name.
+    """
 
     command: tuple[str, ...]
     name: str
@@ -57,7 +61,13 @@ def launch_of(words: Sequence[str], *, is_module: bool = False, is_command: bool
         return _of_python(words)
     if not script.exists():
         raise UsageError(f"{script}: no such script (a command other than Python goes after --)")
-    return Launch((sys.executable, *words), script.stem, "script", script.name)
+    return Launch((sys.executable, *words), script.stem, "script", _below_here(script))
+
+
+def _below_here(script: Path) -> str:
+    """The path of a script as one types it here, where it lies below the working folder; else its name alone."""
+    below = Path(os.path.relpath(script))
+    return script.name if script.is_absolute() or ".." in below.parts else below.as_posix()
 
 
 def _is_python(word: str) -> bool:

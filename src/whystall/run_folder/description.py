@@ -15,7 +15,7 @@ from whystall.run_folder.layout import RUN_JSON
 
 SCHEMA: Final = "whystall.run/1"
 _LARGEST_BYTES: Final = 16 << 20
-_PLAIN: Final = re.compile(r"[\w.+-]{1,120}")
+_PLAIN: Final = re.compile(r"(?![-/])[\w.+/-]{1,240}")
 
 
 class Overhead(msgspec.Struct, frozen=True, kw_only=True):

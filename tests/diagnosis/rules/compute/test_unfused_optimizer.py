@@ -7,6 +7,7 @@ from typing import Final
 import pytest
 from tests.diagnosis.cases import case_of, found_in, found_in_runs, line, run
 
+from whystall.diagnosis.case import Case
 from whystall.diagnosis.rules.compute import unfused_optimizer
 from whystall.testing import TraceBuilder, trace
 
@@ -151,3 +152,17 @@ def test_few_and_fused_operators_on_a_cpu_are_none(operators: int, name: str) ->
 def test_samples_know_the_loop_over_parameters(share: float, leaf: str, *, fires: bool) -> None:
     found = found_in_runs(run(shares={"optimizer": share}, places=[line(share, part="optimizer", leaf=leaf)]))
     assert ("compute.unfused-optimizer" in found) is fires
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_the_loop_of_a_base_class_does_not_say_which_optimizer_it_is(*, recorded: bool) -> None:
+    """AdamW runs the loop that is named after Adam; a recording says whose step it was."""
+    sampled = run(
+        shares={"optimizer": 0.3}, places=[line(0.3, part="optimizer", leaf="torch.optim.adam:_single_tensor_adam")]
+    )
+    case = case_of(on_a_cpu(100), runs=[sampled]) if recorded else Case(runs=(sampled,))
+    (found,) = unfused_optimizer.in_samples(case)
+    assert found.remedy is not None
+    assert found.remedy.patch is not None
+    assert ("torch.optim.AdamW(" in found.remedy.patch) is recorded
+    assert "torch.optim.Adam(" not in found.remedy.patch

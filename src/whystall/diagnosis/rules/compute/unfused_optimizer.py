@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whystall.analysis.chains import BANDWIDTH_SHARE
+from whystall.analysis.run_results import RunSummary
 from whystall.cost.recorded import parse
 from whystall.cost.spec import TensorSpec
 from whystall.diagnosis import evidence
@@ -42,7 +43,7 @@ def _marked(rank: RankCase) -> list[str]:
     return [match[1] for name in names if (match := _MARKED.match(name))]
 
 
-def _remedy(names: list[str]) -> Remedy | None:
+def _remedy(names: list[str]) -> Remedy:
     """The option of the job's own optimizer; of one that torch does not know, what its author can do."""
     known = [name for name in (optimizer_named(name) for name in names) if name is not None]
     if not known:
@@ -166,8 +167,16 @@ def in_samples(case: Case) -> Iterator[Sampled]:
                 code=code_of_lines(lines),
                 saved=(share * (1 - left[2]), share * (1 - left[1]), share * (1 - left[0])),
                 rivals=("host.python",),
-                remedy=_remedy(names),
+                remedy=_remedy_in_run(case, run),
             )
+
+
+def _remedy_in_run(case: Case, run: RunSummary) -> Remedy:
+    """The option of the optimizer that a recording of the rank names; a loop's name may be that of a base class."""
+    marked = [name for rank in case.ranks if rank.rank == run.rank for name in _marked(rank)]
+    if marked:
+        return _remedy(marked)
+    return Remedy(text=CAUSE.remedy, patch="fused=True  # among the optimizer's arguments", risk=CAUSE.risk)
 
 
 def _left_on_cpu(names: list[str]) -> tuple[float, float, float] | None:
