@@ -52,6 +52,20 @@ def test_health_is_stated_with_the_limit_that_was_used(spread: float, told: str)
     assert told in report.verdict.summary
 
 
+def test_a_job_without_an_accelerator_is_healthy_up_to_what_a_cause_must_save_there() -> None:
+    built = trace()
+    for number in range(10):
+        built.step(number, at=number * 110_000_000, lasts=110_000_000)
+        built.operator("aten::mm", at=number * 110_000_000 + 1_000, lasts=109_000_000)
+    assert "worth 5.0 % of a step" in whystall.analyze(built.load()).verdict.summary
+
+
+def test_three_unequal_steps_are_not_taken_for_steady() -> None:
+    """The median deviation of 218, 764 and 928 ms is 164 of 764; times 1.4826 over the root of three."""
+    assert case_of(products([218e6, 764e6, 928e6])).noise == pytest.approx(164 / 764 * 1.4826 / 3**0.5, rel=0.01)
+    assert case_of(products([1e6, 1e6, 1e6])).noise == pytest.approx(0.01)  # nor are three equal ones
+
+
 def test_what_exceeds_the_least_share_but_not_the_noise_is_perhaps_a_cause() -> None:
     uneven = [PRODUCT_NS * (1 + 0.3 * (number % 2)) for number in range(10)]
     (one,) = perhaps(products(uneven), 0.08)

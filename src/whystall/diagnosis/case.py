@@ -176,8 +176,8 @@ class Case:
     @cached_property
     def noise(self) -> float:
         """The uncertainty of the mean step, as a share of it: MAD over the square root of the count."""
-        found = [_noise([step.window_ns for step in steps[1:-1]]) for steps in self._device_steps() if len(steps) > 2]
-        return max([noise for noise in found if noise is not None], default=_NOISE_OF_FEW)
+        found = [_noise_of([step.window_ns for step in steps]) for steps in self._device_steps()]
+        return max(found, default=_NOISE_OF_FEW)
 
     def _device_steps(self) -> list[list[Step]]:
         return [device.steps for rank in self.ranks for device in rank.analysis.devices]
@@ -308,6 +308,12 @@ class Case:
             if first <= event < last:
                 return str(getattr(rank.trace, table)["name"][event - first])
         return ""
+
+
+def _noise_of(windows: list[int]) -> float:
+    """The noise of steps, without the first and the last where enough are left; that of few is never taken for small."""
+    inner = _noise(windows[1:-1])
+    return inner if inner is not None else max(_noise(windows) or 0.0, _NOISE_OF_FEW)
 
 
 def _noise(windows: list[int]) -> float | None:

@@ -21,7 +21,7 @@ from whystall.diagnosis.rules import RULES
 from whystall.diagnosis.telling import Teller
 from whystall.diagnosis.uniting import not_overruled, on_all_ranks, once
 from whystall.diagnosis.verdict import finding_verdict, ledger_verdict, run_verdict
-from whystall.diagnosis.weighing import least_saved, weigh
+from whystall.diagnosis.weighing import least_expected, weigh
 from whystall.replay.build import build_graph
 from whystall.replay.graph import Graph
 from whystall.replay.outcome import path_parts
@@ -79,7 +79,7 @@ def diagnose_run(
     diagnosis = msgspec.structs.replace(diagnosis, failures=[*failures, *diagnosis.failures])
     named = any(finding.severity != "info" for finding in diagnosis.findings)
     far = far_from_limits(case) if case.graph is not None and not named else None
-    verdict = finding_verdict(measured, diagnosis, case.step_ns, devices, least=least_saved(case), far=far)
+    verdict = finding_verdict(measured, diagnosis, case.step_ns, devices, least=least_expected(case), far=far)
     recorded = case.step_ns if case.has_steps else 0
     return msgspec.structs.replace(verdict, step_ns=recorded or _run_step_ns(runs)), diagnosis
 

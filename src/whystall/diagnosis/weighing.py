@@ -51,10 +51,14 @@ def least_saved(case: Case) -> float:
     return max(LEAST_SHARE, NOISES * case.noise)
 
 
-def _fires(case: Case, one: Weighed) -> bool:
+def least_expected(case: Case) -> float:
+    """The share of a step that a cause must be expected to save to be named."""
     on_a_device = any(rank.on_device for rank in case.ranks)
-    worth = one.expected >= (LEAST_SHARE if on_a_device else LEAST_EXPECTED_ON_CPU)
-    return one.floor >= least_saved(case) and one.adds >= LEAST_SHARE and worth
+    return max(least_saved(case), LEAST_SHARE if on_a_device else LEAST_EXPECTED_ON_CPU)
+
+
+def _fires(case: Case, one: Weighed) -> bool:
+    return one.floor >= least_saved(case) and one.adds >= LEAST_SHARE and one.expected >= least_expected(case)
 
 
 def _by_tiers(case: Case, candidates: Sequence[Valued]) -> list[Weighed]:
