@@ -5,7 +5,7 @@
     python3 -m venv ../after && ../after/bin/python -m pip install .
     python benchmarks/against.py ../before/.venv/bin/python ../after/bin/python --pairs 10 TRACE...
 
-Both are installed alike (an editable install imports more slowly), and no cache is read. A ratio below 1 is cheaper than before.
+Both are installed alike (an editable install imports more slowly), and no cache is read. A ratio below 1 is cheaper.
 """
 
 from __future__ import annotations
@@ -36,9 +36,7 @@ def main() -> None:
     given = parser.parse_args()
     print("| trace | CPU s before | after | ratio | peak MB before | after | ratio |\n|---|---|---|---|---|---|---|")
     for trace in given.traces:
-        found = [
-            (cost(given.before, trace.resolve()), cost(given.after, trace.resolve())) for _ in range(given.pairs)
-        ]
+        found = [(cost(given.before, trace.resolve()), cost(given.after, trace.resolve())) for _ in range(given.pairs)]
         cells = []
         for column in (0, 1):
             before = statistics.median(pair[0][column] for pair in found)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import textwrap
 from typing import TYPE_CHECKING
@@ -41,6 +40,8 @@ class Explain:
             return 0
         rule = known.get(options.cause)
         if rule is None:
+            import difflib
+
             near = difflib.get_close_matches(options.cause, known, n=3, cutoff=0.4)
             hint = f"did you mean {', '.join(near)}?" if near else "`whystall explain` lists all"
             raise UsageError(f"no cause is called {options.cause!r}: {hint}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -69,6 +68,8 @@ class Threshold:
         known = set(Ledger.__struct_fields__) if kind == "ledger" else names(kind, *reports)
         if name in known:
             return
+        import difflib
+
         near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
         hint = f": did you mean {near[0]}?" if near else ""
         what = "part of the ledger" if kind == "ledger" else f"{kind} of the two runs"

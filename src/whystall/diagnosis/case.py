@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,10 +26,6 @@ _MAD_TO_SIGMA: Final = 1.4826
 # With fewer steps their spread says nothing; this is taken in its place.
 _FEW_STEPS: Final = 3
 _NOISE_OF_FEW: Final = 0.01
-
-
-# A change is as large as its graph: only what is asked for again and again stays.
-_LENGTHS_KEPT: Final = 8
 
 FEWEST_SAMPLED_STEPS: Final = 10
 """With fewer steps samples say nothing of a run."""
@@ -91,14 +87,16 @@ class Case:
         return out
 
     def length_ns(self, change: Change | None = None) -> int:
-        """How long the replayed window takes under a change, start-up left out; the last few are not played again."""
-        known = next((each for each in self._lengths if each[0] is change), None) or (change, self._played_ns(change))
-        self._lengths.append(known)
-        return known[1]
+        """How long the replayed window takes under a change, start-up left out; no change is played twice."""
+        if change is None:
+            return self.window_ns
+        if change not in self._lengths:
+            self._lengths[change] = self._played_ns(change)
+        return self._lengths[change]
 
     @cached_property
-    def _lengths(self) -> deque[tuple[Change | None, int]]:
-        return deque(maxlen=_LENGTHS_KEPT)
+    def _lengths(self) -> WeakKeyDictionary[Change, int]:
+        return WeakKeyDictionary()
 
     def _played_ns(self, change: Change | None) -> int:
         if self.startup.any():
@@ -134,7 +132,7 @@ class Case:
     @cached_property
     def window_ns(self) -> int:
         """The same without what only a start does."""
-        return self.length_ns() if self.graph is not None else 0
+        return self._played_ns(None) if self.graph is not None else 0
 
     @cached_property
     def steps(self) -> int:
@@ -311,7 +309,7 @@ class Case:
 
 
 def _noise_of(windows: list[int]) -> float:
-    """The noise of steps, without the first and the last where enough are left; that of few is never taken for small."""
+    """The noise of steps, without the first and the last where enough are left; that of few is never small."""
     inner = _noise(windows[1:-1])
     return inner if inner is not None else max(_noise(windows) or 0.0, _NOISE_OF_FEW)
 

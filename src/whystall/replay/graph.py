@@ -57,11 +57,11 @@ class Graph:
     delay: Times
     kind: NDArray[np.uint8]
     state: NDArray[np.uint8]
-    event: NDArray[np.int64]
+    event: NDArray[np.int32]
     """Host nodes: the event's number in the trace's ``host_order`` numbering, or -1. Device nodes: the row."""
     lane: NDArray[np.int32]
     """Thread, or device and stream, in one numbering over all ranks (``lanes`` names them)."""
-    rank: NDArray[np.int64]
+    rank: NDArray[np.int32]
     first: NDArray[np.uint64]
     source: NDArray[np.uint32]
     target: NDArray[np.int64]
@@ -90,14 +90,22 @@ class Played:
     decided_by: NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Change:
-    """What is different in a what-if: new durations, delays and lags of edges, and edges that are no more."""
+    """What is different in a what-if: new durations, delays and lags of edges, and edges that are no more.
+
+    Two are the same only if they are one object, so that what was worked out of one can be kept by it.
+    """
 
     duration: Times | None = None
     delay: Times | None = None
     lag: Times | None = None
     removed_edges: Mask | None = None
+
+    def __post_init__(self) -> None:
+        """A diagnosis holds dozens of these, each as long as its graph: times that fit take half the room."""
+        for name in ("duration", "delay", "lag"):
+            object.__setattr__(self, name, _narrow(getattr(self, name)))
 
     def then(self, other: Change, graph: Graph) -> Change:
         """Both changes at once; where both shorten a node the shorter one counts."""
@@ -107,6 +115,14 @@ class Change:
             lag=_shorter(self.lag, other.lag),
             removed_edges=_either(self.removed_edges, other.removed_edges, graph),
         )
+
+
+def _narrow(times: Times | None) -> Times | None:
+    if times is None or not len(times) or times.dtype != np.int64:
+        return times
+    limits = np.iinfo(np.int32)
+    fits = limits.min <= times.min() and times.max() <= limits.max
+    return times.astype(np.int32) if fits else times
 
 
 def _shorter(one: Times | None, other: Times | None) -> Times | None:
@@ -197,9 +213,9 @@ class Draft:
         add["duration"].append(np.asarray(end, np.int64) - np.asarray(start, np.int64))
         add["kind"].append(np.full(count, kind, np.uint8))
         add["state"].append(np.zeros(count, np.uint8) if state is None else state.astype(np.uint8))
-        add["event"].append(np.full(count, -1, np.int64) if event is None else event.astype(np.int64))
+        add["event"].append(np.full(count, -1, np.int32) if event is None else event.astype(np.int32))
         add["lane"].append(np.broadcast_to(np.asarray(lane, np.int32), count))
-        add["rank"].append(np.full(count, rank, np.int64))
+        add["rank"].append(np.full(count, rank, np.int32))
         numbers = np.arange(self.count, self.count + count)
         self.count += count
         return numbers
@@ -225,11 +241,19 @@ class Draft:
         self._columns[name] = [joined]
         return joined
 
+    def _taken(self, name: str) -> NDArray[Any]:
+        joined = self.column(name)
+        del self._columns[name]
+        return joined
+
     def finish(
         self, steps: Sequence[NDArray[np.int64]], opening: NDArray[np.int64], clock_shift_ns: dict[int, int]
     ) -> Graph:
-        """The graph: nodes in order of their recorded start, edges that the recording allows, delays."""
-        start, duration = self.column("start"), self.column("duration")
+        """The graph: nodes in order of their recorded start, edges that the recording allows, delays.
+
+        The draft is used up: nothing is held twice.
+        """
+        start, duration = self._taken("start"), self._taken("duration")
         # At one instant what takes no time comes first; drawing order is program order.
         later = np.ones(self.count, np.bool_)
         for nodes in self._first:
@@ -259,11 +283,11 @@ class Draft:
             start=start,
             duration=duration,
             delay=start - ready,
-            kind=self.column("kind")[order],
-            state=self.column("state")[order],
-            event=self.column("event")[order],
-            lane=self.column("lane")[order],
-            rank=self.column("rank")[order],
+            kind=self._taken("kind")[order],
+            state=self._taken("state")[order],
+            event=self._taken("event")[order],
+            lane=self._taken("lane")[order],
+            rank=self._taken("rank")[order],
             first=first,
             source=source.astype(np.uint32),
             target=target,
@@ -285,4 +309,5 @@ class Draft:
         target = np.concatenate([none, *(edge[1] for edge in self._edges)])
         lag = np.concatenate([none, *(edge[2] for edge in self._edges)])
         kinds = [np.full(len(edge[0]), edge[3], np.uint8) for edge in self._edges]
+        self._edges.clear()
         return place[source], place[target], lag, np.concatenate([np.zeros(0, np.uint8), *kinds])
