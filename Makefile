@@ -110,12 +110,16 @@ format: $(VENV)/.tools
 	$(BIN)/ruff check --fix $(CHECKED)
 	$(BIN)/ruff format $(CHECKED)
 
-test: lint .venv-frameworks/.ready
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
-
 # What needs no running job and no browser: for the minutes between two changes.
 UNIT := tests/analysis tests/cost tests/diagnosis tests/hardware tests/native tests/replay tests/report tests/trace \
 	tests/test_causes_pages.py tests/test_house.py
+# What watches or times jobs has the cores for itself; all else runs on all of them.
+ALONE := tests/capture tests/deepspeed tests/integrations tests/model tests/probe tests/verify tests/foreign_package
+test: lint .venv-frameworks/.ready
+	$(BIN)/python -m pytest -n auto -m 'not browser' $(ALONE:%=--ignore=%) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m browser $(ALONE:%=--ignore=%) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(ALONE) $(PYTEST_ARGS)
+
 unit: $(VENV)/.whystall
 	$(BIN)/python -m pytest -q -n auto -m 'not browser' $(UNIT) $(PYTEST_ARGS)
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.diagnosis.cases import case_of, diagnosed, fixed, loop
 
@@ -29,12 +29,14 @@ def test_what_costs_less_than_two_per_cent_does_not_fire() -> None:
 
 @settings(max_examples=20, deadline=None)
 @given(st.floats(0, 0.9), st.floats(0, 0.9))
+@example(share=0.125, uncertainty=0.875)
 def test_gains_are_ordered_and_fire_only_above_the_least(share: float, uncertainty: float) -> None:
     found = diagnose(case_of(loop()), [fixed("host.gc", share, uncertainty=uncertainty)])
     for finding in found.findings:
         assert finding.gain is not None
         assert 1 <= finding.gain.floor <= finding.gain.expected <= finding.gain.ceiling
-        assert finding.gain.floor >= 1 / (1 - LEAST_SHARE) - 1e-4
+        # What is expected to be worth it and may not be is told as "Perhaps": it does not fire.
+        assert finding.severity == "info" or finding.gain.floor >= 1 / (1 - LEAST_SHARE) - 1e-4
 
 
 @pytest.mark.parametrize(

@@ -119,6 +119,18 @@ class RankCase:
         return np.where(called, np.clip(until[np.maximum(last, 0)], begin, end), begin), end, thread
 
     @cached_property
+    def trains(self) -> bool:
+        """Whether there is a backward pass: operators that say which thread ran their forward."""
+        return bool((self.trace.operators["forward_thread"].fill_null(0) > 0).any())
+
+    def launches_of(self, events: Mask) -> Mask:
+        """The calls (in the numbering of host events) that launched some device events."""
+        launch = rows_of(self.trace.device_events["launch"])[events]
+        calls = np.zeros(self.offsets["runtime_calls"][1], np.bool_)
+        calls[launch[launch >= 0] + self.offsets["runtime_calls"][0]] = True
+        return calls
+
+    @cached_property
     def launch_time(self) -> Times:
         """Per device event when its launch began, or -1."""
         launch = rows_of(self.trace.device_events["launch"])

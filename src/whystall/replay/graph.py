@@ -61,7 +61,7 @@ class Graph:
     """Host nodes: the event's number in the trace's ``host_order`` numbering, or -1. Device nodes: the row."""
     lane: NDArray[np.int32]
     """Thread, or device and stream, in one numbering over all ranks (``lanes`` names them)."""
-    rank: NDArray[np.int32]
+    rank: NDArray[np.int64]
     first: NDArray[np.uint64]
     source: NDArray[np.uint32]
     target: NDArray[np.int64]
@@ -215,7 +215,7 @@ class Draft:
         add["state"].append(np.zeros(count, np.uint8) if state is None else state.astype(np.uint8))
         add["event"].append(np.full(count, -1, np.int32) if event is None else event.astype(np.int32))
         add["lane"].append(np.broadcast_to(np.asarray(lane, np.int32), count))
-        add["rank"].append(np.full(count, rank, np.int32))
+        add["rank"].append(np.full(count, rank, np.int64))
         numbers = np.arange(self.count, self.count + count)
         self.count += count
         return numbers

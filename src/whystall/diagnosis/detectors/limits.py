@@ -37,7 +37,7 @@ def at_limit(case: Case, cause: str, *, decoding: bool) -> Iterator[Sampled]:
             continue
         busy = devices[0].ledger.compute / devices[0].window_ns
         reached, bandwidth = _reached(rank, work.peak)
-        if busy < _BUSY or reached < _REACHED or (bandwidth and not _trains(rank)) != decoding:
+        if busy < _BUSY or reached < _REACHED or (bandwidth and not rank.trains) != decoding:
             continue
         what = "memory bandwidth" if bandwidth else "matrix products"
         yield Sampled(
@@ -65,10 +65,6 @@ def _reached(rank: RankCase, peak: Accelerator) -> tuple[float, bool]:
     least = np.where(computes, np.minimum(np.maximum(products, moves), duration), 0.0)
     reached = float(least.sum()) / max(float(duration[computes].sum()), 1.0)
     return reached, float(least[moves > products].sum()) > float(least.sum()) / 2
-
-
-def _trains(rank: RankCase) -> bool:
-    return bool((rank.trace.operators["forward_thread"].fill_null(0) > 0).any())
 
 
 def _least_ns(work: Workings, peak: Accelerator) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

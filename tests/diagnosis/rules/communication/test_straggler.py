@@ -73,6 +73,7 @@ def test_a_rank_that_always_comes_last_is_worth_what_the_others_wait(
     whole = jobs[0].step_ns
     is_worth(finding, whole / (whole - COMPUTE_NS // 2))
     assert finding.attributed_ns_per_step == pytest.approx(COMPUTE_NS // 2, rel=0.05)
+    assert finding.could_be == ([] if python else ["device.degraded"])  # a slow host is no slow device
 
 
 @pytest.mark.parametrize(

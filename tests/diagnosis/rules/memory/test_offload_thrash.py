@@ -1,20 +1,82 @@
-"""memory.offload-thrash: no rule looks for it; copies that the step waits for are told as the largest loss."""
+"""memory.offload-thrash: state that goes to the device and back in every step fires it; batches, checkpoints and what
+compute hides do not.
+"""
 
 from __future__ import annotations
 
-from tests.diagnosis.jobs import Job
+from typing import Final
 
-import whystall
+import pytest
+from tests.diagnosis.cases import found_in, told_of
+from tests.diagnosis.jobs import Job, is_worth
+
+MB: Final = 1_000_000
+NS_PER_MB: Final = 40_000
+"""25 GB/s, as over PCIe 4."""
+NAMES: Final = {
+    "cuda": ("Memcpy HtoD (Pinned -> Device)", "Memcpy DtoH (Device -> Pinned)"),
+    "hip": ("CopyHostToDevice", "CopyDeviceToHost"),
+}
 
 
-def test_state_that_goes_back_and_forth_is_time_in_copies() -> None:
-    job = Job()
-    for _ in job.steps(8):
-        job.launch("Memcpy HtoD (Pinned -> Device)", 900_000, call="MemcpyAsync", kind="gpu_memcpy", bytes=20_000_000)
-        job.launch("gemm", 1_000_000)
-        job.launch("Memcpy DtoH (Device -> Pinned)", 900_000, call="MemcpyAsync", kind="gpu_memcpy", bytes=20_000_000)
+def copy(job: Job, name: str, megabytes: int, *, stream: int = 7) -> None:
+    job.launch(name, megabytes * NS_PER_MB, call="MemcpyAsync", kind="gpu_memcpy", bytes=megabytes * MB, stream=stream)
+
+
+def training(
+    to_device: int, to_host: int, *, api: str = "cuda", every: int = 1, stream: int = 7, backward: bool = True
+) -> Job:
+    """Ten steps of 10 ms of kernels, with so many megabytes each way in each step, or in every so many-th."""
+    job = Job(api=api)
+    fetch, store = NAMES[api]
+    for number in job.steps(10):
+        if to_device:
+            copy(job, fetch, to_device, stream=stream)
+        job.operator("aten::mm", "gemm", 4_000_000)
+        job.operator("aten::mm", "gemm", 6_000_000, **({"Fwd thread id": 1} if backward else {}))
+        if to_host and number % every == 0:
+            copy(job, store, to_host, stream=stream)
         job.wait()
-    verdict = whystall.analyze(job.built.load()).verdict
-    assert verdict.cause is None
-    assert verdict.summary.startswith("No cause was named for the largest loss")
-    assert "copies that nothing hides" in verdict.summary
+    return job
+
+
+@pytest.mark.parametrize("api", NAMES)
+def test_state_that_goes_back_and_forth_is_worth_the_copies(api: str) -> None:
+    finding = found_in(training(100, 100, api=api).built)["memory.offload-thrash"]
+    is_worth(finding, training(100, 100, api=api).step_ns / training(0, 0, api=api).step_ns)
+    told = {one.what: one.value for one in finding.evidence}
+    assert told["to the device"] == told["to the host"] == 100 * MB
+
+
+def fetching(copies: int, megabytes: int) -> Job:
+    """Ten steps of inference; each of so many parts fetches its weights and computes with them."""
+    job = Job()
+    for _ in job.steps(10):
+        for _ in range(copies):
+            copy(job, "Memcpy HtoD (Pinned -> Device)", megabytes)
+            job.operator("aten::mm", "gemm", 200_000)
+        job.wait()
+    return job
+
+
+def test_weights_that_are_fetched_for_every_answer_are_worth_the_copies() -> None:
+    finding = found_in(fetching(40, 5).built)["memory.offload-thrash"]
+    is_worth(finding, fetching(40, 5).step_ns / fetching(40, 0).step_ns)
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        pytest.param(training(100, 1), id="a batch in, a loss out"),
+        pytest.param(training(100, 100, every=4), id="a checkpoint now and then"),
+        pytest.param(training(100, 100, backward=False), id="images in, masks out"),
+        pytest.param(fetching(4, 50), id="a batch of a few tensors"),
+    ],
+)
+def test_batches_and_checkpoints_are_none(job: Job) -> None:
+    assert "memory.offload-thrash" not in told_of(job.built)
+
+
+def test_copies_behind_compute_are_told_and_gain_nothing() -> None:
+    told = told_of(training(100, 100, stream=20).built)
+    assert told["memory.offload-thrash"].severity == "info"

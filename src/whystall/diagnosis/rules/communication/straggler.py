@@ -24,6 +24,7 @@ from whystall.replay.graph import Change, NodeKind
 CAUSE: Final = cause_beside(__name__)
 _LATE_IN: Final = CAUSE.threshold("late_in")
 _LEAST_CHANCE: Final = CAUSE.threshold("least_chance")
+_SLOWER_DEVICE: Final = CAUSE.threshold("slower_device")
 _LEAST_LATE: Final = CAUSE.threshold("least_late")
 
 
@@ -58,6 +59,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
         ranks=(rank,),
         uncertainty=0.15,
         confidence=0.95,
+        could_be=("device.degraded",) if device_ratio is not None and device_ratio >= _SLOWER_DEVICE else (),
         rivals=("communication.exposed", "communication.low-bandwidth", "device.throttled"),
     )
 

@@ -1,8 +1,95 @@
-"""Collectives over the wrong library: explained, and not looked for yet."""
+"""Gradients of a job on accelerators that gloo adds up on the host, or that one process gathers from its devices."""
 
 from __future__ import annotations
 
-from whystall.diagnosis.causes import cause_beside
-from whystall.diagnosis.rule import Rule
+from collections.abc import Iterator
+from typing import Final
 
-RULE = Rule(cause_beside(__name__))
+import numpy as np
+from numpy.typing import NDArray
+
+from whystall.analysis.intervals import ANY, class_timeline
+from whystall.analysis.kernel_classes import COMMUNICATION, COMPUTE
+from whystall.diagnosis import evidence
+from whystall.diagnosis.candidate import Candidate, Sampled, Standing
+from whystall.diagnosis.case import Case
+from whystall.diagnosis.causes import cause_beside
+from whystall.diagnosis.rank_case import RankCase
+from whystall.diagnosis.rule import Finder, Rule
+
+CAUSE: Final = cause_beside(__name__)
+_LEFT: Final = CAUSE.threshold("left")
+_GLOO: Final = "gloo:"
+_DATA_PARALLEL: Final = ("nn.Module: DataParallel_", "torch/nn/parallel/data_parallel.py")
+
+
+def in_trace(case: Case) -> Iterator[Candidate]:
+    """Collectives of gloo where no library of the device has any, and modules that are copied to several devices."""
+    for rank in case.ranks:
+        if not rank.on_device:
+            continue
+        # Many jobs use gloo for what they say on the side, and NCCL or RCCL for tensors.
+        if not (rank.workings.classified.class_of == COMMUNICATION).any():
+            yield from _through_the_host(case, rank)
+        yield from _one_process(rank)
+
+
+def _through_the_host(case: Case, rank: RankCase) -> Iterator[Sampled]:
+    calls = rank.host_named(lambda name: name.startswith(_GLOO), ("operators", "annotations"))
+    begin, end, _ = rank.intervals(calls)
+    waited = _uncovered_ns(case, rank, begin, end)
+    if not waited:
+        return
+    share = waited / max(case.window_ns, 1)
+    yield Sampled(
+        cause=CAUSE.id,
+        attributed_ns=waited // max(case.steps, 1),
+        evidence=(
+            evidence.count("collectives of gloo", len(begin)),
+            evidence.time("of them with no kernel running", waited // max(case.steps, 1), per=case.per),
+        ),
+        saved=(share * (1 - _LEFT) / 2, share * (1 - _LEFT), share),
+        method="the time in which collectives of gloo run and the device computes nothing",
+        ranks=(rank.rank,),
+        confidence=0.85,
+        rivals=("host.sync", "communication.exposed"),
+    )
+
+
+def _uncovered_ns(case: Case, rank: RankCase, begin: NDArray[np.int64], end: NDArray[np.int64]) -> int:
+    """How long some of the intervals are open in the replayed window while no kernel computes."""
+    first, last = case.window_on(rank)
+    begin, end = np.clip(begin, first, last), np.clip(end, first, last)
+    events = rank.trace.device_events
+    computes = rank.workings.classified.class_of == COMPUTE
+    starts = events["ts_ns"].to_numpy()[computes]
+    ends = starts + events["duration_ns"].to_numpy()[computes]
+    starts, ends = np.clip(starts, first, last), np.clip(ends, first, last)
+    either = _open_ns(np.concatenate([begin, starts]), np.concatenate([end, ends]))
+    return either - _open_ns(starts, ends)
+
+
+def _open_ns(begin: NDArray[np.int64], end: NDArray[np.int64]) -> int:
+    return class_timeline(begin, end, np.zeros(len(begin), np.uint8)).total(ANY)
+
+
+def _one_process(rank: RankCase) -> Iterator[Standing]:
+    devices = np.unique(rank.trace.device_events["device"].to_numpy())
+    copied = rank.host_named(lambda name: any(part in name for part in _DATA_PARALLEL), ("python_functions",))
+    if len(devices) < 2 or not copied.any():
+        return
+    yield Standing(
+        cause=CAUSE.id,
+        attributed_ns=0,
+        evidence=(
+            evidence.text("the model is wrapped in", "torch.nn.DataParallel"),
+            evidence.count("devices that one process drives", len(devices)),
+        ),
+        severity="minor",
+        detail="torch.nn.DataParallel copies the model to all devices in every step",
+        ranks=(rank.rank,),
+        confidence=0.9,
+    )
+
+
+RULE = Rule(CAUSE, (Finder(in_trace, ("trace", "device_events")),))

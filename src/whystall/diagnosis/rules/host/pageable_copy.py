@@ -11,11 +11,11 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
-from whystall.diagnosis.detectors.host_calls import operators_with, waits_beside, waits_within
+from whystall.diagnosis.detectors.copies import call_nodes, waits_of_copies
+from whystall.diagnosis.detectors.host_calls import operators_with
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.replay.graph import Change, Mask
-from whystall.trace.link import rows_of
 
 CAUSE: Final = cause_beside(__name__)
 # By the device's compute capability, the lowest where that is not known.
@@ -38,13 +38,12 @@ def in_trace(case: Case) -> Iterator[Replayed]:
 def _from_pinned_memory(case: Case, rank: RankCase, copies: Mask) -> Replayed:
     graph = case.replayed
     nodes = case.nodes(rank, device=copies)
-    calls = _launches(rank, copies)
-    call_nodes = case.nodes(rank, host=calls)
-    waits = waits_within(case, rank, calls) | waits_within(case, rank, waits_beside(rank, calls))
+    calls = call_nodes(case, rank, copies)
+    waits = waits_of_copies(case, rank, copies)
     size = rank.trace.device_events["bytes"].fill_null(0).to_numpy()[graph.event[nodes]]
     duration = graph.duration.copy()
     duration[nodes] = np.minimum(duration[nodes], (size / pinned_bytes_per_s(rank) * 1e9).astype(np.int64))
-    duration[call_nodes] = np.minimum(duration[call_nodes], _PINNED_CALL_NS)
+    duration[calls] = np.minimum(duration[calls], _PINNED_CALL_NS)
     gone = duration.copy()
     gone[nodes] = 0
     per_step = case.time_of(nodes)
@@ -59,20 +58,12 @@ def _from_pinned_memory(case: Case, rank: RankCase, copies: Mask) -> Replayed:
         removal=Change(duration=duration, removed_edges=waits),
         ceiling=Change(duration=gone, removed_edges=waits),
         method="replay: copies at the speed of pinned memory, without blocking the host",
-        code=tuple(rank.code_of(operators_with(rank, calls))),
+        code=tuple(rank.code_of(operators_with(rank, rank.launches_of(copies)))),
         ranks=(rank.rank,),
         uncertainty=0.25,
         rivals=("host.sync", "input.synchronous-loader"),
         if_hidden="copies come from pageable memory, but nothing waits for them: leave it",
     )
-
-
-def _launches(rank: RankCase, copies: Mask) -> Mask:
-    """The calls that launched some copies."""
-    launch = rows_of(rank.trace.device_events["launch"])[copies]
-    calls = np.zeros(rank.offsets["runtime_calls"][1], np.bool_)
-    calls[launch[launch >= 0] + rank.offsets["runtime_calls"][0]] = True
-    return calls
 
 
 def pinned_bytes_per_s(rank: RankCase) -> float:

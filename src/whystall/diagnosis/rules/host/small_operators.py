@@ -115,15 +115,11 @@ def _in_window(case: Case, rank: RankCase) -> Mask:
 
 def _repeats(rank: RankCase, small: Mask, case: Case) -> bool:
     """Whether small operators come again and again in a step; without a backward pass however often."""
-    if not backward_threads(rank.trace) and not _trains(rank):
+    if not backward_threads(rank.trace) and not rank.trains:
         return True
     chosen = small & _in_window(case, rank)
     distinct = len(np.unique(_alike(rank)[chosen]))
     return int(np.count_nonzero(chosen)) / max(case.steps, 1) >= _LEAST_REPEATS * distinct
-
-
-def _trains(rank: RankCase) -> bool:
-    return bool((rank.trace.operators["forward_thread"].fill_null(0) > 0).any())
 
 
 def _nodes(case: Case, rank: RankCase, small: Mask) -> Mask:
