@@ -96,6 +96,7 @@ class Simulated:
     kernels: Sequence[Any] = field(default_factory=list)
     modules: Sequence[Any] = field(default_factory=list)
     findings: Sequence[Any] = field(default_factory=list)
+    abstained: Sequence[Any] = field(default_factory=list)
 
 
 def summary_of(steps: NDArray[np.float64]) -> RunSummary:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 import whystall
 from whystall.cli.thresholds import parse
+from whystall.diagnosis.cause_changes import cause_changes
 from whystall.diagnosis.comparison import Comparison
+from whystall.diagnosis.finding import Abstention
 from whystall.errors import UsageError
 from whystall.report.comparison import render_comparison
 from whystall.testing import TraceBuilder, trace
@@ -47,6 +51,32 @@ def test_a_removed_fetch_is_the_speed_up_and_the_cause_that_went_away() -> None:
     fetched = next(row for row in found.ledger if row.name == "idle_input")
     assert (fetched.base_ns, fetched.candidate_ns, fetched.beyond_noise) == (300_000, 0, True)
     assert "gone: input.synchronous-loader" in found.summary
+
+
+def judged(severity: str | None, *, abstained: bool = False) -> SimpleNamespace:
+    found = SimpleNamespace(id="host.sync", severity=severity, gain=None)
+    left = [Abstention(id="host.sync", missing_signals=["stacks"])] if abstained else []
+    return SimpleNamespace(findings=[found] if severity else [], abstained=left)
+
+
+@pytest.mark.parametrize(
+    ("base", "candidate", "word"),
+    [
+        (judged("major"), judged(None), "gone"),
+        (judged("major"), judged("minor"), "stays"),
+        (judged("major"), judged("info"), "less"),
+        (judged("major"), judged(None, abstained=True), "unknown"),
+        (judged(None), judged("major"), "new"),
+        (judged("info"), judged("major"), "more"),
+        (judged(None, abstained=True), judged("major"), "unknown"),
+    ],
+)
+def test_what_became_of_a_cause(base: Any, candidate: Any, word: str) -> None:
+    assert [row.change for row in cause_changes(base, candidate)] == [word]
+
+
+def test_what_only_one_run_tells_of_and_does_not_name_is_no_change() -> None:
+    assert cause_changes(judged("info"), judged(None)) == []
 
 
 def test_the_same_twice_is_no_change() -> None:

@@ -33,7 +33,7 @@ class Threshold:
     def crossed(self, comparison: Comparison) -> bool:
         """Whether the change crosses the threshold, and is more than noise."""
         if self.what == NEW_CAUSE:
-            return any(row.change == "new" for row in comparison.causes)
+            return any(row.change in ("new", "more") for row in comparison.causes)
         base, candidate, beyond_noise = self._times(comparison)
         if base is None or candidate is None or not beyond_noise:
             return False

@@ -20,8 +20,8 @@ from whystall.analysis.results import Device, Kernel, Module, Operator
 from whystall.analysis.run_results import RunSummary
 from whystall.analysis.step_errors import FEWEST_STEPS
 from whystall.diagnosis.catalogue import causes
+from whystall.diagnosis.cause_changes import CauseChange, Judged, cause_changes, named_causes, what_changed
 from whystall.diagnosis.causes import Statistic
-from whystall.diagnosis.finding import Finding
 from whystall.diagnosis.sides import (
     SIGMAS,
     RunSteps,
@@ -45,7 +45,7 @@ Kind = Literal["ledger", "operator", "kernel", "module"]
 _Noise = Callable[[str], float]
 
 
-class Recorded(Protocol):
+class Recorded(Judged, Protocol):
     """What of a report is compared."""
 
     @property
@@ -68,10 +68,6 @@ class Recorded(Protocol):
     def run(self) -> Sequence[RunSummary]:
         """Whole runs, from their samples."""
 
-    @property
-    def findings(self) -> Sequence[Finding]:
-        """The causes that were found."""
-
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
     """Something that both runs have, or one: its time per step in each (``None``: not there)."""
@@ -82,16 +78,6 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     candidate_ns: int | None
     delta_ns: int
     beyond_noise: bool
-
-
-class CauseChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A cause that one run has and the other has not, or that both have."""
-
-    id: str
-    title: str
-    change: Literal["gone", "new", "stays"]
-    base_gain: float | None
-    candidate_gain: float | None
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -149,7 +135,7 @@ def compare_reports(
         mean=both["mean"],
         median=both["median"],
         summary="",
-        causes=_causes(base, candidate),
+        causes=cause_changes(base, candidate),
         ledger=_changes("ledger", base, candidate),
         operators=_changes("operator", base, candidate),
         kernels=_changes("kernel", base, candidate),
@@ -164,7 +150,7 @@ _STATISTICS: tuple[Statistic, ...] = ("mean", "median")
 
 def _deciding(base: Recorded, candidate: Recorded) -> Statistic:
     """The mean where either side has a cause that happens now and then."""
-    named = {*_named(base), *_named(candidate)}
+    named = {*named_causes(base), *named_causes(candidate)}
     return "mean" if any(known.statistic == "mean" for cause in named if (known := causes().get(cause))) else "median"
 
 
@@ -285,37 +271,6 @@ def _changes(kind: Kind, base: Recorded, candidate: Recorded) -> list[Change]:
     return sorted(rows, key=lambda row: (-abs(row.delta_ns), row.name))
 
 
-def _causes(base: Recorded, candidate: Recorded) -> list[CauseChange]:
-    before, after = _named(base), _named(candidate)
-    out = []
-    for cause in dict.fromkeys((*before, *after)):
-        change: Literal["gone", "new", "stays"] = "stays"
-        if cause not in after:
-            change = "gone"
-        elif cause not in before:
-            change = "new"
-        known = causes().get(cause)
-        out.append(
-            CauseChange(
-                id=cause,
-                title=known.title if known is not None else cause,
-                change=change,
-                base_gain=before.get(cause),
-                candidate_gain=after.get(cause),
-            )
-        )
-    return out
-
-
-def _named(report: Recorded) -> dict[str, float | None]:
-    """The causes worth removing, with what that is worth."""
-    return {
-        finding.id: finding.gain.expected if finding.gain is not None else None
-        for finding in report.findings
-        if finding.severity != "info"
-    }
-
-
 def _warnings(base: Recorded, candidate: Recorded, before: Side, after: Side) -> list[str]:
     out = []
     if before.measured_by != after.measured_by:
@@ -349,10 +304,7 @@ def _summary(comparison: Comparison) -> str:
         text += (
             f": {comparison.speedup:.2f} times as fast ({comparison.speedup_low:.2f} to {comparison.speedup_high:.2f})"
         )
-    gone = [row.id for row in comparison.causes if row.change == "gone"]
-    new = [row.id for row in comparison.causes if row.change == "new"]
-    text += f"; gone: {', '.join(gone)}" if gone else ""
-    text += f"; new: {', '.join(new)}" if new else ""
+    text += what_changed(comparison.causes)
     part = next((row for row in comparison.ledger if row.name != "compute" and row.beyond_noise), None)
     if part is not None:
         text += f"; {part.name} went from {_ms(part.base_ns)} to {_ms(part.candidate_ns)} a step"

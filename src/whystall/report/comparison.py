@@ -7,7 +7,8 @@ from html import escape as escape_html
 
 import msgspec
 
-from whystall.diagnosis.comparison import CauseChange, Change, Comparison
+from whystall.diagnosis.cause_changes import CauseChange
+from whystall.diagnosis.comparison import Change, Comparison
 from whystall.report import format as fmt
 from whystall.report.markdown import escape
 from whystall.report.names import clean
@@ -19,7 +20,7 @@ _TABLES: tuple[tuple[str, str], ...] = (
     ("kernels", "Kernels"),
     ("modules", "Modules"),
 )
-_WORDS = {"gone": "gone", "new": "new", "stays": "stays"}
+_WORDS = {"gone": "gone", "new": "new", "stays": "stays", "less": "less", "more": "more", "unknown": "?"}
 _LONGEST_NAME = 60
 
 
@@ -52,9 +53,14 @@ def _cells(row: Change) -> tuple[str, str, str, str]:
 
 def _gain(row: CauseChange) -> str:
     gains = [f"{value:.2f}x" if value is not None else fmt.UNKNOWN for value in (row.base_gain, row.candidate_gain)]
-    return {"gone": f"was worth {gains[0]}", "new": f"worth {gains[1]}", "stays": f"{gains[0]}, now {gains[1]}"}[
-        row.change
-    ]
+    return {
+        "gone": f"was worth {gains[0]}",
+        "less": f"was worth {gains[0]}, now {gains[1]}: no longer named",
+        "new": f"worth {gains[1]}",
+        "more": f"was worth {gains[0]} and not named, now {gains[1]}",
+        "stays": f"{gains[0]}, now {gains[1]}",
+        "unknown": f"worth {gains[0] if row.base_gain is not None else gains[1]}; the other run lacks the signals",
+    }[row.change]
 
 
 def _tables(comparison: Comparison, rows: int) -> Iterator[tuple[str, Sequence[Change], int]]:
@@ -71,7 +77,7 @@ def _terminal(comparison: Comparison, rows: int) -> str:
         width = max(len(row.id) for row in comparison.causes)
         lines += ["CAUSES"]
         lines += [
-            f"{_WORDS[row.change].ljust(6)} {row.id.ljust(width)}  {_gain(row)}  {clean(row.title, 80)}"
+            f"{_WORDS[row.change].ljust(5)} {row.id.ljust(width)}  {_gain(row)}  {clean(row.title, 80)}"
             for row in comparison.causes
         ]
         lines += [""]
