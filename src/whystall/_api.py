@@ -21,13 +21,15 @@ from whystall.report.sections.extensions import installed_sections
 from whystall.run_folder.told import told
 from whystall.trace.cache import default_folder
 from whystall.trace.discovery import PathLike
-from whystall.trace.files import Progress
+from whystall.trace.files import Limits, Progress
 from whystall.trace.load import load_trace
 from whystall.trace.model import Trace
 from whystall.trace.recordings import Sources, read_recordings
 
 
-def load(path: PathLike, *, cache: bool = True, progress: Progress | None = None) -> Trace:
+def load(
+    path: PathLike, *, cache: bool = True, limits: Limits | None = None, progress: Progress | None = None
+) -> Trace:
     """The trace in a file, as linked Polars tables.
 
     Raises `whystall.errors.InputError` when there is no readable trace.
@@ -37,7 +39,7 @@ def load(path: PathLike, *, cache: bool = True, progress: Progress | None = None
     >>> trace.operators["duration_ns"].min() >= 0
     True
     """
-    return load_trace(Path(path), cache=cache, progress=progress)
+    return load_trace(Path(path), cache=cache, limits=limits, progress=progress)
 
 
 def demo_recording() -> Path:
@@ -52,12 +54,14 @@ def analyze(
     kernel_classes: PathLike | None = None,
     calibrate: bool = True,
     workload: Workload | None = None,
+    limits: Limits | None = None,
     progress: Progress | None = None,
 ) -> Report:
     """The report on traces: files, folders, glob patterns, or traces that are loaded already.
 
     ``calibrate`` lets what `whystall probe` measured on this machine fill gaps in the table of accelerators; the report
-    says where it did. ``workload`` is what a step works through, for a rating by throughput.
+    says where it did. ``workload`` is what a step works through, for a rating by throughput. ``limits`` are other
+    bounds on what is read of a file (`whystall.trace.files.NO_LIMITS` for files that are trusted).
 
     Each file is a rank of its own, except that of several windows of one rank the latest counts. A file that is left
     out, holds no event or cannot be read is named in ``report.source.warnings``; when none is left
@@ -71,7 +75,7 @@ def analyze(
     """
     unusable: list[str] = []
     classes = read_kernel_classes(kernel_classes, unusable)
-    found = read_recordings(sources, cache=cache, progress=progress)
+    found = read_recordings(sources, cache=cache, limits=limits, progress=progress)
     calibrations, ignored = read_calibrations(calibration_folder(default_folder())) if calibrate else ([], [])
     analyses = [
         analyze_trace(trace, rank=rank, classes=classes, calibrations=calibrations)

@@ -140,4 +140,4 @@ def _single_trace(options: Namespace, console: Console) -> Trace:
             f"name one, such as {found[0]}"
         )
     with ReadingProgress(console) as progress:
-        return whystall.load(found[0], cache=not options.no_cache, progress=progress)
+        return whystall.load(found[0], cache=not options.no_cache, limits=inputs.limits(options), progress=progress)

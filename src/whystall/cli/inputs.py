@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from whystall.cli.console import Console
     from whystall.hardware.throughputs import Reference
     from whystall.report.schema import Report
+    from whystall.trace.files import Limits
 
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8", "fp4")
 HEAD_BYTES = 256  # `schema` is the first key of a report
@@ -27,6 +28,9 @@ HEAD_BYTES = 256  # `schema` is the first key of a report
 def add_reading(parser: ArgumentParser) -> None:
     """Declares the options of every verb that reads traces."""
     parser.add_argument("--no-cache", action="store_true", help="neither read nor write the cache of parsed traces")
+    parser.add_argument(
+        "--no-limits", action="store_true", help="read a packed file of a trusted source whatever it unpacks to"
+    )
     parser.add_argument(
         "--kernel-classes",
         metavar="FILE",
@@ -112,11 +116,19 @@ def analyze(paths: Sequence[str], options: Namespace, console: Console) -> Repor
         return whystall.analyze(
             list(paths),
             cache=not options.no_cache,
+            limits=limits(options),
             kernel_classes=options.kernel_classes,
             calibrate=not options.no_calibration,
             workload=workload(options),
             progress=progress,
         )
+
+
+def limits(options: Namespace) -> Limits | None:
+    """None of them if the user says so; `None` for the usual ones."""
+    from whystall.trace.files import NO_LIMITS
+
+    return NO_LIMITS if options.no_limits else None
 
 
 def _import_once() -> None:

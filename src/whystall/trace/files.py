@@ -31,12 +31,19 @@ _LITTLE_BYTES: Final = 16
 class Limits:
     """Bounds on what is read, so that a hostile file cannot take the machine.
 
-    ``value_bytes`` bounds one event or one metadata value, the rest one file.
+    ``value_bytes`` bounds one event or one metadata value, the rest one file. ``unpacked_times`` is how many times its
+    size a packed file may hold, from ``unpacked_bytes`` on: recordings hold 10 to 60 times, a trap a thousand.
     """
 
     raw_bytes: int = 256 << 30
+    unpacked_times: int = 200
+    unpacked_bytes: int = 1 << 30
     events: int = 1 << 31
     value_bytes: int = 16 << 20
+
+
+NO_LIMITS: Final = Limits(raw_bytes=1 << 62, unpacked_times=1 << 31, events=1 << 31)
+"""For a file that is trusted: what one value may take stays bounded."""
 
 
 @dataclass(frozen=True, slots=True)

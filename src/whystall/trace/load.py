@@ -49,12 +49,12 @@ def load_traces(
     """The traces in a file, one for each process that it recorded.
 
     ``readers`` are whystall's and those of installed packages unless others are given. Only a file of one process is
-    cached. Raises `InputError` when nothing can be read.
+    cached, and none that is read with other ``limits``. Raises `InputError` when nothing can be read.
     """
     asked, failures = installed_readers() if readers is None else (readers, [])
     reader = reader_of(head_of(path), asked, failures)
     store = store or TraceCache()
-    key = store.key(path, reader) if cache and _is_large(path) else None
+    key = store.key(path, reader) if cache and limits is None and _is_large(path) else None
     known = store.read(key, sound_text(path.name))
     if known is not None:
         return [_with_warnings(known, failures)]

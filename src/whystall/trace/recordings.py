@@ -11,7 +11,7 @@ from whystall.errors import UsageError
 from whystall.run_folder.layout import SAMPLES_SUFFIX
 from whystall.trace.discovery import PathLike, find_traces, folders_among
 from whystall.trace.errors import InputError
-from whystall.trace.files import Progress
+from whystall.trace.files import Limits, Progress
 from whystall.trace.load import load_traces
 from whystall.trace.model import TABLES, Trace
 from whystall.trace.ranks import one_per_rank
@@ -39,12 +39,14 @@ class Recordings:
     notes: list[str]
 
 
-def read_recordings(sources: Sources, *, cache: bool = True, progress: Progress | None = None) -> Recordings:
+def read_recordings(
+    sources: Sources, *, cache: bool = True, limits: Limits | None = None, progress: Progress | None = None
+) -> Recordings:
     """What the sources hold. A file that cannot be read is named; when nothing is left, `InputError` is raised."""
     given = [sources] if isinstance(sources, str | Path | Trace) else list(sources)
     folders = folders_among(given)
     readers, failures = installed_readers()
-    traces = _load(given, readers, failures, cache=cache, progress=progress)
+    traces = _load(given, readers, failures, cache=cache, limits=limits, progress=progress)
     samples = _samples(folders, failures)
     if not traces and not samples:
         raise _nothing(failures)
@@ -58,6 +60,7 @@ def _load(
     failures: list[str],
     *,
     cache: bool,
+    limits: Limits | None,
     progress: Progress | None,
 ) -> list[Trace]:
     """The traces that hold anything."""
@@ -68,7 +71,7 @@ def _load(
             continue
         for path in _paths(source, readers, failures):
             try:
-                found += load_traces(path, cache=cache, readers=readers, progress=progress)
+                found += load_traces(path, cache=cache, readers=readers, limits=limits, progress=progress)
             except InputError as error:
                 failures.append(str(error))
     failures += [

@@ -182,6 +182,19 @@ def test_a_gzip_bomb_ends_at_the_limit(path: Path, document: bytes) -> None:
     assert loaded.source.raw_bytes < 3 << 20
 
 
+def test_what_holds_a_thousand_times_its_size_is_no_recording(path: Path, document: bytes) -> None:
+    """And what holds sixty times its size is read to its end, or where the reader is told to."""
+    head = document[: document.rindex(b"]")]
+    packed = gzip.compress(head + b" " * 100_000_000 + b"]}")
+    stopped = read(path, packed, unpacked_bytes=1 << 20)
+    assert stopped.source.raw_bytes <= 201 * len(packed) + CHUNK_BYTES
+    assert any("--no-limits reads all of it" in warning for warning in stopped.source.warnings)
+    assert len(stopped.operators) == EVENTS
+    for loaded in (read(path, packed), read(path, packed, unpacked_times=2_000, unpacked_bytes=1 << 20)):
+        assert loaded.source.raw_bytes > 100_000_000
+        assert not [warning for warning in loaded.source.warnings if "reading stopped" in warning]
+
+
 def test_one_endless_event_is_passed_over(path: Path, document: bytes) -> None:
     endless = b'{"ph": "X", "name": "' + b"x" * 3_000_000 + b'"},'
     at = document.index(b"[") + 1

@@ -97,10 +97,17 @@ def _feed(
 ) -> None:
     counts = _feed_pieces(scanner, gunzipped(file, warnings)) if is_gzip(file) else _feed_plain(scanner, file)
     raw_bytes = 0
+    most = max(limits.unpacked_times * size, limits.unpacked_bytes)
     for count in counts:
         raw_bytes += count
         if progress is not None:
             progress(file.tell(), size)
+        if raw_bytes > most:
+            warnings.append(
+                f"reading stopped after {raw_bytes:,} bytes of JSON: the file of {size:,} bytes holds more than "
+                f"{limits.unpacked_times} times its size, as no recording does (--no-limits reads all of it)"
+            )
+            return
         if raw_bytes > limits.raw_bytes:
             warnings.append(f"reading stopped after {limits.raw_bytes:,} bytes of JSON, the limit")
             return
