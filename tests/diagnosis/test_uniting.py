@@ -30,6 +30,11 @@ def test_what_two_recorded_ranks_have_in_common_is_one_finding_of_both() -> None
     assert found["input.synchronous-loader"].scope.ranks == [0, 1]
 
 
+def test_a_rank_that_a_cause_costs_next_to_nothing_is_not_named_with_it() -> None:
+    found = found_in(loop(fetch_ns=500_000), loop(fetch_ns=20_000))
+    assert found["input.synchronous-loader"].scope.ranks == [0]
+
+
 def test_what_samples_measured_goes_before_what_was_replayed_and_both_are_evidence() -> None:
     """The recording is of a part that the cause takes half of; over the whole run it takes a fifth."""
     rules = [fixed("host.gc", 0.5), fixed("host.gc", 0.5, saved=(0.15, 0.2, 0.25))]

@@ -92,6 +92,21 @@ def test_a_verdict_says_perhaps_before_it_says_healthy() -> None:
     assert verdict.summary.startswith("Perhaps: ")
 
 
+@pytest.mark.parametrize(("blocks_per_sm", "healthy"), [(0.06, False), (0.5, False), (4.0, True), (0.0, True)])
+def test_kernels_of_few_blocks_are_no_health(blocks_per_sm: float, *, healthy: bool) -> None:
+    """Eight blocks on 132 multiprocessors leave nearly all of them idle; 0 is what some recordings say of all."""
+    built = trace(deviceProperties=[{**H100, "numSms": 132}])
+    for number in range(10):
+        built.step(number, at=number * 1_002_000, lasts=1_002_000)
+        built.operator("scan", at=number * 1_002_000 + 1_000, lasts=9_000)
+        more: dict[str, Any] = {"blocks per SM": blocks_per_sm, "grid": [8, 1, 1]}
+        at = number * 1_002_000
+        built.launch("selective_scan", at=at + 3_000, call_lasts=4_000, runs_at=at + 10_000, lasts=992_000, **more)
+    summary = whystall.analyze(built.load()).verdict.summary
+    assert summary.startswith("Healthy") is healthy
+    assert (f"kernels of at most {round(blocks_per_sm * 132)} blocks, on 132" in summary) is not healthy
+
+
 @pytest.mark.parametrize(("times", "shapes", "healthy"), [(1.0, True, True), (4.0, True, False), (4.0, False, True)])
 def test_kernels_far_from_what_the_device_can_do_are_no_health(times: float, *, shapes: bool, healthy: bool) -> None:
     """Without shapes nobody knows their work."""

@@ -80,10 +80,21 @@ def test_without_steps_the_bar_is_of_the_whole_recording(samples: dict[str, Repo
     assert (bar.has_step, bar.window_ns, bar.ledger) == (False, device.window_ns, device.ledger)
 
 
+def test_the_verdict_tells_the_shares_that_the_bar_draws(samples: dict[str, Report]) -> None:
+    """Of twelve steps the first two idle: nothing of them is in the mean of the others."""
+    device = samples["two-ranks"].devices[0]
+    busy = Ledger(compute=900_000, idle_python=100_000)
+    idle = Ledger(compute=100_000, idle_launch=900_000)
+    steps = [msgspec.structs.replace(device.steps[0], ledger=idle if n < 2 else busy) for n in range(12)]
+    summary = ledger_verdict([msgspec.structs.replace(device, steps=steps)]).summary
+    assert "computes 90.0 % of the time" in summary
+    assert "Python between operators (10.0 %)" in summary
+
+
 def test_the_bar_is_of_the_device_the_verdict_speaks_of(samples: dict[str, Report]) -> None:
     report = samples["two-ranks"]
     idle = Ledger(idle_python=report.devices[1].window_ns)
-    worst = msgspec.structs.replace(report.devices[1], ledger=idle)
+    worst = msgspec.structs.replace(report.devices[1], ledger=idle, steps=[])
     devices = [report.devices[0], worst]
     changed = msgspec.structs.replace(report, devices=devices, verdict=ledger_verdict(devices))
     bar = overview.headline(changed)

@@ -230,7 +230,7 @@ def straggler_one_file(r: random.Random, seed: int, on: bool) -> list[Prog]:
     "no rule",
 )
 def gloo_on_gpu(r: random.Random, seed: int, on: bool) -> list[Prog]:
-    args = {
+    args: dict[str, Any] = {
         "Collective name": "allreduce",
         "In msg nelems": 12582912,
         "Out msg nelems": 12582912,

@@ -73,7 +73,7 @@ def write(rank: Rank, path: Path, offset: float) -> None:
                 }
             )
     for op in rank.ops:
-        dur: float | int = round(op.end - op.start, 3)
+        lasts: float | int = round(op.end - op.start, 3)
         lane: Any = f"stream {op.stream}" if old else op.stream
         args = {"External id": op.ext, "device": device, "stream": op.stream, "correlation": op.corr, **op.args}
         if op.cat == "gpu_memcpy":
@@ -86,7 +86,7 @@ def write(rank: Rank, path: Path, offset: float) -> None:
                 "pid": device,
                 "tid": lane,
                 "ts": ts(op.start),
-                "dur": int(dur) if old else dur,
+                "dur": int(lasts) if old else lasts,
                 "args": args,
             }
         )

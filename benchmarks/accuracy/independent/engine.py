@@ -147,7 +147,7 @@ class Rank:
 
         def end(i: int) -> float:
             ops = self.ops[: self.marks[i][0]]
-            return max([self.steps[i], *[o.end for o in ops[-600:]]])
+            return float(max([self.steps[i], *[o.end for o in ops[-600:]]]))
 
         return (end(last) - end(first)) / (last - first)
 

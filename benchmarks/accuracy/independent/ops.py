@@ -28,8 +28,8 @@ def forward(p: Prog, layers: list[Layer], hook: Callable[[int], None] | None = N
 
 def cast(p: Prog, dims: Dims, kernels: list[Kernel]) -> None:
     """A tensor in fp32 is made into bf16."""
-    kinds = {"Input Dims": [dims, dims, []], "Input type": ["c10::BFloat16", "float", "Scalar"]}
-    first = {"Input Dims": [dims, [], []], "Input type": ["float", "Scalar", ""]}
+    kinds: dict[str, Any] = {"Input Dims": [dims, dims, []], "Input type": ["c10::BFloat16", "float", "Scalar"]}
+    first: dict[str, Any] = {"Input Dims": [dims, [], []], "Input type": ["float", "Scalar", ""]}
     with p.op("aten::to", **first):
         p.cpu(3)
         with p.op("aten::_to_copy", **first):
@@ -42,7 +42,7 @@ def cast(p: Prog, dims: Dims, kernels: list[Kernel]) -> None:
 
 
 def _nest(p: Prog, path: list[tuple[str, Dims]], layer: Layer, sequence: int | None) -> None:
-    extra = {"Sequence number": sequence, "Fwd thread id": 0} if sequence and len(path) == 1 else {}
+    extra: dict[str, Any] = {"Sequence number": sequence, "Fwd thread id": 0} if sequence and len(path) == 1 else {}
     with p.op(path[0][0], path[0][1], layer.dtype, **extra):
         p.cpu(5 if len(path) > 1 else 9)
         if len(path) > 1:
@@ -60,7 +60,8 @@ def backward(
     with p.py("torch/_tensor.py(570): backward"), p.py("torch/autograd/graph.py(815): _engine_run_backward"):
         p.thread(BACK)
         for i in range(len(layers) - 1, -1, -1):
-            layer, seq = layers[i], {"Sequence number": numbers[i], "Fwd thread id": 1}
+            layer = layers[i]
+            seq: dict[str, Any] = {"Sequence number": numbers[i], "Fwd thread id": 1}
             if layer.back_ops:
                 name = layer.back or "CompiledFunctionBackward"
                 with p.op(f"autograd::engine::evaluate_function: {name}", **seq):

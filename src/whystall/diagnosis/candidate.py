@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import sqrt
-from typing import Self, TypeVar
+from typing import Final, Self, TypeVar
 
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.finding import CodeLocation, Evidence, Per, Remedy, Severity
@@ -75,12 +75,18 @@ class Valued(Candidate):
     """A general cause (1, 2, ...) explains what more specific ones leave; it ranks by what it adds to them."""
     if_hidden: str | None = None
     """What to say when it is large, yet its removal gains nothing; ``None``: nothing."""
+    residual_noise: float | None = None
+    """For what makes the steps differ: the noise of the mean step that would be left without it."""
     nameless: bool = False
     """It takes time and what it is cannot be told: ``if_hidden`` says so, and other causes count for what they add."""
 
     def per(self, case: Case) -> Per:
         """What its gain is of."""
         raise NotImplementedError
+
+    def noise(self, case: Case) -> float:
+        """What of a saving may be chance: the noise of the mean step, as far as the cause itself does not make it."""
+        return case.noise if self.residual_noise is None else min(self.residual_noise, case.noise)
 
     def span_ns(self, case: Case) -> int:
         """The length of that, as it was recorded or measured."""
@@ -127,7 +133,7 @@ class Replayed(Valued):
         weight, spread = (again.weight(case.steps), again.spread) if again is not None else (1.0, 0.0)
         expected = min(scaled(saved_by(case, self.removal, before), weight), self.largest_share)
         ceiling = scaled(saved_by(case, self.ceiling, before), weight) if self.ceiling is not None else expected
-        unsure = case.noise + (1 - case.fidelity.share)
+        unsure = self.noise(case) + (1 - case.fidelity.share)
         floor = scaled(expected, 1 - max(self.uncertainty, spread)) - unsure
         if self.floor is not None:
             floor = min(floor, saved_by(case, self.floor, before) - unsure)
@@ -202,11 +208,16 @@ class Weighed:
 _Kind = TypeVar("_Kind", bound=Valued)
 
 
+_AT_WORK: Final = 0.1
+"""A rank is named with a cause if it costs it this share of what it costs the rank that it costs most."""
+
+
 def _on_all_ranks(worst: _Kind, others: list[_Kind]) -> _Kind:
+    concerned = [one for one in others if one.attributed_ns >= _AT_WORK * worst.attributed_ns]
     return replace(
         worst,
-        ranks=tuple(sorted({rank for one in others for rank in one.ranks})),
-        confidence=min(one.confidence for one in others),
+        ranks=tuple(sorted({rank for one in concerned for rank in one.ranks})),
+        confidence=min(one.confidence for one in concerned),
     )
 
 

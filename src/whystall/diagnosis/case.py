@@ -174,7 +174,7 @@ class Case:
     @cached_property
     def noise(self) -> float:
         """The uncertainty of the mean step, as a share of it: MAD over the square root of the count."""
-        found = [_noise_of([step.window_ns for step in steps]) for steps in self._device_steps()]
+        found = [noise_of([step.window_ns for step in steps]) for steps in self._device_steps()]
         return max(found, default=_NOISE_OF_FEW)
 
     def _device_steps(self) -> list[list[Step]]:
@@ -308,7 +308,7 @@ class Case:
         return ""
 
 
-def _noise_of(windows: list[int]) -> float:
+def noise_of(windows: list[int]) -> float:
     """The noise of steps, without the first and the last where enough are left; that of few is never small."""
     inner = _noise(windows[1:-1])
     return inner if inner is not None else max(_noise(windows) or 0.0, _NOISE_OF_FEW)

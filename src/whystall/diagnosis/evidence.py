@@ -13,13 +13,13 @@ def time(what: str, ns: float, events: list[EvidenceEvent] | None = None, *, per
 def count(what: str, value: float, events: list[EvidenceEvent] | None = None, *, per: Per | None = None) -> Evidence:
     """A count."""
     whole = float(value).is_integer()
-    number = int(value) if whole else round(value, 2)
+    number = int(value) if whole else round(float(value), 2)
     return Evidence(what=what, value=number, unit="", events=events or [], per=per)
 
 
 def share(what: str, value: float) -> Evidence:
     """A share between 0 and 1."""
-    return Evidence(what=what, value=round(value, 4), unit="share")
+    return Evidence(what=what, value=round(float(value), 4), unit="share")
 
 
 def text(what: str, value: str) -> Evidence:
@@ -34,4 +34,4 @@ def size(what: str, amount: int, *, per: Per | None = None) -> Evidence:
 
 def bandwidth(what: str, bytes_per_s: float) -> Evidence:
     """A bandwidth."""
-    return Evidence(what=what, value=round(bytes_per_s), unit="bytes/s")
+    return Evidence(what=what, value=round(float(bytes_per_s)), unit="bytes/s")

@@ -138,7 +138,7 @@ class Teller:
 
     def _perhaps(self, one: Weighed) -> str:
         """What exceeds the least share in expectation, and not what is uncertain of it."""
-        candidate, limit = one.candidate, least_saved(self.case)
+        candidate, limit = one.candidate, least_saved(self.case, one)
         if one.expected < limit:
             why = f"the steps differ by so much that less than {percent(limit)} is not told from chance"
         else:

@@ -11,8 +11,9 @@ from typing import Final
 
 from whystall.analysis.results import Device, Ledger
 from whystall.analysis.run_results import RunSummary
+from whystall.analysis.steadiness import mean_step
 from whystall.diagnosis.case import FEWEST_SAMPLED_STEPS
-from whystall.diagnosis.detectors.limits import FarFamily
+from whystall.diagnosis.detectors.limits import FarFamily, FewBlocks
 from whystall.diagnosis.finding import Diagnosis, Finding, Gain, Verdict
 from whystall.diagnosis.gains import percent, speedup
 from whystall.diagnosis.units import duration
@@ -51,7 +52,8 @@ def ledger_verdict(devices: Sequence[Device], warnings: Sequence[str] = ()) -> V
         one_rank = len({device.rank for device in measured}) == 1
         which = f"device {worst.device}" if one_rank else f"rank {worst.rank}'s"
         sentence = f"Of {len(measured)} devices {which} computes least: {sentence}"
-    decided = 1 - worst.ledger.idle_unknown / worst.window_ns
+    ledger = _ledger(worst)
+    decided = 1 - ledger.idle_unknown / max(ledger.total_ns, 1)
     return Verdict(
         rank=worst.rank,
         device=worst.device,
@@ -65,9 +67,20 @@ def ledger_verdict(devices: Sequence[Device], warnings: Sequence[str] = ()) -> V
 def _worst(devices: Sequence[Device]) -> Device | None:
     return max(
         (device for device in devices if device.window_ns > 0),
-        key=lambda device: (1 - device.ledger.compute / device.window_ns, -device.rank, -device.device),
+        key=lambda device: (-_computing(device), -device.rank, -device.device),
         default=None,
     )
+
+
+def _ledger(device: Device) -> Ledger:
+    """That of the mean steady step, as the report's bar draws it; without steps that of the recording."""
+    mean = mean_step(device.steps)
+    return mean.ledger if mean is not None and mean.window_ns > 0 else device.ledger
+
+
+def _computing(device: Device) -> float:
+    ledger = _ledger(device)
+    return ledger.compute / max(ledger.total_ns, 1)
 
 
 def _large_loss(devices: Sequence[Device]) -> str | None:
@@ -75,7 +88,7 @@ def _large_loss(devices: Sequence[Device]) -> str | None:
     worst = _worst(devices)
     if worst is None:
         return None
-    loss, share = max(_shares(worst.ledger).items(), key=lambda item: item[1])
+    loss, share = max(_shares(_ledger(worst)).items(), key=lambda item: item[1])
     return loss if share >= _LARGE else None
 
 
@@ -86,7 +99,7 @@ def finding_verdict(
     devices: Sequence[Device] = (),
     *,
     least: float = LEAST_SHARE,
-    far: FarFamily | None = None,
+    far: FarFamily | FewBlocks | None = None,
 ) -> Verdict:
     """The verdict with the cause that is worth most.
 
@@ -127,7 +140,7 @@ _NOTHING: Final = Gain(floor=1.0, expected=1.0, ceiling=1.0, method="")
 
 
 def _without_cause(
-    measured: Verdict, diagnosis: Diagnosis, loss: str | None, least: float, far: FarFamily | None
+    measured: Verdict, diagnosis: Diagnosis, loss: str | None, least: float, far: FarFamily | FewBlocks | None
 ) -> Verdict:
     perturbed = next((finding for finding in diagnosis.findings if finding.id == "capture.perturbed"), None)
     # What costs time and has no name, or only perhaps one, is no health.
@@ -206,9 +219,9 @@ def _few_steps(run: RunSummary) -> str:
 
 def _sentence(device: Device) -> str:
     who = "CPU" if device.kind == "cpu" else "GPU" if device.kind == "gpu" else "device"
-    losses = sorted(_shares(device.ledger).items(), key=lambda item: -item[1])
+    losses = sorted(_shares(_ledger(device)).items(), key=lambda item: -item[1])
     name, share = losses[0]
-    computing = f"the {who} computes {percent(device.ledger.compute / device.window_ns)} of the time"
+    computing = f"the {who} computes {percent(_computing(device))} of the time"
     hidden = _hidden_communication(device)
     if share < _SMALL:
         text = f"{computing}; no loss reaches 5 %, the largest is {_LOSSES[name]} ({percent(share)})"

@@ -46,19 +46,23 @@ def weigh(case: Case, candidates: Sequence[Valued]) -> Verdicts:
     )
 
 
-def least_saved(case: Case) -> float:
-    """The share of a step that a cause must save at the least to be named."""
-    return max(LEAST_SHARE, NOISES * case.noise)
+def least_saved(case: Case, one: Weighed | None = None) -> float:
+    """The share of a step that a cause must save for certain to be named; of what makes steps differ less is enough."""
+    return max(LEAST_SHARE, NOISES * (one.candidate.noise(case) if one is not None else case.noise))
 
 
 def least_expected(case: Case) -> float:
     """The share of a step that a cause must be expected to save to be named."""
-    on_a_device = any(rank.on_device for rank in case.ranks)
-    return max(least_saved(case), LEAST_SHARE if on_a_device else LEAST_EXPECTED_ON_CPU)
+    return max(least_saved(case), _least_worth(case))
+
+
+def _least_worth(case: Case) -> float:
+    return LEAST_SHARE if any(rank.on_device for rank in case.ranks) else LEAST_EXPECTED_ON_CPU
 
 
 def _fires(case: Case, one: Weighed) -> bool:
-    return one.floor >= least_saved(case) and one.adds >= LEAST_SHARE and one.expected >= least_expected(case)
+    least = least_saved(case, one)
+    return one.floor >= least and one.adds >= LEAST_SHARE and one.expected >= max(least, _least_worth(case))
 
 
 def _by_tiers(case: Case, candidates: Sequence[Valued]) -> list[Weighed]:

@@ -15,8 +15,13 @@ from whystall.analysis.kernel_classes import COMMUNICATION
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.rank_case import RankCase
 from whystall.replay.graph import EdgeKind, Mask, NodeKind
+from whystall.trace.columns import matching
+from whystall.trace.link import rows_of
 
 POINT_TO_POINT: Final = re.compile(r"^(send|recv|send_recv|message)")
+# What torch calls a collective through: record_param_comms lies in c10d's operator, and that in a functional one.
+_LIBRARY: Final = re.compile(r"^(c10d|_c10d_functional|c10d_functional|torch_dist)::|^record_param_comms$")
+_DEEPEST: Final = 4
 EXCHANGE: Final = re.compile(r"all_?to_?all|dispatch|combine", re.IGNORECASE)
 
 
@@ -143,8 +148,23 @@ def launching(case: Case, rank: RankCase, found: Collectives, chosen: NDArray[np
     """The host nodes of the operators that launched collectives."""
     if found.row is None:
         return case.host_state(rank, HostState.COMMUNICATION)
-    operator = rank.trace.device_events["operator"].fill_null(-1).to_numpy()[found.row[chosen]]
-    return case.host_within_operators(rank, np.unique(operator[operator >= 0]))
+    operator = rows_of(rank.trace.device_events["operator"])[found.row[chosen]]
+    return case.host_within_operators(rank, _whole_calls(rank, np.unique(operator[operator >= 0])))
+
+
+def _whole_calls(rank: RankCase, operators: NDArray[np.int32]) -> NDArray[np.int64]:
+    """The outermost calls of the distributed library around some operators, or these themselves."""
+    table = rank.trace.operators
+    parent = rows_of(table["parent"])
+    library = matching(table["name"], lambda name: bool(_LIBRARY.match(name)))
+    out = np.unique(operators).astype(np.int64)
+    for _ in range(_DEEPEST):
+        above = parent[out]
+        inside = (above >= 0) & library[np.maximum(above, 0)]
+        if not inside.any():
+            break
+        out = np.where(inside, above, out)
+    return np.unique(out)
 
 
 def without_gaps(case: Case, nodes: Mask) -> NDArray[np.int64]:

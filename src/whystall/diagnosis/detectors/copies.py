@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.detectors.host_calls import waits_beside, waits_within
 from whystall.diagnosis.rank_case import RankCase
 from whystall.replay.graph import Mask
+
+TO_DEVICE: Final = ("HtoD", "HostToDevice")
+TO_HOST: Final = ("DtoH", "DeviceToHost")
+"""What names of copies hold, of CUDA and of ROCm."""
+BOTH_WAYS: Final = (TO_DEVICE, TO_HOST)
 
 
 def call_nodes(case: Case, rank: RankCase, copies: Mask) -> Mask:

@@ -26,6 +26,8 @@ _EXPENSIVE: Final = 0.2
 # Kernels that take this many times as long as their work needs are usual (reference: causes.md, "eta"; tiles, tails);
 # beyond it physics leaves room that nobody has explained.
 _FAR: Final = 1 / 0.35
+# Blocks per multiprocessor up to which a kernel leaves half of the device idle, whatever it does.
+_FEW: Final = 0.5
 
 
 def at_limit(case: Case, cause: str, *, decoding: bool) -> Iterator[Sampled]:
@@ -109,10 +111,42 @@ class FarFamily:
         )
 
 
-def far_from_limits(case: Case) -> FarFamily | None:
-    """The expensive family that is farthest from what physics allows; ``None`` where none is, or no work is known."""
-    far = [family for rank in case.ranks if rank.on_device for family in _far_families(rank)]
-    return max(far, key=lambda one: (one.share * (1 - 1 / one.times), one.family), default=None)
+@dataclass(frozen=True, slots=True)
+class FewBlocks:
+    """Kernels that start fewer blocks than half of the device has multiprocessors, and take much of its time."""
+
+    share: float
+    """Of the device's computing time."""
+    blocks: int
+    """The most blocks that any of them has."""
+    multiprocessors: int
+
+    def __str__(self) -> str:
+        return (
+            f"kernels of at most {self.blocks} blocks, on {self.multiprocessors} multiprocessors, "
+            f"take {self.share:.0%} of its computing time"
+        )
+
+
+def far_from_limits(case: Case) -> FarFamily | FewBlocks | None:
+    """The expensive kernels that are farthest from what physics allows; ``None`` where none are, as far as is known."""
+    ranks = [rank for rank in case.ranks if rank.on_device]
+    far = [family for rank in ranks for family in _far_families(rank)]
+    few = [found for rank in ranks if (found := _few_blocks(rank)) is not None]
+    worst = max(far, key=lambda one: (one.share * (1 - 1 / one.times), one.family), default=None)
+    return worst or max(few, key=lambda one: one.share, default=None)
+
+
+def _few_blocks(rank: RankCase) -> FewBlocks | None:
+    events = rank.trace.device_events
+    units = next((one.multiprocessors for one in rank.trace.metadata.devices if one.multiprocessors), None)
+    if units is None or "blocks_per_sm" not in events.columns:
+        return None
+    computes = rank.workings.classified.class_of == COMPUTE
+    filled = events["blocks_per_sm"].fill_null(0.0).to_numpy()
+    few = computes & (filled > 0) & (filled <= _FEW)
+    share = float(durations(rank)[few].sum()) / max(float(durations(rank)[computes].sum()), 1.0)
+    return FewBlocks(share, round(float(filled[few].max()) * units), units) if share >= _EXPENSIVE else None
 
 
 def _far_families(rank: RankCase) -> Iterator[FarFamily]:

@@ -27,6 +27,8 @@ _SPIKE: Final = 5.0
 _LEAST_SPIKE_NS: Final = 2_000_000
 # With fewer fetches a long one among them says nothing of a rhythm.
 _FEWEST_FETCHES: Final = 8
+# The frame in which Python's multiprocessing starts a process.
+_STARTS: Final = re.compile(r"multiprocessing/(process|context)\.py\(\d+\): (start|_Popen)$")
 # Loaders seldom have more workers: long fetches that come more rarely are not theirs.
 _MOST_WORKERS: Final = 8
 
@@ -80,14 +82,16 @@ def _may_restart(case: Case, rank: RankCase, begin: NDArray[np.int64], duration:
     """Whether long fetches can be new workers: enough were seen, workers are not kept, and the rhythm is not theirs.
 
     Workers that are all too slow deliver in bursts: every so many fetches, as many as there are workers, is long. The
-    end of an epoch shows as a fetch more in a step, which brings nothing.
+    end of an epoch shows as a fetch more in a step, which brings nothing and may itself be long.
     """
     if len(duration) < _FEWEST_FETCHES:
         return False
     loaders = [loader for loader in case.facts.loaders if loader.get("workers")]
     if loaders and all(loader.get("persistent_workers") for loader in loaders):
         return False
-    spikes = np.flatnonzero(_spikes(duration))
+    if len(starting_processes(rank, int(begin.min()))[0]):
+        return True
+    spikes = np.flatnonzero(last_of_a_row(_spikes(duration)))
     step = np.searchsorted(rank.trace.steps["ts_ns"].to_numpy(), begin, side="right")
     if len(spikes) and all(step[spike] == step[spike - 1] for spike in spikes[spikes > 0].tolist()):
         return True
@@ -96,6 +100,19 @@ def _may_restart(case: Case, rank: RankCase, begin: NDArray[np.int64], duration:
     period = float(np.diff(spikes).mean())
     workers = [int(loader["workers"] or 0) for loader in loaders] or range(1, _MOST_WORKERS + 1)
     return not any(abs(period - count) < 1 for count in workers)
+
+
+def last_of_a_row(chosen: Mask) -> Mask:
+    """Of long fetches in a row the last: the end of an epoch may be long, and the next one's first is."""
+    last: Mask = chosen & ~np.append(chosen[1:], np.False_)
+    return last
+
+
+def starting_processes(rank: RankCase, after: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Begin and end of the calls that start processes after an instant, where stacks were recorded."""
+    begin, end, _ = rank.intervals(rank.host_named(lambda name: bool(_STARTS.search(name)), ("python_functions",)))
+    later = begin > after
+    return begin[later], end[later]
 
 
 def _spikes(duration: NDArray[np.int64]) -> Mask:

@@ -13,7 +13,9 @@ from whystall.diagnosis.detectors.collectives import EXCHANGE, are, collectives
 from whystall.trace.columns import codes, distinct
 
 _UNEVEN: Final = 0.2
-_EVEN: Final = 0.05
+_EVEN: Final = 0.1
+# What all tokens pass through on their own rank may be a small part of a job whose experts are its work.
+_LEAST_EVEN: Final = 0.1
 
 
 def kernel_times(case: Case) -> pl.DataFrame:
@@ -65,7 +67,7 @@ def _uneven(case: Case) -> pl.DataFrame | None:
     )
     uneven = names.filter(pl.col("apart") > _UNEVEN)
     even = names.filter(pl.col("apart") <= _EVEN)
-    if uneven.is_empty() or even["weight"].sum() < uneven["weight"].sum() / 2:
+    if uneven.is_empty() or float(even["weight"].sum()) < float(uneven["weight"].sum()) * _LEAST_EVEN:
         return None
     return table.join(instances.select("name", "nth", "mean"), on=["name", "nth"]).join(
         uneven.select("name"), on="name", how="semi"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 import numpy as np
@@ -20,6 +21,8 @@ _RARE: Final = 4.0
 _LEAST_RARE_NS: Final = 1_000_000
 _MINORITY: Final = 0.5
 _NEARLY_ALL: Final = 0.9
+# A library that carries collectives out on the host, within what torch marks so.
+_TALKS: Final = re.compile(r"^(gloo|mpi|ucc):")
 
 
 def stretch_ns(case: Case, soft: Mask) -> NDArray[np.int64]:
@@ -45,8 +48,12 @@ def _grouped(case: Case, soft: Mask) -> tuple[NDArray[np.int64], NDArray[np.intp
 
 
 def soft_nodes(case: Case, rank: RankCase) -> Mask:
-    """The host nodes of a rank in which only Python, or nothing, was seen."""
-    return case.host_state(rank, HostState.NONE, HostState.PYTHON)
+    """The host nodes of a rank in which only Python, or nothing, was seen; a library that communicates is neither."""
+    soft = case.host_state(rank, HostState.NONE, HostState.PYTHON)
+    if not rank.on_device:
+        return soft
+    begin, end, _ = rank.intervals(rank.host_named(lambda name: bool(_TALKS.match(name)), ("operators", "annotations")))
+    return soft & ~case.host_within(rank, begin, end) if len(begin) else soft
 
 
 def long_python(case: Case, rank: RankCase) -> Mask:

@@ -25,17 +25,20 @@ def training(
     api: str = "cuda",
     slower: float = 1.0,
     collective: str = "all_to_allv",
+    shared_ns: int = SHARED_NS,
+    rotating: bool = False,
 ) -> list[Job]:
     """Eight steps of attention, and of experts between two exchanges, on four ranks with shares of the tokens."""
     jobs = [Job(api=api) for _ in range(RANKS)]
     dispatch, expert, combine = kernels
     record: dict[str, Any] = message(collective, 16 << 20, ranks=tuple(range(RANKS)))
-    for _ in together(jobs, 8):
+    for number in together(jobs, 8):
         for rank, job in enumerate(jobs):
-            job.launch("nvjet_tst_128x256_64x4_1x2_h_bz_TNT", round(SHARED_NS * (slower if rank == 0 else 1)))
+            job.launch("nvjet_tst_128x256_64x4_1x2_h_bz_TNT", round(shared_ns * (slower if rank == 0 else 1)))
         meet(jobs, dispatch, EXCHANGE_NS, **record)
         for rank, job in enumerate(jobs):
-            job.launch(expert, round(EXPERT_NS * tokens[rank] * (slower if rank == 0 else 1)))
+            share = tokens[(rank + number) % RANKS if rotating else rank]
+            job.launch(expert, round(EXPERT_NS * share * (slower if rank == 0 else 1)))
         meet(jobs, combine, EXCHANGE_NS, **record)
         for job in jobs:
             job.wait()
@@ -66,6 +69,22 @@ def test_the_busiest_rank_is_worth_what_it_has_above_the_mean(kernels: tuple[str
     assert finding.scope.ranks == [0]
     whole = jobs[0].step_ns
     is_worth(finding, whole / (whole - EXPERT_NS * (2.2 - 1.0)))
+
+
+def test_experts_may_be_nearly_all_of_the_work() -> None:
+    jobs = training(UNEVEN, shared_ns=400_000)
+    whole = jobs[0].step_ns
+    is_worth(
+        found_in(*(job.built for job in jobs))["communication.expert-imbalance"], whole / (whole - EXPERT_NS * 1.2)
+    )
+
+
+def test_the_busiest_rank_may_be_another_in_each_step() -> None:
+    jobs = training(UNEVEN, rotating=True)
+    finding = found_in(*(job.built for job in jobs))["communication.expert-imbalance"]
+    assert finding.scope.ranks == [0, 1, 2, 3]
+    whole = jobs[0].step_ns
+    is_worth(finding, whole / (whole - EXPERT_NS * 1.2))
 
 
 @pytest.mark.parametrize(

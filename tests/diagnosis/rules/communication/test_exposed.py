@@ -43,14 +43,29 @@ def training(
         ("void (anonymous namespace)::two_shot_all_reduce_kernel<c10::BFloat16>(void**)", "cuda", False),
     ],
 )
-def test_collectives_in_the_way_are_worth_all_but_the_last(kernel: str, api: str, recorded: bool) -> None:
-    """The last of a step has nothing left to hide behind; at best that goes away as well."""
+def test_collectives_in_the_way_are_worth_all_but_the_last_bucket(kernel: str, api: str, recorded: bool) -> None:
+    """The last 25 MiB of a step have nothing left to hide behind, or the last collective where no size is known."""
     job = training(kernel, api=api, recorded=recorded)
     finding = found_in(job.built)["communication.exposed"]
-    is_worth(finding, job.step_ns / (job.step_ns - 3 * (REDUCE_NS + GAP_NS)))
+    last = REDUCE_NS * (25 << 20) // SIZE if recorded else REDUCE_NS
+    is_worth(finding, job.step_ns / (job.step_ns - 3 * (REDUCE_NS + GAP_NS) - (REDUCE_NS - last)))
     assert finding.gain is not None
     assert finding.gain.ceiling >= 0.99 * job.step_ns / (job.step_ns - 4 * REDUCE_NS)
     assert finding.missing_signals == ["traces of the other ranks"]
+
+
+@pytest.mark.parametrize(("size", "worth"), [(SIZE, 5 / 4.125), (25 << 20, None)])
+def test_gradients_in_one_message_could_be_cut_into_buckets(size: int, worth: float | None) -> None:
+    """Of 5 ms one is an all-reduce at the end: of 200 MiB an eighth is left, of one bucket all of it."""
+    job = Job()
+    for _ in job.steps(8):
+        job.launch("gemm", 4 * COMPUTE_NS)
+        job.launch(NCCL, COMPUTE_NS, **message("allreduce", size))
+        job.wait()
+    found = found_in(job.built)
+    assert ("communication.exposed" in found) is (worth is not None)
+    if worth is not None:
+        is_worth(found["communication.exposed"], worth, within=0.03)
 
 
 def test_collectives_behind_compute_are_told_and_left() -> None:

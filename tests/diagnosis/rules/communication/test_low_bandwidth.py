@@ -95,3 +95,21 @@ def test_small_collectives_cost_their_latency_and_not_their_bytes() -> None:
         for job in jobs:
             job.wait()
     assert "communication.low-bandwidth" not in told_of(*(job.built for job in jobs))
+
+
+RTX_4090: Final = {"id": 0, "name": "NVIDIA GeForce RTX 4090", "computeMajor": 8, "computeMinor": 9}
+L4: Final = {"id": 0, "name": "NVIDIA L4", "computeMajor": 8, "computeMinor": 9}
+
+
+@pytest.mark.parametrize("device", [RTX_4090, L4, {}])
+@pytest.mark.parametrize(("gigabytes_per_s", "fires"), [(10, False), (6, False), (2, True)])
+def test_what_pcie_moves_is_slow_only_far_below_it(
+    device: dict[str, Any], gigabytes_per_s: int, *, fires: bool
+) -> None:
+    """Without NVLink, or on a part that nobody knows, 10 GB/s is what there is; 2 GB/s is not."""
+    jobs = training(nanoseconds(gigabytes_per_s * 1e9), device=device)
+    found = found_in(*(job.built for job in jobs))
+    assert ("communication.low-bandwidth" in found) is fires
+    if fires:
+        fast = nanoseconds(0.7 * 8e9)
+        is_worth(found["communication.low-bandwidth"], jobs[0].step_ns / (jobs[0].step_ns - nanoseconds(2e9) + fast))

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 import pytest
-from tests.diagnosis.cases import found_in
+from tests.diagnosis.cases import found_in, told_of
 from tests.diagnosis.jobs import Job
+
+import whystall
 
 STEP_NS: Final = 2_000_000
 
@@ -56,3 +58,20 @@ def test_loading_in_three_of_ten_steps_is_worth_three_tenths(api: str, call: str
 )
 def test_loading_before_the_window_and_other_calls_are_none(call: str, in_steps: tuple[int, ...], lasts: int) -> None:
     assert "host.warm-up" not in found_in(training(call, in_steps, lasts=lasts).built)
+
+
+def test_first_launches_before_the_steps_that_count_are_told_and_no_loss() -> None:
+    """Three launches of 14 ms in the first of twelve steps of 6 ms; no later step has any."""
+    kernels = ("gemm", "softmax", "norm")
+    job = Job()
+    for number in job.steps(12):
+        for kernel in kernels:
+            job.operator("aten::mm", kernel, STEP_NS)
+            if number == 0:
+                job.call("LaunchKernel", 14_000_000)
+        job.wait()
+    told = told_of(job.built)["host.warm-up"]
+    assert told.severity == "info"
+    assert told.gain is None
+    verdict = whystall.analyze(job.built.load()).verdict
+    assert verdict.summary.startswith("Healthy")

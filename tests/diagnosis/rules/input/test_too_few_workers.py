@@ -50,6 +50,12 @@ def test_ready_batches_and_loaders_without_workers_are_none(job: Job) -> None:
     assert "input.too-few-workers" not in found_in(job.built)
 
 
+def test_where_most_fetches_hardly_wait_single_samples_or_new_workers_are_not_ruled_out() -> None:
+    found = found_in(training(4_000_000, every=4).built)["input.too-few-workers"]
+    assert found.could_be == ["input.heavy-tail", "input.worker-restart"]
+    assert found_in(training(4_000_000).built)["input.too-few-workers"].could_be == []
+
+
 def test_a_wait_behind_queued_work_is_told_and_left() -> None:
     told = told_of(training(600_000, queued=True).built)["input.too-few-workers"]
     assert told.severity == "info"

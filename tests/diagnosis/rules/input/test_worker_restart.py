@@ -48,6 +48,48 @@ def test_the_first_fetch_of_an_epoch_is_worth_its_share_of_the_epoch(name: str, 
     assert found.gain.floor <= (step + START_NS / 10) / step <= found.gain.ceiling
 
 
+def short_epochs() -> Job:
+    """Epochs of six steps whose ends take 2.5 ms; then four workers are started in 20 ms."""
+    job = Job()
+    for number in job.steps(36):
+        if number % 6 == 0 and number:
+            with job.marked(TORCH):
+                job.python(2_500_000)
+            for _ in range(4):
+                job.built.python("multiprocessing/process.py(110): start", at=job.at, lasts=5_000_000)
+                job.python(5_000_000)
+        with job.marked(TORCH):
+            job.python(START_NS if number % 6 == 0 else 50_000)
+        job.operator("aten::mm", "gemm", PRODUCT_NS)
+        job.wait()
+    return job
+
+
+def test_stacks_tell_new_workers_and_what_starting_them_costs() -> None:
+    """Six steps between two long fetches could be six workers, but for the frames that start processes."""
+    found = found_in(short_epochs().built)["input.worker-restart"]
+    assert found.gain is not None
+    step = PRODUCT_NS + 60_000
+    true = (step + (START_NS + 22_500_000) / 6) / step
+    assert found.gain.floor <= true <= found.gain.ceiling
+
+
+def test_the_end_of_an_epoch_may_be_long_itself() -> None:
+    job = Job()
+    for number in job.steps(40):
+        if number % 10 == 0 and number:
+            with job.marked(TORCH):
+                job.python(2_500_000)
+        with job.marked(TORCH):
+            job.python(START_NS if number % 10 == 0 else 50_000)
+        job.operator("aten::mm", "gemm", PRODUCT_NS)
+        job.wait()
+    found = found_in(job.built)["input.worker-restart"]
+    assert found.gain is not None
+    step = PRODUCT_NS + 60_000
+    assert found.gain.floor <= (step + (START_NS + 2_500_000) / 10) / step <= found.gain.ceiling
+
+
 @pytest.mark.parametrize(
     ("job", "facts"),
     [

@@ -21,6 +21,7 @@ from whystall.replay.graph import Mask
 
 CAUSE: Final = cause_beside(__name__)
 _LEAST_COMPUTE: Final = CAUSE.threshold("least_compute")
+_BUCKET_BYTES: Final = CAUSE.threshold("bucket_bytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +38,21 @@ def in_trace(case: Case) -> Iterator[Replayed]:
     if not any(_computes(rank) for rank in case.ranks):
         return
     nodes = np.zeros(len(case.replayed.start), np.bool_)
-    movable = nodes.copy()
+    stays = np.ones(len(nodes))
     for rank in case.ranks:
         found = collectives(case, rank)
         ours = ~are(found, POINT_TO_POINT)
         nodes |= found.nodes(case, ours)
-        # What experts exchange is needed at once, and the last collective of a step has nothing left to hide behind.
-        movable |= found.nodes(case, ours & ~are(found, EXCHANGE) & ~_last_of_step(rank, found))
+        # What experts exchange is needed at once, and the last bucket of a step has nothing left to hide behind.
+        movable = (found.node >= 0) & ours & ~are(found, EXCHANGE)
+        stays[found.node[movable]] = np.where(_last_of_step(rank, found), _last_bucket(found), 0.0)[movable]
     if nodes.any():
-        yield _unwaited(case, nodes, movable)
+        yield _unwaited(case, nodes, stays)
+
+
+def _last_bucket(found: Collectives) -> NDArray[np.float64]:
+    """The share of each collective that would be the last, were it cut into buckets; all of it where nobody knows."""
+    return np.where(found.size > 0, np.minimum(_BUCKET_BYTES / np.maximum(found.size, 1), 1.0), 1.0)
 
 
 def _computes(rank: RankCase) -> bool:
@@ -55,7 +62,11 @@ def _computes(rank: RankCase) -> bool:
     return computing >= _LEAST_COMPUTE * max(sum(device.window_ns for device in devices), 1)
 
 
-def _unwaited(case: Case, nodes: Mask, movable: Mask) -> Replayed:
+def _unwaited(case: Case, nodes: Mask, stays: NDArray[np.float64]) -> Replayed:
+    """``stays`` is the share of each node that the step still waits for."""
+    transfer = case.transfer_of
+    meets = transfer >= 0
+    stays[transfer[meets]] = stays[meets]
     times = _times(case)
     steps, loud = loud_steps(case)
     alone = len(case.ranks) == 1
@@ -70,9 +81,9 @@ def _unwaited(case: Case, nodes: Mask, movable: Mask) -> Replayed:
             *loud,
         ),
         steps=steps,
-        removal=case.without(case.with_transfers(movable)),
+        removal=case.without(stays < 1, stays),
         ceiling=case.without(case.with_transfers(nodes)),
-        method="replay: nothing waits for collectives but for the last of a step, and for what experts exchange",
+        method="replay: nothing waits for collectives but for the last bucket of a step, and for what experts exchange",
         ranks=tuple(rank.rank for rank in case.ranks),
         uncertainty=0.35,
         confidence=0.75 if alone else 0.9,

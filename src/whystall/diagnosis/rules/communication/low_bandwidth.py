@@ -31,6 +31,7 @@ from whystall.replay.graph import Change, Mask
 CAUSE: Final = cause_beside(__name__)
 # A trace does not say whether its ranks share a machine; what is far below even one network card is slow in any case.
 _NETWORK_BYTES_PER_S: Final = CAUSE.threshold("network_bytes_per_s")
+_PCIE_BYTES_PER_S: Final = CAUSE.threshold("pcie_bytes_per_s")
 _LOW: Final = CAUSE.threshold("low")
 _REACHED: Final = CAUSE.threshold("reached")
 
@@ -71,7 +72,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
         removal=Change(duration=slow.expected.astype(np.int64)),
         floor=Change(duration=slow.least.astype(np.int64)),
         ceiling=Change(duration=slow.best.astype(np.int64)),
-        method="replay: the same bytes at 70 % of the link's bandwidth (at the least: of a 400 Gb/s network)",
+        method="replay: the same bytes at 70 % of the link's bandwidth (at the least: of a network card's, or of PCIe)",
         ranks=tuple(rank.rank for rank in case.ranks),
         confidence=0.85,
         rivals=("communication.exposed", "communication.straggler", "communication.small-messages"),
@@ -94,7 +95,8 @@ def _add(case: Case, rank: RankCase, latency: int, slow: _Slow) -> None:
     """Adds a rank's slow collectives."""
     found = collectives(case, rank)
     peak = rank.workings.peak if rank.on_device else None
-    link = peak.link_gb_per_s * 1e9 if peak is not None and peak.link_gb_per_s else _NETWORK_BYTES_PER_S
+    # A device without a link of its own sends over PCIe, often through the host's memory; so may one nobody knows.
+    link = peak.link_gb_per_s * 1e9 if peak is not None and peak.link_gb_per_s else _PCIE_BYTES_PER_S
     nodes = found.node
     large = (found.size >= SMALL_BYTES) & (found.ranks > 1) & (nodes >= 0) & ~are(found, POINT_TO_POINT)
     rows = np.flatnonzero(large)

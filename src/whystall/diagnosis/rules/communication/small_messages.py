@@ -32,6 +32,7 @@ from whystall.replay.graph import Change, Mask
 CAUSE: Final = cause_beside(__name__)
 _BUCKET_BYTES: Final = int(CAUSE.threshold("bucket_bytes"))
 _LEAST_SMALL: Final = CAUSE.threshold("least_small")
+_PARTLY_LATENCY: Final = CAUSE.threshold("partly_latency")
 _LEAST_OF_SAMPLES: Final = CAUSE.threshold("least_of_samples")
 _ELSEWHERE: Final = CAUSE.threshold("elsewhere")
 _DISTRIBUTED: Final = re.compile(r"^torch\.distributed\b")
@@ -39,10 +40,14 @@ _DISTRIBUTED: Final = re.compile(r"^torch\.distributed\b")
 
 @dataclass(slots=True)
 class _Bucketed:
-    """The collectives that are worth joining: their nodes, the durations with them joined, and how many there are."""
+    """The collectives that are worth joining.
+
+    The durations with them joined, their nodes and those of the calls that launch them, and how many there are.
+    """
 
     duration: NDArray[np.float64]
     bodies: Mask
+    calls: Mask
     most: int = 0
     bytes: int = 0
     unsized: bool = field(default=False)
@@ -54,7 +59,7 @@ def in_trace(case: Case) -> Iterator[Replayed | Sampled]:
     if latency is None:
         return
     recorded = case.replayed.duration.astype(np.float64)
-    joined = _Bucketed(recorded, np.zeros(len(recorded), np.bool_))
+    joined = _Bucketed(recorded, np.zeros(len(recorded), np.bool_), np.zeros(len(recorded), np.bool_))
     for rank in case.ranks:
         _join(case, rank, latency, joined)
     if not joined.most:
@@ -90,12 +95,16 @@ def _join(case: Case, rank: RankCase, latency: int, joined: _Bucketed) -> None:
     short = took[np.maximum(nodes, 0)] < 2 * latency
     # Where no size is known and most are short, a long one was held up, not large.
     blind = bool((found.size < 0).all()) and np.count_nonzero(short & bound) * 2 > np.count_nonzero(bound)
+    joinable = bound & (found.size >= 0) & (found.size <= _BUCKET_BYTES / 4)
     bound &= small | short | blind
     joined.unsized |= bool((found.size[bound] < 0).any())
     steps = max(len(rank.trace.steps), 1)
     count, size = int(np.count_nonzero(bound)) // steps, int(np.maximum(found.size[bound], 0).sum()) // steps
     if count < _LEAST_SMALL:
         return
+    # Those beside them that a bucket holds several of go into it as well.
+    bound |= joinable & (took[np.maximum(nodes, 0)] < _PARTLY_LATENCY * latency)
+    count, size = int(np.count_nonzero(bound)) // steps, int(np.maximum(found.size[bound], 0).sum()) // steps
     joined.most, joined.bytes = max(joined.most, count), max(joined.bytes, size)
     left = max(-(-size // _BUCKET_BYTES), 1) / count
     at = nodes[bound]
@@ -104,6 +113,7 @@ def _join(case: Case, rank: RankCase, latency: int, joined: _Bucketed) -> None:
     body = np.where(found.size[bound] < 0, took[at] * left, np.maximum(took[at] - latency, 0))
     shorten(case, joined.duration, at, body + latency * left)
     calls = launching(case, rank, found, bound)
+    joined.calls |= calls
     joined.duration = np.where(calls, joined.duration * left, joined.duration)
 
 
@@ -116,7 +126,7 @@ def _in_buckets(case: Case, latency: int, joined: _Bucketed) -> Replayed:
         cause=CAUSE.id,
         attributed_ns=per_step,
         evidence=(
-            evidence.count("collectives that mostly cost their latency", joined.most, events, per=case.per),
+            evidence.count("collectives that a few buckets would hold", joined.most, events, per=case.per),
             evidence.count("bytes in one, on average", round(joined.bytes / joined.most)),
             evidence.time("latency of one", latency),
             evidence.time("spent in them", per_step, per=case.per),
@@ -124,7 +134,7 @@ def _in_buckets(case: Case, latency: int, joined: _Bucketed) -> Replayed:
         ),
         steps=steps,
         removal=Change(duration=joined.duration.astype(np.int64), lag=without_gaps(case, whole)),
-        ceiling=case.without(whole),
+        ceiling=replace(case.without(whole | joined.calls), lag=without_gaps(case, whole)),
         method="replay: as many bytes in buckets of 25 MiB",
         ranks=tuple(rank.rank for rank in case.ranks),
         uncertainty=0.2,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -14,6 +15,8 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Candidate, Sampled, Standing
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
+from whystall.diagnosis.detectors.copies import BOTH_WAYS
+from whystall.diagnosis.detectors.messages import SMALL_BYTES
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 
@@ -37,23 +40,39 @@ def in_trace(case: Case) -> Iterator[Candidate]:
 def _through_the_host(case: Case, rank: RankCase) -> Iterator[Sampled]:
     calls = rank.host_named(lambda name: name.startswith(_GLOO), ("operators", "annotations"))
     begin, end, _ = rank.intervals(calls)
-    waited = _uncovered_ns(case, rank, begin, end)
-    if not waited:
+    if not _uncovered_ns(case, rank, begin, end):
         return
+    copied_from, copied_until = _copies(rank)
+    waited = _uncovered_ns(case, rank, np.concatenate([begin, copied_from]), np.concatenate([end, copied_until]))
     share = waited / max(case.window_ns, 1)
+    per_step = waited // max(case.steps, 1)
     yield Sampled(
         cause=CAUSE.id,
-        attributed_ns=waited // max(case.steps, 1),
+        attributed_ns=per_step,
         evidence=(
             evidence.count("collectives of gloo", len(begin)),
-            evidence.time("of them with no kernel running", waited // max(case.steps, 1), per=case.per),
+            evidence.time(
+                "of them, and of large copies to the host and back, with no kernel running",
+                waited // max(case.steps, 1),
+                per=case.per,
+            ),
         ),
         saved=(share * (1 - _LEFT) / 2, share * (1 - _LEFT), share),
-        method="the time in which collectives of gloo run and the device computes nothing",
+        method="the time in which collectives of gloo or their copies run and the device computes nothing",
         ranks=(rank.rank,),
         confidence=0.85,
         rivals=("host.sync", "communication.exposed"),
     )
+
+
+def _copies(rank: RankCase) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Begin and end of the large copies between host and device, where they go both ways as gloo's do."""
+    events = rank.trace.device_events
+    large = events["bytes"].fill_null(0).to_numpy() >= SMALL_BYTES
+    ways = [large & rank.device_named(re.compile("|".join(way)).search) for way in BOTH_WAYS]
+    chosen = ways[0] | ways[1] if ways[0].any() and ways[1].any() else large & False
+    begin = events["ts_ns"].to_numpy()[chosen]
+    return begin, begin + events["duration_ns"].to_numpy()[chosen]
 
 
 def _uncovered_ns(case: Case, rank: RankCase, begin: NDArray[np.int64], end: NDArray[np.int64]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from math import comb
 from typing import Final
@@ -14,7 +15,7 @@ from whystall.analysis.intervals import ANY, class_timeline
 from whystall.analysis.kernel_classes import COMPUTE
 from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
-from whystall.diagnosis.case import Case
+from whystall.diagnosis.case import Case, noise_of
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.kernels import durations, shortened
 from whystall.diagnosis.rank_case import RankCase
@@ -47,7 +48,9 @@ def in_trace(case: Case) -> Iterator[Replayed]:
         slow /= np.quantile(slow, _USUAL)  # kernels that scatter are slower than their best in all steps
         steps = np.flatnonzero(slow >= _THROTTLED).tolist()
         if steps and _persists(steps, len(slow)) and _slows_all(ratio[np.isin(step, steps)]):
-            yield _at_usual_pace(case, rank, computes & np.isin(step, steps), steps, slow)
+            evenly = np.bincount(step[computes], weights=(durations(rank) / slow[step])[computes], minlength=len(slow))
+            found = _at_usual_pace(case, rank, computes & np.isin(step, steps), steps, slow)
+            yield replace(found, residual_noise=noise_of(evenly.astype(np.int64).tolist()))
 
 
 def _alone(rank: RankCase) -> Mask:

@@ -10,6 +10,7 @@ from whystall.diagnosis.candidate import Replayed, Standing
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.host_calls import operators_with
+from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.vocabulary.runtime_calls import is_call
 
@@ -43,14 +44,18 @@ def in_trace(case: Case) -> Iterator[Replayed]:
 
 
 def at_the_start(case: Case) -> Iterator[Standing]:
-    """First calls far longer than others of their name; where they are most of it, nothing recurring is told."""
+    """First calls far longer than others of their name; where they are most of it, nothing recurring is told.
+
+    They may lie before the steps that are replayed: then they are only told.
+    """
     for rank in case.ranks:
-        nodes = case.in_window(case.nodes(rank, host=rank.startup))
+        nodes = case.nodes(rank, host=rank.startup)
         spent = int(case.replayed.duration[nodes].sum())
-        share = spent / max(case.recorded_ns, 1)
+        share = spent / max(_recorded_ns(rank), 1)
         if share < _LEAST_SHARE:
             continue
-        mostly = share >= _MOSTLY
+        replayed = int(case.replayed.duration[case.in_window(nodes)].sum())
+        mostly = replayed >= _MOSTLY * case.recorded_ns
         yield Standing(
             cause=CAUSE.id,
             attributed_ns=spent,
@@ -64,6 +69,11 @@ def at_the_start(case: Case) -> Iterator[Standing]:
             ranks=(rank.rank,),
             overrules=mostly,
         )
+
+
+def _recorded_ns(rank: RankCase) -> int:
+    """How long what is replayed of a rank, and what lies before it, takes."""
+    return max((device.window_ns for device in rank.analysis.devices), default=0)
 
 
 RULE = Rule(

@@ -19,6 +19,10 @@ from whystall.diagnosis.rule import Finder, Rule
 
 CAUSE: Final = cause_beside(__name__)
 _WORKERS: Final = 8
+# A fetch hardly waits if it takes less than this share of the longest; where most do, single ones may be at fault.
+_PROMPT: Final = 0.1
+_MOSTLY_PROMPT: Final = 0.6
+_SELDOM: Final = ("input.heavy-tail", "input.worker-restart")
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
@@ -33,19 +37,24 @@ def in_trace(case: Case) -> Iterator[Replayed]:
             continue
         nodes = waiting_nodes(case, rank, begin[usual], end[usual])
         per_step = case.time_of(nodes)
+        waits = np.sort((end - begin)[usual])
+        prompt = float(np.mean(waits < _PROMPT * waits[-1]))
+        seldom = bool(prompt >= _MOSTLY_PROMPT)
         yield Replayed(
             cause=CAUSE.id,
             attributed_ns=per_step,
             evidence=(
                 evidence.time("waiting for the loader's workers", per_step, case.events_of(nodes), per=case.per),
                 evidence.share(f"of the {case.per}", per_step / max(case.step_ns, 1)),
+                *((evidence.share("of the fetches that hardly wait", prompt),) if seldom else ()),
             ),
             removal=case.without(nodes, LEFT_OF_FETCH),
             ceiling=case.without(nodes),
             method="replay: batches ready when they are asked for",
             ranks=(rank.rank,),
             uncertainty=0.1,
-            confidence=0.85,
+            confidence=0.6 if seldom else 0.85,
+            could_be=_SELDOM if seldom else (),
             rivals=("input.synchronous-loader", "host.python", "host.sync"),
             missing=() if case.runs else ("the workers' CPU time (samples of a watched run)",),
             if_hidden="the training thread waits for its loader, but the device has work queued meanwhile: leave it",

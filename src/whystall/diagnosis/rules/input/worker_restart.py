@@ -5,12 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+import numpy as np
+
 from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed, Sampled
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.input_waits import SURE_OF_SPIKES, spiked
-from whystall.diagnosis.detectors.loader import LEFT_OF_FETCH, fetches_from_workers, waiting_nodes
+from whystall.diagnosis.detectors.loader import (
+    LEFT_OF_FETCH,
+    fetches_from_workers,
+    last_of_a_row,
+    starting_processes,
+    waiting_nodes,
+)
 from whystall.diagnosis.detectors.stretches import recurrence
 from whystall.diagnosis.rule import Finder, Rule
 
@@ -24,23 +32,25 @@ def in_trace(case: Case) -> Iterator[Replayed]:
         if found is None or not found[2].any():
             continue
         begin, end, spikes = found
-        nodes = waiting_nodes(case, rank, begin[spikes], end[spikes])
+        waits = waiting_nodes(case, rank, begin[spikes], end[spikes])
+        starts = case.host_within(rank, *starting_processes(rank, int(begin.min())))
+        nodes = waits | starts
         per_step = case.time_of(nodes)
         yield Replayed(
             cause=CAUSE.id,
             attributed_ns=per_step,
             evidence=(
                 evidence.time(
-                    "in fetches that took more than five times the usual one",
+                    "in fetches that took more than five times the usual one, and in starting processes",
                     per_step,
                     case.events_of(nodes),
                     per=case.per,
                 ),
             ),
-            removal=case.without(nodes, LEFT_OF_FETCH),
+            removal=case.without(nodes, np.where(starts, 0.0, LEFT_OF_FETCH)),
             ceiling=case.without(nodes),
             method="replay: workers kept alive from epoch to epoch",
-            recurrence=recurrence(case, rank, begin[spikes]),
+            recurrence=recurrence(case, rank, begin[last_of_a_row(spikes)]),
             ranks=(rank.rank,),
             uncertainty=0.15,
             confidence=0.8,

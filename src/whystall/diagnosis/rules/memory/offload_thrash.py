@@ -11,7 +11,7 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
-from whystall.diagnosis.detectors.copies import call_nodes, waits_of_copies
+from whystall.diagnosis.detectors.copies import TO_DEVICE, TO_HOST, call_nodes, waits_of_copies
 from whystall.diagnosis.detectors.host_calls import operators_with
 from whystall.diagnosis.detectors.kernels import durations
 from whystall.diagnosis.rank_case import RankCase
@@ -24,15 +24,13 @@ _LEAST_BYTES: Final = CAUSE.threshold("least_bytes")
 _MANY_COPIES: Final = CAUSE.threshold("many_copies")
 _MOST_STEPS: Final = 0.8
 """The share of the steps that must copy: what is saved or loaded now and then is no state that is needed."""
-_TO_DEVICE: Final = ("HtoD", "HostToDevice")
-_TO_HOST: Final = ("DtoH", "DeviceToHost")
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
     """Large copies in both directions in each step of training, or the many of weights that are fetched one by one."""
     for rank in case.ranks:
-        to_device = rank.device_named(lambda name: any(part in name for part in _TO_DEVICE))
-        to_host = rank.device_named(lambda name: any(part in name for part in _TO_HOST))
+        to_device = rank.device_named(lambda name: any(part in name for part in TO_DEVICE))
+        to_host = rank.device_named(lambda name: any(part in name for part in TO_HOST))
         fetches = to_device & (_copies_in_step(rank, to_device) >= _MANY_COPIES)
         if rank.trains and _in_most_steps(rank, to_device) and _in_most_steps(rank, to_host):
             yield _kept_on_the_device(case, rank, to_device, to_host)
