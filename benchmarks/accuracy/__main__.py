@@ -1,10 +1,10 @@
 """How often whystall is right, and by how much its predicted gains are off.
 
-    python -m benchmarks.accuracy [--quick] [--parts simulated,jobs,real] [--only PART] [--without] [--markdown]
+    python -m benchmarks.accuracy [--quick] [--parts simulated,real] [--only PART] [--without] [--markdown]
 
 ``simulated``: GPU jobs from the simulator beside this file; ``jobs``: real training jobs on this machine's CPU, with
 TraceML beside where ``.venv-peers`` has it; ``real``: the recorded traces of ../shared/traces; ``transplanted``: those
-with faults put into them.
+with faults put into them; ``independent``: traces of a generator whose author had not seen the rules.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.accuracy import peer_traceml, real_jobs, recorded, show, simulated, transplants
+from benchmarks.accuracy.independent import judged as independent
 from benchmarks.accuracy.score import Ablation, Mark, summary
 from benchmarks.accuracy.show import Peer
 
@@ -42,11 +43,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
             if asked.without:
                 removed = simulated.judge_without(found, jobs=asked.jobs)
         peers: dict[str, Peer] = {}
-        if "transplanted" in asked.parts:
+        if "transplanted" in asked.parts and not asked.quick:
             variants = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             parts[f"transplanted (seed {asked.seed})"] = transplants.judge(
                 variants, count=asked.drawn or 60, seed=asked.seed, jobs=asked.jobs
             )
+        if "independent" in asked.parts and not asked.quick:
+            traces = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            parts |= independent.judge(traces, seed=asked.seed, only=asked.only, jobs=asked.jobs)
         if "jobs" in asked.parts:
             parts["real CPU jobs"] = _real_jobs(asked, peers)
         also: dict[str, bool | None] = {}
@@ -69,7 +73,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.accuracy", description=__doc__.partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="the subset that CI runs")
-    parser.add_argument("--parts", default="simulated,jobs,real", type=lambda text: text.split(","), help="which jobs")
+    parser.add_argument(
+        "--parts",
+        default="simulated,independent,transplanted,jobs,real",
+        type=lambda text: text.split(","),
+        help="which jobs",
+    )
     parser.add_argument("--only", default="", help="jobs whose name contains this")
     parser.add_argument("--drawn", type=int, default=0, help="so many simulated jobs more, drawn at random")
     parser.add_argument("--seed", type=int, default=1, help="of what is drawn")
@@ -112,6 +121,7 @@ def _text(
 ) -> str:
     tables = [show.marks(marks) for marks in parts.values()] if details else []
     tables.append(show.summaries([(name, summary(marks)) for name, marks in parts.items()]))
+    tables.append(show.reliability([each for marks in parts.values() for each in marks]))
     if removed:
         tables.append(show.ablations(removed))
     if peers:

@@ -47,6 +47,8 @@ class Mark:
     rank_named: bool | None
     gains: tuple[GainMark, ...]
     failure: str = ""
+    stated: float | None = None
+    """The confidence of the cause that is named, where one is."""
 
 
 def mark(expectation: Expectation, said: Said) -> Mark:
@@ -66,6 +68,7 @@ def mark(expectation: Expectation, said: Said) -> Mark:
         _rank_named(expectation, said),
         gains,
         said.failure,
+        next((each.confidence for each in shown if each.id == said.cause), None),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from benchmarks.accuracy.score import Ablation, Mark, Summary
 
@@ -25,6 +26,23 @@ def summaries(rows: Sequence[tuple[str, Summary]]) -> str:
         f" | {percent(each.coverage)} |"
         for name, each in rows
     ]
+    return "\n".join(lines)
+
+
+_EDGES = (0.0, 0.7, 0.8, 0.88, 0.93, 1.01)
+
+
+def reliability(rows: Sequence[Mark]) -> str:
+    """Of the causes that were named with some confidence, how many were right."""
+    lines = ["| confidence stated | causes named | stated, in the mean | right |", "|---|---|---|---|"]
+    for low, high in pairwise(_EDGES):
+        of = [each for each in rows if each.stated is not None and low <= each.stated < high]
+        if of:
+            stated = sum(each.stated or 0.0 for each in of) / len(of)
+            right = sum(each.top1 and not each.false_alarms for each in of) / len(of)
+            lines.append(
+                f"| {100 * low:.0f} to {100 * min(high, 1):.0f} % | {len(of)} | {percent(stated)} | {percent(right)} |"
+            )
     return "\n".join(lines)
 
 
