@@ -73,7 +73,6 @@ def main():
     torch.set_num_threads(1)
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Store)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    workers = 4 if args.better else 1
     loader = DataLoader(
         Clips(server.server_address[1]),
         batch_size=12,
