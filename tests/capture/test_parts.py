@@ -147,6 +147,25 @@ def test_an_optimizer_that_calls_the_whole_step_is_only_what_it_does_itself() ->
     assert forward + backward + optimizer <= whole_us
 
 
+def test_a_closure_whose_forward_pass_nobody_hooks_is_no_optimizer() -> None:
+    """Lightning's `training_step` calls parts of a model: what comes before the backward pass is the forward pass."""
+    parts = PartTimes()
+    heard = Heard(FakeStepper(), StepFinder(), parts)
+    parts.take_us()
+    for _ in range(2):
+        heard.optimizer_begins()
+        spin(3_000_000)
+        heard.backward_begins()
+        spin(2_000_000)
+        heard.backward_ends()
+        spin(1_000_000)
+        parts.optimizer.end()
+        _, forward, backward, optimizer, _, _ = parts.take_us()
+        assert forward >= 3_000
+        assert backward >= 2_000
+        assert 1_000 <= optimizer < 3_000
+
+
 def test_a_part_that_an_exception_left_open_takes_nothing_of_later_steps() -> None:
     parts = PartTimes()
     parts.take_us()

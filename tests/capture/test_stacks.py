@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from types import FrameType, SimpleNamespace
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import pytest
 
@@ -106,13 +106,45 @@ def test_threads_beside_are_counted_unless_they_wait(monkeypatch: pytest.MonkeyP
         ("log_prob", "policy", None),
         ("evaluate", "transformers.trainer", "evaluation"),
         ("evaluate_actions", "policy", None),  # in each step of a policy's training
+        ("add_histogram", "writer", "logging"),
+        ("add_histogram", "torch.utils.tensorboard.writer", None),  # found at the line that calls it
         ("forward", "train", None),
     ],
 )
 def test_functions_stand_for_what_they_do(name: str, module: str, part: str | None) -> None:
     scope: dict[str, Any] = {"sys": sys, "__name__": module}
-    exec(f"def {name}():\n    return sys._getframe()", scope)  # noqa: S102 - a frame has the name of its function
+    exec(compile(f"def {name}():\n    return sys._getframe()", "train.py", "exec"), scope)  # noqa: S102 - as above
     assert _episode(SimpleNamespace(f_code=scope[name]().f_code, f_globals=scope, f_back=None)) == part  # type: ignore[arg-type]
+
+
+def called(*frames: tuple[str, str]) -> Any:
+    """The innermost of some frames, given from the outermost by file and function."""
+    inner = None
+    for file, name in frames:
+        code = SimpleNamespace(co_name=name, co_filename=file)
+        inner = SimpleNamespace(f_code=code, f_globals={"__name__": "a_module"}, f_back=inner)
+    return inner
+
+
+TRAINER: Final = "/usr/lib/python3.11/site-packages/transformers/trainer.py"
+
+
+@pytest.mark.parametrize(
+    ("frames", "part"),
+    [
+        ((("train.py", "main"), (TRAINER, "train"), (TRAINER, "evaluate"), (TRAINER, "prediction_step")), "evaluation"),
+        ((("train.py", "main"), (TRAINER, "train"), (TRAINER, "_save_checkpoint")), "checkpoint"),
+        ((("train.py", "main"), (TRAINER, "train"), (TRAINER, "training_step")), None),
+        # names of libraries that are not known stand for nothing
+        ((("train.py", "main"), ("/x/site-packages/pydantic/main.py", "validate_python")), None),
+        ((("train.py", "main"), (TRAINER, "_maybe_log_save_evaluate"), (TRAINER, "log")), None),
+        ((("train.py", "validate_model"), (TRAINER, "prediction_step")), "evaluation"),
+    ],
+)
+def test_what_a_library_does_for_the_users_line_is_known_by_its_own_functions(
+    frames: tuple[tuple[str, str], ...], part: str | None
+) -> None:
+    assert _episode(called(*frames)) == part
 
 
 def test_what_comes_after_the_last_step_is_of_no_step(monkeypatch: pytest.MonkeyPatch) -> None:

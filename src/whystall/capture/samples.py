@@ -150,6 +150,18 @@ class Stopwatch:
         if running:
             running[-1].inner_ns += whole_ns
 
+    def was_another(self, other: Stopwatch) -> None:
+        """What ran until now, unless it held the other, was the other: it goes on from here."""
+        if self._depth and other.ended_ns < self._began_ns:
+            now = time.perf_counter_ns()
+            other.total_ns += max(now - self._began_ns - self.inner_ns, 0)
+            self._began_ns, self.inner_ns = now, 0
+
+    @property
+    def ended_ns(self) -> int:
+        """When it ended last."""
+        return self._ended_ns
+
     def forget_if_begun_before(self, at_ns: int) -> None:
         """Stops without counting what began so long ago: an exception of the job's went past its end."""
         if self._depth and self._began_ns < at_ns:

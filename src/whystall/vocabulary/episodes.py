@@ -14,7 +14,7 @@ from importlib.resources import files
 from typing import Literal
 
 Episode = Literal["checkpoint", "evaluation", "logging", "compilation"]
-SeenIn = Literal["event", "function", "text", "leaf"]
+SeenIn = Literal["event", "function", "library", "text", "leaf"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,8 @@ _TAKES_OVER: Final = re.compile(
 )
 # Fewer of the stack samples that found the thread in its loader are what any batch takes.
 _MOSTLY_TAKING_OVER: Final = 1 / 3
+# A thread that is off its core for this share of the time in which it takes batches over waits for them.
+_MOSTLY_WAITING: Final = 0.7
 
 Starved = Literal["input.too-few-workers", "input.cpu-bound", "input.storage-bound"]
 Spikes = Literal["input.worker-restart", "input.heavy-tail"]
@@ -180,7 +182,9 @@ def _taking_over(run: RunSummary, share: float) -> float:
     known = share_of([line for line in inside if takes_over(line)])
     waits = share_of([line for line in inside if AWAITS.search(line.leaf)])
     whole = max(share_of(inside), 1e-9)
-    return share * (1 - waits / whole) if known > _MOSTLY_TAKING_OVER * whole else 0.0
+    taken = share * (1 - waits / whole) if known > _MOSTLY_TAKING_OVER * whole else 0.0
+    # Who reads what a worker has not sent yet is on no core.
+    return taken if 1 - run.on_cpu_share < _MOSTLY_WAITING * taken else 0.0
 
 
 def _kind_of_spikes(case: Case, run: RunSummary) -> Spikes | None:
