@@ -83,6 +83,16 @@ def test_what_may_save_nothing_is_perhaps_a_cause() -> None:
     assert "it is not certain" in one.title
 
 
+def test_the_verdict_tells_the_perhaps_that_stands_first_in_the_list() -> None:
+    uneven = [PRODUCT_NS * (1 + 0.3 * (number % 2)) for number in range(10)]
+    recorded = products(uneven).load()
+    rules = [fixed("host.gc", 0.04), fixed("host.sync", 0.09), fixed("host.python", 0.06)]
+    verdict, diagnosis = diagnose_run([recorded], [analyze_trace(recorded)], [], RunFacts(), more_rules=rules)
+    told = [finding for finding in diagnosis.findings if finding.title.startswith("Perhaps")]
+    assert [finding.id for finding in told] == ["host.sync", "host.python", "host.gc"]
+    assert verdict.summary.startswith(told[0].title)
+
+
 def test_a_verdict_says_perhaps_before_it_says_healthy() -> None:
     uneven = [PRODUCT_NS * (1 + 0.3 * (number % 2)) for number in range(10)]
     recorded = products(uneven).load()

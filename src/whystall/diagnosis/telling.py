@@ -124,6 +124,7 @@ class Teller:
         for one in weighed.firing:
             removed = together(self.case, removed, one.candidate.removal)
         perhaps = [one for one in weighed.quiet if min(one.expected, one.adds) >= LEAST_SHARE]
+        perhaps.sort(key=lambda one: -one.expected)  # as the verdict, which tells the first
         out = [self._without_remedy(one, self._perhaps(one), one.floor) for one in perhaps]
         for one in (one for one in weighed.quiet if one.expected < LEAST_SHARE):
             follows = self._follows(one, removed)
