@@ -94,19 +94,23 @@ def _compute_kernels(rank: RankCase) -> pl.DataFrame | None:
     if not len(row) or not (class_of == COMMUNICATION).any() or "grid" not in events.columns:
         return None
     operator = rows_of(events["operator"])[row]
-    dims = rank.trace.operators["input_dims"].cast(pl.String).fill_null("")
-    shapes = pl.concat([dims, pl.Series([""])]).gather(np.where(operator >= 0, operator, len(dims)))
+    dims = np.append(_places(rank.trace.operators["input_dims"]), -1)
     table = pl.DataFrame(
         {
             "row": row,
             "name": codes(events["name"])[row],
-            "grid": events["grid"].cast(pl.String).gather(row),
-            "shapes": shapes,
+            "grid": _places(events["grid"])[row],
+            "shapes": dims[np.where(operator >= 0, operator, -1)],
             "ns": events["duration_ns"].to_numpy()[row],
             "beside": _beside(rank)[row],
         }
-    ).filter(pl.col("grid").is_not_null() & (pl.col("ns") > 0))
+    ).filter((pl.col("grid") >= 0) & (pl.col("ns") > 0))
     return table.with_columns(kind=pl.struct("name", "grid", "shapes").rank("dense"))
+
+
+def _places(column: pl.Series) -> NDArray[np.int64]:
+    """Per row the place of its text among the distinct ones, or -1."""
+    return column.to_physical().cast(pl.Int64).fill_null(-1).to_numpy()
 
 
 def _beside(rank: RankCase) -> NDArray[np.float64]:
