@@ -46,6 +46,19 @@ def test_the_first_steps_are_not_measured_and_never_more_than_a_quarter(slow: in
     assert max(found.durations_ns) == 9_000_000  # the picture shows them
 
 
+@pytest.mark.parametrize(("queued", "share"), [(50, 0.05), (0, 0.0), (None, None)])
+def test_the_wait_for_a_core_is_told_where_the_kernel_tells_it(queued: int | None, share: float | None) -> None:
+    told = samples(*[step(**({} if queued is None else {"queued_us": queued}))] * 20)
+    if queued is None:
+        told = replace(told, steps=told.steps.with_columns(queued_us=pl.lit(None, pl.Int64)))
+    found = run_summary(told)
+    assert found is not None
+    assert found.queued_share == (share if share is None else pytest.approx(share))
+    older = run_summary(replace(told, steps=told.steps.drop("queued_us")))
+    assert older is not None
+    assert older.queued_share is None
+
+
 def test_what_a_ready_batch_takes_to_hand_over() -> None:
     found = run_summary(samples(*[step(input_us=100 if at % 3 else 700) for at in range(60)]))
     assert found is not None

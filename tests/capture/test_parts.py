@@ -7,11 +7,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from whystall.capture.config import CaptureConfig, Schedule
 from whystall.capture.faults import Faults
 from whystall.capture.listener import Heard, guarded
 from whystall.capture.overhead import Costs
 from whystall.capture.recording import Recording
+from whystall.capture.samples import ThreadCounters
 from whystall.capture.sampling import PartTimes
 from whystall.capture.steps import StepFinder
 from whystall.capture.windows import Action
@@ -177,3 +180,19 @@ def test_a_part_that_an_exception_left_open_takes_nothing_of_later_steps() -> No
     parts.optimizer.end()
     _, forward, _, optimizer, _, _ = parts.take_us()
     assert (forward, optimizer >= 1_000) == (0, True)
+
+
+def test_what_a_thread_sleeps_is_no_wait_for_a_core() -> None:
+    counters = ThreadCounters()
+    time.sleep(0.05)
+    *_, queued = counters.since_last()
+    counters.close()
+    assert queued is None or queued < 40_000
+
+
+def test_where_the_kernel_tells_nothing_of_queues_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("whystall.capture.samples._opened", lambda _: None)
+    counters = ThreadCounters()
+    assert counters.since_last()[-1] is None
+    assert counters.rss_kib() is None
+    counters.close()

@@ -103,6 +103,8 @@ class RunSummary(Result):
     ``None`` without any.
     """
     workers: int = 0
+    queued_share: float | None = None
+    """Of the time, how much the stepping thread was ready to run and got no core; ``None`` where that is not known."""
     other_cores: float | None = None
     """Cores that other processes of the machine used, on average; ``None`` where that was not seen."""
     thread_cores: float = 0.0

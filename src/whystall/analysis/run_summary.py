@@ -71,6 +71,7 @@ def run_summary(samples: RunSamples) -> RunSummary | None:
         share_errors={part: float(values.std()) * len(values) ** 0.5 / whole for part, values in parts.items()},
         ready_input_ns=round(float(np.quantile(parts["input"], 0.1))),
         on_cpu_share=_on_cpu_share(measured, duration),
+        queued_share=_queued_share(measured, duration),
         involuntary_switches_per_step=_mean(measured, "involuntary_switches"),
         major_faults_per_step=_mean(measured, "major_faults"),
         rss_start_bytes=_rss(samples.steps, 0),
@@ -152,13 +153,24 @@ def _ns(frame: pl.DataFrame, column: str) -> NDArray[np.int64]:
 
 def _on_cpu_share(measured: pl.DataFrame, duration: NDArray[np.int64]) -> float:
     """CPU time of the stepping thread over time, from the first step at which the kernel was asked to the last."""
-    cpu = _ns(measured, "cpu_us")
+    return _share_of_answers(measured, duration, "cpu_us")
+
+
+def _queued_share(measured: pl.DataFrame, duration: NDArray[np.int64]) -> float | None:
+    """The share of the time in which the stepping thread waited for a core; ``None`` where nobody knows."""
+    if "queued_us" not in measured.columns or not measured["queued_us"].is_not_null().any():
+        return None
+    return _share_of_answers(measured, duration, "queued_us")
+
+
+def _share_of_answers(measured: pl.DataFrame, duration: NDArray[np.int64], column: str) -> float:
+    counted = _ns(measured, column)
     known = measured["rss_kib"].is_not_null() if "rss_kib" in measured.columns else pl.Series([], dtype=pl.Boolean)
     asked = np.flatnonzero(known.to_numpy())
     if len(asked) < 2:  # an answer is of the steps since the one before it
-        return float(cpu.sum() / max(duration.sum(), 1))
+        return float(counted.sum() / max(duration.sum(), 1))
     first, last = int(asked[0]) + 1, int(asked[-1]) + 1
-    return float(cpu[first:last].sum() / max(duration[first:last].sum(), 1))
+    return float(counted[first:last].sum() / max(duration[first:last].sum(), 1))
 
 
 def _mean(frame: pl.DataFrame, column: str) -> float:

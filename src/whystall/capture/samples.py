@@ -19,7 +19,7 @@ import msgspec
 from whystall.run_folder.layout import rank_file, samples_name
 from whystall.run_folder.samples import SCHEMA, STEP_COLUMNS
 
-NOT_COUNTED: Final[tuple[int, ...]] = (0,) * 7
+NOT_COUNTED: Final[tuple[int | None, ...]] = (0,) * 7 + (None,)
 
 
 class SampleWriter:
@@ -65,18 +65,22 @@ class SampleWriter:
             self._descriptor = None
 
 
+def _opened(path: str) -> int | None:
+    with contextlib.suppress(OSError):  # a machine without it has no such file
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    return None
+
+
 class ThreadCounters:
     """What the kernel counts for the calling thread, as differences between steps; and the memory of its process."""
 
     def __init__(self) -> None:
-        self._statm: int | None = None
-        with contextlib.suppress(OSError):  # a machine without it has no such file
-            self._statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+        self._statm = _opened("/proc/self/statm")
+        self._schedstat = _opened("/proc/thread-self/schedstat")
         self._page_kib = os.sysconf("SC_PAGE_SIZE") // 1024
         self._last = self._read()
 
-    @staticmethod
-    def _read() -> tuple[int, ...]:
+    def _read(self) -> tuple[int, ...]:
         usage = resource.getrusage(resource.RUSAGE_THREAD)
         return (
             time.thread_time_ns() // 1000,
@@ -86,14 +90,22 @@ class ThreadCounters:
             usage.ru_majflt,
             usage.ru_inblock,
             usage.ru_oublock,
+            self._queued_us(),
         )
 
-    def since_last(self) -> tuple[int, ...]:
-        """CPU microseconds, voluntary and involuntary switches, minor and major faults, blocks read and written."""
+    def _queued_us(self) -> int:
+        """How long the thread has been ready to run and on no core."""
+        return int(os.pread(self._schedstat, 96, 0).split()[1]) // 1000 if self._schedstat is not None else 0
+
+    def since_last(self) -> tuple[int | None, ...]:
+        """CPU microseconds, voluntary and involuntary switches, minor and major faults, blocks read and written.
+
+        And microseconds in which it waited for a core; ``None`` where the kernel does not tell.
+        """
         now = self._read()
         change = tuple(after - before for before, after in zip(self._last, now, strict=True))
         self._last = now
-        return change
+        return change if self._schedstat is not None else (*change[:-1], None)
 
     def rss_kib(self) -> int | None:
         """The resident memory of the process; ``None`` where the kernel does not tell."""
@@ -103,9 +115,10 @@ class ThreadCounters:
 
     def close(self) -> None:
         """Closes what it reads."""
-        if self._statm is not None:
-            os.close(self._statm)
-            self._statm = None
+        for descriptor in (self._statm, self._schedstat):
+            if descriptor is not None:
+                os.close(descriptor)
+        self._statm = self._schedstat = None
 
 
 class Stopwatch:

@@ -84,7 +84,8 @@ class StepSampler:
             return
         self.device.mark()
         # Asking the kernel costs as much as all else: steps that are shorter share an answer.
-        counted, rss_kib = NOT_COUNTED, None
+        counted: tuple[int | None, ...] = NOT_COUNTED
+        rss_kib = None
         if now - self._counted_ns >= _COUNT_EVERY_NS:
             counted, rss_kib = self._counters.since_last(), self._counters.rss_kib()
             self._counted_ns = now

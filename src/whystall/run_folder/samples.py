@@ -9,7 +9,7 @@ from typing import Final
 
 SCHEMA: Final = "whystall.samples/1"
 
-# Microseconds unless a name says otherwise. What the kernel counts (cpu_us to blocks_written, rss_kib) is asked every
+# Microseconds unless a name says otherwise. What the kernel counts (cpu_us to queued_us, rss_kib) is asked every
 # ten milliseconds: of shorter steps one has it for those before.
 STEP_COLUMNS: Final = (
     "step",
@@ -28,6 +28,7 @@ STEP_COLUMNS: Final = (
     "major_faults",
     "blocks_read",
     "blocks_written",
+    "queued_us",
     "device_us",
     "rss_kib",
     "flags",

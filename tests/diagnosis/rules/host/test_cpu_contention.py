@@ -24,6 +24,22 @@ def test_contention_needs_a_reason_and_its_mark(threads: int, others: float, swi
     assert ("host.cpu-contention" in found_in_runs(sampled, cores=8, threads=threads)) is fires
 
 
+@pytest.mark.parametrize(
+    ("threads", "queued", "fires"),
+    [
+        (1, None, True),  # the kernel does not tell
+        (1, 0.35, True),  # ready to run, and on no core
+        (1, 0.02, False),  # off its core of its own accord: it polls, or waits for a device or a socket
+        (4, 0.02, True),  # it waits for its siblings, which may lack a core
+    ],
+)
+def test_a_single_thread_lacks_a_core_only_while_it_is_ready_to_run(
+    threads: int, queued: float | None, *, fires: bool
+) -> None:
+    sampled = run(on_cpu_share=0.6, involuntary_switches_per_step=20.0, other_cores=3.0, queued_share=queued)
+    assert ("host.cpu-contention" in found_in_runs(sampled, cores=8, threads=threads)) is fires
+
+
 def test_it_is_worth_the_time_off_the_core_at_most() -> None:
     """The thread lacks its core for two fifths of the time (reference: causes.md, T * (1 - off-CPU share))."""
     sampled = run(on_cpu_share=0.6, involuntary_switches_per_step=20.0, other_cores=3.0)

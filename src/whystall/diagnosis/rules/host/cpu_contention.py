@@ -33,6 +33,8 @@ def in_samples(case: Case) -> Iterator[Sampled]:
     crowded = cores is not None and threads is not None and threads * case.facts.processes > cores
     for run in measured_runs(case):
         off = off_core(run, lambda line: "sleep" in line.text)
+        if threads == 1 and run.queued_share is not None:
+            off = min(off, run.queued_share)  # a single thread that waits for no core waits for something else
         switches_per_s = run.involuntary_switches_per_step / max(run.mean_ns / 1e9, 1e-9)
         others = run.other_cores
         # Ranks of one job wait for each other off their cores: there only too many threads are proof.
@@ -48,6 +50,11 @@ def in_samples(case: Case) -> Iterator[Sampled]:
                     "of the steps' time the training thread was on no core and waited for nothing known", off
                 ),
                 evidence.count("times a second it was taken off its core", switches_per_s),
+                *(
+                    (evidence.share("of the steps' time it was ready to run and got no core", run.queued_share),)
+                    if run.queued_share is not None
+                    else ()
+                ),
                 *(
                     (evidence.count("threads of torch", threads), evidence.count("cores", cores))
                     if cores and threads
