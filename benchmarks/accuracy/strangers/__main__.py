@@ -3,7 +3,7 @@
     python -m benchmarks.accuracy.strangers [--only NAME ...] [--out DIR] [--pairs N] [--seconds S] [--table]
 
 For each job: plain runs of the original and of the author's repaired version in alternation, one `whystall run` of the
-original, and, where `remedied/NAME.py` exists, plain runs of the original and of that file. Results gather in
+original, and, where `remedied/NAME.diff` exists, plain runs of the original and of that variant. Results gather in
 DIR/strangers.json, the run folders in DIR/NAME; `--table` prints the table of what is there and runs nothing.
 """
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -146,10 +147,13 @@ def run_job(name: str, truth: Job, args: argparse.Namespace, old: Job) -> Job:
     if "told" not in job or "told" in args.again:
         job["load_told"] = settle()
         job["told"] = listen(script, args.out / name, args.watch)
-    changed = REMEDIED / f"{name}.py"
-    if changed.exists() and ("remedied" not in job or "remedied" in args.again):
+    change = REMEDIED / f"{name}.diff"
+    if change.exists() and ("remedied" not in job or "remedied" in args.again):
         job["load_remedied"] = settle()
-        job["remedied"] = paired(plain, [sys.executable, str(changed), *plain[2:]], args.pairs)
+        with tempfile.TemporaryDirectory() as folder:  # outside of the checkout, whose files git would look for
+            changed = shutil.copy(script, folder)
+            subprocess.run(["git", "apply", "--unidiff-zero", "-p0", str(change)], cwd=folder, check=True)
+            job["remedied"] = paired(plain, [sys.executable, changed, *plain[2:]], args.pairs)
     job["judged"] = judge(job, truth)
     return job
 
@@ -204,7 +208,7 @@ def main() -> int:
     """Runs what is asked for, writes the JSON after each job, prints the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", action="append", default=[], metavar="NAME")
-    parser.add_argument("--out", type=Path, default=Path("runs"))
+    parser.add_argument("--out", type=Path, default=Path("whystall-runs/strangers"))
     parser.add_argument("--pairs", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=3.0, help="of a plain run")
     parser.add_argument("--watch", type=float, default=14.0, help="seconds of a watched run")
