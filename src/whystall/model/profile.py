@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from whystall.model.counter import FlopCounter
 from whystall.model.restore import fresh, leaves, unchanged
 from whystall.model.results import PHASES, Amount, ModelProfile
-from whystall.model.stopwatch import Stopwatch, Times
+from whystall.model.stopwatch import BusyError, Stopwatch, Times
 
 Loss = Callable[[Any], torch.Tensor]
 
@@ -55,8 +55,12 @@ def model_profile(
         if reason is None:
             for _ in range(repeats):
                 run.clear()
-                with Stopwatch(model) as watch:
-                    run()
+                try:
+                    with Stopwatch(model) as watch:
+                        run()
+                except BusyError as waited:
+                    reason = str(waited)
+                    break
                 if watch.thread_times:  # on a CPU, where the pass runs on the thread that asks for it
                     run.add_backward(profile.modules[0].path, watch)
                 timed.append(watch.times)

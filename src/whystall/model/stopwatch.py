@@ -8,6 +8,7 @@ module's operators launched, found by correlation.
 from __future__ import annotations
 
 import os
+import threading
 import time
 from bisect import bisect_right
 from collections import defaultdict
@@ -28,6 +29,9 @@ from whystall.model.results import Phase
 KINETO_LOG_LEVEL = "KINETO_LOG_LEVEL"
 BACKWARD_FUNCTION = 1  # at::RecordScope: one event for each autograd node that runs
 RUNTIME = ("cuda", "cuLaunch", "hip")  # the host's calls that launch work; operators count their own correlations
+# Torch's profiler is one for all threads of a process, and a second one at once ends the interpreter.
+_ONE_AT_A_TIME = threading.Lock()
+_LONGEST_WAIT_S = 60.0
 Times = dict[tuple[str, Phase], int]
 Own = dict[tuple[Frame, Phase], int]
 
@@ -47,6 +51,10 @@ class _Span:
         self.end_ns, self.end_thread_ns = time.time_ns(), time.thread_time_ns()
 
 
+class BusyError(Exception):
+    """Another thread's run is being timed, and takes too long."""
+
+
 class Stopwatch:
     """Times what runs in its ``with`` block. ``times`` holds nanoseconds by path and phase, children included.
 
@@ -60,6 +68,17 @@ class Stopwatch:
         self.thread_times: Times = {}
 
     def __enter__(self) -> Self:
+        """Waits while another thread is timed. Raises `BusyError` where that does not end."""
+        if not _ONE_AT_A_TIME.acquire(timeout=_LONGEST_WAIT_S):
+            raise BusyError("another thread is being timed")
+        try:
+            self._open_all()
+        except BaseException:
+            _ONE_AT_A_TIME.release()
+            raise
+        return self
+
+    def _open_all(self) -> None:
         self._tree = Tree(self._model)
         self._state = ThreadState(self._tree)
         self._open: list[_Span] = []
@@ -70,11 +89,16 @@ class Stopwatch:
             optimizer_hooks.register_optimizer_step_pre_hook(self._before_step),
             optimizer_hooks.register_optimizer_step_post_hook(self._after_step),
         ]
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        try:
+            self._end(kind)
+        finally:
+            _ONE_AT_A_TIME.release()
+
+    def _end(self, kind: type[BaseException] | None) -> None:
         for hook in self._hooks:
             hook.remove()
         if torch.cuda.is_available():
