@@ -31,6 +31,8 @@ _FEWEST_FETCHES: Final = 8
 _STARTS: Final = re.compile(r"multiprocessing/(process|context)\.py\(\d+\): (start|_Popen)$")
 # Loaders seldom have more workers: long fetches that come more rarely are not theirs.
 _MOST_WORKERS: Final = 8
+# Cores that other programs use from which a worker may lack one.
+_OTHERS_BUSY: Final = 0.5
 
 
 def with_workers(
@@ -48,6 +50,12 @@ def with_workers(
         risk = (
             f"Training uses {threads} of {cores} cores: workers take from it what they compute, and steps may become "
             "slower; try it with fewer threads too, and verify."
+        )
+    others = max((run.other_cores or 0.0 for run in case.runs), default=0.0)
+    if cores is not None and not waiting and others >= _OTHERS_BUSY and others + 1 + count > cores:
+        risk = (
+            f"{risk} Other programs used {others:.1f} of the {cores} cores meanwhile: beside them a worker has no core "
+            "of its own, and the step may gain nothing."
         )
     patch = f"DataLoader(..., num_workers={count}, persistent_workers=True{also}{pinned})"
     return Remedy(text=cause.remedy, patch=patch, risk=risk)

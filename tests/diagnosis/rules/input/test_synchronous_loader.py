@@ -118,3 +118,16 @@ def test_without_an_accelerator_nothing_is_pinned_and_workers_may_take_trainings
     assert "may become slower" in (crowded.risk or "")
     assert roomy.patch == "DataLoader(..., num_workers=4, persistent_workers=True)"
     assert "may become slower" not in (roomy.risk or "")
+
+
+@pytest.mark.parametrize(
+    ("others", "cores", "warned"), [(1.1, 2, True), (0.1, 2, False), (None, 2, False), (1.1, 8, False)]
+)
+def test_beside_other_programs_a_worker_may_bring_nothing_and_the_remedy_says_so(
+    others: float | None, cores: int, *, warned: bool
+) -> None:
+    sampled = run(shares={"input": 0.4}, other_cores=others)
+    found = found_in_runs(sampled, cores=cores, threads=1, loaders=({"workers": 0},))
+    remedy = found["input.synchronous-loader"].remedy
+    assert remedy is not None
+    assert ("Other programs used" in (remedy.risk or "")) is warned
