@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from whystall.capture.watched import Watched
 from whystall.run_folder.samples import BEFORE, CALLED
-from whystall.vocabulary.episodes import SeenIn, episode_of
+from whystall.vocabulary.episodes import episode_of
 
 _EVERY_S: Final = 0.04
 # Waking up takes a fifth of a millisecond; what takes longer waited for the lock (what the kernel kept it waiting is
@@ -112,9 +112,19 @@ def _episode(frame: FrameType | None) -> str | None:
             break
         # torch's own functions are what a step is made of: its checkpoint() computes again and saves nothing.
         if not str(frame.f_globals.get("__name__", "")).startswith("torch."):
-            where: SeenIn = "library" if is_library(frame.f_code.co_filename) else "function"
-            found = episode_of(frame.f_code.co_name, where) or found
+            found = episode_of(frame.f_code.co_name, "function") or found
         frame = frame.f_back
+    return found
+
+
+def _episode_below(leaf: FrameType | None, own: FrameType | None) -> str | None:
+    """The part that a library's function, called by the user's line, is by its name, the outermost of them."""
+    found = None
+    for _ in range(_DEEPEST):
+        if leaf is None or leaf is own:
+            break
+        found = episode_of(leaf.f_code.co_name, "library") or found
+        leaf = leaf.f_back
     return found
 
 
@@ -248,7 +258,7 @@ class StackSampler:
             compiles |= own.f_code.co_name == _COMPILES
             own = own.f_back
         found = leaf if own is None or self._is_library(own.f_code.co_filename) else own
-        part = "compile" if compiles else _episode(leaf) or part
+        part = "compile" if compiles else _episode(own) or _episode_below(leaf, own) or part
         code = found.f_code
         name = f"{leaf.f_globals.get('__name__', '?')}:{leaf.f_code.co_name}"
         return part, code.co_filename, found.f_lineno or 0, code.co_name, name
