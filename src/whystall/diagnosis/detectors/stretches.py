@@ -49,17 +49,31 @@ def _grouped(case: Case, soft: Mask) -> tuple[NDArray[np.int64], NDArray[np.intp
 
 def soft_nodes(case: Case, rank: RankCase) -> Mask:
     """The host nodes of a rank in which only Python, or nothing, was seen; a library that communicates is neither."""
-    soft = case.host_state(rank, HostState.NONE, HostState.PYTHON)
-    if not rank.on_device:
-        return soft
-    begin, end, _ = rank.intervals(rank.host_named(lambda name: bool(_TALKS.match(name)), ("operators", "annotations")))
-    return soft & ~case.host_within(rank, begin, end) if len(begin) else soft
+    key = ("soft_nodes", rank.rank)
+    if key not in case.kept:
+        soft = case.host_state(rank, HostState.NONE, HostState.PYTHON)
+        talks = rank.host_named(lambda name: bool(_TALKS.match(name)), ("operators", "annotations"))
+        if rank.on_device and talks.any():
+            begin, end, _ = rank.intervals(talks)
+            soft &= ~case.host_within(rank, begin, end)
+        case.kept[key] = soft
+    found: Mask = case.kept[key]
+    return found
+
+
+def soft_stretch_ns(case: Case, rank: RankCase) -> NDArray[np.int64]:
+    """Per node of a rank the length of the stretch of Python, or of nothing seen, that it lies in; 0 elsewhere."""
+    key = ("soft_stretch_ns", rank.rank)
+    if key not in case.kept:
+        case.kept[key] = stretch_ns(case, soft_nodes(case, rank))
+    found: NDArray[np.int64] = case.kept[key]
+    return found
 
 
 def long_python(case: Case, rank: RankCase) -> Mask:
     """The nodes of a rank that belong to long stretches of Python, without those of episodes."""
     soft = soft_nodes(case, rank)
-    nodes = soft & (stretch_ns(case, soft) >= LONG_NS)
+    nodes = soft & (soft_stretch_ns(case, rank) >= LONG_NS)
     begin, end = stretches(case, rank, rare=True)
     return nodes & ~case.host_within(rank, begin, end) if len(begin) else nodes
 

@@ -16,7 +16,7 @@ from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.collectives import lacks_a_stage
-from whystall.diagnosis.detectors.stretches import LONG_NS, soft_nodes, stretch_ns
+from whystall.diagnosis.detectors.stretches import LONG_NS, soft_nodes, soft_stretch_ns
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.replay.graph import LATENCY_NS, Change, EdgeKind, Mask, NodeKind
@@ -35,7 +35,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
             continue
         soft = soft_nodes(case, rank)
         work = case.host_state(rank, HostState.DISPATCH, HostState.LAUNCH)
-        work |= soft & (stretch_ns(case, soft) < LONG_NS)
+        work |= soft & (soft_stretch_ns(case, rank) < LONG_NS)
         events = sum(device.gpu_events / max(len(device.steps), 1) for device in devices)
         each = case.time_of(work) / max(events, 1)
         for device in devices:

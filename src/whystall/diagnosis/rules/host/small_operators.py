@@ -15,7 +15,7 @@ from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.samples import code_of_lines, lines_where
-from whystall.diagnosis.detectors.stretches import LONG_NS, soft_nodes, stretch_ns
+from whystall.diagnosis.detectors.stretches import LONG_NS, soft_nodes, soft_stretch_ns
 from whystall.diagnosis.finding import CodeLocation
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
@@ -125,7 +125,7 @@ def _repeats(rank: RankCase, small: Mask, case: Case) -> bool:
 def _nodes(case: Case, rank: RankCase, small: Mask) -> Mask:
     """The nodes of small operators, and of short pauses in Python."""
     soft = soft_nodes(case, rank)
-    pauses = soft & (stretch_ns(case, soft) < LONG_NS)
+    pauses = soft & (soft_stretch_ns(case, rank) < LONG_NS)
     begin, end, _ = rank.optimizer_steps
     idle = case.host_state(rank, HostState.INPUT)
     chosen: Mask = (case.work_of(rank, small) | pauses) & ~idle
