@@ -98,7 +98,9 @@ def link_series(name: str, rows: NDArray[Any]) -> pl.Series:
 
 def rows_of(series: pl.Series) -> NDArray[np.int32]:
     """Row numbers from a link column: null becomes -1."""
-    return series.fill_null(_NO_ROW).to_numpy().astype(np.int32, copy=False)
+    # Filling is a query, which costs more than the rows of most traces do.
+    full = series.fill_null(_NO_ROW) if series.null_count() else series
+    return full.to_numpy(writable=True).astype(np.int32, copy=False)
 
 
 def _forward_of(operators: pl.DataFrame) -> NDArray[np.int32]:

@@ -32,17 +32,21 @@ def startup_calls(trace: Trace, offsets: Mapping[str, tuple[int, int]]) -> Mask:
     calls = trace.runtime_calls
     if calls.is_empty():
         return out
+    name, duration = codes(calls["name"]).astype(np.int64), calls["duration_ns"].to_numpy()
+    long_names = np.unique(name[(duration >= _LEAST_NS) & (calls["ts_ns"].to_numpy() < _steady_from(trace))])
+    if not len(long_names):
+        return out
     # What waits for the device is as long as what it waits for.
     waits = matching(calls["name"], lambda name: is_call(name, "sync", "copy"))
     table = pl.DataFrame(
         {
             "row": np.arange(len(calls)),
-            "name": codes(calls["name"]).astype(np.int64),
+            "name": name,
             "kernel": _launched(trace),
             "ts": calls["ts_ns"],
             "ns": calls["duration_ns"],
         }
-    ).filter(~waits)
+    ).filter(~waits & np.isin(name, long_names))
     usual = table.group_by("name", maintain_order=True).agg(pl.col("ns").median().alias("usual"), pl.len().alias("all"))
     first_of_kind = table.sort("ts", "row").unique(["name", "kernel"], keep="first", maintain_order=True)
     long = first_of_kind.join(usual, on="name").filter(
