@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.diagnosis.cases import case_of, diagnosed, fixed, loop
+from tests.diagnosis.cases import case_of, diagnosed, fixed, loader, loop, run
 
 import whystall
 import whystall.plugins
@@ -80,6 +80,21 @@ def test_the_gain_of_a_single_step_is_of_that_step() -> None:
     assert found.gain is not None
     assert (found.id, found.gain.of) == ("input.synchronous-loader", "step")
     assert found.gain.expected == pytest.approx(1.95, abs=0.1)
+
+
+def test_a_recording_of_few_uneven_steps_hides_nothing_that_samples_of_the_run_measured() -> None:
+    """Three recorded steps of 1, 2 and 4 ms are known to within a half; the run's own steps are even."""
+    built = trace()
+    at = 0
+    for number, lasts in enumerate((1_000_000, 2_000_000, 4_000_000)):
+        built.step(number, at=at, lasts=lasts)
+        built.operator("aten::mm", at=at + 1_000, lasts=lasts - 2_000)
+        at += lasts
+    sampled = run(shares={"input": 0.4})
+    case = case_of(built, facts=RunFacts(**loader(0)), runs=[sampled])
+    assert case.noise > 0.25
+    found = {one.id: one.severity for one in diagnose(case, RULES).findings}
+    assert found["input.synchronous-loader"] != "info"
 
 
 def test_what_an_earlier_step_left_to_the_device_is_no_part_of_a_single_step() -> None:

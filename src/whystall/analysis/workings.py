@@ -70,6 +70,13 @@ class Workings:
         chosen: Mask = (owner >= 0) & (self.work.dtype_of[np.maximum(owner, 0)] == number)
         return chosen
 
+    def flops(self) -> NDArray[np.float64]:
+        """Per event the FLOPs of its call, which stand at the call's main event; 0 where they are not known."""
+        owner = self.events.owner
+        if not len(self.work.causal):
+            return np.zeros(len(owner))
+        return np.where(self.events.main & (owner >= 0), self.work.causal[np.maximum(owner, 0)], 0).astype(np.float64)
+
     def transfer_ns(self) -> NDArray[np.float64]:
         """Per event the least time that moving its call's bytes takes; 0 where that is not known."""
         owner = self.events.owner

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import glob
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -136,6 +137,8 @@ def _import_once() -> None:
 
     They make some hundred thousand objects, all of which stay: an eighth of the command's time on a small trace.
     """
+    if "whystall._api" in sys.modules:  # what a program has made since is its own
+        return
     collecting = gc.isenabled()
     gc.disable()
     try:

@@ -176,6 +176,10 @@ class Sampled(Valued):
         """The mean length of the steps that were measured."""
         return self.step_ns or case.step_ns
 
+    def noise(self, case: Case) -> float:
+        """None of a recording's few steps: what is uncertain of the whole run is in ``saved`` already."""
+        return 0.0 if self.step_ns is not None else super(Sampled, self).noise(case)
+
     def weigh(self, case: Case, removed: Change | None) -> Weighed:  # noqa: ARG002 - samples know nothing else
         """Its gain as measured."""
         floor, expected, ceiling = (min(max(share, 0.0), MOST_SAVED) for share in self.saved)

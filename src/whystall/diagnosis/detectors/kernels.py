@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from whystall.analysis.intervals import ANY, class_timeline
 from whystall.analysis.workings import Workings
 from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
@@ -64,9 +65,7 @@ def faster_matrices(
     work = rank.workings
     duration = durations(rank)
     moved = work.transfer_ns() / BANDWIDTH_REACHED
-    owner = work.events.owner
-    causal = work.work.causal
-    flops = np.where(work.events.main, causal[np.maximum(owner, 0)], 0) if len(causal) else duration * 0
+    flops = work.flops()
     ideal = flops / peak_flops_per_s * 1e9
     known = flops > 0
     expected = np.where(known, np.maximum(ideal / REACHED, moved), np.maximum(duration * ratio / REACHED, moved))
@@ -120,3 +119,18 @@ def faster_by_names(case: Case, rank: RankCase, chosen: Mask, cause: str, *, rat
         missing=(SIGNALS["shapes"].name,),
         rivals=("compute.misaligned-shape", "host.launch-bound"),
     )
+
+
+def share_beside(rank: RankCase, others: Mask) -> NDArray[np.float64]:
+    """Per device event the share of it during which some of the others run, on other streams of its device."""
+    events = rank.trace.device_events
+    begin, length = events["ts_ns"].to_numpy(), events["duration_ns"].to_numpy()
+    streams = events.select("device", "stream").to_numpy()
+    out = np.zeros(len(events))
+    for device, stream in np.unique(streams, axis=0).tolist():
+        mine = (streams[:, 0] == device) & (streams[:, 1] == stream)
+        beside = (streams[:, 0] == device) & ~mine & others
+        one_class = np.zeros(int(beside.sum()), np.uint8)
+        busy = class_timeline(begin[beside], (begin + length)[beside], one_class).cumulative(ANY)
+        out[mine] = busy.within(begin[mine], (begin + length)[mine]) / np.maximum(length[mine], 1)
+    return out

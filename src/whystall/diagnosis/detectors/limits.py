@@ -71,12 +71,8 @@ def _reached(rank: RankCase, peak: Accelerator) -> tuple[float, bool]:
 
 def _least_ns(work: Workings, peak: Accelerator) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Per event what its arithmetic takes at the best measured rate, and its bytes at the bandwidth of copies."""
-    owner = np.maximum(work.events.owner, 0)
-    if not len(work.work.causal):
-        nothing = np.zeros(len(owner))
-        return nothing, nothing
-    flops = np.where(work.events.main & (work.events.owner >= 0), work.work.causal[owner], 0).astype(np.float64)
-    rate = np.full(len(owner), np.inf)
+    flops = work.flops()
+    rate = np.full(len(flops), np.inf)
     for dtype, flops_per_s in _rates(peak).items():
         rate[work.dtype_of(dtype)] = flops_per_s
     return flops / rate * 1e9, work.transfer_ns() / BANDWIDTH_REACHED

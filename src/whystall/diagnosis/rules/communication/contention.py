@@ -10,13 +10,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from whystall.analysis.intervals import ANY, class_timeline
 from whystall.analysis.kernel_classes import COMMUNICATION, COMPUTE
 from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
-from whystall.diagnosis.detectors.kernels import durations, shortened
+from whystall.diagnosis.detectors.kernels import durations, share_beside, shortened
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.replay.graph import Mask
@@ -102,7 +101,7 @@ def _compute_kernels(rank: RankCase) -> pl.DataFrame | None:
             "grid": _places(events["grid"])[row],
             "shapes": dims[np.where(operator >= 0, operator, -1)],
             "ns": events["duration_ns"].to_numpy()[row],
-            "beside": _beside(rank)[row],
+            "beside": share_beside(rank, class_of == COMMUNICATION)[row],
         }
     ).filter((pl.col("grid") >= 0) & (pl.col("ns") > 0))
     return table.with_columns(kind=pl.struct("name", "grid", "shapes").rank("dense"))
@@ -111,23 +110,6 @@ def _compute_kernels(rank: RankCase) -> pl.DataFrame | None:
 def _places(column: pl.Series) -> NDArray[np.int64]:
     """Per row the place of its text among the distinct ones, or -1."""
     return column.to_physical().cast(pl.Int64).fill_null(-1).to_numpy()
-
-
-def _beside(rank: RankCase) -> NDArray[np.float64]:
-    """Per device event the share of it during which a collective of another stream of its device runs."""
-    events = rank.trace.device_events
-    begin = events["ts_ns"].to_numpy()
-    length = events["duration_ns"].to_numpy()
-    device, stream = events["device"].to_numpy(), events["stream"].to_numpy()
-    communicates = rank.workings.classified.class_of == COMMUNICATION
-    out = np.zeros(len(events))
-    for number in np.unique(device[communicates]).tolist():
-        mine = (device == number) & ~communicates
-        theirs = (device == number) & communicates & ~np.isin(stream, np.unique(stream[mine]))
-        empty = np.zeros(int(theirs.sum()), np.uint8)
-        busy = class_timeline(begin[theirs], (begin + length)[theirs], empty).cumulative(ANY)
-        out[mine] = busy.within(begin[mine], (begin + length)[mine]) / np.maximum(length[mine], 1)
-    return out
 
 
 def _as_fast_as_alone(case: Case, rank: RankCase, found: _Slowed) -> Replayed:

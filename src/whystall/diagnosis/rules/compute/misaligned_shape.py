@@ -46,7 +46,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
 def _padded(case: Case, rank: RankCase, chosen: Mask, others: Mask) -> Replayed:
     work = rank.workings
     duration = durations(rank)
-    flops = work.work.causal[np.maximum(work.events.owner, 0)].astype(np.float64)
+    flops = work.flops()
     aligned = others & (flops > 0)
     expected = duration / _MISALIGNED_COST
     if aligned.any():

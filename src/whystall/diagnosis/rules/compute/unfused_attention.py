@@ -113,8 +113,7 @@ def _at_good_rate(case: Case, rank: RankCase, operators: Mask, factor: float) ->
     work = rank.workings
     duration = durations(rank)
     best = (work.peak.bf16_tflops or work.peak.fp16_tflops) if work.peak is not None else None
-    owner = work.events.owner
-    flops = np.where(work.events.main, work.work.causal[np.maximum(owner, 0)], 0).astype(np.float64)
+    flops = work.flops()
     if not best:
         return case.replayed.duration
     target = np.where(flops > 0, flops / (best * 1e12 * REACHED) * 1e9 * factor, duration)

@@ -11,13 +11,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from whystall.analysis.intervals import ANY, class_timeline
 from whystall.analysis.kernel_classes import COMPUTE
 from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case, noise_of
 from whystall.diagnosis.causes import cause_beside
-from whystall.diagnosis.detectors.kernels import durations, shortened
+from whystall.diagnosis.detectors.kernels import durations, share_beside, shortened
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.replay.graph import Mask
@@ -55,17 +54,8 @@ def in_trace(case: Case) -> Iterator[Replayed]:
 
 def _alone(rank: RankCase) -> Mask:
     """Which events run while no other stream of theirs does anything: beside a collective any kernel is slower."""
-    events = rank.trace.device_events
-    begin = events["ts_ns"].to_numpy()
-    end = begin + events["duration_ns"].to_numpy()
-    out = np.ones(len(events), np.bool_)
-    streams = events.select("device", "stream").to_numpy()
-    for device, stream in np.unique(streams, axis=0).tolist():
-        mine = (streams[:, 0] == device) & (streams[:, 1] == stream)
-        beside = (streams[:, 0] == device) & ~mine
-        busy = class_timeline(begin[beside], end[beside], np.zeros(int(beside.sum()), np.uint8)).cumulative(ANY)
-        out[mine] = busy.within(begin[mine], end[mine]) <= _BESIDE * (end - begin)[mine]
-    return out
+    alone: Mask = share_beside(rank, np.ones(len(rank.trace.device_events), np.bool_)) <= _BESIDE
+    return alone
 
 
 def _persists(steps: list[int], count: int) -> bool:

@@ -33,7 +33,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
     steps = min((len(rank.trace.steps) for rank in ranks), default=0)
     if len(ranks) < 2 or len(ranks) < len(case.ranks) or steps < _LEAST_STEPS or not _data_parallel(case):
         return
-    work = np.array([_per_step(rank, _flops(rank), steps) for rank in ranks])[:, 1:-1]
+    work = np.array([_per_step(rank, rank.workings.flops(), steps) for rank in ranks])[:, 1:-1]
     time = np.array([_per_step(rank, durations(rank), steps) for rank in ranks])[:, 1:-1]
     if not work.all() or not time.all():
         return
@@ -50,13 +50,6 @@ def _data_parallel(case: Case) -> bool:
     """Whether all ranks do the same to their own inputs: no stages, and nothing exchanged among experts."""
     found = [collectives(case, rank) for rank in case.ranks]
     return not has_stages(case) and all(len(one.node) and not are(one, EXCHANGE).any() for one in found)
-
-
-def _flops(rank: RankCase) -> NDArray[np.float64]:
-    work = rank.workings
-    if not len(work.work.causal):
-        return np.zeros(len(rank.trace.device_events))
-    return np.where(work.events.main, work.work.causal[np.maximum(work.events.owner, 0)], 0).astype(np.float64)
 
 
 def _per_step(rank: RankCase, amounts: NDArray[np.float64], steps: int) -> NDArray[np.float64]:
