@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import glob
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from whystall.trace.files import Limits
 
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8", "fp4")
+_BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 HEAD_BYTES = 256  # `schema` is the first key of a report
 
 
@@ -135,18 +137,23 @@ def limits(options: Namespace) -> Limits | None:
 def _import_once() -> None:
     """Imports the library so that no collection of garbage goes through its modules, then or later.
 
-    They make some hundred thousand objects, all of which stay: an eighth of the command's time on a small trace.
+    They make some hundred thousand objects, all of which stay: an eighth of the command's time on a small trace. Nor
+    does numpy start threads for linear algebra, of which there is none to speak of: a sixth of the same.
     """
     if "whystall._api" in sys.modules:  # what a program has made since is its own
         return
     collecting = gc.isenabled()
     gc.disable()
+    threads = os.environ.get(_BLAS_THREADS)
+    os.environ[_BLAS_THREADS] = threads or "1"
     try:
         import whystall._api
         import whystall.report.registry  # noqa: F401
 
         gc.freeze()
     finally:
+        if threads is None:  # what the command starts has its own
+            del os.environ[_BLAS_THREADS]
         if collecting:
             gc.enable()
 

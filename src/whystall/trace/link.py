@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from whystall._native import nearest_marked, nest
 from whystall.trace.columns import matching
+from whystall.trace.lookup import first_row_after, first_row_of, last_row_before
 
 HOST_TABLES: Final = ("operators", "annotations", "python_functions", "runtime_calls")
 # Of events with the same start and end, which is outside.
@@ -111,21 +112,13 @@ def _forward_of(operators: pl.DataFrame) -> NDArray[np.int32]:
     backward is taken, which is the innermost, and all of them lie in the same module.
     """
     out = np.full(len(operators), _NO_ROW, np.int32)
-    numbered = (
-        operators.lazy().with_row_index("row").filter(pl.col("sequence").is_not_null() & (pl.col("sequence") >= 0))
-    )
-    keys = [pl.col("row").cast(pl.Int32), pl.col("ts_ns"), pl.col("sequence").cast(pl.Int64)]
-    is_backward = pl.col("forward_thread").fill_null(0) > 0
-    backward = numbered.filter(is_backward).select(keys)
-    forward = numbered.filter(~is_backward).select(keys).rename({"row": "forward_row"})
-    found = (
-        backward.sort("ts_ns")
-        .join_asof(forward.sort("ts_ns"), on="ts_ns", by="sequence", check_sortedness=False)
-        .select("row", "forward_row")
-        .drop_nulls()
-        .collect()
-    )
-    out[found["row"].to_numpy()] = found["forward_row"].to_numpy()
+    sequence = _whole(operators["sequence"])
+    is_backward = _whole(operators["forward_thread"]) > 0
+    backward = np.flatnonzero((sequence >= 0) & is_backward)
+    forward = np.flatnonzero((sequence >= 0) & ~is_backward)
+    start = operators["ts_ns"].to_numpy()
+    found = last_row_before(sequence[backward], start[backward], sequence[forward], start[forward])
+    out[backward] = _picked(forward, found)
     return out
 
 
@@ -154,73 +147,66 @@ def _through(rows: NDArray[np.int32], column: pl.Series) -> NDArray[np.int32]:
 
 
 def _launch_of(events: pl.DataFrame, runtime: pl.DataFrame) -> NDArray[np.int32]:
-    """The call with the event's correlation id: of several the last to start before the event does.
+    """The call with the event's correlation id: of several the last to start before the event does, else the next.
 
     One launch may own many events (a graph); an id of 0 or below names no launch.
     """
-    calls = (
-        runtime.lazy()
-        .with_row_index("call")
-        .filter(pl.col("correlation") > 0)
-        .select(pl.col("call").cast(pl.Int32), "ts_ns", pl.col("correlation").cast(pl.Int64))
-        .collect()
-    )
-    wanted = events.lazy().with_row_index("row").filter(pl.col("correlation") > 0)
-    keyed = wanted.select(pl.col("row").cast(pl.Int32), "ts_ns", pl.col("correlation").cast(pl.Int64)).collect()
-    if calls["correlation"].is_unique().all():
-        found = keyed.join(calls.select("call", "correlation"), on="correlation", how="inner")
-    else:
-        before = keyed.sort("ts_ns").join_asof(
-            calls.sort("ts_ns"), on="ts_ns", by="correlation", check_sortedness=False
-        )
-        after = keyed.sort("ts_ns").join_asof(
-            calls.sort("ts_ns"), on="ts_ns", by="correlation", strategy="forward", check_sortedness=False
-        )
-        found = pl.concat([after.drop_nulls("call"), before.drop_nulls("call")])
     out = np.full(len(events), _NO_ROW, np.int32)
-    out[found["row"].to_numpy()] = found["call"].to_numpy()
+    named, wanted = _whole(runtime["correlation"]), _whole(events["correlation"])
+    calls, rows = np.flatnonzero(named > 0), np.flatnonzero(wanted > 0)
+    named, wanted = named[calls], wanted[rows]
+    if len(np.unique(named)) == len(named):
+        out[rows] = _picked(calls, first_row_of(wanted, named))
+        return out
+    began, at = runtime["ts_ns"].to_numpy()[calls], events["ts_ns"].to_numpy()[rows]
+    before = last_row_before(wanted, at, named, began)
+    after = first_row_after(wanted, at, named, began)
+    out[rows] = _picked(calls, np.where(before >= 0, before, after))
     return out
 
 
 def _launch_by_flow(events: pl.DataFrame, flows: pl.DataFrame, runtime: pl.DataFrame) -> NDArray[np.int32]:
     """The call that a flow arrow connects with the event, for events without a correlation id."""
     out = np.full(len(events), _NO_ROW, np.int32)
-    lost = events.lazy().with_row_index("row").filter(pl.col("correlation").is_null())
-    lost_events = lost.select(pl.col("row").cast(pl.Int32), "ts_ns", "thread").collect()
-    if lost_events.is_empty() or flows.is_empty() or runtime.is_empty():
+    lost = np.flatnonzero(events["correlation"].is_null().to_numpy())
+    if not len(lost) or flows.is_empty() or runtime.is_empty():
         return out
-    arrows = flows.filter(~pl.col("category").cast(pl.String).is_in(_AUTOGRAD_FLOWS))
-    heads = arrows.filter(pl.col("phase") == ord("f")).select("id", "ts_ns", "thread")
-    heads = heads.unique(["ts_ns", "thread"], keep="first", maintain_order=True)
-    tails = arrows.filter(pl.col("phase") == ord("s")).select("id", tail_ts="ts_ns", tail_thread="thread")
-    calls = runtime.with_row_index("call").select(pl.col("call").cast(pl.Int32), tail_ts="ts_ns", tail_thread="thread")
-    found = (
-        lost_events.join(heads, on=["ts_ns", "thread"])
-        .join(tails.unique("id", keep="first", maintain_order=True), on="id")
-        .join(
-            calls.unique(["tail_ts", "tail_thread"], keep="first", maintain_order=True), on=["tail_ts", "tail_thread"]
-        )
-    )
-    out[found["row"].to_numpy()] = found["call"].to_numpy()
+    arrows = ~matching(flows["category"], lambda category: category in _AUTOGRAD_FLOWS)
+    phase, number = flows["phase"].to_numpy(), _whole(flows["id"])
+    heads, tails = np.flatnonzero(arrows & (phase == ord("f"))), np.flatnonzero(arrows & (phase == ord("s")))
+    head = _picked(heads, _at_instant(events, lost, flows, heads))
+    tail = _picked(tails, first_row_of(number[head], number[tails]))
+    known = (head >= 0) & (tail >= 0)
+    out[lost[known]] = _at_instant(flows, tail[known], runtime, np.arange(len(runtime)))
     return out
+
+
+def _at_instant(
+    seekers: pl.DataFrame, rows: NDArray[np.intp], among: pl.DataFrame, of: NDArray[np.intp]
+) -> NDArray[np.int64]:
+    """For each of ``rows`` the first place in ``of`` whose row begins at its instant on its thread, else -1."""
+    at, began = seekers["ts_ns"].to_numpy()[rows], among["ts_ns"].to_numpy()[of]
+    places = first_row_after(_whole(seekers["thread"])[rows], at, _whole(among["thread"])[of], began)
+    return np.where((places >= 0) & (began[np.maximum(places, 0)] == at), places, _NO_ROW) if len(of) else places
 
 
 def _by_external_id(events: pl.DataFrame, operators: pl.DataFrame) -> NDArray[np.int32]:
+    """The first operator with the event's external id."""
     out = np.full(len(events), _NO_ROW, np.int32)
-    ids = (
-        operators.lazy()
-        .with_row_index("operator_row")
-        .filter(pl.col("external_id") > 0)
-        .select(pl.col("operator_row").cast(pl.Int32), pl.col("external_id").cast(pl.Int64))
-        .unique("external_id", keep="first", maintain_order=True)
-    )
+    named, wanted = _whole(operators["external_id"]), _whole(events["external_id"])
     # Kineto of 2022 writes the correlation id as external id: those name no operator.
-    own = pl.col("correlation").is_null() | (pl.col("external_id") != pl.col("correlation"))
-    wanted = events.lazy().with_row_index("row").filter((pl.col("external_id") > 0) & own)
-    found = (
-        wanted.select(pl.col("row").cast(pl.Int32), pl.col("external_id").cast(pl.Int64))
-        .join(ids, on="external_id")
-        .collect()
-    )
-    out[found["row"].to_numpy()] = found["operator_row"].to_numpy()
+    rows = np.flatnonzero((wanted > 0) & (wanted != _whole(events["correlation"])))
+    held = np.flatnonzero(named > 0)
+    out[rows] = _picked(held, first_row_of(wanted[rows], named[held]))
     return out
+
+
+def _whole(numbers: pl.Series) -> NDArray[np.int64]:
+    """The numbers of a column; null becomes -1."""
+    full = numbers.fill_null(_NO_ROW) if numbers.null_count() else numbers
+    return full.to_numpy().astype(np.int64, copy=False)
+
+
+def _picked(rows: NDArray[np.intp], places: NDArray[np.int64]) -> NDArray[np.int64]:
+    """``rows`` at ``places``; -1 stays -1."""
+    return np.where(places >= 0, rows[np.maximum(places, 0)], _NO_ROW) if len(rows) else places

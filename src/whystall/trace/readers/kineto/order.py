@@ -58,9 +58,10 @@ def simultaneous_in_order(kind: str, table: pl.DataFrame) -> NDArray[np.intp] | 
 
 def number_threads(threads: pl.DataFrame, tables: Sequence[RawTable]) -> pl.DataFrame:
     """The threads by process and thread; the tables name them by their new numbers."""
-    ordered = threads.with_row_index("before").sort("pid", "tid", "before")
+    names = list(zip(threads["pid"].to_list(), threads["tid"].to_list(), strict=True))
+    before = sorted(range(len(names)), key=lambda row: [(part is not None, part or "") for part in names[row]])
     number = np.empty(len(threads), np.int32)
-    number[ordered["before"].to_numpy()] = np.arange(len(threads), dtype=np.int32)
+    number[before] = np.arange(len(threads), dtype=np.int32)
     for table in tables:
         table.thread = number[table.thread]
-    return ordered.drop("before")
+    return threads[before]
