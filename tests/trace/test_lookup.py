@@ -20,6 +20,7 @@ def test_rows_are_those_that_a_walk_through_all_finds(
     wanted: list[tuple[int, int]], held: list[tuple[int, int]]
 ) -> None:
     keys, at = _columns(wanted)
+    held = sorted(held, key=lambda event: event[1])
     among, began = _columns(held)
     rows = range(len(held))
     for number, (key, instant) in enumerate(wanted):

@@ -155,7 +155,8 @@ def _launch_of(events: pl.DataFrame, runtime: pl.DataFrame) -> NDArray[np.int32]
     named, wanted = _whole(runtime["correlation"]), _whole(events["correlation"])
     calls, rows = np.flatnonzero(named > 0), np.flatnonzero(wanted > 0)
     named, wanted = named[calls], wanted[rows]
-    if len(np.unique(named)) == len(named):
+    ordered = np.sort(named)
+    if (ordered[1:] != ordered[:-1]).all():
         out[rows] = _picked(calls, first_row_of(wanted, named))
         return out
     began, at = runtime["ts_ns"].to_numpy()[calls], events["ts_ns"].to_numpy()[rows]

@@ -15,30 +15,34 @@ def first_row_of(keys: NDArray[np.int64], among: NDArray[np.int64]) -> NDArray[n
     """For each of ``keys`` the first row of ``among`` that holds it, else -1."""
     if not len(among) or not len(keys):
         return np.full(len(keys), _NO_ROW, np.int64)
-    order = np.argsort(among, kind="stable")
-    place = np.searchsorted(among, keys, sorter=order)
-    rows = order[np.minimum(place, len(order) - 1)]
+    order = _sorted(among)
+    place = np.minimum(np.searchsorted(among, keys, sorter=order), len(among) - 1)
+    rows = place if order is None else order[place]
     return np.where(among[rows] == keys, rows, _NO_ROW)
 
 
 def last_row_before(
     keys: NDArray[np.int64], at: NDArray[np.int64], among: NDArray[np.int64], began: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """For each key the last row of ``among`` with it that began by ``at`` (ns), of equals the last, else -1."""
-    side = np.repeat(np.array([0, 1], np.int8), [len(among), len(keys)])
-    key = np.concatenate([among, keys])
-    order = np.lexsort((side, np.concatenate([began, at]), key))
-    is_row = order < len(among)
-    # The last row of ``among`` in this order up to each place, which is of the same key or there is none.
-    before = np.maximum.accumulate(np.where(is_row, np.arange(len(order)), -1))
-    wanted = np.flatnonzero(~is_row)
-    before = before[wanted]
-    seeker = order[wanted]
-    found = order[np.maximum(before, 0)]
-    found = np.where((before >= 0) & (key[found] == key[seeker]), found, _NO_ROW)
-    rows = np.empty(len(keys), np.int64)
-    rows[seeker - len(among)] = found
-    return rows
+    """For each key the last row of ``among`` with it that began by ``at`` (ns), of equals the last, else -1.
+
+    ``began`` ascends, so that what began by an instant is a number of rows.
+    """
+    if not len(among) or not len(keys):
+        return np.full(len(keys), _NO_ROW, np.int64)
+    by_then = np.searchsorted(began, at, side="right")
+    order = _sorted(among)
+    held = among if order is None else among[order]
+    first_of_key = np.append(True, held[1:] != held[:-1])
+    if first_of_key.all():
+        places = np.minimum(np.searchsorted(held, keys), len(held) - 1)
+    else:  # rows by key and place, as one number each
+        width = len(among) + 1
+        ranked = (np.cumsum(first_of_key) - 1) * width + (np.arange(len(among)) if order is None else order)
+        rank = np.searchsorted(held[first_of_key], keys)
+        places = np.maximum(np.searchsorted(ranked, rank * width + by_then) - 1, 0)
+    rows = places if order is None else order[places]
+    return np.where((among[rows] == keys) & (rows < by_then), rows, _NO_ROW)
 
 
 def first_row_after(
@@ -47,3 +51,8 @@ def first_row_after(
     """For each key the first row of ``among`` with it that began from ``at`` (ns) on, of equals the first, else -1."""
     rows = last_row_before(keys, -at, among[::-1], -began[::-1])
     return np.where(rows >= 0, len(among) - 1 - rows, _NO_ROW)
+
+
+def _sorted(values: NDArray[np.int64]) -> NDArray[np.intp] | None:
+    """The rows by value, equals in their order; `None` where they are so already."""
+    return None if bool((values[1:] >= values[:-1]).all()) else np.argsort(values, kind="stable")
