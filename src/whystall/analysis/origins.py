@@ -23,13 +23,13 @@ from whystall.cost.registry import known_operators
 from whystall.trace.columns import codes, distinct, matching
 from whystall.trace.link import rows_of
 from whystall.trace.model import Trace
+from whystall.vocabulary.frames import frame_of, owner
 
 Origin = Literal["graph", "compiled", "operator", "region", "module", "python", "none"]
 ORIGINS: Final[tuple[Origin, ...]] = get_args(Origin)
 """In the order in which one is taken: the first that applies."""
 
 _REGIONS: Final = ("Torch-Compiled Region", "CompiledFunction", "TorchDynamo")
-_NOT_THE_USERS: Final = ("<built-in", "<frozen", "nn.Module: ", "torch/", "triton/", "/tmp/torchinductor")  # noqa: S108 - a frame's name
 _MOST_ROWS: Final = 200
 _MOST_MODULES: Final = 4
 _MOST_FRAMES: Final = 64  # frames looked at above one that is built in
@@ -187,7 +187,8 @@ def _function(trace: Trace, frame: int) -> str | None:
         if frame < 0:
             break
         name = str(trace.python_functions["name"][frame])
-        if not name.startswith(_NOT_THE_USERS):
+        called = frame_of(name)
+        if called is not None and owner(called.file) != "nobody":
             return name
         own = own or (name if name.startswith("torch/") else None)
         above = trace.python_functions["parent"][frame]

@@ -33,6 +33,17 @@ class Recurrence:
         return 0.5 / sqrt(max(self.count, 1))
 
 
+@dataclass(frozen=True, slots=True)
+class Code:
+    """The lines of code in which a cause spends its time, and the share of it that they explain (``None``: unknown).
+
+    Lines that explain too little are left out, and the share stays.
+    """
+
+    lines: tuple[CodeLocation, ...] = ()
+    explains: float | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
     """A cause that may be at work, on some ranks and steps, and the evidence for it."""
@@ -41,7 +52,7 @@ class Candidate:
     attributed_ns: int
     evidence: tuple[Evidence, ...]
     method: str = ""
-    code: tuple[CodeLocation, ...] = ()
+    code: Code = Code()
     ranks: tuple[int, ...] = ()
     steps: tuple[str, ...] = ()
     confidence: float = 0.9

@@ -53,6 +53,8 @@ class CodeLocation(_Result):
     file: str
     line: int | None
     symbol: str | None
+    share: float | None = None
+    """The share of the cause's time that was spent there; ``None``: not known."""
 
 
 class Rejected(_Result):
@@ -102,6 +104,11 @@ class Finding(_Result):
     verify: Verification | None
     could_be: list[str] = []
     """Causes that it cannot be told from while these signals are missing."""
+    code_explains: float | None = None
+    """The share of the cause's time that the heaviest lines explain: below a half, ``code`` names none of them.
+
+    ``None``: nothing recorded tells of lines.
+    """
 
 
 class Abstention(_Result):

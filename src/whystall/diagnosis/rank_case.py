@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,21 +15,14 @@ from whystall.analysis.hosts import training_thread
 from whystall.analysis.trace_analysis import TraceAnalysis
 from whystall.analysis.workings import Workings
 from whystall.diagnosis.detectors.startup import startup_calls
-from whystall.diagnosis.finding import CodeLocation
 from whystall.replay.graph import Mask, Times
 from whystall.trace.columns import codes, distinct, matching
 from whystall.trace.link import HOST_TABLES, rows_of
 from whystall.trace.model import Trace
 from whystall.trace.steps import OPTIMIZER_STEP
 
-# A frame of Python code as Kineto names it: "train.py(88): main".
-_FRAME: Final = re.compile(r"^(?P<file>.+?\.py)\((?P<line>\d+)\): (?P<symbol>.+)$")
-# Code of libraries, which a user does not change.
-_LIBRARY: Final = re.compile(r"(^|/)(site-packages|dist-packages|torch|lib/python\d|<frozen)|^(threading|runpy)\.py")
-_MOST_PLACES: Final = 3
 # What the autograd engine marks each of its calls with.
 _BACKWARD: Final = "autograd::engine::evaluate_function"
-_DEEPEST_STACK: Final = 200
 
 
 @dataclass(frozen=True)
@@ -140,46 +132,6 @@ class RankCase:
     def launched_in(self, begin: Times, end: Times) -> Mask:
         """Which device events were launched within intervals that are sorted by start (from any thread)."""
         return within(self.launch_time, begin, end) & (self.launch_time >= 0)
-
-    def code_of(self, operators: NDArray[np.intp], weight: NDArray[np.int64] | None = None) -> list[CodeLocation]:
-        """The user's lines that called operators, the heaviest first; empty without Python stacks."""
-        frames = self.trace.python_functions
-        if frames.is_empty() or not len(operators):
-            return []
-        frame = rows_of(self.trace.operators["frame"])[operators]
-        return self.places(frame, np.ones(len(frame), np.int64) if weight is None else weight)
-
-    def places(self, frame: NDArray[np.int32], weight: NDArray[np.int64]) -> list[CodeLocation]:
-        """The user's code around frames: of each the innermost frame that is no library's."""
-        frames = self.trace.python_functions
-        parent = rows_of(frames["parent"])
-        texts = distinct(frames["name"])
-        own = np.array([_is_own(text) for text in texts], np.bool_)[codes(frames["name"])]
-        at = frame.copy()
-        for _ in range(_DEEPEST_STACK):
-            climb = (at >= 0) & ~own[np.maximum(at, 0)]
-            if not climb.any():
-                break
-            at = np.where(climb, parent[np.maximum(at, 0)], at)
-        sums: dict[str, int] = {}
-        for row, value in zip(at.tolist(), weight.tolist(), strict=True):
-            if row >= 0:
-                name = frames["name"][row]
-                sums[name] = sums.get(name, 0) + value
-        ordered = sorted(sums, key=lambda name: (-sums[name], name))[:_MOST_PLACES]
-        return [_location(name) for name in ordered]
-
-
-def _is_own(name: str) -> bool:
-    match = _FRAME.match(name)
-    return match is not None and not _LIBRARY.search(match["file"])
-
-
-def _location(name: str) -> CodeLocation:
-    match = _FRAME.match(name)
-    if match is None:
-        return CodeLocation(file=name, line=None, symbol=None)
-    return CodeLocation(file=match["file"], line=int(match["line"]), symbol=match["symbol"])
 
 
 def within(instants: Times, begin: Times, end: Times) -> Mask:

@@ -68,7 +68,7 @@ def _joined(one: Weighed, other: Weighed) -> Weighed:
     candidate = replace(
         kept,
         evidence=(*kept.evidence, *added.evidence),
-        code=kept.code or added.code,
+        code=kept.code if kept.code.lines else added.code,
         removal=kept.removal or added.removal,
         if_hidden=kept.if_hidden or added.if_hidden,
         ranks=tuple(sorted({*kept.ranks, *added.ranks})),

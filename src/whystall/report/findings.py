@@ -33,6 +33,8 @@ class CodeLine:
 
     where: str
     text: str | None
+    share: str | None
+    """Of the cause's time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +52,8 @@ class FindingView:
     confidence: str
     evidence: tuple[Fact, ...]
     places: tuple[CodeLine, ...]
+    nowhere: str | None
+    """Why no place is named, where there are stacks."""
     remedy: str | None
     patch: tuple[str, ...]
     risk: str | None
@@ -181,6 +185,7 @@ def _finding(finding: Finding, step_ns: int | None, *, one_rank: bool) -> Findin
         confidence=f"{finding.confidence * 100:.0f} %",
         evidence=tuple(_fact(one) for one in finding.evidence[:_MOST_EVIDENCE]),
         places=tuple(_place(one) for one in finding.code[:_MOST_PLACES]),
+        nowhere=_nowhere(finding),
         remedy=clean(remedy.text, 600) if remedy else None,
         patch=tuple(clean(line.expandtabs(4), 160) for line in patch),
         risk=clean(remedy.risk, 300) if remedy and remedy.risk else None,
@@ -215,6 +220,8 @@ def _saves(gain: Gain, step_ns: int | None) -> str:
     return f"{fmt.duration(round(step_ns * share))} of {whole}"
 
 
+_ALL: Final = 0.995
+_NOTHING: Final = 0.005
 _PER: Final = {None: "", "step": ", per step", "recording": ", in the recording"}
 
 
@@ -227,7 +234,16 @@ def _fact(evidence: Evidence) -> Fact:
 
 def _place(place: CodeLocation) -> CodeLine:
     where = line_of_code(clean(place.file, 160), place.line)
-    return CodeLine(where, clean(place.symbol, 120) if place.symbol else None)
+    share = fmt.share(place.share) if place.share is not None and place.share < _ALL else None
+    return CodeLine(where, clean(place.symbol, 120) if place.symbol else None, share)
+
+
+def _nowhere(finding: Finding) -> str | None:
+    """A sentence for a cause that no few lines of the code explain."""
+    if finding.code or finding.code_explains is None or finding.gain is None:
+        return None
+    found = "none of it" if finding.code_explains < _NOTHING else f"{fmt.share(finding.code_explains)} of it at most"
+    return f"Where in the code is not known: the recorded stacks lead to three lines for {found}."
 
 
 def _plan(plan: Plan | None) -> PlanView | None:

@@ -201,9 +201,12 @@ def _finding(finding: FindingView, number: int) -> Iterator[str]:
             yield f"| {escape(fact.what)} | {escape(fact.value)} |"
         yield ""
     for place in finding.places[:5]:
-        yield f"- {code(place.where)}{f' {code(place.text)}' if place.text else ''}"
+        share = f", {escape(place.share)} of it" if place.share else ""
+        yield f"- {code(place.where)}{f' {code(place.text)}' if place.text else ''}{share}"
     if finding.places:
         yield ""
+    if finding.nowhere:
+        yield f"{escape(finding.nowhere)}\n"
     if finding.remedy:
         risk = f" Risk: {escape(finding.risk)}" if finding.risk else ""
         yield f"**Do.** {escape(finding.remedy)}{risk}\n"

@@ -170,7 +170,10 @@ def _details(finding: FindingView, *, full: bool) -> Iterator[RenderableType]:
     if finding.evidence:
         yield _evidence(finding.evidence if full else finding.evidence[:2])
     for place in finding.places if full else finding.places[:1]:
-        yield Text(f"at {place.where}{f'  {place.text}' if place.text else ''}", style="dim")
+        share = f"  ({place.share} of it)" if place.share else ""
+        yield Text(f"at {place.where}{f'  {place.text}' if place.text else ''}{share}", style="dim")
+    if finding.nowhere and full:
+        yield Text(finding.nowhere, style="dim")
     if finding.remedy:
         yield Text(f"do: {finding.remedy}")
     for line in finding.patch if full else finding.patch[:3]:

@@ -14,9 +14,9 @@ from whystall.diagnosis.detectors.host_calls import (
     count_per_step,
     first_nodes,
     hidden,
-    operators_with,
     waits_within,
 )
+from whystall.diagnosis.where import code_of
 from whystall.replay.graph import Change
 from whystall.vocabulary.runtime_calls import is_call
 
@@ -44,7 +44,7 @@ def allocation_calls(case: Case, cause: str, *, frees: bool) -> Iterator[Replaye
             ),
             removal=Change(duration=case.without(nodes).duration, removed_edges=waits_within(case, rank, calls)),
             method="replay: without the calls",
-            code=tuple(rank.code_of(operators_with(rank, calls))),
+            code=code_of(case, nodes),
             ranks=(rank.rank,),
             rivals=("host.launch-bound", "host.sync", "host.python"),
             if_hidden=hidden(rank, "device memory is allocated in every step"),

@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from whystall.analysis.run_results import RunSummary, SampledLine
 from whystall.diagnosis import evidence
-from whystall.diagnosis.candidate import Sampled
+from whystall.diagnosis.candidate import Code, Sampled
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.detectors.loader import LEFT_OF_FETCH
 from whystall.diagnosis.detectors.samples import (
@@ -21,7 +21,7 @@ from whystall.diagnosis.detectors.samples import (
     measured_runs,
     share_of,
 )
-from whystall.diagnosis.finding import CodeLocation, Evidence
+from whystall.diagnosis.finding import Evidence
 
 DEFAULT_CORES: Final = 4
 """So many cores a machine is taken to have where nobody says."""
@@ -68,7 +68,7 @@ class InputWaits:
     starved: Starved = "input.too-few-workers"
 
     @property
-    def code(self) -> tuple[CodeLocation, ...]:
+    def code(self) -> Code:
         """The lines at which the thread was found in its loader."""
         return code_of_lines(lines_where(self.run, _in_loader))
 

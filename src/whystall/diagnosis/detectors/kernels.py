@@ -13,6 +13,7 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.rank_case import RankCase
+from whystall.diagnosis.where import code_of
 from whystall.replay.graph import Change, Mask
 from whystall.trace.link import rows_of
 from whystall.vocabulary.signals import SIGNALS
@@ -83,7 +84,7 @@ def faster_matrices(
         removal=shortened(case, rank, chosen, expected),
         ceiling=shortened(case, rank, chosen, ceiling),
         method=f"replay: the same products at {REACHED:.0%} of the {peak} peak, or at memory bandwidth",
-        code=tuple(rank.code_of(operators_of(rank, chosen))),
+        code=code_of(case, nodes),
         ranks=(rank.rank,),
         uncertainty=0.25,
         rivals=("compute.misaligned-shape", "host.launch-bound"),
@@ -112,7 +113,7 @@ def faster_by_names(case: Case, rank: RankCase, chosen: Mask, cause: str, *, rat
         removal=shortened(case, rank, chosen, duration * (1 + ratio / REACHED) / 2),
         ceiling=shortened(case, rank, chosen, duration * ratio),
         method=f"replay: half of what the {peak} peak allows, since the kernels' work is not known",
-        code=tuple(rank.code_of(operators_of(rank, chosen))),
+        code=code_of(case, nodes),
         ranks=(rank.rank,),
         uncertainty=0.5,
         confidence=0.6,

@@ -7,6 +7,7 @@ tells: there they name nothing unless there is no trace.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Final
 
@@ -14,10 +15,10 @@ import numpy as np
 
 from whystall.analysis.run_results import RunSummary, SampledLine
 from whystall.diagnosis import evidence
-from whystall.diagnosis.candidate import Sampled
+from whystall.diagnosis.candidate import Code, Sampled
 from whystall.diagnosis.case import FEWEST_SAMPLED_STEPS, Case
-from whystall.diagnosis.finding import CodeLocation
 from whystall.diagnosis.gains import CPU_ERROR
+from whystall.diagnosis.where import Place, heaviest
 from whystall.run_folder.samples import BEFORE, CALLED
 from whystall.vocabulary.episodes import is_episode
 from whystall.vocabulary.step_parts import BUSY, OTHER
@@ -99,14 +100,15 @@ def _unsure(run: RunSummary) -> float:
     return float(min(NINE_IN_TEN * spread / np.sqrt(run.measured), _MOST_UNSURE))
 
 
-def code_of_lines(lines: list[SampledLine]) -> tuple[CodeLocation, ...]:
+def code_of_lines(lines: list[SampledLine]) -> Code:
     """The lines found most often."""
-    sums: dict[tuple[str, int, str], float] = {}
+    by_line: defaultdict[Place | None, float] = defaultdict(float)
+    by_function: defaultdict[Place | None, float] = defaultdict(float)
     for line in lines:
-        key = (line.file, line.line, line.text or line.function)
-        sums[key] = sums.get(key, 0.0) + line.share
-    ordered = sorted(sums, key=lambda key: (-sums[key], key))[:3]
-    return tuple(CodeLocation(file=file, line=line, symbol=symbol) for file, line, symbol in ordered)
+        by_line[line.file, line.line, line.text or line.function] += line.share
+        by_function[line.file, None, line.function] += line.share
+    found = heaviest(by_line)
+    return found if found.lines else heaviest(by_function)
 
 
 def lines_where(run: RunSummary, test: Callable[[SampledLine], bool]) -> list[SampledLine]:

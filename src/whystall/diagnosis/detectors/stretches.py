@@ -70,6 +70,12 @@ def soft_stretch_ns(case: Case, rank: RankCase) -> NDArray[np.int64]:
     return found
 
 
+def count_of_stretches(case: Case, rank: RankCase, nodes: Mask) -> float:
+    """How many unbroken stretches nodes belong to, per step: what interrupts a call does not make two of it."""
+    group, rows, _ = _grouped(case, soft_nodes(case, rank))
+    return len(np.unique(group[case.in_window(nodes)[rows]])) / max(case.steps, 1)
+
+
 def long_python(case: Case, rank: RankCase) -> Mask:
     """The nodes of a rank that belong to long stretches of Python, without those of episodes."""
     soft = soft_nodes(case, rank)

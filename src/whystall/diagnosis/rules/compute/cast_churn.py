@@ -16,6 +16,7 @@ from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.host_calls import count_per_step
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
+from whystall.diagnosis.where import code_of
 from whystall.replay.graph import Mask
 
 CAUSE: Final = cause_beside(__name__)
@@ -41,7 +42,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
             ),
             removal=case.without(nodes | case.host_within_operators(rank, outer)),
             method="replay: without these copies",
-            code=tuple(rank.code_of(np.flatnonzero(outer))),
+            code=code_of(case, nodes),
             ranks=(rank.rank,),
             uncertainty=0.3,
             confidence=0.85,

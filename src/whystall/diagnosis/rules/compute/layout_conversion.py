@@ -12,10 +12,10 @@ from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.host_calls import count_per_step
-from whystall.diagnosis.detectors.kernels import operators_of
 from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
+from whystall.diagnosis.where import code_of
 from whystall.replay.graph import Mask
 from whystall.trace.link import rows_of
 
@@ -47,7 +47,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
             ),
             removal=case.without(nodes),
             method="replay: without these kernels",
-            code=tuple(rank.code_of(operators_of(rank, chosen))),
+            code=code_of(case, nodes),
             ranks=(rank.rank,),
             uncertainty=0.3,
             confidence=0.85,

@@ -19,11 +19,11 @@ from whystall.diagnosis.detectors.kernels import (
     MATRIX_PRODUCTS,
     REACHED,
     durations,
-    operators_of,
     shortened,
 )
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
+from whystall.diagnosis.where import code_of
 from whystall.replay.graph import Mask
 
 CAUSE: Final = cause_beside(__name__)
@@ -69,7 +69,7 @@ def _padded(case: Case, rank: RankCase, chosen: Mask, others: Mask) -> Replayed:
         removal=shortened(case, rank, chosen, expected),
         ceiling=shortened(case, rank, chosen, np.minimum(ceiling, expected)),
         method="replay: these products at the rate of the aligned ones of this run",
-        code=tuple(rank.code_of(operators_of(rank, chosen))),
+        code=code_of(case, nodes),
         ranks=(rank.rank,),
         uncertainty=0.3,
         confidence=0.85,

@@ -16,6 +16,7 @@ from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
+from whystall.diagnosis.where import code_of
 from whystall.replay.graph import Mask
 from whystall.trace.columns import matching
 
@@ -43,7 +44,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
                     evidence=(evidence.time(what, per_step, case.events_of(nodes), per=case.per),),
                     removal=case.without(nodes | case.host_within_operators(rank, rows)),
                     method="replay: without it",
-                    code=tuple(rank.code_of(np.flatnonzero(rows))),
+                    code=code_of(case, nodes),
                     ranks=(rank.rank,),
                     uncertainty=0.15,
                     confidence=0.85,

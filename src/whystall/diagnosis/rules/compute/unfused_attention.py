@@ -19,6 +19,7 @@ from whystall.diagnosis.detectors.kernels import MATRIX_PRODUCTS, REACHED, durat
 from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
+from whystall.diagnosis.where import code_of
 from whystall.replay.graph import Change, Mask
 from whystall.trace.columns import matching
 from whystall.trace.link import rows_of
@@ -76,7 +77,7 @@ def _without_passes(case: Case, rank: RankCase, scores: Mask, products: Mask, pa
         removal=Change(duration=duration),
         ceiling=Change(duration=best),
         method="replay: the products alone, at the rate of good kernels, without the passes over the scores",
-        code=tuple(rank.code_of(np.flatnonzero(scores))),
+        code=code_of(case, touches),
         ranks=(rank.rank,),
         uncertainty=0.2 if rank.on_device else _UNSURE_ON_CPU,
         confidence=0.9,

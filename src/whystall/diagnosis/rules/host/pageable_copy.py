@@ -12,9 +12,9 @@ from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.copies import call_nodes, waits_of_copies
-from whystall.diagnosis.detectors.host_calls import operators_with
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
+from whystall.diagnosis.where import code_of
 from whystall.replay.graph import Change, Mask
 
 CAUSE: Final = cause_beside(__name__)
@@ -58,7 +58,7 @@ def _from_pinned_memory(case: Case, rank: RankCase, copies: Mask) -> Replayed:
         removal=Change(duration=duration, removed_edges=waits),
         ceiling=Change(duration=gone, removed_edges=waits),
         method="replay: copies at the speed of pinned memory, without blocking the host",
-        code=tuple(rank.code_of(operators_with(rank, rank.launches_of(copies)))),
+        code=code_of(case, nodes),
         ranks=(rank.rank,),
         uncertainty=0.25,
         rivals=("host.sync", "input.synchronous-loader"),

@@ -15,7 +15,7 @@ from whystall.diagnosis.candidate import Replayed, Sampled
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.episodes import episode, named_times, outermost, silent_episodes
-from whystall.diagnosis.detectors.host_calls import count_per_step, hidden
+from whystall.diagnosis.detectors.host_calls import hidden
 from whystall.diagnosis.detectors.samples import (
     LEAST_SEEN,
     MOST_STRETCHED,
@@ -26,9 +26,10 @@ from whystall.diagnosis.detectors.samples import (
     share_of,
     time_in,
 )
-from whystall.diagnosis.detectors.stretches import long_python
+from whystall.diagnosis.detectors.stretches import count_of_stretches, long_python
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
+from whystall.diagnosis.where import code_of
 from whystall.replay.graph import Mask
 from whystall.run_folder.samples import CALLED
 from whystall.vocabulary.signals import SIGNALS
@@ -64,11 +65,7 @@ def in_trace_of_a_cpu(case: Case) -> Iterator[Replayed]:
 
 
 def _without_python(case: Case, rank: RankCase, nodes: Mask) -> Replayed:
-    graph = case.replayed
     per_step = case.time_of(nodes)
-    first, last = rank.offsets["python_functions"]
-    framed = nodes & (graph.event >= first) & (graph.event < last)
-    rows = graph.event[framed] - first
     known = rank.analysis.signals.get("python_stacks")
     return Replayed(
         cause=CAUSE.id,
@@ -76,11 +73,11 @@ def _without_python(case: Case, rank: RankCase, nodes: Mask) -> Replayed:
         attributed_ns=per_step,
         evidence=(
             evidence.time("Python between operators, in long stretches", per_step, case.events_of(nodes), per=case.per),
-            evidence.count("such stretches", count_per_step(case, nodes), per=case.per),
+            evidence.count("such stretches", count_of_stretches(case, rank, nodes), per=case.per),
         ),
         removal=case.without(nodes),
         method="replay: without the stretches of Python",
-        code=tuple(rank.places(rows.astype(np.int32), graph.duration[framed])),
+        code=code_of(case, nodes),
         ranks=(rank.rank,),
         uncertainty=0.2,
         confidence=0.9 if known else 0.75,

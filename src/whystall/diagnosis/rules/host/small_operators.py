@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 from whystall.analysis.host_states import HostState
 from whystall.analysis.hosts import backward_threads
 from whystall.diagnosis import evidence
-from whystall.diagnosis.candidate import Replayed
+from whystall.diagnosis.candidate import Code, Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.samples import code_of_lines, lines_where
 from whystall.diagnosis.detectors.stretches import LONG_NS, soft_nodes, soft_stretch_ns
-from whystall.diagnosis.finding import CodeLocation
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
+from whystall.diagnosis.where import code_of
 from whystall.replay.graph import Mask
 from whystall.trace.columns import codes
 
@@ -68,7 +68,7 @@ def _in_fewer_calls(case: Case, rank: RankCase, nodes: Mask, small: Mask, taken:
         floor=case.without(nodes, most),
         ceiling=case.without(nodes, least),
         method="replay: their arithmetic at the rates of a usual core, and a part of what calling them costs",
-        code=_places(case, rank) if run is not None else tuple(rank.code_of(np.flatnonzero(small))),
+        code=_places(case, rank) if run is not None else code_of(case, nodes),
         ranks=(rank.rank,),
         uncertainty=0.3,
         confidence=0.8,
@@ -139,9 +139,9 @@ def _needed_ns(rank: RankCase, chosen: Mask) -> float:
     return float(np.maximum(flops / _FLOPS_PER_S, work.moved[chosen] / _BYTES_PER_S).sum() * 1e9)
 
 
-def _places(case: Case, rank: RankCase) -> tuple[CodeLocation, ...]:
+def _places(case: Case, rank: RankCase) -> Code:
     run = case.sampled(rank)
-    return code_of_lines(lines_where(run, lambda line: line.part == "forward")) if run is not None else ()
+    return code_of_lines(lines_where(run, lambda line: line.part == "forward")) if run is not None else Code()
 
 
 RULE = Rule(CAUSE, (Finder(in_trace_of_a_cpu, ("trace", "no_device", "operators", "shapes")),))

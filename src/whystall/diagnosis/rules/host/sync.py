@@ -15,12 +15,12 @@ from whystall.diagnosis.detectors.host_calls import (
     count_per_step,
     first_nodes,
     hidden,
-    operators_with,
     waited_ns,
     waiting_calls,
 )
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
+from whystall.diagnosis.where import code_of_calls
 from whystall.replay.graph import Change, EdgeKind, Mask
 from whystall.vocabulary.signals import SIGNALS
 
@@ -60,7 +60,7 @@ def _without_waits(case: Case, rank: RankCase, waits: Mask, calls: Mask, *, blin
         floor=Change() if blind else None,
         method="replay: without the waits, the host runs ahead",
         tier=1,
-        code=tuple(rank.code_of(operators_with(rank, calls))),
+        code=code_of_calls(case, rank, calls),
         ranks=(rank.rank,),
         rivals=("host.launch-bound", "host.python", "input.synchronous-loader"),
         missing=() if recorded else (SIGNALS["sync_events"].name,),

@@ -9,9 +9,9 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed, Standing
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
-from whystall.diagnosis.detectors.host_calls import operators_with
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
+from whystall.diagnosis.where import code_of
 from whystall.vocabulary.runtime_calls import is_call
 
 CAUSE: Final = cause_beside(__name__)
@@ -37,7 +37,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
             ),
             removal=case.without(nodes),
             method="replay: without the calls",
-            code=tuple(rank.code_of(operators_with(rank, calls))),
+            code=code_of(case, nodes, everywhere=True),
             ranks=(rank.rank,),
             rivals=("host.launch-bound", "host.allocator"),
         )
@@ -65,7 +65,7 @@ def at_the_start(case: Case) -> Iterator[Standing]:
             ),
             severity="minor" if mostly else "info",
             method="first calls against others of the same name",
-            code=tuple(rank.code_of(operators_with(rank, rank.startup))),
+            code=code_of(case, nodes, everywhere=True),
             ranks=(rank.rank,),
             overrules=mostly,
         )

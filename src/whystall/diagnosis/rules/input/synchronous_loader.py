@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-import numpy as np
-
 from whystall.analysis.run_results import RunSummary
 from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed, Sampled
@@ -17,6 +15,7 @@ from whystall.diagnosis.detectors.loader import LEFT_OF_FETCH, SINGLE, fetches, 
 from whystall.diagnosis.detectors.samples import from_samples
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
+from whystall.diagnosis.where import code_of
 from whystall.replay.graph import Mask
 
 CAUSE: Final = cause_beside(__name__)
@@ -39,7 +38,6 @@ def _with_workers_meanwhile(case: Case, rank: RankCase, own: Mask) -> Replayed:
     # Workers make batches while the step computes: what they cannot make in a step is still waited for.
     meanwhile = max(case.step_ns - per_step, 1)
     left = max(LEFT_OF_FETCH, (per_step / workers - meanwhile) / max(per_step, 1))
-    first, last = rank.offsets["operators"]
     return Replayed(
         cause=CAUSE.id,
         attributed_ns=per_step,
@@ -50,7 +48,7 @@ def _with_workers_meanwhile(case: Case, rank: RankCase, own: Mask) -> Replayed:
         removal=case.without(nodes, left),
         ceiling=case.without(nodes),
         method=f"replay: batches made by {workers} workers meanwhile",
-        code=tuple(rank.code_of(np.flatnonzero(own[first:last]))),
+        code=code_of(case, nodes),
         ranks=(rank.rank,),
         uncertainty=0.1,
         rivals=("host.python", "host.launch-bound", "host.sync", "input.too-few-workers"),

@@ -12,10 +12,10 @@ from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.copies import TO_DEVICE, TO_HOST, call_nodes, waits_of_copies
-from whystall.diagnosis.detectors.host_calls import operators_with
 from whystall.diagnosis.detectors.kernels import durations
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
+from whystall.diagnosis.where import code_of
 from whystall.replay.graph import Change, Mask
 from whystall.trace.link import rows_of
 
@@ -78,7 +78,7 @@ def _kept_on_the_device(case: Case, rank: RankCase, to_device: Mask, to_host: Ma
             duration=np.where(nodes | calls, 0, graph.duration), removed_edges=waits_of_copies(case, rank, copies)
         ),
         method="replay: nothing waits for these copies",
-        code=tuple(rank.code_of(operators_with(rank, rank.launches_of(copies)))),
+        code=code_of(case, nodes),
         ranks=(rank.rank,),
         # What the host computes with the state (an optimizer on the CPU) stays, and copies that overlap slow others.
         uncertainty=0.4,

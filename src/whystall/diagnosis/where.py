@@ -1,0 +1,206 @@
+"""Where in the user's code a cause spends its time: the lines by time, with the share of it that they explain.
+
+Of each stack the innermost frame of the user's own counts, and where none is his, the innermost one of a library. What
+a backward operator does is told at the line of its forward; what torch's profiler does is nobody's.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whystall.diagnosis.candidate import Code
+from whystall.diagnosis.case import Case
+from whystall.diagnosis.finding import CodeLocation
+from whystall.diagnosis.rank_case import RankCase
+from whystall.replay.graph import Mask, NodeKind
+from whystall.trace.columns import codes, distinct
+from whystall.trace.link import HOST_TABLES, rows_of
+from whystall.vocabulary.frames import frame_of, is_profiler, owner
+
+_MOST_PLACES: Final = 3
+_LEAST_EXPLAINED: Final = 0.5
+"""Lines that explain less of a cause would send the reader to the wrong place: then it is not known."""
+_DEEPEST_STACK: Final = 200
+_NOWHERE: Final = -1
+_PROFILED: Final = -2
+_NOBODY, _USER, _LIBRARY, _PROFILER = range(4)
+Place = tuple[str, int | None, str | None]
+"""A file, the line in it where one is known, and the function or what stands there."""
+
+
+def code_of(case: Case, nodes: Mask, *, everywhere: bool = False) -> Code:
+    """The lines that nodes of the replayed graph were called from, by the nodes' time in the window (or anywhere)."""
+    graph = case.replayed
+    chosen = nodes if everywhere else case.in_window(nodes & ~case.startup)
+    sums: Counter[str] = Counter()
+    for rank in case.ranks:
+        own = chosen & (graph.rank == rank.rank) & (graph.event >= 0)
+        if _tells_of_lines(rank):  # what no event shows was called from nowhere known
+            silent = chosen & (graph.rank == rank.rank) & (graph.event < 0)
+            sums[""] += int(graph.duration[silent].sum())
+        for kind in (NodeKind.HOST, NodeKind.DEVICE):
+            rows = np.flatnonzero(own & (graph.kind == kind))
+            events = graph.event[rows].astype(np.int64)
+            _add(sums, rank, events, graph.duration[rows], on_device=kind == NodeKind.DEVICE)
+    return heaviest(_places(sums))
+
+
+def code_of_calls(case: Case, rank: RankCase, calls: Mask) -> Code:
+    """The lines from which host events (in their numbering) of the replayed window were called, by their own time."""
+    begin, end = case.window_on(rank)
+    events = np.flatnonzero(calls)
+    start, duration = (
+        np.concatenate([getattr(rank.trace, table)[column].to_numpy() for table in HOST_TABLES])[events]
+        for column in ("ts_ns", "duration_ns")
+    )
+    inside = (start >= begin) & (start < end)
+    sums: Counter[str] = Counter()
+    _add(sums, rank, events[inside], duration[inside], on_device=False)
+    return heaviest(_places(sums))
+
+
+def _tells_of_lines(rank: RankCase) -> bool:
+    stacks = rank.trace.operators["call_stack"]
+    return not rank.trace.python_functions.is_empty() or stacks.null_count() < len(stacks)
+
+
+def heaviest(places: Mapping[Place | None, float]) -> Code:
+    """The lines that cost most, or where they explain too little the functions, or nothing (`None`: time elsewhere)."""
+    total = sum(places.values())
+    lines = {place: time for place, time in places.items() if place is not None}
+    if total <= 0 or not lines:
+        return Code((), 0.0 if total > 0 else None)
+    functions: defaultdict[Place, float] = defaultdict(float)
+    for (file, _, symbol), time in lines.items():
+        functions[file, None, symbol] += time
+    explained = 0.0
+    tables: tuple[Mapping[Place, float], ...] = (lines, functions)
+    for table in tables:
+        chosen = sorted(table, key=lambda place: (-table[place], str(place)))[:_MOST_PLACES]
+        explained = sum(table[place] for place in chosen) / total
+        if explained >= _LEAST_EXPLAINED:
+            shares = ((place, round(float(table[place] / total), 3)) for place in chosen)
+            found = (CodeLocation(file=f, line=n, symbol=s, share=share) for (f, n, s), share in shares)
+            return Code(tuple(found), round(float(explained), 3))
+    return Code((), round(float(explained), 3))
+
+
+def _places(sums: Mapping[str, int]) -> dict[Place | None, float]:
+    out: Counter[Place | None] = Counter()
+    for name, time in sums.items():
+        out[frame_of(name)] += time
+    return dict(out)
+
+
+def _add(
+    sums: Counter[str], rank: RankCase, events: NDArray[np.int64], weight: NDArray[np.int64], *, on_device: bool
+) -> None:
+    """Adds the time of events to the names of the frames that they were called from; to "" where there is none."""
+    frame, operator = _callers(rank, events, on_device=on_device)
+    forward = _at(rows_of(rank.trace.operators["forward"]), operator)
+    if not rank.trace.python_functions.is_empty():
+        of_operator = rows_of(rank.trace.operators["frame"])
+        known = (frame, _at(of_operator, operator), _at(of_operator, forward))
+        place, names = _from_frames(rank, known)
+    elif _tells_of_lines(rank):
+        place, names = _from_stacks(rank, (operator, forward))
+    else:
+        return
+    for one in np.unique(place).tolist():
+        if one != _PROFILED:
+            sums[names[one] if one >= 0 else ""] += int(weight[place == one].sum())
+
+
+def _callers(
+    rank: RankCase, events: NDArray[np.int64], *, on_device: bool
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Per event the frame and the operator that it was called from, or -1."""
+    if on_device:
+        table = rank.trace.device_events
+        return rows_of(table["frame"])[events].astype(np.int64), rows_of(table["operator"])[events].astype(np.int64)
+    frame, operator = np.full(len(events), _NOWHERE), np.full(len(events), _NOWHERE)
+    for name, (first, last) in rank.offsets.items():
+        inside = (events >= first) & (events < last)
+        rows = events[inside] - first
+        table = getattr(rank.trace, name)
+        if name == "python_functions":
+            frame[inside] = rows
+        elif name == "operators":
+            frame[inside], operator[inside] = rows_of(table["frame"])[rows], rows
+        elif name == "runtime_calls":
+            frame[inside], operator[inside] = rows_of(table["frame"])[rows], rows_of(table["operator"])[rows]
+    return frame, operator
+
+
+def _from_frames(rank: RankCase, known: tuple[NDArray[np.int64], ...]) -> tuple[NDArray[np.int64], list[str]]:
+    """Per event a name, of the first of the frames ``known`` of it that lies in somebody's code."""
+    frames = rank.trace.python_functions
+    names = distinct(frames["name"])
+    name = codes(frames["name"]).astype(np.int64)
+    whose = np.array([_whose(text) for text in names], np.int8)[name]
+    parent = rows_of(frames["parent"])
+    place = np.full(len(known[0]), _NOWHERE, np.int64)
+    for frame in known:
+        rows, inverse = np.unique(frame, return_inverse=True)
+        found = _climbed(rows, whose, parent)[inverse]
+        place = np.where(place == _NOWHERE, np.where(found >= 0, name[np.maximum(found, 0)], found), place)
+    return place, names
+
+
+def _climbed(rows: NDArray[np.int64], whose: NDArray[np.int8], parent: NDArray[np.int32]) -> NDArray[np.int64]:
+    """From each frame outwards the innermost that is the user's, else a library's; those of the profiler apart."""
+    own, library = np.full(len(rows), _NOWHERE), np.full(len(rows), _NOWHERE)
+    at = rows.copy()
+    for _ in range(_DEEPEST_STACK):
+        here = np.where(at >= 0, whose[np.maximum(at, 0)], _NOBODY)
+        own = np.where(here == _USER, at, np.where(here == _PROFILER, _PROFILED, own))
+        library = np.where((library == _NOWHERE) & (here == _LIBRARY), at, library)
+        at = np.where((at >= 0) & (own == _NOWHERE), parent[np.maximum(at, 0)], _NOWHERE)
+        if (at < 0).all():
+            break
+    return np.where(own == _NOWHERE, library, own)
+
+
+def _from_stacks(rank: RankCase, known: tuple[NDArray[np.int64], ...]) -> tuple[NDArray[np.int64], list[str]]:
+    """The same of the stacks that operators carry, the innermost frame first."""
+    column = rank.trace.operators["call_stack"]
+    texts = distinct(column)
+    names: dict[str, int] = {}
+    of_text = np.array([_innermost(text, names) for text in texts], np.int64)
+    text_of = np.full(len(column), _NOWHERE, np.int64)
+    text_of[column.is_not_null().to_numpy()] = codes(column.drop_nulls())
+    place = np.full(len(known[0]), _NOWHERE, np.int64)
+    for operator in known:
+        found = _at(of_text, _at(text_of, operator))
+        place = np.where(place == _NOWHERE, found, place)
+    return place, list(names)
+
+
+def _innermost(stack: str, names: dict[str, int]) -> int:
+    frames = stack.split(";")
+    kinds = [_whose(frame) for frame in frames]
+    if _PROFILER in kinds[: kinds.index(_USER) if _USER in kinds else None]:
+        return _PROFILED
+    for wanted in (_USER, _LIBRARY):
+        if wanted in kinds:
+            return names.setdefault(frames[kinds.index(wanted)], len(names))
+    return _NOWHERE
+
+
+def _whose(name: str) -> int:
+    if is_profiler(name):
+        return _PROFILER
+    frame = frame_of(name)
+    return {"user": _USER, "library": _LIBRARY, "nobody": _NOBODY}[owner(frame.file)] if frame is not None else _NOBODY
+
+
+def _at(values: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """``values`` at ``rows``; what is below 0 stays."""
+    if not len(values):
+        return np.minimum(rows, _NOWHERE)
+    return np.where(rows >= 0, values[np.maximum(rows, 0)], rows).astype(np.int64)

@@ -1,0 +1,128 @@
+"""Where a cause spends its time: by time and not by calls, at the user's innermost frame, or said not to be known."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import pytest
+from tests.diagnosis.cases import case_of
+
+from whystall.diagnosis.candidate import Code
+from whystall.diagnosis.finding import CodeLocation
+from whystall.diagnosis.where import code_of, heaviest
+from whystall.replay.graph import NodeKind
+from whystall.testing import TraceBuilder, trace
+from whystall.vocabulary.frames import owner
+
+STEP: Final = 1_000_000
+LIBRARY: Final = "torch/nn/functional.py(2263): linear"
+
+
+def recorded(calls: list[tuple[list[str], int]], *, stacks: bool = False) -> TraceBuilder:
+    """Four steps in which kernels of some lengths are launched under frames, the outermost first."""
+    built = trace()
+    for step in range(4):
+        begin = step * STEP
+        built.step(step, at=begin, lasts=STEP)
+        at, free = begin + 1_000, begin + 2_000
+        for frames, lasts in calls:
+            for depth, frame in enumerate(() if stacks else frames):
+                built.python(frame, at=at + depth, lasts=10_000 - 2 * depth, **{"Python id": at + depth})
+            told: dict[str, Any] = {"Call stack": ";".join(reversed(frames))} if stacks else {}
+            built.operator("aten::mm", at=at + 1_000, lasts=8_000, **told)
+            free = max(free, at + 4_000)
+            built.launch("gemm", at=at + 2_000, runs_at=free, lasts=lasts)
+            at, free = at + 12_000, free + lasts
+    return built
+
+
+def places(built: TraceBuilder) -> Code:
+    case = case_of(built)
+    return code_of(case, case.replayed.kind == NodeKind.DEVICE)
+
+
+@pytest.mark.parametrize("stacks", [False, True])
+def test_lines_go_by_time_and_not_by_calls(*, stacks: bool) -> None:
+    """Nine short kernels of one line against one long of another, in calls of functions and in stacks of operators."""
+    often = (["train.py(3): main", "model.py(10): often", LIBRARY], 5_000)
+    once = (["train.py(3): main", "model.py(20): once", LIBRARY], 455_000)
+    found = places(recorded([often] * 9 + [once], stacks=stacks))
+    assert [(place.line, place.share) for place in found.lines] == [(20, 0.91), (10, 0.09)]
+    assert found.explains == pytest.approx(1)
+
+
+def test_what_compilers_write_and_libraries_do_is_told_at_the_line_that_calls_it() -> None:
+    frames = ["train.py(3): main", "/tmp/torchinductor_me/ab/cab.py(57): call", "enum.py(1): __new__"]  # noqa: S108 - a name
+    assert [place.file for place in places(recorded([(frames, 50_000)])).lines] == ["train.py"]
+
+
+def test_a_library_is_named_only_where_nobody_else_called() -> None:
+    inside = "transformers/models/bert/modeling_bert.py(181): forward"
+    assert [place.file for place in places(recorded([([inside, LIBRARY], 50_000)])).lines] == [
+        inside.split("(", maxsplit=1)[0]
+    ]
+    both = recorded([(["train.py(3): main", inside, LIBRARY], 50_000)])
+    assert [place.file for place in places(both).lines] == ["train.py"]
+
+
+def test_the_profilers_own_calls_are_nobodys() -> None:
+    """What it does is no part of the cause, although a line of the user's calls it."""
+    profiled = (["train.py(3): main", "torch/profiler/profiler.py(811): step", "torch/cuda/__init__.py(9): f"], 300_000)
+    own = (["train.py(3): main", "model.py(10): forward"], 50_000)
+    assert [(place.file, place.share) for place in places(recorded([profiled, own])).lines] == [("model.py", 1.0)]
+
+
+def test_lines_that_explain_less_than_half_are_not_named() -> None:
+    known, unknown = (["model.py(10): forward"], 50_000), ([LIBRARY], 200_000)
+    assert places(recorded([known, unknown])) == Code((), 0.2)
+
+
+def test_without_stacks_nothing_is_said() -> None:
+    assert places(recorded([([], 50_000)])) == Code((), None)
+
+
+def test_many_lines_of_one_function_are_told_as_the_function() -> None:
+    found = heaviest({("train.py", line, "augment"): 1.0 for line in range(20)})
+    assert found == Code((CodeLocation(file="train.py", line=None, symbol="augment", share=1.0),), 1.0)
+
+
+def test_backward_is_told_at_the_line_of_its_forward() -> None:
+    built = trace()
+    for step in range(4):
+        begin = step * STEP
+        built.step(step, at=begin, lasts=STEP)
+        built.python("model.py(10): forward", at=begin + 1_000, lasts=9_000, **{"Python id": step})
+        built.operator("aten::mm", at=begin + 2_000, lasts=7_000, **{"Sequence number": step, "Fwd thread id": 0})
+        built.launch("gemm", at=begin + 3_000, runs_at=begin + 5_000, lasts=10_000)
+        more = {"Sequence number": step, "Fwd thread id": 1}
+        built.operator(
+            "autograd::engine::evaluate_function: MmBackward0", at=begin + 30_000, lasts=9_000, thread=9, **more
+        )
+        built.launch("gemm", at=begin + 32_000, runs_at=begin + 35_000, lasts=90_000, thread=9)
+    assert places(built).lines[0].line == 10
+    assert places(built).explains == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("file", "whose"),
+    [
+        ("train.py", "user"),
+        ("/home/me/project/torch_utils/model.py", "user"),
+        ("profile.py", "user"),
+        ("vllm/v1/worker/gpu_model_runner.py", "user"),
+        ("/opt/conda/lib/python3.10/site-packages/torch/nn/modules/linear.py", "nobody"),
+        ("/opt/conda/lib/python3.10/contextlib.py", "nobody"),
+        ("torch/_ops.py", "nobody"),
+        ("<eval_with_key>.4", "nobody"),
+        ("/venv/lib/python3.11/site-packages/lightning/pytorch/loops/fit_loop.py", "library"),
+        ("accelerate/optimizer.py", "library"),
+    ],
+)
+def test_whose_code_a_file_is(file: str, whose: str) -> None:
+    assert owner(file) == whose
+
+
+def test_masks_of_no_nodes_have_no_places() -> None:
+    case = case_of(recorded([(["model.py(10): forward"], 50_000)]))
+    assert code_of(case, np.zeros(len(case.replayed.start), np.bool_)) == Code((), None)
