@@ -97,17 +97,21 @@ def _may_restart(case: Case, rank: RankCase, begin: NDArray[np.int64], duration:
     loaders = [loader for loader in case.facts.loaders if loader.get("workers")]
     if loaders and all(loader.get("persistent_workers") for loader in loaders):
         return False
-    if len(starting_processes(rank, int(begin.min()))[0]):
-        return True
     spikes = np.flatnonzero(last_of_a_row(_spikes(duration)))
-    step = np.searchsorted(rank.trace.steps["ts_ns"].to_numpy(), begin, side="right")
-    if len(spikes) and all(step[spike] == step[spike - 1] for spike in spikes[spikes > 0].tolist()):
-        return True
-    if len(spikes) < 2:
+    if epochs_begin(rank, begin, spikes) or len(spikes) < 2:
         return True
     period = float(np.diff(spikes).mean())
     workers = [int(loader["workers"] or 0) for loader in loaders] or range(1, _MOST_WORKERS + 1)
     return not any(abs(period - count) < 1 for count in workers)
+
+
+def epochs_begin(rank: RankCase, begin: NDArray[np.int64], spikes: NDArray[np.intp]) -> bool:
+    """Whether long fetches are seen to begin epochs: processes start, or each follows one that brought nothing."""
+    if len(starting_processes(rank, int(begin.min()))[0]):
+        return True
+    step = np.searchsorted(rank.trace.steps["ts_ns"].to_numpy(), begin, side="right")
+    later = spikes[spikes > 0].tolist()
+    return bool(later) and all(step[spike] == step[spike - 1] for spike in later)
 
 
 def last_of_a_row(chosen: Mask) -> Mask:

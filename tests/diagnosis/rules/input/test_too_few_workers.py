@@ -52,8 +52,13 @@ def test_ready_batches_and_loaders_without_workers_are_none(job: Job) -> None:
 
 def test_where_most_fetches_hardly_wait_single_samples_or_new_workers_are_not_ruled_out() -> None:
     found = found_in(training(4_000_000, every=4).built)["input.too-few-workers"]
-    assert found.could_be == ["input.heavy-tail", "input.worker-restart"]
-    assert found_in(training(4_000_000).built)["input.too-few-workers"].could_be == []
+    slow = ["input.cpu-bound", "input.storage-bound"]
+    assert found.could_be == ["input.heavy-tail", "input.worker-restart", *slow]
+    always = found_in(training(4_000_000).built)["input.too-few-workers"]
+    assert always.could_be == slow
+    assert always.remedy is not None
+    assert "cheaper" in always.remedy.text
+    assert "storage" in always.remedy.text
 
 
 def test_a_wait_behind_queued_work_is_told_and_left() -> None:

@@ -138,3 +138,18 @@ def test_long_fetches_are_new_workers_rare_samples_or_bursts(
     gain = found[cause].gain
     assert gain is not None
     assert gain.floor <= 1 / (1 - 0.2) <= gain.ceiling
+
+
+def test_long_fetches_that_nothing_shows_to_begin_epochs_may_be_single_samples() -> None:
+    """Every thirteenth fetch is long, and none before it brought nothing."""
+    job = Job()
+    for number in job.steps(40):
+        with job.marked(TORCH):
+            job.python(START_NS if number % 13 == 4 else 50_000)
+        job.operator("aten::mm", "gemm", PRODUCT_NS)
+        job.wait()
+    found = found_in(job.built)["input.worker-restart"]
+    assert found.could_be == ["input.heavy-tail"]
+    assert found.remedy is not None
+    assert "prefetch_factor" in (found.remedy.patch or "")
+    assert found_in(epochs().built)["input.worker-restart"].could_be == []

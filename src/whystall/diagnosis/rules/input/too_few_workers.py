@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from whystall.diagnosis import evidence
@@ -23,6 +24,12 @@ _WORKERS: Final = 8
 _PROMPT: Final = 0.1
 _MOSTLY_PROMPT: Final = 0.6
 _SELDOM: Final = ("input.heavy-tail", "input.worker-restart")
+# Workers that do not keep up may be too few, or lack cores or data: only samples of them tell.
+_SLOW: Final = ("input.cpu-bound", "input.storage-bound")
+_EITHER: Final = (
+    " What the workers wait for a trace does not show: where no core is free for more of them samples must become "
+    "cheaper, and where storage is slow the data must come closer."
+)
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
@@ -54,11 +61,11 @@ def in_trace(case: Case) -> Iterator[Replayed]:
             ranks=(rank.rank,),
             uncertainty=0.1,
             confidence=0.6 if seldom else 0.85,
-            could_be=_SELDOM if seldom else (),
+            could_be=(*(_SELDOM if seldom else ()), *(() if case.runs else _SLOW)),
             rivals=("input.synchronous-loader", "host.python", "host.sync"),
             missing=() if case.runs else ("the workers' CPU time (samples of a watched run)",),
             if_hidden="the training thread waits for its loader, but the device has work queued meanwhile: leave it",
-            remedy=_more_workers(case, on_device=rank.on_device),
+            remedy=_more_workers(case, on_device=rank.on_device, also="" if case.runs else _EITHER),
         )
 
 
@@ -70,11 +77,12 @@ def in_samples(case: Case) -> Iterator[Sampled]:
         yield replace(found, remedy=_more_workers(case, on_device=False, waiting=waiting))
 
 
-def _more_workers(case: Case, *, on_device: bool, waiting: bool = False) -> Remedy:
+def _more_workers(case: Case, *, on_device: bool, waiting: bool = False, also: str = "") -> Remedy:
     """Twice as many workers as the loader has; those of the entry where that is not known."""
     have = max((int(loader.get("workers") or 0) for loader in case.facts.loaders), default=0)
     wanted = 2 * have if have else _WORKERS
-    return with_workers(CAUSE, case, wanted, on_device=on_device, waiting=waiting, also=", prefetch_factor=4")
+    found = with_workers(CAUSE, case, wanted, on_device=on_device, waiting=waiting, also=", prefetch_factor=4")
+    return msgspec.structs.replace(found, text=f"{found.text}{also}")
 
 
 RULE = Rule(CAUSE, (Finder(in_trace, ("trace",)), Finder(in_samples, ("samples", "no_device"))))

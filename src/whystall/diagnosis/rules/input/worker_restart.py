@@ -14,15 +14,25 @@ from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.input_waits import SURE_OF_SPIKES, spiked
 from whystall.diagnosis.detectors.loader import (
     LEFT_OF_FETCH,
+    epochs_begin,
     fetches_from_workers,
     last_of_a_row,
     starting_processes,
     waiting_nodes,
 )
 from whystall.diagnosis.detectors.stretches import recurrence
+from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rule import Finder, Rule
+from whystall.vocabulary.signals import SIGNALS
 
 CAUSE: Final = cause_beside(__name__)
+# What helps against new workers helps little against single slow samples, and the other way round: both together do.
+_EITHER: Final = Remedy(
+    text=f"{CAUSE.remedy} If the long fetches do not begin epochs, single samples take long: batches made further "
+    "ahead hide these.",
+    patch=f"{CAUSE.patch[:-1]}, prefetch_factor=8)" if CAUSE.patch else None,
+    risk=CAUSE.risk,
+)
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
@@ -36,6 +46,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
         starts = case.host_within(rank, *starting_processes(rank, int(begin.min())))
         nodes = waits | starts
         per_step = case.time_of(nodes)
+        known = epochs_begin(rank, begin, np.flatnonzero(last_of_a_row(spikes))) or bool(case.facts.loaders)
         yield Replayed(
             cause=CAUSE.id,
             attributed_ns=per_step,
@@ -53,7 +64,10 @@ def in_trace(case: Case) -> Iterator[Replayed]:
             recurrence=recurrence(case, rank, begin[last_of_a_row(spikes)]),
             ranks=(rank.rank,),
             uncertainty=0.15,
-            confidence=0.8,
+            confidence=0.8 if known else 0.6,
+            could_be=() if known else ("input.heavy-tail",),
+            missing=() if known else (SIGNALS["python_stacks"].name,),
+            remedy=None if known else _EITHER,
             rivals=("input.too-few-workers", "host.gc", "host.python"),
         )
 
