@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 from tests.diagnosis.cases import found_in, told_of
-from tests.diagnosis.jobs import GAP_NS, Job, is_worth, message
+from tests.diagnosis.jobs import GAP_NS, Job, is_worth, meet, message, together
 
 from whystall.testing import trace
 
@@ -52,6 +52,34 @@ def test_collectives_in_the_way_are_worth_all_but_the_last_bucket(kernel: str, a
     assert finding.gain is not None
     assert finding.gain.ceiling >= 0.99 * job.step_ns / (job.step_ns - 4 * REDUCE_NS)
     assert finding.missing_signals == ["traces of the other ranks"]
+
+
+def four_ranks(late: int) -> list[Job]:
+    """Steps of a product and a reduction on four ranks, of which one computes for longer."""
+    jobs = [Job() for _ in range(4)]
+    record = message("allreduce", SIZE, ranks=(0, 1, 2, 3))
+    for _ in together(jobs, 12):
+        for rank, job in enumerate(jobs):
+            job.launch("gemm", COMPUTE_NS + (2 * COMPUTE_NS if rank == late else 0))
+        meet(jobs, NCCL, REDUCE_NS, **record)
+        for job in jobs:
+            job.wait()
+    return jobs
+
+
+def test_where_a_rank_was_not_recorded_it_may_be_the_one_that_is_late() -> None:
+    """The guilty rank is missing, and another one: the waits are there, and nobody can be blamed for them."""
+    of_three = [job.built for rank, job in enumerate(four_ranks(late=2)) if rank != 2]
+    found = found_in(*of_three)
+    assert "communication.straggler" not in found
+    assert found["communication.exposed"].could_be == ["communication.straggler"]
+    assert found["communication.exposed"].missing_signals == ["traces of the other ranks"]
+
+
+def test_of_a_job_that_was_recorded_whole_no_rank_is_missing() -> None:
+    told = told_of(*(job.built for job in four_ranks(late=-1)))["communication.exposed"]
+    assert told.missing_signals == []
+    assert told.could_be == []
 
 
 @pytest.mark.parametrize(("size", "worth"), [(SIZE, 5 / 4.125), (25 << 20, None)])

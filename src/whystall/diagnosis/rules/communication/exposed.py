@@ -13,7 +13,16 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
-from whystall.diagnosis.detectors.collectives import EXCHANGE, POINT_TO_POINT, Collectives, are, collectives, step_of
+from whystall.diagnosis.detectors.collectives import (
+    EXCHANGE,
+    POINT_TO_POINT,
+    Collectives,
+    are,
+    collectives,
+    met_by_all,
+    spent_ns,
+    step_of,
+)
 from whystall.diagnosis.detectors.messages import loud_steps
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
@@ -22,6 +31,7 @@ from whystall.replay.graph import Mask
 CAUSE: Final = cause_beside(__name__)
 _LEAST_COMPUTE: Final = CAUSE.threshold("least_compute")
 _BUCKET_BYTES: Final = CAUSE.threshold("bucket_bytes")
+_LEAST_UNMET: Final = CAUSE.threshold("least_unmet")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +79,7 @@ def _unwaited(case: Case, nodes: Mask, stays: NDArray[np.float64]) -> Replayed:
     stays[transfer[meets]] = stays[meets]
     times = _times(case)
     steps, loud = loud_steps(case)
-    alone = len(case.ranks) == 1
+    alone = _lacks_ranks(case, nodes)
     whole = "step's" if case.per == "step" else "recording's"
     return Replayed(
         cause=CAUSE.id,
@@ -89,6 +99,7 @@ def _unwaited(case: Case, nodes: Mask, stays: NDArray[np.float64]) -> Replayed:
         confidence=0.75 if alone else 0.9,
         tier=3,
         missing=("traces of the other ranks",) if alone else (),
+        could_be=("communication.straggler",) if alone else (),
         rivals=(
             "communication.small-messages",
             "communication.low-bandwidth",
@@ -98,6 +109,20 @@ def _unwaited(case: Case, nodes: Mask, stays: NDArray[np.float64]) -> Replayed:
         if_hidden=f"communication takes {times.total_ns / max(case.step_ns, 1):.0%} of the {whole} time, "
         f"{times.hidden_share:.0%} of it hidden behind compute, and its removal gains next to nothing: leave it",
     )
+
+
+def _lacks_ranks(case: Case, nodes: Mask) -> bool:
+    """Whether much of the time may be waiting for ranks that nobody recorded: who is late cannot be told then."""
+    if len(case.ranks) == 1:
+        return True
+    sizes = [rank.trace.metadata.world_size or 0 for rank in case.ranks]
+    if max(sizes, default=0) > len(case.ranks):
+        return True
+    unmet = np.zeros(len(nodes), np.bool_)
+    for rank in case.ranks:
+        found = collectives(case, rank)
+        unmet |= found.nodes(case, ~met_by_all(case, found))
+    return spent_ns(case, nodes & unmet) > _LEAST_UNMET * spent_ns(case, nodes)
 
 
 def _times(case: Case) -> _Times:
