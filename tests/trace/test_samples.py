@@ -52,6 +52,13 @@ def test_what_allocators_say(tmp_path: Path) -> None:
     assert found.allocators.rows() == [(8, 0, 1, 2, 3, 5)]
 
 
+def test_what_devices_say(tmp_path: Path) -> None:
+    """A device that does not answer every question is left out, and the others keep their numbers."""
+    said = {"use_percent": 97, "sm_mhz": 1410, "sm_max_mhz": 1980, "power_mw": 9, "throttle_bits": 4}
+    lines = [{"step": 8, "devices": [{"use_percent": 1}, said]}, {"step": 9, "devices": {}}]
+    assert read_samples(written(tmp_path / "s", HEAD, STEP, *lines)).clocks.rows() == [(8, 1, 97, 1410, 4)]
+
+
 @pytest.mark.parametrize(
     "stacks", [None, 3, [3], [["other", "a.py", "3", "f", "t", "l", 1]], [["other", "a.py", 3, "f", "t", "l", 2**70]]]
 )

@@ -57,6 +57,20 @@ class AllocatorRun(Result):
     steps: int
 
 
+class DeviceClocks(Result):
+    """The clock of a device's multiprocessors over the samples in which it was busy (NVML).
+
+    ``low_mhz`` is the tenth percentile; ``held_back`` the share of the samples in which the device named a reason of
+    its own for a lower clock: heat, power or a brake of the hardware's (a power cap in software is usual at full load).
+    """
+
+    device: int
+    samples: int
+    median_mhz: int
+    low_mhz: int
+    held_back: float
+
+
 class RunSummary(Result):
     """All steps of a watched run, from its samples; those under the profiler and the first ones are not measured.
 
@@ -113,6 +127,7 @@ class RunSummary(Result):
     """Where such threads were found that did not wait, as shares of the stack samples."""
     memory_rises: list[MemoryRise] = msgspec.field(default_factory=list)
     allocators: list[AllocatorRun] = msgspec.field(default_factory=list)
+    clocks: list[DeviceClocks] = msgspec.field(default_factory=list)
 
     @property
     def measured(self) -> int:

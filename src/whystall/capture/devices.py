@@ -37,16 +37,21 @@ class NoDevices:
 
 
 class NvmlDevices:
-    """The NVIDIA devices of this machine, through NVML."""
+    """The job's NVIDIA devices in torch's order, through NVML, which counts all of the machine in another."""
 
-    def __init__(self, nvml: Any) -> None:
-        self._nvml = nvml
+    def __init__(self, nvml: Any, torch: Any) -> None:
+        self._nvml, self._torch = nvml, torch
         nvml.nvmlInit()
-        self._handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+        self._handles: list[Any] | None = None
 
     def sample(self) -> list[dict[str, int]]:
         """Per device: use in percent, SM clock and its maximum in MHz, power in mW, throttle reasons as bits."""
-        return [self._of(handle) for handle in self._handles]
+        cuda = self._torch.cuda
+        if self._handles is None and cuda.is_initialized():  # a device that is not in use is not asked for its name
+            named = [getattr(cuda.get_device_properties(index), "uuid", None) for index in range(cuda.device_count())]
+            known = all(uuid is not None for uuid in named)
+            self._handles = [self._nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}") for uuid in named] if known else []
+        return [self._of(handle) for handle in self._handles or ()]
 
     def _of(self, handle: Any) -> dict[str, int]:
         nvml = self._nvml
@@ -73,10 +78,10 @@ def nvml() -> Any:
     return pynvml
 
 
-def devices(package: Any) -> NoDevices | NvmlDevices:
-    """The devices that NVML sees, if its package is installed and there is a driver."""
+def devices(package: Any, torch: Any) -> NoDevices | NvmlDevices:
+    """The job's devices as NVML sees them, if its package is installed and there is a driver."""
     try:
-        return NoDevices() if package is None else NvmlDevices(package)
+        return NoDevices() if package is None else NvmlDevices(package, torch)
     except Exception:  # noqa: BLE001 - no driver, no permission: all the same here
         return NoDevices()
 

@@ -48,7 +48,7 @@ class MachineSampler:
 
     def _run(self) -> None:
         guard = self._session.faults.guard
-        self._devices = devices(self._nvml)
+        self._devices = devices(self._nvml, self._torch)
         sample, look = guard("sampler", self._sample), guard("requests", self._session.look_around)
         due = time.monotonic()
         while not self._stop.wait(_LOOK_EVERY_S):

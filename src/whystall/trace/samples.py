@@ -25,6 +25,8 @@ _TICKS: Final = _columns(TICKS)
 _PLACE: Final = _columns(PLACE)
 _KEPT_OF_ALLOCATORS: Final = ("allocated", "reserved", "peak_allocated", "retries")
 _ALLOCATOR: Final = _columns(dict.fromkeys(("step", "device", *_KEPT_OF_ALLOCATORS), int))
+_KEPT_OF_CLOCKS: Final = ("use_percent", "sm_mhz", "throttle_bits")
+_CLOCKS: Final = _columns(dict.fromkeys(("step", "device", *_KEPT_OF_CLOCKS), int))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,6 +46,8 @@ class RunSamples:
 
     Step, device, allocated, reserved, peak_allocated, retries (bytes).
     """
+    clocks: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=_CLOCKS))
+    """What each device said (NVML): step, device, use_percent, sm_mhz, throttle_bits."""
     places: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=_PLACE))
     """Where the stepping thread was found: part, file, line, function, text, leaf, count."""
     threads: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema={"at_unix_ns": pl.Int64, **_WORKER}))
@@ -62,6 +66,7 @@ def read_samples(path: Path) -> RunSamples:
     workers: list[tuple[Any, ...]] = []
     places: list[tuple[Any, ...]] = []
     allocators: list[tuple[Any, ...]] = []
+    clocks: list[tuple[Any, ...]] = []
     threads: list[tuple[Any, ...]] = []
     beside: list[tuple[Any, ...]] = []
     head: dict[str, Any] | None = None
@@ -81,7 +86,8 @@ def read_samples(path: Path) -> RunSamples:
                     at = value.get("at_unix_ns")
                     busy, own = (_rows([value.get("cpu_ticks")], _TICKS) or [(None, None)])[0]
                     machine.append({"at_unix_ns": at, "busy_ticks": busy, "own_ticks": own})
-                    allocators += _allocators(value)
+                    allocators += _of_devices(value, "allocator", _KEPT_OF_ALLOCATORS, _ALLOCATOR)
+                    clocks += _of_devices(value, "devices", _KEPT_OF_CLOCKS, _CLOCKS)
                     workers += [(at, *row) for row in _rows(value.get("children"), _WORKER)]
                     threads += [(at, *row) for row in _rows(value.get("threads"), _WORKER)]
                 else:
@@ -101,22 +107,25 @@ def read_samples(path: Path) -> RunSamples:
         damaged,
         pl.DataFrame(workers, schema={"at_unix_ns": pl.Int64, **_WORKER}, orient="row", strict=False),
         pl.DataFrame(allocators, schema=_ALLOCATOR, orient="row"),
+        pl.DataFrame(clocks, schema=_CLOCKS, orient="row"),
         pl.DataFrame(places, schema=_PLACE, orient="row", strict=False),
         pl.DataFrame(threads, schema={"at_unix_ns": pl.Int64, **_WORKER}, orient="row", strict=False),
         pl.DataFrame(beside, schema=_PLACE, orient="row", strict=False),
     )
 
 
-def _allocators(line: dict[str, Any]) -> list[tuple[Any, ...]]:
-    """What a line says of each device's allocator."""
-    said = line.get("allocator")
+def _of_devices(
+    line: dict[str, Any], what: str, kept: tuple[str, ...], schema: dict[str, Any]
+) -> list[tuple[Any, ...]]:
+    """What a line says of each device."""
+    said = line.get(what)
     return _rows(
         [
-            [line.get("step"), device, *(each.get(name) for name in _KEPT_OF_ALLOCATORS)]
+            [line.get("step"), device, *(each.get(name) for name in kept)]
             for device, each in enumerate(said if isinstance(said, list) else [])
             if isinstance(each, dict)
         ],
-        _ALLOCATOR,
+        schema,
     )
 
 

@@ -8,8 +8,11 @@ from collections.abc import Callable
 from typing import Final
 
 import pytest
-from tests.diagnosis.cases import found_in
+from tests.diagnosis.cases import case_of, found_in, run
 from tests.diagnosis.jobs import Job
+
+from whystall.analysis.run_results import DeviceClocks
+from whystall.diagnosis.rules.device import throttled
 
 KERNELS: Final = (
     "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_nn",
@@ -93,3 +96,27 @@ def test_a_host_that_is_late_in_some_steps_slows_no_kernel() -> None:
 def test_collectives_that_wait_are_no_slow_kernels() -> None:
     kernels = ("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)",) * 3
     assert "device.throttled" not in found_in(training(slow(4 / 3), kernels).built)
+
+
+def clocks(median: int, low: int, held_back: float = 0.0, device: int = 0) -> DeviceClocks:
+    return DeviceClocks(device=device, samples=40, median_mhz=median, low_mhz=low, held_back=held_back)
+
+
+@pytest.mark.parametrize("sampled", [clocks(1980, 1500), clocks(1980, 1980, held_back=0.2)])
+def test_a_clock_that_was_seen_to_drop_makes_it_sure(sampled: DeviceClocks) -> None:
+    case = case_of(training(slow(4 / 3)).built, runs=[run(clocks=[sampled])])
+    [found] = throttled.in_trace(case)
+    assert (found.confidence, found.could_be, found.missing, found.nameless) == (0.9, (), (), False)
+
+
+def test_of_a_clock_that_held_nothing_is_named() -> None:
+    case = case_of(training(slow(4 / 3)).built, runs=[run(clocks=[clocks(1980, 1965)])])
+    [found] = throttled.in_trace(case)
+    assert found.nameless
+    assert "clock held" in (found.if_hidden or "")
+
+
+def test_another_devices_clock_says_nothing() -> None:
+    case = case_of(training(slow(4 / 3)).built, runs=[run(clocks=[clocks(1980, 1500, device=1)])])
+    [found] = throttled.in_trace(case)
+    assert found.confidence == 0.6

@@ -31,6 +31,8 @@ _USUAL: Final = 0.1
 # An event is alone on its device if others run for no more than this share of it.
 _BESIDE: Final = 0.05
 _LEAST_REPEATS: Final = CAUSE.threshold("least_repeats")
+_LEAST_SAMPLES: Final = CAUSE.threshold("least_samples")
+_HELD_BACK: Final = CAUSE.threshold("held_back")
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
@@ -49,7 +51,42 @@ def in_trace(case: Case) -> Iterator[Replayed]:
         if steps and _persists(steps, len(slow)) and _slows_all(ratio[np.isin(step, steps)]):
             evenly = np.bincount(step[computes], weights=(durations(rank) / slow[step])[computes], minlength=len(slow))
             found = _at_usual_pace(case, rank, computes & np.isin(step, steps), steps, slow)
-            yield replace(found, residual_noise=noise_of(evenly.astype(np.int64).tolist()))
+            found = replace(found, residual_noise=noise_of(evenly.astype(np.int64).tolist()))
+            yield _with_clocks(case, rank, found)
+
+
+def _with_clocks(case: Case, rank: RankCase, found: Replayed) -> Replayed:
+    """The same with what the run's clocks say of it: that they dropped, or that they did not."""
+    devices = set(rank.trace.device_events["device"].to_list())
+    clocks = [
+        each
+        for run in case.runs
+        if run.rank == rank.rank
+        for each in run.clocks
+        if each.device in devices and each.samples >= _LEAST_SAMPLES
+    ]
+    if not clocks:
+        return found
+    lowest = min(clocks, key=lambda each: each.low_mhz / max(each.median_mhz, 1))
+    told = (
+        *found.evidence,
+        evidence.text(
+            "the clock while busy, usually and at its lowest tenth", f"{lowest.median_mhz} and {lowest.low_mhz} MHz"
+        ),
+        evidence.share("of the samples in which the device held its clock back for heat or power", lowest.held_back),
+    )
+    if lowest.held_back >= _HELD_BACK or lowest.median_mhz >= _THROTTLED * lowest.low_mhz:
+        return replace(found, evidence=told, confidence=0.9, missing=(), could_be=())
+    return replace(
+        found,
+        evidence=told,
+        confidence=0.5,
+        nameless=True,
+        missing=(),
+        could_be=("device.degraded",),
+        if_hidden="kernels are slower in some steps than in others, although the device's clock held: something else "
+        "uses the device, its memory runs slower, or data differ",
+    )
 
 
 def _alone(rank: RankCase) -> Mask:
