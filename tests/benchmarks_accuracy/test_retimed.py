@@ -167,7 +167,7 @@ def test_what_the_recording_has_of_its_own_is_not_held_against_the_verdict() -> 
 
 @pytest.mark.real_traces
 @pytest.mark.skipif(not TRACES.exists(), reason="the recorded traces are not here")
-@pytest.mark.parametrize("file", ["resnet50-workers4-v100.json.gz", "qwen-0.5b-prefill-h100.json.gz"])
+@pytest.mark.parametrize("file", ["resnet50-workers4-v100.json.gz", "ddp-2rank-a100.json.gz"])
 def test_a_recorded_step_is_replayed_as_it_was(file: str) -> None:
     of = judged.base_of(2, file, close=False, count=1)
     # what the first wait of a step waits for is the step before, which was another one in the recording

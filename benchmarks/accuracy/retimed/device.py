@@ -17,8 +17,10 @@ _RENAMED: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), made)
     for pattern, made in (
         (r"at::detail::Array<char\*, (\d)>", r"std::array<char*, \1ul>"),
-        (r"cutlass_80_tensorop_s1688gemm_(\d+)x(\d+)_(\d+)x(\d)_(..)_align4", r"ampere_sgemm_tf32_\1x\2_\5"),
-        (r"^void cutlass::Kernel<(ampere_sgemm_tf32_\w+)>.*$", r"\1"),
+        (
+            r"^void cutlass::Kernel<cutlass_80_tensorop_s1688gemm_(\d+)x(\d+)_(\d+)x(\d)_(..)_align4>.*$",
+            r"sm80_xmma_gemm_f32f32_tf32f32_f32_\5_n_tilesize\1x\2x\3_stage\4_warpsize2x2x1_tensor16x8x8_kernel",
+        ),
         (
             r"^sm90_xmma_gemm_bf16bf16_bf16f32_f32_(..)_n_tilesize(\d+)x(\d+)x(\d+)_.*$",
             r"nvjet_tst_\2x\3_\4x4_v_bz_\1T",

@@ -157,7 +157,11 @@ def marked(name: str, case: Case, said: Said, of_base: Said) -> Mark:
     known = Expectation(name, {case.cause: gain}, case.accepted, rank=case.rank)
     if case.cause in own:
         known = replace(known, gains={case.cause: None})
-    return mark(known, _without(said, frozenset(larger) - {case.cause, *case.accepted}))
+    if case.rank is not None:
+        # another name for the rank's fault is right only if it is said of that rank alone
+        of_rank = {each.id for each in said.findings if each.ranks == (case.rank,)}
+        known = replace(known, accepted=tuple(cause for cause in case.accepted if cause in of_rank))
+    return mark(known, _without(said, frozenset(larger) - {case.cause, *known.accepted}))
 
 
 def _without(said: Said, ids: frozenset[str]) -> Said:

@@ -28,7 +28,7 @@ def straggler(drawn: random.Random, base: Base) -> Case | None:
     how, make = _late(drawn, base, lambda number, _step: number == rank)
     change, gain = sized(base, make, size(drawn), 0.3 * base.us)
     clock = _clocks(drawn, base.job.ranks) if drawn.random() < 0.5 else None
-    accepted = ("device.degraded",) if how == "kernels" else ()
+    accepted = ("device.degraded",) if how == "kernels" else ("host.python",)
     detail = f"rank {rank} of {base.job.ranks}, {how}, {'clocks skewed' if clock else 'one clock'}"
     found = Case("straggler", base, base.job, change, "communication.straggler", gain, accepted, rank, clock)
     return replace(found, detail=detail)

@@ -226,8 +226,8 @@ def _waited(
     ended = [(_end(event) - begin, at) for at, (event, _, _) in enumerate(raw)]
     ended += [(at, EVERYTHING) for at in before]
     latest = max((each for each in ended if (blocks or first < each[0]) and each[0] <= last + 1), default=None)
-    if latest is None:
-        return NOTHING, 0.0
+    if latest is None:  # it waited for what is not in the recording
+        return (EVERYTHING, min(3.0, call["dur"])) if blocks else (NOTHING, 0.0)
     # a call that came when all was done waits all the same where it is not: it returns soon after
     return latest[1], last - latest[0] if latest[0] > first else min(3.0, call["dur"])
 
@@ -319,7 +319,7 @@ def _without(
     unit: Unit, waits: Sequence[Call], calls: Sequence[Call]
 ) -> tuple[tuple[Call, ...], tuple[tuple[Event, ...], float, tuple[tuple[float, tuple[Any, Any]], ...]]]:
     """Times with calls cut to a few us."""
-    cuts = sorted((call.begin + 4.0, call.end - call.begin - 4.0) for call in waits)
+    cuts = sorted((call.begin + 4.0, max(0.0, call.end - call.begin - 4.0)) for call in waits)
     starts = [at for at, _ in cuts]
     total = [0.0]
     for _, less in cuts:
