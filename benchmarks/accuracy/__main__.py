@@ -4,7 +4,8 @@
 
 ``simulated``: GPU jobs from the simulator beside this file; ``jobs``: real training jobs on this machine's CPU, with
 TraceML beside where ``.venv-peers`` has it; ``real``: the recorded traces of ../shared/traces; ``transplanted``: those
-with faults put into them; ``independent``: traces of a generator whose author had not seen the rules.
+with faults put into them; ``retimed``: recorded steps, timed anew with a fault;
+``independent``: traces of a generator whose author had not seen the rules.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any
 
 from benchmarks.accuracy import peer_traceml, real_jobs, recorded, show, simulated, transplants
 from benchmarks.accuracy.independent import judged as independent
+from benchmarks.accuracy.retimed import judged as retimed
 from benchmarks.accuracy.score import Ablation, Mark, summary
 from benchmarks.accuracy.show import Peer
 
@@ -43,11 +45,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
             if asked.without:
                 removed = simulated.judge_without(found, jobs=asked.jobs)
         peers: dict[str, Peer] = {}
-        if "transplanted" in asked.parts and not asked.quick:
+        drawn = {"transplanted": transplants.judge, "retimed": retimed.judge}
+        for part in () if asked.quick else (part for part in drawn if part in asked.parts):
             variants = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-            parts[f"transplanted (seed {asked.seed})"] = transplants.judge(
-                variants, count=asked.drawn or 60, seed=asked.seed, jobs=asked.jobs
-            )
+            found_in = drawn[part](variants, count=asked.drawn or 60, seed=asked.seed, jobs=asked.jobs)
+            parts[f"{part} (seed {asked.seed})"] = found_in
         if "independent" in asked.parts and not asked.quick:
             traces = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             parts |= independent.judge(traces, seed=asked.seed, only=asked.only, jobs=asked.jobs)
@@ -75,7 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--quick", action="store_true", help="the subset that CI runs")
     parser.add_argument(
         "--parts",
-        default="simulated,independent,transplanted,jobs,real",
+        default="simulated,independent,transplanted,retimed,jobs,real",
         type=lambda text: text.split(","),
         help="which jobs",
     )
