@@ -9,6 +9,7 @@ from whystall.diagnosis.rules.capture import (
 )
 from whystall.diagnosis.rules.communication import (
     blocking_p2p,
+    buffer_broadcast,
     contention,
     expert_imbalance,
     exposed,
@@ -34,6 +35,7 @@ from whystall.diagnosis.rules.compute import (
     unfused_attention,
     unfused_optimizer,
     wave_quantization,
+    zeroed_gradients,
 )
 from whystall.diagnosis.rules.device import (
     degraded,
@@ -115,6 +117,7 @@ RULES: tuple[Rule, ...] = (
     wave_quantization.RULE,
     fusible.RULE,
     unfused_optimizer.RULE,
+    zeroed_gradients.RULE,
     unfused_attention.RULE,
     layout_conversion.RULE,
     slow_convolution.RULE,
@@ -136,6 +139,7 @@ RULES: tuple[Rule, ...] = (
     expert_imbalance.RULE,
     blocking_p2p.RULE,
     redundant_sync.RULE,
+    buffer_broadcast.RULE,
     no_prefetch.RULE,
     wrong_backend.RULE,
     bubble.RULE,
