@@ -6,6 +6,7 @@ Others come by the entry point ``whystall.rules``.
 from whystall.diagnosis.rule import Rule
 from whystall.diagnosis.rules.capture import (
     perturbed,
+    recording_overhead,
 )
 from whystall.diagnosis.rules.communication import (
     blocking_p2p,
@@ -151,6 +152,7 @@ RULES: tuple[Rule, ...] = (
     throttled.RULE,
     degraded.RULE,
     perturbed.RULE,
+    recording_overhead.RULE,
     host_bound_decode.RULE,
     bandwidth_bound_decode.RULE,
     kv_cache_pressure.RULE,
