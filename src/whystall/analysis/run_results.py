@@ -57,6 +57,23 @@ class AllocatorRun(Result):
     steps: int
 
 
+class RecordedWindow(Result):
+    """Steps that the profiler recorded, from the ``step``-th of the run on, and the median steps on both sides.
+
+    ``lead_in_ns`` is of the last few before it, ``after_ns`` of the faster half of the time after it. ``error_ns`` is
+    the standard error of their difference, ``usual_change`` the largest change between neighbouring stretches of the
+    run with no window between them, as a share (``None``: too few), ``steps_after`` how many steps were left to run.
+    """
+
+    step: int
+    before_ns: int
+    lead_in_ns: int
+    after_ns: int
+    error_ns: float
+    usual_change: float | None
+    steps_after: int
+
+
 class RunSummary(Result):
     """All steps of a watched run, from its samples; those under the profiler and the first ones are not measured.
 
@@ -113,6 +130,7 @@ class RunSummary(Result):
     """Where such threads were found that did not wait, as shares of the stack samples."""
     memory_rises: list[MemoryRise] = msgspec.field(default_factory=list)
     allocators: list[AllocatorRun] = msgspec.field(default_factory=list)
+    windows: list[RecordedWindow] = msgspec.field(default_factory=list)
 
     @property
     def measured(self) -> int:

@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from whystall.analysis.after_windows import recorded_windows
 from whystall.analysis.run_memory import allocator_runs, memory_rises
 from whystall.analysis.run_results import RunSummary, SampledLine, SlowStep
 from whystall.analysis.step_errors import mean_error, median_error
@@ -78,6 +79,9 @@ def run_summary(samples: RunSamples) -> RunSummary | None:
         rss_end_bytes=_rss(samples.steps, -1),
         memory_rises=memory_rises(samples),
         allocators=allocator_runs(samples),
+        windows=recorded_windows(
+            _ns(samples.steps, "duration_us"), ((samples.steps["flags"] & PROFILED) != 0).to_numpy(), warm_up
+        ),
         slow_ns=_excess_of_slow(duration),
         slow=_slow_steps(measured, duration, parts),
         durations_ns=_thinned(everything),

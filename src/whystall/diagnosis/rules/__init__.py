@@ -7,6 +7,7 @@ from whystall.diagnosis.rule import Rule
 from whystall.diagnosis.rules.capture import (
     perturbed,
     recording_overhead,
+    slower_after,
 )
 from whystall.diagnosis.rules.communication import (
     blocking_p2p,
@@ -153,6 +154,7 @@ RULES: tuple[Rule, ...] = (
     degraded.RULE,
     perturbed.RULE,
     recording_overhead.RULE,
+    slower_after.RULE,
     host_bound_decode.RULE,
     bandwidth_bound_decode.RULE,
     kv_cache_pressure.RULE,
