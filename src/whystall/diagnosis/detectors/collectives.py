@@ -13,6 +13,7 @@ from whystall.analysis.communication import communication_records, host_collecti
 from whystall.analysis.host_states import HostState
 from whystall.analysis.kernel_classes import COMMUNICATION
 from whystall.diagnosis.case import Case
+from whystall.diagnosis.detectors.kernels import close_up
 from whystall.diagnosis.rank_case import RankCase
 from whystall.replay.graph import Change, EdgeKind, Mask, NodeKind
 from whystall.trace.columns import matching
@@ -171,9 +172,7 @@ def _whole_calls(rank: RankCase, operators: NDArray[np.int32]) -> NDArray[np.int
 
 def without_gaps(case: Case, nodes: Mask) -> NDArray[np.int64]:
     """The lags of edges, without those that follow nodes of a stream upon each other."""
-    graph = case.replayed
-    near = (graph.edge_kind == EdgeKind.STREAM) & nodes[graph.target]
-    return np.where(near, np.minimum(graph.lag, 0), graph.lag)
+    return close_up(case, nodes, 0)
 
 
 def not_made(case: Case, nodes: Mask, other: Mask) -> Change:

@@ -52,6 +52,7 @@ from whystall.diagnosis.rules.episodic import (
 from whystall.diagnosis.rules.host import (
     affinity,
     allocator,
+    compiled_wrapper,
     cpu_contention,
     gc,
     gil,
@@ -103,6 +104,7 @@ RULES: tuple[Rule, ...] = (
     rank_skew.RULE,
     heavy_tail.RULE,
     launch_bound.RULE,
+    compiled_wrapper.RULE,
     python.RULE,
     small_operators.RULE,
     sync.RULE,
