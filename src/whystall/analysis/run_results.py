@@ -71,6 +71,23 @@ class DeviceClocks(Result):
     held_back: float
 
 
+class RecordedWindow(Result):
+    """Steps that the profiler recorded, from the ``step``-th of the run on, and the median steps on both sides.
+
+    ``lead_in_ns`` is of the last few before it, ``after_ns`` of the faster half of the time after it. ``error_ns`` is
+    the standard error of their difference, ``usual_change`` the largest change between neighbouring stretches of the
+    run with no window between them, as a share (``None``: too few), ``steps_after`` how many steps were left to run.
+    """
+
+    step: int
+    before_ns: int
+    lead_in_ns: int
+    after_ns: int
+    error_ns: float
+    usual_change: float | None
+    steps_after: int
+
+
 class RunSummary(Result):
     """All steps of a watched run, from its samples; those under the profiler and the first ones are not measured.
 
@@ -128,6 +145,7 @@ class RunSummary(Result):
     memory_rises: list[MemoryRise] = msgspec.field(default_factory=list)
     allocators: list[AllocatorRun] = msgspec.field(default_factory=list)
     clocks: list[DeviceClocks] = msgspec.field(default_factory=list)
+    windows: list[RecordedWindow] = msgspec.field(default_factory=list)
 
     @property
     def measured(self) -> int:

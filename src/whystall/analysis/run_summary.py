@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from whystall.analysis.after_windows import recorded_windows
 from whystall.analysis.run_clocks import device_clocks
 from whystall.analysis.run_memory import allocator_runs, memory_rises
 from whystall.analysis.run_results import RunSummary, SampledLine, SlowStep
@@ -80,6 +81,9 @@ def run_summary(samples: RunSamples) -> RunSummary | None:
         memory_rises=memory_rises(samples),
         allocators=allocator_runs(samples),
         clocks=device_clocks(samples),
+        windows=recorded_windows(
+            _ns(samples.steps, "duration_us"), ((samples.steps["flags"] & PROFILED) != 0).to_numpy(), warm_up
+        ),
         slow_ns=_excess_of_slow(duration),
         slow=_slow_steps(measured, duration, parts),
         durations_ns=_thinned(everything),

@@ -13,8 +13,9 @@ from whystall.analysis.communication import communication_records, host_collecti
 from whystall.analysis.host_states import HostState
 from whystall.analysis.kernel_classes import COMMUNICATION
 from whystall.diagnosis.case import Case
+from whystall.diagnosis.detectors.kernels import close_up
 from whystall.diagnosis.rank_case import RankCase
-from whystall.replay.graph import EdgeKind, Mask, NodeKind
+from whystall.replay.graph import Change, EdgeKind, Mask, NodeKind
 from whystall.trace.columns import matching
 from whystall.trace.link import rows_of
 
@@ -22,6 +23,8 @@ POINT_TO_POINT: Final = re.compile(r"^(send|recv|send_recv|message)")
 # What torch calls a collective through: record_param_comms lies in c10d's operator, and that in a functional one.
 _LIBRARY: Final = re.compile(r"^(c10d|_c10d_functional|c10d_functional|torch_dist)::|^record_param_comms$")
 _DEEPEST: Final = 4
+DDP_FORWARD: Final = re.compile(r"^DistributedDataParallel\.forward$")
+"""What DistributedDataParallel marks its forward passes with."""
 EXCHANGE: Final = re.compile(r"all_?to_?all|dispatch|combine", re.IGNORECASE)
 
 
@@ -169,9 +172,17 @@ def _whole_calls(rank: RankCase, operators: NDArray[np.int32]) -> NDArray[np.int
 
 def without_gaps(case: Case, nodes: Mask) -> NDArray[np.int64]:
     """The lags of edges, without those that follow nodes of a stream upon each other."""
+    return close_up(case, nodes, 0)
+
+
+def not_made(case: Case, nodes: Mask, other: Mask) -> Change:
+    """The change by which some collectives are not made, on any rank, and other nodes take no time either."""
     graph = case.replayed
-    near = (graph.edge_kind == EdgeKind.STREAM) & nodes[graph.target]
-    return np.where(near, np.minimum(graph.lag, 0), graph.lag)
+    whole = case.with_transfers(nodes)
+    meets = (graph.edge_kind == EdgeKind.RENDEZVOUS) & (whole[graph.source.astype(np.int64)] | whole[graph.target])
+    return Change(
+        duration=np.where(whole | other, 0, graph.duration), lag=without_gaps(case, whole | other), removed_edges=meets
+    )
 
 
 def spent_ns(case: Case, nodes: Mask) -> int:

@@ -14,7 +14,7 @@ from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.where import code_of
-from whystall.replay.graph import Change, Mask
+from whystall.replay.graph import Change, EdgeKind, Mask
 from whystall.trace.link import rows_of
 from whystall.vocabulary.signals import SIGNALS
 
@@ -54,6 +54,13 @@ def prompt(case: Case, nodes: Mask) -> NDArray[np.int64]:
     # A node without edges begins when its delay says: it has nothing to follow.
     follows = np.diff(case.replayed.first.astype(np.int64)) > 0
     return np.where(nodes & follows & (delay > 0), 0, delay)
+
+
+def close_up(case: Case, nodes: Mask, gap_ns: int) -> NDArray[np.int64]:
+    """The lags of edges with some events of a stream no further from what they follow there than a gap."""
+    graph = case.replayed
+    near = (graph.edge_kind == EdgeKind.STREAM) & nodes[graph.target]
+    return np.where(near, np.minimum(graph.lag, gap_ns), graph.lag)
 
 
 def faster_matrices(

@@ -6,9 +6,12 @@ Others come by the entry point ``whystall.rules``.
 from whystall.diagnosis.rule import Rule
 from whystall.diagnosis.rules.capture import (
     perturbed,
+    recording_overhead,
+    slower_after,
 )
 from whystall.diagnosis.rules.communication import (
     blocking_p2p,
+    buffer_broadcast,
     contention,
     expert_imbalance,
     exposed,
@@ -24,6 +27,7 @@ from whystall.diagnosis.rules.compute import (
     cast_churn,
     fp32_matmul,
     fusible,
+    graph_copies,
     layout_conversion,
     low_occupancy,
     low_tensor_core,
@@ -34,6 +38,7 @@ from whystall.diagnosis.rules.compute import (
     unfused_attention,
     unfused_optimizer,
     wave_quantization,
+    zeroed_gradients,
 )
 from whystall.diagnosis.rules.device import (
     degraded,
@@ -47,6 +52,7 @@ from whystall.diagnosis.rules.episodic import (
 from whystall.diagnosis.rules.host import (
     affinity,
     allocator,
+    compiled_wrapper,
     cpu_contention,
     gc,
     gil,
@@ -54,6 +60,7 @@ from whystall.diagnosis.rules.host import (
     pageable_copy,
     python,
     recompile,
+    sharded_modules,
     small_operators,
     sync,
     warm_up,
@@ -98,6 +105,8 @@ RULES: tuple[Rule, ...] = (
     rank_skew.RULE,
     heavy_tail.RULE,
     launch_bound.RULE,
+    compiled_wrapper.RULE,
+    sharded_modules.RULE,
     python.RULE,
     small_operators.RULE,
     sync.RULE,
@@ -115,6 +124,8 @@ RULES: tuple[Rule, ...] = (
     wave_quantization.RULE,
     fusible.RULE,
     unfused_optimizer.RULE,
+    zeroed_gradients.RULE,
+    graph_copies.RULE,
     unfused_attention.RULE,
     layout_conversion.RULE,
     slow_convolution.RULE,
@@ -136,6 +147,7 @@ RULES: tuple[Rule, ...] = (
     expert_imbalance.RULE,
     blocking_p2p.RULE,
     redundant_sync.RULE,
+    buffer_broadcast.RULE,
     no_prefetch.RULE,
     wrong_backend.RULE,
     bubble.RULE,
@@ -147,6 +159,8 @@ RULES: tuple[Rule, ...] = (
     throttled.RULE,
     degraded.RULE,
     perturbed.RULE,
+    recording_overhead.RULE,
+    slower_after.RULE,
     host_bound_decode.RULE,
     bandwidth_bound_decode.RULE,
     kv_cache_pressure.RULE,

@@ -15,22 +15,21 @@ from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.collectives import (
+    DDP_FORWARD,
     Collectives,
     are,
     collectives,
     launching,
+    not_made,
     spent_ns,
-    without_gaps,
 )
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
-from whystall.replay.graph import Change, EdgeKind, Mask
+from whystall.replay.graph import Mask
 from whystall.trace.columns import matching
 from whystall.trace.steps import OPTIMIZER_STEP
 
 CAUSE: Final = cause_beside(__name__)
-# What DistributedDataParallel marks its forward passes with.
-_PASS: Final = re.compile(r"^DistributedDataParallel\.forward$")
 _REDUCTION: Final = re.compile(r"^all_?reduce", re.IGNORECASE)
 
 
@@ -51,9 +50,6 @@ def in_trace(case: Case) -> Iterator[Replayed]:
 
 
 def _reduced_once(case: Case, nodes: Mask, host: Mask, passes: float) -> Replayed:
-    graph = case.replayed
-    whole = case.with_transfers(nodes)
-    meets = (graph.edge_kind == EdgeKind.RENDEZVOUS) & (whole[graph.source.astype(np.int64)] | whole[graph.target])
     spent = spent_ns(case, nodes)
     count = int(np.count_nonzero(case.in_window(nodes))) / max(case.steps * len(case.ranks), 1)
     return Replayed(
@@ -66,9 +62,7 @@ def _reduced_once(case: Case, nodes: Mask, host: Mask, passes: float) -> Replaye
             ),
             evidence.time("spent in them by a rank", spent, per=case.per),
         ),
-        removal=Change(
-            duration=np.where(whole | host, 0, graph.duration), lag=without_gaps(case, whole), removed_edges=meets
-        ),
+        removal=not_made(case, nodes, host),
         method="replay: gradients are reduced in the last backward pass before the optimizer's step alone",
         ranks=tuple(rank.rank for rank in case.ranks),
         confidence=0.9,
@@ -81,7 +75,7 @@ def _reduced_again(rank: RankCase, found: Collectives) -> tuple[NDArray[np.bool_
     out = np.zeros(len(found.node), np.bool_)
     marks = rank.trace.annotations
     starts = marks["ts_ns"].to_numpy()
-    passes = np.sort(starts[matching(marks["name"], _PASS.search)])
+    passes = np.sort(starts[matching(marks["name"], DDP_FORWARD.search)])
     steps = np.sort(starts[matching(marks["name"], OPTIMIZER_STEP.search)])
     if not len(steps):
         steps = np.sort(rank.trace.steps["ts_ns"].to_numpy())

@@ -16,10 +16,11 @@ from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.collectives import lacks_a_stage
+from whystall.diagnosis.detectors.kernels import close_up
 from whystall.diagnosis.detectors.stretches import LONG_NS, soft_nodes, soft_stretch_ns
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
-from whystall.replay.graph import LATENCY_NS, Change, EdgeKind, Mask, NodeKind
+from whystall.replay.graph import LATENCY_NS, Change, Mask, NodeKind
 
 CAUSE: Final = cause_beside(__name__)
 _GRAPH_GAP_NS: Final = int(CAUSE.threshold("graph_gap_ns"))
@@ -49,7 +50,7 @@ def _as_one_graph(
 ) -> Replayed:
     late = device.ledger.idle_launch + device.ledger.idle_dispatch + device.ledger.idle_python
     steps = max(len(device.steps), 1)
-    at_once = replace(case.without(work), lag=_graph_gaps(case))
+    at_once = replace(case.without(work), lag=close_up(case, np.ones(len(work), np.bool_), _GRAPH_GAP_NS))
     return Replayed(
         cause=CAUSE.id,
         attributed_ns=late // steps,
@@ -69,12 +70,6 @@ def _as_one_graph(
         tier=2,
         rivals=("host.python", "host.sync", "input.synchronous-loader"),
     )
-
-
-def _graph_gaps(case: Case) -> NDArray[np.int64]:
-    """The lags of edges with the events of a stream as close as a CUDA graph puts them."""
-    graph = case.replayed
-    return np.where(graph.edge_kind == EdgeKind.STREAM, np.minimum(graph.lag, _GRAPH_GAP_NS), graph.lag)
 
 
 def _no_latency(case: Case) -> NDArray[np.int64]:

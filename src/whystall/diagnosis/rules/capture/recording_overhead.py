@@ -1,0 +1,96 @@
+"""What recording adds to the recorded steps: measured where the run has steps without it, else estimated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from whystall.diagnosis import evidence
+from whystall.diagnosis.candidate import Sampled
+from whystall.diagnosis.case import FEWEST_SAMPLED_STEPS, Case
+from whystall.diagnosis.causes import cause_beside
+from whystall.diagnosis.finding import Evidence
+from whystall.diagnosis.gains import percent
+from whystall.diagnosis.rank_case import RankCase
+from whystall.diagnosis.rule import Finder, Rule
+
+CAUSE: Final = cause_beside(__name__)
+_OPERATOR_NS: Final = CAUSE.threshold("operator_ns")
+_FUNCTION_NS: Final = CAUSE.threshold("function_ns")
+_FEWEST_RECORDED: Final = 3
+
+
+def measured(case: Case) -> Iterator[Sampled]:
+    """Recorded steps, all of which take longer than nearly all others of the run."""
+    for run in case.runs:
+        rank = next((rank for rank in case.ranks if rank.rank == run.rank), None)
+        if rank is None or len(rank.trace.steps) <= _FEWEST_RECORDED or run.measured < FEWEST_SAMPLED_STEPS:
+            continue
+        recorded = np.diff(rank.trace.steps["ts_ns"].to_numpy())
+        if int(recorded.min()) <= run.p90_ns:
+            continue
+        middle = int(np.median(recorded))
+        yield _told(
+            rank,
+            middle - run.median_ns,
+            f"recorded steps take {middle / run.median_ns:.2f} times as long as the run's other steps: times of the "
+            "host, and gains that rest on them, are too large by what recording costs",
+            (
+                evidence.time("a recorded step, in the median", middle),
+                evidence.time("a step without the profiler, in the median", run.median_ns),
+            ),
+            confidence=0.9,
+        )
+
+
+def estimated(case: Case) -> Iterator[Sampled]:
+    """What the events of a recording cost at least to write down, where no other steps say it."""
+    known = {run.rank for run in case.runs}
+    for rank in case.ranks:
+        if rank.rank in known:
+            continue
+        begin, end = case.window_on(rank)
+        operators, functions = (
+            table.filter((pl.col("ts_ns") >= begin) & (pl.col("ts_ns") < end) & (pl.col("thread") == rank.training))
+            for table in (rank.trace.operators, rank.trace.python_functions)
+        )
+        cost = (len(operators) * _OPERATOR_NS + len(functions) * _FUNCTION_NS) / max(case.steps, 1)
+        share = percent(cost / max(case.step_ns, 1))
+        yield _told(
+            rank,
+            round(cost),
+            f"recording its events took the host an estimated {share} of the {case.per}, or more: that is not "
+            "measured, since nothing tells how long the job takes without a profiler",
+            (
+                evidence.count("operators on the training thread", len(operators) / max(case.steps, 1), per=case.per),
+                evidence.count("Python functions on it", len(functions) / max(case.steps, 1), per=case.per),
+                evidence.time("what recording them costs at least, an estimate", cost, per=case.per),
+            ),
+            confidence=0.5,
+        )
+
+
+def _told(rank: RankCase, cost_ns: int, sentence: str, facts: tuple[Evidence, ...], *, confidence: float) -> Sampled:
+    """It costs the job nothing beyond the recorded steps: it is told where it is large, and gains nothing."""
+    return Sampled(
+        cause=CAUSE.id,
+        attributed_ns=cost_ns,
+        evidence=facts,
+        saved=(0.0, 0.0, 0.0),
+        method="none: only recorded steps take longer",
+        ranks=(rank.rank,),
+        confidence=confidence,
+        if_hidden=sentence,
+    )
+
+
+RULE = Rule(
+    CAUSE,
+    (
+        Finder(measured, ("trace", "samples", "steps")),
+        Finder(estimated, ("trace", "operators")),
+    ),
+)
