@@ -133,6 +133,11 @@ class Replayed(Valued):
         """A step, if the recording has steps."""
         return case.per
 
+    def noise(self, case: Case) -> float:
+        """That of the steps as they were recorded, or as the remedy leaves them: what it removes is no chance."""
+        known = super(Replayed, self).noise(case)
+        return known if self.removal is None else min(known, case.noise_after(self.removal))
+
     def span_ns(self, case: Case) -> int:
         """The mean length of a replayed step; without steps that of the recording."""
         return case.step_ns

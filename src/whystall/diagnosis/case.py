@@ -13,11 +13,20 @@ from numpy.typing import NDArray
 from whystall.analysis.host_states import HostState
 from whystall.analysis.results import Step
 from whystall.analysis.run_results import RunSummary
+from whystall.analysis.steadiness import FEWEST_TO_DROP
 from whystall.diagnosis.experiment import Experiment
 from whystall.diagnosis.finding import EvidenceEvent, Per
 from whystall.diagnosis.rank_case import RankCase, within
 from whystall.replay.graph import Change, EdgeKind, Graph, Mask, NodeKind, Played, Times, play
-from whystall.replay.outcome import Fidelity, critical_path, fidelity, has_steps, length_ns, steady_steps
+from whystall.replay.outcome import (
+    Fidelity,
+    critical_path,
+    fidelity,
+    has_steps,
+    length_ns,
+    steady_steps,
+    step_lengths_ns,
+)
 from whystall.replay.outcome import window_ns as replayed_window
 from whystall.trace.link import HOST_TABLES, rows_of
 
@@ -90,21 +99,34 @@ class Case:
         """How long the replayed window takes under a change, start-up left out; no change is played twice."""
         if change is None:
             return self.window_ns
-        if change not in self._lengths:
-            self._lengths[change] = self._played_ns(change)
-        return self._lengths[change]
+        return self._played_once(change)[0]
+
+    def noise_after(self, change: Change) -> float:
+        """The noise that steps have under a change: what makes some of them longer is no chance where it goes away."""
+        return self._played_once(change)[1]
+
+    def _played_once(self, change: Change) -> tuple[int, float]:
+        if change not in self._outcomes:
+            self._outcomes[change] = self._outcome(change)
+        return self._outcomes[change]
 
     @cached_property
-    def _lengths(self) -> WeakKeyDictionary[Change, int]:
+    def _outcomes(self) -> WeakKeyDictionary[Change, tuple[int, float]]:
         return WeakKeyDictionary()
 
-    def _played_ns(self, change: Change | None) -> int:
+    def _outcome(self, change: Change | None) -> tuple[int, float]:
+        """The length of the window under a change, and the noise of its steps."""
         if self.startup.any():
             steady = Change(duration=np.where(self.startup, 0, self.replayed.duration))
             change = steady if change is None else steady.then(change, self.replayed)
-        if change is None:
-            return length_ns(self.replayed, self.base)
-        return max(length_ns(self.replayed, play(self.replayed, change)), self._busiest_thread_ns(change))
+        played = self.base if change is None else play(self.replayed, change)
+        length = length_ns(self.replayed, played)
+        steps = step_lengths_ns(self.replayed, played)
+        if change is not None:
+            length = max(length, self._busiest_thread_ns(change))
+        # Not by medians: of what comes in every other step they see nothing.
+        few = len(steps) < FEWEST_TO_DROP or not steps.mean()
+        return length, self.noise if few else float(steps.std(ddof=1) / steps.mean() / np.sqrt(len(steps)))
 
     def _busiest_thread_ns(self, change: Change) -> int:
         """What the busiest host thread has to do in the window: in the long run no step is shorter.
@@ -132,7 +154,7 @@ class Case:
     @cached_property
     def window_ns(self) -> int:
         """The same without what only a start does."""
-        return self._played_ns(None) if self.graph is not None else 0
+        return self._outcome(None)[0] if self.graph is not None else 0
 
     @cached_property
     def steps(self) -> int:

@@ -47,6 +47,12 @@ def _ends_of_steps(graph: Graph, played: Played) -> NDArray[np.int64]:
     return np.maximum.reduceat(played.end[graph.step_nodes], graph.step_first[:-1][filled])
 
 
+def step_lengths_ns(graph: Graph, played: Played) -> NDArray[np.int64]:
+    """How long each steady step of the window takes, from the end of the one before it to its own."""
+    ends = np.maximum.accumulate(_ends_of_steps(graph, played))
+    return np.diff(ends[1:-1] if len(ends) >= FEWEST_TO_DROP else ends)
+
+
 def window_ns(graph: Graph, played: Played) -> tuple[int, int]:
     """Begin and end of the window: from the end of the first steady step before it to the end of the last one.
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, get_args
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from whystall.analysis.intervals import ANY, class_timeline
@@ -16,10 +17,13 @@ from whystall.diagnosis.case import Case
 from whystall.diagnosis.detectors.stretches import recurrence, stretches
 from whystall.diagnosis.rank_case import RankCase
 from whystall.replay.graph import Change, EdgeKind, Mask
+from whystall.trace.columns import distinct
 from whystall.vocabulary.episodes import Episode, is_episode
 from whystall.vocabulary.runtime_calls import is_call
 
+# Before a state is saved it is copied from the device: in many copies, or in a few large ones.
 _MANY_COPIES: Final = 16
+_STATE_BYTES: Final = 1 << 22
 _COPY_PAUSE_NS: Final = 5_000_000
 
 
@@ -90,7 +94,7 @@ def _union_ns(begin: NDArray[np.int64], end: NDArray[np.int64]) -> int:
 class Silent:
     """Long Python in a minority of a rank's steps, which nothing names; ``saves``.
 
-    After many copies from the device.
+    After a state was copied from the device.
     """
 
     rank: RankCase
@@ -106,35 +110,58 @@ class Silent:
 
 
 def silent_episodes(case: Case) -> Iterator[Silent]:
-    """Of each rank on a device without Python stacks: its long stretches of Python in a minority of the steps."""
+    """Of each rank on a device: its long stretches of Python in a minority of the steps that nothing names."""
     for rank in case.ranks:
-        if not rank.on_device or not rank.trace.python_functions.is_empty():
+        if not rank.on_device:
             continue
         begin, end = stretches(case, rank, rare=True)
         silent = _is_silent(rank, begin, end) if len(begin) else np.zeros(0, np.bool_)
         begin, end = begin[silent], end[silent]
         if len(begin):
-            copies = rank.device_named(lambda name: "DtoH" in name)
-            launched = np.sort(rank.launch_time[copies & (rank.launch_time >= 0)])
-            before = np.array([_copies_before(launched, at) for at in begin], np.int64)
-            yield Silent(rank, begin, end, before >= _MANY_COPIES, launched)
+            copies = rank.device_named(lambda name: "DtoH" in name) & (rank.launch_time >= 0)
+            order = np.argsort(rank.launch_time[copies], kind="stable")
+            launched = rank.launch_time[copies][order]
+            size = rank.trace.device_events["bytes"].fill_null(0).to_numpy()[copies][order]
+            yield Silent(rank, begin, end, _after_a_state(launched, size, begin), launched)
 
 
 def _is_silent(rank: RankCase, begin: NDArray[np.int64], end: NDArray[np.int64]) -> Mask:
-    """In which of some stretches no operator, call or annotation runs most of the time, on any thread.
+    """In which of some stretches neither an operator or call runs most of the time, on any thread, nor an episode.
 
-    Annotations around whole steps name nothing.
+    Other annotations, such as that of a step or a backward pass, name what they always hold and not what is rare.
     """
-    events = rank.host_named(lambda _: True, ("operators", "annotations", "runtime_calls"))
-    first, last, _ = rank.intervals(events)
-    steps = rank.trace.steps
-    at, until = steps["ts_ns"].to_numpy(), (steps["ts_ns"] + steps["duration_ns"]).to_numpy()
-    next_step = np.searchsorted(at, first, side="left")
-    around = (next_step < len(at)) & (until[np.minimum(next_step, len(at) - 1)] <= last)
-    one_class = np.zeros(np.count_nonzero(~around), np.uint8)
-    named = class_timeline(first[~around], last[~around], one_class).cumulative(ANY).within(begin, end)
+    events = rank.intervals(rank.host_named(lambda _: True, ("operators", "runtime_calls")))[:2]
+    first, last = (np.concatenate(both) for both in zip(events, named_times(rank, *get_args(Episode)), strict=True))
+    named = class_timeline(first, last, np.zeros(len(first), np.uint8)).cumulative(ANY).within(begin, end)
     silent: Mask = named * 2 < end - begin
     return silent
+
+
+def annotation_around(rank: RankCase, begin: NDArray[np.int64], end: NDArray[np.int64]) -> str | None:
+    """The annotation of least time that most of some stretches lie in, other than that of a step."""
+    table = rank.trace.annotations
+    marks = set(rank.trace.steps["name"].to_list())
+    found: list[tuple[int, str]] = []
+    for name in distinct(table["name"]):
+        if name in marks:
+            continue
+        own = table.filter((pl.col("name") == name) & (pl.col("thread") == rank.training))
+        first, length = own["ts_ns"].to_numpy(), own["duration_ns"].to_numpy()
+        order = np.argsort(first, kind="stable")
+        line = class_timeline(first[order], (first + length)[order], np.zeros(len(first), np.uint8))
+        if len(first) and 2 * int(line.cumulative(ANY).within(begin, end).sum()) > int((end - begin).sum()):
+            found.append((int(length.sum()), name))
+    return min(found)[1] if found else None
+
+
+def _after_a_state(launched: NDArray[np.int64], size: NDArray[np.int64], begin: NDArray[np.int64]) -> Mask:
+    """Before which of some instants a state was copied from the device, in one unbroken series."""
+    total = np.append(0, np.cumsum(size))
+    out = np.zeros(len(begin), np.bool_)
+    for place, at in enumerate(begin.tolist()):
+        first, last = _series_start(launched, at), int(np.searchsorted(launched, at))
+        out[place] = last - first >= _MANY_COPIES or total[last] - total[first] >= _STATE_BYTES
+    return out
 
 
 def _with_sync_before(rank: RankCase, begin: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -147,11 +174,6 @@ def _with_sync_before(rank: RankCase, begin: NDArray[np.int64]) -> NDArray[np.in
     last = order[np.maximum(index, 0)]
     near = (index >= 0) & (begin - end[last] <= _COPY_PAUSE_NS)
     return np.where(near, start[last], begin)
-
-
-def _copies_before(launched: NDArray[np.int64], at: int) -> int:
-    """How many copies were launched in one unbroken series just before an instant."""
-    return int(np.searchsorted(launched, at)) - _series_start(launched, at)
 
 
 def _first_copy(launched: NDArray[np.int64], at: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
@@ -143,8 +144,29 @@ def _over_own_best(rank: RankCase, computes: Mask) -> NDArray[np.float64]:
     key = codes(events["name"]).astype(np.int64)
     grid = events["grid"].fill_null("").cast(str).hash(0).to_numpy() if "grid" in events.columns else key * 0
     key = key * 1_000_003 + (grid % 1_000_003).astype(np.int64)
-    best, count = _own_best(key, duration, computes)
+    best, count = _own_best(_by_place(key, rows_of(events["step"]), len(rank.trace.steps)), duration, computes)
     return np.where(computes & (count >= _LEAST_REPEATS) & (best > 0), duration / np.maximum(best, 1), np.nan)
+
+
+def _by_place(key: NDArray[np.int64], step: NDArray[np.int32], steps: int) -> NDArray[np.int64]:
+    """Keys of events that most steps have equally often, told apart by their place in the step.
+
+    A step repeats the one before it: its third product is as large as that one's third, and not as its first.
+    """
+    order = np.lexsort((np.arange(len(key)), step, key))
+    new = np.append(True, (np.diff(key[order]) != 0) | (np.diff(step[order]) != 0))
+    group = np.cumsum(new) - 1
+    first = np.flatnonzero(new)
+    place = np.arange(len(key)) - first[group]
+    kinds, kind = np.unique(key[order][first], return_inverse=True)
+    often: list[Counter[int]] = [Counter() for _ in kinds]
+    for each, times, at in zip(kind.tolist(), np.bincount(group).tolist(), step[order][first].tolist(), strict=True):
+        if at >= 0:
+            often[each][times] += 1
+    alike = np.array([2 * max(times.values(), default=0) > steps for times in often], np.bool_)
+    out = np.empty(len(key), np.int64)
+    out[order] = kind[group] * (int(place.max(initial=0)) + 2) + np.where(alike[kind[group]], place + 1, 0)
+    return out
 
 
 def _quantile(ratio: NDArray[np.float64], quantile: float) -> float:

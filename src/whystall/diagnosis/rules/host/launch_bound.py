@@ -24,6 +24,7 @@ from whystall.replay.graph import LATENCY_NS, Change, Mask, NodeKind
 
 CAUSE: Final = cause_beside(__name__)
 _GRAPH_GAP_NS: Final = int(CAUSE.threshold("graph_gap_ns"))
+_SLOW_CALL_NS: Final = int(CAUSE.threshold("slow_call_ns"))
 _LONGEST_MEDIAN_NS: Final = int(CAUSE.threshold("longest_median_ns"))
 
 
@@ -50,6 +51,7 @@ def _as_one_graph(
 ) -> Replayed:
     late = device.ledger.idle_launch + device.ledger.idle_dispatch + device.ledger.idle_python
     steps = max(len(device.steps), 1)
+    call_ns, slow = _launch_calls(case, rank, work)
     at_once = replace(case.without(work), lag=close_up(case, np.ones(len(work), np.bool_), _GRAPH_GAP_NS))
     return Replayed(
         cause=CAUSE.id,
@@ -59,6 +61,7 @@ def _as_one_graph(
             evidence.time("median length of one", median_ns),
             evidence.time("what the host takes for one", each_ns),
             evidence.share("device idle because the host was late", late / max(device.window_ns, 1)),
+            *((evidence.time("a launch call itself, in the median", call_ns),) if slow else ()),
         ),
         removal=at_once,
         floor=Change() if blind else None,
@@ -67,9 +70,17 @@ def _as_one_graph(
         ranks=(rank.rank,),
         uncertainty=0.25,
         confidence=0.9,
-        tier=2,
+        # That the calls themselves are slow is no general symptom: more specific causes do not make them so.
+        tier=0 if slow else 2,
         rivals=("host.python", "host.sync", "input.synchronous-loader"),
     )
+
+
+def _launch_calls(case: Case, rank: RankCase, work: Mask) -> tuple[int, bool]:
+    """The median length of a launch call, and whether such calls are slow and most of what the host does."""
+    calls = case.in_window(case.host_state(rank, HostState.LAUNCH))
+    median = int(np.median(case.replayed.duration[calls])) if calls.any() else 0
+    return median, median >= _SLOW_CALL_NS and case.time_of(calls) * 2 >= case.time_of(work)
 
 
 def _no_latency(case: Case) -> NDArray[np.int64]:

@@ -14,7 +14,7 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed, Sampled
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
-from whystall.diagnosis.detectors.episodes import episode, named_times, outermost, silent_episodes
+from whystall.diagnosis.detectors.episodes import annotation_around, episode, named_times, outermost, silent_episodes
 from whystall.diagnosis.detectors.host_calls import hidden
 from whystall.diagnosis.detectors.samples import (
     LEAST_SEEN,
@@ -27,6 +27,7 @@ from whystall.diagnosis.detectors.samples import (
     time_in,
 )
 from whystall.diagnosis.detectors.stretches import count_of_stretches, long_python
+from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
@@ -35,6 +36,13 @@ from whystall.run_folder.samples import CALLED
 from whystall.vocabulary.signals import SIGNALS
 
 CAUSE: Final = cause_beside(__name__)
+# What is known of it is only that the host does it now and then.
+_UNNAMED: Final = Remedy(
+    text="Record Python stacks (with_stack=True, or whystall run) to see what it is. Whatever it is, do it less often, "
+    "in a thread or process beside the steps, or where the device has work queued.",
+    patch=None,
+    risk=None,
+)
 _SLOWED_BY_PROFILER: Final = CAUSE.threshold("slowed_by_profiler")
 
 
@@ -94,25 +102,32 @@ def _episodic(case: Case, rank: RankCase) -> Mask:
 
 
 def without_a_name(case: Case) -> Iterator[Replayed]:
-    """Long Python in a minority of the steps that nothing names: a collection as well as logging."""
+    """Long Python in a minority of the steps that nothing names: a collection as well as logging.
+
+    Stacks, where there are any, tell the lines.
+    """
     for silent in silent_episodes(case):
         rank, others = silent.rank, ~silent.saves
         if not others.any():
             continue
         begin, end = silent.begin[others], silent.end[others]
         step = np.searchsorted(rank.trace.steps["ts_ns"].to_numpy(), outermost(begin, end), side="right")
+        known = bool(rank.analysis.signals.get("python_stacks"))
+        around = annotation_around(rank, begin, end)
+        what = f"in {len(np.unique(step))} of {len(rank.trace.steps)} steps the host is at something long"
         yield episode(
             case,
             rank,
             CAUSE.id,
             begin,
             end,
-            confidence=0.5,
-            nameless=True,
-            missing=(SIGNALS["python_stacks"].name,),
-            if_hidden=f"in {len(np.unique(step))} of {len(rank.trace.steps)} steps the host is at something long "
-            "that no event names: Python, a garbage collection, or logging; record Python stacks "
-            "(with_stack=True) to tell which",
+            code=code_of(case, case.host_within(rank, begin, end)),
+            confidence=0.8 if known else 0.5,
+            detail=f"{what} within {around}" if around else what if known else f"{what} that no event names",
+            missing=() if known else (SIGNALS["python_stacks"].name,),
+            could_be=("host.gc",) if known else ("host.gc", "episodic.logging", "episodic.checkpoint"),
+            remedy=None if known else _UNNAMED,
+            if_hidden=f"{what}, while the device has work queued: leave it",
         )
 
 
