@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 from collections.abc import Callable, Mapping
@@ -139,7 +140,7 @@ def _key(seed: int, base: Base) -> tuple[int, str, bool, int]:
 @cache
 def _said_of_base(out: Path, key: tuple[int, str, bool, int]) -> Said:
     base = base_of(*key)
-    folder = out / f"base-{'-'.join(map(str, key))}"
+    folder = out / f"base-{os.getpid()}-{'-'.join(map(str, key))}"  # two processes may judge the same one
     said = analyze(traces.write(folder, base.job, replay(base.job)))
     shutil.rmtree(folder)
     return said

@@ -25,6 +25,7 @@ CAUSE: Final = cause_beside(__name__)
 _LATE_IN: Final = CAUSE.threshold("late_in")
 _LEAST_CHANCE: Final = CAUSE.threshold("least_chance")
 _SLOWER_DEVICE: Final = CAUSE.threshold("slower_device")
+_SHORT: Final = CAUSE.threshold("short")
 _LEAST_LATE: Final = CAUSE.threshold("least_late")
 
 
@@ -114,7 +115,9 @@ def _last_to_come(case: Case) -> tuple[int, float, int, int] | None:
         )
         .filter(pl.col("ranks") > 1)
     )
-    long = waits.filter(pl.col("wait") > waits["wait"].sum() / max(len(waits), 1) / 10)
+    # Those that make up nearly all of the waiting: of short ones chance decides who comes last.
+    waits = waits.sort("wait", "transfer")
+    long = waits.filter(pl.col("wait").cum_sum() > _SHORT * pl.col("wait").sum())
     if long.is_empty():
         return None
     counts = (
