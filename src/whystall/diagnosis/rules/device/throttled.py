@@ -51,7 +51,8 @@ def in_trace(case: Case) -> Iterator[Replayed]:
         steps = np.flatnonzero(slow >= _THROTTLED).tolist()
         if steps and _persists(steps, len(slow)) and _slows_all(ratio[np.isin(step, steps)]):
             evenly = np.bincount(step[computes], weights=(durations(rank) / slow[step])[computes], minlength=len(slow))
-            found = _at_usual_pace(case, rank, computes & np.isin(step, steps), steps, slow)
+            slowed = (work.classified.class_of == COMPUTE) & np.isin(step, steps)
+            found = _at_usual_pace(case, rank, slowed, steps, slow)
             found = replace(found, residual_noise=noise_of(evenly.astype(np.int64).tolist()))
             yield _with_clocks(case, rank, found)
 

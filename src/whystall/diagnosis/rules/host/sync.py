@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
@@ -15,6 +18,7 @@ from whystall.diagnosis.detectors.host_calls import (
     count_per_step,
     first_nodes,
     hidden,
+    operators_with,
     waited_ns,
     waiting_calls,
 )
@@ -22,9 +26,13 @@ from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of_calls
 from whystall.replay.graph import Change, EdgeKind, Mask
+from whystall.trace.link import rows_of
+from whystall.vocabulary.runtime_calls import is_call
 from whystall.vocabulary.signals import SIGNALS
 
 CAUSE: Final = cause_beside(__name__)
+# Operators that hand a single value to Python, and do nothing else.
+_READS: Final = frozenset({"aten::item", "aten::_local_scalar_dense", "aten::is_nonzero"})
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
@@ -56,7 +64,7 @@ def _without_waits(case: Case, rank: RankCase, waits: Mask, calls: Mask, *, blin
             evidence.time("spent in them", waited, per=case.per),
             *(evidence.text("called by", name) for name in callers(rank, calls)[:3]),
         ),
-        removal=Change(removed_edges=waits),
+        removal=Change(duration=_without_reads(case, rank, calls), removed_edges=waits),
         floor=Change() if blind else None,
         method="replay: without the waits, the host runs ahead",
         tier=1,
@@ -67,6 +75,30 @@ def _without_waits(case: Case, rank: RankCase, waits: Mask, calls: Mask, *, blin
         confidence=0.95 if recorded else 0.85,
         if_hidden=hidden(rank, f"the host waits for the device {times} {case.per_step}"),
     )
+
+
+def _without_reads(case: Case, rank: RankCase, calls: Mask) -> NDArray[np.int64]:
+    """The durations without what reads single values: the remedy keeps them on the device: no call, no copy."""
+    names = rank.trace.operators["name"].cast(str)
+    # Those too that found the device idle: their own time goes with them.
+    alone = rank.host_named(lambda name: is_call(name, "sync"), ("runtime_calls",))
+    reads = operators_with(rank, calls | alone)
+    reads = reads[names[reads].is_in(list(_READS)).to_numpy()]
+    parent = rows_of(rank.trace.operators["parent"])
+    while len(above := parent[reads][parent[reads] >= 0]):  # aten::item calls aten::_local_scalar_dense
+        outer = above[names[above].is_in(list(_READS)).to_numpy()]
+        if not len(outer) or np.isin(outer, reads).all():
+            break
+        reads = np.union1d(reads, outer).astype(np.intp)
+    table = rank.trace.operators
+    begin = table["ts_ns"].to_numpy()[reads]
+    end = begin + table["duration_ns"].to_numpy()[reads]
+    gone = (
+        case.host_within(rank, begin, end)
+        | case.nodes(rank, host=alone)
+        | case.nodes(rank, device=rank.launched_in(np.sort(begin), np.sort(end)))
+    )
+    return np.where(gone, 0, case.replayed.duration)
 
 
 RULE = Rule(CAUSE, (Finder(in_trace, ("trace", "device_events", "launch_calls")),))
