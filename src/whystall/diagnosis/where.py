@@ -20,6 +20,7 @@ from whystall.diagnosis.rank_case import RankCase
 from whystall.replay.graph import Mask, NodeKind
 from whystall.trace.columns import codes, distinct
 from whystall.trace.link import HOST_TABLES, rows_of
+from whystall.trace.lookup import last_row_before
 from whystall.vocabulary.frames import frame_of, is_profiler, owner
 
 _MOST_PLACES: Final = 3
@@ -132,9 +133,27 @@ def _callers(
             frame[inside] = rows
         elif name == "operators":
             frame[inside], operator[inside] = rows_of(table["frame"])[rows], rows
+        elif name == "annotations" and inside.any():
+            frame[inside] = _frames_around(rank, rows)
         elif name == "runtime_calls":
             frame[inside], operator[inside] = rows_of(table["frame"])[rows], rows_of(table["operator"])[rows]
     return frame, operator
+
+
+def _frames_around(rank: RankCase, annotations: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The innermost call of a Python function around each annotation, or -1."""
+    frames, marks = rank.trace.python_functions, rank.trace.annotations[annotations]
+    start, thread = marks["ts_ns"].to_numpy(), marks["thread"].to_numpy().astype(np.int64)
+    until = start + marks["duration_ns"].to_numpy()
+    end = (frames["ts_ns"] + frames["duration_ns"]).to_numpy()
+    at = last_row_before(thread, start, frames["thread"].to_numpy().astype(np.int64), frames["ts_ns"].to_numpy())
+    parent = rows_of(frames["parent"])
+    for _ in range(_DEEPEST_STACK):
+        outside = (at >= 0) & (_at(end, at) < until)
+        if not outside.any():
+            break
+        at = np.where(outside, _at(parent, at), at)
+    return at
 
 
 def _from_frames(rank: RankCase, known: tuple[NDArray[np.int64], ...]) -> tuple[NDArray[np.int64], list[str]]:

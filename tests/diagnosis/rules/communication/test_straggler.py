@@ -120,3 +120,15 @@ def test_work_that_is_shared_out_is_within_what_a_straggler_is_worth() -> None:
     gain = found_in_runs(*runs, cores=8, threads=1, processes=2)["communication.straggler"].gain
     assert gain is not None
     assert gain.floor <= 1 / (1 - 0.175) <= gain.expected
+
+
+def test_a_host_that_fell_behind_once_comes_last_ever_after_and_is_none() -> None:
+    """No host waits for its device or for another host: who is behind stays so, though each step takes it as long."""
+    jobs = [Job() for _ in range(RANKS)]
+    record = message("allreduce", 32 << 20, ranks=tuple(range(RANKS)))
+    for number in together(jobs, 12):
+        for rank, job in enumerate(jobs):
+            job.python(1_000_000 + (3_000_000 if (rank, number) == (LATE, 2) else (rank * 7 + number * 5) % 11 * 1_000))
+            job.launch("gemm", 100_000)
+        meet(jobs, NCCL, REDUCE_NS, **record)
+    assert "communication.straggler" not in found_in(*(job.built for job in jobs))

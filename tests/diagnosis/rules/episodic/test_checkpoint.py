@@ -67,14 +67,14 @@ def test_saving_that_hardly_takes_time_is_none() -> None:
 
 
 def copying(
-    copies: int, *, direction: str = "DtoH (Device -> Pageable)", api: str = "cuda", pause: int = SAVE_NS
+    copies: int, *, direction: str = "DtoH (Device -> Pageable)", api: str = "cuda", pause: int = SAVE_NS, size: int = 4
 ) -> Job:
     """Twenty-six steps; in every fifth the state is copied, and then nothing is seen of the host for a while."""
     job = Job(api=api)
     for number in job.steps(26):
         if number % EVERY == 2:
             for _ in range(copies):
-                job.launch(f"Memcpy {direction}", 20_000, call="MemcpyAsync", category="gpu_memcpy")
+                job.launch(f"Memcpy {direction}", 20_000, call="MemcpyAsync", category="gpu_memcpy", bytes=size)
                 job.wait()
             job.python(pause)
         job.operator("aten::mm", "gemm", PRODUCT_NS)
@@ -90,6 +90,12 @@ def test_without_names_many_copies_and_a_long_pause_tell(direction: str, api: st
     finding = found_in(copying(40, direction=direction, api=api).built)["episodic.checkpoint"]
     step = PRODUCT_NS + 8_000
     is_worth(finding, (step + (SAVE_NS + 40 * 28_000) / EVERY) / step, within=0.1)
+
+
+def test_a_state_in_few_large_tensors_is_one_as_well() -> None:
+    """Four copies of 2 MiB are no values to log."""
+    assert "episodic.checkpoint" in found_in(copying(4, size=2 << 20).built)
+    assert "episodic.checkpoint" not in found_in(copying(4).built)
 
 
 @pytest.mark.parametrize(

@@ -82,3 +82,26 @@ def test_a_graph_of_small_kernels_is_launched_at_once() -> None:
         job.busy_until[7] = at + 25_000 + KERNELS * (3_000 + GAP_NS)
         job.wait()
     assert "host.launch-bound" not in found_in(job.built)
+
+
+def slow_calls(call_ns: int) -> Job:
+    """Eight steps of a hundred operators, whose launch calls take so long, and ten stretches of Python of 100 us."""
+    job = Job()
+    for _ in job.steps(8):
+        for place in range(100):
+            begin = job.at
+            job.built.launch(ATEN, at=begin + 2_000, call_lasts=call_ns, runs_at=begin + call_ns + 4_000, lasts=8_000)
+            job.at = begin + call_ns + 6_000
+            job.built.operator("aten::add", at=begin, lasts=call_ns + 5_000)
+            if place % 10 == 0:
+                job.python(100_000)
+        job.wait()
+    return job
+
+
+def test_launch_calls_that_are_slow_themselves_come_first() -> None:
+    """At 60 us each they are most of what the host does; at 5 us they are not, and Python comes first."""
+    assert next(iter(found_in(slow_calls(60_000).built))) == "host.launch-bound"
+    assert next(iter(found_in(slow_calls(5_000).built))) == "host.python"
+    told = {one.what for one in found_in(slow_calls(60_000).built)["host.launch-bound"].evidence}
+    assert "a launch call itself, in the median" in told

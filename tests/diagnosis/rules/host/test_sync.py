@@ -4,6 +4,7 @@ a wait that costs nothing does not.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Final
 
 import pytest
@@ -101,3 +102,18 @@ def test_a_blocking_copy_counts_as_a_wait() -> None:
     assert values["spent in them"] == pytest.approx(1_077_000, rel=0.02)
     assert values["calls in which the host waits for the device"] == 1
     assert values["called by"] == "aten::_to_copy"
+
+
+@pytest.mark.parametrize("operator", ["aten::item", ""])
+def test_reads_that_find_the_device_idle_cost_their_own_time(operator: str) -> None:
+    """A hundred reads or waits a step of a host that is slower than its device: none waits, and all of them go."""
+    job = Job()
+    for _ in job.steps(8):
+        for _ in range(100):
+            job.operator("aten::add", "gemm", 3_000)
+            job.python(10_000)
+            with job.inside(operator) if operator else nullcontext():
+                job.call("StreamSynchronize", 8_000)
+    finding = found_in(job.built)["host.sync"]
+    own = 10_000 if operator else 8_000
+    is_worth(finding, (20_000 + own) / 20_000, within=0.05)

@@ -18,13 +18,16 @@ from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.collectives import has_stages
 from whystall.diagnosis.detectors.rank_differences import kernel_times, uneven_kernels
 from whystall.diagnosis.detectors.samples import from_samples, measured_runs
+from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
-from whystall.replay.graph import Change, NodeKind
+from whystall.replay.graph import Change, Mask, NodeKind
 
 CAUSE: Final = cause_beside(__name__)
 _LATE_IN: Final = CAUSE.threshold("late_in")
 _LEAST_CHANCE: Final = CAUSE.threshold("least_chance")
 _SLOWER_DEVICE: Final = CAUSE.threshold("slower_device")
+_SURELY: Final = CAUSE.threshold("surely")
+_FEWEST_COMPARED: Final = 4
 _SHORT: Final = CAUSE.threshold("short")
 _LEAST_LATE: Final = CAUSE.threshold("least_late")
 
@@ -35,6 +38,8 @@ def in_trace(case: Case) -> Iterator[Replayed]:
     if late is None or has_stages(case) or uneven_kernels(case) is not None:
         return
     rank, share, wait_ns, instances = late
+    if not _works_longer(case, rank):
+        return
     graph = case.replayed
     duration, device_ratio = _as_fast_as_peers(case, rank)
     host = (graph.kind == NodeKind.HOST) & (graph.rank == rank)
@@ -63,6 +68,37 @@ def in_trace(case: Case) -> Iterator[Replayed]:
         could_be=("device.degraded",) if device_ratio is not None and device_ratio >= _SLOWER_DEVICE else (),
         rivals=("communication.exposed", "communication.low-bandwidth", "device.throttled"),
     )
+
+
+def _works_longer(case: Case, rank: int) -> bool:
+    """Whether a rank's host or device works longer than its peers' in a step, beyond how much steps differ in that.
+
+    How late it comes to its collectives says less: hosts that do not wait for each other drift apart by chance, and
+    who is behind once stays so for many collectives. Of too few steps nothing else is known.
+    """
+    if any(len(one.trace.steps) < _FEWEST_COMPARED for one in case.ranks):
+        return True
+    graph = case.replayed
+    at_work = (graph.kind == NodeKind.HOST) & (graph.state != HostState.COMMUNICATION)
+    own_work = (graph.kind == NodeKind.DEVICE) & (case.transfer_of < 0)
+    for nodes in (at_work, own_work):
+        per_step = {one.rank: _per_step(case, one, nodes) for one in case.ranks}
+        steps = min(len(values) for values in per_step.values())
+        others = np.median([values[:steps] for number, values in per_step.items() if number != rank], axis=0)
+        more = per_step[rank][:steps] - others
+        if more.mean() > 0 and more.mean() >= _SURELY * more.std(ddof=1) / np.sqrt(steps):
+            return True
+    return False
+
+
+def _per_step(case: Case, rank: RankCase, nodes: Mask) -> NDArray[np.float64]:
+    """How long some nodes of a rank take in each of its steps but the first, which starts things up."""
+    graph = case.replayed
+    own = np.flatnonzero(nodes & (graph.rank == rank.rank))
+    begin = rank.trace.steps["ts_ns"].to_numpy()
+    step = np.searchsorted(begin, graph.start[own] - graph.clock_shift_ns.get(rank.rank, 0), side="right") - 1
+    sums = np.bincount(step[step >= 0], weights=graph.duration[own][step >= 0], minlength=len(begin))
+    return np.asarray(sums[1:], np.float64)
 
 
 def _as_fast_as_peers(case: Case, rank: int) -> tuple[NDArray[np.int64], float | None]:

@@ -42,7 +42,8 @@ def in_trace(case: Case) -> Iterator[Replayed]:
     blind = lacks_a_stage(case)
     for rank in case.ranks:
         waits = (graph.edge_kind == EdgeKind.SYNC) & (graph.rank[graph.target] == rank.rank)
-        calls = waiting_calls(case, rank, graph.target[waits])
+        # Those too that find the device idle: their own time goes with them.
+        calls = waiting_calls(case, rank, graph.target[waits]) | _asked_to_wait(rank)
         if calls.any():
             yield _without_waits(case, rank, waits, calls, blind=blind)
 
@@ -77,12 +78,18 @@ def _without_waits(case: Case, rank: RankCase, waits: Mask, calls: Mask, *, blin
     )
 
 
+def _asked_to_wait(rank: RankCase) -> Mask:
+    """The calls that wait by their nature, up to the last launch."""
+    calls = rank.host_named(lambda name: is_call(name, "sync"), ("runtime_calls",))
+    first, last = rank.offsets["runtime_calls"]
+    calls[first:last] &= rank.trace.runtime_calls["ts_ns"].to_numpy() <= rank.launch_time.max(initial=-1)
+    return calls
+
+
 def _without_reads(case: Case, rank: RankCase, calls: Mask) -> NDArray[np.int64]:
     """The durations without what reads single values: the remedy keeps them on the device: no call, no copy."""
     names = rank.trace.operators["name"].cast(str)
-    # Those too that found the device idle: their own time goes with them.
-    alone = rank.host_named(lambda name: is_call(name, "sync"), ("runtime_calls",))
-    reads = operators_with(rank, calls | alone)
+    reads = operators_with(rank, calls)
     reads = reads[names[reads].is_in(list(_READS)).to_numpy()]
     parent = rows_of(rank.trace.operators["parent"])
     while len(above := parent[reads][parent[reads] >= 0]):  # aten::item calls aten::_local_scalar_dense
@@ -95,7 +102,7 @@ def _without_reads(case: Case, rank: RankCase, calls: Mask) -> NDArray[np.int64]
     end = begin + table["duration_ns"].to_numpy()[reads]
     gone = (
         case.host_within(rank, begin, end)
-        | case.nodes(rank, host=alone)
+        | case.nodes(rank, host=calls & _asked_to_wait(rank))
         | case.nodes(rank, device=rank.launched_in(np.sort(begin), np.sort(end)))
     )
     return np.where(gone, 0, case.replayed.duration)
