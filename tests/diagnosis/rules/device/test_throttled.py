@@ -28,6 +28,7 @@ HIP: Final = (
 )
 KERNEL_NS: Final = 500_000
 SLOW_STEPS: Final = (5, 6, 7, 8)
+SCATTERED: Final = (0.9, 0.92, 0.91, 0.94, 0.99, 1.04, 1.1, 1.15, 0.93, 0.9, 0.91, 0.94)
 
 
 def training(
@@ -75,6 +76,7 @@ def test_steps_that_differ_by_the_clock_are_no_noise_that_hides_it() -> None:
         pytest.param(training(slow(1.04)), id="less than five per cent"),
         pytest.param(training(slow(4 / 3), larger=True), id="more blocks, as of longer sequences"),
         pytest.param(training(lambda number, _: 4 / 3 if number % 3 == 1 else 1.0), id="now and then"),
+        pytest.param(training(lambda number, _: SCATTERED[number]), id="by chance slow ones together"),
         pytest.param(training(lambda number, place: 1.0 + (number * 7 + place * 3) % 11 / 50), id="scatter of a fifth"),
         pytest.param(training(lambda number, place: 3.0 if place == 3 and number in SLOW_STEPS else 1.0), id="one"),
     ],

@@ -49,7 +49,12 @@ def in_trace(case: Case) -> Iterator[Replayed]:
         slow = np.array([_quantile(ratio[step == number], 0.5) for number in range(len(rank.trace.steps))])
         slow /= np.quantile(slow, _USUAL)  # kernels that scatter are slower than their best in all steps
         steps = np.flatnonzero(slow >= _THROTTLED).tolist()
-        if steps and _persists(steps, len(slow)) and _slows_all(ratio[np.isin(step, steps)]):
+        if (
+            steps
+            and _two_levels(slow, steps)
+            and _persists(steps, len(slow))
+            and _slows_all(ratio[np.isin(step, steps)])
+        ):
             evenly = np.bincount(step[computes], weights=(durations(rank) / slow[step])[computes], minlength=len(slow))
             slowed = (work.classified.class_of == COMPUTE) & np.isin(step, steps)
             found = _at_usual_pace(case, rank, slowed, steps, slow)
@@ -95,6 +100,13 @@ def _alone(rank: RankCase) -> Mask:
     """Which events run while no other stream of theirs does anything: beside a collective any kernel is slower."""
     alone: Mask = share_beside(rank, np.ones(len(rank.trace.device_events), np.bool_)) <= _BESIDE
     return alone
+
+
+def _two_levels(slow: NDArray[np.float64], steps: list[int]) -> bool:
+    """Whether slow steps and the others lie apart: what scatters has all values between, and some are always slow."""
+    low, others = slow[steps], np.delete(slow, steps)
+    between = float(low.min() - others.max(initial=1.0))
+    return between >= (float(np.median(low)) - float(np.median(others))) / 2
 
 
 def _persists(steps: list[int], count: int) -> bool:
