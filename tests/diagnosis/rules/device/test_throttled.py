@@ -76,7 +76,6 @@ def test_steps_that_differ_by_the_clock_are_no_noise_that_hides_it() -> None:
         pytest.param(training(slow(1.04)), id="less than five per cent"),
         pytest.param(training(slow(4 / 3), larger=True), id="more blocks, as of longer sequences"),
         pytest.param(training(lambda number, _: 4 / 3 if number % 3 == 1 else 1.0), id="now and then"),
-        pytest.param(training(lambda number, _: SCATTERED[number]), id="by chance slow ones together"),
         pytest.param(training(lambda number, place: 1.0 + (number * 7 + place * 3) % 11 / 50), id="scatter of a fifth"),
         pytest.param(training(lambda number, place: 3.0 if place == 3 and number in SLOW_STEPS else 1.0), id="one"),
     ],
@@ -134,3 +133,9 @@ def test_kernels_of_one_name_and_grid_are_compared_by_their_place_in_the_step() 
     finding = found_in(job.built)["device.throttled"]
     assert finding.gain is not None
     assert finding.gain.expected == pytest.approx(1 + 4 / 30, rel=0.03)
+
+
+def test_steps_that_scatter_are_none_even_where_slow_ones_come_together() -> None:
+    """Lengths of steps with all values between the usual and the longest, as scatter has them, and not two levels."""
+    case = case_of(training(lambda number, _: SCATTERED[number]).built)
+    assert list(throttled.in_trace(case)) == []
