@@ -10,6 +10,7 @@ from whystall.cli.demo import Demo
 from whystall.cli.doctor import Doctor
 from whystall.cli.explain import Explain
 from whystall.cli.export import Export
+from whystall.cli.hang import Hang
 from whystall.cli.mcp import Mcp
 from whystall.cli.model import Model
 from whystall.cli.probe import Probe
@@ -28,6 +29,7 @@ COMMANDS: tuple[Command, ...] = (
     Verify(),
     Explain(),
     Export(),
+    Hang(),
     Mcp(),
     Model(),
     Probe(),

@@ -154,7 +154,7 @@ def _same_numbers(
     if complete.issuperset(calls):
         return {rank: dict(enumerate(numbered.values(), start=1)) for rank, numbered in calls.items()}, True
     notes.append(
-        f"group {group.name or 'default'} is not compared: its numbers count operations that are not recorded (sends and "
+        f"group {group.name or 'default'} is not compared: its numbers count what is not recorded (sends and "
         "receives on gloo), and the recorder has dropped the first ones; set TORCH_FR_BUFFER_SIZE higher"
     )
     return None, False

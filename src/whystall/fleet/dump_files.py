@@ -36,6 +36,7 @@ def read_dumps(paths: Sequence[Path]) -> tuple[list[RankDump], list[str]]:
     """
     found: dict[int, RankDump] = {}
     told: list[str] = []
+    twice: list[str] = []
     for path in _files(paths):
         one = _read(path, told)
         if one is None:
@@ -43,13 +44,16 @@ def read_dumps(paths: Sequence[Path]) -> tuple[list[RankDump], list[str]]:
         other = found.get(one.rank)
         if other is not None:
             better, worse = (one, other) if _worth(one) > _worth(other) else (other, one)
-            told.append(f"{worse.path.name} is left out: {better.path.name} is of rank {one.rank} too and holds more")
+            twice.append(f"{worse.path.name} (rank {one.rank}, of which {better.path.name} holds as much or more)")
             found[one.rank] = better
         else:
             found[one.rank] = one
     if not found:
         why = f": {'; '.join(told[:_MOST_NAMED])}" if told else ""
         raise InputError(f"no flight recorder dump in {', '.join(map(str, paths))}{why}")
+    if twice:
+        named = "; ".join(twice[:_MOST_NAMED]) + (" …" if len(twice) > _MOST_NAMED else "")
+        told.append(f"left out, since another file is of the same rank: {named}")
     return [found[rank] for rank in sorted(found)], told
 
 

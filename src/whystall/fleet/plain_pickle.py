@@ -1,8 +1,8 @@
 """Pickles of plain values, read without running anything.
 
-A pickle is a program. This reader lets through only the instructions that build dicts, lists, tuples, strings, numbers, booleans and
-None, checks all of them before the first is carried out, and then knows no class. Memory is bounded too: an instruction may not ask for a
-memo larger than the file could fill.
+A pickle is a program. This reader lets through only the instructions that build dicts, lists, tuples, strings,
+numbers, booleans and None, checks all of them before the first is carried out, and then knows no class. Memory is
+bounded too: no instruction may ask for a memo larger than any dump fills.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _LONGEST_STRING: Final = 1 << 20  # bytes; a dump's longest are paths
 _LONGEST_INTEGER: Final = 16  # bytes; torch writes 64-bit numbers
 _PROTOCOLS: Final = (2, 3, 4, 5)  # 2 is torch's; the others are Python's own of today
 
-# Instructions of a fixed length, in the order of pickletools: marks and containers; constants and numbers; frames; the memo, in which
-# no number may be higher than 4,194,303, since room is made for all below it.
+# Instructions of a fixed length: marks, containers and constants; numbers; frames; the memo, in which no number may be
+# higher than 4,194,303, since room is made for all below it.
 _FIXED: Final = re.compile(
-    rb"(?:[()\]}taesu\x85\x86\x87N\x88\x89\x94]|[Khq].|M..|J....|G.{8}|\x95.{8}|[jr]..[\x00-\x3f]\x00){1,4096}+",
+    rb"(?:[()\]}taesu\x85\x86\x87N\x88\x89\x94]|[Khq].|M..|J....|[G\x95].{8}|[jr]..[\x00-\x3f]\x00){1,4096}+",
     re.DOTALL,
 )
 # Instructions followed by a length and that many bytes: how long the length is, and how long the rest may be.
@@ -72,10 +72,10 @@ def loads(data: bytes) -> Any:
     >>> loads(pickle.dumps(print))
     Traceback (most recent call last):
     ...
-    whystall.errors.InputError: the pickle names a function or class (at byte 31), which no dump does: it was not run
+    whystall.errors.InputError: the pickle names a function or class (at byte 30), which no dump does: it was not run
     """
     _check(data)
-    copyreg.clear_extension_cache()  # type: ignore[attr-defined] # what is in it would come past find_class
+    copyreg.clear_extension_cache()  # what is in it would come past find_class
     try:
         return _NoClasses(io.BytesIO(data)).load()
     # Whatever a damaged stack of values leads to: an index, a key that is a list, a number out of range.

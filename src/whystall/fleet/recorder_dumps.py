@@ -1,7 +1,8 @@
-"""Dumps of PyTorch's flight recorder: the last collectives that a rank asked for, from pickle or JSON, known by their fields.
+"""Dumps of PyTorch's flight recorder: the last collectives that a rank asked for, known by their fields.
 
-The layout has grown since version 2.4 (torch 2.5) and may grow further; what a dump does not hold is None, never made up. JSON differs from
-pickle: it holds no stacks, writes 0 for a time that is not known and numbers as strings, and leaves out ``entries`` where there are none.
+The layout has grown since version 2.4 (torch 2.5) and may grow further; what a dump does not hold is None, never made
+up. JSON differs from pickle: it holds no stacks, writes 0 for a time that is not known and some numbers as strings, and
+leaves out ``entries`` where there are none.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -42,7 +43,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One operation that a rank asked for. Times are nanoseconds of the host's clock; sizes are elements per dimension."""
+    """One operation that a rank asked for. Times are nanoseconds of the host's clock, sizes elements."""
 
     record: int
     group: Group
@@ -60,7 +61,7 @@ class Entry:
     created_ns: int | None
     timeout_ns: int | None
     place: Frame | None
-    """The innermost line of the user's own code, or a library's where none is the user's; None where the dump holds no stacks."""
+    """The innermost line of the user's own code, else a library's; None where the dump holds no stacks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,10 @@ class Dump:
 
 
 def read_dump(data: bytes) -> Dump:
-    """The dump in a file's bytes. Raises ``InputError`` with what is wrong: no dump, damaged, or a pickle that would run something."""
+    """The dump in a file's bytes.
+
+    Raises ``InputError`` with what is wrong: no dump, damaged, or a pickle that would run something.
+    """
     if data[:1] == b"\x80":
         body = plain_pickle.loads(data)
     else:

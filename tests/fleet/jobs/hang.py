@@ -1,56 +1,62 @@
 """A gloo job of several ranks that hangs in a known way; every rank dumps its flight recorder, and then ends.
 
-``hang.py FAULT FOLDER`` under torchrun's variables. Rank 1 is the one at fault: ``sleep`` never reaches the fourth all_reduce,
-``skip`` leaves the fourth out and goes on with the next, ``other`` calls broadcast there, ``size`` brings another size,
-``exit`` never waits for anything and ends early. A healthy rank is at rest inside a collective when it dumps.
+``hang.py FAULT FOLDER`` with torchrun's variables. In the third round rank 1 does not reduce the gradients as the
+others do: ``sleep`` never comes to it, ``skip`` leaves it out and goes on, ``other`` calls broadcast instead.
 """
 
-import json
+from __future__ import annotations
+
 import os
 import pickle
 import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
 
-GOOD = 3
+ROUNDS = 3
 GUILTY = 1
 
 
+def reduce_gradients(fault: str | None) -> None:
+    gradients = torch.ones(16)
+    if fault == "sleep":
+        threading.Event().wait()  # line of the sleeper
+    elif fault == "other":
+        dist.broadcast(gradients, src=0)  # line of the wrong call
+    elif fault != "skip":
+        dist.all_reduce(gradients)  # line of the gradients
+
+
+def gather_metrics() -> None:
+    metrics = [torch.empty(4) for _ in range(dist.get_world_size())]
+    dist.all_gather(metrics, torch.ones(4))  # line of the metrics
+
+
 def train(fault: str, rank: int) -> None:
-    for _ in range(GOOD):
-        dist.all_reduce(torch.ones(8))
-    gradient = torch.ones(16)
-    if rank == GUILTY and fault == "sleep":
-        threading.Event().wait()
-    elif rank == GUILTY and fault == "other":
-        dist.broadcast(gradient, src=0)  # the wrong collective
-    elif rank == GUILTY and fault == "size":
-        dist.all_reduce(torch.ones(32))  # the wrong size
-    elif not (rank == GUILTY and fault == "skip"):
-        dist.all_reduce(gradient)  # the gradients
-    dist.all_gather([torch.empty(4) for _ in range(dist.get_world_size())], torch.ones(4))  # the metrics
+    for number in range(ROUNDS):
+        reduce_gradients(fault if rank == GUILTY and number == ROUNDS - 1 else None)
+        gather_metrics()
 
 
-def recorded() -> list[dict[str, object]]:
-    entries: list[dict[str, object]] = pickle.loads(c10d._dump_fr_trace())["entries"]  # noqa: S301 - torch's own, of this process
+def recorded() -> list[dict[str, Any]]:
+    entries: list[dict[str, Any]] = pickle.loads(c10d._dump_fr_trace())["entries"]  # noqa: S301 - torch's own
     return entries
 
 
 def dump(folder: Path, rank: int, world: int, expected: int) -> None:
-    while len(recorded()) < expected:
+    """Dumps once all that this rank will ever call is recorded and the rest has ended; ends with the others."""
+    while len(entries := recorded()) < expected or not all(one["retired"] for one in entries[: 2 * (ROUNDS - 1)]):
         time.sleep(0.02)
-    end = time.monotonic() + 1
-    while time.monotonic() < end:  # until what can complete has
-        time.sleep(0.05)
-    for name, content in (("trace", c10d._dump_fr_trace()), ("trace_json", c10d._dump_fr_trace_json().encode() if isinstance(c10d._dump_fr_trace_json(), str) else c10d._dump_fr_trace_json())):
-        (folder / f".{name}_{rank}").write_bytes(content)
-        (folder / f".{name}_{rank}").rename(folder / f"{name}_rank_{rank}")
-    while len(list(folder.glob("trace_json_rank_*"))) < world:
+    for form, content in (("pickle", c10d._dump_fr_trace()), ("json", c10d._dump_fr_trace_json())):
+        partial = folder / f".{form}_{rank}"
+        partial.write_bytes(content)
+        partial.rename(folder / form / f"trace_rank_{rank}")
+    while len(list((folder / "json").iterdir())) < world:
         time.sleep(0.02)
     os._exit(0)
 
@@ -58,13 +64,14 @@ def dump(folder: Path, rank: int, world: int, expected: int) -> None:
 def main(fault: str, folder: Path) -> None:
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
-    expected = GOOD if fault == "sleep" and rank == GUILTY else GOOD + 1
+    expected = 2 * (ROUNDS - 1) + (not (fault == "sleep" and rank == GUILTY))
     threading.Thread(target=dump, args=(folder, rank, world, expected), daemon=True).start()
     try:
         train(fault, rank)
-    except RuntimeError as error:
+    except RuntimeError as error:  # gloo notices some mistakes by itself
         print("rank", rank, error, file=sys.stderr)
     threading.Event().wait()
 
 
-main(sys.argv[1], Path(sys.argv[2]))
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))
