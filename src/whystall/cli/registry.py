@@ -16,6 +16,7 @@ from whystall.cli.model import Model
 from whystall.cli.probe import Probe
 from whystall.cli.report import Report
 from whystall.cli.run import Run
+from whystall.cli.stragglers import Stragglers
 from whystall.cli.verify import Verify
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ COMMANDS: tuple[Command, ...] = (
     Explain(),
     Export(),
     Hang(),
+    Stragglers(),
     Mcp(),
     Model(),
     Probe(),

@@ -1,8 +1,9 @@
 """Which operation of a step waits for which, and when each ends where their durations are others.
 
-Each worker does its computation one after the other. An activation or gradient is sent once it is computed, arrives after its transfer and
-is waited for by the computation that needs it; transfers of one direction between two workers follow each other. A collective begins when the
-last of its workers is there. The host's own delays between operations are left out, as the paper does.
+Each worker does its computation one after the other. An activation or gradient is sent once it is computed, arrives
+after its transfer and is waited for by the computation that needs it; transfers of one direction between two workers
+follow each other. A collective begins when the last of its workers is there. The host's own delays between operations
+are left out, as the paper does.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ __all__ = ["COMPUTATION", "Graph", "Task", "build_graph"]
 
 FORWARD, BACKWARD = "forward-compute", "backward-compute"
 COMPUTATION: Final = frozenset({FORWARD, BACKWARD, "optimizer", "gc"})
-_OVER_DATA: Final = frozenset({"params-all-gather", "grads-reduce-scatter"})  # the same stage of all data-parallel ranks
+_OVER_DATA: Final = frozenset(
+    {"params-all-gather", "grads-reduce-scatter"}
+)  # the same stage of all data-parallel ranks
 _OVER_ENDS: Final = frozenset({"embedding-grads-all-reduce"})  # the stages that share the embedding
 _OVER_ALL: Final = frozenset({"optimizer-clip-main-grad"})  # the norm of all gradients
 _GATHER, _SCATTER = "params-all-gather", "grads-reduce-scatter"
@@ -59,11 +62,12 @@ class Graph:
                 np.add(ends[list(before)].max(axis=0), durations_s[task], out=ends[task])
             else:
                 ends[task] = durations_s[task]
-        return ends.max(axis=0)
+        longest: NDArray[np.float64] = ends.max(axis=0)
+        return longest
 
 
 def build_graph(log: Steps) -> Graph:
-    """The graph of steps of one schedule. Raises ``InputError`` where sends and receives, or the order of work, do not fit."""
+    """The graph of steps of one schedule. Raises ``InputError`` where sends, receives or their order do not fit."""
     return _Builder(log).graph()
 
 
@@ -108,7 +112,7 @@ class _Builder:
         return len(self._tasks) - 1
 
     def _meetings(self) -> Iterator[tuple[Operation, tuple[int, NDArray[np.float64]]]]:
-        """For each operation of a collective: the task in which its workers meet, and its time after the last had come."""
+        """For each operation of a collective: the task in which its workers meet, and its time from there."""
         groups: dict[tuple[object, ...], list[Operation]] = defaultdict(list)
         for one in self._log.operations:
             if one.kind in _OVER_DATA:
@@ -125,7 +129,7 @@ class _Builder:
                 yield one, (meeting, np.maximum(self._end[row] - last, 0))
 
     def _chain(self, worker: Sequence[Operation], meetings: dict[Operation, tuple[int, NDArray[np.float64]]]) -> None:
-        """One worker's operations, one after the other; collectives over data run beside them while computation goes on."""
+        """One worker's operations, one after the other; while it computes, collectives over data run beside."""
         last_computed = max((place for place, one in enumerate(worker) if one.kind in (FORWARD, BACKWARD)), default=-1)
         free: int | None = None
         beside: int | None = None
@@ -155,10 +159,12 @@ class _Builder:
 
     def _last_backward(self, done: Sequence[Operation], chunk: int) -> int | None:
         """The last backward computation of a model chunk among what a worker has done."""
-        return next((self._at[one] for one in reversed(done) if one.kind == BACKWARD and one.model_chunk == chunk), None)
+        return next(
+            (self._at[one] for one in reversed(done) if one.kind == BACKWARD and one.model_chunk == chunk), None
+        )
 
     def _transfers(self, kind: str) -> None:
-        """Activations go to the next chunk of the pipeline, gradients to the one before; the k-th sent is the k-th received."""
+        """Activations go to the next chunk of the pipeline, gradients to the one before, in order on both sides."""
         way = 1 if kind == FORWARD else -1
         name = kind.partition("-")[0]
         end = self._chunks - 1 if way == 1 else 0
@@ -179,7 +185,7 @@ class _Builder:
                 received = rows.get((dp_rank, there, f"{name}-recv", number_there))
                 if waiting is None or sent is None or received is None:
                     raise InputError(
-                        f"dp_rank {dp_rank}, stage {stage}: {kind} of microbatch {one.microbatch} has no {name}-send and "
+                        f"dp_rank {dp_rank}, stage {stage}: {kind} of microbatch {one.microbatch} lacks {name}-send or "
                         f"{name}-recv {number}: was the log cut?"
                     )
                 starts = np.maximum(self._log.start_s[sent], self._log.start_s[received])

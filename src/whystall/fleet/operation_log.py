@@ -1,7 +1,7 @@
-"""Operation logs of pipeline- and data-parallel jobs, as Megatron writes them at ByteDance: one row for each operation of each worker.
+"""Operation logs of pipeline- and data-parallel jobs: one row for each operation of each worker.
 
-A worker is a stage of a data-parallel rank. The columns are those of the traces published with "Understanding Stragglers in Large Model
-Training Using What-if Analysis" (OSDI'25).
+A worker is a stage of a data-parallel rank. The columns are those of the traces that ByteDance published with
+"Understanding Stragglers in Large Model Training Using What-if Analysis" (OSDI'25).
 """
 
 from __future__ import annotations
@@ -42,7 +42,10 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """Steps in which every worker did the same operations in the same order. Times are seconds, of shape (operations, steps)."""
+    """Steps in which every worker did the same operations in the same order.
+
+    Times are seconds, of shape (operations, steps).
+    """
 
     steps: tuple[int, ...]
     operations: tuple[Operation, ...]
@@ -102,7 +105,9 @@ def _read(path: Path) -> pl.DataFrame:
         rows = lazy.select(pl.len()).collect().item()
         if not 0 < rows <= _MOST_ROWS:
             raise InputError(f"{path} holds {rows:,} operations; between 1 and {_MOST_ROWS:,} can be read")
-        columns = [pl.col(name).cast(pl.Int64) for name in _NUMBERS] + [pl.col(name).cast(pl.Float64) for name in _TIMES]
+        columns = [pl.col(name).cast(pl.Int64) for name in _NUMBERS] + [
+            pl.col(name).cast(pl.Float64) for name in _TIMES
+        ]
         table = lazy.select(*columns, pl.col("optype").cast(pl.String)).collect()
     except (pl.exceptions.PolarsError, OSError) as error:
         raise InputError(f"{path} cannot be read as Parquet: {str(error).splitlines()[0]}") from error

@@ -1,7 +1,8 @@
 """What stragglers cost a job: its step times as they would be without them, by simulation on an operation log.
 
-Definitions are those of "Understanding Stragglers in Large Model Training Using What-if Analysis" (OSDI'25). Without stragglers every
-computation takes the mean of its kind over workers and steps, and every transfer the median of its kind (transfers have long tails).
+Definitions are those of "Understanding Stragglers in Large Model Training Using What-if Analysis" (OSDI'25). Without
+stragglers every computation takes the mean of its kind over workers and steps, and every transfer the median of its
+kind (transfers have long tails).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from whystall.errors import InputError
 from whystall.fleet.operation_graph import COMPUTATION, Graph, Task, build_graph
 from whystall.fleet.operation_log import read_operation_log
 
@@ -62,11 +64,24 @@ class Slowdowns:
     """M_W: what the slowest workers explain."""
     last_stage: Share
     """M_S: what the last stage explains."""
+    left_out_steps: tuple[int, ...]
+    """Steps whose sends, receives or order do not fit: what was logged of them is not whole."""
 
 
 def slowdowns(path: str | Path) -> Slowdowns:
     """What stragglers cost the job of an operation log (Parquet). Raises ``InputError`` where it is no such log."""
-    return _Simulation([build_graph(steps) for steps in read_operation_log(Path(path))]).slowdowns()
+    graphs: list[Graph] = []
+    left_out: list[int] = []
+    failures: list[InputError] = []
+    for steps in read_operation_log(Path(path)):
+        try:
+            graphs.append(build_graph(steps))
+        except InputError as error:  # a step that was cut leaves the others as they are
+            failures.append(error)
+            left_out += steps.steps
+    if not graphs:
+        raise failures[0]
+    return _Simulation(graphs).slowdowns(tuple(sorted(left_out)))
 
 
 class _Simulation:
@@ -77,8 +92,8 @@ class _Simulation:
         self._ideal = _ideal_durations(graphs)
         self._ideal_s = float(np.mean(self._step_times(lambda _: False)))
 
-    def slowdowns(self) -> Slowdowns:
-        """All of them."""
+    def slowdowns(self, left_out: tuple[int, ...]) -> Slowdowns:
+        """All of them; ``left_out`` are the steps that could not be simulated."""
         steps = [step for graph in self._graphs for step in graph.steps]
         times = self._step_times(lambda _: True)
         measured = np.concatenate([graph.measured_s for graph in self._graphs])
@@ -87,7 +102,9 @@ class _Simulation:
         by_stage = {one: self._alone(lambda task: task.stage == one) for one in sorted({t.stage for t in tasks})}  # noqa: B023
         workers = sorted({(task.dp_rank, task.stage) for task in tasks})
         by_worker = {worker: min(by_rank[worker[0]], by_stage[worker[1]]) for worker in workers}
-        slowest = sorted(workers, key=lambda worker: (-by_worker[worker], worker))[: max(1, round(_SLOWEST * len(workers)))]
+        slowest = sorted(workers, key=lambda worker: (-by_worker[worker], worker))[
+            : max(1, round(_SLOWEST * len(workers)))
+        ]
         simulated_s, last = float(np.mean(times)), max(by_stage)
         return Slowdowns(
             measured_s=float(np.mean(measured)),
@@ -103,10 +120,11 @@ class _Simulation:
             slowest_workers=tuple(slowest),
             workers=self._share(lambda task: (task.dp_rank, task.stage) in slowest, simulated_s),
             last_stage=self._share(lambda task: task.stage == last, simulated_s),
+            left_out_steps=left_out,
         )
 
     def _step_times(self, as_it_was: Callable[[Task], bool]) -> NDArray[np.float64]:
-        """Every step's time where the tasks that are chosen take what they took, and the others what is ideal; seconds."""
+        """Every step's time where the chosen tasks take what they took, and the others what is ideal; seconds."""
         found = []
         for graph in self._graphs:
             durations = graph.durations_s.copy()
