@@ -14,9 +14,9 @@ from whystall.cli.hang import Hang
 from whystall.cli.mcp import Mcp
 from whystall.cli.model import Model
 from whystall.cli.probe import Probe
+from whystall.cli.ranks import Ranks
 from whystall.cli.report import Report
 from whystall.cli.run import Run
-from whystall.cli.stragglers import Stragglers
 from whystall.cli.verify import Verify
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ COMMANDS: tuple[Command, ...] = (
     Explain(),
     Export(),
     Hang(),
-    Stragglers(),
+    Ranks(),
     Mcp(),
     Model(),
     Probe(),

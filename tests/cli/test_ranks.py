@@ -28,20 +28,20 @@ def log(folder: Path) -> Path:
 
 
 def test_slowdowns_are_told(cli: Cli, tmp_path: Path) -> None:
-    outcome = cli("stragglers", log(tmp_path))
+    outcome = cli("ranks", log(tmp_path))
 
     assert outcome.code == 0
     assert outcome.out.startswith(
         "Stragglers make steps 1.40 times as long: 3.50 s instead of 2.50 s.\n\n"
         "1 step, 2 workers; measured 3.50 s a step\n"
     )
-    assert "slowest workers (rank 0, stage 0) explain 100 % of the slowdown" in outcome.out
+    assert "slowest workers (rank 0, stage 0) explain 100.0 % of the slowdown" in outcome.out
 
 
 def test_json_holds_the_same(cli: Cli, tmp_path: Path) -> None:
-    answer = json.loads(cli("stragglers", log(tmp_path), "--json").out)
+    answer = json.loads(cli("ranks", log(tmp_path), "--json").out)
 
-    assert answer["schema"] == "whystall.stragglers/1"
+    assert answer["schema"] == "whystall.ranks/1"
     assert answer["slowdown"] == 1.4
     assert answer["by_step"] == {"5": 1.4}
     assert answer["by_worker"][0] == {"dp_rank": 0, "stage": 0, "slowdown": 1.4}
@@ -51,7 +51,7 @@ def test_json_holds_the_same(cli: Cli, tmp_path: Path) -> None:
 def test_what_is_no_log_is_an_input_error(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "x.parquet").write_bytes(b"no")
 
-    outcome = cli("stragglers", tmp_path / "x.parquet")
+    outcome = cli("ranks", tmp_path / "x.parquet")
 
     assert outcome.code == 3
     assert "cannot be read as Parquet" in outcome.err

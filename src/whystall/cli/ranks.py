@@ -1,4 +1,4 @@
-"""``whystall stragglers``: what slow workers, stages and operations cost a job, from its operation log."""
+"""``whystall ranks``: what slow ranks, stages and operations cost a job, from its log."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ if TYPE_CHECKING:
     from whystall.cli.console import Console
     from whystall.fleet.slowdowns import Slowdowns
 
-SCHEMA = "whystall.stragglers/1"
+SCHEMA = "whystall.ranks/1"
 
 
-class Stragglers:
-    """The verb ``stragglers``."""
+class Ranks:
+    """The verb ``ranks``."""
 
-    name = "stragglers"
-    help = "what slow workers, stages and operations cost a job, from its operation log"
+    name = "ranks"
+    help = "what slow ranks, stages and operations cost a job, from its log"
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declares the verb's arguments."""
