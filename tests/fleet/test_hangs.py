@@ -92,6 +92,17 @@ def test_of_two_ranks_that_differ_neither_is_blamed_for_sure(tmp_path: Path) -> 
     assert "as many ranks" in (hang.could_be or "")
 
 
+def test_a_mismatch_that_ended_does_not_hide_the_hang(tmp_path: Path) -> None:
+    job = Job(3).call("all_reduce", ranks=(0, 2)).call("all_reduce", ranks=(1,), size=(9,))
+
+    odd = only(job, tmp_path)
+    hang = only(job.call("all_gather", ranks=(0, 1), state="started"), tmp_path)
+
+    assert (odd.kind, odd.ranks, odd.sequence) == (Kind.MISMATCH, (1,), 1)
+    assert "ended on all ranks" in (odd.could_be or "")
+    assert (hang.kind, hang.ranks, hang.sequence) == (Kind.MISSING_ENTER, (2,), 2)
+
+
 def test_a_call_left_out_is_told_from_what_follows(tmp_path: Path) -> None:
     job = Job(3)
     for _ in range(3):

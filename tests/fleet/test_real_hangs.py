@@ -25,7 +25,10 @@ def line_of(marker: str) -> int:
 @pytest.fixture(scope="module", params=["sleep", "skip", "other"])
 def dumped(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
     """The fault and the folder with what three real processes dumped."""
-    folder = tmp_path_factory.mktemp("hang")
+    return request.param, ran(request.param, tmp_path_factory.mktemp("hang"))
+
+
+def ran(fault: str, folder: Path) -> Path:
     for form in ("pickle", "json"):
         (folder / form).mkdir()
     with socket.socket() as free:
@@ -34,7 +37,7 @@ def dumped(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     shared = os.environ | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(RANKS)}
     running = [
         subprocess.Popen(
-            [sys.executable, str(JOB), request.param, str(folder)],
+            [sys.executable, str(JOB), fault, str(folder)],
             env=shared | {"RANK": str(rank), "OMP_NUM_THREADS": "1"},
             stderr=subprocess.DEVNULL,
         )
@@ -46,7 +49,7 @@ def dumped(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         for one in running:
             one.kill()
             one.wait()
-    return request.param, folder
+    return folder
 
 
 def analysed(folder: Path) -> Hang:
@@ -88,3 +91,9 @@ def test_json_names_the_same_without_lines(dumped: tuple[str, Path]) -> None:
     )
     assert told.call is not None
     assert told.call.place is None
+
+
+def test_a_job_that_ends_names_nobody(tmp_path: Path) -> None:
+    found = find_hangs(*read_dumps([ran("none", tmp_path) / "pickle"]))
+
+    assert (found.hangs, found.unfinished, found.ranks) == ((), 0, (0, 1, 2))

@@ -52,11 +52,15 @@ def find_hangs(dumps: Sequence[RankDump], left_out: Sequence[str] = ()) -> Hangs
 def _first_bad(group: GroupCalls, present: Sequence[int], latest_ns: int) -> Hang | None:
     """The first operation of a group that differs between ranks or in which some wait."""
     members = [rank for rank in group.members if rank in present]
+    odd: Hang | None = None
     for number in sorted({number for calls in group.calls.values() for number in calls}):
         there = {rank: group.calls[rank][number] for rank in members if number in group.calls.get(rank, ())}
         usual = _most_common(there)
         if any(call.differs(there[usual]) is not None for call in there.values()):
-            return _mismatch(group, number, there, usual, present, latest_ns)
+            hang = _mismatch(group, number, there, usual, present, latest_ns)
+            if hang.waiting:
+                return hang
+            odd = odd or replace(hang, could_be="what is meant: it ended on all ranks")
         if all(call.finished for call in there.values()):
             continue
         missing = tuple(rank for rank in members if rank not in there and _never_came(group, rank, number))
@@ -66,7 +70,7 @@ def _first_bad(group: GroupCalls, present: Sequence[int], latest_ns: int) -> Han
         if hang.undumped or len(there) < len(members):
             return replace(hang, kind=Kind.UNKNOWN, ranks=())
         return _entered_by_all(group, hang, there)
-    return None
+    return odd
 
 
 def _never_came(group: GroupCalls, rank: int, number: int) -> bool:

@@ -53,13 +53,10 @@ class Entry:
     sequence: int
     """The number of the operation in its group; operations that were coalesced share one."""
     input_sizes: tuple[tuple[int, ...], ...]
-    output_sizes: tuple[tuple[int, ...], ...]
     input_types: tuple[str, ...]
-    output_types: tuple[str, ...]
     state: str
     retired: bool
     created_ns: int | None
-    timeout_ns: int | None
     place: Frame | None
     """The innermost line of the user's own code, else a library's; None where the dump holds no stacks."""
 
@@ -134,7 +131,6 @@ def _entry(raw: object) -> Entry | None:
     if record is None or sequence is None or not name:
         return None
     library, _, operation = name.rpartition(":")
-    timeout_ms = _number(raw.get("timeout_ms"))
     return Entry(
         record=record,
         group=Group(*named) if len(named) == 2 else Group(_text(raw.get("pg_id")), ""),
@@ -143,13 +139,10 @@ def _entry(raw: object) -> Entry | None:
         is_p2p=is_p2p,
         sequence=sequence,
         input_sizes=_sizes(raw.get("input_sizes")),
-        output_sizes=_sizes(raw.get("output_sizes")),
         input_types=_types(raw.get("input_dtypes")),
-        output_types=_types(raw.get("output_dtypes")),
         state=_text(raw.get("state")),
         retired=raw.get("retired") is True,
         created_ns=_number(raw.get("time_created_ns")) or None,
-        timeout_ns=timeout_ms * 1_000_000 if timeout_ms else None,
         place=_place(raw.get("frames")),
     )
 

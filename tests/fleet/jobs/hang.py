@@ -1,7 +1,8 @@
 """A gloo job of several ranks that hangs in a known way; every rank dumps its flight recorder, and then ends.
 
 ``hang.py FAULT FOLDER`` with torchrun's variables. In the third round rank 1 does not reduce the gradients as the
-others do: ``sleep`` never comes to it, ``skip`` leaves it out and goes on, ``other`` calls broadcast instead.
+others do: ``sleep`` never comes to it, ``skip`` leaves it out and goes on, ``other`` calls broadcast
+instead; with ``none`` it does.
 """
 
 from __future__ import annotations
@@ -49,9 +50,9 @@ def recorded() -> list[dict[str, Any]]:
     return entries
 
 
-def dump(folder: Path, rank: int, world: int, expected: int) -> None:
+def dump(folder: Path, rank: int, world: int, expected: int, ended: int) -> None:
     """Dumps once all that this rank will ever call is recorded and the rest has ended; ends with the others."""
-    while len(entries := recorded()) < expected or not all(one["retired"] for one in entries[: 2 * (ROUNDS - 1)]):
+    while len(entries := recorded()) < expected or not all(one["retired"] for one in entries[:ended]):
         time.sleep(0.02)
     for form, content in (("pickle", c10d._dump_fr_trace()), ("json", c10d._dump_fr_trace_json())):
         partial = folder / f".{form}_{rank}"
@@ -65,8 +66,13 @@ def dump(folder: Path, rank: int, world: int, expected: int) -> None:
 def main(fault: str, folder: Path) -> None:
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
-    expected = 2 * (ROUNDS - 1) + (not (fault == "sleep" and rank == GUILTY))
-    threading.Thread(target=dump, args=(folder, rank, world, expected), daemon=True).start()
+    at_last = {"none": 2, "sleep": 0 if rank == GUILTY else 1}.get(fault, 1)
+    expected = 2 * (ROUNDS - 1) + at_last
+    threading.Thread(
+        target=dump,
+        args=(folder, rank, world, expected, expected if fault == "none" else 2 * (ROUNDS - 1)),
+        daemon=True,
+    ).start()
     try:
         train(fault, rank)
     except RuntimeError as error:  # gloo notices some mistakes by itself
