@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from whystall.errors import InputError
-from whystall.fleet import Slowdowns, slowdowns
+from whystall.fleet import Slowdowns, parquet, slowdowns
 from whystall.report.straggler_text import render_slowdowns
 
 from .pipeline import KINDS, usual, write
@@ -154,3 +154,12 @@ def test_what_is_no_log_is_refused(tmp_path: Path) -> None:
             content.write_parquet(wrong)
         with pytest.raises(InputError, match=sentence):
             slowdowns(wrong)
+
+
+def test_a_file_on_which_the_decoder_ends_its_process_gets_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parquet.sys, "executable", "/bin/false")  # type: ignore[attr-defined]
+
+    with pytest.raises(InputError, match="it is damaged"):
+        slowdowns(write(tmp_path / "log.parquet"))

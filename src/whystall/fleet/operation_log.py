@@ -16,12 +16,14 @@ import polars as pl
 from numpy.typing import NDArray
 
 from whystall.errors import InputError
+from whystall.fleet.parquet import read_columns
 
 __all__ = ["Operation", "Steps", "read_operation_log"]
 
 _NUMBERS: Final = ("dp_rank", "stage", "step", "seq_id", "mc", "mb_id", "gmc")
 _TIMES: Final = ("start_ts", "duration")
 _MOST_ROWS: Final = 200_000_000
+_LONGEST_S: Final = 1e11  # a time stamp since 1970 is 2e9
 _KEY: Final = ("dp_rank", "stage", "optype", "seq_id", "mc", "mb_id", "gmc")
 
 
@@ -94,25 +96,18 @@ def _together(operations: tuple[Operation, ...], steps: list[tuple[int, pl.DataF
 
 
 def _read(path: Path) -> pl.DataFrame:
-    if not path.is_file():
-        raise InputError(f"no such file: {path}")
-    try:
-        lazy = pl.scan_parquet(path)
-        names = set(lazy.collect_schema().names())
-        missing = sorted({*_NUMBERS, *_TIMES, "optype"} - names)
-        if missing:
-            raise InputError(f"{path} is no operation log: it lacks the columns {', '.join(missing)}")
-        rows = lazy.select(pl.len()).collect().item()
-        if not 0 < rows <= _MOST_ROWS:
-            raise InputError(f"{path} holds {rows:,} operations; between 1 and {_MOST_ROWS:,} can be read")
-        columns = [pl.col(name).cast(pl.Int64) for name in _NUMBERS] + [
-            pl.col(name).cast(pl.Float64) for name in _TIMES
-        ]
-        table = lazy.select(*columns, pl.col("optype").cast(pl.String)).collect()
-    except (pl.exceptions.PolarsError, OSError) as error:
-        raise InputError(f"{path} cannot be read as Parquet: {str(error).splitlines()[0]}") from error
-    if sum(table.null_count().row(0)) or not table.select(pl.col(_TIMES).is_finite().all()).row(0) == (True, True):
+    """The columns of a log, checked. Raises ``InputError``."""
+    table = read_columns(path, {**dict.fromkeys(_NUMBERS, "int"), **dict.fromkeys(_TIMES, "float"), "optype": "text"})
+    if not 0 < table.height <= _MOST_ROWS:
+        raise InputError(f"{path} holds {table.height:,} operations; between 1 and {_MOST_ROWS:,} can be read")
+    if sum(table.null_count().row(0)) or not all(table.select(pl.col(_TIMES).is_finite().all()).row(0)):
         raise InputError(f"{path}: some operations have no number or time")
-    if table.select(pl.col("duration").min()).item() < 0:
+    shortest, longest, first, last = table.select(
+        *(pl.col("duration").min().alias("shortest"), pl.col("duration").max().alias("longest")),
+        *(pl.col("start_ts").min().alias("first"), pl.col("start_ts").max().alias("last")),
+    ).row(0)
+    if shortest < 0:
         raise InputError(f"{path}: some durations are negative")
+    if longest == 0 or max(longest, -first, last) > _LONGEST_S:
+        raise InputError(f"{path}: its times are no seconds: the longest operation takes {longest:g}")
     return table
