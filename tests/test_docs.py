@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -10,6 +11,7 @@ from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 import whystall
@@ -49,6 +51,13 @@ def folder(tmp_path: Path) -> Path:
     for name in ("train.py", "package/__init__.py", "package/train.py"):
         (tmp_path / name).write_text(JOB if name.endswith("train.py") else "")
     (tmp_path / "launch.sh").write_text("python train.py\n")
+    (tmp_path / "dumps").mkdir()
+    for rank in range(2):
+        dump = {"version": "2.10", "pg_config": {}, "pg_status": {}, "entries": []}
+        (tmp_path / "dumps" / f"trace_rank_{rank}").write_text(json.dumps(dump))
+    operations = {"dp_rank": [0], "stage": [0], "step": [1], "seq_id": [0], "mc": [0], "mb_id": [0], "gmc": [0]}
+    times = {"optype": ["forward-compute"], "start_ts": [0.0], "duration": [1.0]}
+    pl.DataFrame(operations | times).write_parquet(tmp_path / "operations.parquet")
     report = whystall.analyze(tmp_path / "trace.json.gz", cache=False)
     for name in ("report.json", "baseline.json", "candidate.json"):
         (tmp_path / name).write_text(whystall.render(report, "json"))

@@ -10,9 +10,11 @@ from whystall.cli.demo import Demo
 from whystall.cli.doctor import Doctor
 from whystall.cli.explain import Explain
 from whystall.cli.export import Export
+from whystall.cli.hang import Hang
 from whystall.cli.mcp import Mcp
 from whystall.cli.model import Model
 from whystall.cli.probe import Probe
+from whystall.cli.ranks import Ranks
 from whystall.cli.report import Report
 from whystall.cli.run import Run
 from whystall.cli.verify import Verify
@@ -28,6 +30,8 @@ COMMANDS: tuple[Command, ...] = (
     Verify(),
     Explain(),
     Export(),
+    Hang(),
+    Ranks(),
     Mcp(),
     Model(),
     Probe(),

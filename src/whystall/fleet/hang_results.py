@@ -1,0 +1,101 @@
+"""What dumps of a job that hangs say: who is at fault, in which operation, and what cannot be told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from whystall.vocabulary.frames import Frame
+
+__all__ = ["Hang", "Hangs", "Kind", "RankCall", "Wait"]
+
+
+class Kind(StrEnum):
+    """How an operation of several ranks fails to end."""
+
+    MISSING_ENTER = "missing enter"
+    """Some ranks wait in it, others never asked for it."""
+    LATE_ENTER = "late enter"
+    """All asked for it, some much later than the others, or their devices have not begun it."""
+    MISMATCH = "mismatch"
+    """Ranks asked for different operations, sizes or types under the same number."""
+    MISSING_EXIT = "missing exit"
+    """All entered alike, and some did not come out of it."""
+    DIFFERENT_ORDER = "different order"
+    """Ranks wait for each other in several groups: each entered another one first."""
+    UNKNOWN = "unknown"
+    """Some wait, and the dumps that would say for whom are not there."""
+
+
+class Wait(StrEnum):
+    """Why a rank's call differs from that of the others."""
+
+    LEFT_OUT = "left out"
+    """What it called comes right after the others' call: it left theirs out."""
+    EXTRA = "extra"
+    """The others' call comes right after its own: its own is one too many."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankCall:
+    """What one rank asked for. Sizes are elements per dimension of its inputs."""
+
+    rank: int
+    sequence: int
+    operation: str
+    sizes: tuple[tuple[int, ...], ...]
+    types: tuple[str, ...]
+    created_ns: int | None
+    place: Frame | None
+
+
+@dataclass(frozen=True, slots=True)
+class Hang:
+    """The first operation of a process group that does not come to its end."""
+
+    kind: Kind
+    group: str
+    description: str
+    members: tuple[int, ...]
+    sequence: int
+    """The first bad sequence number, as the recorder counts, or the place in the group's order where ``by_order``."""
+    by_order: bool
+    operation: str
+    """What the waiting ranks (for a mismatch: most ranks) asked for."""
+    ranks: tuple[int, ...]
+    """Who is at fault; empty where no rank differs from the others."""
+    waiting: tuple[int, ...]
+    """Who is inside the operation and has not come out."""
+    call: RankCall | None
+    """The operation as one of the ranks that are not at fault asked for it."""
+    others: tuple[RankCall, ...]
+    """What the ranks at fault asked for there; of those that never came the last call in this group."""
+    undumped: tuple[int, ...]
+    """Members without a dump."""
+    late_ns: int | None = None
+    """How much later than the others the ranks at fault came, beyond what they usually are; nanoseconds."""
+    waited_ns: int | None = None
+    """The least that the first to enter has waited, up to the latest time in any dump; nanoseconds."""
+    differs: str | None = None
+    """What differs in a mismatch: "operation", "size" or "type"."""
+    shift: Wait | None = None
+    could_be: str | None = None
+    """What the dumps do not tell it from."""
+    because: int | None = None
+    """The place in the list of the hang that this one follows from: the ranks at fault wait there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hangs:
+    """All that the dumps say. A hang that others follow from stands before them."""
+
+    hangs: tuple[Hang, ...]
+    ranks: tuple[int, ...]
+    """Ranks with a dump."""
+    missing_ranks: tuple[int, ...]
+    """Ranks that dumps name and that have none."""
+    entries: int
+    unfinished: int
+    """Operations that had not ended on some rank."""
+    notes: tuple[str, ...]
+    """What could not be compared, and which files were left out."""
