@@ -9,9 +9,10 @@ from whystall.plugins import brought
 from whystall.trace.errors import InputError
 from whystall.trace.files import Head
 from whystall.trace.readers.kineto.reader import KinetoReader
+from whystall.trace.readers.nsys.reader import NsysReader
 from whystall.trace.readers.reader import READERS_GROUP, Reader
 
-READERS: Final[tuple[Reader, ...]] = (KinetoReader(),)
+READERS: Final[tuple[Reader, ...]] = (KinetoReader(), NsysReader())
 """Asked in this order; the first that knows a file's content reads it."""
 
 
