@@ -65,7 +65,7 @@ def _process(connection: sqlite3.Connection, path: Path, pid: int, *, alone: boo
     tables = {}
     for table, columns in COLUMNS.items():
         listed = ", ".join(f"{value} as {column}" for column, value in columns.items())
-        query = f"select {listed} from {SOURCES[table]} where pid = ?"  # noqa: S608 - of constants
+        query = f"select {listed} from {SOURCES[table]} where pid = ?"
         rows = connection.execute(query, (pid,)).fetchall()
         tables[table] = pl.DataFrame(rows, schema=list(columns), orient="row", infer_schema_length=None)
     return RawTrace(

@@ -8,6 +8,7 @@ the file's size, so that no page that points at itself and no statement hidden i
 from __future__ import annotations
 
 import contextlib
+import itertools
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -29,7 +30,10 @@ _STEPS_PER_BYTE: Final = 60
 _LEAST_STEPS: Final = 50_000_000
 _STEPS_BETWEEN_CALLS: Final = 100_000
 _LEAST_ROW_BYTES: Final = 4
-_MOST_COLUMNS: Final = 500
+_HEADER_BYTES: Final = 100
+_LARGEST_PAGE: Final = 1 << 16
+_PAGES: Final = tuple(1 << bits for bits in range(9, 17))
+_MOST_NUMBERS: Final = 500
 _MOST_TABLES: Final = 5_000
 
 
@@ -122,8 +126,8 @@ class Database:
         self._examine(table)
         found: dict[int, str] = {}
         numbers = sorted(set(wanted))
-        for begin in range(0, len(numbers), _MOST_COLUMNS):
-            some = numbers[begin : begin + _MOST_COLUMNS]
+        for begin in range(0, len(numbers), _MOST_NUMBERS):
+            some = numbers[begin : begin + _MOST_NUMBERS]
             marks = ", ".join(map(str, some))
             query = f'SELECT "{key}", "{value}" FROM "{table}" WHERE "{key}" IN ({marks})'  # noqa: S608 - of integers
             for rows in self._chunks(query, table):
@@ -170,41 +174,56 @@ class Database:
         except sqlite3.Error as error:
             problem = str(error)
         if problem is not None:
-            self.truncated = True
-            self.warnings.append(f"the table {table} is damaged ({problem[:200]}): rows of it may be missing or wrong")
+            self._lose(f"the table {table} is damaged ({problem[:200]}): rows of it may be missing or wrong")
 
     def _chunks(self, query: str, table: str) -> Iterator[list[tuple[object, ...]]]:
         """The rows of a query up to the damage, on which there is a warning then."""
-        left = self._most_rows
+        left, problem = self._most_rows, None
         try:
             cursor = self._connection.execute(query)
-            while rows := cursor.fetchmany(min(_CHUNK_ROWS, left)):
-                left -= len(rows)
-                yield rows
-                if not left:
-                    self.truncated = True
-                    self.warnings.append(f"the table {table} has more rows than are read: the rest was left out")
-                    return
         except sqlite3.Error as error:
-            self.truncated = True
-            kept = self._most_rows - left
-            self.warnings.append(
-                f"the table {table} could not be read to its end ({error}): the {kept:,} rows before are kept"
-            )
+            cursor, problem = None, error
+        while cursor is not None and problem is None:
+            rows: list[tuple[object, ...]] = []
+            try:
+                rows.extend(itertools.islice(cursor, min(_CHUNK_ROWS, left)))  # keeps what came before an error
+            except sqlite3.Error as error:
+                problem = error
+            left -= len(rows)
+            if rows:
+                yield rows
+            if not rows or not left:
+                break
+        if problem is not None:
+            kept = f"the {self._most_rows - left:,} rows before are kept"
+            self._lose(f"the table {table} could not be read to its end ({problem}): {kept}")
+        elif not left:
+            self._lose(f"the table {table} has more rows than are read: the rest was left out")
+
+    def _lose(self, sentence: str) -> None:
+        self.truncated = True
+        self.warnings.append(sentence)
 
 
 def _sound_size(path: Path, limits: Limits) -> int:
     """The file's size. Raises `InputError` where it is no database that can be opened in place, or too large."""
     try:
         with path.open("rb") as file:
-            packed = not file.read(len(MAGIC)).startswith(MAGIC)
+            header = file.read(_HEADER_BYTES)
         size = path.stat().st_size
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error})") from None
-    if packed:
+    if not header.startswith(MAGIC):
         raise InputError(f"{path.name} is packed, and a database is read in place: unpack it and name what comes out")
     if size > limits.raw_bytes:
         raise InputError(f"{path.name} is larger than what is read ({limits.raw_bytes:,} bytes)")
+    pages, page = int.from_bytes(header[28:32], "big"), int.from_bytes(header[16:18], "big")
+    page = _LARGEST_PAGE if page == 1 else page
+    # SQLite would fill the last page with zeros; tables stand one after another: the last ones would be missing.
+    if page in _PAGES and (size % page or size < pages * page):
+        raise InputError(
+            f"{path.name} ends early, with {size:,} of its {pages * page:,} bytes: copy or export it again"
+        )
     return size
 
 
