@@ -21,6 +21,8 @@ from whystall.trace.errors import InputError
 from whystall.trace.files import Head, Limits
 
 MAGIC: Final = b"SQLite format 3\x00"
+# Of a damaged file even the error may hold bytes that are no text.
+_FAILURES: Final = (sqlite3.Error, UnicodeError)
 _SCHEMA: Final = ("sqlite_master", "sqlite_schema")
 _PRAGMAS: Final = ("table_info", "quick_check")
 _CHUNK_ROWS: Final = 50_000
@@ -67,12 +69,12 @@ class Database:
         self._most_rows = min(limits.events, max(1, size // _LEAST_ROW_BYTES))
         try:
             self._connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
-        except sqlite3.Error as error:
+        except _FAILURES as error:
             raise InputError(f"{path.name} cannot be opened as a database ({error})") from None
         try:
             self._secure(limits)
             self.listed = self._list()
-        except sqlite3.Error as error:
+        except _FAILURES as error:
             self._connection.close()
             raise InputError(f"{path.name} is damaged: its list of tables cannot be read ({error})") from None
 
@@ -92,7 +94,7 @@ class Database:
         """The names of a table's columns, none where it was not asked for."""
         if not self.has(table):
             return []
-        with contextlib.suppress(sqlite3.Error):
+        with contextlib.suppress(*_FAILURES):
             return [row[1] for row in self._connection.execute(f'PRAGMA table_info("{table}")').fetchall()]
         return []
 
@@ -171,7 +173,7 @@ class Database:
         try:
             found = self._connection.execute(f'PRAGMA quick_check("{table}")').fetchone()
             problem = None if found is None or found[0] == "ok" else str(found[0]).splitlines()[-1]
-        except sqlite3.Error as error:
+        except _FAILURES as error:
             problem = str(error)
         if problem is not None:
             self._lose(f"the table {table} is damaged ({problem[:200]}): rows of it may be missing or wrong")
@@ -181,13 +183,13 @@ class Database:
         left, problem = self._most_rows, None
         try:
             cursor = self._connection.execute(query)
-        except sqlite3.Error as error:
+        except _FAILURES as error:
             cursor, problem = None, error
         while cursor is not None and problem is None:
             rows: list[tuple[object, ...]] = []
             try:
                 rows.extend(itertools.islice(cursor, min(_CHUNK_ROWS, left)))  # keeps what came before an error
-            except sqlite3.Error as error:
+            except _FAILURES as error:
                 problem = error
             left -= len(rows)
             if rows:
