@@ -49,14 +49,14 @@ def damaged(seed: int, originals: Sequence[bytes]) -> bytes:
     random = Random(seed)  # noqa: S311 - reproducible on purpose
     content = random.choice(originals)
     if random.random() < 0.6:
-        content = _rewritten(content, random)
+        content = rewritten(content, random)
     if random.random() < 0.5:
         for _ in range(random.choice((1, 1, 2, 5))):
             content = random.choice(_BYTES)(content, random)
     return content
 
 
-def _rewritten(content: bytes, random: Random) -> bytes:
+def rewritten(content: bytes, random: Random) -> bytes:
     """A sound database that says what is not so."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "case.sqlite"

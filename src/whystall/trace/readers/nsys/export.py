@@ -48,7 +48,6 @@ class Export:
     """An open export, and what had to be set aside of it."""
 
     database: Database
-    events: int = 0
     quarantined: dict[str, int] = field(default_factory=dict)
 
     def events_of(self, table: str, identifier: str, *integers: str, end: str = "end") -> pl.DataFrame:
@@ -59,7 +58,6 @@ class Export:
         """
         columns = dict.fromkeys(dict.fromkeys(["start", end, identifier, *integers]), int)
         rows = self.database.read(table, columns, needed=("start", end, identifier))
-        self.events += len(rows)
         return self.sound(rows.rename({"start": "ts_ns", end: "end"}), identifier)
 
     def sound(self, rows: pl.DataFrame, identifier: str) -> pl.DataFrame:

@@ -33,7 +33,6 @@ def read_ranges(export: Export) -> dict[str, pl.DataFrame]:
     columns: dict[str, type[int | str]] = {**dict.fromkeys(integers, int), "text": str}
     rows = export.database.read(RANGES, columns, needed=("start", "eventType", "globalTid"))
     rows = rows.filter(~pl.col("eventType").is_in(_SKIPPED).fill_null(value=False))
-    export.events += len(rows)
     unknown = ~pl.col("eventType").is_in((_MARK, _PUSHED, _STARTED)).fill_null(value=False)
     export.set_aside("NVTX events of a kind that is not known", len(rows.filter(unknown)))
     rows = rows.filter(~unknown)

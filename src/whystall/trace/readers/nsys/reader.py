@@ -54,8 +54,13 @@ class NsysReader:
             recordings = _recordings(export, tables, processes, size)
         warnings = (*database.warnings, *left_out)
         # What is wrong with the file is said once, with its first process.
+        set_aside = export.quarantine()
         first = dataclasses.replace(
-            recordings[0], warnings=warnings, quarantined=export.quarantine(), truncated=database.truncated
+            recordings[0],
+            events=recordings[0].events + sum(entry.events for entry in set_aside),
+            warnings=warnings,
+            quarantined=set_aside,
+            truncated=database.truncated,
         )
         return [first, *recordings[1:]]
 
