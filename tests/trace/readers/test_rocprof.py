@@ -56,7 +56,7 @@ def test_the_recorded_file_says_the_same_of_itself() -> None:
         (
             one["start_timestamp"], one["end_timestamp"] - one["start_timestamp"],
             names[one["dispatch_info"]["kernel_id"]],
-            one["stream_id"]["handle"] or one["dispatch_info"]["queue_id"]["handle"],
+            one["stream_id"]["handle"],
             one["correlation_id"]["internal"],
         )
         for one in said["buffer_records"]["kernel_dispatch"]
@@ -105,6 +105,17 @@ def test_devices_have_their_numbers_among_gpus(path: Path) -> None:
         path, job(process(kernel_dispatch=[kernel(0, 5, 1, agent=501), kernel(9, 5, 2, agent=777)], memory_copy=[]))
     )
     assert trace.device_events["device"].to_list() == [1, -1]
+
+
+def test_the_default_stream_is_a_stream_and_queues_stand_in_where_none_is_told(path: Path) -> None:
+    """A queue's number may be that of another stream."""
+    told = [kernel(0, 5, 1, stream=0), kernel(9, 5, 2, stream=16)]
+    assert load(path, job(process(kernel_dispatch=told, memory_copy=[]))).device_events["stream"].to_list() == [0, 16]
+    untold = [{key: value for key, value in one.items() if key != "stream_id"} for one in told]
+    assert load(path, job(process(kernel_dispatch=untold, memory_copy=[]))).device_events["stream"].to_list() == [
+        16,
+        16,
+    ]
 
 
 def test_calls_of_rccl_are_annotations_and_ranges_are_said_to_be_left(path: Path) -> None:

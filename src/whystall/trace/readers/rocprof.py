@@ -68,14 +68,14 @@ class _Dispatch(msgspec.Struct, frozen=True, kw_only=True):
 
 class _Kernel(_Record, frozen=True, kw_only=True):
     dispatch_info: _Dispatch
-    stream_id: _Handle = _Handle()
+    stream_id: _Handle | None = None
 
 
 class _Copy(_Record, frozen=True, kw_only=True):
     src_agent_id: _Handle
     dst_agent_id: _Handle
     bytes: int | None = None
-    stream_id: _Handle = _Handle()
+    stream_id: _Handle | None = None
 
 
 class _Buffers(msgspec.Struct, frozen=True):
@@ -274,9 +274,9 @@ def _groups(items: int, size: int) -> int:
     return -(-items // size) if size > 0 else items
 
 
-def _stream(stream: _Handle, queue: _Handle) -> int:
-    """The program's stream; recordings before streams were told have the device's queue."""
-    return _whole(stream.handle or queue.handle) or 0
+def _stream(stream: _Handle | None, queue: _Handle) -> int:
+    """The program's stream, 0 for the default one; recordings from before streams were told have the device's queue."""
+    return _whole((queue if stream is None else stream).handle) or 0
 
 
 def _number(gpus: Mapping[int, _Agent], agent: _Handle) -> int | None:
