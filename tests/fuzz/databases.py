@@ -11,6 +11,7 @@ from random import Random
 from typing import Final
 
 from tests.trace.readers.nsys.builder import training
+from tests.trace.readers.rocpd_builder import job, write
 
 _SAMPLE: Final = "nsys/h100_2gpu_1s.sqlite"
 _ODD: Final = (
@@ -36,6 +37,12 @@ def built() -> list[bytes]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "case.sqlite"
         return [training().write(path).read_bytes(), several.write(path).read_bytes()]
+
+
+def rocpd() -> list[bytes]:
+    """A small rocpd database."""
+    with tempfile.TemporaryDirectory() as folder:
+        return [write(Path(folder) / "case.db", job()).read_bytes()]
 
 
 def bases(folder: Path | None) -> list[bytes]:
@@ -72,7 +79,8 @@ def rewritten(content: bytes, random: Random) -> bytes:
 
 
 def _table(connection: sqlite3.Connection, random: Random) -> tuple[str, list[str]]:
-    names = "select name from sqlite_master where type = 'table' and (name like 'CUPTI%' or name like 'NVTX_EVENTS' "
+    names = "select name from sqlite_master where type = 'table' and (name like 'CUPTI%' or name like 'rocpd%' "
+    names += "or name like 'NVTX_EVENTS' "
     names += "or name like 'StringIds' or name like 'TARGET_INFO_%' or name like 'ANALYSIS_DETAILS') order by name"
     table = random.choice([name for (name,) in connection.execute(names)] or ["sqlite_master"])
     return table, [row[1] for row in connection.execute(f"pragma table_info({table})")]

@@ -1,7 +1,7 @@
 """Thousands of damaged traces end in a report that adds up, or in one plain sentence.
 
-``WHYSTALL_FUZZ_CASES`` sets how many. A failure names its seed: ``python -m tests.fuzz.worker [--nsys|--rocprof] SEED 1
-[FOLDER]`` runs that case alone.
+``WHYSTALL_FUZZ_CASES`` sets how many. A failure names its seed: ``python -m tests.fuzz.worker SEED 1
+[FOLDER]``, with ``--nsys``, ``--rocpd`` or ``--rocprof`` for those formats, runs that case alone.
 """
 
 from __future__ import annotations
@@ -58,6 +58,10 @@ def test_recorded_traces() -> None:
 
 def test_built_exports() -> None:
     assert_both_outcomes(run_cases(0, CASES // 4, None, "--nsys"), CASES // 4)
+
+
+def test_built_rocpd() -> None:
+    assert_both_outcomes(run_cases(0, CASES // 8, None, "--rocpd"), CASES // 8)
 
 
 @pytest.mark.real_traces

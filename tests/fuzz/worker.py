@@ -1,7 +1,7 @@
 """Analyses damaged traces until one ends in anything but a sound report or an `InputError`.
 
 Run by ``test_fuzz.py`` in a process of its own, so that a crash, a hang or a memory bomb is seen from outside:
-``python -m tests.fuzz.worker [--nsys|--rocprof] FIRST COUNT [FOLDER]``. The last line of the output names
+``python -m tests.fuzz.worker [--nsys|--rocpd|--rocprof] FIRST COUNT [FOLDER]``. The last line of the output names
 the case at work.
 """
 
@@ -84,6 +84,7 @@ Format = tuple[Callable[[Path | None], list[bytes]], Callable[[int, Sequence[byt
 FORMATS: dict[str, Format] = {
     "--kineto": (mutations.bases, mutations.damaged, "case.json"),
     "--nsys": (databases.bases, databases.damaged, "case.sqlite"),
+    "--rocpd": (lambda _: databases.rocpd(), databases.damaged, "case.db"),
     "--rocprof": (lambda _: [rocprof.job(), rocprof.job(api=False)], mutations.damaged, "case.json"),
 }
 

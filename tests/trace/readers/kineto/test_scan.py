@@ -210,7 +210,8 @@ UNKNOWN = (
     "trace.json is in no format that whystall reads. "
     "It reads JSON of rocprofv3 (rocprofv3 --output-format json); "
     "traces of the PyTorch profiler (JSON that starts with '{' or '['); "
-    "SQLite exports of Nsight Systems (nsys export --type sqlite)"
+    "SQLite exports of Nsight Systems (nsys export --type sqlite); "
+    "rocpd databases (rocprofv3 --output-format rocpd)"
 )
 
 
