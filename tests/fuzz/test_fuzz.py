@@ -1,7 +1,7 @@
 """Thousands of damaged traces end in a report that adds up, or in one plain sentence.
 
-``WHYSTALL_FUZZ_CASES`` sets how many. A failure names its seed: ``python -m tests.fuzz.worker SEED 1 [TRACES]``
-runs that case alone.
+``WHYSTALL_FUZZ_CASES`` sets how many. A failure names its seed: ``python -m tests.fuzz.worker SEED 1
+[FOLDER]``, with ``--nsys``, ``--rocpd`` or ``--rocprof`` for those formats, runs that case alone.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ CASES = int(os.environ.get("WHYSTALL_FUZZ_CASES", "2000"))
 _HEALTHY_S = 3600  # the worker ends a case that hangs; this ends a worker that does
 
 
-def run_cases(first: int, count: int, traces: Path | None) -> str:
-    command = [sys.executable, "-m", "tests.fuzz.worker", str(first), str(count)]
+def run_cases(first: int, count: int, traces: Path | None, *options: str) -> str:
+    command = [sys.executable, "-m", "tests.fuzz.worker", *options, str(first), str(count)]
     worker = subprocess.run(
         command + ([str(traces)] if traces is not None else []),
         cwd=ROOT,
@@ -38,11 +38,11 @@ def run_cases(first: int, count: int, traces: Path | None) -> str:
     return lines[-1]
 
 
-def assert_both_outcomes(summary: str, count: int) -> None:
+def assert_both_outcomes(summary: str, count: int, *, least: float = 1 / 3) -> None:
     found = re.fullmatch(r"done: (\d+) reports, (\d+) refused", summary)
     assert found is not None
     assert int(found[1]) + int(found[2]) == count
-    assert int(found[1]) > count // 3, "most damage leaves something to report"
+    assert int(found[1]) > count * least, "much damage leaves something to report"
 
 
 def test_built_traces() -> None:
@@ -54,6 +54,27 @@ def test_recorded_traces() -> None:
     if not TRACES.exists():
         pytest.skip("the recorded traces are not beside the repository (../shared/traces)")
     assert_both_outcomes(run_cases(1_000_000, CASES - CASES // 4, TRACES), CASES - CASES // 4)
+
+
+def test_built_exports() -> None:
+    assert_both_outcomes(run_cases(0, CASES // 4, None, "--nsys"), CASES // 4)
+
+
+def test_built_rocpd() -> None:
+    assert_both_outcomes(run_cases(0, CASES // 8, None, "--rocpd"), CASES // 8)
+
+
+@pytest.mark.real_traces
+def test_the_recorded_export() -> None:
+    samples = TRACES.parent / "samples"
+    if not (samples / "nsys").exists():
+        pytest.skip("the samples are not beside the repository (../shared/samples)")
+    assert_both_outcomes(run_cases(2_000_000, CASES // 8, samples, "--nsys"), CASES // 8)
+
+
+def test_json_of_rocprof() -> None:
+    """It is read whole or not at all: text with a hole is no JSON."""
+    assert_both_outcomes(run_cases(0, CASES // 4, None, "--rocprof"), CASES // 4, least=0.05)
 
 
 def test_a_seed_always_makes_the_same_bytes() -> None:

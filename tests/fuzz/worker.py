@@ -1,7 +1,8 @@
 """Analyses damaged traces until one ends in anything but a sound report or an `InputError`.
 
 Run by ``test_fuzz.py`` in a process of its own, so that a crash, a hang or a memory bomb is seen from outside:
-``python -m tests.fuzz.worker FIRST COUNT [TRACES]``. The last line of the output names the case at work.
+``python -m tests.fuzz.worker [--nsys|--rocpd|--rocprof] FIRST COUNT [FOLDER]``. The last line of the output names
+the case at work.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ import resource
 import sys
 import tempfile
 import traceback
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
-from tests.fuzz.mutations import bases, damaged
+from tests.fuzz import databases, mutations
+from tests.trace.readers import rocprof_builder as rocprof
 
 import whystall
 from whystall.analysis.results import Ledger
@@ -54,9 +57,9 @@ def _check_ledger(ledger: Ledger, window_ns: int) -> None:
     assert min(ledger.parts().values()) >= 0
 
 
-def run(seed: int, originals: list[bytes], path: Path) -> str:
+def run(content: bytes, seed: int, path: Path) -> str:
     """What became of a case: ``report`` or ``refused``."""
-    path.write_bytes(damaged(seed, originals))
+    path.write_bytes(content)
     try:
         report = whystall.analyze(path, cache=False)
     except InputError as error:
@@ -77,19 +80,29 @@ def limit_memory() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
 
-def main(first: int, count: int, traces: Path | None) -> int:
-    originals = bases(traces)
+Format = tuple[Callable[[Path | None], list[bytes]], Callable[[int, Sequence[bytes]], bytes], str]
+FORMATS: dict[str, Format] = {
+    "--kineto": (mutations.bases, mutations.damaged, "case.json"),
+    "--nsys": (databases.bases, databases.damaged, "case.sqlite"),
+    "--rocpd": (lambda _: databases.rocpd(), databases.damaged, "case.db"),
+    "--rocprof": (lambda _: [rocprof.job(), rocprof.job(api=False)], mutations.damaged, "case.json"),
+}
+
+
+def main(first: int, count: int, recorded: Path | None, form: str) -> int:
+    bases, damaged, name = FORMATS[form]
+    originals = bases(recorded)
     outcomes = {"report": 0, "refused": 0}
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "case.json"
+        path = Path(folder) / name
         for seed in (-16, -15):  # starts threads and pools before the limit is set
-            run(seed, originals, path)
+            run(damaged(seed, originals), seed, path)
         limit_memory()
         for seed in range(first, first + count):
             print(f"case {seed}", flush=True)  # noqa: T201 - the parent reads it
             faulthandler.dump_traceback_later(_PATIENCE_S, exit=True)
             try:
-                outcomes[run(seed, originals, path)] += 1
+                outcomes[run(damaged(seed, originals), seed, path)] += 1
             except BaseException:  # noqa: BLE001 - whatever it is, the case failed
                 traceback.print_exc()
                 return 1
@@ -100,4 +113,7 @@ def main(first: int, count: int, traces: Path | None) -> int:
 
 if __name__ == "__main__":
     faulthandler.enable()
-    sys.exit(main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]) if len(sys.argv) > 3 else None))
+    arguments = [argument for argument in sys.argv[1:] if argument not in FORMATS]
+    chosen = next((argument for argument in sys.argv[1:] if argument in FORMATS), "--kineto")
+    folder = Path(arguments[2]) if len(arguments) > 2 else None
+    sys.exit(main(int(arguments[0]), int(arguments[1]), folder, chosen))

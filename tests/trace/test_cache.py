@@ -24,7 +24,7 @@ from whystall.trace.load import load_trace
 from whystall.trace.model import TABLES, Trace
 from whystall.trace.readers.registry import READERS
 
-(KINETO,) = READERS
+KINETO = next(reader for reader in READERS if reader.name == "kineto")
 
 
 def rich(name: str = "gemm") -> Any:

@@ -9,10 +9,13 @@ from whystall.plugins import brought
 from whystall.trace.errors import InputError
 from whystall.trace.files import Head
 from whystall.trace.readers.kineto.reader import KinetoReader
+from whystall.trace.readers.nsys.reader import NsysReader
 from whystall.trace.readers.reader import READERS_GROUP, Reader
+from whystall.trace.readers.rocpd import RocpdReader
+from whystall.trace.readers.rocprof import RocprofReader
 
-READERS: Final[tuple[Reader, ...]] = (KinetoReader(),)
-"""Asked in this order; the first that knows a file's content reads it."""
+READERS: Final[tuple[Reader, ...]] = (RocprofReader(), KinetoReader(), NsysReader(), RocpdReader())
+"""Asked in this order; the first that knows a file's content reads it: Kineto's takes whatever else is JSON."""
 
 
 def installed_readers() -> tuple[tuple[Reader, ...], list[str]]:

@@ -53,7 +53,13 @@ def test_secrets_reach_no_table() -> None:
 def test_secrets_reach_no_cache(tmp_path: Path) -> None:
     path = built().write(tmp_path / "trace.json")
     cache = TraceCache(tmp_path / "cache", least_raw_bytes=0)
-    assert cache.write(cache.key(path, READERS[0]), whystall.load(path, cache=False)) is None
+    assert (
+        cache.write(
+            cache.key(path, next(reader for reader in READERS if reader.name == "kineto")),
+            whystall.load(path, cache=False),
+        )
+        is None
+    )
     files = [file for file in (tmp_path / "cache").rglob("*") if file.is_file()]
     assert files
     assert not any(b"s3cr3t" in file.read_bytes() for file in files)

@@ -1,0 +1,154 @@
+"""Reads an SQLite export of Nsight Systems: a recording for each process that used a device."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import polars as pl
+
+from whystall.trace.errors import InputError
+from whystall.trace.files import Head, Limits, Progress
+from whystall.trace.metadata import DeviceProperties, Metadata
+from whystall.trace.readers.database import Database, has_table
+from whystall.trace.readers.nsys.device import read_device_events
+from whystall.trace.readers.nsys.export import TABLES, Export, process_number
+from whystall.trace.readers.nsys.host import read_calls, read_overhead, read_synchronizations
+from whystall.trace.readers.nsys.nvtx import read_ranges
+from whystall.trace.readers.nsys.target import base_of, devices_of, own_devices
+from whystall.trace.readers.nsys.threads import thread_table, with_threads
+from whystall.trace.readers.reader import RawTrace
+from whystall.trace.schema import OPTIONAL, REQUIRED
+
+_MARKS: Final = (b"CUPTI_ACTIVITY_KIND_", b"NVTX_EVENTS", b"TARGET_INFO_SESSION_START_TIME")
+_PYTORCH: Final = ("aten::", "at::native::")
+_WARP: Final = 32
+_Tables = dict[str, pl.DataFrame]
+
+
+class NsysReader:
+    """Exports of NVIDIA Nsight Systems."""
+
+    name = "nsys"
+    version = 1
+    describes = "SQLite exports of Nsight Systems (nsys export --type sqlite)"
+    suffixes = (".sqlite",)
+
+    def knows(self, head: Head) -> bool:
+        """Whether it is a database with a table of the exports."""
+        return has_table(head, *_MARKS)
+
+    def read(self, path: Path, *, limits: Limits, progress: Progress | None) -> Sequence[RawTrace]:
+        """The recordings in a file, one for each process. Raises `InputError` where there is none."""
+        size = path.stat().st_size
+        with Database(path, TABLES, limits) as database:
+            export = Export(database)
+            tables = _read(export)
+            if progress is not None:
+                progress(size, size)
+            processes, left_out = _processes(tables)
+            if not processes:
+                raise InputError(f"{path.name} holds no event of a job{_because(database.warnings)}")
+            recordings = _recordings(export, tables, processes, size)
+        warnings = (*database.warnings, *left_out)
+        # What is wrong with the file is said once, with its first process.
+        set_aside = export.quarantine()
+        first = dataclasses.replace(
+            recordings[0],
+            events=recordings[0].events + sum(entry.events for entry in set_aside),
+            warnings=warnings,
+            quarantined=set_aside,
+            truncated=database.truncated,
+        )
+        return [first, *recordings[1:]]
+
+
+def _because(warnings: Sequence[str]) -> str:
+    return f": {warnings[0]}" if warnings else ""
+
+
+def _read(export: Export) -> _Tables:
+    """The tables of all processes, with their processes and identifiers of threads."""
+    devices = read_device_events(export)
+    return {
+        "device_events": devices,
+        "runtime_calls": read_calls(export),
+        "synchronizations": read_synchronizations(export, devices),
+        **_joined(read_ranges(export), "other_events", read_overhead(export)),
+    }
+
+
+def _joined(tables: _Tables, table: str, more: pl.DataFrame) -> _Tables:
+    return {**tables, table: pl.concat([tables[table], more.select(tables[table].columns)])}
+
+
+def _processes(tables: _Tables) -> tuple[list[int], list[str]]:
+    """The processes that used a device, by device and number, or all where none did; and a sentence on the others.
+
+    Loader workers and launchers call nothing on a device: they are no ranks.
+    """
+    counts = pl.concat([table.select("process") for table in tables.values()])["process"].value_counts(name="events")
+    used = tables["device_events"].group_by("process").agg(pl.col("device").min())
+    if used.is_empty():
+        return counts["process"].sort().to_list(), []
+    others = counts.join(used, on="process", how="anti")
+    sentence = f"{len(others):,} processes used no device and are left out ({others['events'].sum():,} events)"
+    return used.sort("device", "process")["process"].to_list(), [sentence] if len(others) else []
+
+
+def _recordings(export: Export, tables: _Tables, processes: Sequence[int], size: int) -> list[RawTrace]:
+    first_ns = min(table["ts_ns"].sort()[0] for table in tables.values() if len(table))
+    base_ns = base_of(export, first_ns)
+    threads = thread_table(export, tables)
+    devices = devices_of(export)
+    return [
+        _recording(
+            {name: _timed(table.filter(pl.col("process") == process), base_ns) for name, table in tables.items()},
+            threads.filter(pl.col("process") == process),
+            process=None if len(processes) == 1 else f"process {process_number(process)}",
+            devices=own_devices(devices, process),
+            size=size,
+        )
+        for process in processes
+    ]
+
+
+def _timed(table: pl.DataFrame, base_ns: int) -> pl.DataFrame:
+    return table.with_columns(pl.col("ts_ns") + base_ns)
+
+
+def _recording(
+    tables: _Tables, threads: pl.DataFrame, *, process: str | None, devices: tuple[DeviceProperties, ...], size: int
+) -> RawTrace:
+    tables = {name: with_threads(table, threads) for name, table in tables.items() if len(table)}
+    if "device_events" in tables:
+        tables["device_events"] = _per_processor(tables["device_events"], devices)
+    names = [tables[name]["name"] for name in ("operators", "device_events") if name in tables]
+    pytorch = any(column.str.contains_any(list(_PYTORCH)).any() for column in names)
+    return RawTrace(
+        tables={name: _of_schema(name, table) for name, table in tables.items()},
+        threads=threads.select("pid", "tid", "name"),
+        events=sum(map(len, tables.values())),
+        raw_bytes=size,
+        metadata=Metadata(framework="pytorch" if pytorch else None, devices=devices),
+        process=process,
+    )
+
+
+def _per_processor(events: pl.DataFrame, devices: Sequence[DeviceProperties]) -> pl.DataFrame:
+    """With the blocks and warps of kernels per multiprocessor, where it is known how many a device has."""
+    processors = {one.id: one.multiprocessors for one in devices if one.multiprocessors}
+    if not processors:
+        return events
+    count = pl.col("device").replace_strict(processors, default=None, return_dtype=pl.Float64)
+    warps = (pl.col("threads") + _WARP - 1) // _WARP
+    return events.with_columns(
+        (pl.col("blocks") / count).alias("blocks_per_sm"), (pl.col("blocks") * warps / count).alias("warps_per_sm")
+    )
+
+
+def _of_schema(name: str, table: pl.DataFrame) -> pl.DataFrame:
+    kept = {*REQUIRED[name], *OPTIONAL[name], "thread"}
+    return table.select(column for column in table.columns if column in kept)
