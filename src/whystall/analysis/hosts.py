@@ -7,10 +7,11 @@ from typing import Final, Literal
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from whystall.analysis.host_states import HostState, call_state
 from whystall.analysis.results import Host, HostCall, HostThread
-from whystall.trace.columns import matching
+from whystall.trace.columns import codes, distinct, matching, rows_by_value
 from whystall.trace.link import rows_of
 from whystall.trace.model import Trace
 from whystall.vocabulary.runtime_calls import is_call
@@ -30,12 +31,8 @@ def training_thread(trace: Trace) -> int | None:
         return int(trace.steps["thread"].mode().sort()[0])
     for table in (trace.operators, trace.annotations, trace.python_functions):
         if not table.is_empty():
-            sums = (
-                table.group_by("thread")
-                .agg(pl.col("self_ns").sum())
-                .sort(["self_ns", "thread"], descending=[True, False])
-            )
-            return int(sums["thread"][0])
+            thread, place = np.unique(table["thread"].to_numpy(), return_inverse=True)
+            return int(thread[np.argmax(np.bincount(place, weights=table["self_ns"].to_numpy()))])
     return None
 
 
@@ -112,25 +109,23 @@ def _kind(name: str) -> CallKind:
 
 
 def _calls(trace: Trace, rank: int) -> list[HostCall]:
-    grouped = (
-        trace.runtime_calls.group_by("name", maintain_order=True)
-        .agg(
-            pl.len().alias("count"),
-            pl.col("duration_ns").sum().alias("total_ns"),
-            pl.col("duration_ns").max().alias("max_ns"),
-        )
-        .with_columns(pl.col("name").cast(pl.String))
-        .sort(["total_ns", "name"], descending=[True, False])
-    )
+    """The calls by name, those that took longest first."""
+    names, duration = trace.runtime_calls["name"], trace.runtime_calls["duration_ns"].to_numpy()
+    by_name = {name: duration[rows] for name, rows in _rows_by_name(names).items()}
     return [
         HostCall(
             rank=rank,
-            name=row["name"],
-            kind=_kind(row["name"]),
-            count=row["count"],
-            total_ns=row["total_ns"],
-            mean_ns=round(row["total_ns"] / row["count"]),
-            max_ns=row["max_ns"],
+            name=name,
+            kind=_kind(name),
+            count=len(each),
+            total_ns=int(each.sum()),
+            mean_ns=round(int(each.sum()) / len(each)),
+            max_ns=int(each.max()),
         )
-        for row in grouped.iter_rows(named=True)
+        for name, each in sorted(by_name.items(), key=lambda item: (-int(item[1].sum()), item[0]))
     ]
+
+
+def _rows_by_name(names: pl.Series) -> dict[str, NDArray[np.intp]]:
+    texts = distinct(names)
+    return {texts[code]: rows for code, rows in rows_by_value(codes(names)).items()}
