@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from whystall.analysis.kernel_classes import COMPUTE
+from whystall.analysis.kernel_classes import COMMUNICATION, COMPUTE
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.detectors.collectives import EXCHANGE, are, collectives
 from whystall.trace.columns import codes, distinct
@@ -18,15 +18,18 @@ _EVEN: Final = 0.1
 _LEAST_EVEN: Final = 0.1
 
 
-def kernel_times(case: Case) -> pl.DataFrame:
-    """Compute kernels within steps, of all ranks.
+def work_times(case: Case, *, copies: bool = False) -> pl.DataFrame:
+    """Compute kernels within steps, of all ranks; with ``copies`` all that a device does but communication.
 
     Rank, row, name, how many of the name came before, and how long it took.
     """
     parts = []
     for rank in case.ranks:
         events = rank.trace.device_events
-        computes = (rank.workings.classified.class_of == COMPUTE) & events["step"].is_not_null().to_numpy()
+        of_class = rank.workings.classified.class_of
+        computes = (of_class != COMMUNICATION if copies else of_class == COMPUTE) & events[
+            "step"
+        ].is_not_null().to_numpy()
         row = np.flatnonzero(computes)
         parts.append(
             pl.DataFrame(
@@ -57,7 +60,7 @@ def uneven_kernels(case: Case) -> pl.DataFrame | None:
 def _uneven(case: Case) -> pl.DataFrame | None:
     if not any(are(collectives(case, rank), EXCHANGE).any() for rank in case.ranks):
         return None
-    table = kernel_times(case)
+    table = work_times(case)
     instances = table.group_by("name", "nth").agg(
         pl.col("ns").mean().alias("mean"), pl.col("ns").std().alias("apart"), pl.len().alias("ranks")
     )

@@ -132,3 +132,20 @@ def test_a_host_that_fell_behind_once_comes_last_ever_after_and_is_none() -> Non
             job.launch("gemm", 100_000)
         meet(jobs, NCCL, REDUCE_NS, **record)
     assert "communication.straggler" not in found_in(*(job.built for job in jobs))
+
+
+def test_a_rank_whose_copies_are_slow_is_one_and_they_count() -> None:
+    """Of the millisecond that it comes late its copies take all: at its peers' pace nobody waits."""
+    jobs = [Job() for _ in range(RANKS)]
+    record = message("allreduce", 32 << 20, ranks=tuple(range(RANKS)))
+    for _ in together(jobs, 12):
+        for rank, job in enumerate(jobs):
+            lasts = 1_500_000 if rank == LATE else 500_000
+            job.launch("Memcpy HtoD (Pinned -> Device)", lasts, call="MemcpyAsync", category="gpu_memcpy")
+            job.launch("gemm", COMPUTE_NS)
+        meet(jobs, NCCL, REDUCE_NS, **record)
+        for job in jobs:
+            job.wait()
+    finding = found_in(*(job.built for job in jobs))["communication.straggler"]
+    assert finding.scope.ranks == [LATE]
+    is_worth(finding, jobs[0].step_ns / (jobs[0].step_ns - 1_000_000))

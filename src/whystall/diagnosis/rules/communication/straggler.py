@@ -16,7 +16,7 @@ from whystall.diagnosis.candidate import Replayed, Sampled
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.collectives import has_stages
-from whystall.diagnosis.detectors.rank_differences import kernel_times, uneven_kernels
+from whystall.diagnosis.detectors.rank_differences import uneven_kernels, work_times
 from whystall.diagnosis.detectors.samples import from_samples, measured_runs
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
@@ -54,7 +54,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
             evidence.time("the others wait for it", wait_ns, per=case.per),
             evidence.count("collectives compared", instances),
             *(
-                (evidence.share("its kernels take longer than its peers' by", device_ratio - 1),)
+                (evidence.share("its device's work takes longer than its peers' by", device_ratio - 1),)
                 if device_ratio
                 else ()
             ),
@@ -107,7 +107,7 @@ def _as_fast_as_peers(case: Case, rank: int) -> tuple[NDArray[np.int64], float |
     own = next(one for one in case.ranks if one.rank == rank)
     if not own.on_device:
         return graph.duration, None
-    table = kernel_times(case)
+    table = work_times(case, copies=True)
     peers = table.filter(pl.col("rank") != rank).group_by("name", "nth").agg(pl.col("ns").median().alias("usual"))
     mine = table.filter(pl.col("rank") == rank).join(peers, on=["name", "nth"], how="left", maintain_order="left")
     target = own.trace.device_events["duration_ns"].to_numpy().astype(np.float64)
