@@ -228,5 +228,6 @@ def one_of(said: Told, cause: str) -> Finding:
 
 
 def shares(summary: str) -> list[float]:
-    """The shares of the ledger that a summary tells, in per cent, the largest first."""
-    return sorted((float(share) for share in re.findall(r"(\d+\.\d) %", summary.rpartition(":")[2])), reverse=True)
+    """The shares of the ledger that a summary tells after its verdict, in per cent, the largest first."""
+    ledger = summary.partition(". ")[2]
+    return sorted((float(share) for share in re.findall(r"(\d+\.\d) %", ledger)), reverse=True)
