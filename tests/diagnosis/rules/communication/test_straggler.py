@@ -149,3 +149,15 @@ def test_a_rank_whose_copies_are_slow_is_one_and_they_count() -> None:
     finding = found_in(*(job.built for job in jobs))["communication.straggler"]
     assert finding.scope.ranks == [LATE]
     is_worth(finding, jobs[0].step_ns / (jobs[0].step_ns - 1_000_000))
+
+
+def test_a_slow_device_whose_host_is_far_ahead_is_still_compared_step_by_step() -> None:
+    """Hosts that never wait have launched all steps before the device has done the first."""
+    jobs = [Job() for _ in range(RANKS)]
+    record = message("allreduce", 32 << 20, ranks=tuple(range(RANKS)))
+    for _ in together(jobs, 12):
+        for rank, job in enumerate(jobs):
+            job.launch("gemm", COMPUTE_NS * (3 if rank == LATE else 2) // 2)
+        meet(jobs, NCCL, REDUCE_NS, **record)
+    finding = found_in(*(job.built for job in jobs))["communication.straggler"]
+    assert finding.scope.ranks == [LATE]

@@ -21,6 +21,7 @@ from whystall.diagnosis.detectors.samples import from_samples, measured_runs
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.replay.graph import Change, Mask, NodeKind
+from whystall.trace.link import rows_of
 
 CAUSE: Final = cause_beside(__name__)
 _LATE_IN: Final = CAUSE.threshold("late_in")
@@ -92,11 +93,17 @@ def _works_longer(case: Case, rank: int) -> bool:
 
 
 def _per_step(case: Case, rank: RankCase, nodes: Mask) -> NDArray[np.float64]:
-    """How long some nodes of a rank take in each of its steps but the first, which starts things up."""
+    """How long some nodes of a rank take in each of its steps but the first, which starts things up.
+
+    Device work is of the step that launched it: a host that is ahead begins the next one while it runs.
+    """
     graph = case.replayed
     own = np.flatnonzero(nodes & (graph.rank == rank.rank))
     begin = rank.trace.steps["ts_ns"].to_numpy()
     step = np.searchsorted(begin, graph.start[own] - graph.clock_shift_ns.get(rank.rank, 0), side="right") - 1
+    launched = rows_of(rank.trace.device_events["step"]) if rank.on_device else np.zeros(0, np.int32)
+    on_device = graph.kind[own] == NodeKind.DEVICE
+    step[on_device] = launched[graph.event[own[on_device]]]
     sums = np.bincount(step[step >= 0], weights=graph.duration[own][step >= 0], minlength=len(begin))
     return np.asarray(sums[1:], np.float64)
 
