@@ -86,8 +86,6 @@ class Valued(Candidate):
     """A general cause (1, 2, ...) explains what more specific ones leave; it ranks by what it adds to them."""
     if_hidden: str | None = None
     """What to say when it is large, yet its removal gains nothing; ``None``: nothing."""
-    residual_noise: float | None = None
-    """For what makes the steps differ: the noise of the mean step that would be left without it."""
     nameless: bool = False
     """It takes time and what it is cannot be told: ``if_hidden`` says so, and other causes count for what they add."""
 
@@ -96,8 +94,8 @@ class Valued(Candidate):
         raise NotImplementedError
 
     def noise(self, case: Case) -> float:
-        """What of a saving may be chance: the noise of the mean step, as far as the cause itself does not make it."""
-        return case.noise if self.residual_noise is None else min(self.residual_noise, case.noise)
+        """What of a saving may be chance: the noise of the mean step."""
+        return case.noise
 
     def span_ns(self, case: Case) -> int:
         """The length of that, as it was recorded or measured."""
@@ -135,8 +133,7 @@ class Replayed(Valued):
 
     def noise(self, case: Case) -> float:
         """That of the steps as they were recorded, or as the remedy leaves them: what it removes is no chance."""
-        known = super(Replayed, self).noise(case)
-        return known if self.removal is None else min(known, case.noise_after(self.removal))
+        return case.noise if self.removal is None else min(case.noise, case.noise_after(self.removal))
 
     def span_ns(self, case: Case) -> int:
         """The mean length of a replayed step; without steps that of the recording."""
@@ -194,7 +191,7 @@ class Sampled(Valued):
 
     def noise(self, case: Case) -> float:
         """None of a recording's few steps: what is uncertain of the whole run is in ``saved`` already."""
-        return 0.0 if self.step_ns is not None else super(Sampled, self).noise(case)
+        return 0.0 if self.step_ns is not None else case.noise
 
     def weigh(self, case: Case, removed: Change | None) -> Weighed:  # noqa: ARG002 - samples know nothing else
         """Its gain as measured."""

@@ -129,6 +129,11 @@ class RankCase:
         start = np.append(self.trace.runtime_calls["ts_ns"].to_numpy(), -1)
         return np.where(launch >= 0, start[launch], -1)
 
+    @cached_property
+    def last_launch(self) -> int:
+        """When the last launch began, or -1: what the host waits for after it holds nothing up."""
+        return int(self.launch_time.max(initial=-1))
+
     def launched_in(self, begin: Times, end: Times) -> Mask:
         """Which device events were launched within intervals that are sorted by start (from any thread)."""
         return within(self.launch_time, begin, end) & (self.launch_time >= 0)

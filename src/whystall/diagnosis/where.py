@@ -40,19 +40,21 @@ def code_of(case: Case, nodes: Mask, *, everywhere: bool = False) -> Code:
     chosen = nodes if everywhere else case.in_window(nodes & ~case.startup)
     sums: Counter[str] = Counter()
     for rank in case.ranks:
-        own = chosen & (graph.rank == rank.rank) & (graph.event >= 0)
-        if _tells_of_lines(rank):  # what no event shows was called from nowhere known
-            silent = chosen & (graph.rank == rank.rank) & (graph.event < 0)
-            sums[""] += int(graph.duration[silent].sum())
+        if not _tells_of_lines(rank):
+            continue
+        own = chosen & (graph.rank == rank.rank)
+        sums[""] += int(graph.duration[own & (graph.event < 0)].sum())  # what no event shows was called from nowhere
         for kind in (NodeKind.HOST, NodeKind.DEVICE):
-            rows = np.flatnonzero(own & (graph.kind == kind))
+            rows = np.flatnonzero(own & (graph.event >= 0) & (graph.kind == kind))
             events = graph.event[rows].astype(np.int64)
-            _add(sums, rank, events, graph.duration[rows], on_device=kind == NodeKind.DEVICE)
+            _add(sums, case, rank, events, graph.duration[rows], on_device=kind == NodeKind.DEVICE)
     return heaviest(_places(sums))
 
 
 def code_of_calls(case: Case, rank: RankCase, calls: Mask) -> Code:
     """The lines from which host events (in their numbering) of the replayed window were called, by their own time."""
+    if not _tells_of_lines(rank):
+        return Code()
     begin, end = case.window_on(rank)
     events = np.flatnonzero(calls)
     start, duration = (
@@ -61,7 +63,7 @@ def code_of_calls(case: Case, rank: RankCase, calls: Mask) -> Code:
     )
     inside = (start >= begin) & (start < end)
     sums: Counter[str] = Counter()
-    _add(sums, rank, events[inside], duration[inside], on_device=False)
+    _add(sums, case, rank, events[inside], duration[inside], on_device=False)
     return heaviest(_places(sums))
 
 
@@ -99,7 +101,13 @@ def _places(sums: Mapping[str, int]) -> dict[Place | None, float]:
 
 
 def _add(
-    sums: Counter[str], rank: RankCase, events: NDArray[np.int64], weight: NDArray[np.int64], *, on_device: bool
+    sums: Counter[str],
+    case: Case,
+    rank: RankCase,
+    events: NDArray[np.int64],
+    weight: NDArray[np.int64],
+    *,
+    on_device: bool,
 ) -> None:
     """Adds the time of events to the names of the frames that they were called from; to "" where there is none."""
     frame, operator = _callers(rank, events, on_device=on_device)
@@ -107,11 +115,9 @@ def _add(
     if not rank.trace.python_functions.is_empty():
         of_operator = rows_of(rank.trace.operators["frame"])
         known = (frame, _at(of_operator, operator), _at(of_operator, forward))
-        place, names = _from_frames(rank, known)
-    elif _tells_of_lines(rank):
-        place, names = _from_stacks(rank, (operator, forward))
+        place, names = _from_frames(case, rank, known)
     else:
-        return
+        place, names = _from_stacks(rank, (operator, forward))
     for one in np.unique(place).tolist():
         if one != _PROFILED:
             sums[names[one] if one >= 0 else ""] += int(weight[place == one].sum())
@@ -156,12 +162,17 @@ def _frames_around(rank: RankCase, annotations: NDArray[np.int64]) -> NDArray[np
     return at
 
 
-def _from_frames(rank: RankCase, known: tuple[NDArray[np.int64], ...]) -> tuple[NDArray[np.int64], list[str]]:
+def _from_frames(
+    case: Case, rank: RankCase, known: tuple[NDArray[np.int64], ...]
+) -> tuple[NDArray[np.int64], list[str]]:
     """Per event a name, of the first of the frames ``known`` of it that lies in somebody's code."""
     frames = rank.trace.python_functions
     names = distinct(frames["name"])
     name = codes(frames["name"]).astype(np.int64)
-    whose = np.array([_whose(text) for text in names], np.int8)[name]
+    key = ("whose frames", rank.rank)
+    if key not in case.kept:
+        case.kept[key] = np.array([_whose(text) for text in names], np.int8)
+    whose = case.kept[key][name]
     parent = rows_of(frames["parent"])
     place = np.full(len(known[0]), _NOWHERE, np.int64)
     for frame in known:

@@ -26,7 +26,7 @@ _DAMAGED: Final = 3  # the child's exit code where Polars says by itself what is
 _LONGEST_S: Final = 600
 
 
-def read_columns(path: Path, kinds: Mapping[str, str]) -> pl.DataFrame:
+def read_columns(path: Path, kinds: Mapping[str, Kind]) -> pl.DataFrame:
     """The named columns as their kinds. Raises ``InputError`` where the file or a column is missing or damaged."""
     if not path.is_file():
         raise InputError(f"no such file: {path}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from functools import cache
+from functools import lru_cache
 from typing import Final, Literal, NamedTuple
 
 Owner = Literal["user", "library", "nobody"]
@@ -48,7 +48,7 @@ def frame_of(name: str) -> Frame | None:
     return Frame(found["file"], int(found["line"]), found["symbol"]) if found is not None else None
 
 
-@cache
+@lru_cache(maxsize=1 << 16)
 def owner(file: str) -> Owner:
     """Whose code a file is: the user's, a library's that models and loops come from, or what lies beneath both.
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Final, get_args
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from whystall.analysis.intervals import ANY, class_timeline
@@ -17,7 +16,7 @@ from whystall.diagnosis.case import Case
 from whystall.diagnosis.detectors.stretches import recurrence, stretches
 from whystall.diagnosis.rank_case import RankCase
 from whystall.replay.graph import Change, EdgeKind, Mask
-from whystall.trace.columns import distinct
+from whystall.trace.columns import codes, distinct, rows_by_value
 from whystall.vocabulary.episodes import Episode, is_episode
 from whystall.vocabulary.runtime_calls import is_call
 
@@ -140,17 +139,18 @@ def _is_silent(rank: RankCase, begin: NDArray[np.int64], end: NDArray[np.int64])
 def annotation_around(rank: RankCase, begin: NDArray[np.int64], end: NDArray[np.int64]) -> str | None:
     """The annotation of least time that most of some stretches lie in, other than that of a step."""
     table = rank.trace.annotations
-    marks = set(rank.trace.steps["name"].to_list())
+    names, marks = distinct(table["name"]), set(rank.trace.steps["name"].to_list())
+    first, length = table["ts_ns"].to_numpy(), table["duration_ns"].to_numpy()
+    # Stretches do not overlap: an annotation holds some of one if one ends after it begins and begins before it ends.
+    after = np.searchsorted(end, first, side="right")
+    holds = (after < len(begin)) & (begin[np.minimum(after, len(begin) - 1)] < first + length)
+    own = np.flatnonzero(holds & (table["thread"].to_numpy() == rank.training))
     found: list[tuple[int, str]] = []
-    for name in distinct(table["name"]):
-        if name in marks:
-            continue
-        own = table.filter((pl.col("name") == name) & (pl.col("thread") == rank.training))
-        first, length = own["ts_ns"].to_numpy(), own["duration_ns"].to_numpy()
-        order = np.argsort(first, kind="stable")
-        line = class_timeline(first[order], (first + length)[order], np.zeros(len(first), np.uint8))
-        if len(first) and 2 * int(line.cumulative(ANY).within(begin, end).sum()) > int((end - begin).sum()):
-            found.append((int(length.sum()), name))
+    for code, places in rows_by_value(codes(table["name"])[own]).items():
+        rows = own[places]
+        line = class_timeline(first[rows], (first + length)[rows], np.zeros(len(rows), np.uint8)).cumulative(ANY)
+        if names[code] not in marks and 2 * int(line.within(begin, end).sum()) > int((end - begin).sum()):
+            found.append((int(length[rows].sum()), names[code]))
     return min(found)[1] if found else None
 
 

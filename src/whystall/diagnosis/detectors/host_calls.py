@@ -84,8 +84,7 @@ def waits_beside(rank: RankCase, calls: Mask) -> Mask:
 def waiting_calls(case: Case, rank: RankCase, after: Nodes) -> Mask:
     """The calls that wait by their nature, or that copied and waited for the copy: those in which waits ended.
 
-    ``after`` are the nodes with which the host went on. A wait after the last launch holds nothing up: it is the end of
-    the recording, or what reads the results.
+    ``after`` are the nodes with which the host went on. Waits after the last launch are left out.
     """
     calls = rank.host_named(lambda name: is_call(name, "sync", "copy"), ("runtime_calls",))
     rows = np.flatnonzero(calls)
@@ -95,7 +94,7 @@ def waiting_calls(case: Case, rank: RankCase, after: Nodes) -> Mask:
     end = begin + table["duration_ns"].to_numpy()[rows - first]
     ended = np.sort(case.replayed.start[after] - case.replayed.clock_shift_ns.get(rank.rank, 0))
     waited = np.searchsorted(ended, end, side="right") > np.searchsorted(ended, begin, side="right")
-    calls[rows[~(waited & (begin <= rank.launch_time.max(initial=-1)))]] = False
+    calls[rows[~(waited & (begin <= rank.last_launch))]] = False
     return calls
 
 

@@ -27,10 +27,8 @@ def work_times(case: Case, *, copies: bool = False) -> pl.DataFrame:
     for rank in case.ranks:
         events = rank.trace.device_events
         of_class = rank.workings.classified.class_of
-        computes = (of_class != COMMUNICATION if copies else of_class == COMPUTE) & events[
-            "step"
-        ].is_not_null().to_numpy()
-        row = np.flatnonzero(computes)
+        chosen = of_class != COMMUNICATION if copies else of_class == COMPUTE
+        row = np.flatnonzero(chosen & events["step"].is_not_null().to_numpy())
         parts.append(
             pl.DataFrame(
                 {

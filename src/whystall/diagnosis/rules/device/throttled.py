@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from whystall.analysis.kernel_classes import COMPUTE
 from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
-from whystall.diagnosis.case import Case, noise_of
+from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.kernels import durations, share_beside, shortened
 from whystall.diagnosis.rank_case import RankCase
@@ -55,11 +55,8 @@ def in_trace(case: Case) -> Iterator[Replayed]:
             and _persists(steps, len(slow))
             and _slows_all(ratio[np.isin(step, steps)])
         ):
-            evenly = np.bincount(step[computes], weights=(durations(rank) / slow[step])[computes], minlength=len(slow))
             slowed = (work.classified.class_of == COMPUTE) & np.isin(step, steps)
-            found = _at_usual_pace(case, rank, slowed, steps, slow)
-            found = replace(found, residual_noise=noise_of(evenly.astype(np.int64).tolist()))
-            yield _with_clocks(case, rank, found)
+            yield _with_clocks(case, rank, _at_usual_pace(case, rank, slowed, steps, slow))
 
 
 def _with_clocks(case: Case, rank: RankCase, found: Replayed) -> Replayed:

@@ -82,7 +82,7 @@ def _asked_to_wait(rank: RankCase) -> Mask:
     """The calls that wait by their nature, up to the last launch."""
     calls = rank.host_named(lambda name: is_call(name, "sync"), ("runtime_calls",))
     first, last = rank.offsets["runtime_calls"]
-    calls[first:last] &= rank.trace.runtime_calls["ts_ns"].to_numpy() <= rank.launch_time.max(initial=-1)
+    calls[first:last] &= rank.trace.runtime_calls["ts_ns"].to_numpy() <= rank.last_launch
     return calls
 
 
