@@ -89,6 +89,12 @@ def places(drawn: random.Random, unit: Unit, count: int) -> list[Insert]:
     return [Insert(at, lambda _rank, _step: 0.0, thread=thread) for at, thread in dict.fromkeys(found)]
 
 
+def stop(drawn: random.Random, unit: Unit) -> Insert:
+    """A free instant of the training thread: while another thread runs the backward pass it can do nothing else."""
+    at, thread = of_free(unit, drawn.random() * 0.98, of=unit.main)
+    return Insert(at, lambda _rank, _step: 0.0, thread=thread)
+
+
 def call(unit: Unit, name: str, *, launches: bool = False, **args: object) -> Event:
     """A call of the runtime, to be written."""
     return {"cat": "Runtime" if unit.old else "cuda_runtime", "name": name, "args": args, "launches": launches}

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 
-from benchmarks.accuracy.retimed.case import HIDDEN, Base, Case, call, function, operator, places, sized, time_of
+from benchmarks.accuracy.retimed.case import HIDDEN, Base, Case, call, function, operator, places, sized, stop, time_of
 from benchmarks.accuracy.retimed.replay import ALL, OWN, Change, Insert
 from benchmarks.accuracy.retimed.unit import Event, Op, Unit
 
@@ -100,7 +100,7 @@ def python(drawn: random.Random, base: Base) -> Case | None:
     """Python runs between operators, with a name or without."""
     named = base.modern and drawn.random() < 0.6
     shown = (function("features.py(88): build"), function("features.py(31): hashed")) if named else ()
-    at = replace(places(drawn, base.unit, 1)[0], thread=base.unit.main)
+    at = stop(drawn, base.unit)
     change, gain = sized(base, _stretch(base, at, shown), size(drawn), 0.3 * base.us)
     accepted = () if named else ("host.gc",)
     detail = f"{change.inserts[0].lasts(0, 0):.0f} us, {'named' if named else 'nameless'}"
@@ -109,7 +109,7 @@ def python(drawn: random.Random, base: Base) -> Case | None:
 
 def python_hidden(drawn: random.Random, base: Base) -> Case | None:
     """Python beside running kernels."""
-    at = places(drawn, base.unit, 1)[0]
+    at = stop(drawn, base.unit)
     lasts = drawn.uniform(0.05, 0.3) * base.us
     change = _stretch(base, at, (function("metrics.py(9): update"),) if base.modern else ())(lasts)
     return _control("python-hidden", base, change, f"{lasts:.0f} us")
@@ -162,7 +162,7 @@ def checkpoint(drawn: random.Random, base: Base) -> Case | None:
     named = drawn.choice(("annotation", "function") if base.modern else ("annotation", "nameless"))
     name = {"annotation": {"cat": "user_annotation", "name": "save_checkpoint"}}
     shown = () if named == "nameless" else (name.get(named) or function("torch/serialization.py(944): save"),)
-    at = places(drawn, unit, 1)[0].at
+    at = stop(drawn, unit).at
     copies = [
         Insert(
             at - 1e-3 + 1e-4 * number,
@@ -189,7 +189,7 @@ def logging(drawn: random.Random, base: Base) -> Case | None:
     """Something holds up every so many steps, with a name or without."""
     every, named = drawn.choice((2, 3)), base.modern and drawn.random() < 0.5
     shown = (function("logging/__init__.py(1477): info"), function("logging/__init__.py(1086): flush")) if named else ()
-    at = replace(places(drawn, base.unit, 1)[0], thread=base.unit.main)
+    at = stop(drawn, base.unit)
     make = _stretch(base, at, shown, lambda _r, step: step % every == 1)
     change, gain = sized(base, make, size(drawn), 0.6 * base.us)
     accepted = () if named else ("host.gc", "host.python", "episodic.checkpoint")

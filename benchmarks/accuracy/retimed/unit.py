@@ -273,10 +273,11 @@ def _free(host: Sequence[Event], main: tuple[Any, Any]) -> list[tuple[float, tup
     return found
 
 
-def of_free(unit: Unit, place: float) -> tuple[float, tuple[Any, Any]]:
-    """The free instant next to a place in the step."""
-    times = [at for at, _ in unit.free]
-    return unit.free[min(bisect_right(times, place * unit.length), len(times) - 1)]
+def of_free(unit: Unit, place: float, of: tuple[Any, Any] | None = None) -> tuple[float, tuple[Any, Any]]:
+    """The free instant next to a place in the step, of a thread or of any."""
+    free = [each for each in unit.free if of is None or each[1] == of] or list(unit.free)
+    times = [at for at, _ in free]
+    return free[min(bisect_right(times, place * unit.length), len(times) - 1)]
 
 
 def faster(unit: Unit, times: float) -> Unit:

@@ -12,7 +12,7 @@ from typing import Final, Self, TypeVar
 
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.finding import CodeLocation, Evidence, Per, Remedy, Severity
-from whystall.diagnosis.gains import CPU_ERROR, MODEL_ERROR, MOST_SAVED, saved_by, scaled
+from whystall.diagnosis.gains import CPU_ERROR, MODEL_ERROR, MOST_SAVED, REMOVED_ERROR, saved_by, scaled
 from whystall.replay.graph import Change
 
 
@@ -150,10 +150,15 @@ class Replayed(Valued):
         floor = scaled(expected, 1 - max(self.uncertainty, spread)) - unsure
         if self.floor is not None:
             floor = min(floor, saved_by(case, self.floor, before) - unsure)
-        ceiling = max(min(ceiling, self.largest_share), scaled(expected, 1 + spread))
+        more = min(scaled(expected, 1 + REMOVED_ERROR), self._at_most(case), self.largest_share)
+        ceiling = max(min(ceiling, self.largest_share), scaled(expected, 1 + spread), more)
         model = MODEL_ERROR if any(rank.on_device for rank in case.ranks) else CPU_ERROR
         ceiling = min(ceiling + (1 - ceiling) * (unsure + model), MOST_SAVED)
         return Weighed(self, max(floor, 0.0), expected, ceiling, self._added(case, removed, expected))
+
+    def _at_most(self, case: Case) -> float:
+        """What is saved where threads and streams wait for nothing any more."""
+        return 0.0 if self.removal is None else 1 - case.least_ns(self.removal) / max(case.window_ns, 1)
 
     def _added(self, case: Case, removed: Change | None, alone: float) -> float:
         """What of the step it saves beyond what is removed already."""

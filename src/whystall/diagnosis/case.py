@@ -57,6 +57,9 @@ class RunFacts:
     """What further runs with one thing changed showed (``whystall run --experiments``)."""
 
 
+Lanes = tuple[NDArray[np.int64], NDArray[np.int64]]
+
+
 @dataclass(frozen=True)
 class Case:
     """Everything a diagnosis starts from. ``graph`` is ``None`` where there is no trace."""
@@ -123,26 +126,31 @@ class Case:
         length = length_ns(self.replayed, played)
         steps = step_lengths_ns(self.replayed, played)
         if change is not None:
-            length = max(length, self._busiest_thread_ns(change))
+            # A window may begin with the host ahead of its device, and a replay of few steps spends that lead.
+            length = max(length, _longest_ns(self._host_lanes, self._durations(change)))
         # Not by medians: of what comes in every other step they see nothing.
         few = len(steps) < FEWEST_TO_DROP or not steps.mean()
         return length, self.noise if few else float(steps.std(ddof=1) / steps.mean() / np.sqrt(len(steps)))
 
-    def _busiest_thread_ns(self, change: Change) -> int:
-        """What the busiest host thread has to do in the window: in the long run no step is shorter.
+    def least_ns(self, change: Change) -> int:
+        """What the busiest thread or stream has to do in the window: in the long run no step is shorter."""
+        durations = self._durations(change)
+        return max(_longest_ns(self._host_lanes, durations), _longest_ns(self._device_lanes, durations))
 
-        A window may begin with the host ahead of its device, and a replay of few steps spends that lead.
-        """
-        nodes, first = self._host_in_window
-        if not len(nodes):
-            return 0
-        duration = self.replayed.duration if change.duration is None else change.duration
-        return int(np.add.reduceat(duration[nodes], first).max())
+    def _durations(self, change: Change) -> NDArray[np.int64]:
+        return self.replayed.duration if change.duration is None else change.duration
 
     @cached_property
-    def _host_in_window(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The host nodes of the replayed window thread by thread, and where each thread's begin."""
-        nodes = np.flatnonzero(self.in_window(self.replayed.kind == NodeKind.HOST))
+    def _host_lanes(self) -> Lanes:
+        return self._lanes(NodeKind.HOST)
+
+    @cached_property
+    def _device_lanes(self) -> Lanes:
+        return self._lanes(NodeKind.DEVICE)
+
+    def _lanes(self, kind: NodeKind) -> Lanes:
+        """The nodes of a kind in the replayed window lane by lane, and where each lane's begin."""
+        nodes = np.flatnonzero(self.in_window(self.replayed.kind == kind))
         nodes = nodes[np.argsort(self.replayed.lane[nodes], kind="stable")]
         return nodes, np.flatnonzero(np.diff(self.replayed.lane[nodes], prepend=-1))
 
@@ -328,6 +336,12 @@ class Case:
             if first <= event < last:
                 return str(getattr(rank.trace, table)["name"][event - first])
         return ""
+
+
+def _longest_ns(lanes: Lanes, durations: NDArray[np.int64]) -> int:
+    """The sum over the lane that has most to do."""
+    nodes, first = lanes
+    return int(np.add.reduceat(durations[nodes], first).max()) if len(nodes) else 0
 
 
 def noise_of(windows: list[int]) -> float:

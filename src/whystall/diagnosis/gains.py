@@ -14,6 +14,10 @@ MOST_SAVED: Final = 0.9999
 MODEL_ERROR: Final = 0.02
 """Gains of causes that were known came within this share of what their removal brought (docs, "Accuracy")."""
 
+REMOVED_ERROR: Final = 0.1
+"""So much more than replayed a removal may bring beside `MODEL_ERROR`: some of what waits for what is guessed from
+times, and goes away with what is removed (docs, "Accuracy of the diagnosis", recorded steps timed anew)."""
+
 CPU_ERROR: Final = 0.1
 """The same for jobs without an accelerator: what stays of a step shares caches, cores and clocks with what goes, and
 the gain of one and the same fault, measured hours apart on a shared machine, differed by as much (docs, "Accuracy of

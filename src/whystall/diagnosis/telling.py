@@ -16,6 +16,8 @@ from whystall.replay.graph import Change
 
 # What is named although its removal gains nothing must be at least this share of the step.
 _LARGE: Final = 0.2
+# A line that explains so much of a cause is what its reader will mend.
+_MOST_OF_IT: Final = 0.5
 # What only counts once other causes are gone is told from this share on.
 NEXT_SHARE: Final = 0.05
 
@@ -39,6 +41,7 @@ class Teller:
         cause = self.causes[candidate.cause]
         per = candidate.per(case)
         floor, ceiling, before = _as_remembered(case, one)
+        floor = min(floor, max(_of_one_line(case, one), min(floor, LEAST_SHARE)))
         return Finding(
             id=cause.id,
             title=f"{cause.title}{': ' if candidate.detail else ''}{candidate.detail}",
@@ -160,6 +163,15 @@ class Teller:
 
     def _is_large(self, one: Weighed) -> bool:
         return one.candidate.attributed_ns >= _LARGE * max(self.case.step_ns, 1)
+
+
+def _of_one_line(case: Case, one: Weighed) -> float:
+    """What mending its first line alone saves, where that explains most of it: more need not be what anyone does."""
+    lines = one.candidate.code.lines
+    share = lines[0].share if lines else None
+    if share is None or share < _MOST_OF_IT:
+        return one.floor
+    return one.expected * share - one.candidate.noise(case)
 
 
 def _as_remembered(case: Case, one: Weighed) -> tuple[float, float, list[Evidence]]:

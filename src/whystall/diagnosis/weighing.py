@@ -38,7 +38,8 @@ def weigh(case: Case, candidates: Sequence[Valued]) -> Verdicts:
     weighed = merged(_by_tiers(case, candidates))
     firing = [one for one in weighed if _fires(case, one)]
     quiet = [one for one in weighed if not _fires(case, one)]
-    firing.sort(key=lambda one: (-one.adds, one.candidate.cause))
+    # What it gains only once others are gone does not lift it above them.
+    firing.sort(key=lambda one: (-min(one.adds, one.expected), one.candidate.cause))
     return Verdicts(
         [one for one in firing if not one.candidate.nameless],
         [one for one in firing if one.candidate.nameless],

@@ -22,6 +22,12 @@ _LEAST_RARE_NS: Final = 1_000_000
 _MINORITY: Final = 0.5
 _NEARLY_ALL: Final = 0.9
 # A library that carries collectives out on the host, within what torch marks so.
+_FUNCTION: Final = re.compile(r"^_*[A-Z]\w*(?<!Backward)(?<!Backward\d)$")
+"""An operator that a `torch.autograd.Function` made: what runs in it, and not in others below it, is Python.
+
+Those of PyTorch itself have a namespace, or end as the steps of its backward pass do.
+"""
+_COMPILED: Final = "Compiled"
 _TALKS: Final = re.compile(r"^(gloo|mpi|ucc):")
 
 
@@ -52,6 +58,8 @@ def soft_nodes(case: Case, rank: RankCase) -> Mask:
     key = ("soft_nodes", rank.rank)
     if key not in case.kept:
         soft = case.host_state(rank, HostState.NONE, HostState.PYTHON)
+        functions = rank.host_named(lambda name: bool(_FUNCTION.match(name)) and _COMPILED not in name, ("operators",))
+        soft |= case.host_state(rank, HostState.DISPATCH) & case.nodes(rank, host=functions)
         talks = rank.host_named(lambda name: bool(_TALKS.match(name)), ("operators", "annotations"))
         if rank.on_device and talks.any():
             begin, end, _ = rank.intervals(talks)

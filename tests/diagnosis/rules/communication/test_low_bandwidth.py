@@ -97,6 +97,26 @@ def test_small_collectives_cost_their_latency_and_not_their_bytes() -> None:
     assert "communication.low-bandwidth" not in told_of(*(job.built for job in jobs))
 
 
+def test_small_messages_over_a_slow_link_are_slow_with_the_large_ones() -> None:
+    """Twenty of 512 kB beside each large one: over a good link they take its latency, at the least what they take."""
+    slow, fast, small_ns = nanoseconds(10e9), nanoseconds(0.7 * 450e9), 400_000
+    jobs = [Job(H100) for _ in range(2)]
+    for _ in together(jobs, 8):
+        for job in jobs:
+            job.launch("gemm", COMPUTE_NS)
+        meet(jobs, NCCL, slow, **message("allreduce", SIZE))
+        for _ in range(20):
+            meet(jobs, NCCL, small_ns, **message("allreduce", 512 << 10))
+        for job in jobs:
+            job.wait()
+    finding = found_in(*(job.built for job in jobs))["communication.low-bandwidth"]
+    whole = jobs[0].step_ns
+    good_ns = 30_000 + round((512 << 10) / (0.7 * 450e9) * 1e9)
+    is_worth(finding, whole / (whole - (slow - fast) - 20 * (small_ns - good_ns)))
+    assert finding.gain is not None
+    assert finding.gain.floor <= 1.001 * whole / (whole - slow + nanoseconds(0.7 * 50e9))
+
+
 RTX_4090: Final = {"id": 0, "name": "NVIDIA GeForce RTX 4090", "computeMajor": 8, "computeMinor": 9}
 L4: Final = {"id": 0, "name": "NVIDIA L4", "computeMajor": 8, "computeMinor": 9}
 

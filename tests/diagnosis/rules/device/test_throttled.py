@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 from tests.diagnosis.cases import case_of, found_in, run
-from tests.diagnosis.jobs import Job
+from tests.diagnosis.jobs import Job, is_worth
 
 from whystall.analysis.run_results import DeviceClocks
 from whystall.diagnosis.rules.device import throttled
@@ -28,6 +28,7 @@ HIP: Final = (
 )
 KERNEL_NS: Final = 500_000
 SLOW_STEPS: Final = (5, 6, 7, 8)
+RAGGED: Final = (1.05, 0.98, 0.98, 1.03, 1.11, 1.11, 1.0, 1.03, 0.98, 1.04, 0.82, 0.85)
 SCATTERED: Final = (0.9, 0.92, 0.91, 0.94, 0.99, 1.04, 1.1, 1.15, 0.93, 0.9, 0.91, 0.94)
 
 
@@ -135,7 +136,17 @@ def test_kernels_of_one_name_and_grid_are_compared_by_their_place_in_the_step() 
     assert finding.gain.expected == pytest.approx(1 + 4 / 30, rel=0.03)
 
 
-def test_steps_that_scatter_are_none_even_where_slow_ones_come_together() -> None:
-    """Lengths of steps with all values between the usual and the longest, as scatter has them, and not two levels."""
-    case = case_of(training(lambda number, _: SCATTERED[number]).built)
+@pytest.mark.parametrize("scattered", [SCATTERED, RAGGED])
+def test_steps_that_scatter_are_none_even_where_slow_ones_come_together(scattered: tuple[float, ...]) -> None:
+    """Lengths with all values between the usual and the longest, or some far away from others that scatter as much."""
+    case = case_of(training(lambda number, _: scattered[number]).built)
     assert list(throttled.in_trace(case)) == []
+
+
+def test_two_steps_far_from_all_others_are_no_chance() -> None:
+    """Of twelve steps two that follow each other lie side by side by chance in one order of six, yet not by so much."""
+    finding = found_in(training(lambda number, _: 2.5 if number in {5, 6} else 1.0).built)["device.throttled"]
+    assert finding.scope.steps == ["ProfilerStep#5", "ProfilerStep#6"]
+    is_worth(finding, 1 + 1.5 * 2 / 10)
+    alone = training(lambda number, _: 2.5 if number == 5 else 1.0)
+    assert "device.throttled" not in found_in(alone.built)

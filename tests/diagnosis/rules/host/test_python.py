@@ -50,6 +50,24 @@ def test_python_that_holds_up_the_device_is_worth_its_time(api: str, stacked: bo
 
 
 @pytest.mark.parametrize(
+    ("operator", "named"), [("DropoutAddLayerNormFn", True), ("aten::nonzero", False), ("AddmmBackward0", False)]
+)
+def test_what_runs_in_a_function_of_the_users_is_python(operator: str, *, named: bool) -> None:
+    """A function with a backward pass of its own is recorded as an operator, yet what it does itself is Python."""
+    job = Job()
+    for _ in job.steps(8):
+        begin = job.at
+        job.python(800_000)
+        job.launch("gemm", PRODUCT_NS)
+        job.built.operator(operator, at=begin, lasts=job.at - begin)
+        job.wait()
+    found = found_in(job.built)
+    assert ("host.python" in found) is named
+    if named:
+        is_worth(found["host.python"], job.step_ns / (job.step_ns - 800_000))
+
+
+@pytest.mark.parametrize(
     "job",
     [
         pytest.param(training(30_000), id="as between any two operators"),

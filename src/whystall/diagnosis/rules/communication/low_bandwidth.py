@@ -33,6 +33,7 @@ CAUSE: Final = cause_beside(__name__)
 _NETWORK_BYTES_PER_S: Final = CAUSE.threshold("network_bytes_per_s")
 _PCIE_BYTES_PER_S: Final = CAUSE.threshold("pcie_bytes_per_s")
 _LOW: Final = CAUSE.threshold("low")
+_USUAL_LATENCY_NS: Final = int(CAUSE.threshold("usual_latency_ns"))
 _REACHED: Final = CAUSE.threshold("reached")
 
 
@@ -97,22 +98,25 @@ def _add(case: Case, rank: RankCase, latency: int, slow: _Slow) -> None:
     peak = rank.workings.peak if rank.on_device else None
     # A device without a link of its own sends over PCIe, often through the host's memory; so may one nobody knows.
     link = peak.link_gb_per_s * 1e9 if peak is not None and peak.link_gb_per_s else _PCIE_BYTES_PER_S
-    nodes = found.node
-    large = (found.size >= SMALL_BYTES) & (found.ranks > 1) & (nodes >= 0) & ~are(found, POINT_TO_POINT)
-    rows = np.flatnonzero(large)
+    sized = (found.size > 0) & (found.ranks > 1) & (found.node >= 0) & ~are(found, POINT_TO_POINT)
+    rows = np.flatnonzero(sized)
+    at = found.node[rows]
     wire = found.size[rows] * _bus_factor(found, rows)
-    rate = wire / np.maximum(transfer_ns(case)[nodes[rows]] - latency, 1) * 1e9
-    low = rate < _LOW * min(_NETWORK_BYTES_PER_S, link)
-    at = nodes[rows[low]]
-    slow.nodes[at] = True
-    slow.unsure[nodes[rows[low & ~met_by_all(case, found)[rows]]]] = True
+    rate = wire / np.maximum(transfer_ns(case)[at] - latency, 1) * 1e9
+    low = (found.size[rows] >= SMALL_BYTES) & (rate < _LOW * min(_NETWORK_BYTES_PER_S, link))
+    if not low.any():
+        return
+    slow.nodes[at[low]] = True
     slow.rates += rate[low].tolist()
-    for out, target in (
-        (slow.expected, _REACHED * link),
-        (slow.least, _REACHED * min(_NETWORK_BYTES_PER_S, link)),
-        (slow.best, link),
+    slow.unsure[at[low & ~met_by_all(case, found)[rows]]] = True
+    # What is small goes the same way: over a good link its latency is that of a good link, too.
+    usual = min(latency, _USUAL_LATENCY_NS)
+    for out, which, wait, target in (
+        (slow.expected, low | (found.size[rows] < SMALL_BYTES), usual, _REACHED * link),
+        (slow.least, low, latency, _REACHED * min(_NETWORK_BYTES_PER_S, link)),
+        (slow.best, np.ones(len(rows), np.bool_), usual, link),
     ):
-        shorten(case, out, at, latency + wire[low] / target * 1e9)
+        shorten(case, out, at[which], wait + wire[which] / target * 1e9)
 
 
 def _bus_factor(found: Collectives, rows: NDArray[np.intp]) -> NDArray[np.float64]:

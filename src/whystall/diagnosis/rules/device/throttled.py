@@ -31,6 +31,9 @@ _BY_CHANCE: Final = CAUSE.threshold("by_chance")
 _USUAL: Final = 0.1
 # An event is alone on its device if others run for no more than this share of it.
 _BESIDE: Final = 0.05
+_TWO_LEVELS: Final = CAUSE.threshold("two_levels")
+_FAR_APART: Final = CAUSE.threshold("far_apart")
+_LEAST_SCATTER: Final = 0.005
 _LEAST_REPEATS: Final = CAUSE.threshold("least_repeats")
 _LEAST_SAMPLES: Final = CAUSE.threshold("least_samples")
 _HELD_BACK: Final = CAUSE.threshold("held_back")
@@ -49,12 +52,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
         slow = np.array([_quantile(ratio[step == number], 0.5) for number in range(len(rank.trace.steps))])
         slow /= np.quantile(slow, _USUAL)  # kernels that scatter are slower than their best in all steps
         steps = np.flatnonzero(slow >= _THROTTLED).tolist()
-        if (
-            steps
-            and _two_levels(slow, steps)
-            and _persists(steps, len(slow))
-            and _slows_all(ratio[np.isin(step, steps)])
-        ):
+        if steps and _persists(steps, len(slow), apart=_apart(slow, steps)) and _slows_all(ratio[np.isin(step, steps)]):
             slowed = (work.classified.class_of == COMPUTE) & np.isin(step, steps)
             yield _with_clocks(case, rank, _at_usual_pace(case, rank, slowed, steps, slow))
 
@@ -99,21 +97,29 @@ def _alone(rank: RankCase) -> Mask:
     return alone
 
 
-def _two_levels(slow: NDArray[np.float64], steps: list[int]) -> bool:
-    """Whether slow steps and the others lie apart: what scatters has all values between, and some are always slow."""
+def _apart(slow: NDArray[np.float64], steps: list[int]) -> float:
+    """How many times as far slow steps lie from the others as either lie from their like.
+
+    What scatters has all values between, and some are always slow: 0 where the gap is no half of what they differ by.
+    """
     low, others = slow[steps], np.delete(slow, steps)
     between = float(low.min() - others.max(initial=1.0))
-    return between >= (float(np.median(low)) - float(np.median(others))) / 2
+    if between < (float(np.median(low)) - float(np.median(others))) / 2:
+        return 0.0
+    return between / max(float(np.ptp(low)), float(np.ptp(others)) if len(others) else 0.0, _LEAST_SCATTER)
 
 
-def _persists(steps: list[int], count: int) -> bool:
+def _persists(steps: list[int], count: int, *, apart: float) -> bool:
     """Whether slow steps follow each other more than chance would have them: clocks stay low for a while.
 
-    Of all orders of as many slow steps, those with as few stretches or fewer are ``_BY_CHANCE`` at most.
+    Of all orders of as many slow steps, those with as few stretches or fewer are ``_BY_CHANCE`` at most. Few steps that
+    follow each other and lie very far from all others are no chance either.
     """
     slow, stretches = len(steps), 1 + sum(b - a > 1 for a, b in pairwise(steps))
     alike = sum(comb(slow - 1, few - 1) * comb(count - slow + 1, few) for few in range(1, stretches + 1))
-    return alike <= _BY_CHANCE * comb(count, slow)
+    if alike <= _BY_CHANCE * comb(count, slow):
+        return apart >= _TWO_LEVELS
+    return apart >= _FAR_APART and slow > 1 and stretches == 1
 
 
 def _slows_all(ratio: NDArray[np.float64]) -> bool:

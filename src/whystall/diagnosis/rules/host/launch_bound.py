@@ -36,7 +36,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
         if not devices:
             continue
         soft = soft_nodes(case, rank)
-        work = case.host_state(rank, HostState.DISPATCH, HostState.LAUNCH)
+        work = case.host_state(rank, HostState.DISPATCH, HostState.LAUNCH) & ~soft
         work |= soft & (soft_stretch_ns(case, rank) < LONG_NS)
         events = sum(device.gpu_events / max(len(device.steps), 1) for device in devices)
         each = case.time_of(work) / max(events, 1)
