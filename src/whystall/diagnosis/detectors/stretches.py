@@ -78,6 +78,15 @@ def soft_stretch_ns(case: Case, rank: RankCase) -> NDArray[np.int64]:
     return found
 
 
+def work_within(case: Case, rank: RankCase, begin: NDArray[np.int64], end: NDArray[np.int64]) -> Mask:
+    """The host nodes of a rank within intervals, without long pauses, which are no part of what is done there.
+
+    An optimizer's step or a hook calls operators one after the other: a millisecond of nothing else is something else.
+    """
+    pauses = soft_nodes(case, rank) & (soft_stretch_ns(case, rank) >= _LEAST_RARE_NS)
+    return case.host_within(rank, begin, end) & ~pauses
+
+
 def count_of_stretches(case: Case, rank: RankCase, nodes: Mask) -> float:
     """How many unbroken stretches nodes belong to, per step: what interrupts a call does not make two of it."""
     group, rows, _ = _grouped(case, soft_nodes(case, rank))

@@ -14,10 +14,11 @@ from whystall.testing import TraceBuilder
 CAUSE: Final = "communication.buffer-broadcast"
 BUFFERS: Final = 60
 NCCL: Final = "ncclDevKernel_Broadcast_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+FETCH: Final = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 OLD: Final = "ncclKernel_Broadcast_RING_LL_Sum_int8_t(ncclWorkElem)"
 
 
-def _sends(jobs: list[Job], kernel: str, buffers: int, *, old: bool) -> None:
+def _sends(jobs: list[Job], kernel: str, buffers: int, *, old: bool, fetch_ns: int) -> None:
     for job in jobs:
         job.operator("aten::cat" if old else "aten::flatten_dense_tensors", "CatArrayBatchedCopy", 3_000)
     begins = [job.at for job in jobs]
@@ -25,6 +26,9 @@ def _sends(jobs: list[Job], kernel: str, buffers: int, *, old: bool) -> None:
     for job, begin in zip(jobs, begins, strict=True):
         job.built.operator("c10d::broadcast_", at=begin, lasts=job.at - begin)
         job.operator("aten::narrow" if old else "aten::unflatten_dense_tensors")
+        if fetch_ns:
+            job.built.annotation(FETCH, at=job.at, lasts=fetch_ns)
+            job.at += fetch_ns
         for _ in range(buffers):
             job.operator("aten::copy_", "Memcpy DtoD", 2_000)
 
@@ -38,6 +42,7 @@ def ranks(
     mark: str = "DistributedDataParallel.forward",
     before: str = "",
     products: int = 40,
+    fetch_ns: int = 0,
 ) -> tuple[list[TraceBuilder], float]:
     """Two ranks whose forward passes send buffers, compute, and whose backward passes reduce gradients."""
     jobs = [Job(api=api), Job(api=api)]
@@ -47,7 +52,7 @@ def ranks(
             for job in jobs:
                 job.operator(before, "gemm", 10_000)
         if buffers:
-            _sends(jobs, kernel, buffers, old=old)
+            _sends(jobs, kernel, buffers, old=old, fetch_ns=fetch_ns)
         for job, start in zip(jobs, starts, strict=True):
             for _ in range(products):
                 job.operator("aten::mm", "gemm", 8_000)
@@ -67,6 +72,14 @@ def test_buffers_that_are_sent_before_each_forward_pass(kernel: str, api: str, *
     assert finding.scope.ranks == [0, 1]
     assert finding.remedy is not None
     assert finding.remedy.patch == "DistributedDataParallel(model, broadcast_buffers=False)"
+
+
+def test_what_lasts_long_between_the_buffers_is_something_else() -> None:
+    built, sending = ranks(fetch_ns=2_000_000)
+    found = found_in(*built)
+    is_worth(found["input.synchronous-loader"], sending / (sending - 2_000_000))
+    gain = found[CAUSE].gain if CAUSE in found else None
+    assert gain is None or gain.expected <= sending / (sending - (ranks()[1] - ranks(buffers=0)[1])) * 1.02
 
 
 @pytest.mark.parametrize(

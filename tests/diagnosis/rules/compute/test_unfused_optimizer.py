@@ -21,8 +21,11 @@ KERNEL_NS: Final = 4_000
 PAUSE_NS: Final = 10_000
 
 
-def training(kernel: str, count: int, *, lasts: int = KERNEL_NS) -> TraceBuilder:
-    """Eight steps of one product of 500 us and an optimizer that launches kernels one after the other."""
+def training(kernel: str, count: int, *, lasts: int = KERNEL_NS, stop_ns: int = 0) -> TraceBuilder:
+    """Eight steps of one product of 500 us and an optimizer that launches kernels one after the other.
+
+    In the midst of it the host may stop.
+    """
     built = trace()
     at = 0
     for number in range(8):
@@ -31,7 +34,8 @@ def training(kernel: str, count: int, *, lasts: int = KERNEL_NS) -> TraceBuilder
         built.launch("sm90_xmma_gemm_bf16bf16", at=at + 5_000, call_lasts=5_000, runs_at=at + 12_000, lasts=500_000)
         at += 512_000
         first = at
-        for _ in range(count):
+        for place in range(count):
+            at += stop_ns if place == count // 2 else 0
             built.launch(kernel, at=at, call_lasts=5_000, runs_at=at + 6_000, lasts=lasts)
             at += PAUSE_NS
         built.annotation("Optimizer.step#AdamW.step", at=first, lasts=at - first)
@@ -50,6 +54,18 @@ def test_many_kernels_of_an_update_are_worth_joining(kernel: str) -> None:
     whole = 512_000 + update + 14_000
     assert found.gain.floor <= whole / (whole - update * 0.9)
     assert found.gain.expected > 1.3
+
+
+def test_a_stop_in_an_update_is_no_part_of_it() -> None:
+    stop = 3_000_000
+    found = found_in(training(LAMBDA, 120, stop_ns=stop))
+    update = 120 * PAUSE_NS
+    whole = 512_000 + update + stop + 14_000
+    optimizer, other = found["compute.unfused-optimizer"], found["host.python"]
+    assert optimizer.gain is not None
+    assert optimizer.gain.expected <= whole / (whole - update)
+    assert other.gain is not None
+    assert other.gain.expected >= whole / (whole - stop)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.collectives import DDP_FORWARD, are, collectives, not_made, spent_ns
+from whystall.diagnosis.detectors.stretches import LONG_NS
 from whystall.diagnosis.rank_case import RankCase, within
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.replay.graph import Mask, Times
@@ -49,7 +50,10 @@ def in_trace(case: Case) -> Iterator[Replayed]:
 
 
 def _sent(rank: RankCase) -> tuple[Times, Times]:
-    """From when to when each forward pass sends buffers: all that it does before the first operator of another kind."""
+    """From when to when each forward pass sends buffers: all that it calls before the first operator of another kind.
+
+    What lasts long between two of these calls is no part of it.
+    """
     begin, end, thread = rank.intervals(rank.host_named(lambda name: bool(DDP_FORWARD.match(name)), ("annotations",)))
     table = rank.trace.operators
     if not len(begin) or table.is_empty():
@@ -65,7 +69,9 @@ def _sent(rank: RankCase) -> tuple[Times, Times]:
         rows = np.flatnonzero((at >= first) & (at < last) & (owner == own))
         rows = rows[: _leading(of_it[rows])]
         if sends[rows].any():
-            out.append((int(at[rows[0]]), int(until[rows[-1]])))
+            pause = np.flatnonzero(at[rows[1:]] - until[rows[:-1]] >= LONG_NS)
+            starts, stops = np.append(0, pause + 1), np.append(pause, len(rows) - 1)
+            out += zip(at[rows[starts]].tolist(), until[rows[stops]].tolist(), strict=True)
     found = np.array(out, np.int64).reshape(-1, 2)
     return found[:, 0], found[:, 1]
 
@@ -84,9 +90,7 @@ def _not_sent(case: Case, nodes: Mask, host: Mask, device: Mask) -> Replayed:
         evidence=(
             evidence.count("broadcasts at the start of forward passes", count, case.events_of(nodes), per=case.per),
             evidence.time("spent in them by a rank", spent_ns(case, nodes), per=case.per),
-            evidence.time(
-                "time of a rank's host from the first to the last buffer", case.time_of(host) // ranks, per=case.per
-            ),
+            evidence.time("time of a rank's host in sending them", case.time_of(host) // ranks, per=case.per),
         ),
         removal=not_made(case, nodes, host | device),
         method="replay: forward passes begin without sending buffers",

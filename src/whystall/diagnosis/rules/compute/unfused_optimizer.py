@@ -19,6 +19,7 @@ from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.kernels import prompt
 from whystall.diagnosis.detectors.samples import code_of_lines, from_samples, lines_where, measured_runs
+from whystall.diagnosis.detectors.stretches import work_within
 from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rank_case import RankCase, within
 from whystall.diagnosis.rule import Finder, Rule
@@ -72,7 +73,7 @@ def _as_few_kernels(case: Case, rank: RankCase, own: Mask, count: float) -> Repl
     graph = case.replayed
     begin, end, _ = rank.optimizer_steps
     nodes = case.nodes(rank, device=own)
-    host = case.host_within(rank, begin, end)
+    host = work_within(case, rank, begin, end)
     duration = graph.duration.astype(np.float64)
     total = float(duration[nodes].sum())
     fused = _fused_ns(rank, begin, end) * len(begin)

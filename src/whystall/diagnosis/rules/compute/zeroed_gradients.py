@@ -16,6 +16,7 @@ from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.collectives import without_gaps
 from whystall.diagnosis.detectors.kernels import prompt
+from whystall.diagnosis.detectors.stretches import work_within
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
@@ -97,7 +98,7 @@ def _dropped(case: Case, rank: RankCase, found: _Filled) -> Replayed:
     operator = rows_of(rank.trace.device_events["operator"])
     adds = (operator >= 0) & np.append(found.adds, False)[np.maximum(operator, -1)]
     work = case.nodes(rank, device=fills | adds)
-    filling = case.host_within(rank, found.begin, found.end)
+    filling = work_within(case, rank, found.begin, found.end)
     host = filling | case.host_within_operators(rank, found.adds)
     tensors = int(np.count_nonzero(found.fills))
     # A fill of all at once takes the host no longer than dropping each does.

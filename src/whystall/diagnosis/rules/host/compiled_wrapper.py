@@ -15,6 +15,7 @@ from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.kernels import close_up
+from whystall.diagnosis.detectors.stretches import work_within
 from whystall.diagnosis.rank_case import RankCase, within
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.replay.graph import Change, Mask, Times
@@ -76,7 +77,7 @@ def _making(rank: RankCase, begin: Times, end: Times) -> NDArray[np.bool_]:
 
 
 def _as_graphs(case: Case, rank: RankCase, begin: Times, end: Times) -> Replayed:
-    host = case.host_within(rank, begin, end)
+    host = work_within(case, rank, begin, end)
     work = case.nodes(rank, device=rank.launched_in(begin, end))
     first, last = case.window_on(rank)
     calls = int(np.count_nonzero((begin >= first) & (begin < last)))

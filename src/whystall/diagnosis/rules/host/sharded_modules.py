@@ -16,6 +16,7 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
+from whystall.diagnosis.detectors.stretches import work_within
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.replay.graph import Mask
@@ -92,7 +93,7 @@ def _by_blocks(case: Case, found: dict[int, _Hooks]) -> Replayed:
         if rank.rank in found:
             one = found[rank.rank]
             begin, end = one.marks["ts_ns"].to_numpy(), one.marks["end"].to_numpy()
-            own = case.host_within(rank, begin, end)
+            own = work_within(case, rank, begin, end)
             at = np.searchsorted(begin, graph.start[own] - graph.clock_shift_ns.get(rank.rank, 0), side="right") - 1
             left[own], most[own] = 1 - one.spared[at], 1 - one.surely[at]
             hooks |= own
