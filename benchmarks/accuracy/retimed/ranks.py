@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 
-from benchmarks.accuracy.retimed.case import Base, Case, call, operator, places, sized, time_of
+from benchmarks.accuracy.retimed.case import Base, Case, call, operator, sized, stop, time_of
 from benchmarks.accuracy.retimed.host import size
 from benchmarks.accuracy.retimed.replay import Change, Insert
 from benchmarks.accuracy.retimed.unit import Op, Unit
@@ -14,7 +14,7 @@ from benchmarks.accuracy.retimed.unit import Op, Unit
 
 def _late(drawn: random.Random, base: Base, who: Callable[[int, int], bool]) -> tuple[str, Callable[[float], Change]]:
     """How those that are late are: with slower kernels, or with more for the host to do."""
-    at = replace(places(drawn, base.unit, 1)[0], thread=base.unit.main)
+    at = stop(drawn, base.unit)
     if drawn.random() < 0.5:
         return "kernels", lambda lasts: Change(
             ops=lambda op, rank, step: 1 + lasts / base.us if who(rank, step) and not op.collective else 1.0

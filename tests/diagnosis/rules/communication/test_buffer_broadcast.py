@@ -9,6 +9,7 @@ from tests.conftest import RealTraces
 from tests.diagnosis.cases import found_in
 from tests.diagnosis.jobs import Job, is_worth, meet, message, together
 
+from whystall.diagnosis.finding import Finding
 from whystall.testing import TraceBuilder
 
 CAUSE: Final = "communication.buffer-broadcast"
@@ -18,7 +19,7 @@ FETCH: Final = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 OLD: Final = "ncclKernel_Broadcast_RING_LL_Sum_int8_t(ncclWorkElem)"
 
 
-def _sends(jobs: list[Job], kernel: str, buffers: int, *, old: bool, fetch_ns: int) -> None:
+def _sends(jobs: list[Job], kernel: str, buffers: int, *, old: bool, fetch_ns: int, batch_ns: int) -> None:
     for job in jobs:
         job.operator("aten::cat" if old else "aten::flatten_dense_tensors", "CatArrayBatchedCopy", 3_000)
     begins = [job.at for job in jobs]
@@ -29,6 +30,8 @@ def _sends(jobs: list[Job], kernel: str, buffers: int, *, old: bool, fetch_ns: i
         if fetch_ns:
             job.built.annotation(FETCH, at=job.at, lasts=fetch_ns)
             job.at += fetch_ns
+        if batch_ns:
+            job.operator("aten::copy_", "Memcpy HtoD (Pageable -> Device)", batch_ns)
         for _ in range(buffers):
             job.operator("aten::copy_", "Memcpy DtoD", 2_000)
 
@@ -43,6 +46,7 @@ def ranks(
     before: str = "",
     products: int = 40,
     fetch_ns: int = 0,
+    batch_ns: int = 0,
 ) -> tuple[list[TraceBuilder], float]:
     """Two ranks whose forward passes send buffers, compute, and whose backward passes reduce gradients."""
     jobs = [Job(api=api), Job(api=api)]
@@ -52,7 +56,7 @@ def ranks(
             for job in jobs:
                 job.operator(before, "gemm", 10_000)
         if buffers:
-            _sends(jobs, kernel, buffers, old=old, fetch_ns=fetch_ns)
+            _sends(jobs, kernel, buffers, old=old, fetch_ns=fetch_ns, batch_ns=batch_ns)
         for job, start in zip(jobs, starts, strict=True):
             for _ in range(products):
                 job.operator("aten::mm", "gemm", 8_000)
@@ -78,8 +82,18 @@ def test_what_lasts_long_between_the_buffers_is_something_else() -> None:
     built, sending = ranks(fetch_ns=2_000_000)
     found = found_in(*built)
     is_worth(found["input.synchronous-loader"], sending / (sending - 2_000_000))
+    _is_worth_no_more(found, sending)
+
+
+def test_a_batch_that_is_copied_among_the_buffers_is_none() -> None:
+    built, sending = ranks(batch_ns=2_000_000)
+    _is_worth_no_more(found_in(*built), sending)
+
+
+def _is_worth_no_more(found: dict[str, Finding], step_ns: float) -> None:
+    """No more than buffers take in steps that are so long."""
     gain = found[CAUSE].gain if CAUSE in found else None
-    assert gain is None or gain.expected <= sending / (sending - (ranks()[1] - ranks(buffers=0)[1])) * 1.02
+    assert gain is None or gain.expected <= step_ns / (step_ns - (ranks()[1] - ranks(buffers=0)[1])) * 1.02
 
 
 @pytest.mark.parametrize(

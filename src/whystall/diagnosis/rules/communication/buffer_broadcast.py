@@ -24,6 +24,7 @@ from whystall.trace.link import rows_of
 CAUSE: Final = cause_beside(__name__)
 _BROADCAST: Final = re.compile(r"^c10d::broadcast_$")
 _KIND: Final = re.compile(r"^broadcast", re.IGNORECASE)
+_HOST_COPY: Final = re.compile(r"^Memcpy (HtoD|DtoH)", re.IGNORECASE)
 # What torch's broadcast of many tensors calls (c10d's _broadcast_coalesced): it joins them, sends them, and copies each
 # back. Older versions join with cat and part with narrow and view.
 _OF_IT: Final = re.compile(
@@ -52,7 +53,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
 def _sent(rank: RankCase) -> tuple[Times, Times]:
     """From when to when each forward pass sends buffers: all that it calls before the first operator of another kind.
 
-    What lasts long between two of these calls is no part of it.
+    What lasts long between two of these calls is no part of it, nor is a copy from or to the host's memory.
     """
     begin, end, thread = rank.intervals(rank.host_named(lambda name: bool(DDP_FORWARD.match(name)), ("annotations",)))
     table = rank.trace.operators
@@ -64,16 +65,31 @@ def _sent(rank: RankCase) -> tuple[Times, Times]:
     until = at + table["duration_ns"].to_numpy()[order]
     of_it = matching(table["name"], lambda name: bool(_OF_IT.match(name)))[order]
     sends = matching(table["name"], lambda name: bool(_BROADCAST.match(name)))[order]
+    other = np.isin(order, _of_the_host(rank))
     out: list[tuple[int, int]] = []
     for first, last, own in zip(begin.tolist(), end.tolist(), thread.tolist(), strict=True):
         rows = np.flatnonzero((at >= first) & (at < last) & (owner == own))
         rows = rows[: _leading(of_it[rows])]
         if sends[rows].any():
-            pause = np.flatnonzero(at[rows[1:]] - until[rows[:-1]] >= LONG_NS)
-            starts, stops = np.append(0, pause + 1), np.append(pause, len(rows) - 1)
-            out += zip(at[rows[starts]].tolist(), until[rows[stops]].tolist(), strict=True)
+            apart = at[rows[1:]] - until[rows[:-1]] >= LONG_NS
+            cut = np.flatnonzero(apart | (other[rows[1:]] != other[rows[:-1]]))
+            starts, stops = rows[np.append(0, cut + 1)], rows[np.append(cut, len(rows) - 1)]
+            own = ~other[starts]
+            out += zip(at[starts[own]].tolist(), until[stops[own]].tolist(), strict=True)
     found = np.array(out, np.int64).reshape(-1, 2)
     return found[:, 0], found[:, 1]
+
+
+def _of_the_host(rank: RankCase) -> NDArray[np.intp]:
+    """The outermost operators that copy from or to the host's memory."""
+    events = rank.trace.device_events
+    copies = matching(events["name"], lambda name: bool(_HOST_COPY.match(name)))
+    operator = np.unique(rows_of(events["operator"])[copies])
+    parent = rows_of(rank.trace.operators["parent"])
+    operator = operator[operator >= 0]
+    while (parent[operator] >= 0).any():
+        operator = np.where(parent[operator] >= 0, parent[operator], operator)
+    return operator.astype(np.intp)
 
 
 def _leading(flags: NDArray[np.bool_]) -> int:
