@@ -86,9 +86,11 @@ def run(*, shares: dict[str, float] | None = None, places: Iterable[SampledLine]
     return RunSummary(**values)
 
 
-def line(share: float, text: str = "x = f()", *, part: str = "other", leaf: str = "__main__:main") -> SampledLine:
+def line(
+    share: float, text: str = "x = f()", *, part: str = "other", leaf: str = "__main__:main", at: int = 7
+) -> SampledLine:
     """A line at which the training thread was found in a share of the stack samples."""
-    return SampledLine(part=part, file="train.py", line=7, function="main", text=text, leaf=leaf, share=share)
+    return SampledLine(part=part, file="train.py", line=at, function="main", text=text, leaf=leaf, share=share)
 
 
 def found_in_runs(*runs: RunSummary, **facts: Any) -> dict[str, Finding]:

@@ -203,14 +203,21 @@ class Sampled(Valued):
         floor, expected, ceiling = (min(max(share, 0.0), MOST_SAVED) for share in self.saved)
         return Weighed(self, min(floor, expected), expected, max(ceiling, expected), expected)
 
-    def united(self, case: Case, others: list[Sampled]) -> Sampled:  # noqa: ARG002 - nothing is replayed
-        """At least what it costs where it costs least: the step is as long as that of the slowest rank.
+    def united(self, case: Case, others: list[Sampled]) -> Sampled:
+        """What it costs the ranks that it costs most: the others wait for these.
 
-        As a rule the rank that it costs most is the one that the others wait for.
+        Without it the step is still as long as those others work.
         """
-        floor = min(one.saved[0] for one in others)
-        ceiling = max(one.saved[2] for one in others)
-        return replace(_on_all_ranks(self, others), saved=(floor, self.saved[1], ceiling))
+        guilty = [one for one in others if one.saved[1] >= _GUILTY * self.saved[1]]
+        floor = min(one.saved[0] for one in guilty)
+        ceiling = max(one.saved[2] for one in guilty)
+        found = replace(_on_all_ranks(self, others), saved=(floor, self.saved[1], ceiling))
+        most = {rank for one in guilty for rank in one.ranks}
+        work = [run.on_cpu_share for run in case.runs if run.rank not in most]
+        if not work or found.step_ns is None:
+            return found
+        # What looks like work may be a wait that spins: then more may be gained.
+        return replace(found, saved=(min(floor, 1 - max(work)), min(self.saved[1], 1 - max(work)), ceiling))
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +237,8 @@ class Weighed:
 _Kind = TypeVar("_Kind", bound=Valued)
 
 
+_GUILTY: Final = 0.5
+"""Ranks on which samples find a cause to cost less than this share of what it costs one of them wait for that one."""
 _AT_WORK: Final = 0.1
 """A rank is named with a cause if it costs it this share of what it costs the rank that it costs most."""
 

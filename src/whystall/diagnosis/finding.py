@@ -104,6 +104,8 @@ class Finding(_Result):
     verify: Verification | None
     could_be: list[str] = []
     """Causes that it cannot be told from while these signals are missing."""
+    because: str | None = None
+    """The finding that it follows from: of one chain only that one, the root, carries the gain and the remedy."""
     code_explains: float | None = None
     """The share of the cause's time that the heaviest lines explain: below a half, ``code`` names none of them.
 

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from whystall.diagnosis.candidate import Replayed, Standing, Weighed
+import msgspec
+
+from whystall.diagnosis.candidate import Replayed, Standing, Valued, Weighed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import Cause
 from whystall.diagnosis.finding import Evidence, Finding, Gain, Per, Rejected, Remedy, Scope, Verification
@@ -32,6 +34,7 @@ class Teller:
     def findings(self, weighed: Verdicts, standing: Sequence[Standing]) -> list[Finding]:
         """The findings, the most valuable first; what is hidden comes last."""
         out = [self._fired(one, weighed) for one in weighed.firing]
+        out += [self._follows_from(late, root) for late, root in weighed.follows]
         out += [self._without_remedy(one, one.candidate.if_hidden or "", one.floor) for one in weighed.nameless]
         out += [self._stands(one) for one in standing if one.cause not in {other.id for other in out}]
         return out + self._quiet(weighed)
@@ -44,7 +47,7 @@ class Teller:
         floor = min(floor, max(_of_one_line(case, one), min(floor, LEAST_SHARE)))
         return Finding(
             id=cause.id,
-            title=f"{cause.title}{': ' if candidate.detail else ''}{candidate.detail}",
+            title=self._title(candidate),
             severity=severity_of(one.expected),
             scope=Scope(ranks=list(candidate.ranks), steps=list(candidate.steps)),
             attributed_ns_per_step=candidate.attributed_ns,
@@ -66,6 +69,19 @@ class Teller:
             remedy=candidate.remedy or _remedy(cause),
             verify=_verification(cause, self.case.facts.command),
         )
+
+    def _title(self, candidate: Valued) -> str:
+        """The cause's, with what is known of this case, and the rank if it is one of several."""
+        several = max(len(self.case.ranks), len(self.case.runs)) > 1
+        where = f"on rank {candidate.ranks[0]}, for which the others wait"
+        told = [candidate.detail, where if several and len(candidate.ranks) == 1 and _is_of_work(candidate) else ""]
+        return ": ".join(filter(None, [self.causes[candidate.cause].title, "; ".join(filter(None, told))]))
+
+    def _follows_from(self, one: Weighed, root: Weighed) -> Finding:
+        """What is no cause of its own, and the finding that it follows from."""
+        cause, rank = self.causes[root.candidate.cause], one.candidate.ranks[0]
+        title = f"{self.causes[one.candidate.cause].title}: rank {rank}, because of {cause.id}"
+        return msgspec.structs.replace(self._without_remedy(one, title), gain=None, because=cause.id)
 
     def _stands(self, candidate: Standing) -> Finding:
         """A finding that costs something else than time."""
@@ -165,6 +181,11 @@ class Teller:
         return one.candidate.attributed_ns >= _LARGE * max(self.case.step_ns, 1)
 
 
+def _is_of_work(candidate: Valued) -> bool:
+    """Whether a cause is of what a rank does, and not of what ranks do together."""
+    return not candidate.cause.startswith(("communication.", "pipeline.", "compute."))
+
+
 def _of_one_line(case: Case, one: Weighed) -> float:
     """What mending its first line alone saves, where that explains most of it: more need not be what anyone does."""
     lines = one.candidate.code.lines
@@ -218,7 +239,11 @@ def _changed(command: str) -> str:
 
     >>> _changed("python train.py ARGS")
     'python train_changed.py ARGS'
+    >>> _changed("torchrun ARGS")
+    'torchrun ARGS_CHANGED'
     """
+    if not command.startswith("python "):
+        return f"{command}_CHANGED" if command.endswith(" ARGS") else f"{command} CHANGED"
     python, script, *arguments = command.split(" ")
     stem, dot, suffix = script.rpartition(".")
     return " ".join([python, f"{stem}_changed.{suffix}" if dot and stem else f"{script}_changed", *arguments])

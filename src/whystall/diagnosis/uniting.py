@@ -22,7 +22,7 @@ def on_all_ranks(case: Case, candidates: Sequence[Valued]) -> list[Valued]:
         else:
             out.append(one)
     for group in groups.values():
-        if len({one.ranks for one in group}) > 1:
+        if len({one.ranks for one in group}) > 1 or (len(case.runs) > 1 and isinstance(group[0], Sampled)):
             worst = max(group, key=lambda one: (one.attributed_ns, [-rank for rank in one.ranks]))
             out.append(worst.united(case, group))
         else:

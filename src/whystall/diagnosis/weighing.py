@@ -20,6 +20,10 @@ NOISES: Final = 2.0
 LEAST_EXPECTED_ON_CPU: Final = 0.05
 """Without an accelerator nobody should act on less: what one fault costs there differs by more between two hours
 (`CPU_ERROR`)."""
+_STRAGGLER: Final = "communication.straggler"
+_ON_ONE_RANK: Final = ("host.", "input.", "episodic.", "memory.", "device.")
+_EXPLAINS: Final = 0.7
+"""What saves so much of what a prompt rank would save is why that rank is late."""
 # The confidence in what an experiment showed.
 _TRIED: Final = 0.97
 
@@ -29,6 +33,8 @@ class Verdicts:
     """The candidates that fire, the most valuable first, those that take time without a name, and the rest."""
 
     firing: list[Weighed]
+    follows: list[tuple[Weighed, Weighed]]
+    """What follows from one that fires, and that one: it is no finding of its own."""
     nameless: list[Weighed]
     quiet: list[Weighed]
 
@@ -40,11 +46,31 @@ def weigh(case: Case, candidates: Sequence[Valued]) -> Verdicts:
     quiet = [one for one in weighed if not _fires(case, one)]
     # What it gains only once others are gone does not lift it above them.
     firing.sort(key=lambda one: (-min(one.adds, one.expected), one.candidate.cause))
+    named = [one for one in firing if not one.candidate.nameless]
+    follows = _follows(named)
     return Verdicts(
-        [one for one in firing if not one.candidate.nameless],
+        [one for one in named if all(one is not late for late, _ in follows)],
+        follows,
         [one for one in firing if one.candidate.nameless],
         quiet,
     )
+
+
+def _follows(firing: Sequence[Weighed]) -> list[tuple[Weighed, Weighed]]:
+    """A rank that the others wait for, and the cause on that rank alone that explains most of the waiting."""
+    out = []
+    for late in (one for one in firing if one.candidate.cause == _STRAGGLER):
+        roots = [
+            one
+            for one in firing
+            if one.candidate.cause.startswith(_ON_ONE_RANK)
+            and one.candidate.tier == 0
+            and one.candidate.ranks == late.candidate.ranks
+            and one.expected >= _EXPLAINS * late.expected
+        ]
+        if roots:
+            out.append((late, max(roots, key=lambda one: (one.expected, one.candidate.cause))))
+    return out
 
 
 def least_saved(case: Case, one: Weighed | None = None) -> float:

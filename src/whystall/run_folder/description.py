@@ -87,6 +87,8 @@ def command_line(folder: Path) -> str | None:
     kind, command, arguments = run.get("kind"), run.get("command"), run.get("arguments")
     if kind not in ("script", "module") or not isinstance(command, str) or not _PLAIN.fullmatch(command):
         return None
+    if kind == "script" and not command.endswith((".py", ".pyw")):  # a launcher of its own, such as torchrun
+        return f"{command}{' ARGS' if arguments else ''}"
     return f"python {'-m ' if kind == 'module' else ''}{command}{' ARGS' if arguments else ''}"
 
 

@@ -33,6 +33,11 @@ LEAST_SEEN: Final = 0.01
 """Fewer of the stack samples say too little of a line."""
 MOST_STRETCHED: Final = 1.5
 """Stack samples and clock differ by chance, and by no more than this: beyond it the samples are too few."""
+_LEAST_ALONE: Final = 0.05
+_ELSEWHERE: Final = 0.05
+"""Where another rank is found for less than this share of the time, it is found by chance."""
+_NEXT_ALONE: Final = 0.2
+"""A second rank that is found alone for more than this share of the time has a part of its own to play."""
 _MOST_UNSURE: Final = 0.15
 
 
@@ -114,6 +119,30 @@ def code_of_lines(lines: list[SampledLine]) -> Code:
 def lines_where(run: RunSummary, test: Callable[[SampledLine], bool]) -> list[SampledLine]:
     """The lines of a run that pass a test."""
     return [line for line in run.places if test(line)]
+
+
+def lines_of_one_rank(case: Case) -> tuple[int, list[SampledLine]] | None:
+    """The rank that alone is found at some lines of the user's, and these; ``None`` where ranks run different code.
+
+    Ranks that do the same to their own data are found at the same lines, those that wait for one at the line at which
+    all meet. What one of them does besides, in a hook for instance, is done by it alone.
+    """
+    runs = measured_runs(case)
+    if len(runs) < 2:
+        return None
+    seen = [defaultdict[tuple[str, int], float](float) for _ in runs]
+    for counts, run in zip(seen, runs, strict=True):
+        for line in run.places:
+            counts[line.file, line.line] += line.share
+    alone = []
+    for number, run in enumerate(runs):
+        others = [counts for at, counts in enumerate(seen) if at != number]
+        where = {at for at, share in seen[number].items() if all(each[at] <= _ELSEWHERE * share for each in others)}
+        lines = [line for line in run.places if (line.file, line.line) in where]
+        alone.append((share_of(lines), run.rank, lines))
+    alone.sort(key=lambda each: each[0])
+    (next_most, _, _), (most, rank, lines) = alone[-2:]
+    return (rank, lines) if most >= _LEAST_ALONE and next_most <= _NEXT_ALONE * most else None
 
 
 def share_of(lines: list[SampledLine]) -> float:

@@ -74,8 +74,8 @@ def _sent(rank: RankCase) -> tuple[Times, Times]:
             apart = at[rows[1:]] - until[rows[:-1]] >= LONG_NS
             cut = np.flatnonzero(apart | (other[rows[1:]] != other[rows[:-1]]))
             starts, stops = rows[np.append(0, cut + 1)], rows[np.append(cut, len(rows) - 1)]
-            own = ~other[starts]
-            out += zip(at[starts[own]].tolist(), until[stops[own]].tolist(), strict=True)
+            sent = ~other[starts]
+            out += zip(at[starts[sent]].tolist(), until[stops[sent]].tolist(), strict=True)
     found = np.array(out, np.int64).reshape(-1, 2)
     return found[:, 0], found[:, 1]
 

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from math import comb
 from typing import Final
 
+import msgspec
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from whystall.analysis.host_states import HostState
+from whystall.analysis.run_results import RunSummary, SampledLine
 from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed, Sampled
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.collectives import has_stages
 from whystall.diagnosis.detectors.rank_differences import uneven_kernels, work_times
-from whystall.diagnosis.detectors.samples import from_samples, measured_runs
+from whystall.diagnosis.detectors.samples import code_of_lines, from_samples, measured_runs
+from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.replay.graph import Change, Mask, NodeKind
@@ -28,6 +32,13 @@ _LATE_IN: Final = CAUSE.threshold("late_in")
 _LEAST_CHANCE: Final = CAUSE.threshold("least_chance")
 _SLOWER_DEVICE: Final = CAUSE.threshold("slower_device")
 _SURELY: Final = CAUSE.threshold("surely")
+_ON_A_CPU: Final = Remedy(
+    text="Look at what that rank does more of: at its data (more or longer samples), at lines that only it comes to, "
+    "at other programs on its cores. Where it only has more to do, share that out; the others then do a part of it, "
+    "and less is gained.",
+    patch=None,
+    risk=None,
+)
 _FEWEST_COMPARED: Final = 4
 _SHORT: Final = CAUSE.threshold("short")
 _LEAST_LATE: Final = CAUSE.threshold("least_late")
@@ -210,9 +221,31 @@ def in_samples(case: Case) -> Iterator[Sampled]:
             evidence.share("of the time the others' training threads are on no core", idle),
         ),
         saved=(min(late * 0.7, shared * 0.9), late, min(late * 1.2, idle)),
+        code=code_of_lines(_longer_there(slowest, others)),
+        remedy=_ON_A_CPU,
         method="samples: that rank's work as long as its peers'",
         rivals=("communication.exposed", "host.cpu-contention"),
     )
+
+
+def _longer_there(slowest: RunSummary, others: list[RunSummary]) -> list[SampledLine]:
+    """The lines at which the training thread of a rank is found more often than those of its peers, by so much more.
+
+    Where the peers wait for it they are found more often themselves.
+    """
+    usual: defaultdict[tuple[str, int], float] = defaultdict(float)
+    for run in others:
+        for line in run.places:
+            usual[line.file, line.line] += line.share / len(others)
+    own: defaultdict[tuple[str, int], float] = defaultdict(float)
+    for line in slowest.places:
+        own[line.file, line.line] += line.share
+    more = {at: 1 - usual[at] / share for at, share in own.items() if share > usual[at]}
+    return [
+        msgspec.structs.replace(line, share=line.share * more[line.file, line.line])
+        for line in slowest.places
+        if (line.file, line.line) in more
+    ]
 
 
 RULE = Rule(CAUSE, (Finder(in_trace, ("trace", "several_ranks")), Finder(in_samples, ("samples", "no_device"))))

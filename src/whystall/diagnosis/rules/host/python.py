@@ -21,6 +21,7 @@ from whystall.diagnosis.detectors.samples import (
     MOST_STRETCHED,
     from_stack_samples,
     is_logging,
+    lines_of_one_rank,
     lines_where,
     measured_runs,
     share_of,
@@ -43,6 +44,7 @@ _UNNAMED: Final = Remedy(
     patch=None,
     risk=None,
 )
+_PARTS: Final = ("forward", "backward", "optimizer")
 _SLOWED_BY_PROFILER: Final = CAUSE.threshold("slowed_by_profiler")
 
 
@@ -141,15 +143,28 @@ def in_samples(case: Case) -> Iterator[Sampled]:
         seen = max(share_of(running) - run.shares.get("gc", 0.0), 0.0)
         share = min(time_in(run, running), seen * MOST_STRETCHED)
         idle = min(time_in(run, called), max(_recorded_python(case, run) - share, 0.0))
-        share += idle
+        hooked = _in_parts_alone(case, run)
+        share += idle + time_in(run, hooked)
         if share >= LEAST_SEEN:
             rivals = ("host.gc", "episodic.logging", "input.synchronous-loader", "host.cpu-contention")
-            chosen = lines if idle > 0 else running
-            yield from_stack_samples(CAUSE.id, run, chosen, share, "Python between the parts of a step", rivals)
+            chosen = [*(lines if idle > 0 else running), *hooked]
+            what = "Python in its forward or backward pass, as on no other rank"
+            what = what if share_of(hooked) > share_of(lines) else "Python between the parts of a step"
+            yield from_stack_samples(CAUSE.id, run, chosen, share, what, rivals)
+
+
+def _in_parts_alone(case: Case, run: RunSummary) -> list[SampledLine]:
+    """What of the user's a rank does within the parts of a step and no other does there, a hook for instance."""
+    rank, lines = lines_of_one_rank(case) or (None, [])
+    return [line for line in lines if rank == run.rank and line.part in _PARTS and not _is_library(line)]
 
 
 def _is_own_python(line: SampledLine) -> bool:
-    return line.part == "other" and not line.leaf.startswith(("torch.", "torch:", "torch_")) and not is_logging(line)
+    return line.part == "other" and not _is_library(line) and not is_logging(line)
+
+
+def _is_library(line: SampledLine) -> bool:
+    return line.leaf.startswith(("torch.", "torch:", "torch_"))
 
 
 def _recorded_python(case: Case, run: RunSummary) -> float:
