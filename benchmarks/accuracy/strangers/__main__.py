@@ -1,6 +1,6 @@
 """Runs the strangers' jobs: the true gain by plain runs, what whystall says, and what its remedy is worth.
 
-    python -m benchmarks.accuracy.strangers [--only NAME ...] [--out DIR] [--pairs N] [--seconds S] [--table]
+    python -m benchmarks.accuracy.strangers [--second] [--only NAME ...] [--out DIR] [--pairs N] [--seconds S] [--table]
 
 For each job: plain runs of the original and of the author's repaired version in alternation, one `whystall run` of the
 original, and, where `remedied/NAME.diff` exists, plain runs of the original and of that variant. Results gather in
@@ -23,8 +23,6 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-JOBS = HERE / "jobs"
-REMEDIED = HERE / "remedied"
 NEIGHBOURS = ("host.cpu-contention",)  # what other users of the machine cause, not the job
 COUNTED = ("minor", "major", "critical")
 WARM_UP = 0.2
@@ -136,18 +134,20 @@ def inside(measured: float, finding: Job | None) -> str:
 
 def run_job(name: str, truth: Job, args: argparse.Namespace, old: Job) -> Job:
     """Does for one job what is not done yet, or what ``--again`` asks for."""
-    script = JOBS / f"{name}.py"
+    script = args.folder / "jobs" / f"{name}.py"
     plain = [sys.executable, str(script), "--seconds", str(truth.get("seconds", args.seconds))]
     job = dict(old)
     if name.startswith("h_"):
         job["true"] = {"gain": 1.0, "low": 1.0, "high": 1.0}  # nothing to repair: --better changes nothing
+    elif "true" not in job and "gain" in truth and "true" not in args.again:
+        job["true"] = {"gain": truth["gain"], "low": truth["gain"], "high": truth["gain"]}  # as the author measured it
     elif "true" not in job or "true" in args.again:
         job["load_true"] = settle()
         job["true"] = paired(plain, [*plain, "--better"], args.pairs)
     if "told" not in job or "told" in args.again:
         job["load_told"] = settle()
         job["told"] = listen(script, args.out / name, args.watch)
-    change = REMEDIED / f"{name}.diff"
+    change = args.folder / "remedied" / f"{name}.diff"
     if change.exists() and ("remedied" not in job or "remedied" in args.again):
         job["load_remedied"] = settle()
         with tempfile.TemporaryDirectory() as folder:  # outside of the checkout, whose files git would look for
@@ -207,6 +207,7 @@ def table(jobs: Job, truths: Job) -> str:
 def main() -> int:
     """Runs what is asked for, writes the JSON after each job, prints the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--second", action="store_true", help="the jobs of a second author")
     parser.add_argument("--only", action="append", default=[], metavar="NAME")
     parser.add_argument("--out", type=Path, default=Path("whystall-runs/strangers"))
     parser.add_argument("--pairs", type=int, default=2)
@@ -215,7 +216,8 @@ def main() -> int:
     parser.add_argument("--again", action="append", default=[], choices=("true", "told", "remedied"))
     parser.add_argument("--table", action="store_true")
     args = parser.parse_args()
-    truths = tomllib.loads((HERE / "truth.toml").read_text())
+    args.folder = HERE / "second" if args.second else HERE
+    truths = tomllib.loads((args.folder / "truth.toml").read_text())
     args.out.mkdir(parents=True, exist_ok=True)
     store = args.out / "strangers.json"
     jobs: Job = json.loads(store.read_text()) if store.exists() else {}
