@@ -75,6 +75,15 @@ def test_what_a_general_cause_gains_once_others_are_gone_does_not_lift_it_above_
     assert (first.id, second.id) == ("host.gc", "host.sync")
 
 
+@pytest.mark.parametrize(("step_ns", "confidence"), [(1_000_000, 0.9), (None, 0.45)])
+def test_what_samples_of_the_whole_run_tell_rests_on_no_recording(step_ns: int | None, confidence: float) -> None:
+    case = case_of(loop())
+    case.__dict__["fidelity"] = SimpleNamespace(share=0.5)
+    rule = fixed("host.gc", 0.5, saved=(0.4, 0.5, 0.6), step_ns=step_ns, confidence=0.9)
+    [found] = diagnose(case, [rule]).findings
+    assert found.confidence == confidence
+
+
 @pytest.mark.parametrize(("share", "told"), [(0.9, 0.9), (0.6, 0.6), (0.4, 1.0)])
 def test_at_the_least_the_line_that_explains_most_of_a_cause_is_mended(share: float, told: float) -> None:
     case = case_of(loop())

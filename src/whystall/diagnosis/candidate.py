@@ -101,6 +101,10 @@ class Valued(Candidate):
         """The length of that, as it was recorded or measured."""
         raise NotImplementedError
 
+    def explained(self, case: Case) -> float:
+        """How much of the recording that it rests on the graph explains."""
+        return case.fidelity.share
+
     def weigh(self, case: Case, removed: Change | None) -> Weighed:
         """What its removal saves, and what it adds once ``removed`` is gone already."""
         raise NotImplementedError
@@ -197,6 +201,10 @@ class Sampled(Valued):
     def noise(self, case: Case) -> float:
         """None of a recording's few steps: what is uncertain of the whole run is in ``saved`` already."""
         return 0.0 if self.step_ns is not None else case.noise
+
+    def explained(self, case: Case) -> float:
+        """All of it: samples of the whole run rest on no recording."""
+        return 1.0 if self.step_ns is not None else case.fidelity.share
 
     def weigh(self, case: Case, removed: Change | None) -> Weighed:  # noqa: ARG002 - samples know nothing else
         """Its gain as measured."""
