@@ -88,6 +88,19 @@ CASES = (
     JobCase("ranks-healthy", "ranks.py", ranks=2),
     JobCase("ranks-straggler", "ranks.py", "straggler", ("communication.straggler",), ranks=2, rank=1),
     JobCase("ranks-small-messages", "ranks.py", "small-messages", ("communication.small-messages",), ranks=2),
+    *(
+        JobCase(f"late-{ranks}-{fault}", "late.py", fault, (cause,), accepted, ranks=ranks, rank=ranks - 1)
+        for ranks in (2, 4)
+        for fault, cause, accepted in (
+            ("data", "input.synchronous-loader", ("input.storage-bound",)),
+            ("hook", "host.python", ()),
+            ("python", "host.python", ()),
+            ("collections", "host.gc", ()),
+            ("lengths", "communication.straggler", ("input.rank-skew",)),
+        )
+    ),
+    JobCase("late-2-rotating", "late.py", "rotating", resists=("communication.straggler",), ranks=2, slows=False),
+    JobCase("late-2-healthy", "late.py", ranks=2),
 )
 """``growth`` costs no time: it is to be named all the same."""
 
