@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -37,6 +38,15 @@ def test_a_script_goes_to_this_python_and_one_that_is_called_python_is_a_script(
     assert launch_of(["train.py"]).command == (sys.executable, "train.py")
     (home / "python").touch()
     assert launch_of(["python"]).kind == "script"
+
+
+def test_an_interpreter_by_its_path_is_one_and_another_program_goes_after_dashes(home: Path) -> None:
+    (home / "train.py").write_text("pass")
+    found = launch_of([sys.executable, "-m", "torch.distributed.run", "train.py"])
+    assert (found.command[0], found.kind, found.what) == (sys.executable, "module", "torch.distributed.run")
+    assert launch_of([sys.executable, "train.py"]).kind == "script"
+    with pytest.raises(UsageError, match="goes after --"):
+        launch_of([shutil.which("env") or "", "python", "train.py"])
 
 
 def test_what_is_not_there_is_named() -> None:

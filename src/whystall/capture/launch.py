@@ -57,8 +57,10 @@ def launch_of(words: Sequence[str], *, is_module: bool = False, is_command: bool
     if is_command:
         return Launch(tuple(words), Path(words[0]).name, "command", Path(words[0]).name)
     script = Path(words[0])
-    if _is_python(words[0]) and not script.is_file():
+    if _is_python(script.name) and (_is_binary(script) if script.is_file() else script.name == words[0]):
         return _of_python(words)
+    if script.is_file() and _is_binary(script):
+        raise UsageError(f"{script}: a program and no script; a command other than Python goes after --")
     if not script.exists():
         raise UsageError(f"{script}: no such script (a command other than Python goes after --)")
     return Launch((sys.executable, *words), script.stem, "script", _below_here(script))
@@ -75,11 +77,20 @@ def _is_python(word: str) -> bool:
     return re.fullmatch(r"python\d*(\.\d+)?", word) is not None
 
 
+def _is_binary(path: Path) -> bool:
+    """Whether a file is a program: no source of Python's has a zero in it."""
+    try:
+        with path.open("rb") as file:
+            return b"\0" in file.read(256)
+    except OSError:
+        return False
+
+
 def _of_python(words: Sequence[str]) -> Launch:
     """The launch of ``python SCRIPT`` or ``python -m MODULE``; with options of its own ``python`` is a command."""
     rest = words[1:]
     if not rest or (rest[0].startswith("-") and rest[0] != "-m"):
-        return Launch(tuple(words), words[0], "command", words[0])
+        return Launch(tuple(words), Path(words[0]).name, "command", Path(words[0]).name)
     found = launch_of(rest[1:], is_module=True) if rest[0] == "-m" else launch_of(rest)
     return Launch((words[0], *rest), found.name, found.kind, found.what)
 
