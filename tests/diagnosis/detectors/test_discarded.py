@@ -95,6 +95,29 @@ def test_gradients_that_are_added_up_are_read_at_last() -> None:
     assert "compute.redundant-work" not in found_in(made.job.built)
 
 
+def test_of_an_optimizer_that_tells_no_shapes_nothing_is_said() -> None:
+    made = Training()
+    for _ in made.job.steps(6):
+        for _ in range(4):
+            made.forward()
+        made.backward(*CRITIC, *GENERATOR)
+        with made.job.marked("Optimizer.step#AdamW.step"):
+            made.works("CompiledFxGraph", 50_000)
+    assert "compute.redundant-work" not in found_in(made.job.built)
+
+
+def test_what_an_optimizer_is_given_in_a_list_may_be_any_gradient() -> None:
+    made = Training()
+    for _ in made.job.steps(6):
+        for _ in range(4):
+            made.forward()
+        made.backward(*CRITIC, *GENERATOR)
+        with made.job.marked("Optimizer.step#AdamW.step"):
+            lists = {"Input Dims": [[], [], []], "Input type": ["TensorList", "TensorList", "Scalar"]}
+            made.works("aten::_fused_adamw_", 50_000, **lists)
+    assert "compute.redundant-work" not in found_in(made.job.built)
+
+
 def test_layers_that_no_optimizer_steps_are_worked_through_for_nothing() -> None:
     made = Training()
     for _ in made.job.steps(6):

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whystall._native import nearest_marked
-from whystall.diagnosis.rank_case import RankCase
+from whystall.diagnosis.rank_case import RankCase, within
 from whystall.replay.graph import Mask
 from whystall.trace.columns import matching
 from whystall.trace.link import rows_of
@@ -25,6 +25,8 @@ _ACCUMULATE: Final = "torch::autograd::AccumulateGrad"
 _ENGINE: Final = "autograd::engine::evaluate_function"
 _ADDS: Final = frozenset({"aten::add_", "aten::add"})
 _ZEROS: Final = frozenset({"aten::zero_", "aten::_foreach_zero_"})
+# Parameters, and what is done to them with.
+_TWO_LISTS: Final = 2
 # Of so many optimizer steps one would have read the gradients of all parameters that are trained.
 _LEAST_STEPS: Final = 2
 
@@ -48,7 +50,10 @@ def discarded_backward(rank: RankCase) -> Mask:
     if not accumulates.any() or len(rank.optimizer_steps[0]) < _LEAST_STEPS:
         return nothing
     lost = np.zeros(len(table), np.bool_)
-    for passes, read in _by_shape(rank, accumulates):
+    found = list(_by_shape(rank, accumulates))
+    if not any(len(read) for _, read in found):  # an optimizer that tells nothing of what it reads
+        return nothing
+    for passes, read in found:
         for one, used in zip(passes, _used(passes, read), strict=True):
             if not used:
                 lost[one.rows] = True
@@ -67,6 +72,7 @@ def _by_shape(rank: RankCase, accumulates: Mask) -> Iterator[tuple[list[_Accumul
     other = np.flatnonzero(_outside_of_autograd(rank))
     dims = table["input_dims"].cast(str).fill_null("")
     texts = dims.gather(other).to_list()
+    of_any = _of_lists(rank)[other]
     rows_of_shape: dict[str, list[int]] = {}
     for row, text in zip(
         np.flatnonzero(accumulates).tolist(), dims.gather(np.flatnonzero(accumulates)).to_list(), strict=True
@@ -79,7 +85,7 @@ def _by_shape(rank: RankCase, accumulates: Mask) -> Iterator[tuple[list[_Accumul
             for number in np.unique(of_pass[rows])
             for chosen in (rows[of_pass[rows] == number],)
         ]
-        reads = np.array([shape in text for text in texts], np.bool_) if shape else np.ones(len(texts), np.bool_)
+        reads = of_any | np.array([not shape or shape in text for text in texts], np.bool_)
         yield passes, np.sort(at[other[reads]])
 
 
@@ -93,6 +99,18 @@ def _used(passes: list[_Accumulated], read: NDArray[np.int64]) -> list[bool]:
         is_read = first < len(read) and read[first] < after.begin_ns
         out.append(bool(is_read) or (not after.begins_anew and out[-1]))
     return out[::-1]
+
+
+def _of_lists(rank: RankCase) -> Mask:
+    """Operators that may read any gradient: the shapes within a list of tensors are not recorded.
+
+    One list alone, and in no optimizer's step, is scaled or measured (clipped) and not used.
+    """
+    table = rank.trace.operators
+    lists = table["input_types"].cast(str).fill_null("").str.count_matches("TensorList").to_numpy()
+    begin, end, _ = rank.optimizer_steps
+    in_step = within(table["ts_ns"].to_numpy(), begin, end)
+    return (lists >= _TWO_LISTS) | ((lists > 0) & in_step)
 
 
 def _numbered_forward(rank: RankCase) -> Mask:
@@ -110,7 +128,11 @@ def _outside_of_autograd(rank: RankCase) -> Mask:
     table = rank.trace.operators
     tree = rank.workings.tree
     numbered = table["sequence"].fill_null(-1).to_numpy() >= 0
-    engine = matching(table["name"], lambda name: name.startswith(_ENGINE) or name == _ACCUMULATE)
+    # What runs beside the addition of a gradient is a hook's: it may well be an optimizer.
+    engine = matching(
+        table["name"],
+        lambda name: name == _ACCUMULATE or (name.startswith(_ENGINE) and not name.endswith(_ACCUMULATE)),
+    )
     inside = nearest_marked(tree.order, tree.parent, (numbered | engine).astype(np.uint8)) >= 0
     zeros = matching(table["name"], _ZEROS.__contains__)
     outside: Mask = ~(numbered | engine | inside | zeros)
@@ -129,11 +151,11 @@ def _only_for(rank: RankCase, accumulates: Mask, lost: Mask) -> Mask:
     at = table["ts_ns"].to_numpy()
     rows = np.flatnonzero(engine)
     rows = rows[np.argsort(at[rows], kind="stable")]
-    within = nearest_marked(tree.order, tree.parent, engine.astype(np.uint8))
+    caller = nearest_marked(tree.order, tree.parent, engine.astype(np.uint8))
 
     def calls_with(chosen: Mask) -> Mask:
         out = np.zeros(len(table), np.bool_)
-        out[within[chosen & (within >= 0)]] = True
+        out[caller[chosen & (caller >= 0)]] = True
         return out[rows]
 
     number = (table["input_dims"].cast(str).fill_null("") == "[[]]").to_numpy()
