@@ -4,7 +4,7 @@ layouts in other names do not.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from tests.diagnosis.cases import found_in
@@ -88,6 +88,10 @@ FIRST: Final = [49152, 1024, 32, 1]
 LAST: Final = [49152, 1, 1536, 48]
 
 
+def strided(*strides: list[int]) -> dict[str, Any]:
+    return {"Input Strides": list(strides)}
+
+
 def on_a_cpu(to: list[int], source: list[int], *, convolves: bool = True) -> Job:
     """Eight steps of which half is a copy of images."""
     job = Job()
@@ -97,7 +101,7 @@ def on_a_cpu(to: list[int], source: list[int], *, convolves: bool = True) -> Job
         with job.inside(
             "aten::copy_",
             **shaped([8, 48, 32, 32], [8, 48, 32, 32]),
-            **{"Input Strides": [to, source]},
+            **strided(to, source),
         ):
             job.python(CONVOLUTION_NS)
     return job
@@ -115,6 +119,17 @@ def test_copies_beside_other_work_name_no_memory_format() -> None:
     finding = found_in(on_a_cpu(FIRST, LAST, convolves=False).built)["compute.layout-conversion"]
     assert finding.remedy is not None
     assert "channels_last" not in finding.remedy.text
+
+
+def test_copies_that_a_convolution_makes_itself_are_not_the_jobs() -> None:
+    job = Job()
+    for _ in job.steps(8):
+        with job.inside("aten::convolution"):
+            job.python(CONVOLUTION_NS)
+            images = shaped([8, 48, 32, 32], [8, 48, 32, 32])
+            with job.inside("aten::copy_", **images, **strided(FIRST, LAST)):
+                job.python(CONVOLUTION_NS)
+    assert "compute.layout-conversion" not in found_in(job.built)
 
 
 @pytest.mark.parametrize("source", [FIRST, [0, 1024, 32, 1], [98304, 1024, 32, 1]])

@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
+from whystall._native import nearest_marked
 from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
@@ -24,6 +25,8 @@ from whystall.trace.link import rows_of
 
 CAUSE: Final = cause_beside(__name__)
 _MOST_PARENTS: Final = 4
+# The job's own calls make at least this share of the copies; else a library chose the order.
+_LEAST_CALLED: Final = 1 / 3
 _TWO: Final = 2  # the target and the source of a copy; and matrices, which products read in either order
 _WITHOUT_CONVOLUTIONS: Final = Remedy(
     text="Keep tensors in the order in which they are used: drop .contiguous() where the next operator takes strides, "
@@ -66,7 +69,8 @@ def in_trace_of_a_cpu(case: Case) -> Iterator[Replayed]:
     """Copies between tensors of the same sizes and dtype whose places in memory stand in another order."""
     for rank in case.ranks:
         copies = _reorders(rank.trace.operators)
-        if not copies.any():
+        own = rank.trace.operators["self_ns"].to_numpy()
+        if own[copies & ~_of_library(rank)].sum() <= _LEAST_CALLED * own[copies].sum():
             continue
         convolves = bool(matching(rank.trace.operators["name"], lambda name: name == "aten::convolution").any())
         nodes = case.work_of(rank, copies)
@@ -88,6 +92,16 @@ def in_trace_of_a_cpu(case: Case) -> Iterator[Replayed]:
             tier=0 if convolves else 2,
             remedy=None if convolves else _WITHOUT_CONVOLUTIONS,
         )
+
+
+def _of_library(rank: RankCase) -> Mask:
+    """Which operators run within a backward pass or a convolution: copies there are not the job's own."""
+    table, tree = rank.trace.operators, rank.workings.tree
+    around = (table["forward_thread"].fill_null(0).to_numpy() > 0) | matching(
+        table["name"], lambda name: name == "aten::convolution"
+    )
+    inside: Mask = nearest_marked(tree.order, tree.parent, around.astype(np.uint8)) >= 0
+    return inside
 
 
 def _reorders(table: pl.DataFrame) -> Mask:
