@@ -25,6 +25,7 @@ from whystall.diagnosis.rules.communication import (
 from whystall.diagnosis.rules.compute import (
     at_limit,
     cast_churn,
+    double_precision,
     fp32_matmul,
     fusible,
     graph_copies,
@@ -130,6 +131,7 @@ RULES: tuple[Rule, ...] = (
     layout_conversion.RULE,
     slow_convolution.RULE,
     cast_churn.RULE,
+    double_precision.RULE,
     low_occupancy.RULE,
     redundant_work.RULE,
     padding.RULE,
