@@ -53,6 +53,7 @@ from whystall.diagnosis.rules.episodic import (
 from whystall.diagnosis.rules.host import (
     affinity,
     allocator,
+    anomaly_detection,
     compiled_wrapper,
     cpu_contention,
     gc,
@@ -106,6 +107,7 @@ RULES: tuple[Rule, ...] = (
     rank_skew.RULE,
     heavy_tail.RULE,
     launch_bound.RULE,
+    anomaly_detection.RULE,
     compiled_wrapper.RULE,
     sharded_modules.RULE,
     python.RULE,
