@@ -80,7 +80,8 @@ class StepFinder:
     @property
     def asks_for_shapes(self) -> bool:
         """Whether what the outermost module is given may tell where a request begins."""
-        return self.source in (None, "batches", "forward passes") and not self._trains
+        without = self.source in (None, "batches", "forward passes") and not self._trains
+        return without and self._requests.mode != "each"
 
     def forward_begins(self, shapes: Shapes) -> bool:
         """The outermost module is called with tensors of such shapes; whether a request begins, and a step ends."""
