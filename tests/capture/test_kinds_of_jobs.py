@@ -54,7 +54,7 @@ def test_compiled_model_is_not_compiled_more_often(jobs: Jobs, how: str) -> None
 def test_two_optimizers_make_one_step(jobs: Jobs) -> None:
     without, ran = run_both_ways(jobs, "two_optimizers")
     assert_unharmed(without, ran)
-    assert ran.ranks()[0]["steps"] == 16
+    assert ran.ranks()[0]["steps"] == 15  # the first round tells which of them take turns
 
 
 def test_step_that_the_scaler_skips_is_a_step(jobs: Jobs) -> None:

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import chain
 
-from whystall.capture.steps import BATCHES_BEFORE_STEPS, FORWARDS_BEFORE_STEPS, StepFinder
+import pytest
 
-FIRST, SECOND = 1, 2
+from whystall.capture.rhythm import FORWARDS_BEFORE_STEPS, MOST_IN_REQUEST, Shapes
+from whystall.capture.steps import BATCHES_BEFORE_STEPS, StepFinder
+
+FIRST, SECOND, THIRD = 1, 2, 3
 
 
 def times(call: Callable[[], bool], count: int) -> list[bool]:
     return [call() for _ in range(count)]
+
+
+def a_pass(finder: StepFinder) -> bool:
+    return finder.forward_begins(((4, 8),)) or finder.forward_passes()
 
 
 def test_the_first_optimizer_ends_the_steps() -> None:
@@ -21,17 +29,100 @@ def test_the_first_optimizer_ends_the_steps() -> None:
     assert finder.optimizer_steps(FIRST)
 
 
+def of_several() -> StepFinder:
+    finder = StepFinder()
+    finder.several_optimizers = lambda: True
+    return finder
+
+
+def steps_of(order: str) -> str:
+    """Where steps end when optimizers named by letters step in this order: a bar after each that ends one."""
+    finder = of_several()
+    return "".join(letter + "|" * finder.optimizer_steps(ord(letter)) for letter in order)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "DDGDDG|DDG|DDG|",  # a critic steps twice, then the generator
+        "DGDDDDDG|DDDDDG|",  # every fifth time, from the first on
+        "GDDG|DDG|",
+        "ABAB|AB|AB|",
+        "ABCABC|ABC|",
+        "AAAAAAAAA|A|A|",  # another was made, and never steps
+    ],
+)
+def test_of_optimizers_that_take_turns_the_rarest_ends_a_step(told: str) -> None:
+    assert steps_of(told.replace("|", "")) == told
+
+
+def test_an_optimizer_of_several_that_steps_no_more_is_given_up() -> None:
+    assert steps_of("ABAB|" + "A" * 40).endswith("A|" * 8)
+
+
+def passes(shapes: list[Shapes], finder: StepFinder | None = None) -> list[str]:
+    """What ends with each of some forward passes: ``begin`` of it, ``end`` of it, or nothing."""
+    finder = finder or StepFinder()
+    told = []
+    for given in shapes:
+        begins, ends = finder.forward_begins(given), finder.forward_passes()
+        told.append("begin" if begins else "end" if ends else "")
+    return told
+
+
+def test_tokens_of_one_story_are_one_step() -> None:
+    stories = [[((1, length + token),) for token in range(6)] for length in (240, 31, 240, 77, 12)]
+    told = passes(list(chain(*stories)))
+    assert told[12:] == ["", "", "", "", "", ""] + 2 * ["begin", "", "", "", "", ""]
+
+
+def test_tokens_with_a_cache_are_one_step() -> None:
+    stories: list[list[Shapes]] = [[((2, length),), *([((2, 1),)] * 5)] for length in (240, 31, 240, 77, 12)]
+    assert passes(list(chain(*stories)))[-12:] == 2 * ["begin", "", "", "", "", ""]
+
+
+def test_passes_of_other_shapes_that_come_again_in_turn_are_one_step() -> None:
+    request: list[Shapes] = [((1024, 24),), *([((512, 24),)] * 4), ((452, 24),)]
+    told = passes(request * 6)
+    assert told[-12:] == 2 * ["begin", "", "", "", "", ""]
+
+
+@pytest.mark.parametrize(
+    "lengths",
+    [
+        [7 + (step * step) % 31 for step in range(60)],  # sentences of any length
+        [16] * 60,
+        [8, 9, 8, 8, 9, 9, 9, 8] + [8, 8, 9, 9, 9, 8, 9] * 4,
+    ],
+)
+def test_requests_of_one_pass_are_steps_one_by_one(lengths: list[int]) -> None:
+    told = passes([((4, length),) for length in lengths])
+    assert told[MOST_IN_REQUEST + 1 :] == ["end"] * len(told[MOST_IN_REQUEST + 1 :])
+
+
+def test_a_very_long_story_is_taken_token_by_token() -> None:
+    assert passes([((1, 9 + token),) for token in range(100)])[-60:] == ["end"] * 60
+
+
+def test_passes_for_one_batch_of_a_loader_are_one_step() -> None:
+    finder, told = StepFinder(), []
+    for _ in range(8):
+        finder.batch_comes()
+        told += passes([((4, 8),)] * 3, finder)
+    assert told[-6:] == 2 * ["begin", "", ""]
+
+
 def test_forward_passes_and_batches_of_a_training_job_end_nothing() -> None:
     finder = StepFinder()
     finder.optimizer_steps(FIRST)
-    assert not any(times(finder.forward_passes, 2 * FORWARDS_BEFORE_STEPS))
+    assert not any(times(lambda: a_pass(finder), 2 * FORWARDS_BEFORE_STEPS))
     assert not any(times(finder.batch_comes, 2 * BATCHES_BEFORE_STEPS))
     assert finder.source == "optimizer"
 
 
 def test_forward_passes_end_steps_once_there_were_enough_without_an_optimizer() -> None:
     finder = StepFinder()
-    assert times(finder.forward_passes, FORWARDS_BEFORE_STEPS + 2) == [False] * FORWARDS_BEFORE_STEPS + [True] * 2
+    assert times(lambda: a_pass(finder), FORWARDS_BEFORE_STEPS + 2) == [False] * FORWARDS_BEFORE_STEPS + [True] * 2
     assert finder.source == "forward passes"
 
 
@@ -39,11 +130,11 @@ def test_batches_end_steps_until_something_better_is_heard_of() -> None:
     finder = StepFinder()
     assert times(finder.batch_comes, BATCHES_BEFORE_STEPS + 1) == [False] * BATCHES_BEFORE_STEPS + [True]
     assert finder.lacks_forward_passes
-    assert times(finder.forward_passes, FORWARDS_BEFORE_STEPS + 1)[-1]
+    assert times(lambda: a_pass(finder), FORWARDS_BEFORE_STEPS + 1)[-1]
     assert not finder.lacks_forward_passes
     assert not finder.batch_comes()
     assert finder.optimizer_steps(FIRST)
-    assert not finder.forward_passes()
+    assert not a_pass(finder)
     assert finder.source == "optimizer"
 
 
@@ -64,6 +155,6 @@ def test_the_programs_word_goes_before_everything() -> None:
     assert finder.program_steps()  # the steps begin here
     assert not finder.program_steps()
     assert not finder.optimizer_steps(FIRST)
-    assert not any(times(finder.forward_passes, 2 * FORWARDS_BEFORE_STEPS))
+    assert not any(times(lambda: a_pass(finder), 2 * FORWARDS_BEFORE_STEPS))
     assert not any(times(finder.batch_comes, 2 * BATCHES_BEFORE_STEPS))
     assert finder.source == "calls of step()"

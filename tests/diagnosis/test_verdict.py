@@ -11,6 +11,7 @@ from tests.diagnosis.jobs import H100, shaped
 import whystall
 from whystall.analysis.trace_analysis import analyze_trace
 from whystall.diagnosis.case import RunFacts
+from whystall.diagnosis.catalogue import causes
 from whystall.diagnosis.diagnose import diagnose, diagnose_run
 from whystall.diagnosis.finding import Finding
 from whystall.testing import TraceBuilder, trace
@@ -70,7 +71,9 @@ def test_what_exceeds_the_least_share_but_not_the_noise_is_perhaps_a_cause() -> 
     uneven = [PRODUCT_NS * (1 + 0.3 * (number % 2)) for number in range(10)]
     (one,) = perhaps(products(uneven), 0.08)
     assert one.severity == "info"
-    assert one.remedy is None
+    assert one.remedy is not None
+    assert one.remedy.text == causes()[one.id].remedy
+    assert one.verify is not None
     assert "8.0 % of the step would be saved" in one.title
     assert "is not told from chance" in one.title
     even = [PRODUCT_NS] * 10

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, Final, Protocol, cast
 
 from whystall.capture.faults import Faults
+from whystall.capture.rhythm import Shapes
 from whystall.capture.sampling import PartTimes
 from whystall.capture.steps import StepFinder
 from whystall.capture.torch_hooks import Listener
@@ -30,6 +32,7 @@ _PARTS: Final = {
     "save_ends": "save times",
     "user_profiler_begins": "the job's own profiler",
 }
+_NOTHING: Final[Mapping[str, object]] = {}
 
 
 class Stepper(Protocol):
@@ -63,7 +66,7 @@ class Heard:
         self.save_begins, self.save_ends = self._if_stepping(parts.save.begin), self._if_stepping(parts.save.end)
         self.input_begins = self._if_stepping(parts.input.begin)
         self.loader_ends = self._if_stepping(parts.input.end)
-        self.forward_begins = self._if_stepping(parts.forward.begin)
+        self._found = False
         self.backward_begins = self._if_stepping(self._begin_backward)
         self.backward_ends = self._if_stepping(parts.backward.end)
         self.user_profiler_begins = stepper.make_room
@@ -86,12 +89,11 @@ class Heard:
         return heard
 
     def optimizer_ends(self, optimizer: object) -> None:
-        """Ends a step if the optimizer is the first of the job."""
+        """Ends a step if the optimizer is the one that ends iterations."""
         self._parts.optimizer.end()
-        finder = self._finder
-        known = finder.anchor is not None
-        if finder.optimizer_steps(id(optimizer)):
-            if not known:
+        if self._finder.optimizer_steps(id(optimizer)):
+            if not self._found:
+                self._found = True
                 self._stepper.optimizer_found(optimizer)
             self._stepper.step_ended()
 
@@ -112,12 +114,28 @@ class Heard:
             if self._finder.batch_comes():
                 self._stepper.step_ended()
 
+    def forward_begins(self, given: Sequence[object] = (), named: Mapping[str, object] = _NOTHING) -> None:
+        """Ends a step where there is no optimizer and this pass begins a request of several.
+
+        ``given`` and ``named`` are what the module is called with.
+        """
+        if self._stepper.on_stepping_thread():
+            if self._finder.asks_for_shapes and self._finder.forward_begins(shapes_of((*given, *named.values()))):
+                self._stepper.step_ended()
+            self._parts.forward.begin()
+
     def forward_ends(self) -> None:
-        """Ends a step where there is no optimizer."""
+        """Ends a step where there is no optimizer and each pass is one."""
         if self._stepper.on_stepping_thread():
             self._parts.forward.end()
             if self._finder.forward_passes():
                 self._stepper.step_ended()
+
+
+def shapes_of(values: Iterable[object]) -> Shapes:
+    """The shapes of those of some values that are tensors."""
+    kind = getattr(sys.modules.get("torch"), "Tensor", ())
+    return tuple(tuple(map(int, value.shape)) for value in values if isinstance(value, kind))
 
 
 def guarded(heard: Heard, faults: Faults) -> Listener:

@@ -1,16 +1,19 @@
 """Which of the calls that torch tells of end a step: decided from the calls alone, without torch and without a clock.
 
-A step ends where the first optimizer's step ends (also when a gradient scaler skips it); on a job without an optimizer
-where the outermost module's forward pass ends; failing that where a data loader hands out a batch. What the program
-says itself goes first.
+A step is what the loop repeats. It ends where the optimizer's step ends (also when a gradient scaler skips it), of
+several that step in turn the rarest one's; on a job without an optimizer where the outermost module's forward pass
+ends, or, where one request takes several of them, where the next request's first one begins; failing that where a data
+loader hands out a batch. What the program says itself goes first.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, Literal
 
-# Without an optimizer's step after so many forward passes or batches, those are the steps.
-FORWARDS_BEFORE_STEPS: Final = 8
+from whystall.capture.rhythm import MOST_STEPS_ALONE, Optimizers, Requests, Shapes
+
+# Without an optimizer's step after so many batches, those are the steps.
 BATCHES_BEFORE_STEPS: Final = 64
 
 Source = Literal["calls of step()", "optimizer", "forward passes", "batches"]
@@ -24,6 +27,12 @@ class StepFinder:
         """What ends the steps, once that is known."""
         self.anchor: int | None = None
         """The optimizer that ends the steps, known by its identity."""
+        self.several_optimizers: Callable[[], bool] = bool
+        """Whether more than one optimizer has been made, so that the first to step need not be the one that counts."""
+        self._optimizers = Optimizers()
+        self._requests = Requests()
+        self._trains = False
+        self._passed_over = 0
         self._forwards = self._batches = 0
         self._optimizer_steps_in_scaler = 0
 
@@ -43,10 +52,22 @@ class StepFinder:
         self._optimizer_steps_in_scaler += 1
         if self.source == "calls of step()":
             return False
+        self._trains = True
         if self.anchor is None:
-            self.anchor = optimizer
-            self.source = "optimizer"
+            self.anchor = self._optimizers.choose(optimizer, several=self.several_optimizers())
+            if self.anchor is not None:
+                self.source = "optimizer"
+        elif optimizer != self.anchor:
+            self._look_for_another()
+        else:
+            self._passed_over = 0
         return optimizer == self.anchor
+
+    def _look_for_another(self) -> None:
+        """Gives an optimizer of several up that steps no more: the others' steps are steps, too."""
+        self._passed_over += 1
+        if self._optimizers.take_turns and self._passed_over > 2 * MOST_STEPS_ALONE:
+            self.anchor, self._optimizers, self._passed_over = None, Optimizers(), 0
 
     def scaler_begins(self) -> None:
         """A gradient scaler is asked for a step."""
@@ -56,16 +77,30 @@ class StepFinder:
         """The scaler is done: one that found infinities did not step, but the iteration is over all the same."""
         return self.anchor is not None and self._optimizer_steps_in_scaler == 0
 
-    def forward_passes(self) -> bool:
-        """The outermost module's forward pass has ended."""
-        self._forwards += 1
-        if self.source in (None, "batches") and self._forwards > FORWARDS_BEFORE_STEPS:
+    @property
+    def asks_for_shapes(self) -> bool:
+        """Whether what the outermost module is given may tell where a request begins."""
+        without = self.source in (None, "batches", "forward passes") and not self._trains
+        return without and self._requests.mode != "each"
+
+    def forward_begins(self, shapes: Shapes) -> bool:
+        """The outermost module is called with tensors of such shapes; whether a request begins, and a step ends."""
+        if not self.asks_for_shapes:
+            return False
+        begins = self._requests.begins(shapes)
+        if self._requests.mode is not None:
             self.source = "forward passes"
-        return self.source == "forward passes"
+        return begins
+
+    def forward_passes(self) -> bool:
+        """The outermost module's forward pass has ended; whether a step ends with it, too."""
+        self._forwards += 1
+        return self.source == "forward passes" and self._requests.mode == "each"
 
     def batch_comes(self) -> bool:
         """A data loader has handed out a batch."""
         self._batches += 1
+        self._requests.batch_comes()
         if self.source is None and self._batches > BATCHES_BEFORE_STEPS:
             self.source = "batches"
         return self.source == "batches"

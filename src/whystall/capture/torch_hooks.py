@@ -12,7 +12,7 @@ import contextlib
 import functools
 import sys
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from whystall._native import TimedCall
@@ -34,7 +34,7 @@ class Listener(Protocol):
     def save_ends(self) -> None: ...
     def loader_begins(self, loader: object) -> None: ...
     def loader_ends(self) -> None: ...
-    def forward_begins(self) -> None: ...
+    def forward_begins(self, given: Sequence[object], named: Mapping[str, object]) -> None: ...
     def forward_ends(self) -> None: ...
     def backward_begins(self) -> None: ...
     def backward_ends(self) -> None: ...
@@ -206,8 +206,8 @@ class TorchHooks:
         if module is None or self._unwatch:
             return
         begins = ModuleHook(self._listener.forward_begins, self._is_compiling)
-        ends = ModuleHook(self._listener.forward_ends, self._is_compiling)
-        handles = [module.register_forward_pre_hook(begins), module.register_forward_hook(ends)]
+        ends = ModuleHook(lambda *_: self._listener.forward_ends(), self._is_compiling)
+        handles = [module.register_forward_pre_hook(begins, with_kwargs=True), module.register_forward_hook(ends)]
         self._unwatch = [handle.remove for handle in handles]
 
     def _unhook(self) -> None:
@@ -227,17 +227,17 @@ class ModuleHook:
     Copies and files of it get a silent one.
     """
 
-    def __init__(self, tell: Callable[[], None], is_compiling: Callable[[], bool]) -> None:
+    def __init__(self, tell: Callable[[Any, Any], None], is_compiling: Callable[[], bool]) -> None:
         self._tell = tell
         self._is_compiling = is_compiling
 
-    def __call__(self, *_: object) -> None:
-        """Tells that the module is called.
+    def __call__(self, _module: object, given: object, named_or_output: object) -> None:
+        """Tells that the module is called, and with what.
 
         In a function that is compiled it is a part of the graph, which stays as it is.
         """
         if not self._is_compiling():
-            self._tell()
+            self._tell(given, named_or_output)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """What pickles and copies hold: a function of Python's own that takes anything and does nothing."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import msgspec
+from msgspec import structs
 
 from whystall.diagnosis.candidate import Replayed, Standing, Valued, Weighed
 from whystall.diagnosis.case import Case
@@ -81,7 +81,7 @@ class Teller:
         """What is no cause of its own, and the finding that it follows from."""
         cause, rank = self.causes[root.candidate.cause], one.candidate.ranks[0]
         title = f"{self.causes[one.candidate.cause].title}: rank {rank}, because of {cause.id}"
-        return msgspec.structs.replace(self._without_remedy(one, title), gain=None, because=cause.id)
+        return structs.replace(self._without_remedy(one, title), gain=None, because=cause.id)
 
     def _stands(self, candidate: Standing) -> Finding:
         """A finding that costs something else than time."""
@@ -102,6 +102,17 @@ class Teller:
             could_be=list(candidate.could_be),
             remedy=candidate.remedy or _remedy(cause),
             verify=_verification(cause, self.case.facts.command),
+        )
+
+    def _perhaps_told(self, one: Weighed) -> Finding:
+        """What may be worth removing: with the remedy, so that who has the time can try it, and the way to prove it."""
+        cause, candidate = self.causes[one.candidate.cause], one.candidate
+        return structs.replace(
+            self._without_remedy(one, self._perhaps(one), one.floor),
+            code=list(candidate.code.lines),
+            code_explains=candidate.code.explains,
+            remedy=None if candidate.nameless else candidate.remedy or _remedy(cause),
+            verify=None if candidate.nameless else _verification(cause, self.case.facts.command),
         )
 
     def _without_remedy(self, one: Weighed, title: str, floor: float = 0.0) -> Finding:
@@ -146,7 +157,7 @@ class Teller:
             removed = together(self.case, removed, one.candidate.removal)
         perhaps = [one for one in weighed.quiet if min(one.expected, one.adds) >= LEAST_SHARE]
         perhaps.sort(key=lambda one: -one.expected)  # as the verdict, which tells the first
-        out = [self._without_remedy(one, self._perhaps(one), one.floor) for one in perhaps]
+        out = [self._perhaps_told(one) for one in perhaps]
         for one in (one for one in weighed.quiet if one.expected < LEAST_SHARE):
             follows = self._follows(one, removed)
             if follows >= NEXT_SHARE:

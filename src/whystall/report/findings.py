@@ -171,8 +171,10 @@ def value_words(value: float | str, unit: str) -> str:
 def _finding(finding: Finding, step_ns: int | None, *, one_rank: bool) -> FindingView:
     remedy, proof = finding.remedy, finding.verify
     patch = remedy.patch.split("\n")[:_MOST_PATCH_LINES] if remedy and remedy.patch else []
-    # What is told without a remedy gains nothing by itself: a speed-up beside it would read as a promise.
-    gain = finding.gain if remedy is not None else None
+    # What is only told gains nothing by itself, or perhaps nothing: a speed-up beside it would read as a promise. It is
+    # of no step's length.
+    told = finding.gain is not None and finding.severity == "info" and finding.gain.step_ns is None
+    gain = finding.gain if remedy is not None and not told else None
     return FindingView(
         id=clean(finding.id, 80),
         title=clean(finding.title, 300) or clean(finding.id, 80) or "Unnamed finding",

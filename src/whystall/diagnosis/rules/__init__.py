@@ -25,6 +25,7 @@ from whystall.diagnosis.rules.communication import (
 from whystall.diagnosis.rules.compute import (
     at_limit,
     cast_churn,
+    double_precision,
     fp32_matmul,
     fusible,
     graph_copies,
@@ -52,6 +53,7 @@ from whystall.diagnosis.rules.episodic import (
 from whystall.diagnosis.rules.host import (
     affinity,
     allocator,
+    anomaly_detection,
     compiled_wrapper,
     cpu_contention,
     gc,
@@ -105,6 +107,7 @@ RULES: tuple[Rule, ...] = (
     rank_skew.RULE,
     heavy_tail.RULE,
     launch_bound.RULE,
+    anomaly_detection.RULE,
     compiled_wrapper.RULE,
     sharded_modules.RULE,
     python.RULE,
@@ -130,6 +133,7 @@ RULES: tuple[Rule, ...] = (
     layout_conversion.RULE,
     slow_convolution.RULE,
     cast_churn.RULE,
+    double_precision.RULE,
     low_occupancy.RULE,
     redundant_work.RULE,
     padding.RULE,

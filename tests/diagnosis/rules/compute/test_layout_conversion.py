@@ -4,11 +4,11 @@ layouts in other names do not.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from tests.diagnosis.cases import found_in
-from tests.diagnosis.jobs import Job, is_worth
+from tests.diagnosis.jobs import Job, is_worth, shaped
 
 CONVOLUTION: Final = "sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nhwc_tilesize128x64x16_cudnn"
 CONVOLUTION_NS: Final = 300_000
@@ -82,3 +82,56 @@ def test_small_conversions_and_kernels_that_compute_in_a_layout_are_none(kernel:
 
 def test_a_network_in_one_layout_has_none() -> None:
     assert "compute.layout-conversion" not in found_in(network("", 0, times=0).built)
+
+
+FIRST: Final = [49152, 1024, 32, 1]
+LAST: Final = [49152, 1, 1536, 48]
+
+
+def strided(*strides: list[int]) -> dict[str, Any]:
+    return {"Input Strides": list(strides)}
+
+
+def on_a_cpu(to: list[int], source: list[int], *, convolves: bool = True) -> Job:
+    """Eight steps of which half is a copy of images."""
+    job = Job()
+    for _ in job.steps(8):
+        with job.inside("aten::convolution" if convolves else "aten::addmm"):
+            job.python(CONVOLUTION_NS)
+        with job.inside(
+            "aten::copy_",
+            **shaped([8, 48, 32, 32], [8, 48, 32, 32]),
+            **strided(to, source),
+        ):
+            job.python(CONVOLUTION_NS)
+    return job
+
+
+@pytest.mark.parametrize(("to", "source"), [(FIRST, LAST), (LAST, FIRST)])
+def test_copies_into_another_order_on_a_cpu(to: list[int], source: list[int]) -> None:
+    finding = found_in(on_a_cpu(to, source).built)["compute.layout-conversion"]
+    assert finding.remedy is not None
+    assert "channels_last" in (finding.remedy.patch or "")
+    is_worth(finding, 2.0)
+
+
+def test_copies_beside_other_work_name_no_memory_format() -> None:
+    finding = found_in(on_a_cpu(FIRST, LAST, convolves=False).built)["compute.layout-conversion"]
+    assert finding.remedy is not None
+    assert "channels_last" not in finding.remedy.text
+
+
+def test_copies_that_a_convolution_makes_itself_are_not_the_jobs() -> None:
+    job = Job()
+    for _ in job.steps(8):
+        with job.inside("aten::convolution"):
+            job.python(CONVOLUTION_NS)
+            images = shaped([8, 48, 32, 32], [8, 48, 32, 32])
+            with job.inside("aten::copy_", **images, **strided(FIRST, LAST)):
+                job.python(CONVOLUTION_NS)
+    assert "compute.layout-conversion" not in found_in(job.built)
+
+
+@pytest.mark.parametrize("source", [FIRST, [0, 1024, 32, 1], [98304, 1024, 32, 1]])
+def test_copies_in_the_same_order_of_one_for_all_and_of_a_part_are_none(source: list[int]) -> None:
+    assert "compute.layout-conversion" not in found_in(on_a_cpu(FIRST, source).built)

@@ -1,12 +1,15 @@
-"""Kernels that only put a tensor into another order."""
+"""Kernels, and copies on a CPU, that only put a tensor into another order."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+import polars as pl
 
+from whystall._native import nearest_marked
 from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
@@ -17,10 +20,14 @@ from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
 from whystall.replay.graph import Mask
+from whystall.trace.columns import matching
 from whystall.trace.link import rows_of
 
 CAUSE: Final = cause_beside(__name__)
 _MOST_PARENTS: Final = 4
+# The job's own calls make at least this share of the copies; else a library chose the order.
+_LEAST_CALLED: Final = 1 / 3
+_TWO: Final = 2  # the target and the source of a copy; and matrices, which products read in either order
 _WITHOUT_CONVOLUTIONS: Final = Remedy(
     text="Keep tensors in the order in which they are used: drop .contiguous() where the next operator takes strides, "
     "and transpose the weights once instead of the activations in every step.",
@@ -58,6 +65,78 @@ def in_trace(case: Case) -> Iterator[Replayed]:
         )
 
 
+def in_trace_of_a_cpu(case: Case) -> Iterator[Replayed]:
+    """Copies between tensors of the same sizes and dtype whose places in memory stand in another order."""
+    for rank in case.ranks:
+        copies = _reorders(rank.trace.operators)
+        own = rank.trace.operators["self_ns"].to_numpy()
+        if own[copies & ~_of_library(rank)].sum() <= _LEAST_CALLED * own[copies].sum():
+            continue
+        convolves = bool(matching(rank.trace.operators["name"], lambda name: name == "aten::convolution").any())
+        nodes = case.work_of(rank, copies)
+        per_step = case.time_of(nodes)
+        yield Replayed(
+            cause=CAUSE.id,
+            attributed_ns=per_step,
+            evidence=(
+                evidence.time("copies into another layout", per_step, case.events_of(nodes), per=case.per),
+                evidence.count("of them", count_per_step(case, nodes), per=case.per),
+            ),
+            removal=case.without(nodes),
+            method="replay: without these copies",
+            code=code_of(case, nodes),
+            ranks=(rank.rank,),
+            # What reads a tensor in another order than that of memory may take longer for it.
+            uncertainty=0.3 if convolves else 0.6,
+            confidence=0.85 if convolves else 0.7,
+            tier=0 if convolves else 2,
+            remedy=None if convolves else _WITHOUT_CONVOLUTIONS,
+        )
+
+
+def _of_library(rank: RankCase) -> Mask:
+    """Which operators run within a backward pass or a convolution: copies there are not the job's own."""
+    table, tree = rank.trace.operators, rank.workings.tree
+    around = (table["forward_thread"].fill_null(0).to_numpy() > 0) | matching(
+        table["name"], lambda name: name == "aten::convolution"
+    )
+    inside: Mask = nearest_marked(tree.order, tree.parent, around.astype(np.uint8)) >= 0
+    return inside
+
+
+def _reorders(table: pl.DataFrame) -> Mask:
+    """Which operators copy a tensor of at least three dimensions into another order."""
+    nothing = np.zeros(len(table), np.bool_)
+    if table.is_empty():
+        return nothing
+    rows = np.flatnonzero(matching(table["name"], lambda name: name == "aten::copy_"))
+    columns = [table[name].gather(rows).cast(str) for name in ("input_dims", "input_types", "input_strides")]
+    known: dict[tuple[str | None, ...], bool] = {}
+    for row, call in zip(rows.tolist(), zip(*columns, strict=True), strict=True):
+        if call not in known:
+            known[call] = all(call) and _is_another_order(*(json.loads(text) for text in call if text))
+        nothing[row] = known[call]
+    return nothing
+
+
+def _is_another_order(sizes: list[Any], types: list[str], strides: list[Any]) -> bool:
+    if len(sizes) < _TWO or sizes[0] != sizes[1] or types[0] != types[1] or len(sizes[0]) <= _TWO:
+        return False
+    target, source = (_order(sizes[0], strides[at]) for at in range(_TWO))
+    return target is not None and source is not None and target != source
+
+
+def _order(sizes: list[int], strides: list[int]) -> list[int] | None:
+    """The dimensions of more than one place as they lie in memory; ``None`` where it has gaps, or shares places."""
+    dimensions = sorted((one for one in range(len(sizes)) if sizes[one] > 1), key=lambda one: -strides[one])
+    expected = 1
+    for one in reversed(dimensions):
+        if strides[one] != expected:
+            return None
+        expected *= sizes[one]
+    return dimensions
+
+
 def _of_contiguous(rank: RankCase) -> Mask:
     """Device events of operators that copy a tensor into another order of the same dtype."""
     events = rank.trace.device_events
@@ -75,4 +154,10 @@ def _of_contiguous(rank: RankCase) -> Mask:
     return out
 
 
-RULE = Rule(CAUSE, (Finder(in_trace, ("trace", "device_events")),))
+RULE = Rule(
+    CAUSE,
+    (
+        Finder(in_trace, ("trace", "device_events")),
+        Finder(in_trace_of_a_cpu, ("trace", "no_device", "operators", "shapes")),
+    ),
+)

@@ -1,4 +1,4 @@
-"""Forward work that is done again in the backward pass, or that no backward pass uses."""
+"""Work that is done again, or for nothing: forward work, backward work, and all of a sequence for each new place."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Final
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from whystall._native import nearest_marked
 from whystall.analysis.operators import OperatorTree
@@ -14,24 +15,53 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
+from whystall.diagnosis.detectors.discarded import discarded_backward
+from whystall.diagnosis.detectors.prefixes import Products, longer_passes, operators_within, products
+from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
-from whystall.replay.graph import Mask
+from whystall.replay.graph import Mask, NodeKind
 from whystall.trace.columns import matching
+from whystall.trace.link import rows_of
 
 CAUSE: Final = cause_beside(__name__)
 _LEAST_SHARE: Final = CAUSE.threshold("least_share")
+_CALL_NS: Final = CAUSE.threshold("call_ns")
+_BYTES_PER_S: Final = CAUSE.threshold("bytes_per_s")
+# Of a weight; fewer where it is in half precision.
+_BYTES: Final = 4
 _PRODUCTS: Final = frozenset({"aten::mm", "aten::addmm", "aten::bmm", "aten::convolution"})
+
+_NOT_DIFFERENTIATED: Final = Remedy(
+    text="Compute once what is used twice (a loss and a metric take the same output), and what needs no gradient (a "
+    "teacher, a metric) under torch.no_grad().",
+    patch="with torch.no_grad():\n    target = teacher(x)",
+    risk="Under torch.no_grad() nothing learns: not around what is trained.",
+)
+_NOT_TRAINED: Final = Remedy(
+    text="Cut the graph where training ends: detach what another network made before this loss sees it, and take "
+    "requires_grad from parameters that no optimizer steps.",
+    patch="loss = criterion(critic(fake.detach()), zeros)\nbackbone.requires_grad_(False)  # layers that are frozen",
+    risk="What is detached gets no gradient from this loss: only where none is wanted.",
+)
+
+_REMEMBERED: Final = Remedy(
+    text="Keep the keys and values of what was computed, and give the model the newest token alone (a cache: "
+    "use_cache=True and past_key_values in Transformers, or model.generate, which does so itself).",
+    patch="out = model(newest, past_key_values=past, use_cache=True)\npast = out.past_key_values",
+    risk="Only where no position looks at later ones (a decoder); the cache takes memory for each position.",
+)
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
-    """Both kinds, by the numbers that autograd gives what it will differentiate."""
+    """All kinds: by the numbers that autograd gives what it will differentiate, and by the gradients that it adds."""
     for rank in case.ranks:
         again, unused = _repeated_operators(rank)
-        for rows, what in (
-            (again, "forward work done again in the backward pass"),
-            (unused, "forward work that no backward pass uses"),
+        for rows, what, remedy in (
+            (again, "forward work done again in the backward pass", None),
+            (unused, "forward work that no backward pass uses", _NOT_DIFFERENTIATED),
+            (discarded_backward(rank), "backward work whose gradients nothing reads", _NOT_TRAINED),
         ):
             if not rows.any():
                 continue
@@ -49,8 +79,73 @@ def in_trace(case: Case) -> Iterator[Replayed]:
                     uncertainty=0.15,
                     confidence=0.85,
                     detail=what,
+                    remedy=remedy,
                     rivals=("host.launch-bound",),
                 )
+
+
+def in_trace_of_decoding(case: Case) -> Iterator[Replayed]:
+    """Passes over a sequence that grew by one place: of each operator the share of one place is left."""
+    for rank in case.ranks:
+        found = products(rank)
+        passes = longer_passes(rank, found)
+        if not passes:
+            continue
+        inside, places = operators_within(rank, passes)
+        nodes = case.work_of(rank, inside)
+        weights = _with_weights(rank, found)
+        left = _left(case, rank, places, weights, 1.0)
+        saved = int((case.replayed.duration * (1 - left))[case.in_window(nodes)].sum()) // max(case.steps, 1)
+        if saved < _LEAST_SHARE * case.step_ns:
+            continue
+        begin, end = case.window_on(rank)
+        count = sum(begin <= one.begin_ns < end for one in passes) / max(case.steps, 1)
+        yield Replayed(
+            cause=CAUSE.id,
+            attributed_ns=saved,
+            evidence=(
+                evidence.count("passes over a sequence one place longer than before", count, per=case.per),
+                evidence.count("places in the longest of them", max(one.places for one in passes)),
+                evidence.time("work on places that were computed before", saved, case.events_of(nodes), per=case.per),
+            ),
+            removal=case.without(nodes, left),
+            floor=case.without(nodes, _left(case, rank, places, weights, 3.0)),
+            ceiling=case.without(nodes, _left(case, rank, places, weights, 0.3)),
+            method="replay: one place of each sequence, at what calling an operator and reading its weights takes",
+            code=code_of(case, nodes),
+            ranks=(rank.rank,),
+            uncertainty=0.2,
+            confidence=0.9 if any(one.appended for one in passes) else 0.7,
+            detail="all of a sequence for each place appended to it",
+            remedy=_REMEMBERED,
+            rivals=("host.small-operators",),
+        )
+
+
+def _with_weights(rank: RankCase, found: Products) -> NDArray[np.float64]:
+    """Per operator what it takes at least for one place: its call, and for a product reading its matrix, too."""
+    out = np.full(len(rank.trace.operators), _CALL_NS)
+    out[found.operator] += found.size[:, 1] * found.size[:, 2] * _BYTES / _BYTES_PER_S * 1e9
+    return out
+
+
+def _left(
+    case: Case, rank: RankCase, places: NDArray[np.int64], least_ns: NDArray[np.float64], times: float
+) -> NDArray[np.float64]:
+    """Per node the share of its time that work on one place takes, if calls and weights take so many times as long."""
+    own = np.maximum(rank.trace.operators["self_ns"].to_numpy(), 1)
+    if rank.on_device:
+        operator = rows_of(rank.trace.device_events["operator"])
+        alone = np.append(1 / places, 1.0)[operator]
+        return case.device_values(rank, alone, 1.0)
+    left = np.minimum(np.maximum(1 / places, times * least_ns / own), 1.0)
+    graph = case.replayed
+    first, last = rank.offsets["operators"]
+    of_operator = (graph.rank == rank.rank) & (graph.kind == NodeKind.HOST) & (graph.event >= first)
+    of_operator &= graph.event < last
+    out = np.ones(len(graph.start))
+    out[of_operator] = left[graph.event[of_operator] - first]
+    return out
 
 
 def _in_most_steps(case: Case, rank: RankCase, nodes: Mask) -> bool:
@@ -105,4 +200,10 @@ def _does_matrices(table: pl.DataFrame, rows: Mask) -> bool:
     return bool(matching(table["name"], _PRODUCTS.__contains__)[rows].any())
 
 
-RULE = Rule(CAUSE, (Finder(in_trace, ("trace", "operators")),))
+RULE = Rule(
+    CAUSE,
+    (
+        Finder(in_trace, ("trace", "operators")),
+        Finder(in_trace_of_decoding, ("trace", "operators", "shapes")),
+    ),
+)

@@ -19,31 +19,40 @@ from whystall.diagnosis.detectors.stretches import LONG_NS, soft_nodes, soft_str
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
-from whystall.replay.graph import Mask
+from whystall.replay.graph import Mask, Times
+from whystall.run_folder.samples import CALLED
 from whystall.trace.columns import codes
 
 CAUSE: Final = cause_beside(__name__)
 _SMALL_NS: Final = CAUSE.threshold("small_ns")
 _LEAST_SMALL: Final = CAUSE.threshold("least_small")
 _LEAST_REPEATS: Final = CAUSE.threshold("least_repeats")
+_LEAST_LOOPED: Final = CAUSE.threshold("least_looped")
 _FLOPS_PER_S: Final = CAUSE.threshold("flops_per_thread")
 _BYTES_PER_S: Final = CAUSE.threshold("bytes_per_s")
 # A remedy leaves so much of what calling costs: at least, as expected, at most.
 _LEFT: Final = (0.0, 0.3, 0.6)
 # The rates are those of a usual core: one may be so many times as fast, or as slow.
 _FASTER: Final = 3.0
+# Parts of a step in which the user's own lines call operators (a closure's are the optimizer's by the clock).
+_CALLERS: Final = frozenset({"forward", "optimizer", "other"})
 
 
 def in_trace_of_a_cpu(case: Case) -> Iterator[Replayed]:
-    """Small operators and the pauses between them, where they fill the step again and again."""
+    """Small operators and the pauses between them, where they fill the step again and again, or a loop within it."""
     for rank in case.ranks:
         small = (_usual_own_ns(rank) < _SMALL_NS) & ~_in_optimizer(rank)
-        if not small.any() or not _repeats(rank, small, case):
+        if not small.any():
             continue
         nodes = _nodes(case, rank, small)
         taken = case.time_of(nodes)
-        if taken >= _LEAST_SMALL * case.step_ns:
+        if taken >= _LEAST_SMALL * case.step_ns and _repeats(rank, small, case):
             yield _in_fewer_calls(case, rank, nodes, small, taken)
+            continue
+        looped, begin, end = _in_loops(rank, small)
+        if len(begin):
+            nodes = _nodes(case, rank, looped) & case.host_within(rank, begin, end)
+            yield _in_fewer_calls(case, rank, nodes, looped, case.time_of(nodes))
 
 
 def _in_fewer_calls(case: Case, rank: RankCase, nodes: Mask, small: Mask, taken: int) -> Replayed:
@@ -106,6 +115,32 @@ def _in_optimizer(rank: RankCase) -> Mask:
     return inside
 
 
+def _in_loops(rank: RankCase, small: Mask) -> tuple[Mask, Times, Times]:
+    """Small operators of loops over single elements, and begin and end of these loops.
+
+    A loop is small operators in a row, with none that is large between them, among which the same call comes again and
+    again: layers and micro-batches repeat as well, with large ones between.
+    """
+    table = rank.trace.operators
+    at, thread = table["ts_ns"].to_numpy(), table["thread"].to_numpy()
+    large = ~small & (table["self_ns"].to_numpy() >= _SMALL_NS)
+    order = np.lexsort((at, thread))
+    run = np.empty(len(order), np.int64)
+    run[order] = np.cumsum(large[order] | (np.diff(thread[order], prepend=thread[order[0]]) != 0))
+    rows = np.flatnonzero(small)
+    alike = _alike(rank)[rows]
+    _, place, count = np.unique(np.stack([run[rows], alike]), axis=1, return_inverse=True, return_counts=True)
+    runs = np.unique(run[rows[count[place.ravel()] >= _LEAST_LOOPED]])
+    looped: Mask = small & np.isin(run, runs)
+    chosen = np.flatnonzero(looped)
+    first = np.searchsorted(runs, run[chosen])
+    begin = np.full(len(runs), np.iinfo(np.int64).max)
+    end = np.zeros(len(runs), np.int64)
+    np.minimum.at(begin, first, at[chosen])
+    np.maximum.at(end, first, at[chosen] + table["duration_ns"].to_numpy()[chosen])
+    return looped, begin, end
+
+
 def _in_window(case: Case, rank: RankCase) -> Mask:
     begin, end = case.window_on(rank)
     at = rank.trace.operators["ts_ns"].to_numpy()
@@ -141,7 +176,10 @@ def _needed_ns(rank: RankCase, chosen: Mask) -> float:
 
 def _places(case: Case, rank: RankCase) -> Code:
     run = case.sampled(rank)
-    return code_of_lines(lines_where(run, lambda line: line.part == "forward")) if run is not None else Code()
+    if run is None:
+        return Code()
+    called = lines_where(run, lambda line: line.leaf == CALLED and line.part in _CALLERS)
+    return code_of_lines(called or lines_where(run, lambda line: line.part == "forward"))
 
 
 RULE = Rule(CAUSE, (Finder(in_trace_of_a_cpu, ("trace", "no_device", "operators", "shapes")),))

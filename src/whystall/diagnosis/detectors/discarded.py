@@ -1,0 +1,180 @@
+"""Backward work whose gradients nothing reads before they are dropped, or at all.
+
+Nobody records which tensor a gradient belongs to. Shapes do: what adds a gradient has its shape, and so have the
+operators of an optimizer's step. Whether a gradient was there before tells the kind of the addition: one that is handed
+over was dropped, one that is added to was kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whystall._native import nearest_marked
+from whystall.diagnosis.rank_case import RankCase, within
+from whystall.replay.graph import Mask
+from whystall.trace.columns import matching
+from whystall.trace.link import rows_of
+
+_ACCUMULATE: Final = "torch::autograd::AccumulateGrad"
+_ENGINE: Final = "autograd::engine::evaluate_function"
+_ADDS: Final = frozenset({"aten::add_", "aten::add"})
+_ZEROS: Final = frozenset({"aten::zero_", "aten::_foreach_zero_"})
+# Parameters, and what is done to them with.
+_TWO_LISTS: Final = 2
+# Of so many optimizer steps one would have read the gradients of all parameters that are trained.
+_LEAST_STEPS: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class _Accumulated:
+    """Gradients of one shape that one backward pass adds."""
+
+    rows: NDArray[np.int64]
+    begins_anew: bool
+    begin_ns: int
+
+
+def discarded_backward(rank: RankCase) -> Mask:
+    """The operators of backward passes that only make gradients which are dropped before anything reads them."""
+    table = rank.trace.operators
+    nothing = np.zeros(len(table), np.bool_)
+    if table.is_empty() or table["input_dims"].null_count() == len(table):
+        return nothing
+    accumulates = matching(table["name"], lambda name: name == _ACCUMULATE)
+    if not accumulates.any() or len(rank.optimizer_steps[0]) < _LEAST_STEPS:
+        return nothing
+    lost = np.zeros(len(table), np.bool_)
+    found = list(_by_shape(rank, accumulates))
+    if not any(len(read) for _, read in found):  # an optimizer that tells nothing of what it reads
+        return nothing
+    for passes, read in found:
+        for one, used in zip(passes, _used(passes, read), strict=True):
+            if not used:
+                lost[one.rows] = True
+    return _only_for(rank, accumulates, lost) if lost.any() else nothing
+
+
+def _by_shape(rank: RankCase, accumulates: Mask) -> Iterator[tuple[list[_Accumulated], NDArray[np.int64]]]:
+    """For each shape of gradients: the backward passes that make some, and when something reads or drops that shape."""
+    table = rank.trace.operators
+    at = table["ts_ns"].to_numpy()
+    parent = rows_of(table["parent"])
+    adds = matching(table["name"], _ADDS.__contains__) & (parent >= 0)
+    kept = np.zeros(len(table), np.bool_)
+    kept[parent[adds]] = True
+    of_pass = np.searchsorted(np.sort(at[_numbered_forward(rank)]), at)
+    other = np.flatnonzero(_outside_of_autograd(rank))
+    dims = table["input_dims"].cast(str).fill_null("")
+    texts = dims.gather(other).to_list()
+    of_any = _of_lists(rank)[other]
+    rows_of_shape: dict[str, list[int]] = {}
+    for row, text in zip(
+        np.flatnonzero(accumulates).tolist(), dims.gather(np.flatnonzero(accumulates)).to_list(), strict=True
+    ):
+        rows_of_shape.setdefault(text[1:-1], []).append(row)
+    for shape, found in rows_of_shape.items():
+        rows = np.array(found)
+        passes = [
+            _Accumulated(chosen, not kept[chosen].any(), int(at[chosen].min()))
+            for number in np.unique(of_pass[rows])
+            for chosen in (rows[of_pass[rows] == number],)
+        ]
+        reads = of_any | np.array([not shape or shape in text for text in texts], np.bool_)
+        yield passes, np.sort(at[other[reads]])
+
+
+def _used(passes: list[_Accumulated], read: NDArray[np.int64]) -> list[bool]:
+    """Whether the gradients of each pass are read before they are dropped; those of the last may be read later."""
+    if not len(read):
+        return [False] * len(passes)
+    out = [True]
+    for one, after in zip(reversed(passes[:-1]), reversed(passes[1:]), strict=True):
+        first = int(np.searchsorted(read, one.begin_ns))
+        is_read = first < len(read) and read[first] < after.begin_ns
+        out.append(bool(is_read) or (not after.begins_anew and out[-1]))
+    return out[::-1]
+
+
+def _of_lists(rank: RankCase) -> Mask:
+    """Operators that may read any gradient: the shapes within a list of tensors are not recorded.
+
+    One list alone, and in no optimizer's step, is scaled or measured (clipped) and not used.
+    """
+    table = rank.trace.operators
+    lists = table["input_types"].cast(str).fill_null("").str.count_matches("TensorList").to_numpy()
+    begin, end, _ = rank.optimizer_steps
+    in_step = within(table["ts_ns"].to_numpy(), begin, end)
+    return (lists >= _TWO_LISTS) | ((lists > 0) & in_step)
+
+
+def _numbered_forward(rank: RankCase) -> Mask:
+    """Operators of forward passes that autograd will differentiate."""
+    table = rank.trace.operators
+    numbered: Mask = table["sequence"].fill_null(-1).to_numpy() >= 0
+    return numbered & ~(table["forward_thread"].fill_null(0).to_numpy() > 0)
+
+
+def _outside_of_autograd(rank: RankCase) -> Mask:
+    """Operators that neither autograd differentiates nor a backward pass calls: an optimizer's, and all by hand.
+
+    Those that fill gradients with zeros are none: they drop what was there.
+    """
+    table = rank.trace.operators
+    tree = rank.workings.tree
+    numbered = table["sequence"].fill_null(-1).to_numpy() >= 0
+    # What runs beside the addition of a gradient is a hook's: it may well be an optimizer.
+    engine = matching(
+        table["name"],
+        lambda name: name == _ACCUMULATE or (name.startswith(_ENGINE) and not name.endswith(_ACCUMULATE)),
+    )
+    inside = nearest_marked(tree.order, tree.parent, (numbered | engine).astype(np.uint8)) >= 0
+    zeros = matching(table["name"], _ZEROS.__contains__)
+    outside: Mask = ~(numbered | engine | inside | zeros)
+    return outside
+
+
+def _only_for(rank: RankCase, accumulates: Mask, lost: Mask) -> Mask:
+    """What the engine does for gradients that are lost, and for nothing else: the rest of a chain after the first one.
+
+    A chain begins where a loss hands on its gradient, a single number. Where gradients that are used come later in it,
+    what is before them is needed.
+    """
+    table = rank.trace.operators
+    tree = rank.workings.tree
+    engine = matching(table["name"], lambda name: name.startswith(_ENGINE))
+    at = table["ts_ns"].to_numpy()
+    rows = np.flatnonzero(engine)
+    rows = rows[np.argsort(at[rows], kind="stable")]
+    caller = nearest_marked(tree.order, tree.parent, engine.astype(np.uint8))
+
+    def calls_with(chosen: Mask) -> Mask:
+        out = np.zeros(len(table), np.bool_)
+        out[caller[chosen & (caller >= 0)]] = True
+        return out[rows]
+
+    number = (table["input_dims"].cast(str).fill_null("") == "[[]]").to_numpy()
+    backward = (table["forward_thread"].fill_null(0).to_numpy() > 0) & ~engine
+    is_lost, is_used = calls_with(lost), calls_with(accumulates & ~lost)
+    of_pass = np.searchsorted(np.sort(at[_numbered_forward(rank)]), at[rows])
+    begins = calls_with(number & backward) | (np.diff(of_pass, prepend=-1) != 0)
+    out = np.zeros(len(table), np.bool_)
+    edges = [*np.flatnonzero(begins).tolist(), len(rows)]
+    for first, last in pairwise(edges):
+        hits = np.flatnonzero(is_lost[first:last])
+        if len(hits) and not is_used[first + hits[0] : last].any():
+            out[rows[_maker(first, first + int(hits[0]), is_lost | is_used) : last]] = True
+    below: Mask = out | (nearest_marked(tree.order, tree.parent, out.astype(np.uint8)) >= 0)
+    return below
+
+
+def _maker(first: int, hit: int, accumulates: Mask) -> int:
+    """The call that made the gradient which ``hit`` adds: the one before that is no addition itself."""
+    while hit > first and accumulates[hit]:
+        hit -= 1
+    return hit

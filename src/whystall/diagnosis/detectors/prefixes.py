@@ -1,0 +1,139 @@
+"""Passes over a sequence that is one place longer than that of the pass before: all but one place is computed again.
+
+Products tell how many rows they are given. Where the rows grow by the same amount from pass to pass, and are so many
+times that amount, the amount is a batch and a place was appended to each of its sequences. Sentences sorted by length
+may grow so, too, for a while: what is seen being appended needs few passes to be believed, all else more.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whystall.diagnosis.rank_case import RankCase
+from whystall.replay.graph import Mask
+from whystall.trace.columns import codes, distinct, matching
+
+# Where the two matrices stand among the arguments.
+_FIRST_MATRIX: Final = {"aten::mm": 0, "aten::addmm": 1}
+# So many lengths in a row, each one longer than the last, are no chance.
+_LEAST_LENGTHS: Final = 3
+_LEAST_WITHOUT_APPENDING: Final = 6
+
+
+@dataclass(frozen=True, slots=True)
+class LongerPass:
+    """A pass over what the one before saw, and one place more; ``places`` is how many there are in each sequence."""
+
+    begin_ns: int
+    end_ns: int
+    places: int
+    appended: bool
+    """Whether an operator that puts one place behind so many was recorded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Products:
+    """Products of two matrices: their rows in the table of operators by time, and rows, depth and columns of each."""
+
+    operator: NDArray[np.int64]
+    at: NDArray[np.int64]
+    size: NDArray[np.int64]
+
+
+def products(rank: RankCase) -> Products:
+    """The products of matrices that no backward pass will differentiate: they alone can go on from a cache."""
+    table = rank.trace.operators
+    nothing = Products(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros((0, 3), np.int64))
+    if table.is_empty():
+        return nothing
+    first = np.array([_FIRST_MATRIX.get(name, -1) for name in distinct(table["name"])], np.int64)[codes(table["name"])]
+    differentiated = table["sequence"].fill_null(-1).to_numpy() >= 0 if rank.trains else np.zeros(len(table), np.bool_)
+    backward = table["forward_thread"].fill_null(0).to_numpy() > 0
+    rows = np.flatnonzero((first >= 0) & ~differentiated & ~backward)
+    rows = rows[np.argsort(table["ts_ns"].to_numpy()[rows], kind="stable")]
+    texts = table["input_dims"].gather(rows).cast(str).to_list()
+    sizes = [_size(text, int(at)) for text, at in zip(texts, first[rows], strict=True)]
+    kept = np.array([size is not None for size in sizes], np.bool_)
+    if not kept.any():
+        return nothing
+    rows = rows[kept]
+    return Products(rows, table["ts_ns"].to_numpy()[rows], np.array([size for size in sizes if size is not None]))
+
+
+def _size(text: str | None, at: int) -> tuple[int, int, int] | None:
+    arguments = json.loads(text) if text else []
+    if len(arguments) < at + 2 or len(arguments[at]) != 2 or len(arguments[at + 1]) != 2:
+        return None
+    return int(arguments[at][0]), int(arguments[at][1]), int(arguments[at + 1][1])
+
+
+def longer_passes(rank: RankCase, found: Products) -> list[LongerPass]:
+    """The passes that compute a sequence again because it grew by one place, by time."""
+    appended = _appended_to(rank)
+    weights = np.unique(found.size[:, 1:], axis=0, return_inverse=True)[1].ravel() if len(found.at) else found.at
+    best: list[LongerPass] = []
+    for weight in np.unique(weights):
+        of_weight = weights == weight
+        passes = _growing(found.at[of_weight], found.size[of_weight, 0], _end(rank), appended)
+        best = max(best, passes, key=len)
+    return best
+
+
+def _end(rank: RankCase) -> int:
+    table = rank.trace.operators
+    return int((table["ts_ns"] + table["duration_ns"]).max() or 0)  # type: ignore[arg-type]
+
+
+def _appended_to(rank: RankCase) -> set[int]:
+    """To how many places operators append one more."""
+    table = rank.trace.operators
+    rows = np.flatnonzero(matching(table["name"], lambda name: name == "aten::cat"))
+    out: set[int] = set()
+    for text in set(table["input_dims"].gather(rows).cast(str).to_list()):
+        shapes = (json.loads(text) or [[]])[0] if text else []
+        if len(shapes) < 2 or not all(isinstance(shape, list) for shape in shapes):
+            continue
+        old, new = shapes[0], shapes[-1]
+        out |= {size for size, added in zip(old, new, strict=False) if added == 1 < size}
+    return out
+
+
+def _growing(at: NDArray[np.int64], rows: NDArray[np.int64], end: int, appended: set[int]) -> list[LongerPass]:
+    """Of the products with one matrix: the passes whose number of rows is one batch more than that of the one before.
+
+    Layers that have the same weights follow each other with the same number of rows.
+    """
+    begins = np.flatnonzero(np.diff(rows, prepend=-1))
+    times, lengths = [*at[begins].tolist(), end], rows[begins].tolist()
+    out: list[LongerPass] = []
+    run: list[int] = []
+    for here, (old, new) in enumerate([*pairwise(lengths), (0, 0)], start=1):
+        batch = new - old
+        same = not run or batch == lengths[run[0]] - lengths[run[0] - 1]
+        if batch > 0 and old % batch == 0 and old > batch and same:
+            run.append(here)
+            continue
+        if len(run) + 1 >= _LEAST_LENGTHS:
+            grown = lengths[run[0]] - lengths[run[0] - 1]
+            seen = bool(appended & {lengths[one - 1] // grown for one in run})
+            if seen or len(run) + 1 >= _LEAST_WITHOUT_APPENDING:
+                out += [LongerPass(times[one], times[one + 1], lengths[one] // grown, seen) for one in run]
+        run = []
+    return out
+
+
+def operators_within(rank: RankCase, passes: list[LongerPass]) -> tuple[Mask, NDArray[np.int64]]:
+    """Which operators run in the passes, and how many places each works on (1 elsewhere)."""
+    at = rank.trace.operators["ts_ns"].to_numpy()
+    begin = np.array([one.begin_ns for one in passes], np.int64)
+    end = np.array([one.end_ns for one in passes], np.int64)
+    place = np.searchsorted(begin, at, side="right") - 1
+    inside: Mask = (place >= 0) & (at < end[np.maximum(place, 0)])
+    count = np.array([one.places for one in passes], np.int64)
+    return inside, np.where(inside, count[np.maximum(place, 0)], 1)

@@ -1,0 +1,78 @@
+"""Arithmetic in double precision, which takes twice the memory and at least twice the time of single precision."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+
+from whystall.diagnosis import evidence
+from whystall.diagnosis.candidate import Replayed
+from whystall.diagnosis.case import Case
+from whystall.diagnosis.causes import cause_beside
+from whystall.diagnosis.rank_case import RankCase
+from whystall.diagnosis.rule import Finder, Rule
+from whystall.diagnosis.where import code_of
+from whystall.replay.graph import Mask
+
+CAUSE: Final = cause_beside(__name__)
+_LEFT: Final = CAUSE.threshold("left")
+# Of what is not arithmetic (calls, small tensors) nothing goes away; at best caches hold what they did not.
+_LEFT_AT_MOST: Final = 0.75
+_LEFT_AT_LEAST: Final = 0.4
+_OTHERS: Final = frozenset({"float", "c10::Half", "c10::BFloat16"})
+
+
+def in_trace(case: Case) -> Iterator[Replayed]:
+    """Operators whose floating-point tensors are all double, by the types of their arguments."""
+    for rank in case.ranks:
+        rows = _in_double(rank)
+        if not rows.any():
+            continue
+        nodes = case.work_of(rank, rows)
+        per_step = case.time_of(nodes)
+        yield Replayed(
+            cause=CAUSE.id,
+            attributed_ns=per_step,
+            evidence=(
+                evidence.time(
+                    "arithmetic on tensors in double precision", per_step, case.events_of(nodes), per=case.per
+                ),
+                evidence.count("operators that do it", int(np.count_nonzero(rows)) / max(len(rank.trace.steps), 1)),
+            ),
+            removal=case.without(nodes, _LEFT),
+            floor=case.without(nodes, _LEFT_AT_MOST),
+            ceiling=case.without(nodes, _LEFT_AT_LEAST),
+            method="replay: the same arithmetic on half as many bytes",
+            code=code_of(case, nodes),
+            ranks=(rank.rank,),
+            uncertainty=0.3,
+            confidence=0.8,
+            rivals=("compute.cast-churn", "host.small-operators"),
+        )
+
+
+def _in_double(rank: RankCase) -> Mask:
+    table = rank.trace.operators
+    out = np.zeros(len(table), np.bool_)
+    if table.is_empty():
+        return out
+    types, sizes = (table[name].cast(str).fill_null("[]") for name in ("input_types", "input_dims"))
+    rows = np.flatnonzero(types.str.contains("double", literal=True).to_numpy())
+    known: dict[tuple[str, str], bool] = {}
+    for row, call in zip(rows.tolist(), zip(types.gather(rows), sizes.gather(rows), strict=True), strict=True):
+        if call not in known:
+            known[call] = _is_double(json.loads(call[0]), json.loads(call[1]))
+        out[row] = known[call]
+    return out
+
+
+def _is_double(types: list[str], sizes: list[Any]) -> bool:
+    """Whether an operator's tensors of any dimensions are double; a number by itself is so in any job."""
+    tensors = {kind for kind, size in zip(types, sizes, strict=False) if size}
+    return "double" in tensors and not tensors & _OTHERS
+
+
+RULE = Rule(CAUSE, (Finder(in_trace, ("trace", "operators", "shapes")),))

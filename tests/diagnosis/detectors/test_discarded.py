@@ -1,0 +1,128 @@
+"""Gradients that nothing reads: those of what a loss should not have reached fire compute.redundant-work.
+
+Gradients that are added up, and those on the way to others, do not.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from tests.diagnosis.cases import found_in
+from tests.diagnosis.jobs import Job, is_worth, shaped
+
+LAYER_NS: Final = 2_000_000
+CRITIC: Final = ([256, 784], [1, 256])
+GENERATOR: Final = ([784, 1024], [1024, 64])
+
+
+class Training:
+    """What a CPU does for networks of linear layers, as a profiler with shapes records it."""
+
+    def __init__(self) -> None:
+        self.job = Job()
+        self._number = 0
+
+    def works(self, name: str, lasts: int, **more: Any) -> None:
+        with self.job.inside(name, **more):
+            self.job.python(lasts)
+
+    def forward(self) -> None:
+        self._number += 1
+        self.works("aten::gelu", LAYER_NS, **{"Sequence number": self._number, "Fwd thread id": 0})
+
+    def backward(self, *layers: list[int], onto: bool = False) -> None:
+        """From a loss through layers; ``onto`` gradients that are there already."""
+        self.node("MseLossBackward0", [])
+        for shape in layers:
+            self.node("AddmmBackward0", [128, shape[0]], lasts=LAYER_NS)
+            with (
+                self.job.inside("autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"),
+                self.job.inside("torch::autograd::AccumulateGrad", **shaped(shape)),
+            ):
+                self.works("aten::add_" if onto else "aten::detach", 1_000, **shaped(shape))
+
+    def node(self, name: str, gradient: list[int], lasts: int = 1_000) -> None:
+        numbers = {"Sequence number": self._number, "Fwd thread id": 1}
+        with self.job.inside(f"autograd::engine::evaluate_function: {name}", **numbers):
+            self.works(name, lasts, **numbers, **shaped(gradient))
+
+    def optimizer(self, *layers: list[int]) -> None:
+        with self.job.marked("Optimizer.step#SGD.step"):
+            for shape in layers:
+                self.works("aten::add_", 50_000, **shaped(shape, shape))
+
+
+def test_a_generator_that_the_critics_loss_reaches_is_worked_through_for_nothing() -> None:
+    made = Training()
+    for _ in made.job.steps(6):
+        for _ in range(4):
+            made.forward()
+        made.backward(*CRITIC, *GENERATOR)
+        made.optimizer(*CRITIC)
+        for _ in range(4):
+            made.forward()
+        made.backward(*CRITIC, *GENERATOR)
+        made.optimizer(*GENERATOR)
+    finding = found_in(made.job.built)["compute.redundant-work"]
+    assert "nothing reads" in finding.title
+    assert finding.remedy is not None
+    assert "detach" in finding.remedy.text
+    is_worth(finding, 16 / 14)
+
+
+def test_gradients_of_a_critic_on_the_way_to_the_generator_are_needed() -> None:
+    made = Training()
+    for _ in made.job.steps(6):
+        for _ in range(2):
+            made.forward()
+        made.backward(*CRITIC)  # the generator's output is detached
+        made.optimizer(*CRITIC)
+        for _ in range(4):
+            made.forward()
+        made.backward(*CRITIC, *GENERATOR)
+        made.optimizer(*GENERATOR)
+    assert "compute.redundant-work" not in found_in(made.job.built)
+
+
+def test_gradients_that_are_added_up_are_read_at_last() -> None:
+    made = Training()
+    for _ in made.job.steps(6):
+        for micro in range(4):
+            for _ in range(4):
+                made.forward()
+            made.backward(*CRITIC, *GENERATOR, onto=micro > 0)
+        made.optimizer(*CRITIC, *GENERATOR)
+    assert "compute.redundant-work" not in found_in(made.job.built)
+
+
+def test_of_an_optimizer_that_tells_no_shapes_nothing_is_said() -> None:
+    made = Training()
+    for _ in made.job.steps(6):
+        for _ in range(4):
+            made.forward()
+        made.backward(*CRITIC, *GENERATOR)
+        with made.job.marked("Optimizer.step#AdamW.step"):
+            made.works("CompiledFxGraph", 50_000)
+    assert "compute.redundant-work" not in found_in(made.job.built)
+
+
+def test_what_an_optimizer_is_given_in_a_list_may_be_any_gradient() -> None:
+    made = Training()
+    for _ in made.job.steps(6):
+        for _ in range(4):
+            made.forward()
+        made.backward(*CRITIC, *GENERATOR)
+        with made.job.marked("Optimizer.step#AdamW.step"):
+            lists = {"Input Dims": [[], [], []], "Input type": ["TensorList", "TensorList", "Scalar"]}
+            made.works("aten::_fused_adamw_", 50_000, **lists)
+    assert "compute.redundant-work" not in found_in(made.job.built)
+
+
+def test_layers_that_no_optimizer_steps_are_worked_through_for_nothing() -> None:
+    made = Training()
+    for _ in made.job.steps(6):
+        for _ in range(4):
+            made.forward()
+        made.backward(*CRITIC, *GENERATOR, onto=True)
+        made.optimizer(*CRITIC)
+    is_worth(found_in(made.job.built)["compute.redundant-work"], 8 / 6)

@@ -1,0 +1,38 @@
+"""compute.double-precision: tensors of type double fire it; numbers by themselves, casts and floats do not."""
+
+from __future__ import annotations
+
+import pytest
+from tests.diagnosis.cases import found_in
+from tests.diagnosis.jobs import Job, is_worth
+
+PRODUCT_NS = 5_000_000
+MATRIX = [512, 512]
+
+
+def products(types: list[str], sizes: list[list[int]]) -> Job:
+    """Eight steps of which half is a product of tensors of given types."""
+    job = Job()
+    for _ in job.steps(8):
+        with job.inside("aten::mm", **{"Input Dims": [MATRIX, MATRIX], "Input type": ["float", "float"]}):  # type: ignore[arg-type]
+            job.python(PRODUCT_NS)
+        with job.inside("aten::mm", **{"Input Dims": sizes, "Input type": types}):  # type: ignore[arg-type]
+            job.python(PRODUCT_NS)
+    return job
+
+
+def test_products_in_double_are_worth_half_of_their_time() -> None:
+    finding = found_in(products(["double", "double"], [MATRIX, MATRIX]).built)["compute.double-precision"]
+    is_worth(finding, 4 / 3)
+
+
+@pytest.mark.parametrize(
+    ("types", "sizes"),
+    [
+        (["float", "float"], [MATRIX, MATRIX]),
+        (["float", "double"], [MATRIX, []]),  # a number
+        (["double", "float"], [MATRIX, MATRIX]),  # a cast
+    ],
+)
+def test_others_are_not(types: list[str], sizes: list[list[int]]) -> None:
+    assert "compute.double-precision" not in found_in(products(types, sizes).built)
