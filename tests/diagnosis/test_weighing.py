@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.diagnosis.cases import case_of, diagnosed, fixed, loader, loop, run
+from tests.diagnosis.cases import case_of, diagnosed, fixed, found_in, loader, loop, run
+from tests.diagnosis.jobs import Job
 
 import whystall
 import whystall.plugins
@@ -119,3 +120,19 @@ def test_without_steps_gains_are_of_the_recording_and_say_so() -> None:
     assert {one.per for one in found.evidence} <= {None, "recording"}
     assert "without it the recording would be" in report.verdict.summary
     assert "of 3.00 s" in report.verdict.summary
+
+
+def test_what_makes_the_few_recorded_steps_differ_is_no_chance_that_hides_it() -> None:
+    """Python of 5 ms in most of six steps, twice as long in one: without it they are alike."""
+    job = Job()
+    for number in job.steps(6):
+        begin = job.at
+        lasts = (5, 5, 10, 5, 0, 5)[number] * 1_000_000
+        if lasts:
+            job.python(lasts)
+            job.built.python("train.py(12): reward", at=begin, lasts=lasts)
+        job.operator("aten::mm", "gemm", 1_000_000)
+        job.wait()
+    found = found_in(job.built)["host.python"]
+    assert found.gain is not None
+    assert found.gain.floor > 2

@@ -35,6 +35,8 @@ _MAD_TO_SIGMA: Final = 1.4826
 # With fewer steps their spread says nothing; this is taken in its place.
 _FEW_STEPS: Final = 3
 _NOISE_OF_FEW: Final = 0.01
+_OF_FEW: Final = 1.8
+"""By how much Student's t of three steps is wider than the normal distribution, for nine in ten."""
 
 FEWEST_SAMPLED_STEPS: Final = 10
 """With fewer steps samples say nothing of a run."""
@@ -128,9 +130,11 @@ class Case:
         if change is not None:
             # A window may begin with the host ahead of its device, and a replay of few steps spends that lead.
             length = max(length, _longest_ns(self._host_lanes, self._durations(change)))
+        if len(steps) < _FEW_STEPS or not steps.mean():
+            return length, self.noise
         # Not by medians: of what comes in every other step they see nothing.
-        few = len(steps) < FEWEST_TO_DROP or not steps.mean()
-        return length, self.noise if few else float(steps.std(ddof=1) / steps.mean() / np.sqrt(len(steps)))
+        spread = float(steps.std(ddof=1) / steps.mean() / np.sqrt(len(steps)))
+        return length, spread if len(steps) >= FEWEST_TO_DROP else max(_OF_FEW * spread, _NOISE_OF_FEW)
 
     def least_ns(self, change: Change) -> int:
         """What the busiest thread or stream has to do in the window: in the long run no step is shorter."""
