@@ -16,10 +16,12 @@ from whystall.diagnosis.detectors.samples import (
     AWAITS,
     SPREAD,
     code_of_lines,
+    ends_of_workers,
     from_samples,
     lines_where,
     measured_runs,
     share_of,
+    time_in,
 )
 from whystall.diagnosis.finding import Evidence
 
@@ -121,14 +123,17 @@ def spiked(case: Case, cause: Spikes, least: float) -> Iterator[Sampled]:
     for waits in input_waits(case):
         if waits.spiked == cause:
             slow = evidence.count("steps that waited far longer than usual", len(waits.run.slow))
+            share = waits.spikes
+            if cause == "input.worker-restart":
+                share += time_in(waits.run, ends_of_workers(case, waits.run))
             yield from_samples(
                 cause,
                 waits.run,
-                waits.spikes,
+                share,
                 part="input",
                 evidence=(*waits.evidence, slow),
                 code=waits.code,
-                saved=(waits.spikes * least, waits.spikes, min(waits.spikes * 1.1, 0.99)),
+                saved=(share * least, share, min(share * 1.1, 0.99)),
                 rivals=("input.too-few-workers", "input.worker-restart", "input.heavy-tail"),
             )
 

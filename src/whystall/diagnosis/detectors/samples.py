@@ -29,6 +29,7 @@ NINE_IN_TEN: Final = 1.645
 """Nine in ten of a normal distribution lie within so many standard deviations."""
 AWAITS: Final = re.compile(r":(select|_?poll|wait|acquire|join|get|put)$")
 """Innermost functions in which a thread waits for others of its own accord."""
+_ENDS_WORKERS: Final = re.compile(r"^(selectors:select|multiprocessing\.|torch\.utils\.data\.dataloader:)")
 LEAST_SEEN: Final = 0.01
 """Fewer of the stack samples say too little of a line."""
 MOST_STRETCHED: Final = 1.5
@@ -153,6 +154,33 @@ def share_of(lines: list[SampledLine]) -> float:
 def is_logging(line: SampledLine) -> bool:
     """Whether a line, or what it called, prints, logs, writes or flushes."""
     return is_episode(line.leaf, "logging", "leaf") or is_episode(line.text, "logging", "text")
+
+
+def ends_of_workers(case: Case, run: RunSummary) -> list[SampledLine]:
+    """The lines at which the training thread ends a loader's workers, or starts new ones, between two fetches.
+
+    There are none where workers are kept, or where there are none.
+    """
+    loaders = [loader for loader in case.facts.loaders if loader.get("workers")]
+    if not loaders or all(loader.get("persistent_workers") for loader in loaders):
+        return []
+    return lines_where(run, lambda line: line.part == OTHER and bool(_ENDS_WORKERS.search(line.leaf)))
+
+
+def callbacks_that_write(run: RunSummary) -> list[SampledLine]:
+    """The lines of functions that run within an optimizer's step alone (a trainer's callback) and write at one of them.
+
+    All that they do is for what they write, the operators that they call included.
+    """
+    parts: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+    for line in run.places:
+        parts[line.file, line.function].add(line.part)
+    writing = {(line.file, line.function) for line in run.places if is_logging(line)}
+    return [
+        line
+        for line in run.places
+        if (line.file, line.function) in writing and parts[line.file, line.function] == {"optimizer"}
+    ]
 
 
 def time_in(run: RunSummary, lines: list[SampledLine]) -> float:

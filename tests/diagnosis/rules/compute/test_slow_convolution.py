@@ -1,5 +1,5 @@
-"""compute.slow-convolution: no rule looks for it; convolutions far from what the device can do are told to be, without
-a name.
+"""compute.slow-convolution: on a CPU very long kernels fire it, by their sizes. On a device no rule looks for it:
+convolutions far from what the device can do are told to be, without a name.
 """
 
 from __future__ import annotations
@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.diagnosis.cases import found_in, told_of
 from tests.diagnosis.jobs import A100, Job
 
 import whystall
@@ -35,3 +36,52 @@ def test_slow_convolutions_are_no_health(share: float, *, far: bool) -> None:
     summary = whystall.analyze(job.built.load()).verdict.summary
     assert ("convolution kernels take" in summary) is far
     assert summary.startswith("Healthy") is not far
+
+
+LASTS_NS = 10_000_000
+REST_NS = 5_000_000
+
+
+def convolved(signal: list[int], kernel: list[int], *, stride: str = "[1]", transposed: str = "False") -> Job:
+    """Eight steps on a CPU: a convolution of 10 ms, and a product of 5 ms."""
+    job = Job()
+    arguments: dict[str, Any] = {
+        "Input Dims": [signal, kernel, *[[]] * 7],
+        "Concrete Inputs": ["", "", "", stride, "[0]", "[1]", transposed, "[0]", "1"],
+    }
+    for _ in job.steps(8):
+        with job.inside("aten::convolution", **arguments):
+            job.python(LASTS_NS)
+        with job.inside("aten::mm", **{"Input Dims": [[512, 512], [512, 512]]}):  # type: ignore[arg-type]
+            job.python(REST_NS)
+    return job
+
+
+def test_long_kernels_are_worth_what_transforms_leave() -> None:
+    """One channel of 16,000 with 4,000 taps: 96 MFLOP directly, and three transforms of 20,000 points, 1 MFLOP each."""
+    job = convolved([1, 1, 16_000], [1, 1, 4_000])
+    finding = found_in(job.built)["compute.slow-convolution"]
+    left = (3 * 2.5 * 19_999 * 14.29 + 4 * 19_999) / (2 * 4_000 * 12_001)
+    assert finding.gain is not None
+    whole = LASTS_NS + REST_NS
+    # A transform is slower by the FLOP: 2 to 20 times.
+    assert finding.gain.floor <= 1.001 * whole / (REST_NS + LASTS_NS * left * 20)
+    assert finding.gain.ceiling >= whole / (REST_NS + LASTS_NS * left * 2)
+    assert finding.gain.expected == pytest.approx(whole / (REST_NS + LASTS_NS * left * 6), rel=0.03)
+    assert finding.remedy is not None
+    assert "rfft" in (finding.remedy.patch or "")
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        pytest.param(convolved([16, 64, 56, 56], [64, 64, 3, 3], stride="[1, 1]"), id="images"),
+        pytest.param(convolved([8, 256, 16_000], [256, 256, 31]), id="not so long"),
+        pytest.param(convolved([1, 1, 16_000], [1, 1, 4_000], stride="[320]"), id="strided"),
+        pytest.param(convolved([1, 1, 16_000], [1, 1, 4_000], transposed="True"), id="transposed"),
+        pytest.param(convolved([1, 1, -5], [1, 1, 1 << 62]), id="no sizes"),
+        pytest.param(convolved([], []), id="no shapes"),
+    ],
+)
+def test_other_convolutions_are_none(job: Job) -> None:
+    assert "compute.slow-convolution" not in told_of(job.built)

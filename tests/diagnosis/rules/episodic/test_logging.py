@@ -8,6 +8,8 @@ import pytest
 from tests.diagnosis.cases import found_in, found_in_runs, line, run
 from tests.diagnosis.jobs import Job, is_worth
 
+from whystall.run_folder.samples import CALLED
+
 PRODUCT_NS: Final = 2_000_000
 LOG_NS: Final = 4_000_000
 EVERY: Final = 4
@@ -85,6 +87,19 @@ def test_looks_that_found_a_line_that_logs(text: str, leaf: str, part: str) -> N
     assert [(place.file, place.line, place.symbol) for place in found["episodic.logging"].code] == [
         ("train.py", 7, text)
     ]
+
+
+@pytest.mark.parametrize(("part", "fires"), [("optimizer", True), ("forward", False)])
+def test_what_a_trainers_callback_works_out_to_write_is_logging(part: str, *, fires: bool) -> None:
+    """Of a function that runs within the optimizer's step alone and writes, all is; of the model's nothing."""
+    places = [
+        line(0.5, "edges = torch.quantile(weights, points)", leaf=CALLED, part=part, at=5),
+        line(0.02, 'file.write(json.dumps(row) + "\\n")', part=part, at=9),
+    ]
+    found = found_in_runs(run(shares={part: 0.7, "other": 0.05}, places=places))
+    assert ("episodic.logging" in found) is fires
+    if fires:
+        assert found["episodic.logging"].code[0].line == 5
 
 
 @pytest.mark.parametrize(

@@ -34,8 +34,12 @@ def loop(
     shapes: bool = True,
     launches: bool = False,
     interrupted_ns: int = 0,
+    within: str = "",
 ) -> TraceBuilder:
-    """Eight steps that go through a cell's operators so many times, after one large operator of ``beside_ns``."""
+    """Eight steps that go through a cell's operators so many times, after one large operator of ``beside_ns``.
+
+    They may all be called by one operator.
+    """
     built = trace()
     at = 0
     for number in range(8):
@@ -51,7 +55,10 @@ def loop(
                 if launches:
                     built.launch("cell", at=at + 1_000, call_lasts=4_000, runs_at=at + 6_000, lasts=2_000)
                 at += lasts + PAUSE_NS
-        built.step(number, at=begin, lasts=at - begin)
+        if within:
+            built.operator(within, at=begin - 1, lasts=at - begin + 1, **shaped([16, 48]))
+        built.step(number, at=begin - 2, lasts=at - begin + 2)
+        at += 2
     return built
 
 
@@ -82,6 +89,7 @@ def test_a_loop_of_another_version_or_namespace_is_the_same() -> None:
         pytest.param(loop(20, beside_ns=LAYER_NS), id="beside a large operator"),
         pytest.param(loop(shapes=False), id="sizes not known"),
         pytest.param(loop(launches=True), id="on a device, where it is another cause"),
+        pytest.param(loop(within="aten::lstm"), id="in one call of torch's"),
     ],
 )
 def test_what_is_no_loop_of_small_operators(built: TraceBuilder) -> None:

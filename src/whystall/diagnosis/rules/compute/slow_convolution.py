@@ -1,8 +1,131 @@
-"""Convolutions by a slow algorithm: explained, and not looked for yet."""
+"""Convolutions with very long kernels, computed product by product; which algorithm a device chose is in no trace."""
 
 from __future__ import annotations
 
-from whystall.diagnosis.causes import cause_beside
-from whystall.diagnosis.rule import Rule
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import log2, prod
+from typing import Any, Final
 
-RULE = Rule(cause_beside(__name__))
+import numpy as np
+from numpy.typing import NDArray
+
+from whystall.diagnosis import evidence
+from whystall.diagnosis.candidate import Replayed
+from whystall.diagnosis.case import Case
+from whystall.diagnosis.causes import cause_beside
+from whystall.diagnosis.finding import Remedy
+from whystall.diagnosis.rank_case import RankCase
+from whystall.diagnosis.rule import Finder, Rule
+from whystall.diagnosis.where import code_of
+from whystall.trace.columns import matching
+
+CAUSE: Final = cause_beside(__name__)
+_LEAST_KERNEL: Final = CAUSE.threshold("least_kernel")
+_LEAST_RATIO: Final = CAUSE.threshold("least_ratio")
+_LARGEST: Final = 1 << 40
+_MOST_SIZES: Final = 10
+# A FLOP of a transform takes so many times as long as one of a convolution: as expected, at most, at least.
+_SLOWER: Final = (6.0, 20.0, 2.0)
+_BY_TRANSFORM: Final = Remedy(
+    text="Convolve by Fourier transforms: with a kernel this long they take a small part of the arithmetic.",
+    patch="size = signal.shape[-1] + kernel.shape[-1] - 1\n"
+    "found = torch.fft.irfft(torch.fft.rfft(signal, size) * torch.fft.rfft(kernel, size), size)",
+    risk="The result differs by rounding; slice it as the convolution's padding did (torch's conv does not flip the "
+    "kernel: flip it first).",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Long:
+    """Convolutions with long kernels: their rows, and the FLOPs of a transform over theirs."""
+
+    rows: NDArray[np.intp]
+    ratio: NDArray[np.float64]
+    kernel: int
+
+
+def on_a_cpu(case: Case) -> Iterator[Replayed]:
+    """Convolutions whose kernels are so long that transforms take a small part of their arithmetic."""
+    for rank in case.ranks:
+        found = _long(rank)
+        if not len(found.rows):
+            continue
+        expected, most, least = (_with_transforms(rank, found, slower) for slower in _SLOWER)
+        chosen = np.zeros(len(rank.trace.operators), np.bool_)
+        chosen[found.rows] = True
+        nodes = case.host_within_operators(rank, chosen)
+        per_step = case.time_of(nodes)
+        yield Replayed(
+            cause=CAUSE.id,
+            attributed_ns=per_step,
+            evidence=(
+                evidence.time("convolutions with long kernels", per_step, case.events_of(nodes), per=case.per),
+                evidence.count("elements of their longest kernel", found.kernel),
+                evidence.share("of their arithmetic is what transforms need", float(np.median(found.ratio))),
+            ),
+            removal=case.without(nodes, expected),
+            floor=case.without(nodes, most),
+            ceiling=case.without(nodes, least),
+            method="replay: the same convolutions by Fourier transforms",
+            code=code_of(case, nodes),
+            ranks=(rank.rank,),
+            uncertainty=0.3,
+            confidence=0.85,
+            remedy=_BY_TRANSFORM,
+            rivals=("host.small-operators", "host.python"),
+        )
+
+
+def _with_transforms(rank: RankCase, found: _Long, slower: float) -> float:
+    """What is left of the time of all of them."""
+    lasts = rank.trace.operators["duration_ns"].to_numpy()[found.rows].astype(np.float64)
+    return float((lasts * np.minimum(found.ratio * slower, 1.0)).sum() / max(lasts.sum(), 1.0))
+
+
+def _long(rank: RankCase) -> _Long:
+    """Convolutions of stride 1 with long kernels, by their recorded sizes."""
+    table = rank.trace.operators
+    rows, ratios, longest = [], [], 0
+    named = matching(table["name"], lambda name: name == "aten::convolution")
+    known: dict[tuple[str, str], tuple[float, int] | None] = {}
+    columns = table.select("input_dims", "concrete_inputs")
+    for row in np.flatnonzero(named).tolist():
+        sizes, values = (str(each or "") for each in columns.row(row))
+        if (sizes, values) not in known:
+            known[sizes, values] = _ratio(sizes, values)
+        told = known[sizes, values]
+        if told is not None:
+            rows.append(row)
+            ratios.append(told[0])
+            longest = max(longest, told[1])
+    return _Long(np.array(rows, np.intp), np.array(ratios), longest)
+
+
+def _ratio(sizes: str, values: str) -> tuple[float, int] | None:
+    """The FLOPs of a transform over those of the convolution, and the kernel's elements; none where these are few."""
+    try:
+        dims, concrete = json.loads(sizes), json.loads(values)
+        (batch, inputs, *signal), (outputs, of_group, *kernel) = dims[0], dims[1]
+        stride, transposed = json.loads(concrete[3]), concrete[6]
+    except (ValueError, TypeError, IndexError, KeyError):
+        return None
+    if not _plain(batch, inputs, outputs, of_group, *signal, *kernel) or len(signal) != len(kernel):
+        return None
+    if prod(kernel) < _LEAST_KERNEL or transposed != "False" or set(stride) != {1}:
+        return None
+    pairs = batch * outputs * of_group
+    direct = 2.0 * pairs * prod(kernel) * prod(max(a - b + 1, 1) for a, b in zip(signal, kernel, strict=True))
+    points = prod(a + b - 1 for a, b in zip(signal, kernel, strict=True))
+    signals = batch * inputs + outputs * of_group + batch * outputs
+    transforms = 2.5 * points * log2(points) * signals + 4.0 * points * pairs
+    ratio = transforms / direct
+    return (ratio, prod(kernel)) if ratio * _LEAST_RATIO <= 1 else None
+
+
+def _plain(*sizes: Any) -> bool:
+    return all(isinstance(size, int) and 0 < size < _LARGEST for size in sizes) and len(sizes) <= _MOST_SIZES
+
+
+RULE = Rule(CAUSE, (Finder(on_a_cpu, ("trace", "no_device", "operators", "shapes")),))

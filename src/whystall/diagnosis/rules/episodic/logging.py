@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 from whystall.analysis.run_results import SampledLine
@@ -12,9 +13,10 @@ from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.episodes import named_episodes
 from whystall.diagnosis.detectors.samples import (
     LEAST_SEEN,
+    callbacks_that_write,
+    code_of_lines,
     from_stack_samples,
     is_logging,
-    lines_where,
     measured_runs,
     time_in,
 )
@@ -31,10 +33,13 @@ def in_trace(case: Case) -> Iterator[Replayed]:
 def in_samples(case: Case) -> Iterator[Sampled]:
     """Lines that print, log, write or flush, and functions that are named after it."""
     for run in measured_runs(case):
-        lines = lines_where(run, _logs)
+        callbacks = callbacks_that_write(run)
+        lines = [line for line in run.places if _logs(line) or line in callbacks]
         share = time_in(run, lines)
         if share >= LEAST_SEEN:
-            yield from_stack_samples(CAUSE.id, run, lines, share, "logging", ("host.python", "episodic.checkpoint"))
+            rivals = ("host.python", "episodic.checkpoint", "compute.unfused-optimizer")
+            found = from_stack_samples(CAUSE.id, run, lines, share, "logging", rivals)
+            yield replace(found, code=code_of_lines(lines)) if callbacks else found
 
 
 def _logs(line: SampledLine) -> bool:

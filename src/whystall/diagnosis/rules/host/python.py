@@ -19,10 +19,10 @@ from whystall.diagnosis.detectors.host_calls import hidden
 from whystall.diagnosis.detectors.samples import (
     LEAST_SEEN,
     MOST_STRETCHED,
+    ends_of_workers,
     from_stack_samples,
     is_logging,
     lines_of_one_rank,
-    lines_where,
     measured_runs,
     share_of,
     time_in,
@@ -136,7 +136,8 @@ def without_a_name(case: Case) -> Iterator[Replayed]:
 def in_samples(case: Case) -> Iterator[Sampled]:
     """Lines outside forward, backward and optimizer that are neither torch's nor logging's."""
     for run in measured_runs(case):
-        lines = lines_where(run, _is_own_python)
+        ends = ends_of_workers(case, run)
+        lines = [line for line in run.places if _is_own_python(line) and line not in ends]
         called = [line for line in lines if line.leaf == CALLED]
         running = [line for line in lines if line.leaf != CALLED]
         # A collection is found at the line that set it off, and its time is known.

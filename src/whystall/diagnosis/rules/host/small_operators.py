@@ -21,13 +21,15 @@ from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
 from whystall.replay.graph import Mask, Times
 from whystall.run_folder.samples import CALLED
-from whystall.trace.columns import codes
+from whystall.trace.columns import codes, matching
+from whystall.trace.link import rows_of
 
 CAUSE: Final = cause_beside(__name__)
 _SMALL_NS: Final = CAUSE.threshold("small_ns")
 _LEAST_SMALL: Final = CAUSE.threshold("least_small")
 _LEAST_REPEATS: Final = CAUSE.threshold("least_repeats")
 _LEAST_LOOPED: Final = CAUSE.threshold("least_looped")
+_ONE_CALL_NS: Final = CAUSE.threshold("one_call_ns")
 _FLOPS_PER_S: Final = CAUSE.threshold("flops_per_thread")
 _BYTES_PER_S: Final = CAUSE.threshold("bytes_per_s")
 # A remedy leaves so much of what calling costs: at least, as expected, at most.
@@ -41,7 +43,7 @@ _CALLERS: Final = frozenset({"forward", "optimizer", "other"})
 def in_trace_of_a_cpu(case: Case) -> Iterator[Replayed]:
     """Small operators and the pauses between them, where they fill the step again and again, or a loop within it."""
     for rank in case.ranks:
-        small = (_usual_own_ns(rank) < _SMALL_NS) & ~_in_optimizer(rank)
+        small = (_usual_own_ns(rank) < _SMALL_NS) & ~_in_optimizer(rank) & ~_in_one_call(rank)
         if not small.any():
             continue
         nodes = _nodes(case, rank, small)
@@ -112,6 +114,23 @@ def _in_optimizer(rank: RankCase) -> Mask:
         return np.zeros(len(at), np.bool_)
     place = np.searchsorted(begin, at, side="right") - 1
     inside: Mask = (place >= 0) & (at < end[np.maximum(place, 0)])
+    return inside
+
+
+def _in_one_call(rank: RankCase) -> Mask:
+    """Operators that a long one of torch's calls itself: a convolution in groups, a recurrent network.
+
+    They are no loop of the user's, and he calls nothing less often.
+    """
+    table = rank.trace.operators
+    parent = rows_of(table["parent"])
+    long = matching(table["name"], lambda name: name.startswith("aten::"))
+    long &= table["duration_ns"].to_numpy() >= _ONE_CALL_NS
+    inside: Mask = np.zeros(len(parent), np.bool_)
+    at = parent
+    while (at >= 0).any():
+        inside |= (at >= 0) & long[np.maximum(at, 0)]
+        at = np.where(at >= 0, parent[np.maximum(at, 0)], -1)
     return inside
 
 
