@@ -149,6 +149,14 @@ def test_spawned_processes_are_ranks_of_their_own(jobs: Jobs) -> None:
     assert [rank["steps"] for rank in ran.ranks()] == [16, 16]
 
 
+def test_forked_processes_that_join_each_other_are_ranks(jobs: Jobs) -> None:
+    """Forked loader workers are none; these are known by the group that they make."""
+    without, ran = run_both_ways(jobs, "forked")
+    assert (without.code, ran.code) == (0, 0)
+    assert [(rank["rank"], rank["steps"]) for rank in ran.ranks()] == [(0, 16), (1, 16)]
+    assert all(rank["not_recorded"] == {} for rank in ran.ranks())
+
+
 def test_exit_in_atexit(jobs: Jobs) -> None:
     without, ran = run_both_ways(jobs, "exit_in_atexit")
     assert_unharmed(without, ran)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from importlib.abc import Loader, MetaPathFinder
@@ -49,6 +50,24 @@ def _open(torch: ModuleType) -> None:
 
     _session = faults.guard("start of the capture", opened)()
     faults.report()
+    os.register_at_fork(after_in_child=lambda: _watch_if_it_joins(torch))
+
+
+def _watch_if_it_joins(torch: ModuleType) -> None:
+    """In a forked child, a loader's worker as a rule: it is watched once it joins others as a rank of its own."""
+    distributed = getattr(torch, "distributed", None)
+    join = getattr(distributed, "init_process_group", None)
+    if join is None:
+        return
+
+    @functools.wraps(join)
+    def joined(*arguments: Any, **options: Any) -> Any:
+        setattr(distributed, "init_process_group", join)  # noqa: B010 - a module's attribute, for the type checker
+        found = join(*arguments, **options)
+        _open(torch)
+        return found
+
+    setattr(distributed, "init_process_group", joined)  # noqa: B010
 
 
 class _TorchFinder(MetaPathFinder):

@@ -5,6 +5,7 @@ import copy
 import gc
 import os
 import pickle
+import socket
 import sys
 import threading
 import time
@@ -12,6 +13,7 @@ import weakref
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -220,6 +222,20 @@ def child(_rank: int) -> None:
 
 def spawned() -> None:
     torch.multiprocessing.spawn(child, nprocs=2)
+
+
+def joined(rank: int, port: int) -> None:
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    dist.init_process_group("gloo", rank=rank, world_size=2)
+    plain()
+    dist.destroy_process_group()
+
+
+def forked() -> None:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = found.getsockname()[1]
+    torch.multiprocessing.start_processes(joined, (port,), nprocs=2, start_method="fork")
 
 
 def exit_in_atexit() -> None:

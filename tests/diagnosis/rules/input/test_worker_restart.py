@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Final
 
 import pytest
-from tests.diagnosis.cases import STEP_NS, found_in, found_in_runs, loader, run
+from tests.diagnosis.cases import STEP_NS, found_in, found_in_runs, line, loader, run
 from tests.diagnosis.jobs import Job
 
 from whystall.analysis.run_results import SlowStep
@@ -153,3 +153,28 @@ def test_long_fetches_that_nothing_shows_to_begin_epochs_may_be_single_samples()
     assert found.remedy is not None
     assert "prefetch_factor" in (found.remedy.patch or "")
     assert found_in(epochs().built)["input.worker-restart"].could_be == []
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_ending_the_workers_of_an_epoch_is_part_of_it(*, persistent: bool) -> None:
+    """A tenth of the time the training thread waits for processes to end: workers, where these are not kept."""
+    spikes = [
+        SlowStep(step=step, duration_ns=9 * STEP_NS, excess_ns=8 * STEP_NS, lost_ns={"input": 8 * STEP_NS})
+        for step in range(0, 100, 20)
+    ]
+    ends = line(0.1, "trainer.fit(model)", leaf="selectors:select")
+    sampled = run(
+        shares={"input": 0.2, "other": 0.12},
+        slow=spikes,
+        total_ns=200 * STEP_NS,
+        workers=2,
+        worker_cpu_share=0.5,
+        places=[ends],
+    )
+    found = found_in_runs(sampled, **loader(2, persistent=persistent))
+    assert ("host.python" in found) is persistent
+    assert ("input.worker-restart" in found) is not persistent
+    if not persistent:
+        gain = found["input.worker-restart"].gain
+        assert gain is not None
+        assert gain.floor <= 1 / (1 - 0.2 - 0.1) <= gain.ceiling
