@@ -90,7 +90,7 @@ def _without_python(case: Case, rank: RankCase, nodes: Mask) -> Replayed:
         code=code_of(case, nodes),
         ranks=(rank.rank,),
         uncertainty=0.2,
-        confidence=0.9 if known else 0.85,
+        confidence=0.9,
         missing=() if known else (SIGNALS["python_stacks"].name,),
         could_be=() if known else ("host.gc",),
         rivals=("host.launch-bound", "host.sync", "input.synchronous-loader"),

@@ -73,7 +73,7 @@ def _without_waits(case: Case, rank: RankCase, waits: Mask, calls: Mask, *, blin
         ranks=(rank.rank,),
         rivals=("host.launch-bound", "host.python", "input.synchronous-loader"),
         missing=() if recorded else (SIGNALS["sync_events"].name,),
-        confidence=0.95 if recorded else 0.85,
+        confidence=0.95 if recorded else 0.9,
         if_hidden=hidden(rank, f"the host waits for the device {times} {case.per_step}"),
     )
 
