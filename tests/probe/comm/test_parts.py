@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from whystall.errors import InputError, UsageError
+from whystall.fleet.logs import read_logs
 from whystall.hardware import find
 from whystall.probe.comm.against import against
 from whystall.probe.comm.fit import fits
@@ -149,6 +150,16 @@ def test_nccl_tests_layout_has_its_units_and_no_environment() -> None:
     assert one["in_place"]["alg_bw"] == pytest.approx(1024 / 21.024e-6 / 1e9)
     assert len(one["in_place_per_iter"]["per_process_max_times_us"]) == 2
     assert one["actual_iterations"] == len(one["in_place_per_iter"]["times_us"]) == 5
+
+
+def test_nccl_tests_layout_is_read_like_that_of_nccl_tests(tmp_path: Path) -> None:
+    path = tmp_path / "sweep.json"
+    path.write_text(nccl_tests_json(swept_rows()))
+    (log,) = read_logs([path], {})
+    assert [(row.collective, row.bytes, row.ranks, row.count) for row in log.rows] == [
+        (one.collective, one.bytes, 2, 5) for one in swept_rows().results
+    ]
+    assert log.rows[0].bus_bytes_per_s == pytest.approx(swept_rows().results[0].bus_bytes_per_s)
 
 
 def test_text_tells_the_share_of_a_link_with_its_reason() -> None:
