@@ -23,8 +23,12 @@ SECONDS = "0.05"
 def add_arguments(parser: ArgumentParser) -> None:
     """Declares what only ``probe comm`` takes."""
     group = parser.add_argument_group("of comm")
-    group.add_argument("--ranks", type=int, metavar="N", help="processes to start (default: one for each GPU, else 2)")
-    group.add_argument("--backend", choices=("gloo", "nccl"), help="default: nccl where there are GPUs, else gloo")
+    group.add_argument(
+        "--ranks", type=int, metavar="N", help="processes (default: one for each of several GPUs, else 2)"
+    )
+    group.add_argument(
+        "--backend", choices=("gloo", "nccl"), help="default: nccl where there are several GPUs, else gloo"
+    )
     group.add_argument("--collective", action="append", metavar="KIND", help="measure this alone; may be repeated")
     group.add_argument("--min-bytes", metavar="SIZE", help="smallest size (default: 1K, on GPUs 8K)")
     group.add_argument("--max-bytes", metavar="SIZE", help="largest size (default: 16M, on GPUs 1G)")
@@ -35,12 +39,14 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(options: Namespace, console: Console, seconds: float) -> int:
     """Prints the sweep; 0. Of a torchrun job rank 0 prints."""
-    from whystall.probe.comm.against import against
+    from whystall.probe.comm.against import against, check_comparable
     from whystall.probe.comm.results import read_comm_probe
 
     earlier = None if options.against is None else read_comm_probe(Path(options.against))
     joins = "RANK" in os.environ and "WORLD_SIZE" in os.environ
     plan = _plan(options, seconds, joins=joins)
+    if earlier is not None:
+        check_comparable(earlier, plan.ranks, plan.backend)
     found = _joined(plan) if joins else _launched(plan, console)
     if joins and os.environ["RANK"] != "0":
         return 0
@@ -56,9 +62,7 @@ def _plan(options: Namespace, seconds: float, *, joins: bool) -> Plan:
     from whystall.probe.device import gpus_here
 
     gpus = gpus_here()
-    backend: Backend = options.backend or (
-        "nccl" if gpus and (options.ranks is None or options.ranks <= gpus) else "gloo"
-    )
+    backend: Backend = options.backend or ("nccl" if gpus >= max(options.ranks or 2, 2) else "gloo")
     if joins:
         ranks = _number(os.environ["WORLD_SIZE"], "WORLD_SIZE", 1 << 20)
     else:

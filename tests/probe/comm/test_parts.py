@@ -93,10 +93,12 @@ def test_what_is_no_size(text: str) -> None:
 def test_what_cannot_be_swept() -> None:
     with pytest.raises(UsageError, match="cannot be swept"):
         swept(8, 4)
-    with pytest.raises(UsageError, match="between 1 and 64"):
-        checked_ranks(0, "gloo", 0)
+    with pytest.raises(UsageError, match="between 2 and 64"):
+        checked_ranks(1, "gloo", 0)
     with pytest.raises(UsageError, match="NCCL wants a GPU for each of 2 ranks, and there are 1"):
         checked_ranks(2, "nccl", 1)
+    with pytest.raises(UsageError, match="between two ranks at least, and here is 1"):
+        Plan(backend="gloo", ranks=1, sizes=[8], collectives=["broadcast"], seconds=1, timeout_s=1)
     with pytest.raises(UsageError, match="'barrier' is no collective"):
         Plan(backend="gloo", ranks=2, sizes=[8], collectives=["barrier"], seconds=1, timeout_s=1)  # type: ignore[list-item]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from whystall.errors import UsageError
-from whystall.probe.comm.results import CommProbe
+from whystall.probe.comm.results import Backend, CommProbe
 
 _LEAST: Final = 0.05  # of the earlier time: smaller differences are not worth a word
 _SAME: Final = ("backend", "ranks", "kind", "device", "network")
@@ -40,11 +40,7 @@ def against(earlier: CommProbe, now: CommProbe) -> Held:
     A row is called slower or faster where four fifths of the iterations of the one lie beyond those of the other, and a
     neighbouring size of the same collective, if any was measured, went the same way.
     """
-    if (earlier.ranks, earlier.backend) != (now.ranks, now.backend):
-        raise UsageError(
-            f"the earlier sweep was of {earlier.ranks} ranks on {earlier.backend}, this one is of {now.ranks} on "
-            f"{now.backend}: measure with --ranks {earlier.ranks} --backend {earlier.backend}"
-        )
+    check_comparable(earlier, now.ranks, now.backend)
     before = {(row.collective, row.bytes): row for row in earlier.results}
     rows = []
     for row in now.results:
@@ -65,6 +61,15 @@ def against(earlier: CommProbe, now: CommProbe) -> Held:
         if getattr(earlier, name) != getattr(now, name)
     ]
     return Held(tuple(rows), tuple(notes))
+
+
+def check_comparable(earlier: CommProbe, ranks: int, backend: Backend) -> None:
+    """Raises ``UsageError`` where a sweep of so many ranks cannot be held against the earlier one."""
+    if (earlier.ranks, earlier.backend) != (ranks, backend):
+        raise UsageError(
+            f"the earlier sweep was of {earlier.ranks} ranks on {earlier.backend}, this one is of {ranks} on "
+            f"{backend}: measure with --ranks {earlier.ranks} --backend {earlier.backend}"
+        )
 
 
 def _alone_is_same(row: Changed, rows: list[Changed]) -> Changed:

@@ -21,7 +21,7 @@ import psutil
 from whystall.errors import WhystallError
 from whystall.probe.comm.plan import Plan
 from whystall.probe.comm.results import CommProbe
-from whystall.probe.comm.worker import PLAN, RESULT
+from whystall.probe.comm.worker import LOOPBACK, PLAN, RESULT
 
 _POLL_S: Final = 0.05
 _FOLLOW_S: Final = 0.5  # in which those that a lost rank takes along end, too
@@ -49,9 +49,8 @@ def run_sweep(plan: Plan, watch: Watch = lambda _where, _pids: None) -> CommProb
 
 
 def _start(folder: Path, rank: int) -> subprocess.Popen[bytes]:
-    loopback = "lo0" if sys.platform == "darwin" else "lo"
     environment = {name: value for name, value in os.environ.items() if name not in _LAUNCHERS}
-    environment |= {"GLOO_SOCKET_IFNAME": loopback, "NCCL_SOCKET_IFNAME": f"={loopback}", "NCCL_IB_DISABLE": "1"}
+    environment |= LOOPBACK
     environment.setdefault("OMP_NUM_THREADS", "1")
     with (folder / f"rank{rank}.out").open("wb") as output:
         return subprocess.Popen(  # noqa: S603 - this package's own module

@@ -31,8 +31,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Raises ``UsageError`` for what cannot be measured."""
-        if not 1 <= self.ranks <= 1 << 20:
-            raise UsageError(f"{self.ranks} ranks cannot be measured")
+        if not 2 <= self.ranks <= 1 << 20:
+            raise UsageError(f"a collective is between two ranks at least, and here is {self.ranks}")
         unknown = [name for name in self.collectives if name not in COLLECTIVES]
         if unknown:
             raise UsageError(f"{unknown[0]!r} is no collective that can be probed; {', '.join(COLLECTIVES)} are")
@@ -66,8 +66,8 @@ def size_of(text: str) -> int:
 
 def checked_ranks(ranks: int, backend: Backend, devices: int) -> int:
     """How many processes to start on this machine. Raises ``UsageError``."""
-    if not 1 <= ranks <= _MOST_RANKS:
-        raise UsageError(f"--ranks wants a number between 1 and {_MOST_RANKS}, not {ranks}")
+    if not 2 <= ranks <= _MOST_RANKS:
+        raise UsageError(f"--ranks wants a number between 2 and {_MOST_RANKS}, not {ranks}")
     if backend == "nccl" and ranks > devices:
         raise UsageError(f"NCCL wants a GPU for each of {ranks} ranks, and there are {devices}; try --backend gloo")
     return ranks

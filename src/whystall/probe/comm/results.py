@@ -17,6 +17,7 @@ _LARGEST_FILE: Final = 64 << 20
 
 Backend = Literal["gloo", "nccl"]
 Collective = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv"]
+Network = Literal["loopback", "job"]
 Nanoseconds = Annotated[int, msgspec.Meta(ge=1, le=1 << 60)]
 Rate = Annotated[float, msgspec.Meta(ge=0, lt=1e30)]
 
@@ -79,7 +80,7 @@ class CommProbe(msgspec.Struct, frozen=True, kw_only=True):
     device: str
     kind: Literal["cpu", "gpu"]
     machine: str
-    network: Literal["loopback", "job"]
+    network: Network
     torch: str
     measured_on: Annotated[str, msgspec.Meta(pattern=r"^\d{4}-\d\d-\d\d$")]
     results: list[Measured]

@@ -13,19 +13,22 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, Literal, NoReturn
+from typing import Any, Final, NoReturn
 
 import msgspec
 
 from whystall.probe.comm.fit import fits
 from whystall.probe.comm.plan import Plan
-from whystall.probe.comm.results import CommProbe, Measured, NotMeasured
+from whystall.probe.comm.results import CommProbe, Measured, Network, NotMeasured
 from whystall.probe.comm.sweep import Member, sweep
 from whystall.probe.device import cpu_name, machine_name
 
 PLAN: Final = "plan.json"
 RESULT: Final = "result.json"
 STORE: Final = "store"
+_LOOPBACK: Final = "lo0" if sys.platform == "darwin" else "lo"
+LOOPBACK: Final = {"GLOO_SOCKET_IFNAME": _LOOPBACK, "NCCL_SOCKET_IFNAME": f"={_LOOPBACK}", "NCCL_IB_DISABLE": "1"}
+"""Variables that keep gloo and NCCL on this machine."""
 GAVE_UP: Final = 75  # the exit code of a process that nobody waited for, EX_TEMPFAIL of sysexits.h
 _GRACE_S: Final = 5.0
 
@@ -58,9 +61,15 @@ def take_part_in_job(plan: Plan, give_up: Callable[[str], NoReturn]) -> CommProb
     late = threading.Timer(plan.timeout_s, lambda: give_up(where[0]))
     late.daemon = True
     late.start()
+    here = os.environ.get("LOCAL_WORLD_SIZE") == os.environ["WORLD_SIZE"]
+    for name, value in LOOPBACK.items() if here else ():
+        os.environ.setdefault(name, value)
+    interfaces = {os.environ.get(f"{library}_SOCKET_IFNAME", "").lstrip("=") for library in ("GLOO", "NCCL")}
+    alone = here and interfaces == {_LOOPBACK}
+    network: Network = "loopback" if alone else "job"
     rank, local = int(os.environ["RANK"]), int(os.environ.get("LOCAL_RANK", "0"))
     try:
-        return _take_part(plan, rank, local, lambda text: where.__setitem__(0, text), "job", {})
+        return _take_part(plan, rank, local, lambda text: where.__setitem__(0, text), network, {})
     finally:
         late.cancel()
 
@@ -70,7 +79,7 @@ def _take_part(
     rank: int,
     local_rank: int,
     at: Callable[[str], None],
-    network: Literal["loopback", "job"],
+    network: Network,
     joining: dict[str, Any],
 ) -> CommProbe:
     import torch  # noqa: PLC0415 - takes seconds
