@@ -179,6 +179,13 @@ def test_deepspeed_summary_is_read_once(tmp_path: Path) -> None:
     assert row.bus_bytes_per_s == pytest.approx(7 * samples.SIZE / 4e-3, rel=1e-4)
 
 
+def test_deepspeed_operations_without_a_size_are_left_out(tmp_path: Path) -> None:
+    text = samples.deepspeed_calls().replace("64.0 MB", "0.0 MB", 1)
+    assert "all_gather" not in by_kind(read(tmp_path, text, every=8))
+    with pytest.raises(InputError, match="without a row"):
+        read(tmp_path, samples.deepspeed_calls().replace("64.0 MB", "0B"))
+
+
 def test_a_folder_is_read_as_one(tmp_path: Path) -> None:
     for rank in range(4):
         (tmp_path / f"node-pid{rank}.log").write_text(samples.inspector_log(rank))

@@ -63,7 +63,7 @@ def from_text(text: str, group_sizes: dict[str | None, int]) -> CommLog:
     if not printed:
         raise InputError("it is a DeepSpeed comms log without a row: did the job end before the first summary?")
     world = _world_size(printed)
-    rows = [_corrected(one, world, group_sizes.get(one.kind, group_sizes.get(None))) for one in printed if one.size]
+    rows = [_corrected(one, world, group_sizes.get(one.kind, group_sizes.get(None))) for one in printed]
     notes = ["bandwidths are printed in Gbit/s, and are bytes per second here"]
     if world is not None:
         notes.append(f"the printed bandwidths are those of {world} ranks, the whole job, whatever the group")
@@ -123,7 +123,9 @@ def _of(
         return None
     own, time, rate, bus_rate = (value or 0.0 for value in values)
     n_bytes = own * _UNITS[unit]
-    return _Printed(kind, n_bytes, count, time, rate, bus_rate) if n_bytes < 1 << 60 else None
+    return (
+        _Printed(kind, n_bytes, count, time, rate, bus_rate) if 0 < n_bytes < 1 << 60 else None
+    )  # barriers have no size
 
 
 def _world_size(rows: Sequence[_Printed]) -> int | None:
