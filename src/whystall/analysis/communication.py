@@ -16,6 +16,7 @@ from whystall.analysis.results import Collective
 from whystall.trace.columns import codes, distinct
 from whystall.trace.link import rows_of
 from whystall.trace.model import Trace
+from whystall.vocabulary.collectives import kind_named
 
 # Bytes per element of the dtypes as c10d prints them (c10::toString of the scalar type).
 _ELEMENT_BYTES: Final[dict[str, int]] = {
@@ -42,8 +43,7 @@ _ELEMENT_BYTES: Final[dict[str, int]] = {
 }
 # A larger message does not exist: the count is damaged.
 _MOST_ELEMENTS: Final = 1 << 50
-# Which side a message's size is counted on (nccl-tests, doc/PERFORMANCE.md): the larger one.
-_BY_OUTPUT: Final = re.compile(r"all_?gather|^_?allgather", re.IGNORECASE)
+_BY_OUTPUT: Final = frozenset({"all_gather"})  # of a gather only the root knows its output
 # The collective in a kernel's name, for traces without communication records.
 _IN_KERNEL_NAME: Final[tuple[tuple[re.Pattern[str], str], ...]] = tuple(
     (re.compile(pattern, re.IGNORECASE), name)
@@ -189,7 +189,8 @@ def element_bytes(dtype: str | None) -> int | None:
 
 def _bytes(collective: str | None, dtype: str | None, in_elements: int | None, out_elements: int | None) -> int | None:
     size = element_bytes(dtype)
-    elements = out_elements if collective and _BY_OUTPUT.search(collective) else in_elements
+    kind = kind_named(collective) if collective else None
+    elements = out_elements if kind in _BY_OUTPUT else in_elements
     if size is None or elements is None or not 0 <= elements <= _MOST_ELEMENTS:
         return None
     return size * elements

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from whystall.cli import probe_comm
 from whystall.errors import UsageError
 
 if TYPE_CHECKING:
@@ -12,37 +13,43 @@ if TYPE_CHECKING:
     from whystall.cli.console import Console
     from whystall.probe.run import Probed
 
-KINDS = ("compute", "memory", "all")
+_SECONDS = "0.2"
+KINDS = ("compute", "memory", "comm", "all")
 
 
 class Probe:
     """The verb ``probe``."""
 
     name = "probe"
-    help = "measure this machine: matrix products, memory bandwidth, launches"
+    help = "measure this machine: matrix products, memory bandwidth, launches, collectives"
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declares the verb's arguments."""
-        parser.add_argument("what", choices=KINDS, help="what to measure")
+        parser.add_argument("what", choices=KINDS, help="what to measure; all is compute and memory")
         parser.add_argument("--device", help="cpu, cuda or cuda:1 (default: the first GPU, else the CPU)")
         parser.add_argument(
             "--dtype", action="append", metavar="TYPE", help="fp32, tf32, fp16, bf16 or fp8; may be repeated"
         )
         parser.add_argument(
-            "--seconds", default="0.2", metavar="S", help="time for each measurement (default: %(default)s)"
+            "--seconds",
+            metavar="S",
+            help=f"time for each measurement (default: {_SECONDS}, of comm {probe_comm.SECONDS})",
         )
         parser.add_argument("--no-save", action="store_true", help="do not keep the result for later reports")
         parser.add_argument("--json", action="store_true", help="print the result as JSON")
+        probe_comm.add_arguments(parser)
 
     def run(self, options: Namespace, console: Console) -> int:
         """Prints what was measured, keeps it; 0."""
+        if options.what == "comm":
+            return probe_comm.run(options, console, _seconds(options.seconds or probe_comm.SECONDS))
         from whystall.probe.run import PROBES, probe
 
         found = probe(
             PROBES if options.what == "all" else (options.what,),
             device=options.device,
             precisions=options.dtype,
-            seconds=_seconds(options.seconds),
+            seconds=_seconds(options.seconds or _SECONDS),
             progress=console.detail,
         )
         console.result(_as_json(found) if options.json else _as_text(found))

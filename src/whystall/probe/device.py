@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import platform
 import re
 import socket
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -13,6 +15,7 @@ from typing import Any, Literal
 from whystall.errors import UsageError
 from whystall.probe.clock import Clock, DeviceClock, HostClock
 
+_DRIVERS = ("nvidiactl", "kfd", "dxg", "nvhost-ctrl")  # NVIDIA's, AMD's, Windows' below Linux, Jetson's
 _CPU_MODEL = re.compile(r"^model name\s*:\s*(.+)$", re.MULTILINE)
 
 
@@ -53,6 +56,21 @@ def open_device(wanted: str | None) -> ProbedDevice:
         raise UsageError(f"there is no {wanted!r} here; run `whystall doctor --import-torch`")
     torch.cuda.set_device(device)
     return ProbedDevice(torch, device, torch.cuda.get_device_name(device), "gpu", DeviceClock(torch))
+
+
+def gpus_here(devices: Path = Path("/dev")) -> int:
+    """How many GPUs torch can use.
+
+    torch is asked only where the system has a driver's files: importing it takes long. Raises ``UsageError`` where
+    torch is not there.
+    """
+    if importlib.util.find_spec("torch") is None:
+        raise UsageError("`whystall probe` needs PyTorch in the environment it runs in: No module named 'torch'")
+    if sys.platform == "linux" and not any((devices / name).exists() for name in _DRIVERS):
+        return 0
+    import torch  # noqa: PLC0415 - takes seconds
+
+    return int(torch.cuda.device_count()) if torch.cuda.is_available() else 0
 
 
 def name_of(device: Any) -> str | None:

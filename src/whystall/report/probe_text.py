@@ -29,7 +29,7 @@ def _sections(calibration: Calibration, row: Accelerator | None) -> Iterator[str
             reached = rate(one.flops_per_s, "FLOP/s")
             part = _part(one.flops_per_s, _peak(row, one.precision))
             lines.append([one.precision, shape, duration(one.best_ns), duration(one.median_ns), reached, part])
-        yield _columns(lines)
+        yield columns(lines)
     if calibration.copy:
         lines = [["copy", "best", "median", "read and written", "of the peak"]]
         bandwidth = None if row is None else row.memory_bytes_per_s
@@ -37,7 +37,7 @@ def _sections(calibration: Calibration, row: Accelerator | None) -> Iterator[str
             moved = rate(copy.bytes_per_s, "B/s")
             part = _part(copy.bytes_per_s, bandwidth)
             lines.append([size(copy.bytes), duration(copy.best_ns), duration(copy.median_ns), moved, part])
-        yield _columns(lines)
+        yield columns(lines)
     if calibration.launch is not None:
         told = f"smallest operator: {duration(calibration.launch.host_ns)} of the host"
         if calibration.launch.device_ns is not None:
@@ -54,7 +54,7 @@ def _part(value: float, whole: float | None) -> str:
     return UNKNOWN if whole is None else share(value / whole)
 
 
-def _columns(lines: Sequence[Sequence[str]]) -> str:
+def columns(lines: Sequence[Sequence[str]]) -> str:
     """Columns of text, the first to the left and the others to the right; one in which nothing is known is left out."""
     known = [place for place in range(len(lines[0])) if any(line[place] != UNKNOWN for line in lines[1:])]
     widths = [max(len(line[place]) for line in lines) for place in known]

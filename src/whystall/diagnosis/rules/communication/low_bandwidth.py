@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
@@ -27,6 +26,7 @@ from whystall.diagnosis.detectors.messages import SMALL_BYTES, latency_ns, short
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.replay.graph import Change, Mask
+from whystall.vocabulary.collectives import convention, kind_named
 
 CAUSE: Final = cause_beside(__name__)
 # A trace does not say whether its ranks share a machine; what is far below even one network card is slow in any case.
@@ -120,10 +120,13 @@ def _add(case: Case, rank: RankCase, latency: int, slow: _Slow) -> None:
 
 
 def _bus_factor(found: Collectives, rows: NDArray[np.intp]) -> NDArray[np.float64]:
-    """Bytes on the wire per byte of the message (nccl-tests, doc/PERFORMANCE.md)."""
-    size = np.maximum(found.ranks[rows], 1).astype(np.float64)
-    reduces = np.array([bool(re.search(r"all_?reduce", found.kind[row], re.IGNORECASE)) for row in rows], np.bool_)
-    return np.where(reduces, 2.0, 1.0) * (size - 1) / size
+    """Bytes on the wire per byte of the message; of a kind that nothing is known of, those of a ring that gathers."""
+    return np.array([_factor(found.kind[row], int(found.ranks[row])) for row in rows], np.float64)
+
+
+def _factor(name: str | None, ranks: int) -> float:
+    known = convention(kind_named(name or "") or "all_gather").bus_factor(max(ranks, 1))
+    return (max(ranks, 1) - 1) / max(ranks, 1) if known is None else known
 
 
 RULE = Rule(CAUSE, (Finder(in_trace, ("trace", "device_events")),))

@@ -1,0 +1,8 @@
+"""What logs without a trace tell of communication: nccl-tests, NCCL's inspector and RAS, DeepSpeed's comms log."""
+
+from __future__ import annotations
+
+from whystall.fleet.logs.read import is_operation_log, read_logs
+from whystall.fleet.logs.results import Behind, CommLog, CommRow, Missing, RankWait
+
+__all__ = ["Behind", "CommLog", "CommRow", "Missing", "RankWait", "is_operation_log", "read_logs"]

@@ -1,0 +1,106 @@
+"""Which format a log has, by content: names of files say nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from whystall.errors import InputError
+from whystall.fleet.logs import deepspeed, inspector, nccl_tests, ras
+from whystall.fleet.logs.results import CommLog
+from whystall.fleet.logs.values import documents, mapping, text_of
+
+__all__ = ["is_operation_log", "read_logs"]
+
+_PARQUET: Final = b"PAR1"
+_KNOWN: Final = (
+    "an operation log (Parquet), text or JSON of nccl-tests, JSON lines of NCCL's inspector, an answer of NCCL's RAS "
+    "or DeepSpeed's comms log"
+)
+_LINES_LOOKED_AT: Final = 50
+
+
+def is_operation_log(path: Path) -> bool:
+    """Whether a file is to be read as an operation log: it is Parquet, or is called so."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_PARQUET)) == _PARQUET or path.suffix == ".parquet"
+    except OSError:
+        return False
+
+
+def read_logs(paths: Sequence[Path], group_sizes: dict[str | None, int]) -> list[CommLog]:
+    """What the logs tell, those of one inspected job and answers of one RAS together, in the order they are given.
+
+    A folder stands for the files in it. ``group_sizes`` is for logs that do not say them (DeepSpeed's). Raises
+    ``InputError`` where a file is none of the formats; of a folder's files only where none is.
+    """
+    found: list[CommLog] = []
+    inspected = inspector.Inspected()
+    answers: list[ras.Answer] = []
+    answered = 0
+    for path, must in _files(paths):
+        text = text_of(path)
+        try:
+            own = _answers(text)
+            if own is not None:
+                answers += own
+                answered += 1
+            elif _is_inspected(text):
+                inspected.add(text)
+            else:
+                found.append(_single(text, group_sizes))
+        except InputError as error:
+            if must:
+                raise InputError(f"{path.name}: {error}") from None
+    if inspected.files:
+        found.append(inspected.result())
+    if answered:
+        found.append(ras.result(answers, answered))
+    if not found:
+        raise InputError(f"nothing in {', '.join(path.name for path in paths)} is {_KNOWN}")
+    return found
+
+
+def _files(paths: Sequence[Path]) -> list[tuple[Path, bool]]:
+    """The files, and whether each was named itself."""
+    out: list[tuple[Path, bool]] = []
+    for path in paths:
+        if path.is_dir():
+            inside = sorted(one for one in path.iterdir() if one.is_file() and not one.name.startswith("."))
+            out += [(one, False) for one in inside]
+        else:
+            out.append((path, True))
+    return out
+
+
+def _answers(text: str) -> list[ras.Answer] | None:
+    """The answers of RAS in a text, none where it is cut off, or None where it is no such text."""
+    if ras.is_text(text):
+        return ras.answers_of_text(text)
+    if not text.lstrip().startswith("{"):
+        return None
+    known = [ras.answer_of_json(each) for each in map(mapping, documents(text)) if ras.is_json(each)]
+    if not known and '"communicators_count"' in text[:4096]:
+        return []
+    return known or None
+
+
+def _is_inspected(text: str) -> bool:
+    lines = [line for line in text[: 1 << 20].splitlines()[:_LINES_LOOKED_AT] if line.lstrip().startswith("{")]
+    return any(inspector.is_line(mapping(next(documents(line), None))) for line in lines)
+
+
+def _single(text: str, group_sizes: dict[str | None, int]) -> CommLog:
+    if text.lstrip().startswith("{"):
+        document = mapping(next(documents(text), None))
+        if nccl_tests.is_json(document):
+            return nccl_tests.from_json(document)
+        if '"results"' in text or '"nccl_version"' in text[:65536]:
+            raise InputError("it begins like JSON of nccl-tests and is damaged or cut off")
+    if deepspeed.is_text(text):
+        return deepspeed.from_text(text, group_sizes)
+    if nccl_tests.is_text(text):
+        return nccl_tests.from_text(text)
+    raise InputError(f"it is none of {_KNOWN}")

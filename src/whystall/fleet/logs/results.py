@@ -1,0 +1,94 @@
+"""What is taken from a communication log: numbers and kinds alone, never a text of the log.
+
+Logs hold environment variables, command lines and names of hosts beside their numbers. No field here has room for them:
+texts are kinds from the table of conventions, and sentences of whystall's own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+Format = Literal["nccl-tests", "NCCL inspector", "NCCL RAS", "DeepSpeed comms log"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommRow:
+    """One kind of collective at one size in groups of one size.
+
+    ``bytes`` is S by the table of conventions. ``time_ns`` is the mean of one collective: as logged, or without waiting
+    where ``without_waiting``. ``printed_bus_bytes_per_s`` is what the log says, ``bus_bytes_per_s`` what it comes to.
+    ``slowest_process`` is the slowest process's mean time over that of all.
+    """
+
+    collective: str | None
+    bytes: int | None
+    ranks: int | None
+    count: int
+    time_ns: float
+    algorithm_bytes_per_s: float | None
+    bus_bytes_per_s: float | None
+    printed_bus_bytes_per_s: float | None = None
+    slowest_process: float | None = None
+    without_waiting: bool = False
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankWait:
+    """How long one rank of a communicator waited in collectives that all its ranks logged.
+
+    ``transfer_ns`` is the shortest time over ranks of each, ``wait_ns`` the rank's own time less that. ``last`` counts
+    the collectives in which all others were in for longer, ``decided`` those in which somebody was. ``kept_waiting_ns``
+    is how long even the last but one waited for it. ``stands_out`` is true where it comes last more often than chance
+    would have it (a binomial test, 1 % over all ranks of the communicator) and costs 2 % of the time.
+    """
+
+    communicator: int
+    rank: int
+    collectives: int
+    wait_ns: int
+    transfer_ns: int
+    last: int
+    decided: int
+    kept_waiting_ns: int
+    stands_out: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Behind:
+    """A rank that launched fewer collectives of a kind than another of its communicator.
+
+    ``moved`` says whether its count rose since an earlier answer; ``None`` where there was none.
+    """
+
+    communicator: int
+    collective: str
+    rank: int
+    launched: int
+    most_launched: int
+    moved: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Missing:
+    """A rank of a communicator (or a process) that did not answer."""
+
+    communicator: int | None
+    rank: int | None
+    dead: bool
+    process: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommLog:
+    """All that logs of one format tell. Communicators are numbered in the order in which they first come."""
+
+    format: Format
+    files: int
+    rows: tuple[CommRow, ...] = ()
+    waits: tuple[RankWait, ...] = ()
+    behind: tuple[Behind, ...] = ()
+    missing: tuple[Missing, ...] = ()
+    communicators: int | None = None
+    notes: tuple[str, ...] = field(default=())

@@ -1,0 +1,83 @@
+"""What a sweep measures, as its processes are told: kinds, sizes, how long, and when to give up."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import msgspec
+
+from whystall.errors import UsageError
+from whystall.probe.comm.results import COLLECTIVES, Backend, Collective
+
+CPU_SIZES: Final = (1 << 10, 16 << 20)
+GPU_SIZES: Final = (8 << 10, 1 << 30)
+_STEP: Final = 4
+_LARGEST: Final = 1 << 40
+_MOST_RANKS: Final = 64  # on one machine
+_UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+ELEMENT_BYTES: Final = 4  # single precision throughout
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """A sweep: ``sizes`` in bytes (S by the table of conventions), ``seconds`` for each kind and size."""
+
+    backend: Backend
+    ranks: int
+    sizes: list[int]
+    collectives: list[Collective]
+    seconds: float
+    timeout_s: float
+
+    def __post_init__(self) -> None:
+        """Raises ``UsageError`` for what cannot be measured."""
+        if not 2 <= self.ranks <= 1 << 20:
+            raise UsageError(f"a collective is between two ranks at least, and here is {self.ranks}")
+        unknown = [name for name in self.collectives if name not in COLLECTIVES]
+        if unknown:
+            raise UsageError(f"{unknown[0]!r} is no collective that can be probed; {', '.join(COLLECTIVES)} are")
+
+
+def swept(smallest: int, largest: int) -> list[int]:
+    """Sizes in bytes from the smallest to the largest, each four times the one before.
+
+    >>> swept(1024, 20000)
+    [1024, 4096, 16384]
+    """
+    if not ELEMENT_BYTES <= smallest <= largest <= _LARGEST:
+        raise UsageError(f"sizes from {smallest} to {largest} bytes cannot be swept; they lie between 4 B and 1 TiB")
+    sizes = [smallest]
+    while sizes[-1] * _STEP <= largest:
+        sizes.append(sizes[-1] * _STEP)
+    return sizes
+
+
+def size_of(text: str) -> int:
+    """Bytes, with K, M or G for powers of 1024 as nccl-tests has them. Raises ``UsageError``.
+
+    >>> size_of("64K"), size_of("8")
+    (65536, 8)
+    """
+    found = re.fullmatch(r"(\d{1,15})([KMG]?)(?:i?B)?", text.strip(), re.IGNORECASE)
+    if found is None:
+        raise UsageError(f"{text!r} is no size; write bytes, or 64K, 16M, 1G")
+    return int(found[1]) * _UNITS[found[2].upper()]
+
+
+def checked_ranks(ranks: int, backend: Backend, devices: int) -> int:
+    """How many processes to start on this machine. Raises ``UsageError``."""
+    if not 2 <= ranks <= _MOST_RANKS:
+        raise UsageError(f"--ranks wants a number between 2 and {_MOST_RANKS}, not {ranks}")
+    if backend == "nccl" and ranks > devices:
+        raise UsageError(f"NCCL wants a GPU for each of {ranks} ranks, and there are {devices}; try --backend gloo")
+    return ranks
+
+
+def elements(kind: Collective, size: int, ranks: int) -> int:
+    """Elements of a rank's larger buffer for S near ``size``: whole, and the same for every rank.
+
+    >>> elements("all_gather", 1024, 3)
+    255
+    """
+    each = ranks if kind in ("all_gather", "reduce_scatter", "all_to_all") else 1
+    return max(size // ELEMENT_BYTES // each, 1) * each
