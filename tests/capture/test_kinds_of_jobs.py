@@ -42,6 +42,7 @@ def test_data_loader_workers(jobs: Jobs, context: str, persistence: str) -> None
     (loader,) = ran.ranks()[0]["loaders"]
     assert (loader["workers"], loader["batch_size"]) == (2, 8)
     assert loader["persistent_workers"] == (persistence == "persistent")
+    assert loader["epochs"] == 2
 
 
 @pytest.mark.parametrize("how", ["compiled", "compiled_in_place"])

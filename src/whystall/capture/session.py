@@ -152,8 +152,12 @@ class Session:
 
     def loader_found(self, loader: object) -> None:
         """A data loader is asked for its batches."""
-        if len(self._loaders) < _MOST_LOADERS:
-            self._loaders[id(loader)] = self.faults.guard("data loaders", loader_facts)(loader) or {}
+        known = self._loaders.get(id(loader))
+        if known is not None:
+            known["epochs"] = known.get("epochs", 0) + 1
+        elif len(self._loaders) < _MOST_LOADERS:
+            found = self.faults.guard("data loaders", loader_facts)(loader) or {}
+            self._loaders[id(loader)] = {**found, "epochs": 1} if found else found
 
     def make_room(self) -> None:
         """The job starts a profiler of its own."""

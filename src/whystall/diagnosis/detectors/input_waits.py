@@ -33,6 +33,8 @@ WAITS: Final = 0.3
 _COMPUTES: Final = 0.7
 # Workers that together take this share of all cores leave training too little.
 _SATURATED: Final = 0.4
+# An epoch's new workers make one fetch long, or two where the end of the epoch before is one.
+_MOST_OF_AN_EPOCH: Final = 2
 # Long fetches that are more frequent than this are how a loader with slow workers delivers.
 _RARE_FETCHES: Final = 0.2
 # Handing over a batch that is ready (pickling, shared memory) is no wait for workers; it takes no longer than this.
@@ -195,10 +197,13 @@ def _taking_over(run: RunSummary, share: float) -> float:
 def _kind_of_spikes(case: Case, run: RunSummary) -> Spikes | None:
     """What long fetches are: an epoch's new workers, or very long samples; ``None`` where they are frequent.
 
-    Workers that stay alive do not start again; when all are too slow they deliver in bursts, and many fetches are long.
+    Workers that stay alive do not start again, nor do others more often than epochs begin; when all are too slow they
+    deliver in bursts, and many fetches are long.
     """
     loaders = [loader for loader in case.facts.loaders if loader.get("workers")]
-    if not loaders or not all(loader.get("persistent_workers") for loader in loaders):
+    epochs = sum(int(loader.get("epochs") or 0) for loader in loaders)
+    frequent = epochs > 0 and len(run.slow) > _MOST_OF_AN_EPOCH * epochs
+    if not frequent and (not loaders or not all(loader.get("persistent_workers") for loader in loaders)):
         return "input.worker-restart"
     return "input.heavy-tail" if len(run.slow) <= _RARE_FETCHES * run.measured else None
 

@@ -117,15 +117,17 @@ def test_workers_that_are_all_too_slow_deliver_in_bursts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("persistent", "every", "lost", "cause"),
+    ("persistent", "every", "lost", "cause", "epochs"),
     [
-        (False, 5, 0.8, "input.worker-restart"),
-        (True, 10, 2.0, "input.heavy-tail"),
-        (True, 2, 2.0, "input.too-few-workers"),  # workers that are too slow deliver in bursts
+        (False, 5, 0.8, "input.worker-restart", None),
+        (False, 5, 0.8, "input.worker-restart", 20),
+        (False, 10, 2.0, "input.heavy-tail", 1),  # ten long fetches in one epoch, whose workers start once
+        (True, 10, 2.0, "input.heavy-tail", None),
+        (True, 2, 2.0, "input.too-few-workers", None),  # workers that are too slow deliver in bursts
     ],
 )
 def test_long_fetches_are_new_workers_rare_samples_or_bursts(
-    persistent: bool, every: int, lost: float, cause: str
+    persistent: bool, every: int, lost: float, cause: str, epochs: int | None
 ) -> None:
     spikes = [
         SlowStep(step=step, duration_ns=9 * STEP_NS, excess_ns=8 * STEP_NS, lost_ns={"input": round(lost * STEP_NS)})
@@ -133,7 +135,9 @@ def test_long_fetches_are_new_workers_rare_samples_or_bursts(
     ]
     total = round(len(spikes) * lost * 5 * STEP_NS)
     sampled = run(shares={"input": 0.2}, slow=spikes, total_ns=total, workers=2, worker_cpu_share=0.5)
-    found = found_in_runs(sampled, **loader(2, persistent=persistent))
+    facts = loader(2, persistent=persistent)
+    facts["loaders"][0]["epochs"] = epochs
+    found = found_in_runs(sampled, **facts)
     assert next(iter(found)) == cause
     gain = found[cause].gain
     assert gain is not None
