@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from whystall.run_folder import layout
+from whystall.run_folder.description import read_run_file
 
 RANKS = st.integers(0, 99_999)
 
@@ -41,3 +43,11 @@ def test_files_come_by_rank_and_window(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     assert [path.name for path in layout.rank_files(tmp_path, "trace")] == names
     assert layout.rank_files(tmp_path / "none", "samples") == []
+
+
+def test_what_a_run_says_of_its_loaders_is_read_back(tmp_path: Path) -> None:
+    said = {"workers": 2, "prefetch_factor": 2, "epochs": 3, "persistent_workers": False, "pin_memory": True}
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps({"schema": "whystall.run/1", "ranks": [{"rank": 0, "loaders": [said]}]}), "utf-8")
+    [rank] = read_run_file(path)
+    assert rank.loaders == (said,)

@@ -87,7 +87,7 @@ def fetches_from_workers(
 
 
 def _may_restart(case: Case, rank: RankCase, begin: NDArray[np.int64], duration: NDArray[np.int64]) -> bool:
-    """Whether long fetches can be new workers: enough were seen, workers are not kept, and the rhythm is not theirs.
+    """Whether long fetches can be new workers: enough were seen, workers do not stay, and the rhythm is not theirs.
 
     Workers that are all too slow deliver in bursts: every so many fetches, as many as there are workers, is long. The
     end of an epoch shows as a fetch more in a step, which brings nothing and may itself be long.
@@ -95,7 +95,7 @@ def _may_restart(case: Case, rank: RankCase, begin: NDArray[np.int64], duration:
     if len(duration) < _FEWEST_FETCHES:
         return False
     loaders = [loader for loader in case.facts.loaders if loader.get("workers")]
-    if loaders and all(loader.get("persistent_workers") for loader in loaders):
+    if loaders and all(loader.get("persistent_workers") or loader.get("epochs") == 1 for loader in loaders):
         return False
     spikes = np.flatnonzero(last_of_a_row(_spikes(duration)))
     if epochs_begin(rank, begin, spikes) or len(spikes) < 2:

@@ -96,6 +96,7 @@ def test_the_end_of_an_epoch_may_be_long_itself() -> None:
         (epochs(50_000), None),  # as long as any other
         (epochs(epoch=4), RunFacts(loaders=({"workers": 4, "persistent_workers": True},))),
         (epochs(), RunFacts(loaders=({"workers": 10, "persistent_workers": True},))),
+        (epochs(), RunFacts(loaders=({"workers": 10, "persistent_workers": False, "epochs": 1},))),
         (epochs(name="enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"), None),
     ],
 )
