@@ -67,6 +67,28 @@ def four_ranks(late: int) -> list[Job]:
     return jobs
 
 
+def test_exchanges_that_are_needed_at_once_are_not_to_be_left_alone() -> None:
+    """Two exchanges of 0.8 ms among four products of 1 ms: nothing hides them, and overlap could not."""
+    jobs = [Job(), Job()]
+    for _ in together(jobs, 12):
+        for _ in range(2):
+            for job in jobs:
+                job.launch("gemm", COMPUTE_NS)
+                job.launch("gemm", COMPUTE_NS)
+            meet(
+                jobs,
+                "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)",
+                REDUCE_NS,
+                **message("all_to_allv", SIZE),
+            )
+        for job in jobs:
+            job.wait()
+    told = told_of(*(job.built for job in jobs))["communication.exposed"]
+    assert told.severity == "info"
+    assert "leave it" not in told.title
+    assert "needed at once" in told.title
+
+
 def test_where_a_rank_was_not_recorded_it_may_be_the_one_that_is_late() -> None:
     """The guilty rank is missing, and another one: the waits are there, and nobody can be blamed for them."""
     of_three = [job.built for rank, job in enumerate(four_ranks(late=2)) if rank != 2]

@@ -31,6 +31,7 @@ from whystall.replay.graph import Mask
 CAUSE: Final = cause_beside(__name__)
 _LEAST_COMPUTE: Final = CAUSE.threshold("least_compute")
 _BUCKET_BYTES: Final = CAUSE.threshold("bucket_bytes")
+_LEAST_LEFT: Final = CAUSE.threshold("least_left")
 _LEAST_UNMET: Final = CAUSE.threshold("least_unmet")
 
 
@@ -107,8 +108,15 @@ def _unwaited(case: Case, nodes: Mask, stays: NDArray[np.float64]) -> Replayed:
             "host.launch-bound",
         ),
         if_hidden=f"communication takes {times.total_ns / max(case.step_ns, 1):.0%} of the {whole} time, "
-        f"{times.hidden_share:.0%} of it hidden behind compute, and its removal gains next to nothing: leave it",
+        f"{times.hidden_share:.0%} of it hidden behind compute, and {_what_is_left(case, times)}",
     )
+
+
+def _what_is_left(case: Case, times: _Times) -> str:
+    """What is said of communication whose overlap gains nothing: only of what is hidden that it does no harm."""
+    if times.exposed_ns < _LEAST_LEFT * case.step_ns:
+        return "its removal gains next to nothing: leave it"
+    return "what nothing hides is needed at once: less to send or a faster link shortens it, overlap does not"
 
 
 def _lacks_ranks(case: Case, nodes: Mask) -> bool:
