@@ -45,6 +45,8 @@ def test_an_interpreter_by_its_path_is_one_and_another_program_goes_after_dashes
     found = launch_of([sys.executable, "-m", "torch.distributed.run", "train.py"])
     assert (found.command[0], found.kind, found.what) == (sys.executable, "module", "torch.distributed.run")
     assert launch_of([sys.executable, "train.py"]).kind == "script"
+    (home / "app.pyz").write_bytes(b"PK\x03\x04\0\0")  # an archive that Python runs
+    assert launch_of(["app.pyz"]).kind == "script"
     with pytest.raises(UsageError, match="goes after --"):
         launch_of([shutil.which("env") or "", "python", "train.py"])
 

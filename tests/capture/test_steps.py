@@ -100,6 +100,17 @@ def test_requests_of_one_pass_are_steps_one_by_one(lengths: list[int]) -> None:
     assert told[MOST_IN_REQUEST + 1 :] == ["end"] * len(told[MOST_IN_REQUEST + 1 :])
 
 
+def test_few_requests_of_which_no_two_are_alike_are_steps() -> None:
+    told = passes([((4, 8 + 3 * number),) for number in range(12)])
+    assert told[FORWARDS_BEFORE_STEPS + 1 :] == ["end"] * (11 - FORWARDS_BEFORE_STEPS)
+
+
+def test_one_long_answer_among_short_ones_is_one_step() -> None:
+    stories = [[((1, 30 + token),) for token in range(count)] for count in (6, 6, 6, 6, 6, 90, 6, 6)]
+    told = passes(list(chain(*stories)))
+    assert told[-102:] == ["begin", *[""] * 89, *2 * ["begin", "", "", "", "", ""]]
+
+
 def test_a_very_long_story_is_taken_token_by_token() -> None:
     assert passes([((1, 9 + token),) for token in range(100)])[-60:] == ["end"] * 60
 

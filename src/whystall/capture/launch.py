@@ -48,6 +48,9 @@ class Launch:
         return 0 if self.kind == "command" else len(self.command) - (3 if self.kind == "module" else 2)
 
 
+_PROGRAMS: Final = (b"\x7fELF", b"\xcf\xfa\xed\xfe", b"\xca\xfe\xba\xbe", b"MZ")
+
+
 def launch_of(words: Sequence[str], *, is_module: bool = False, is_command: bool = False) -> Launch:
     """The launch that ``run`` was asked for: a script, ``-m`` a module, or after ``--`` any command."""
     if not words:
@@ -78,10 +81,10 @@ def _is_python(word: str) -> bool:
 
 
 def _is_binary(path: Path) -> bool:
-    """Whether a file is a program: no source of Python's has a zero in it."""
+    """Whether a file is a program of the machine's (ELF, Mach-O, PE), and not what Python runs."""
     try:
         with path.open("rb") as file:
-            return b"\0" in file.read(256)
+            return file.read(4).startswith(_PROGRAMS)
     except OSError:
         return False
 

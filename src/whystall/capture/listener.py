@@ -132,10 +132,17 @@ class Heard:
                 self._stepper.step_ended()
 
 
-def shapes_of(values: Iterable[object]) -> Shapes:
-    """The shapes of those of some values that are tensors."""
-    kind = getattr(sys.modules.get("torch"), "Tensor", ())
-    return tuple(tuple(map(int, value.shape)) for value in values if isinstance(value, kind))
+def shapes_of(values: Iterable[Any]) -> Shapes:
+    """The shapes of those of some values that are tensors of plain sizes.
+
+    Of tensors that stand for others (fake, traced, nested) nothing is asked: to ask would fix a size that is symbolic.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return ()
+    plain = (torch.Tensor, torch.nn.Parameter)
+    shapes = (tuple(value.shape) for value in values if type(value) in plain and not value.is_nested)
+    return tuple(shape for shape in shapes if all(type(size) is int for size in shape))
 
 
 def guarded(heard: Heard, faults: Faults) -> Listener:

@@ -104,6 +104,8 @@ class Requests:
         if self.mode is None:
             self._learn(shapes, continues=continues, fetched=fetched)
             return False
+        if self.mode == "decoding" and continues:
+            return False  # however many tokens an answer has
         self._since += 1
         begun = {"decoding": not continues, "in turn": (before, shapes) == self._key, "batches": fetched}[self.mode]
         if begun:
@@ -145,7 +147,8 @@ class Requests:
             if heard[period:] == heard[:-period]:
                 self._key = _unique(heard[: period + 1])
                 return "in turn" if self._key is not None else "each"
-        return "each" if count > MOST_IN_REQUEST else None
+        alone = len(set(heard)) == count == len(self._starts)  # nothing comes twice or goes on: no request of several
+        return "each" if alone or count > MOST_IN_REQUEST else None
 
 
 def _unique(period: list[Shapes]) -> tuple[Shapes, Shapes] | None:

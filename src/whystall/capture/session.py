@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any, Final
 
 from whystall._native import TimedCall, call_on_main_thread
@@ -68,6 +69,7 @@ class Session:
         self._modules_looked_at = -1
         self._closed = self._whole_process = False
         self._modules_made = self._last_made_ns = 0
+        self._handlers: dict[int, Callable[[int, FrameType | None], None]] = {}
         self._pid = os.getpid()
         self._began_ns = time.perf_counter_ns()
         self._step_began_ns = 0
@@ -95,12 +97,16 @@ class Session:
         os._exit = TimedCall(os._exit, self.close, lambda: None)
         if threading.current_thread() is not threading.main_thread():
             return
-        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-            signal.signal(signal.SIGTERM, self._on_termination)
-        if signal.getsignal(signal.SIGUSR2) is signal.SIG_DFL:
-            signal.signal(signal.SIGUSR2, lambda *_: self._recording.windows.request())
+        handlers: dict[int, Callable[[int, FrameType | None], None]] = {
+            signal.SIGTERM: self._on_termination,
+            signal.SIGUSR2: lambda *_: self._recording.windows.request(),
+        }
+        for number, handler in handlers.items():
+            if signal.getsignal(number) is signal.SIG_DFL:
+                signal.signal(number, handler)
+                self._handlers[number] = handler
 
-    def _on_termination(self, number: int, _frame: object) -> None:
+    def _on_termination(self, number: int, _frame: FrameType | None) -> None:
         self.close()
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
@@ -109,6 +115,10 @@ class Session:
         """In a forked child: this process is not the one that trains."""
         self._closed = True
         self._stop_listening()
+        for number, handler in self._handlers.items():
+            if signal.getsignal(number) is handler:
+                with contextlib.suppress(ValueError):  # only a main thread may; then it stays, and does nothing
+                    signal.signal(number, signal.SIG_DFL)
 
     def _stop_listening(self) -> None:
         self._hooks.remove()
@@ -153,11 +163,12 @@ class Session:
     def loader_found(self, loader: object) -> None:
         """A data loader is asked for its batches."""
         known = self._loaders.get(id(loader))
-        if known is not None:
-            known["epochs"] = known.get("epochs", 0) + 1
-        elif len(self._loaders) < _MOST_LOADERS:
-            found = self.faults.guard("data loaders", loader_facts)(loader) or {}
-            self._loaders[id(loader)] = {**found, "epochs": 1} if found else found
+        if known is None and len(self._loaders) >= _MOST_LOADERS:
+            return
+        found = self.faults.guard("data loaders", loader_facts)(loader) or {}
+        before = int((known or {}).pop("epochs", 0))
+        # Another loader may have been where this one is.
+        self._loaders[id(loader)] = {**found, "epochs": before + 1 if known == found else 1} if found else {}
 
     def make_room(self) -> None:
         """The job starts a profiler of its own."""

@@ -19,6 +19,7 @@ from whystall.capture.config import VARIABLE, decode
 from whystall.capture.faults import Faults
 
 _session: Session | None = None
+_forks_heard: list[ModuleType] = []
 
 
 def begin() -> None:
@@ -50,14 +51,16 @@ def _open(torch: ModuleType) -> None:
 
     _session = faults.guard("start of the capture", opened)()
     faults.report()
-    os.register_at_fork(after_in_child=lambda: _watch_if_it_joins(torch))
+    if not _forks_heard:
+        _forks_heard.append(torch)
+        os.register_at_fork(after_in_child=lambda: _watch_if_it_joins(torch))
 
 
 def _watch_if_it_joins(torch: ModuleType) -> None:
     """In a forked child, a loader's worker as a rule: it is watched once it joins others as a rank of its own."""
     distributed = getattr(torch, "distributed", None)
     join = getattr(distributed, "init_process_group", None)
-    if join is None:
+    if join is None or getattr(join, "whystall", False):
         return
 
     @functools.wraps(join)
@@ -67,6 +70,7 @@ def _watch_if_it_joins(torch: ModuleType) -> None:
         _open(torch)
         return found
 
+    setattr(joined, "whystall", True)  # noqa: B010 - a child of this one finds it so
     setattr(distributed, "init_process_group", joined)  # noqa: B010
 
 

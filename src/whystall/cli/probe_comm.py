@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -43,7 +44,8 @@ def run(options: Namespace, console: Console, seconds: float) -> int:
     from whystall.probe.comm.results import read_comm_probe
 
     earlier = None if options.against is None else read_comm_probe(Path(options.against))
-    joins = "RANK" in os.environ and "WORLD_SIZE" in os.environ
+    # Of a cluster's own variables (a pod of a job that runs) nothing is taken: that job's store is not ours.
+    joins = all(name in os.environ for name in ("RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID"))
     plan = _plan(options, seconds, joins=joins)
     if earlier is not None:
         check_comparable(earlier, plan.ranks, plan.backend)
@@ -82,7 +84,7 @@ def _plan(options: Namespace, seconds: float, *, joins: bool) -> Plan:
 
 
 def _number(text: str, name: str, most: int) -> int:
-    if not text.isdigit() or not 1 <= int(text[:12]) <= most:
+    if re.fullmatch(r"[0-9]{1,12}", text) is None or not 1 <= int(text) <= most:
         raise UsageError(f"{name} wants a whole number from 1 to {most}, not {text[:40]!r}")
     return int(text)
 

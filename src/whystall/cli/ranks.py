@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -71,7 +72,7 @@ def group_sizes(texts: Sequence[str]) -> dict[str | None, int]:
     found: dict[str | None, int] = {}
     for text in texts:
         kind, separator, number = text.rpartition("=")
-        if not number.isdigit() or not 1 <= int(number[:12]) <= _MOST_RANKS:
+        if re.fullmatch(r"[0-9]{1,12}", number) is None or not 1 <= int(number) <= _MOST_RANKS:
             raise UsageError(f"--group-size wants a number of ranks, or KIND=N, not {text[:60]!r}")
         if separator and kind not in conventions():
             raise UsageError(f"{kind[:60]!r} is no collective; {', '.join(conventions())} are")

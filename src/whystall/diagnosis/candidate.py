@@ -220,12 +220,13 @@ class Sampled(Valued):
         floor = min(one.saved[0] for one in guilty)
         ceiling = max(one.saved[2] for one in guilty)
         found = replace(_on_all_ranks(self, others), saved=(floor, self.saved[1], ceiling))
-        most = {rank for one in guilty for rank in one.ranks}
-        work = [run.on_cpu_share for run in case.runs if run.rank not in most]
+        late = {rank for one in guilty for rank in one.ranks}
+        work = [run.on_cpu_share for run in case.runs if run.rank not in late]
         if not work or found.step_ns is None:
             return found
         # What looks like work may be a wait that spins: then more may be gained.
-        return replace(found, saved=(min(floor, 1 - max(work)), min(self.saved[1], 1 - max(work)), ceiling))
+        most = 1 - max(work)
+        return replace(found, saved=(min(floor, _SURELY_LEFT * most), min(self.saved[1], most), ceiling))
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +248,8 @@ _Kind = TypeVar("_Kind", bound=Valued)
 
 _GUILTY: Final = 0.5
 """Ranks on which samples find a cause to cost less than this share of what it costs one of them wait for that one."""
+_SURELY_LEFT: Final = 0.7
+"""Of what the others' own work leaves to gain, so much for certain: how long they work is sampled."""
 _AT_WORK: Final = 0.1
 """A rank is named with a cause if it costs it this share of what it costs the rank that it costs most."""
 

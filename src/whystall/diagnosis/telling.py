@@ -72,7 +72,7 @@ class Teller:
 
     def _title(self, candidate: Valued) -> str:
         """The cause's, with what is known of this case, and the rank if it is one of several."""
-        several = max(len(self.case.ranks), len(self.case.runs)) > 1
+        several = len(self.case.ranks if isinstance(candidate, Replayed) else self.case.runs) > 1
         where = f"on rank {candidate.ranks[0]}, for which the others wait"
         told = [candidate.detail, where if several and len(candidate.ranks) == 1 and _is_of_work(candidate) else ""]
         return ": ".join(filter(None, [self.causes[candidate.cause].title, "; ".join(filter(None, told))]))

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
+import os
+from fractions import Fraction
+from math import comb
 from pathlib import Path
 
 import pytest
@@ -98,6 +102,29 @@ def test_inspector_names_nobody_where_ranks_take_turns_or_hardly_wait(tmp_path: 
 def test_inspector_tests_many_collectives_as_it_tests_few() -> None:
     assert [more_than_chance(last, 400, 4) for last in (100, 140)] == [False, True]
     assert [more_than_chance(last, 4_000, 4) for last in (1_000, 1_110)] == [False, True]
+
+
+@pytest.mark.parametrize(("ranks", "decided"), [(4, 4_000), (64, 500), (1024, 500)])
+def test_inspector_names_by_the_exact_tail(ranks: int, decided: int) -> None:
+    share = Fraction(1, ranks)
+    tail, last = Fraction(0), decided + 1
+    terms = [
+        comb(decided, n) * share**n * (1 - share) ** (decided - n)
+        for n in range(decided // ranks, decided // ranks + 160)
+    ]
+    for offset in reversed(range(len(terms))):
+        if tail + terms[offset] >= Fraction(1, 100) * share:
+            last = decided // ranks + offset + 1
+            break
+        tail += terms[offset]
+    assert (more_than_chance(last, decided, ranks), more_than_chance(last - 1, decided, ranks)) == (True, False)
+
+
+def test_a_file_that_cannot_be_read_spoils_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "core.1").write_bytes(b"")
+    os.truncate(tmp_path / "core.1", 5 << 30)
+    (tmp_path / "inspector.log").write_text(samples.inspector_log(0), "utf-8")
+    assert read_logs([tmp_path], {})
 
 
 def test_inspector_without_all_ranks_tells_no_waiting(tmp_path: Path) -> None:
@@ -210,3 +237,8 @@ def test_a_folder_is_read_as_one(tmp_path: Path) -> None:
 def test_what_cannot_be_read_is_told_in_a_sentence(tmp_path: Path, text: str, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         read(tmp_path, text)
+
+
+def test_packed_logs_of_a_folder_are_read(tmp_path: Path) -> None:
+    (tmp_path / "inspector.log.gz").write_bytes(gzip.compress(samples.inspector_log(0).encode()))
+    assert read_logs([tmp_path], {})

@@ -95,7 +95,8 @@ def _may_restart(case: Case, rank: RankCase, begin: NDArray[np.int64], duration:
     if len(duration) < _FEWEST_FETCHES:
         return False
     loaders = [loader for loader in case.facts.loaders if loader.get("workers")]
-    if loaders and all(loader.get("persistent_workers") or loader.get("epochs") == 1 for loader in loaders):
+    fresh = [loader for loader in loaders if not loader.get("persistent_workers")]
+    if loaders and (not fresh or sum(int(loader.get("epochs") or 0) for loader in fresh) == 1):
         return False
     spikes = np.flatnonzero(last_of_a_row(_spikes(duration)))
     if epochs_begin(rank, begin, spikes) or len(spikes) < 2:

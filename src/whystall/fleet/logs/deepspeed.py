@@ -27,7 +27,7 @@ _CALL: Final = re.compile(
     rf"comm op: (\w{{1,60}})\b[^|\n]*(?:\|[^|\n]*)?\| time \(ms\): {_NUMBER} \| msg size: {_SIZE} "
     rf"\| algbw \(Gbps\): {_NUMBER} \| busbw \(Gbps\): {_NUMBER}"
 )
-_SUMMARY: Final = re.compile(r"^\s*Comm\. Op\s+Message Size\s+Count\s+Total Latency", re.MULTILINE)
+_SUMMARY: Final = re.compile(r"^[ \t]*Comm\. Op[ \t]+Message Size[ \t]+Count[ \t]+Total Latency", re.MULTILINE)
 _BREAKDOWN: Final = re.compile(r"Breakdown with straggler effect|Total comm lat")
 _OPERATION: Final = re.compile(r"^([a-z]\w{1,59})\b")
 _ROW: Final = re.compile(rf"^\s+{_SIZE}\s+(\d{{1,15}})\s+{_NUMBER}\s+{_NUMBER}\s+{_NUMBER}\s+{_NUMBER}\s*$")

@@ -12,7 +12,6 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from statistics import NormalDist
 from typing import Any, Final
 
 import msgspec
@@ -28,7 +27,7 @@ _MOST_RANKS: Final = 1 << 20
 _LONGEST_US: Final = 1e12
 _CHANCE: Final = 0.01
 _WORTH: Final = 0.02  # of the time: less is not worth a name
-_EXACT: Final = 400  # collectives up to which the test is exact
+_NOTHING: Final = 1e-9  # of a sum: further terms are smaller still
 
 
 def is_line(document: dict[str, Any]) -> bool:
@@ -201,12 +200,13 @@ def more_than_chance(last: int, decided: int, ranks: int) -> bool:
     >>> more_than_chance(4, 4, 2), more_than_chance(10, 10, 4)
     (False, True)
     """
-    share = 1 / ranks
-    if decided > _EXACT:
-        spread = math.sqrt(decided * share * (1 - share))
-        return last > decided * share + NormalDist().inv_cdf(1 - _CHANCE / ranks) * spread
-    tail = sum(
-        math.comb(decided, times) * share**times * (1 - share) ** (decided - times)
-        for times in range(last, decided + 1)
-    )
+    if ranks < 2 or last * ranks <= decided:
+        return False
+    whole, tail = math.lgamma(decided + 1), 0.0
+    for times in range(last, decided + 1):
+        orders = whole - math.lgamma(times + 1) - math.lgamma(decided - times + 1)
+        term = math.exp(orders - times * math.log(ranks) + (decided - times) * math.log1p(-1 / ranks))
+        tail += term
+        if term < _NOTHING * tail:
+            break
     return tail < _CHANCE / ranks

@@ -60,10 +60,14 @@ def _cells(line: str, first: int, per_side: int) -> list[str] | None:
     return cells[: first + 2 * per_side]
 
 
+_LEAST_US: Final = 1e-6
+"""Nothing takes less: such a time is none."""
+
+
 def _row_of(cells: Sequence[str], first: int, kind: str | None, ranks: int | None) -> CommRow | None:
     values = [number(cell) for cell in cells[first : first + 3]]
     size, time_us, algorithm, bus = whole(cells[0]), *values
-    if not size or not time_us or algorithm is None:
+    if not size or not time_us or time_us < _LEAST_US or algorithm is None:
         return None
     return _row(kind, size, ranks, time_us, bus)
 

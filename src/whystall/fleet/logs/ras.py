@@ -21,7 +21,7 @@ __all__ = ["Answer", "answer_of_json", "answers_of_text", "is_json", "is_text", 
 
 ANY: Final = "collective"  # what NCCL before 2.26 counts: all kinds together
 _MOST_RANKS: Final = 1 << 20
-_HEAD: Final = re.compile(r"^\s*Job summary\s*$|^\s*Communicators\.\.\. ", re.MULTILINE)
+_HEAD: Final = re.compile(r"^[ \t]*Job summary[ \t]*$|^[ \t]*Communicators\.\.\. ", re.MULTILINE)
 _COMMUNICATOR: Final = re.compile(r"^\s*#\d{1,9}-\d{1,9} \(([0-9a-f]{1,32})\)")
 _COUNTS: Final = re.compile(r"different (\w{1,30}) operation counts")
 _GROUP: Final = re.compile(r"^\s*(\d{1,7}) ranks? ha(?:ve|s) launched up to operation (\d{1,18})")
@@ -80,7 +80,7 @@ def answer_of_json(document: dict[str, Any]) -> Answer:
 
 def answers_of_text(text: str) -> list[Answer]:
     """The answers in a text, which may hold several: each begins with its summary of the job."""
-    parts = re.split(r"(?m)^(?=\s*Job summary\s*$)", text)
+    parts = re.split(r"(?m)^(?=[ \t]*Job summary[ \t]*$)", text)
     return [_answer(part) for part in parts if is_text(part)]
 
 

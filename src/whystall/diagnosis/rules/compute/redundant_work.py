@@ -134,6 +134,7 @@ def _left(
 ) -> NDArray[np.float64]:
     """Per node the share of its time that work on one place takes, if calls and weights take so many times as long."""
     own = np.maximum(rank.trace.operators["self_ns"].to_numpy(), 1)
+    places = np.maximum(places, 1)  # a damaged file may say that a sequence has none
     if rank.on_device:
         operator = rows_of(rank.trace.device_events["operator"])
         alone = np.append(1 / places, 1.0)[operator]
