@@ -59,6 +59,8 @@ def test_a_third_of_the_steps_at_three_quarters_of_the_clock_is_worth_the_differ
     # Of the ten steps that are replayed four are slower by a third.
     assert finding.gain.floor <= 1 + 4 / 30 <= finding.gain.ceiling
     assert finding.gain.expected == pytest.approx(1 + 4 / 30, rel=0.03)
+    # Four steps of four kernels take a third more: over all twelve steps, or those without the first and last ones.
+    assert 4 * 4 * KERNEL_NS / 3 / 12 <= finding.attributed_ns_per_step <= 4 * 4 * KERNEL_NS / 3 / 9 * 1.01
     assert finding.scope.steps == [f"ProfilerStep#{number}" for number in SLOW_STEPS]
 
 

@@ -136,7 +136,7 @@ def _at_usual_pace(case: Case, rank: RankCase, chosen: Mask, steps: list[int], s
     names = rank.trace.steps["name"].to_list()
     return Replayed(
         cause=CAUSE.id,
-        attributed_ns=case.time_of(nodes) - case.time_of(nodes) * len(steps) // max(int(sum(factor[steps])), 1),
+        attributed_ns=round(case.time_of(nodes) * (1 - len(steps) / float(factor[steps].sum()))),
         evidence=(
             evidence.count("steps in which kernels are slower than their own best", len(steps), case.events_of(nodes)),
             evidence.share("slower by, in the median of those steps", float(np.median(factor[steps])) - 1),
