@@ -46,6 +46,9 @@ class Products:
     size: NDArray[np.int64]
 
 
+_LARGEST: Final = 1 << 40
+
+
 def products(rank: RankCase) -> Products:
     """The products of matrices that no backward pass will differentiate: they alone can go on from a cache."""
     table = rank.trace.operators
@@ -67,10 +70,13 @@ def products(rank: RankCase) -> Products:
 
 
 def _size(text: str | None, at: int) -> tuple[int, int, int] | None:
-    arguments = json.loads(text) if text else []
-    if len(arguments) < at + 2 or len(arguments[at]) != 2 or len(arguments[at + 1]) != 2:
+    try:
+        arguments = json.loads(text) if text else []
+        (rows, inner), (_, columns) = arguments[at], arguments[at + 1]
+    except (ValueError, TypeError, IndexError):
         return None
-    return int(arguments[at][0]), int(arguments[at][1]), int(arguments[at + 1][1])
+    sizes = (rows, inner, columns)
+    return sizes if all(type(size) is int and 0 <= size <= _LARGEST for size in sizes) else None
 
 
 def longer_passes(rank: RankCase, found: Products) -> list[LongerPass]:

@@ -71,7 +71,7 @@ def _in_double(rank: RankCase) -> Mask:
 
 def _is_double(types: list[str], sizes: list[Any]) -> bool:
     """Whether an operator's tensors of any dimensions are double; a number by itself is so in any job."""
-    tensors = {kind for kind, size in zip(types, sizes, strict=False) if size}
+    tensors = {str(kind) for kind, size in zip(types, sizes, strict=False) if size}
     return "double" in tensors and not tensors & _OTHERS
 
 
