@@ -60,7 +60,7 @@ class Session:
         self._machine = MachineSampler(self, torch)
         self._stacks = StackSampler(self)
         self._hooks = TorchHooks(torch, guarded(Heard(self, self._finder, self._sampler.parts), self.faults))
-        self._finder.several_optimizers = lambda: self._hooks.optimizers_made > 1
+        self._finder.several_optimizers = lambda: len(self._hooks.optimizers_alive) > 1
         # Once: making a guard costs more than the sample.
         self._guarded_sample = self.faults.guard("samples", self._sampler.sample)
         self._experiment = Injected(torch, config.experiment) if config.experiment is not None else None

@@ -53,6 +53,7 @@ class TorchHooks:
         self._guessed = False
         self.optimizers_made = 0
         """How many optimizers have been made since the hooks are in."""
+        self.optimizers_alive: weakref.WeakSet[Any] = weakref.WeakSet()
         self._let_go: list[Callable[[], object]] = []
         self._watched: Callable[[], object | None] = _nothing
         self._unwatch: list[Callable[[], object]] = []
@@ -170,6 +171,8 @@ class TorchHooks:
         def constructor(*args: Any, **kwargs: Any) -> None:
             self.optimizers_made += 1
             original(*args, **kwargs)
+            with contextlib.suppress(TypeError, IndexError):  # one that nothing can refer to weakly is not followed
+                self.optimizers_alive.add(args[0])
 
         return constructor
 
