@@ -40,6 +40,17 @@ def test_a_cause_that_costs_one_rank_much_more_is_that_ranks_and_bounded_by_what
     assert 2 < mine.gain.floor <= mine.gain.expected <= 1 / 0.1
 
 
+def test_that_others_wait_is_said_only_where_they_were_seen_to() -> None:
+    """The other rank works nearly all the time: nobody knows that it waits for this one."""
+    runs = (
+        run(rank=0, shares={"backward": 0.99}, on_cpu_share=0.9),
+        run(rank=1, shares={"input": 0.5, "backward": 0.5}, on_cpu_share=0.9),
+    )
+    found = diagnose(Case(runs=runs, facts=RunFacts(**loader(0))), RULES).findings
+    [mine] = [finding for finding in found if finding.id == "input.synchronous-loader"]
+    assert "others wait" not in mine.title
+
+
 def test_a_rank_that_is_late_because_of_a_cause_of_its_own_follows_from_that() -> None:
     """Rank 1 works four fifths of the step, most of it in Python that the other does not run."""
     python = line(0.7, "reward = score(texts)", leaf="train:score")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from whystall._native import outermost, subtree_sums
+from whystall._native import nearest_marked, outermost, subtree_sums
 from whystall.analysis.results import Operator
 from whystall.trace.columns import codes, distinct
 from whystall.trace.link import rows_of
@@ -27,6 +27,11 @@ class OperatorTree:
     names: list[str]
     work_ns: NDArray[np.int64]
     work_events: NDArray[np.int64]
+
+    def below(self, marked: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Which operators lie inside a marked one (other than itself)."""
+        inside: NDArray[np.bool_] = nearest_marked(self.order, self.parent, marked.astype(np.uint8)) >= 0
+        return inside
 
 
 def operator_tree(trace: Trace) -> OperatorTree:

@@ -86,6 +86,8 @@ class Valued(Candidate):
     """A general cause (1, 2, ...) explains what more specific ones leave; it ranks by what it adds to them."""
     if_hidden: str | None = None
     """What to say when it is large, yet its removal gains nothing; ``None``: nothing."""
+    symptom_of: tuple[str, ...] = ()
+    """Families of causes of which it is but the symptom where one of them is at work on the same rank alone."""
     nameless: bool = False
     """It takes time and what it is cannot be told: ``if_hidden`` says so, and other causes count for what they add."""
 
@@ -246,6 +248,8 @@ class Weighed:
 _Kind = TypeVar("_Kind", bound=Valued)
 
 
+OF_ONE_RANK: Final = ("host.", "input.", "episodic.", "memory.", "device.")
+"""Families of causes that lie in what one rank does, and not in what ranks do together or all alike."""
 _GUILTY: Final = 0.5
 """Ranks on which samples find a cause to cost less than this share of what it costs one of them wait for that one."""
 _SURELY_LEFT: Final = 0.7

@@ -245,6 +245,18 @@ class Case:
         host[first:last] = operators
         return self.nodes(rank, host=host)
 
+    def operator_values(self, rank: RankCase, values: NDArray[np.float64], otherwise: float) -> NDArray[np.float64]:
+        """Per node the value of the operator whose work it is (as in `work_of`), else ``otherwise``."""
+        if rank.on_device:
+            operator = rows_of(rank.trace.device_events["operator"])
+            return self.device_values(rank, np.append(values, otherwise)[operator], otherwise)
+        graph = self.replayed
+        first, last = rank.offsets["operators"]
+        own = (graph.rank == rank.rank) & (graph.kind == NodeKind.HOST) & (graph.event >= first) & (graph.event < last)
+        out = np.full(len(graph.start), otherwise)
+        out[own] = values[graph.event[own] - first]
+        return out
+
     def host_state(self, rank: RankCase, *states: HostState) -> Mask:
         """The host nodes of a rank that are in one of some states."""
         graph = self.replayed

@@ -111,9 +111,15 @@ class RankCase:
         return np.where(called, np.clip(until[np.maximum(last, 0)], begin, end), begin), end, thread
 
     @cached_property
+    def backward(self) -> Mask:
+        """The operators of backward passes: they say which thread ran their forward."""
+        found: Mask = self.trace.operators["forward_thread"].fill_null(0).to_numpy() > 0
+        return found
+
+    @cached_property
     def trains(self) -> bool:
-        """Whether there is a backward pass: operators that say which thread ran their forward."""
-        return bool((self.trace.operators["forward_thread"].fill_null(0) > 0).any())
+        """Whether there is a backward pass."""
+        return bool(self.backward.any())
 
     def launches_of(self, events: Mask) -> Mask:
         """The calls (in the numbering of host events) that launched some device events."""

@@ -8,7 +8,7 @@ from typing import Final
 
 from msgspec import structs
 
-from whystall.diagnosis.candidate import Replayed, Standing, Valued, Weighed
+from whystall.diagnosis.candidate import OF_ONE_RANK, Replayed, Standing, Valued, Weighed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import Cause
 from whystall.diagnosis.finding import Evidence, Finding, Gain, Per, Rejected, Remedy, Scope, Verification
@@ -18,6 +18,8 @@ from whystall.replay.graph import Change
 
 # What is named although its removal gains nothing must be at least this share of the step.
 _LARGE: Final = 0.2
+# Others that are off their cores for this share of what a cause takes wait for the rank that it is on.
+_WAITED: Final = 0.5
 # A line that explains so much of a cause is what its reader will mend.
 _MOST_OF_IT: Final = 0.5
 # What only counts once other causes are gone is told from this share on.
@@ -72,10 +74,8 @@ class Teller:
 
     def _title(self, candidate: Valued) -> str:
         """The cause's, with what is known of this case, and the rank if it is one of several."""
-        several = len(self.case.ranks if isinstance(candidate, Replayed) else self.case.runs) > 1
-        where = f"on rank {candidate.ranks[0]}, for which the others wait"
-        told = [candidate.detail, where if several and len(candidate.ranks) == 1 and _is_of_work(candidate) else ""]
-        return ": ".join(filter(None, [self.causes[candidate.cause].title, "; ".join(filter(None, told))]))
+        told = filter(None, [candidate.detail, _where(self.case, candidate)])
+        return ": ".join(filter(None, [self.causes[candidate.cause].title, "; ".join(told)]))
 
     def _follows_from(self, one: Weighed, root: Weighed) -> Finding:
         """What is no cause of its own, and the finding that it follows from."""
@@ -192,9 +192,18 @@ class Teller:
         return one.candidate.attributed_ns >= _LARGE * max(self.case.step_ns, 1)
 
 
-def _is_of_work(candidate: Valued) -> bool:
-    """Whether a cause is of what a rank does, and not of what ranks do together."""
-    return not candidate.cause.startswith(("communication.", "pipeline.", "compute."))
+def _where(case: Case, candidate: Valued) -> str:
+    """The rank of several that a cause is at work on alone, and that the others wait for it where they were seen to."""
+    if len(candidate.ranks) != 1 or not candidate.cause.startswith(OF_ONE_RANK):
+        return ""
+    [rank] = candidate.ranks
+    if isinstance(candidate, Replayed):
+        several, waits = len(case.ranks) > 1, bool((case.transfer_of >= 0).any())
+    else:
+        idle = [1 - run.on_cpu_share for run in case.runs if run.rank != rank]
+        several = bool(idle)
+        waits = min(idle, default=0.0) >= _WAITED * candidate.attributed_ns / max(candidate.span_ns(case), 1)
+    return f"on rank {rank}{', for which the others wait' if waits else ''}" if several else ""
 
 
 def _of_one_line(case: Case, one: Weighed) -> float:

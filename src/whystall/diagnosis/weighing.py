@@ -20,10 +20,8 @@ NOISES: Final = 2.0
 LEAST_EXPECTED_ON_CPU: Final = 0.05
 """Without an accelerator nobody should act on less: what one fault costs there differs by more between two hours
 (`CPU_ERROR`)."""
-_STRAGGLER: Final = "communication.straggler"
-_ON_ONE_RANK: Final = ("host.", "input.", "episodic.", "memory.", "device.")
 _EXPLAINS: Final = 0.7
-"""What saves so much of what a prompt rank would save is why that rank is late."""
+"""What saves so much of what a symptom costs is what it comes from."""
 # The confidence in what an experiment showed.
 _TRIED: Final = 0.97
 
@@ -57,13 +55,13 @@ def weigh(case: Case, candidates: Sequence[Valued]) -> Verdicts:
 
 
 def _follows(firing: Sequence[Weighed]) -> list[tuple[Weighed, Weighed]]:
-    """A rank that the others wait for, and the cause on that rank alone that explains most of the waiting."""
+    """Symptoms, such as a rank that the others wait for, and the cause on the same rank that explains most of each."""
     out = []
-    for late in (one for one in firing if one.candidate.cause == _STRAGGLER):
+    for late in (one for one in firing if one.candidate.symptom_of):
         roots = [
             one
             for one in firing
-            if one.candidate.cause.startswith(_ON_ONE_RANK)
+            if one.candidate.cause.startswith(late.candidate.symptom_of)
             and one.candidate.tier == 0
             and one.candidate.ranks == late.candidate.ranks
             and one.expected >= _EXPLAINS * late.expected

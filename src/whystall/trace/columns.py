@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+
+T = TypeVar("T")
 
 
 def distinct(column: pl.Series) -> list[str]:
@@ -26,6 +28,17 @@ def matching(column: pl.Series, test: Callable[[str], object]) -> NDArray[np.boo
     """Which rows have a text that passes ``test``, which is asked once per distinct text."""
     passed = np.array([bool(test(text)) for text in distinct(column)], np.bool_)
     return passed[codes(column)] if len(passed) else np.zeros(len(column), np.bool_)
+
+
+def judged(table: pl.DataFrame, judge: Callable[..., T]) -> list[T]:
+    """Per row what ``judge`` says of its values, as texts; of rows that are alike it is asked once."""
+    known: dict[tuple[Any, ...], T] = {}
+    out = []
+    for row in table.cast(pl.String).iter_rows():
+        if row not in known:
+            known[row] = judge(*row)
+        out.append(known[row])
+    return out
 
 
 def rows_by_value(values: NDArray[Any]) -> dict[int, NDArray[np.intp]]:

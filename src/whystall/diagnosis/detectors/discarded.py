@@ -117,7 +117,7 @@ def _numbered_forward(rank: RankCase) -> Mask:
     """Operators of forward passes that autograd will differentiate."""
     table = rank.trace.operators
     numbered: Mask = table["sequence"].fill_null(-1).to_numpy() >= 0
-    return numbered & ~(table["forward_thread"].fill_null(0).to_numpy() > 0)
+    return numbered & ~rank.backward
 
 
 def _outside_of_autograd(rank: RankCase) -> Mask:
@@ -126,14 +126,13 @@ def _outside_of_autograd(rank: RankCase) -> Mask:
     Those that fill gradients with zeros are none: they drop what was there.
     """
     table = rank.trace.operators
-    tree = rank.workings.tree
     numbered = table["sequence"].fill_null(-1).to_numpy() >= 0
     # What runs beside the addition of a gradient is a hook's: it may well be an optimizer.
     engine = matching(
         table["name"],
         lambda name: name == _ACCUMULATE or (name.startswith(_ENGINE) and not name.endswith(_ACCUMULATE)),
     )
-    inside = nearest_marked(tree.order, tree.parent, (numbered | engine).astype(np.uint8)) >= 0
+    inside = rank.workings.tree.below(numbered | engine)
     zeros = matching(table["name"], _ZEROS.__contains__)
     outside: Mask = ~(numbered | engine | inside | zeros)
     return outside
@@ -159,7 +158,7 @@ def _only_for(rank: RankCase, accumulates: Mask, lost: Mask) -> Mask:
         return out[rows]
 
     number = (table["input_dims"].cast(str).fill_null("") == "[[]]").to_numpy()
-    backward = (table["forward_thread"].fill_null(0).to_numpy() > 0) & ~engine
+    backward = rank.backward & ~engine
     is_lost, is_used = calls_with(lost), calls_with(accumulates & ~lost)
     of_pass = np.searchsorted(np.sort(at[_numbered_forward(rank)]), at[rows])
     begins = calls_with(number & backward) | (np.diff(of_pass, prepend=-1) != 0)
@@ -169,8 +168,7 @@ def _only_for(rank: RankCase, accumulates: Mask, lost: Mask) -> Mask:
         hits = np.flatnonzero(is_lost[first:last])
         if len(hits) and not is_used[first + hits[0] : last].any():
             out[rows[_maker(first, first + int(hits[0]), is_lost | is_used) : last]] = True
-    below: Mask = out | (nearest_marked(tree.order, tree.parent, out.astype(np.uint8)) >= 0)
-    return below
+    return out | tree.below(out)
 
 
 def _maker(first: int, hit: int, accumulates: Mask) -> int:

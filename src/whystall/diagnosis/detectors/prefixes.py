@@ -57,8 +57,7 @@ def products(rank: RankCase) -> Products:
         return nothing
     first = np.array([_FIRST_MATRIX.get(name, -1) for name in distinct(table["name"])], np.int64)[codes(table["name"])]
     differentiated = table["sequence"].fill_null(-1).to_numpy() >= 0 if rank.trains else np.zeros(len(table), np.bool_)
-    backward = table["forward_thread"].fill_null(0).to_numpy() > 0
-    rows = np.flatnonzero((first >= 0) & ~differentiated & ~backward)
+    rows = np.flatnonzero((first >= 0) & ~differentiated & ~rank.backward)
     rows = rows[np.argsort(table["ts_ns"].to_numpy()[rows], kind="stable")]
     texts = table["input_dims"].gather(rows).cast(str).to_list()
     sizes = [_size(text, int(at)) for text, at in zip(texts, first[rows], strict=True)]

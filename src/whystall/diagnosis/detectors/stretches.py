@@ -21,13 +21,13 @@ _RARE: Final = 4.0
 _LEAST_RARE_NS: Final = 1_000_000
 _MINORITY: Final = 0.5
 _NEARLY_ALL: Final = 0.9
-# A library that carries collectives out on the host, within what torch marks so.
 _FUNCTION: Final = re.compile(r"^_*[A-Z]\w*(?<!Backward)(?<!Backward\d)$")
 """An operator that a `torch.autograd.Function` made: what runs in it, and not in others below it, is Python.
 
 Those of PyTorch itself have a namespace, or end as the steps of its backward pass do.
 """
 _COMPILED: Final = "Compiled"
+# A library that carries collectives out on the host, within what torch marks so.
 _TALKS: Final = re.compile(r"^(gloo|mpi|ucc):")
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from whystall.analysis.host_states import HostState
 from whystall.analysis.run_results import RunSummary, SampledLine
 from whystall.diagnosis import evidence
-from whystall.diagnosis.candidate import Replayed, Sampled
+from whystall.diagnosis.candidate import OF_ONE_RANK, Replayed, Sampled
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.collectives import has_stages
@@ -78,6 +78,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
         uncertainty=0.15,
         confidence=0.95,
         could_be=("device.degraded",) if device_ratio is not None and device_ratio >= _SLOWER_DEVICE else (),
+        symptom_of=OF_ONE_RANK,
         rivals=("communication.exposed", "communication.low-bandwidth", "device.throttled"),
     )
 
@@ -224,6 +225,7 @@ def in_samples(case: Case) -> Iterator[Sampled]:
         code=code_of_lines(_longer_there(slowest, others)),
         remedy=_ON_A_CPU,
         method="samples: that rank's work as long as its peers'",
+        symptom_of=OF_ONE_RANK,
         rivals=("communication.exposed", "host.cpu-contention"),
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
 from whystall.replay.graph import Mask
+from whystall.trace.columns import judged
 
 CAUSE: Final = cause_beside(__name__)
 _LEFT: Final = CAUSE.threshold("left")
@@ -59,18 +60,15 @@ def _in_double(rank: RankCase) -> Mask:
     out = np.zeros(len(table), np.bool_)
     if table.is_empty():
         return out
-    types, sizes = (table[name].cast(str).fill_null("[]") for name in ("input_types", "input_dims"))
-    rows = np.flatnonzero(types.str.contains("double", literal=True).to_numpy())
-    known: dict[tuple[str, str], bool] = {}
-    for row, call in zip(rows.tolist(), zip(types.gather(rows), sizes.gather(rows), strict=True), strict=True):
-        if call not in known:
-            known[call] = _is_double(json.loads(call[0]), json.loads(call[1]))
-        out[row] = known[call]
+    double = table["input_types"].cast(str).str.contains("double", literal=True)
+    rows = np.flatnonzero(double.fill_null(value=False).to_numpy())
+    out[rows] = judged(table.select("input_types", "input_dims")[rows], _is_double)
     return out
 
 
-def _is_double(types: list[str], sizes: list[Any]) -> bool:
+def _is_double(recorded_types: str, recorded_sizes: str | None) -> bool:
     """Whether an operator's tensors of any dimensions are double; a number by itself is so in any job."""
+    types, sizes = json.loads(recorded_types), json.loads(recorded_sizes or "[]")
     tensors = {str(kind) for kind, size in zip(types, sizes, strict=False) if size}
     return "double" in tensors and not tensors & _OTHERS
 

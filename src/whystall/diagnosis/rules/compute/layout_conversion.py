@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import polars as pl
 
-from whystall._native import nearest_marked
 from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
@@ -20,7 +19,7 @@ from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
 from whystall.replay.graph import Mask
-from whystall.trace.columns import matching
+from whystall.trace.columns import judged, matching
 from whystall.trace.link import rows_of
 
 CAUSE: Final = cause_beside(__name__)
@@ -96,12 +95,8 @@ def in_trace_of_a_cpu(case: Case) -> Iterator[Replayed]:
 
 def _of_library(rank: RankCase) -> Mask:
     """Which operators run within a backward pass or a convolution: copies there are not the job's own."""
-    table, tree = rank.trace.operators, rank.workings.tree
-    around = (table["forward_thread"].fill_null(0).to_numpy() > 0) | matching(
-        table["name"], lambda name: name == "aten::convolution"
-    )
-    inside: Mask = nearest_marked(tree.order, tree.parent, around.astype(np.uint8)) >= 0
-    return inside
+    convolutions = matching(rank.trace.operators["name"], lambda name: name == "aten::convolution")
+    return rank.workings.tree.below(rank.backward | convolutions)
 
 
 def _reorders(table: pl.DataFrame) -> Mask:
@@ -110,16 +105,14 @@ def _reorders(table: pl.DataFrame) -> Mask:
     if table.is_empty():
         return nothing
     rows = np.flatnonzero(matching(table["name"], lambda name: name == "aten::copy_"))
-    columns = [table[name].gather(rows).cast(str) for name in ("input_dims", "input_types", "input_strides")]
-    known: dict[tuple[str | None, ...], bool] = {}
-    for row, call in zip(rows.tolist(), zip(*columns, strict=True), strict=True):
-        if call not in known:
-            known[call] = all(call) and _is_another_order(*(json.loads(text) for text in call if text))
-        nothing[row] = known[call]
+    nothing[rows] = judged(table.select("input_dims", "input_types", "input_strides")[rows], _is_another_order)
     return nothing
 
 
-def _is_another_order(sizes: list[Any], types: list[str], strides: list[Any]) -> bool:
+def _is_another_order(*recorded: str | None) -> bool:
+    if not all(recorded):
+        return False
+    sizes, types, strides = (json.loads(text) for text in recorded if text)
     if len(sizes) < _TWO or sizes[0] != sizes[1] or types[0] != types[1] or len(sizes[0]) <= _TWO:
         return False
     target, source = (_order(sizes[0], strides[at]) for at in range(_TWO))

@@ -9,8 +9,6 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from whystall._native import nearest_marked
-from whystall.analysis.operators import OperatorTree
 from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
@@ -21,9 +19,8 @@ from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
-from whystall.replay.graph import Mask, NodeKind
+from whystall.replay.graph import Mask
 from whystall.trace.columns import matching
-from whystall.trace.link import rows_of
 
 CAUSE: Final = cause_beside(__name__)
 _LEAST_SHARE: Final = CAUSE.threshold("least_share")
@@ -135,18 +132,8 @@ def _left(
     """Per node the share of its time that work on one place takes, if calls and weights take so many times as long."""
     own = np.maximum(rank.trace.operators["self_ns"].to_numpy(), 1)
     places = np.maximum(places, 1)  # a damaged file may say that a sequence has none
-    if rank.on_device:
-        operator = rows_of(rank.trace.device_events["operator"])
-        alone = np.append(1 / places, 1.0)[operator]
-        return case.device_values(rank, alone, 1.0)
-    left = np.minimum(np.maximum(1 / places, times * least_ns / own), 1.0)
-    graph = case.replayed
-    first, last = rank.offsets["operators"]
-    of_operator = (graph.rank == rank.rank) & (graph.kind == NodeKind.HOST) & (graph.event >= first)
-    of_operator &= graph.event < last
-    out = np.ones(len(graph.start))
-    out[of_operator] = left[graph.event[of_operator] - first]
-    return out
+    left = 1 / places if rank.on_device else np.minimum(np.maximum(1 / places, times * least_ns / own), 1.0)
+    return case.operator_values(rank, left, 1.0)
 
 
 def _in_most_steps(case: Case, rank: RankCase, nodes: Mask) -> bool:
@@ -175,26 +162,20 @@ def _repeated_operators(rank: RankCase) -> tuple[Mask, Mask]:
     nothing = np.zeros(len(table), np.bool_)
     if table.is_empty() or "sequence" not in table.columns:
         return nothing, nothing
-    sequence = table["sequence"].fill_null(-1).to_numpy()
-    backward = table["forward_thread"].fill_null(0).to_numpy() > 0
-    if not backward.any():
+    sequence, backward = table["sequence"].fill_null(-1).to_numpy(), rank.backward
+    if not rank.trains:
         return nothing, nothing
     used = np.unique(sequence[backward & (sequence >= 0)])
     forward = (sequence >= 0) & ~backward
     engine = matching(table["name"], lambda name: name.startswith("autograd::engine"))
     tree = rank.workings.tree
     in_backward = backward | engine
-    inside = in_backward | _below(tree, in_backward)
+    inside = in_backward | tree.below(in_backward)
     unused_own = forward & ~np.isin(sequence, used)
     again_own = forward & inside & ~in_backward
-    again = again_own | _below(tree, again_own)
-    unused = (unused_own | _below(tree, unused_own)) & ~inside
+    again = again_own | tree.below(again_own)
+    unused = (unused_own | tree.below(unused_own)) & ~inside
     return again, unused if _does_matrices(table, unused) else nothing
-
-
-def _below(tree: OperatorTree, marked: Mask) -> Mask:
-    """Which operators lie inside a marked one."""
-    return nearest_marked(tree.order, tree.parent, marked.astype(np.uint8)) >= 0
 
 
 def _does_matrices(table: pl.DataFrame, rows: Mask) -> bool:

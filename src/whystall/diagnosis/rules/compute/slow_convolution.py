@@ -19,7 +19,7 @@ from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
-from whystall.trace.columns import matching
+from whystall.trace.columns import judged, matching
 
 CAUSE: Final = cause_beside(__name__)
 _LEAST_KERNEL: Final = CAUSE.threshold("least_kernel")
@@ -53,9 +53,7 @@ def on_a_cpu(case: Case) -> Iterator[Replayed]:
         if not len(found.rows):
             continue
         expected, most, least = (_with_transforms(rank, found, slower) for slower in _SLOWER)
-        chosen = np.zeros(len(rank.trace.operators), np.bool_)
-        chosen[found.rows] = True
-        nodes = case.host_within_operators(rank, chosen)
+        nodes = case.host_within_operators(rank, found.rows)
         per_step = case.time_of(nodes)
         yield Replayed(
             cause=CAUSE.id,
@@ -87,26 +85,19 @@ def _with_transforms(rank: RankCase, found: _Long, slower: float) -> float:
 def _long(rank: RankCase) -> _Long:
     """Convolutions of stride 1 with long kernels, by their recorded sizes."""
     table = rank.trace.operators
-    rows, ratios, longest = [], [], 0
-    named = matching(table["name"], lambda name: name == "aten::convolution")
-    known: dict[tuple[str, str], tuple[float, int] | None] = {}
-    columns = table.select("input_dims", "concrete_inputs")
-    for row in np.flatnonzero(named).tolist():
-        sizes, values = (str(each or "") for each in columns.row(row))
-        if (sizes, values) not in known:
-            known[sizes, values] = _ratio(sizes, values)
-        told = known[sizes, values]
-        if told is not None:
-            rows.append(row)
-            ratios.append(told[0])
-            longest = max(longest, told[1])
-    return _Long(np.array(rows, np.intp), np.array(ratios), longest)
+    rows = np.flatnonzero(matching(table["name"], lambda name: name == "aten::convolution"))
+    told = judged(table.select("input_dims", "concrete_inputs")[rows], _ratio)
+    found = [(row, *each) for row, each in zip(rows.tolist(), told, strict=True) if each is not None]
+    ratios = np.array([ratio for _, ratio, _ in found])
+    return _Long(
+        np.array([row for row, _, _ in found], np.intp), ratios, max((size for _, _, size in found), default=0)
+    )
 
 
-def _ratio(sizes: str, values: str) -> tuple[float, int] | None:
+def _ratio(sizes: str | None, values: str | None) -> tuple[float, int] | None:
     """The FLOPs of a transform over those of the convolution, and the kernel's elements; none where these are few."""
     try:
-        dims, concrete = json.loads(sizes), json.loads(values)
+        dims, concrete = json.loads(sizes or ""), json.loads(values or "")
         (batch, inputs, *signal), (outputs, of_group, *kernel) = dims[0], dims[1]
         stride, transposed = json.loads(concrete[3]), concrete[6]
     except (ValueError, TypeError, IndexError, KeyError):

@@ -9,7 +9,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from whystall._native import nearest_marked
 from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
@@ -103,10 +102,8 @@ def _remedy(rank: RankCase, scores: Mask) -> Remedy:
 
 def _called(rank: RankCase) -> Mask:
     """The operator calls in the written-out form of scaled dot product attention, which torch chose."""
-    tree = rank.workings.tree
     math = matching(rank.trace.operators["name"], _ATTENTION_MATH.search)
-    inside: Mask = math | (nearest_marked(tree.order, tree.parent, math.astype(np.uint8)) >= 0)
-    return inside
+    return math | rank.workings.tree.below(math)
 
 
 def _at_good_rate(case: Case, rank: RankCase, operators: Mask, factor: float) -> NDArray[np.int64]:

@@ -8,7 +8,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from whystall._native import nearest_marked
 from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
@@ -16,7 +15,7 @@ from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
-from whystall.replay.graph import Mask, NodeKind
+from whystall.replay.graph import Mask
 from whystall.trace.columns import matching
 from whystall.trace.link import rows_of
 
@@ -60,7 +59,7 @@ def in_trace_of_a_cpu(case: Case) -> Iterator[Replayed]:
 
 def _searches(rank: RankCase) -> Mask:
     """The searches, if nearly each call of the engine's makes one."""
-    table, tree = rank.trace.operators, rank.workings.tree
+    table = rank.trace.operators
     nothing = np.zeros(len(table), np.bool_)
     if table.is_empty():
         return nothing
@@ -71,8 +70,7 @@ def _searches(rank: RankCase) -> Mask:
     searched = np.unique(parent[beside & matching(table["name"], lambda name: name == "aten::isnan")])
     if len(searched) < _LEAST_SEARCHED * max(int(np.count_nonzero(calls)), 1):
         return nothing
-    below: Mask = found | (nearest_marked(tree.order, tree.parent, found.astype(np.uint8)) >= 0)
-    return below
+    return found | rank.workings.tree.below(found)
 
 
 def _stacks(rank: RankCase) -> tuple[float, Mask]:
@@ -80,7 +78,7 @@ def _stacks(rank: RankCase) -> tuple[float, Mask]:
     table = rank.trace.operators
     own = table["self_ns"].to_numpy()
     forward = (table["sequence"].fill_null(-1).to_numpy() >= 0) & (own >= _LEAST_STACK_NS)
-    forward &= ~(table["forward_thread"].fill_null(0).to_numpy() > 0)
+    forward &= ~rank.backward
     idle = own[forward & ~rank.workings.work.counted]
     return (float(np.median(idle)) if len(idle) else 0.0), forward
 
@@ -88,12 +86,7 @@ def _stacks(rank: RankCase) -> tuple[float, Mask]:
 def _left(case: Case, rank: RankCase, searches: Mask, forward: Mask, stack_ns: float) -> NDArray[np.float64]:
     own = np.maximum(rank.trace.operators["self_ns"].to_numpy(), 1)
     left = np.where(searches, 0.0, np.where(forward, np.maximum(1 - stack_ns / own, 0.05), 1.0))
-    graph = case.replayed
-    first, last = rank.offsets["operators"]
-    chosen = (graph.rank == rank.rank) & (graph.kind == NodeKind.HOST) & (graph.event >= first) & (graph.event < last)
-    out = np.ones(len(graph.start))
-    out[chosen] = left[graph.event[chosen] - first]
-    return out
+    return case.operator_values(rank, left, 1.0)
 
 
 def _per_step(case: Case, rank: RankCase, searches: Mask) -> float:

@@ -22,7 +22,6 @@ from whystall.diagnosis.where import code_of
 from whystall.replay.graph import Mask, Times
 from whystall.run_folder.samples import CALLED
 from whystall.trace.columns import codes, matching
-from whystall.trace.link import rows_of
 
 CAUSE: Final = cause_beside(__name__)
 _SMALL_NS: Final = CAUSE.threshold("small_ns")
@@ -123,15 +122,8 @@ def _in_one_call(rank: RankCase) -> Mask:
     They are no loop of the user's, and he calls nothing less often.
     """
     table = rank.trace.operators
-    parent = rows_of(table["parent"])
     long = matching(table["name"], lambda name: name.startswith("aten::"))
-    long &= table["duration_ns"].to_numpy() >= _ONE_CALL_NS
-    inside: Mask = np.zeros(len(parent), np.bool_)
-    at = parent
-    while (at >= 0).any():
-        inside |= (at >= 0) & long[np.maximum(at, 0)]
-        at = np.where(at >= 0, parent[np.maximum(at, 0)], -1)
-    return inside
+    return rank.workings.tree.below(long & (table["duration_ns"].to_numpy() >= _ONE_CALL_NS))
 
 
 def _in_loops(rank: RankCase, small: Mask) -> tuple[Mask, Times, Times]:
