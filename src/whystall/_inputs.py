@@ -25,7 +25,7 @@ from whystall.diagnosis.rule import RULES_GROUP, Rule
 from whystall.diagnosis.rules import RULES
 from whystall.errors import InputError
 from whystall.plugins import brought
-from whystall.run_folder.description import command_line, read_run_file
+from whystall.run_folder.description import all_padding, command_line, read_run_file
 from whystall.run_folder.layout import EXPERIMENTS_JSON, RUN_JSON
 from whystall.verify.remedies import brought as brought_by
 from whystall.verify.remedies import read as read_remedies
@@ -51,6 +51,7 @@ def read_run_facts(folders: Sequence[Path], failures: list[str], *, remedies: bo
         processes=len(ranks),
         loaders=tuple(loader for rank in ranks for loader in rank.loaders),
         profiled_over_unprofiled=ranks[0].profiled_over_unprofiled,
+        padding=all_padding([rank.padding for rank in ranks if rank.padding is not None]),
         remedies=worth,
         experiments=experiments,
         command=command,

@@ -45,6 +45,18 @@ def test_data_loader_workers(jobs: Jobs, context: str, persistence: str) -> None
     assert loader["epochs"] == 2
 
 
+def test_padding_of_batches_is_counted(jobs: Jobs) -> None:
+    without, ran = run_both_ways(jobs, "padded")
+    assert_unharmed(without, ran)
+    seen = ran.ranks()[0]["padding"]
+    batches = seen["batches"]
+    assert 0 < batches <= 12  # none while the profiler runs
+    assert seen["positions"] == [batches * 4 * 16, batches * 4 * 16**2]
+    assert seen["needed"] == [batches * 4 * 5, batches * 4 * 5**2]
+    assert seen["real"] == [batches * 2 * (3 + 5), batches * 2 * (3**2 + 5**2)]
+    assert seen["sizes"] == [[4, 16]]
+
+
 @pytest.mark.parametrize("how", ["compiled", "compiled_in_place"])
 def test_compiled_model_is_not_compiled_more_often(jobs: Jobs, how: str) -> None:
     without, ran = run_both_ways(jobs, how)

@@ -40,6 +40,9 @@ class FakeStepper:
     def loader_found(self, loader: object) -> None:
         self.told.append(("loader", loader))
 
+    def given(self, batch: object, source: str) -> None:
+        self.told.append((source, batch))
+
     def make_room(self) -> None:
         self.told.append("room")
 
@@ -64,11 +67,20 @@ def test_what_other_threads_do_is_no_part_of_a_step() -> None:
         heard.forward_ends()
         heard.backward_begins()
         heard.backward_ends()
-        heard.input_ends()
+        heard.input_ends(None)
         heard.loader_ends()
     assert set(stepper.told) == {("loader", "loader")}
     assert finder.source is None
     assert parts.at(time.perf_counter_ns()) == "other"
+
+
+def test_batches_are_handed_on_from_where_they_come() -> None:
+    stepper = FakeStepper()
+    heard = Heard(stepper, StepFinder(), PartTimes())
+    heard.input_begins()
+    heard.input_ends("a batch")
+    heard.forward_begins(("tokens",), {"mask": "ones"})
+    assert stepper.told == [("loader", "a batch"), ("forward", (("tokens",), {"mask": "ones"}))]
 
 
 def test_a_checkpoint_in_a_forward_pass_is_a_checkpoint() -> None:

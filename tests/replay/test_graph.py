@@ -68,6 +68,19 @@ def test_a_launch_bound_device_waits_for_its_launches() -> None:
     assert base.end[device].max() - base.start.min() > 9 * 20_000
 
 
+def test_a_kernel_that_begins_when_its_launch_does_still_waits_for_it() -> None:
+    """Clocks of whole microseconds: a call and the copy that it launches carry the same time."""
+    built = trace()
+    for i in range(6):
+        built.launch("copy", at=50_000 * i, call_lasts=4_000, runs_at=50_000 * i, lasts=10_000)
+    graph = graph_of(built)
+    assert graph.dropped_edges == 0
+    host = graph.kind == NodeKind.HOST
+    faster = play(graph, without(graph, host))
+    assert faster.end.max() - faster.start.min() <= 6 * (10_000 + 1_000)  # and a short gap between two
+    assert fidelity(graph, play(graph), critical_path(graph, play(graph))).unexplained_ns == 0
+
+
 def test_a_sync_that_hides_nothing_is_worth_the_gap_after_it_and_not_its_length() -> None:
     """Every step: launch 4 us, kernel 100 us, wait for it, then 30 us of Python before the next launch."""
     built = trace()

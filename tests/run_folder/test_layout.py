@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from whystall.run_folder import layout
-from whystall.run_folder.description import read_run_file
+from whystall.run_folder.description import all_padding, read_run_file
 
 RANKS = st.integers(0, 99_999)
 
@@ -51,3 +53,28 @@ def test_what_a_run_says_of_its_loaders_is_read_back(tmp_path: Path) -> None:
     path.write_text(json.dumps({"schema": "whystall.run/1", "ranks": [{"rank": 0, "loaders": [said]}]}), "utf-8")
     [rank] = read_run_file(path)
     assert rank.loaders == (said,)
+
+
+def test_padding_that_ranks_saw_is_read_back_and_added_up(tmp_path: Path) -> None:
+    said = {"batches": 2, "positions": [64, 1024], "needed": [40, 400], "real": [30, 250], "sizes": [[4, 16]]}
+    ranks = [{"rank": 0, "padding": said}, {"rank": 1, "padding": said}, {"rank": 2}]
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps({"schema": "whystall.run/1", "ranks": ranks}), "utf-8")
+    read = [rank.padding for rank in read_run_file(path)]
+    assert read[2] is None
+    both = all_padding([one for one in read if one is not None])
+    assert both is not None
+    assert (both.batches, both.positions, both.needed, both.real) == (4, (128, 2048), (80, 800), (60, 500))
+    assert both.sizes == [(4, 16)]
+    assert all_padding([]) is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"real": [0, 0]}, {"needed": [70, 400]}, {"positions": [64]}, {"batches": 0}, {"sizes": "all"}, {"real": [99, 1]}],
+)
+def test_padding_that_cannot_be_is_none(tmp_path: Path, change: dict[str, Any]) -> None:
+    said = {"batches": 2, "positions": [64, 1024], "needed": [40, 400], "real": [30, 250], "sizes": [[4, 16]]}
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps({"schema": "whystall.run/1", "ranks": [{"rank": 0, "padding": said | change}]}), "utf-8")
+    assert [rank.padding for rank in read_run_file(path)] == [None]

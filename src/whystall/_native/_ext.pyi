@@ -87,16 +87,18 @@ def call_on_main_thread(call: Callable[[], object]) -> bool:
 class TimedCall:
     """A callable that tells ``before`` and ``after`` when ``function`` begins and ends, and leaves no frame.
 
-    With ``tells_whose``, ``before`` is given the first argument of the call: the object whose method it is.
+    With ``tells_whose``, ``before`` is given the first argument of the call: the object whose method it is. With
+    ``tells_result``, ``after`` is given what the call returned (``None`` when it raised).
     """
 
     def __init__(
         self,
         function: Callable[..., Any],
         before: Callable[..., object],
-        after: Callable[[], object],
+        after: Callable[..., object],
         *,
         tells_whose: bool = False,
+        tells_result: bool = False,
     ) -> None: ...
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
     def __get__(self, instance: object, owner: type | None = None) -> Any: ...

@@ -11,11 +11,12 @@ struct TimedCall {
   nb::object before;
   nb::object after;
   bool tells_whose;
+  bool tells_result;
 };
 
 // Calls a listener; an exception in it is dropped, except what must end the program (Ctrl-C).
-void notify(const nb::object& listener, PyObject* whose = nullptr) {
-  PyObject* result = whose == nullptr ? PyObject_CallNoArgs(listener.ptr()) : PyObject_CallOneArg(listener.ptr(), whose);
+void notify(const nb::object& listener, PyObject* told = nullptr) {
+  PyObject* result = told == nullptr ? PyObject_CallNoArgs(listener.ptr()) : PyObject_CallOneArg(listener.ptr(), told);
   if (result != nullptr) {
     Py_DECREF(result);
   } else if (PyErr_ExceptionMatches(PyExc_Exception)) {
@@ -29,11 +30,11 @@ nb::object call(const TimedCall& self, const nb::args& args, const nb::kwargs& k
   PyObject* result = PyObject_Call(self.function.ptr(), args.ptr(), kwargs.ptr());
   if (result == nullptr) {
     nb::python_error error;  // takes the exception; `after` runs without it
-    notify(self.after);
+    notify(self.after, self.tells_result ? Py_None : nullptr);
     PyErr_Clear();
     throw error;
   }
-  notify(self.after);
+  notify(self.after, self.tells_result ? result : nullptr);
   if (PyErr_Occurred() != nullptr) {
     Py_DECREF(result);
     throw nb::python_error();
@@ -62,10 +63,12 @@ void bind_timed_call(nb::module_& m) {
   nb::class_<TimedCall>(m, "TimedCall")
       .def(
           "__init__",
-          [](TimedCall* self, nb::object function, nb::object before, nb::object after, bool tells_whose) {
-            new (self) TimedCall{std::move(function), std::move(before), std::move(after), tells_whose};
+          [](TimedCall* self, nb::object function, nb::object before, nb::object after, bool tells_whose,
+             bool tells_result) {
+            new (self) TimedCall{std::move(function), std::move(before), std::move(after), tells_whose, tells_result};
           },
-          nb::arg("function"), nb::arg("before"), nb::arg("after"), nb::kw_only(), nb::arg("tells_whose") = false)
+          nb::arg("function"), nb::arg("before"), nb::arg("after"), nb::kw_only(), nb::arg("tells_whose") = false,
+          nb::arg("tells_result") = false)
       .def("__call__", &call)
       .def(
           "__get__",

@@ -50,6 +50,9 @@ class Stepper(Protocol):
     def loader_found(self, loader: object) -> None:
         """A data loader is asked for its batches."""
 
+    def given(self, batch: object, source: str) -> None:
+        """A data loader hands out a batch, or the outermost module is called with one."""
+
     def make_room(self) -> None:
         """The job starts a profiler of its own."""
 
@@ -107,10 +110,11 @@ class Heard:
         self._stepper.loader_found(loader)
         self.input_begins()
 
-    def input_ends(self) -> None:
+    def input_ends(self, batch: object) -> None:
         """Ends a step where there is nothing better."""
         if self._stepper.on_stepping_thread():
             self._parts.input.end()
+            self._stepper.given(batch, "loader")
             if self._finder.batch_comes():
                 self._stepper.step_ended()
 
@@ -122,6 +126,7 @@ class Heard:
         if self._stepper.on_stepping_thread():
             if self._finder.asks_for_shapes and self._finder.forward_begins(shapes_of((*given, *named.values()))):
                 self._stepper.step_ended()
+            self._stepper.given((given, named), "forward")
             self._parts.forward.begin()
 
     def forward_ends(self) -> None:

@@ -22,6 +22,7 @@ from whystall.capture.faults import Faults
 from whystall.capture.listener import Heard, guarded
 from whystall.capture.machine import MachineSampler, facts, loader_facts
 from whystall.capture.overhead import Costs
+from whystall.capture.padding import PaddingSeen
 from whystall.capture.recording import Recording
 from whystall.capture.sampling import StepSampler
 from whystall.capture.stacks import StackSampler
@@ -59,6 +60,8 @@ class Session:
         self._costs = Costs()
         self._machine = MachineSampler(self, torch)
         self._stacks = StackSampler(self)
+        self._padding = PaddingSeen()
+        self._look_at_padding = self.faults.guard("padding of batches", self._padding.look)
         self._hooks = TorchHooks(torch, guarded(Heard(self, self._finder, self._sampler.parts), self.faults))
         self._finder.several_optimizers = lambda: len(self._hooks.optimizers_alive) > 1
         # Once: making a guard costs more than the sample.
@@ -169,6 +172,11 @@ class Session:
         before = int((known or {}).pop("epochs", 0))
         # Another loader may have been where this one is.
         self._loaders[id(loader)] = {**found, "epochs": before + 1 if known == found else 1} if found else {}
+
+    def given(self, batch: object, source: str) -> None:
+        """Looks at a batch now and then, and not while the profiler runs."""
+        if self._padding.asks and not self._recording.recorder.running:
+            self._look_at_padding(batch, source)
 
     def make_room(self) -> None:
         """The job starts a profiler of its own."""
@@ -312,6 +320,7 @@ class Session:
             facts=facts(self._torch),
             loaders=list(filter(None, self._loaders.values())),
             ended_by=last_exception() if self._whole_process else None,
+            padding=self._padding.told(),
         )
         staging = self.folder / staged_description(writer.rank, self._pid)
         staging.write_bytes(encode(description))

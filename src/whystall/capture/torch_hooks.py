@@ -29,7 +29,7 @@ class Listener(Protocol):
     def scaler_begins(self) -> None: ...
     def scaler_ends(self) -> None: ...
     def input_begins(self) -> None: ...
-    def input_ends(self) -> None: ...
+    def input_ends(self, batch: object) -> None: ...
     def save_begins(self) -> None: ...
     def save_ends(self) -> None: ...
     def loader_begins(self, loader: object) -> None: ...
@@ -77,7 +77,8 @@ class TorchHooks:
         self._undo.append(_replace(optimizer.Optimizer, "__init__", self._counting(optimizer.Optimizer.__init__)))
         from torch.utils.data import dataloader  # noqa: PLC0415
 
-        self._time(dataloader._BaseDataLoaderIter, "__next__", listener.input_begins, listener.input_ends)  # noqa: SLF001
+        batches = dataloader._BaseDataLoaderIter  # noqa: SLF001 - what all kinds of loaders have in common
+        self._time(batches, "__next__", listener.input_begins, listener.input_ends, tells_result=True)
         # An epoch's first batch waits for workers that start.
         loader = dataloader.DataLoader
         self._time(loader, "__iter__", listener.loader_begins, listener.loader_ends, tells_whose=True)
@@ -117,13 +118,12 @@ class TorchHooks:
         owner: Any,
         name: str,
         before: Callable[..., object],
-        after: Callable[[], object],
-        *,
-        tells_whose: bool = False,
+        after: Callable[..., object],
+        **tells: bool,
     ) -> None:
         original = owner.__dict__.get(name)
         if original is not None:
-            self._undo.append(_replace(owner, name, TimedCall(original, before, after, tells_whose=tells_whose)))
+            self._undo.append(_replace(owner, name, TimedCall(original, before, after, **tells)))
 
     def watch_outermost_module(self, optimizer: object) -> None:
         """Times the forward pass of the outermost module that holds the optimizer's parameters.

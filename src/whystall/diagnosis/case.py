@@ -28,6 +28,7 @@ from whystall.replay.outcome import (
     step_lengths_ns,
 )
 from whystall.replay.outcome import window_ns as replayed_window
+from whystall.run_folder.description import PaddedBatches
 from whystall.trace.link import HOST_TABLES, rows_of
 
 # MAD to standard deviation for a normal distribution.
@@ -51,6 +52,8 @@ class RunFacts:
     processes: int = 1
     loaders: tuple[dict[str, int | bool | None], ...] = ()
     profiled_over_unprofiled: float | None = None
+    padding: PaddedBatches | None = None
+    """Of all ranks together; ``None`` where no sequences of unequal length were seen."""
     command: str | None = None
     """The job's command as one types it; ``None``: not known."""
     remedies: dict[str, tuple[float, float]] = field(default_factory=dict)

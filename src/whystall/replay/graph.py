@@ -254,11 +254,13 @@ class Draft:
         The draft is used up: nothing is held twice.
         """
         start, duration = self._taken("start"), self._taken("duration")
-        # At one instant what takes no time comes first; drawing order is program order.
+        # At one instant what takes no time comes first, then calls, then the work that they launch, which begins no
+        # earlier where clocks are coarse; drawing order is program order.
         later = np.ones(self.count, np.bool_)
         for nodes in self._first:
             later[nodes] = False
-        order = np.lexsort((np.arange(self.count), later, duration > 0, start))
+        launched = (self.column("kind") == NodeKind.DEVICE) & (duration > 0)
+        order = np.lexsort((np.arange(self.count), later, launched, duration > 0, start))
         place = np.empty(self.count, np.int64)
         place[order] = np.arange(self.count)
         source, target, lag, kind = self._joined_edges(place)

@@ -6,6 +6,7 @@ Written and read by the same types.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -32,6 +33,20 @@ class Overhead(msgspec.Struct, frozen=True, kw_only=True):
     watched_ns: int = 0
 
 
+class PaddedBatches(msgspec.Struct, frozen=True, kw_only=True):
+    """Padding in the batches that were looked at: places in all, those up to each batch's longest row, and real ones.
+
+    Each is two sums over the rows: of their lengths, and of these squared (as attention's work grows). ``sizes`` are
+    the batches' rows and places, the first few.
+    """
+
+    batches: int
+    positions: tuple[int, int]
+    needed: tuple[int, int]
+    real: tuple[int, int]
+    sizes: list[tuple[int, int]]
+
+
 class RankDescription(msgspec.Struct, frozen=True, kw_only=True):
     """What one rank writes of itself."""
 
@@ -51,6 +66,8 @@ class RankDescription(msgspec.Struct, frozen=True, kw_only=True):
     loaders: list[dict[str, Any]]
     ended_by: str | None = None
     """The exception that ended the process, and where: its type, a file's base name and a line, and no message."""
+    padding: PaddedBatches | None = None
+    """``None`` where no sequences of unequal length were seen."""
 
 
 class RunDescription(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,6 +116,7 @@ class RankFacts(msgspec.Struct, frozen=True):
     torch_threads: int | None
     profiled_over_unprofiled: float | None
     loaders: tuple[dict[str, int | bool | None], ...]
+    padding: PaddedBatches | None = None
 
 
 def is_run(folder: Path) -> bool:
@@ -140,7 +158,34 @@ def _rank(rank: dict[str, Any]) -> RankFacts:
             for loader in listed(rank.get("loaders"))
             if isinstance(loader, dict)
         ),
+        padding=_padding(rank.get("padding")),
     )
+
+
+def _padding(value: object) -> PaddedBatches | None:
+    try:
+        found = msgspec.convert(value, PaddedBatches)
+    except msgspec.ValidationError:
+        return None
+    amounts = zip(found.real, found.needed, found.positions, strict=True)
+    return found if found.batches > 0 and all(0 < least <= more <= most for least, more, most in amounts) else None
+
+
+def all_padding(seen: Sequence[PaddedBatches]) -> PaddedBatches | None:
+    """The padding that several ranks saw, together."""
+    if not seen:
+        return None
+    return PaddedBatches(
+        batches=sum(one.batches for one in seen),
+        positions=_both([one.positions for one in seen]),
+        needed=_both([one.needed for one in seen]),
+        real=_both([one.real for one in seen]),
+        sizes=sorted({size for one in seen for size in one.sizes}),
+    )
+
+
+def _both(amounts: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    return sum(first for first, _ in amounts), sum(second for _, second in amounts)
 
 
 def table(value: object) -> dict[str, Any]:

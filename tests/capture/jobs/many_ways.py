@@ -200,6 +200,23 @@ def batches_only() -> None:
         x.sum()
 
 
+def padded() -> None:
+    """Rows of 3 and 5 numbers, padded with zeros to 16 places; 12 batches of 4."""
+    rows = torch.zeros(48, 16, dtype=torch.long)
+    for number, row in enumerate(rows):
+        length = 3 + 2 * (number % 2)
+        row[:length] = 1 + (torch.arange(length) * 7 + number) % 40
+    loader = DataLoader(TensorDataset(rows), batch_size=4)
+    model = nn.Sequential(nn.Embedding(41, 8), nn.Linear(8, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+    for (tokens,) in loader:
+        loss = model(tokens).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        print(f"loss {loss.item().hex()}")
+
+
 def threads() -> None:
     stop = threading.Event()
 

@@ -1,20 +1,117 @@
-"""compute.padding: no rule looks for it; shapes are those of the padded batch, whatever is in it."""
+"""compute.padding: batches that were seen to be padded, and the operators whose shapes hold them."""
 
 from __future__ import annotations
 
-from tests.diagnosis.cases import told_of
-from tests.diagnosis.jobs import H100, Job, shaped
+import pytest
+from tests.diagnosis.cases import case_of, run, told_of
+from tests.diagnosis.jobs import H100, Job, is_worth, shaped
+
+from whystall.diagnosis.case import RunFacts
+from whystall.diagnosis.diagnose import diagnose
+from whystall.diagnosis.finding import Finding
+from whystall.diagnosis.rules import RULES
+from whystall.run_folder.description import PaddedBatches
+
+ROWS, PLACES = 64, 512
+KERNEL_NS = 4_000_000
 
 
-def test_a_padded_batch_is_told_as_any_batch() -> None:
-    """A batch of 64 sequences, which all are as long as the longest: how much of them is padding is in no event."""
-    job = Job(H100)
-    batch = shaped([64 * 512, 4096], [4096, 4096], dtype="c10::BFloat16")
-    takes_ns = round(2 * 64 * 512 * 4096 * 4096 / (0.7 * 989e3))
-    for _ in job.steps(8):
-        for _ in range(4):
-            job.operator("aten::mm", "nvjet_tst_bf16", takes_ns, **batch)
-        job.wait()
-    told = told_of(job.built)
-    assert {one.severity for one in told.values()} <= {"info"}
-    assert "compute.at-limit" in told  # the arithmetic is done as fast as it can be, needed or not
+def batches(*, needed: float, real: float) -> PaddedBatches:
+    """Ten batches of one size of which such shares are needed, and real; all rows of a batch are equally long."""
+    all_of = 10 * ROWS * PLACES
+    squared = all_of * PLACES
+    return PaddedBatches(
+        batches=10,
+        positions=(all_of, squared),
+        needed=(round(all_of * needed), round(squared * needed**2)),
+        real=(round(all_of * real), round(squared * real**2)),
+        sizes=[(ROWS, PLACES)],
+    )
+
+
+def job(*, on_device: bool, named: str = "aten::mm", sizes: list[list[int]] | None = None) -> Job:
+    """Eight steps: half of the work is on batches (or on tensors of ``sizes``), half on the model's own tensors."""
+    made = Job(H100 if on_device else None)
+    batch = shaped(*(sizes or [[ROWS * PLACES, 1024], [1024, 1024]]))
+    weights = shaped([1024, 1024], [1024, 1024])
+    for _ in made.steps(8):
+        for name, tensors in ((named, batch), ("aten::mm", weights)):
+            if on_device:
+                made.operator(name, "gemm", KERNEL_NS, **tensors)
+            else:
+                with made.inside(name, **tensors):
+                    made.python(KERNEL_NS)
+        if on_device:
+            made.wait()
+    return made
+
+
+def padded(made: Job, seen: PaddedBatches | None) -> Finding | None:
+    """What is told of padding in a watched run."""
+    case = case_of(made.built, facts=RunFacts(padding=seen), runs=[run()])
+    found = diagnose(case, RULES)
+    assert found.failures == []
+    return next((one for one in found.findings if one.id == "compute.padding" and one.severity != "info"), None)
+
+
+@pytest.mark.parametrize("on_device", [True, False])
+def test_padding_to_a_fixed_length_is_worth_its_places(on_device: bool) -> None:
+    finding = padded(job(on_device=on_device), batches(needed=0.4, real=0.4))
+    assert finding is not None
+    assert finding.remedy is not None
+    is_worth(finding, 2 / 1.4)
+    assert "longest" in finding.remedy.text
+
+
+def test_padding_to_the_longest_row_asks_for_buckets() -> None:
+    finding = padded(job(on_device=True), batches(needed=1.0, real=0.5))
+    assert finding is not None
+    assert finding.remedy is not None
+    is_worth(finding, 2 / 1.5)
+    assert "similar length" in finding.remedy.text
+
+
+@pytest.mark.parametrize(
+    ("named", "sizes"),
+    [
+        ("aten::bmm", [[ROWS * 16, PLACES, PLACES], [ROWS * 16, PLACES, 64]]),
+        ("aten::_softmax", [[ROWS, 16, PLACES, PLACES]]),
+        ("aten::_scaled_dot_product_flash_attention", [[ROWS, 16, PLACES, 64]] * 3),
+    ],
+)
+def test_attention_grows_with_the_square_of_the_length(named: str, sizes: list[list[int]]) -> None:
+    finding = padded(job(on_device=True, named=named, sizes=sizes), batches(needed=0.5, real=0.5))
+    assert finding is not None
+    is_worth(finding, 2 / 1.25)
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        [[PLACES, ROWS, 1024]],  # the length comes first
+        [[ROWS, 16, PLACES, 64]],
+        [[3, PLACES, ROWS, 1024]],
+        [[1024, ROWS * PLACES], [ROWS * PLACES, 1024]],  # the gradient of a weight
+    ],
+)
+def test_batches_are_known_in_any_order(sizes: list[list[int]]) -> None:
+    finding = padded(job(on_device=False, sizes=sizes), batches(needed=0.4, real=0.4))
+    assert finding is not None
+    is_worth(finding, 2 / 1.4)
+
+
+@pytest.mark.parametrize("sizes", [[[1024, 4096], [4096, 1024]], [[1024, PLACES]], [[ROWS, 1024]]])
+def test_tensors_of_other_sizes_keep_their_time(sizes: list[list[int]]) -> None:
+    assert padded(job(on_device=True, sizes=sizes), batches(needed=0.4, real=0.4)) is None
+
+
+def test_little_padding_and_none_are_no_finding() -> None:
+    assert padded(job(on_device=True), batches(needed=1.0, real=0.95)) is None
+    assert padded(job(on_device=True), None) is None
+
+
+def test_a_trace_alone_does_not_show_it() -> None:
+    """Shapes are those of the padded batch, whatever is in it."""
+    assert "compute.padding" not in told_of(
+        job(on_device=True).built, facts=RunFacts(padding=batches(needed=0.4, real=0.4))
+    )

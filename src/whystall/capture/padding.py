@@ -1,0 +1,163 @@
+"""How much of the job's batches is padding: a few of them are looked at, on the host, as they come.
+
+Padding is known by its values and not by names: tokens that end (or begin) in a row of one number, or frames of zeros,
+which occur nowhere else, in rows of different length.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whystall.run_folder.description import PaddedBatches
+
+_ALL_OF_THE_FIRST: Final = 16
+_MOST_LOOKS: Final = 24
+_MOST_TENSORS: Final = 12
+_DEEPEST: Final = 3
+_LEAST_PLACES: Final = 8
+_MOST_VALUES: Final = 1 << 19
+_ENOUGH: Final = 1024
+_FEW_ROWS: Final = 2
+_MOST_SIZES: Final = 16
+# An end of sequence that pads as well also occurs once in a row's midst.
+_ELSEWHERE: Final = 0.02
+# Of a row of flags or types, the ends are no padding.
+_LEAST_TOKENS: Final = 3
+_TOKENS: Final = 2
+_FRAMES: Final = 3
+
+Lengths = NDArray[np.int64]
+
+
+class PaddingSeen:
+    """Counts the padding of batches; ``asks`` says whether it wants to see the next."""
+
+    def __init__(self) -> None:
+        self.asks = True
+        self._source: str | None = None
+        self._given = self._looks = 0
+        self._next = 1
+        self._batches = 0
+        self._positions, self._needed, self._real = [0, 0], [0, 0], [0, 0]
+        self._sizes: dict[tuple[int, int], None] = {}
+        self._lengths: set[int] = set()
+
+    def look(self, batch: object, source: str) -> None:
+        """Looks at a batch: of all sources (a loader, a module's arguments) the first counts that holds sequences."""
+        if self._source not in (None, source):
+            return
+        self._given += 1
+        if self._given < self._next:
+            return
+        self._next = self._given + 1 if self._given < _ALL_OF_THE_FIRST else 2 * self._given
+        self._looks += 1
+        self.asks = self._looks < _MOST_LOOKS
+        by_size: dict[tuple[int, int], Lengths] = {}
+        for values in _arrays(batch):
+            lengths = lengths_of(values)
+            if lengths is None:
+                continue
+            size = values.shape[:2]
+            # Labels are padded where tokens are not (a prompt): of several of one size the least counts.
+            if size not in by_size or lengths.sum() > by_size[size].sum():
+                by_size[size] = lengths
+        if not by_size:
+            return
+        self._source = source
+        self._batches += 1
+        for (rows, places), lengths in by_size.items():
+            for power in range(2):
+                self._positions[power] += rows * places ** (power + 1)
+                self._needed[power] += rows * int(lengths.max()) ** (power + 1)
+                self._real[power] += int((lengths ** (power + 1)).sum())
+            self._lengths.update(lengths.tolist())
+            if len(self._sizes) < _MOST_SIZES:
+                self._sizes[rows, places] = None
+
+    def told(self) -> PaddedBatches | None:
+        """What was seen; ``None`` without sequences of more than one length."""
+        if len(self._lengths) < _TOKENS:
+            return None
+        return PaddedBatches(
+            batches=self._batches,
+            positions=(self._positions[0], self._positions[1]),
+            needed=(self._needed[0], self._needed[1]),
+            real=(self._real[0], self._real[1]),
+            sizes=list(self._sizes),
+        )
+
+
+def lengths_of(values: NDArray[Any]) -> Lengths | None:
+    """The lengths of a batch's rows without their padding; ``None`` of what holds no sequences.
+
+    ``values`` are tokens (rows, places), or frames (rows, places, features).
+    """
+    if min(values.shape[:2]) < 1 or values.shape[1] < _LEAST_PLACES:
+        return None
+    if values.ndim == _FRAMES:
+        return _rows_without((values == 0).all(axis=2))
+    if (np.diff(values[:_FEW_ROWS].astype(np.int64), axis=1) == 1).all():  # positions
+        return None
+    found = [_tokens_without(values, column) for column in (-1, 0)]
+    known = [lengths for lengths in found if lengths is not None]
+    return min(known, key=lambda lengths: int(lengths.sum())) if known else None
+
+
+def _tokens_without(values: NDArray[Any], column: int) -> Lengths | None:
+    """The same where the padding is the most frequent number of the last column, or of the first."""
+    numbers, counts = np.unique(values[:, column], return_counts=True)
+    pad = values == numbers[counts.argmax()]
+    lengths = _rows_without(pad if column else pad[:, ::-1])
+    if lengths is None:
+        return None
+    some = values[: max(_ENOUGH // values.shape[1], _FEW_ROWS)]
+    return lengths if len(np.unique(some[some != numbers[counts.argmax()]])) >= _LEAST_TOKENS else None
+
+
+def _rows_without(pad: NDArray[np.bool_]) -> Lengths | None:
+    """How long each row is before what pads it to its end; ``None`` if that occurs in its midst as well."""
+    rows, places = pad.shape
+    tail = np.where(pad.all(axis=1), places, (~pad[:, ::-1]).argmax(axis=1))
+    real = rows * places - int(tail.sum())
+    if int(pad.sum()) - int(tail.sum()) > _ELSEWHERE * real:
+        return None
+    if tail.max() <= 1:  # the same number at the end of some rows, by chance
+        tail[:] = 0
+    lengths: Lengths = places - tail
+    return lengths
+
+
+def _arrays(batch: object) -> Iterable[NDArray[Any]]:
+    """The tokens and frames in a batch: plain tensors of the host, at a size that is looked through at once."""
+    torch: Any = sys.modules.get("torch")
+    left = _MOST_TENSORS
+    stack: list[tuple[Any, int]] = [(batch, 0)]
+    while stack and left and torch is not None:
+        thing, depth = stack.pop()
+        if type(thing) is torch.Tensor:
+            left -= 1
+            if _is_sequence(torch, thing):
+                with contextlib.suppress(RuntimeError, TypeError):  # it stands for another, within a transformation
+                    yield thing.numpy()
+        elif depth < _DEEPEST and isinstance(thing, Mapping):
+            stack += [(value, depth + 1) for value in list(thing.values())[:_MOST_TENSORS]]
+        elif depth < _DEEPEST and isinstance(thing, (list, tuple)):
+            stack += [(value, depth + 1) for value in thing[:_MOST_TENSORS]]
+
+
+def _is_sequence(torch: Any, tensor: Any) -> bool:
+    """Whether a tensor is of tokens (whole numbers) or frames; asked of what lies on the host, and nothing is run."""
+    if tensor.is_nested or tensor.layout is not torch.strided or tensor.device.type != "cpu" or tensor.requires_grad:
+        return False
+    if tensor.dim() not in (_TOKENS, _FRAMES) or not 0 < tensor.numel() <= _MOST_VALUES:
+        return False
+    whole = not tensor.dtype.is_floating_point and not tensor.dtype.is_complex
+    if tensor.dim() == _TOKENS:
+        return whole and tensor.dtype not in (torch.bool, torch.uint8)
+    return tensor.dtype in (torch.float32, torch.float64, torch.float16) and tensor.shape[2] > 1
