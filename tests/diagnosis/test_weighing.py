@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -13,12 +15,16 @@ from tests.diagnosis.jobs import Job
 
 import whystall
 import whystall.plugins
-from whystall.diagnosis.case import RunFacts
+from whystall.diagnosis.candidate import Candidate, Replayed
+from whystall.diagnosis.case import Case, RunFacts
+from whystall.diagnosis.catalogue import causes
 from whystall.diagnosis.diagnose import diagnose
 from whystall.diagnosis.experiment import outcome
 from whystall.diagnosis.gains import severity_of
+from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.rules import RULES
 from whystall.diagnosis.weighing import LEAST_SHARE
+from whystall.replay.graph import Change
 from whystall.testing import trace
 
 SHARED = Path(__file__).parents[3] / "shared" / "traces"
@@ -136,3 +142,32 @@ def test_what_makes_the_few_recorded_steps_differ_is_no_chance_that_hides_it() -
     found = found_in(job.built)["host.python"]
     assert found.gain is not None
     assert found.gain.floor > 2
+
+
+def removing(cause: str, *lengths_ms: int, tier: int = 0) -> Rule:
+    """A rule that proposes to remove the operators of such lengths."""
+
+    def find(case: Case) -> Iterator[Candidate]:
+        graph = case.replayed
+        gone = np.isin(np.round(graph.duration / 1e6), lengths_ms)
+        removal = Change(duration=np.where(gone, 0, graph.duration))
+        yield Replayed(cause=cause, evidence=(), ranks=(0,), removal=removal, tier=tier, attributed_ns=case.step_ns)
+
+    return Rule(causes()[cause], (Finder(find, ("trace",)),))
+
+
+@pytest.mark.parametrize(
+    ("own_ms", "first"),
+    [
+        (15, "host.launch-bound"),  # 35 ms of 120, of which 15 are left once the specific cause is gone
+        (5, "host.gc"),  # 25 ms, of which 20 are the specific cause's
+    ],
+)
+def test_a_general_cause_goes_first_where_it_is_mostly_at_work_by_itself(own_ms: int, first: str) -> None:
+    job = Job()
+    for _ in job.steps(8):
+        for lasts_ms in (20, own_ms, 85):
+            with job.inside("aten::mm"):
+                job.python(lasts_ms * 1_000_000)
+    rules = [removing("host.gc", 20), removing("host.launch-bound", 20, own_ms, tier=2)]
+    assert next(one.id for one in diagnose(case_of(job.built), rules).findings) == first

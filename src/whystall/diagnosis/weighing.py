@@ -22,6 +22,8 @@ LEAST_EXPECTED_ON_CPU: Final = 0.05
 (`CPU_ERROR`)."""
 _EXPLAINS: Final = 0.7
 """What saves so much of what a symptom costs is what it comes from."""
+_BY_ITSELF: Final = 1 / 3
+"""A general cause that still saves so much of its gain once the specific ones are gone is at work by itself."""
 # The confidence in what an experiment showed.
 _TRIED: Final = 0.97
 
@@ -42,8 +44,7 @@ def weigh(case: Case, candidates: Sequence[Valued]) -> Verdicts:
     weighed = merged(_by_tiers(case, candidates))
     firing = [one for one in weighed if _fires(case, one)]
     quiet = [one for one in weighed if not _fires(case, one)]
-    # What it gains only once others are gone does not lift it above them.
-    firing.sort(key=lambda one: (-min(one.adds, one.expected), one.candidate.cause))
+    firing.sort(key=lambda one: (-_weight(one), one.candidate.cause))
     named = [one for one in firing if not one.candidate.nameless]
     follows = _follows(named)
     return Verdicts(
@@ -52,6 +53,14 @@ def weigh(case: Case, candidates: Sequence[Valued]) -> Verdicts:
         [one for one in firing if one.candidate.nameless],
         quiet,
     )
+
+
+def _weight(one: Weighed) -> float:
+    """What a cause is ranked by: what it gains alone, or for what is mostly the symptom of others what it adds to them.
+
+    What it gains only once others are gone does not lift it above them.
+    """
+    return one.expected if one.adds >= _BY_ITSELF * one.expected else one.adds
 
 
 def _follows(firing: Sequence[Weighed]) -> list[tuple[Weighed, Weighed]]:
