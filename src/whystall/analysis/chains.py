@@ -169,21 +169,10 @@ def _shared_bytes(work: OperatorWork, stream: _Stream) -> NDArray[np.int64]:
     call = np.where(stream.owner >= 0, work.call_of[np.maximum(stream.owner, 0)], -1).astype(np.int64)
     known = (call[:-1] >= 0) & (call[1:] >= 0)
     pairs, place = np.unique(np.stack([call[:-1][known], call[1:][known]], axis=1), axis=0, return_inverse=True)
-    found = [_intermediate(work, int(before), int(after)) for before, after in pairs]
+    found = [work.handed_over(int(before), int(after)) for before, after in pairs]
     if found:
         out[known] = np.array(found, np.int64)[place.reshape(-1)]
     return out
-
-
-def _intermediate(work: OperatorWork, before: int, after: int) -> int:
-    """The size that both calls know: all that the first writes, or its largest input where it writes statistics too."""
-    written, given, read = work.call_written[before], work.call_inputs[before], work.call_inputs[after]
-    if written is None or given is None or read is None:
-        return -1
-    if written in read:
-        return written
-    largest = max(given, default=0)
-    return largest if largest < written and largest in read else 0
 
 
 def _alike(

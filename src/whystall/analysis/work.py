@@ -73,6 +73,19 @@ class OperatorWork:
     call_written: list[int | None]
     call_inputs: list[frozenset[int] | None]
 
+    def handed_over(self, before: int, after: int) -> int:
+        """The bytes of a tensor that one call writes and another may read, by its size; 0: none, -1: not known.
+
+        All that the first writes, or its largest input where it writes statistics too.
+        """
+        written, given, read = self.call_written[before], self.call_inputs[before], self.call_inputs[after]
+        if written is None or given is None or read is None:
+            return -1
+        if written in read:
+            return written
+        largest = max(given, default=0)
+        return largest if largest < written and largest in read else 0
+
 
 def operator_work(trace: Trace, tree: OperatorTree) -> OperatorWork:
     """The work of every operator call whose shapes were recorded; distinct calls are costed once.

@@ -103,3 +103,47 @@ def test_the_loop_of_an_optimizer_is_another_cause() -> None:
                 job.operator(operator, ATEN, 80_000, **shaped(SIZE))
         job.wait()
     assert "compute.fusible" not in found_in(job.built)
+
+
+def on_a_cpu(*names: str, sizes: list[list[int]], strangers_ns: int = 20_000_000) -> Job:
+    """Eight steps of operators of 5 ms each on a CPU, one after the other, and a product of 20 ms."""
+    job = Job()
+    for _ in job.steps(8):
+        for name in names:
+            with job.inside(name, **shaped(*sizes)):
+                job.python(5_000_000)
+        with job.inside("aten::mm", **shaped([512, 512], [512, 512])):
+            job.python(strangers_ns)
+    return job
+
+
+ON_A_CPU: Final = ("aten::mul", "aten::tanh", "aten::add", "aten::mul")
+
+
+def test_a_chain_on_a_cpu_is_worth_what_is_handed_over() -> None:
+    """Of 12 tensors that the four operators read and write, three are handed over: no more read, perhaps not written."""
+    finding = found_in(on_a_cpu(*ON_A_CPU, sizes=[[1 << 20], [1 << 20]]).built)["compute.fusible"]
+    assert finding.gain is not None
+    assert finding.gain.floor == pytest.approx(1 / (1 - 0.5 * 3 / 12), rel=0.03)
+    assert 1 / (1 - 0.5 * 3 / 12) < finding.gain.expected < 1 / (1 - 0.5 * 6 / 12)
+    assert finding.gain.ceiling >= 1 / (1 - 0.5 * 6 / 12)
+    assert finding.remedy is not None
+    assert "F.gelu" in finding.remedy.text
+
+
+@pytest.mark.parametrize(
+    ("names", "sizes"),
+    [
+        (ON_A_CPU[:3], [[1 << 20], [1 << 20]]),  # three in a row
+        (("aten::mul",) * 6, [[1 << 20], [1 << 20]]),  # one operator on many tensors
+        (ON_A_CPU, [[1 << 10], [1 << 10]]),  # small tensors stay in the cache
+        (("aten::mul", "aten::mm", "aten::add", "aten::mul"), [[1024, 1024], [1024, 1024]]),  # a product between
+    ],
+)
+def test_what_is_no_chain_on_a_cpu(names: tuple[str, ...], sizes: list[list[int]]) -> None:
+    assert "compute.fusible" not in found_in(on_a_cpu(*names, sizes=sizes).built)
+
+
+def test_a_short_chain_in_a_long_step_is_how_networks_are_written() -> None:
+    job = on_a_cpu(*ON_A_CPU, sizes=[[1 << 20], [1 << 20]], strangers_ns=200_000_000)
+    assert "compute.fusible" not in found_in(job.built)

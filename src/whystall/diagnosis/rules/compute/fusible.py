@@ -13,13 +13,25 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
+from whystall.diagnosis.detectors.elementwise import elementwise_chains
 from whystall.diagnosis.detectors.kernels import durations, prompt
+from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
+from whystall.diagnosis.where import code_of
 from whystall.replay.graph import Change, EdgeKind, Mask
 
 CAUSE: Final = cause_beside(__name__)
 _LEAST_CHAIN: Final = int(CAUSE.threshold("least_chain"))
+_LEAST_BYTES: Final = CAUSE.threshold("least_bytes")
+_LEAST_SHARE: Final = CAUSE.threshold("least_share")
+
+_ON_A_CPU: Final = Remedy(
+    text="Call the operator that does all of a chain where there is one (F.layer_norm, F.rms_norm, F.gelu, F.silu, "
+    "F.softmax, torch.addcmul), or compile the function or the model.",
+    patch="model = torch.compile(model)",
+    risk="Compilation takes time, and again for every new shape.",
+)
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
@@ -36,6 +48,40 @@ def in_trace(case: Case) -> Iterator[Replayed]:
             chains = chains.only(~rank.launched_in(begin, end)[chains.row])
             if len(chains.row):
                 yield _fused(case, rank, device, chains)
+
+
+def in_trace_of_a_cpu(case: Case) -> Iterator[Replayed]:
+    """Chains that take much of a step on a CPU, whose caches do not hold what one operator hands to the next."""
+    for rank in case.ranks:
+        chains = elementwise_chains(rank, calls=_LEAST_CHAIN, least_bytes=_LEAST_BYTES)
+        if chains is None:
+            continue
+        nodes = case.work_of(rank, chains.most < 1)
+        left, least, most = (case.operator_values(rank, each, 1.0) for each in (chains.left, chains.least, chains.most))
+        saved = int((case.replayed.duration * (1 - left))[case.in_window(nodes)].sum()) // max(case.steps, 1)
+        if saved < _LEAST_SHARE * case.step_ns:
+            continue
+        yield Replayed(
+            cause=CAUSE.id,
+            attributed_ns=case.time_of(nodes),
+            evidence=(
+                evidence.time("operators in chains", case.time_of(nodes), case.events_of(nodes), per=case.per),
+                evidence.count("chains", chains.count / max(len(rank.trace.steps), 1), per=case.per),
+                evidence.text("the costliest", " → ".join(chains.costliest)[:300]),
+            ),
+            removal=case.without(nodes, left),
+            floor=case.without(nodes, most),
+            ceiling=case.without(nodes, least),
+            method="replay: without the bytes of intermediate tensors",
+            code=code_of(case, nodes),
+            ranks=(rank.rank,),
+            proportional=True,
+            uncertainty=0.3,
+            confidence=0.8,
+            tier=1,
+            remedy=_ON_A_CPU,
+            rivals=("compute.unfused-attention", "host.small-operators"),
+        )
 
 
 def _fused(case: Case, rank: RankCase, device: Device, chains: ChainEvents) -> Replayed:
@@ -79,4 +125,10 @@ def _nodes(case: Case, rank: RankCase, chains: ChainEvents) -> tuple[Mask, Mask]
     return case.nodes(rank, device=events), case.nodes(rank, device=inner)
 
 
-RULE = Rule(CAUSE, (Finder(in_trace, ("trace", "device_events", "operators")),))
+RULE = Rule(
+    CAUSE,
+    (
+        Finder(in_trace, ("trace", "device_events", "operators")),
+        Finder(in_trace_of_a_cpu, ("trace", "operators", "shapes", "no_device")),
+    ),
+)

@@ -1,0 +1,87 @@
+"""Chains of elementwise operators on a CPU: each reads the large tensor that the one before wrote."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whystall.analysis.work import OperatorWork
+from whystall.diagnosis.rank_case import RankCase, within
+from whystall.replay.graph import Mask
+
+_KINDS: Final = ("elementwise", "normalisation")
+
+
+@dataclass(frozen=True, slots=True)
+class Chains:
+    """Per operator the share of its time that is left when its chain is one loop (1 outside of chains).
+
+    ``left`` is as expected, ``most`` where every intermediate is still written, ``least`` where none is.
+    """
+
+    left: NDArray[np.float64]
+    least: NDArray[np.float64]
+    most: NDArray[np.float64]
+    count: int
+    costliest: list[str]
+
+
+def elementwise_chains(rank: RankCase, *, calls: int, least_bytes: float) -> Chains | None:
+    """The chains of at least so many calls outside of optimizers' steps, each of which moves so many bytes."""
+    table, work = rank.trace.operators, rank.workings.work
+    rows = np.flatnonzero(work.counted)
+    start, thread = table["ts_ns"].to_numpy(), table["thread"].to_numpy()
+    rows = rows[np.lexsort((start[rows], thread[rows]))]
+    if len(rows) < calls:
+        return None
+    begin, end, _ = rank.optimizer_steps
+    kinds = np.array([kind in _KINDS for kind in work.kinds] + [False], np.bool_)
+    fusible = kinds[work.kind_of[rows]] & work.moved_known[rows] & (work.moved[rows] >= least_bytes)
+    fusible &= ~within(start[rows], begin, end)
+    handed = _handed_over(work, rows, fusible)
+    joined = fusible[1:] & fusible[:-1] & (thread[rows[1:]] == thread[rows[:-1]]) & (handed > 0)
+    first = np.flatnonzero(fusible & ~np.append(False, joined))
+    last = np.flatnonzero(fusible & ~np.append(joined, False))
+    long = last - first + 1 >= calls
+    return _of_runs(rank, rows, handed, first[long], last[long]) if long.any() else None
+
+
+def _handed_over(work: OperatorWork, rows: NDArray[np.intp], fusible: Mask) -> NDArray[np.int64]:
+    """Per neighbouring pair of operators that may be fused the bytes that one leaves to the next."""
+    known: dict[tuple[int, int], int] = {}
+    call = work.call_of[rows]
+    out = np.zeros(max(len(rows) - 1, 0), np.int64)
+    for place in np.flatnonzero(fusible[1:] & fusible[:-1]).tolist():
+        pair = int(call[place]), int(call[place + 1])
+        if pair not in known:
+            known[pair] = work.handed_over(*pair)
+        out[place] = known[pair]
+    return out
+
+
+def _of_runs(
+    rank: RankCase,
+    rows: NDArray[np.intp],
+    handed: NDArray[np.int64],
+    first: NDArray[np.intp],
+    last: NDArray[np.intp],
+) -> Chains | None:
+    table, moved = rank.trace.operators, rank.workings.work.moved
+    names, took = table["name"], table["self_ns"].to_numpy()
+    least, most = np.ones(len(table)), np.ones(len(table))
+    count, costliest = 0, (0, [""])
+    for begin, end in zip(first.tolist(), last.tolist(), strict=True):
+        inside = rows[begin : end + 1]
+        called = [str(name) for name in names.gather(inside)]
+        # One operator again and again works on other tensors each time (gradients, averages): nothing to fuse.
+        if len(set(called)) == 1:
+            continue
+        between, total = int(handed[begin:end].sum()), max(int(moved[inside].sum()), 1)
+        most[inside] = 1 - between / total
+        least[inside] = max(1 - 2 * between / total, 1 / len(inside))
+        count += 1
+        costliest = max(costliest, (int(took[inside].sum()), called))
+    return Chains((least + most) / 2, least, most, count, costliest[1]) if count else None
