@@ -121,7 +121,7 @@ ON_A_CPU: Final = ("aten::mul", "aten::tanh", "aten::add", "aten::mul")
 
 
 def test_a_chain_on_a_cpu_is_worth_what_is_handed_over() -> None:
-    """Of 12 tensors that the four operators read and write, three are handed over: no more read, perhaps not written."""
+    """Of 12 tensors that the four operators read and write, three are handed over, to be read no more."""
     finding = found_in(on_a_cpu(*ON_A_CPU, sizes=[[1 << 20], [1 << 20]]).built)["compute.fusible"]
     assert finding.gain is not None
     assert finding.gain.floor == pytest.approx(1 / (1 - 0.5 * 3 / 12), rel=0.03)
