@@ -1,6 +1,6 @@
 """Runs the strangers' jobs: the true gain by plain runs, what whystall says, and what its remedy is worth.
 
-    python -m benchmarks.accuracy.strangers [--second] [--only NAME ...] [--out DIR] [--pairs N] [--seconds S] [--table]
+    python -m benchmarks.accuracy.strangers [--second | --third] [--only NAME ...] [--out DIR] [--pairs N] [--seconds S] [--table]
 
 For each job: plain runs of the original and of the author's repaired version in alternation, one `whystall run` of the
 original, and, where `remedied/NAME.diff` exists, plain runs of the original and of that variant. Results gather in
@@ -207,7 +207,8 @@ def table(jobs: Job, truths: Job) -> str:
 def main() -> int:
     """Runs what is asked for, writes the JSON after each job, prints the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--second", action="store_true", help="the jobs of a second author")
+    parser.add_argument("--second", dest="author", action="store_const", const="second", help="a second author's jobs")
+    parser.add_argument("--third", dest="author", action="store_const", const="third", help="a third author's jobs")
     parser.add_argument("--only", action="append", default=[], metavar="NAME")
     parser.add_argument("--out", type=Path, default=Path("whystall-runs/strangers"))
     parser.add_argument("--pairs", type=int, default=2)
@@ -216,7 +217,7 @@ def main() -> int:
     parser.add_argument("--again", action="append", default=[], choices=("true", "told", "remedied"))
     parser.add_argument("--table", action="store_true")
     args = parser.parse_args()
-    args.folder = HERE / "second" if args.second else HERE
+    args.folder = HERE / args.author if args.author else HERE
     truths = tomllib.loads((args.folder / "truth.toml").read_text())
     args.out.mkdir(parents=True, exist_ok=True)
     store = args.out / "strangers.json"
