@@ -1,6 +1,7 @@
 """Runs the strangers' jobs: the true gain by plain runs, what whystall says, and what its remedy is worth.
 
-    python -m benchmarks.accuracy.strangers [--second | --third] [--only NAME ...] [--out DIR] [--pairs N] [--seconds S] [--table]
+    python -m benchmarks.accuracy.strangers [--second | --third] [--only NAME ...] [--out DIR] [--pairs N]
+        [--seconds S] [--table]
 
 For each job: plain runs of the original and of the author's repaired version in alternation, one `whystall run` of the
 original, and, where `remedied/NAME.diff` exists, plain runs of the original and of that variant. Results gather in

@@ -1,4 +1,5 @@
 """Adapter tuning for many small tasks at once (one adapter per task and layer), run through accelerate."""
+
 import argparse
 import json
 import time
@@ -62,7 +63,8 @@ def main():
     x = torch.randn(16_000, 40)
     y = (x[:, :4] + 0.1 * torch.randn(16_000, 4)).argmax(1)
     model, opt, loader, sched = acc.prepare(
-        model, opt, DataLoader(TensorDataset(x, y), batch_size=128, shuffle=True, drop_last=True), sched)
+        model, opt, DataLoader(TensorDataset(x, y), batch_size=128, shuffle=True, drop_last=True), sched
+    )
     times, stop, begin = [], False, time.perf_counter()
     while not stop:
         t0 = time.perf_counter()

@@ -22,7 +22,7 @@ class Utterances(Dataset):
     def __getitem__(self, i):
         n = self.lengths[i]
         start = (i * 37) % (len(self.pool) - n)
-        feats = self.pool[start:start + n]
+        feats = self.pool[start : start + n]
         target = torch.randint(1, VOCAB, (max(2, n // 16),))
         return feats, target
 
@@ -36,7 +36,7 @@ class Collate:
         width = MAX_FRAMES if self.fixed else int(lens.max())
         x = torch.zeros(len(batch), width, N_MELS)
         for k, (f, _) in enumerate(batch):
-            x[k, :len(f)] = f
+            x[k, : len(f)] = f
         y = torch.cat([t for _, t in batch])
         ylens = torch.tensor([len(t) for _, t in batch])
         return x, lens, y, ylens
@@ -46,11 +46,16 @@ class Net(nn.Module):
     def __init__(self, d=80):
         super().__init__()
         self.sub = nn.Sequential(
-            nn.Conv1d(N_MELS, d, 5, stride=2, padding=2), nn.GELU(),
-            nn.Conv1d(d, d, 5, stride=2, padding=2), nn.GELU())
-        self.blocks = nn.Sequential(*[nn.Sequential(
-            nn.Conv1d(d, d, 11, padding=5, groups=8), nn.BatchNorm1d(d), nn.GELU(), nn.Conv1d(d, d, 1))
-            for _ in range(4)])
+            nn.Conv1d(N_MELS, d, 5, stride=2, padding=2), nn.GELU(), nn.Conv1d(d, d, 5, stride=2, padding=2), nn.GELU()
+        )
+        self.blocks = nn.Sequential(
+            *[
+                nn.Sequential(
+                    nn.Conv1d(d, d, 11, padding=5, groups=8), nn.BatchNorm1d(d), nn.GELU(), nn.Conv1d(d, d, 1)
+                )
+                for _ in range(4)
+            ]
+        )
         self.head = nn.Linear(d, VOCAB)
 
     def forward(self, x):

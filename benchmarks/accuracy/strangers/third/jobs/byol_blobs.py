@@ -1,4 +1,5 @@
 """BYOL on small images, class based."""
+
 import argparse
 import copy
 import json
@@ -10,8 +11,14 @@ import torch.nn.functional as F
 
 
 def res(c):
-    return nn.Sequential(nn.GroupNorm(4, c), nn.ReLU(), nn.Conv2d(c, c, 3, padding=1, groups=4),
-                         nn.GroupNorm(4, c), nn.ReLU(), nn.Conv2d(c, c, 1))
+    return nn.Sequential(
+        nn.GroupNorm(4, c),
+        nn.ReLU(),
+        nn.Conv2d(c, c, 3, padding=1, groups=4),
+        nn.GroupNorm(4, c),
+        nn.ReLU(),
+        nn.Conv2d(c, c, 1),
+    )
 
 
 class Encoder(nn.Module):
@@ -19,8 +26,15 @@ class Encoder(nn.Module):
         super().__init__()
         self.stem = nn.Conv2d(3, c, 4, 4)
         self.blocks = nn.ModuleList(res(c) for _ in range(depth))
-        self.proj = nn.Sequential(nn.Linear(c, 512), nn.BatchNorm1d(512), nn.ReLU(), nn.Linear(512, 512),
-                                  nn.BatchNorm1d(512), nn.ReLU(), nn.Linear(512, out))
+        self.proj = nn.Sequential(
+            nn.Linear(c, 512),
+            nn.BatchNorm1d(512),
+            nn.ReLU(),
+            nn.Linear(512, 512),
+            nn.BatchNorm1d(512),
+            nn.ReLU(),
+            nn.Linear(512, out),
+        )
 
     def forward(self, x):
         x = self.stem(x)

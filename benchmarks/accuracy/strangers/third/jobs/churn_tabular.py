@@ -1,5 +1,6 @@
 #!/usr/bin/env python
 """Churn prediction with categorical embeddings, data held in a polars frame."""
+
 import argparse
 import json
 import time
@@ -55,10 +56,16 @@ class Model(nn.Module):
         super().__init__()
         self.embs = nn.ModuleList(nn.Embedding(k, 16) for k in CATS.values())
         self.net = nn.Sequential(
-            nn.Linear(16 * len(CATS) + len(NUMS), 320), nn.ReLU(), nn.Dropout(0.1),
-            nn.Linear(320, 320), nn.ReLU(), nn.Dropout(0.1),
-            nn.Linear(320, 320), nn.ReLU(),
-            nn.Linear(320, 1))
+            nn.Linear(16 * len(CATS) + len(NUMS), 320),
+            nn.ReLU(),
+            nn.Dropout(0.1),
+            nn.Linear(320, 320),
+            nn.ReLU(),
+            nn.Dropout(0.1),
+            nn.Linear(320, 320),
+            nn.ReLU(),
+            nn.Linear(320, 1),
+        )
 
     def forward(self, cat, num):
         e = [emb(cat[:, k]) for k, emb in enumerate(self.embs)]

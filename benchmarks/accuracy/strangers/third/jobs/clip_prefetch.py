@@ -1,4 +1,5 @@
 """Action recognition on short synthetic clips; a background thread prepares the next batches."""
+
 import argparse
 import collections
 import json

@@ -1,4 +1,5 @@
 """Toy completion endpoint: each request is a prompt, the answer is a fixed number of tokens."""
+
 import argparse
 import json
 import time
@@ -36,7 +37,7 @@ class Completer:
                 out = self.model(ids, use_cache=False, logits_to_keep=1)
                 nxt = self.pick(out.logits[:, -1])
                 ids = torch.cat([ids, nxt], 1)
-        return ids[0, len(prompt):].tolist()
+        return ids[0, len(prompt) :].tolist()
 
 
 def client(rng):
@@ -64,7 +65,7 @@ def main():
         latencies.append(time.perf_counter() - t0)
         served += len(reply) > 0
     s = sorted(latencies)
-    print(f"{served} requests, p50 {s[len(s)//2]*1e3:.1f} ms, p95 {s[int(len(s)*.95)]*1e3:.1f} ms")
+    print(f"{served} requests, p50 {s[len(s) // 2] * 1e3:.1f} ms, p95 {s[int(len(s) * 0.95)] * 1e3:.1f} ms")
     if args.times:
         with open(args.times, "w") as f:
             json.dump(latencies, f)

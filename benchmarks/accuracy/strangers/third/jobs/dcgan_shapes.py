@@ -22,19 +22,34 @@ def weights_init(m):
 class Generator(nn.Sequential):
     def __init__(self, nz, f):
         super().__init__(
-            nn.ConvTranspose2d(nz, f * 4, 4, 1, 0, bias=False), nn.BatchNorm2d(f * 4), nn.ReLU(True),
-            nn.ConvTranspose2d(f * 4, f * 2, 4, 2, 1, bias=False), nn.BatchNorm2d(f * 2), nn.ReLU(True),
-            nn.ConvTranspose2d(f * 2, f, 4, 2, 1, bias=False), nn.BatchNorm2d(f), nn.ReLU(True),
-            nn.ConvTranspose2d(f, 1, 4, 2, 1, bias=False), nn.Tanh())
+            nn.ConvTranspose2d(nz, f * 4, 4, 1, 0, bias=False),
+            nn.BatchNorm2d(f * 4),
+            nn.ReLU(True),
+            nn.ConvTranspose2d(f * 4, f * 2, 4, 2, 1, bias=False),
+            nn.BatchNorm2d(f * 2),
+            nn.ReLU(True),
+            nn.ConvTranspose2d(f * 2, f, 4, 2, 1, bias=False),
+            nn.BatchNorm2d(f),
+            nn.ReLU(True),
+            nn.ConvTranspose2d(f, 1, 4, 2, 1, bias=False),
+            nn.Tanh(),
+        )
 
 
 class Discriminator(nn.Sequential):
     def __init__(self, f):
         super().__init__(
-            nn.Conv2d(1, f, 4, 2, 1), nn.LeakyReLU(0.2, True),
-            nn.Conv2d(f, f * 2, 4, 2, 1, bias=False), nn.BatchNorm2d(f * 2), nn.LeakyReLU(0.2, True),
-            nn.Conv2d(f * 2, f * 4, 4, 2, 1, bias=False), nn.BatchNorm2d(f * 4), nn.LeakyReLU(0.2, True),
-            nn.Conv2d(f * 4, 1, 4, 1, 0), nn.Flatten(0))
+            nn.Conv2d(1, f, 4, 2, 1),
+            nn.LeakyReLU(0.2, True),
+            nn.Conv2d(f, f * 2, 4, 2, 1, bias=False),
+            nn.BatchNorm2d(f * 2),
+            nn.LeakyReLU(0.2, True),
+            nn.Conv2d(f * 2, f * 4, 4, 2, 1, bias=False),
+            nn.BatchNorm2d(f * 4),
+            nn.LeakyReLU(0.2, True),
+            nn.Conv2d(f * 4, 1, 4, 1, 0),
+            nn.Flatten(0),
+        )
 
 
 def real_images(n):
@@ -42,7 +57,7 @@ def real_images(n):
     yy, xx = torch.meshgrid(g, g, indexing="ij")
     c = torch.rand(n, 2, 1, 1) - 0.5
     r = torch.rand(n, 1, 1) * 0.4 + 0.1
-    return (((xx - c[:, 0]) ** 2 + (yy - c[:, 1]) ** 2 < r ** 2).float() * 2 - 1)[:, None]
+    return (((xx - c[:, 0]) ** 2 + (yy - c[:, 1]) ** 2 < r**2).float() * 2 - 1)[:, None]
 
 
 netG, netD = Generator(opt.nz, opt.ngf).apply(weights_init), Discriminator(opt.ndf).apply(weights_init)

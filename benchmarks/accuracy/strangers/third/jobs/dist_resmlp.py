@@ -1,4 +1,5 @@
 """Data-parallel training by hand on two gloo processes."""
+
 import argparse
 import json
 import os

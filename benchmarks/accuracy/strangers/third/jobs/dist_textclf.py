@@ -35,7 +35,7 @@ class ShardSampler(Sampler):
     def __init__(self, n, rank, world, bs):
         per = n // world
         mine = list(range(n))[rank::world]
-        self.batches = [mine[i:i + bs] for i in range(0, per - bs + 1, bs)]
+        self.batches = [mine[i : i + bs] for i in range(0, per - bs + 1, bs)]
 
     def __iter__(self):
         order = torch.randperm(len(self.batches), generator=torch.Generator().manual_seed(7)).tolist()
@@ -58,8 +58,12 @@ class RunLog:
         row = {"step": step, "loss": loss.item()}
         for name, p in model.named_parameters():
             g = p.grad.flatten()
-            row[name] = {"w": p.detach().norm().item(), "g": g.norm().item(), "hist": torch.histc(g, 32).tolist(),
-                         "q": g[:20_000].quantile(torch.tensor([0.05, 0.5, 0.95])).tolist()}
+            row[name] = {
+                "w": p.detach().norm().item(),
+                "g": g.norm().item(),
+                "hist": torch.histc(g, 32).tolist(),
+                "q": g[:20_000].quantile(torch.tensor([0.05, 0.5, 0.95])).tolist(),
+            }
         self.f.write(json.dumps(row) + "\n")
         self.f.flush()
 

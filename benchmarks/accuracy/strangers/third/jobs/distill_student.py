@@ -1,4 +1,5 @@
 """Knowledge distillation of an MLP-mixer teacher into a small student."""
+
 import argparse, json, time
 import torch
 from torch import nn
@@ -44,7 +45,7 @@ class Distiller(nn.Module):
         kd = F.kl_div(F.log_softmax(s_logits / self.T, 1), F.softmax(t_logits / self.T, 1), reduction="batchmean")
         hint = F.mse_loss(self.adapt(s_feats), t_feats)
         ce = F.cross_entropy(s_logits, y)
-        return self.alpha * self.T ** 2 * kd + (1 - self.alpha) * ce + 0.1 * hint
+        return self.alpha * self.T**2 * kd + (1 - self.alpha) * ce + 0.1 * hint
 
 
 def main():

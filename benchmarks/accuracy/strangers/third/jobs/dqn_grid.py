@@ -19,7 +19,11 @@ class Grid:
     """Agent looks for a goal on a K x K board; state is the board as planes, flattened."""
 
     def reset(self):
-        self.pos, self.goal, self.t = [random.randrange(K), random.randrange(K)], [random.randrange(K), random.randrange(K)], 0
+        self.pos, self.goal, self.t = (
+            [random.randrange(K), random.randrange(K)],
+            [random.randrange(K), random.randrange(K)],
+            0,
+        )
         return self.state()
 
     def state(self):
@@ -45,8 +49,13 @@ class ListReplay:
 
     def sample(self, n):
         b = Transition(*zip(*random.sample(self.buf, n)))
-        return (torch.tensor(b.state), torch.tensor(b.action), torch.tensor(b.reward),
-                torch.tensor(b.next_state), torch.tensor(b.done, dtype=torch.float32))
+        return (
+            torch.tensor(b.state),
+            torch.tensor(b.action),
+            torch.tensor(b.reward),
+            torch.tensor(b.next_state),
+            torch.tensor(b.done, dtype=torch.float32),
+        )
 
     def __len__(self):
         return len(self.buf)

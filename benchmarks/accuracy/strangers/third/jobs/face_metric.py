@@ -1,4 +1,5 @@
 """Metric learning on synthetic 'faces' (normalised softmax loss). Prints running recall@1 style accuracy."""
+
 import argparse
 import json
 import time
@@ -13,9 +14,13 @@ IDS, SIZE = 500, 32
 class Embedder(nn.Module):
     def __init__(self, dim=128):
         super().__init__()
+
         def cbr(i, o, s):
             return [nn.Conv2d(i, o, 3, s, 1, bias=False), nn.BatchNorm2d(o), nn.PReLU(o)]
-        self.body = nn.Sequential(*cbr(1, 16, 2), *cbr(16, 32, 2), *cbr(32, 64, 2), nn.Flatten(), nn.Linear(64 * 16, dim))
+
+        self.body = nn.Sequential(
+            *cbr(1, 16, 2), *cbr(16, 32, 2), *cbr(32, 64, 2), nn.Flatten(), nn.Linear(64 * 16, dim)
+        )
 
     def forward(self, x):
         return F.normalize(self.body(x), dim=1)

@@ -1,4 +1,5 @@
 """Prototypical networks, Lightning. Each epoch draws a fresh set of episodes."""
+
 import argparse
 import json
 import time
@@ -48,8 +49,8 @@ class ProtoNet(L.LightningModule):
     def training_step(self, batch, _):
         support, query = batch
         z = self.f(torch.cat([support.flatten(0, 1), query.flatten(0, 1)]))
-        proto = z[:WAY * SHOT].view(WAY, SHOT, -1).mean(1)
-        logits = -torch.cdist(z[WAY * SHOT:], proto) ** 2
+        proto = z[: WAY * SHOT].view(WAY, SHOT, -1).mean(1)
+        logits = -(torch.cdist(z[WAY * SHOT :], proto) ** 2)
         y = torch.arange(WAY).repeat_interleave(QUERY)
         loss = F.cross_entropy(logits, y)
         self.log("acc", (logits.argmax(1) == y).float().mean())
@@ -83,8 +84,15 @@ def main():
     a = ap.parse_args()
     L.seed_everything(3, verbose=False)
     timer = Timer(a.seconds)
-    trainer = L.Trainer(max_epochs=10_000, accelerator="cpu", logger=False, enable_checkpointing=False,
-                        enable_progress_bar=False, enable_model_summary=False, callbacks=[timer])
+    trainer = L.Trainer(
+        max_epochs=10_000,
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        callbacks=[timer],
+    )
     trainer.fit(ProtoNet(), datamodule=EpisodeModule(a.better))
     print(len(timer.times), "episodes, acc", trainer.callback_metrics["acc"].item())
     if a.times:

@@ -41,8 +41,7 @@ class GCN(nn.Module):
 def drop_edges(adj, p=0.1):
     """DropEdge: a random subset of edges per step."""
     keep = torch.rand(adj.values().numel()) > p
-    return torch.sparse_coo_tensor(adj.indices()[:, keep], adj.values()[keep] / (1 - p), adj.shape,
-                                   is_coalesced=True)
+    return torch.sparse_coo_tensor(adj.indices()[:, keep], adj.values()[keep] / (1 - p), adj.shape, is_coalesced=True)
 
 
 def main():

@@ -1,4 +1,5 @@
 """Masked language modelling from scratch with a small BERT; evaluation after training."""
+
 import argparse
 import json
 import time
@@ -49,8 +50,14 @@ def main():
     ap.add_argument("--better", action="store_true")
     args = ap.parse_args()
     torch.manual_seed(0)
-    cfg = BertConfig(vocab_size=VOCAB, hidden_size=160, num_hidden_layers=4, num_attention_heads=4,
-                     intermediate_size=640, max_position_embeddings=SEQ)
+    cfg = BertConfig(
+        vocab_size=VOCAB,
+        hidden_size=160,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        intermediate_size=640,
+        max_position_embeddings=SEQ,
+    )
     model = BertForMaskedLM(cfg).train()
     opt = torch.optim.AdamW(model.parameters(), lr=5e-4, weight_decay=0.01, fused=True)
     sched = get_linear_schedule_with_warmup(opt, 50, 10_000)

@@ -1,4 +1,5 @@
 """Two-process DDP with gradient accumulation (no_sync) for a GRU tagger."""
+
 import argparse
 import contextlib
 import json
@@ -27,8 +28,9 @@ class Tagger(nn.Module):
 
 
 def save(model, opt, step, folder):
-    torch.save({"model": model.module.state_dict(), "opt": opt.state_dict(), "step": step},
-               os.path.join(folder, "last.pt"))
+    torch.save(
+        {"model": model.module.state_dict(), "opt": opt.state_dict(), "step": step}, os.path.join(folder, "last.pt")
+    )
 
 
 def run(rank, world, port, args, folder):

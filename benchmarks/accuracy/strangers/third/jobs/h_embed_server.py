@@ -1,4 +1,5 @@
 """Embedding service. Documents of a request are sorted by length and encoded in chunks."""
+
 import argparse
 import json
 import logging
@@ -16,8 +17,9 @@ log = logging.getLogger("embed")
 class Encoder:
     def __init__(self, chunk=8):
         torch.manual_seed(0)
-        cfg = DistilBertConfig(vocab_size=5000, dim=192, n_layers=4, n_heads=4, hidden_dim=768,
-                               max_position_embeddings=128)
+        cfg = DistilBertConfig(
+            vocab_size=5000, dim=192, n_layers=4, n_heads=4, hidden_dim=768, max_position_embeddings=128
+        )
         self.model = DistilBertModel(cfg).eval()
         self.chunk = chunk
         self.vocab = {}
@@ -31,7 +33,7 @@ class Encoder:
         order = sorted(range(len(toks)), key=lambda i: len(toks[i]))
         out = [None] * len(toks)
         for s in range(0, len(order), self.chunk):
-            part = order[s:s + self.chunk]
+            part = order[s : s + self.chunk]
             width = max(len(toks[i]) for i in part)
             ids = torch.tensor([toks[i] + [0] * (width - len(toks[i])) for i in part])
             mask = ids.ne(0).long()
@@ -53,8 +55,9 @@ def main():
     words = ["w%d" % i for i in range(4000)]
     times, end = [], time.perf_counter() + args.seconds
     while time.perf_counter() < end:
-        body = json.dumps({"texts": [" ".join(rng.choices(words, k=rng.randint(15, 90)))
-                                     for _ in range(rng.randint(14, 18))]})
+        body = json.dumps(
+            {"texts": [" ".join(rng.choices(words, k=rng.randint(15, 90))) for _ in range(rng.randint(14, 18))]}
+        )
         t0 = time.perf_counter()
         vecs = enc.encode(json.loads(body)["texts"])
         reply = json.dumps({"embeddings": [[round(x, 5) for x in v] for v in vecs]})

@@ -1,4 +1,5 @@
 """Lightning: masked-patch autoencoder on random textures, checkpoint every epoch, validation every epoch."""
+
 import argparse
 import json
 import tempfile
@@ -24,7 +25,7 @@ class MAE(L.LightningModule):
 
     def forward(self, x):
         b, n, _ = x.shape
-        keep = torch.rand(b, n).argsort(1)[:, :n // 2]
+        keep = torch.rand(b, n).argsort(1)[:, : n // 2]
         h = self.inp(x) + self.pos
         kept = self.enc(h.gather(1, keep[..., None].expand(-1, -1, h.size(2))))
         full = self.token.expand(b, n, -1).scatter(1, keep[..., None].expand(-1, -1, h.size(2)), kept)
@@ -68,9 +69,15 @@ def main():
     val = DataLoader(TensorDataset(base[3800:3850]), batch_size=50)
     clock = StepTimes(args.seconds)
     with tempfile.TemporaryDirectory() as tmp:
-        trainer = L.Trainer(accelerator="cpu", max_epochs=100, logger=False, num_sanity_val_steps=0,
-                            enable_model_summary=False, gradient_clip_val=1.0,
-                            callbacks=[clock, ModelCheckpoint(tmp, save_last=True)])
+        trainer = L.Trainer(
+            accelerator="cpu",
+            max_epochs=100,
+            logger=False,
+            num_sanity_val_steps=0,
+            enable_model_summary=False,
+            gradient_clip_val=1.0,
+            callbacks=[clock, ModelCheckpoint(tmp, save_last=True)],
+        )
         trainer.fit(MAE(), train, val)
     print("\nsteps", len(clock.times))
     if args.times:

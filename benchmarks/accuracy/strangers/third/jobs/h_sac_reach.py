@@ -1,4 +1,5 @@
 """Soft actor-critic on a vectorised reaching task."""
+
 import argparse
 import copy
 import json
@@ -34,8 +35,12 @@ class Reach:
 
 class Buffer:
     def __init__(self, n=20_000):
-        self.d = {"o": np.zeros((n, OBS), np.float32), "a": np.zeros((n, ACT), np.float32),
-                  "r": np.zeros(n, np.float32), "p": np.zeros((n, OBS), np.float32)}
+        self.d = {
+            "o": np.zeros((n, OBS), np.float32),
+            "a": np.zeros((n, ACT), np.float32),
+            "r": np.zeros(n, np.float32),
+            "p": np.zeros((n, OBS), np.float32),
+        }
         self.i, self.n, self.size = 0, 0, n
 
     def add(self, **kw):

@@ -1,4 +1,5 @@
 """WGAN with weight clipping on correlated tabular data; two optimisers, running generator average."""
+
 import argparse, copy, json, time
 import torch
 from torch import nn
@@ -7,12 +8,19 @@ DIM, Z = 48, 32
 
 
 def mlp(i, o, h=384):
-    return nn.Sequential(nn.Linear(i, h), nn.LeakyReLU(0.2), nn.Linear(h, h), nn.LeakyReLU(0.2),
-                         nn.Linear(h, h), nn.LeakyReLU(0.2), nn.Linear(h, o))
+    return nn.Sequential(
+        nn.Linear(i, h),
+        nn.LeakyReLU(0.2),
+        nn.Linear(h, h),
+        nn.LeakyReLU(0.2),
+        nn.Linear(h, h),
+        nn.LeakyReLU(0.2),
+        nn.Linear(h, o),
+    )
 
 
 def table(n=30_000):
-    a = torch.randn(DIM, DIM) / DIM ** 0.5
+    a = torch.randn(DIM, DIM) / DIM**0.5
     return torch.tanh(torch.randn(n, DIM) @ a) + 0.05 * torch.randn(n, DIM)
 
 

@@ -1,4 +1,5 @@
 """Electricity load forecasting: sliding windows -> temporal conv net, trained in a small Trainer class."""
+
 import argparse
 import json
 import time
@@ -28,7 +29,7 @@ class Windows:
     def sample(self, n):
         s = torch.randint(0, len(self.z) - self.ctx - self.h, (n,))
         win = self.z[s[:, None] + torch.arange(self.ctx + self.h)]
-        return win[:, :self.ctx].transpose(1, 2), win[:, self.ctx:].transpose(1, 2)
+        return win[:, : self.ctx].transpose(1, 2), win[:, self.ctx :].transpose(1, 2)
 
 
 class TCN(nn.Module):

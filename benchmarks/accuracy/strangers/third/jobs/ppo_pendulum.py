@@ -1,4 +1,5 @@
 """PPO on a vectorised toy pendulum. One timed step = one rollout + one update phase."""
+
 import argparse
 import json
 import math
@@ -23,7 +24,7 @@ class PendulumVec:
 
     def step(self, u):
         u = u.clamp(-2, 2)
-        cost = (torch.remainder(self.th + math.pi, 2 * math.pi) - math.pi) ** 2 + 0.1 * self.w ** 2
+        cost = (torch.remainder(self.th + math.pi, 2 * math.pi) - math.pi) ** 2 + 0.1 * self.w**2
         self.w = (self.w + 0.05 * (15 * self.th.sin() + 3 * u)).clamp(-8, 8)
         self.th = self.th + 0.05 * self.w
         self.t += 1

@@ -1,4 +1,5 @@
 """Two-tower retrieval model on synthetic click logs."""
+
 import argparse
 import json
 import time

@@ -1,4 +1,5 @@
 """Passage re-ranking behind a queue: a request brings one query and its candidate passages."""
+
 import argparse
 import json
 import queue
@@ -15,12 +16,19 @@ MAXLEN = 32
 class Reranker:
     def __init__(self):
         torch.manual_seed(0)
-        cfg = BertConfig(vocab_size=6000, hidden_size=96, num_hidden_layers=3, num_attention_heads=4,
-                         intermediate_size=256, max_position_embeddings=MAXLEN, num_labels=1)
+        cfg = BertConfig(
+            vocab_size=6000,
+            hidden_size=96,
+            num_hidden_layers=3,
+            num_attention_heads=4,
+            intermediate_size=256,
+            max_position_embeddings=MAXLEN,
+            num_labels=1,
+        )
         self.model = BertForSequenceClassification(cfg).eval()
 
     def encode(self, query, passage):
-        words = (query + " " + passage).split()[:MAXLEN - 2]
+        words = (query + " " + passage).split()[: MAXLEN - 2]
         ids = [1] + [10 + sum(map(ord, w)) * 7 % 5900 for w in words] + [2]
         return ids + [0] * (MAXLEN - len(ids))
 
@@ -70,8 +78,12 @@ def main():
     vocab = ["".join(rng.choices("abcdefghijklmnop", k=rng.randint(3, 9))) for _ in range(900)]
     lat, finish = [], time.perf_counter() + args.seconds
     while time.perf_counter() < finish:
-        body = json.dumps({"query": " ".join(rng.choices(vocab, k=5)),
-                           "passages": [" ".join(rng.choices(vocab, k=rng.randint(10, 25))) for _ in range(12)]})
+        body = json.dumps(
+            {
+                "query": " ".join(rng.choices(vocab, k=5)),
+                "passages": [" ".join(rng.choices(vocab, k=rng.randint(10, 25))) for _ in range(12)],
+            }
+        )
         reply = queue.Queue()
         t0 = time.perf_counter()
         server.inbox.put((body, reply))

@@ -1,4 +1,5 @@
 """Sentiment of product reviews: bag-of-ngrams CNN, accelerate loop."""
+
 import argparse
 import json
 import random
@@ -24,7 +25,7 @@ def make_reviews(n=1500):
     for _ in range(n):
         w = rng.choices(words, k=rng.randint(60, 170))
         w[3] = "sooooo"
-        w[5] = "https://shop.example/item?id=%d" % rng.randrange(10 ** 6)
+        w[5] = "https://shop.example/item?id=%d" % rng.randrange(10**6)
         out.append((" ".join(w).capitalize() + " caf\u00e9!!! 4.5 stars", rng.randrange(2)))
     return out
 

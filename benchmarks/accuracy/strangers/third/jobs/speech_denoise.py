@@ -1,4 +1,5 @@
 """Speech enhancement on generated audio: mask estimation on short crops of long recordings."""
+
 import argparse
 import json
 import time
@@ -25,7 +26,7 @@ class Recordings(Dataset):
         clean, noise = self.clean[i % 6], self.noise[i % 3]
         if self.crop:
             k = np.random.randint(0, FULL - CROP)
-            clean, noise = clean[k:k + CROP], noise[k:k + CROP]
+            clean, noise = clean[k : k + CROP], noise[k : k + CROP]
         snr = np.float32(np.random.uniform(0.1, 1.0))
         return torch.from_numpy(clean + snr * noise), torch.from_numpy(clean.copy())
 
@@ -34,7 +35,7 @@ def random_crop(noisy, clean):
     if noisy.size(1) == CROP:
         return noisy, clean
     k = int(torch.randint(0, noisy.size(1) - CROP, (1,)))
-    return noisy[:, k:k + CROP], clean[:, k:k + CROP]
+    return noisy[:, k : k + CROP], clean[:, k : k + CROP]
 
 
 class MaskNet(nn.Module):
@@ -61,8 +62,9 @@ def main():
     a = p.parse_args()
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    loader = DataLoader(Recordings(crop=a.better), batch_size=8, shuffle=True, num_workers=1, drop_last=True,
-                        persistent_workers=True)
+    loader = DataLoader(
+        Recordings(crop=a.better), batch_size=8, shuffle=True, num_workers=1, drop_last=True, persistent_workers=True
+    )
     net = MaskNet()
     opt = torch.optim.AdamW(net.parameters(), lr=1e-3)
     times, go, t_start = [], True, None

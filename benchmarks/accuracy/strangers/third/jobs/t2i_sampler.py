@@ -1,4 +1,5 @@
 """Tiny text-to-image sampler served as a function; random weights. One request = one image."""
+
 import argparse, json, math, random, time
 import torch
 from torch import nn
@@ -14,7 +15,7 @@ class TextEncoder(nn.Module):
         self.net = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
 
     def forward(self, ids):
-        return self.net(self.tok(ids) + self.pos[:ids.size(1)])
+        return self.net(self.tok(ids) + self.pos[: ids.size(1)])
 
 
 class Denoiser(nn.Module):
@@ -22,8 +23,9 @@ class Denoiser(nn.Module):
         super().__init__()
         self.inp = nn.Conv2d(4, c, 3, padding=1)
         self.time = nn.Sequential(nn.Linear(64, c), nn.SiLU(), nn.Linear(c, c))
-        self.res = nn.ModuleList(nn.Sequential(nn.GroupNorm(8, c), nn.SiLU(), nn.Conv2d(c, c, 3, padding=1))
-                                 for _ in range(4))
+        self.res = nn.ModuleList(
+            nn.Sequential(nn.GroupNorm(8, c), nn.SiLU(), nn.Conv2d(c, c, 3, padding=1)) for _ in range(4)
+        )
         self.q, self.kv = nn.Linear(c, c), nn.Linear(d, 2 * c)
         self.out = nn.Conv2d(c, 4, 3, padding=1)
 

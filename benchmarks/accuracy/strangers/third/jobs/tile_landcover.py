@@ -1,4 +1,5 @@
 """Land-cover classification of satellite tiles kept in an .npz archive (one array per scene)."""
+
 import argparse
 import json
 import os
@@ -39,7 +40,7 @@ class Tiles(Dataset):
         s, r, c = self.index[i]
         scene = self.archive[f"scene_{s:02d}"]
         label = self.archive[f"label_{s:02d}"][r, c]
-        tile = scene[r * TILE:(r + 1) * TILE, c * TILE:(c + 1) * TILE]
+        tile = scene[r * TILE : (r + 1) * TILE, c * TILE : (c + 1) * TILE]
         x = torch.from_numpy(tile.astype(np.float32) / 2048 - 1).permute(2, 0, 1)
         return x, int(label)
 

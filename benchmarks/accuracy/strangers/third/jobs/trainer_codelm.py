@@ -1,4 +1,5 @@
 """Causal LM on generated code-like tokens with transformers.Trainer."""
+
 import argparse
 import json
 import shutil
@@ -41,10 +42,25 @@ class StepTimer(TrainerCallback):
 def build_arguments(folder, better):
     every = 500 if better else 5
     return TrainingArguments(
-        output_dir=folder, max_steps=50_000, per_device_train_batch_size=6, per_device_eval_batch_size=8,
-        learning_rate=5e-4, lr_scheduler_type="cosine", warmup_steps=20, weight_decay=0.01,
-        eval_strategy="steps", eval_steps=every, save_strategy="steps", save_steps=every, save_total_limit=2,
-        logging_steps=20, disable_tqdm=True, report_to=[], use_cpu=True, seed=1)
+        output_dir=folder,
+        max_steps=50_000,
+        per_device_train_batch_size=6,
+        per_device_eval_batch_size=8,
+        learning_rate=5e-4,
+        lr_scheduler_type="cosine",
+        warmup_steps=20,
+        weight_decay=0.01,
+        eval_strategy="steps",
+        eval_steps=every,
+        save_strategy="steps",
+        save_steps=every,
+        save_total_limit=2,
+        logging_steps=20,
+        disable_tqdm=True,
+        report_to=[],
+        use_cpu=True,
+        seed=1,
+    )
 
 
 def main():
@@ -54,12 +70,18 @@ def main():
     ap.add_argument("--better", action="store_true")
     a = ap.parse_args()
     set_seed(1)
-    model = GPT2LMHeadModel(GPT2Config(vocab_size=2000, n_positions=64, n_embd=128, n_layer=3, n_head=4,
-                                       bos_token_id=0, eos_token_id=0))
+    model = GPT2LMHeadModel(
+        GPT2Config(vocab_size=2000, n_positions=64, n_embd=128, n_layer=3, n_head=4, bos_token_id=0, eos_token_id=0)
+    )
     folder = tempfile.mkdtemp(prefix="codelm_")
     timer = StepTimer(a.seconds)
-    trainer = Trainer(model=model, args=build_arguments(folder, a.better), train_dataset=Tokens(3000),
-                      eval_dataset=Tokens(96, seed=1), callbacks=[timer])
+    trainer = Trainer(
+        model=model,
+        args=build_arguments(folder, a.better),
+        train_dataset=Tokens(3000),
+        eval_dataset=Tokens(96, seed=1),
+        callbacks=[timer],
+    )
     try:
         out = trainer.train()
         print("steps", out.global_step, "loss", round(out.training_loss, 3))

@@ -1,4 +1,5 @@
 """Intent classification with transformers.Trainer on generated utterances."""
+
 import argparse
 import json
 import time
@@ -6,8 +7,7 @@ import time
 import numpy as np
 import torch
 from torch.utils.data import Dataset
-from transformers import (BertConfig, BertForSequenceClassification, Trainer, TrainerCallback,
-                          TrainingArguments)
+from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainerCallback, TrainingArguments
 
 VOCAB, SEQ, LABELS = 4000, 64, 12
 
@@ -53,18 +53,40 @@ def main():
     ap.add_argument("--better", action="store_true")
     a = ap.parse_args()
 
-    cfg = BertConfig(vocab_size=VOCAB, hidden_size=128, num_hidden_layers=4, num_attention_heads=4,
-                     intermediate_size=512, max_position_embeddings=SEQ, num_labels=LABELS)
+    cfg = BertConfig(
+        vocab_size=VOCAB,
+        hidden_size=128,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        intermediate_size=512,
+        max_position_embeddings=SEQ,
+        num_labels=LABELS,
+    )
     torch.manual_seed(0)
     model = BertForSequenceClassification(cfg)
     targs = TrainingArguments(
-        output_dir="/tmp/s3_trainer_intent", per_device_train_batch_size=8, max_steps=100_000,
-        learning_rate=3e-4, warmup_steps=50, logging_steps=50, save_strategy="no",
-        report_to=[], use_cpu=True, disable_tqdm=True, dataloader_num_workers=0,
-        gradient_checkpointing=not a.better)
+        output_dir="/tmp/s3_trainer_intent",
+        per_device_train_batch_size=8,
+        max_steps=100_000,
+        learning_rate=3e-4,
+        warmup_steps=50,
+        logging_steps=50,
+        save_strategy="no",
+        report_to=[],
+        use_cpu=True,
+        disable_tqdm=True,
+        dataloader_num_workers=0,
+        gradient_checkpointing=not a.better,
+    )
     watch = Stopwatch(a.seconds)
-    trainer = Trainer(model=model, args=targs, train_dataset=Intents(4000, 0), eval_dataset=Intents(200, 1),
-                      compute_metrics=metrics, callbacks=[watch])
+    trainer = Trainer(
+        model=model,
+        args=targs,
+        train_dataset=Intents(4000, 0),
+        eval_dataset=Intents(200, 1),
+        compute_metrics=metrics,
+        callbacks=[watch],
+    )
     trainer.train()
     print(trainer.evaluate())
     if a.times:

@@ -1,4 +1,5 @@
 """Small U-Net for cell segmentation (4 classes) with mIoU tracking."""
+
 import argparse, json, time
 import numpy as np
 import torch
@@ -9,8 +10,14 @@ NUM_CLASSES = 4
 
 
 def block(i, o):
-    return nn.Sequential(nn.Conv2d(i, o, 3, padding=1, bias=False), nn.BatchNorm2d(o), nn.ReLU(inplace=True),
-                         nn.Conv2d(o, o, 3, padding=1, bias=False), nn.BatchNorm2d(o), nn.ReLU(inplace=True))
+    return nn.Sequential(
+        nn.Conv2d(i, o, 3, padding=1, bias=False),
+        nn.BatchNorm2d(o),
+        nn.ReLU(inplace=True),
+        nn.Conv2d(o, o, 3, padding=1, bias=False),
+        nn.BatchNorm2d(o),
+        nn.ReLU(inplace=True),
+    )
 
 
 class UNet(nn.Module):
@@ -52,7 +59,7 @@ class ConfusionMeter:
 
     def add_counts(self, pred, target):
         joint = target.reshape(-1) * self.n + pred.reshape(-1)
-        self.mat += torch.bincount(joint, minlength=self.n ** 2).view(self.n, self.n).numpy()
+        self.mat += torch.bincount(joint, minlength=self.n**2).view(self.n, self.n).numpy()
 
     def miou(self):
         inter = np.diag(self.mat)

@@ -41,8 +41,13 @@ class LitViT(L.LightningModule):
         def hook(module, inputs, output):
             o = output.detach().flatten()
             self.stats[name] = {
-                "mean": o.mean().item(), "std": o.std().item(), "dead": (o.abs() < 1e-3).float().mean().item(),
-                "median": o.median().item(), "hist": torch.histc(o, 50).tolist()}
+                "mean": o.mean().item(),
+                "std": o.std().item(),
+                "dead": (o.abs() < 1e-3).float().mean().item(),
+                "median": o.median().item(),
+                "hist": torch.histc(o, 50).tolist(),
+            }
+
         return hook
 
     def forward(self, x):
@@ -83,8 +88,15 @@ if __name__ == "__main__":
     L.seed_everything(0)
     data = TensorDataset(torch.randn(4096, 3, 32, 32), torch.randint(0, 10, (4096,)))
     clock = Clock(args.seconds)
-    trainer = L.Trainer(max_epochs=1000, accelerator="cpu", logger=False, enable_checkpointing=False,
-                        enable_progress_bar=False, enable_model_summary=False, callbacks=[clock])
+    trainer = L.Trainer(
+        max_epochs=1000,
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        callbacks=[clock],
+    )
     trainer.fit(LitViT(monitor=not args.better), DataLoader(data, batch_size=8, shuffle=True))
     print("steps", len(clock.times))
     if args.times:
