@@ -22,6 +22,23 @@ with whystall.profile(output="run"):
 """
 
 
+LOOKS_FIRST = """
+import importlib.util, sys
+assert importlib.util.find_spec("torch") is not None
+assert "torch" not in sys.modules
+spec = importlib.util.find_spec("torch")
+assert spec.origin.endswith("__init__.py") and spec.loader.is_package("torch")
+import torch
+assert type(torch.__loader__).__module__ == "_frozen_importlib_external"
+model = torch.nn.Linear(8, 8)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+for _ in range(12):
+    model(torch.ones(4, 8)).mean().backward()
+    optimizer.step()
+"""
+"""Transformers and polars ask whether there is a torch before anybody imports it."""
+
+
 def run_both_ways(jobs: Jobs, *words: str) -> tuple[Ran, Ran]:
     return jobs.command(sys.executable, JOB, *words), jobs.whystall(JOB, *words)
 
@@ -148,6 +165,13 @@ def test_a_model_made_before_the_watch_is_known_by_its_call(jobs: Jobs) -> None:
     ran = jobs.command(sys.executable, "job.py")
     assert ran.code == 0, ran.stderr
     assert sum(step["forward_us"] > 0 for step in ran.steps()) >= 8
+
+
+def test_torch_may_be_looked_for_before_it_is_imported(jobs: Jobs) -> None:
+    (jobs.home / "job.py").write_text(LOOKS_FIRST)
+    ran = jobs.whystall("job.py")
+    assert ran.code == 0, ran.stderr
+    assert [rank["steps"] for rank in ran.ranks()] == [12]
 
 
 def test_threads_beside_the_training(jobs: Jobs) -> None:

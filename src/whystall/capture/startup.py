@@ -75,18 +75,20 @@ def _watch_if_it_joins(torch: ModuleType) -> None:
 
 
 class _TorchFinder(MetaPathFinder):
-    """Finds torch as everybody else does, and hears when its import is done."""
+    """Finds torch as everybody else does, and hears when its import is done.
+
+    It may be asked long before: libraries look for torch without importing it.
+    """
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         if name != "torch":
             return None
-        sys.meta_path.remove(self)
         for finder in sys.meta_path:
-            find = getattr(finder, "find_spec", None)
+            find = getattr(finder, "find_spec", None) if finder is not self else None
             spec: ModuleSpec | None = find(name, path, target) if find is not None else None
             if spec is not None:
                 if spec.loader is not None:
-                    spec.loader = _TorchLoader(spec.loader)
+                    spec.loader = _TorchLoader(spec.loader, self)
                 return spec
         return None
 
@@ -94,14 +96,17 @@ class _TorchFinder(MetaPathFinder):
 class _TorchLoader(Loader):
     """The real loader of torch, with a word to us at the end."""
 
-    def __init__(self, real: Any) -> None:
+    def __init__(self, real: Any, finder: _TorchFinder) -> None:
         self._real = real
+        self._finder = finder
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         created: ModuleType | None = self._real.create_module(spec)
         return created
 
     def exec_module(self, module: ModuleType) -> None:
+        if self._finder in sys.meta_path:
+            sys.meta_path.remove(self._finder)
         if module.__spec__ is not None:
             module.__spec__.loader = self._real
         module.__loader__ = self._real
