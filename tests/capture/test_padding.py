@@ -76,6 +76,7 @@ def test_frames_of_zeros_are_padding_and_zeros_in_frames_are_none() -> None:
     told = seen((frames, torch.tensor([3, 4])))
     assert told is not None
     assert (told.positions[0], told.needed[0], told.real[0]) == (100, 100, 80)
+    assert told.sizes == [(2, 50), (2, 25), (2, 13), (2, 7)]  # and where convolutions leave every second, or fewer
 
 
 def test_only_the_first_source_with_sequences_counts() -> None:
@@ -86,7 +87,7 @@ def test_only_the_first_source_with_sequences_counts() -> None:
     looked.look({"ids": tokens([5, 10], 16)}, "forward")
     told = looked.told()
     assert told is not None
-    assert (told.batches, told.real[0]) == (2, 29)
+    assert (told.batches, told.real[0], told.loaded) == (2, 29, False)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any, Final, Protocol, cast
 
 from whystall.capture.faults import Faults
+from whystall.capture.padding import LOADER
 from whystall.capture.rhythm import Shapes
 from whystall.capture.sampling import PartTimes
 from whystall.capture.steps import StepFinder
@@ -114,7 +115,7 @@ class Heard:
         """Ends a step where there is nothing better."""
         if self._stepper.on_stepping_thread():
             self._parts.input.end()
-            self._stepper.given(batch, "loader")
+            self._stepper.given(batch, LOADER)
             if self._finder.batch_comes():
                 self._stepper.step_ended()
 

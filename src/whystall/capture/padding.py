@@ -24,7 +24,9 @@ _LEAST_PLACES: Final = 8
 _MOST_VALUES: Final = 1 << 19
 _ENOUGH: Final = 1024
 _FEW_ROWS: Final = 2
-_MOST_SIZES: Final = 16
+_MOST_SIZES: Final = 64
+# Convolutions over frames leave every second of them, again and again.
+_STRIDES: Final = (1, 2, 4, 8)
 # An end of sequence that pads as well also occurs once in a row's midst.
 _ELSEWHERE: Final = 0.02
 # Of a row of flags or types, the ends are no padding.
@@ -33,6 +35,9 @@ _TOKENS: Final = 2
 _FRAMES: Final = 3
 
 Lengths = NDArray[np.int64]
+
+LOADER: Final = "loader"
+"""The source of batches that a data loader hands out."""
 
 
 class PaddingSeen:
@@ -59,11 +64,13 @@ class PaddingSeen:
         self._looks += 1
         self.asks = self._looks < _MOST_LOOKS
         by_size: dict[tuple[int, int], Lengths] = {}
+        sizes: list[tuple[int, int]] = []
         for values in _arrays(batch):
             lengths = lengths_of(values)
             if lengths is None:
                 continue
             size = values.shape[:2]
+            sizes += [(size[0], -(-size[1] // stride)) for stride in (_STRIDES if values.ndim == _FRAMES else (1,))]
             # Labels are padded where tokens are not (a prompt): of several of one size the least counts.
             if size not in by_size or lengths.sum() > by_size[size].sum():
                 by_size[size] = lengths
@@ -77,8 +84,8 @@ class PaddingSeen:
                 self._needed[power] += rows * int(lengths.max()) ** (power + 1)
                 self._real[power] += int((lengths ** (power + 1)).sum())
             self._lengths.update(lengths.tolist())
-            if len(self._sizes) < _MOST_SIZES:
-                self._sizes[rows, places] = None
+        room = _MOST_SIZES - len(self._sizes)
+        self._sizes.update(dict.fromkeys(sizes[:room]))
 
     def told(self) -> PaddedBatches | None:
         """What was seen; ``None`` without sequences of more than one length."""
@@ -90,6 +97,7 @@ class PaddingSeen:
             needed=(self._needed[0], self._needed[1]),
             real=(self._real[0], self._real[1]),
             sizes=list(self._sizes),
+            loaded=self._source == LOADER,
         )
 
 

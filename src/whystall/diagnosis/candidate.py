@@ -132,17 +132,13 @@ class Replayed(Valued):
     """The share of the step that all of it takes, where samples of the whole run tell: no gain is beyond it."""
     recurrence: Recurrence | None = None
     """For what does not happen in every step."""
-    proportional: bool = False
-    """It takes about the same share of each step, however long: by what these differ says nothing of that share."""
 
     def per(self, case: Case) -> Per:
         """A step, if the recording has steps."""
         return case.per
 
     def noise(self, case: Case) -> float:
-        """That of the steps as they were recorded, or as the remedy leaves them: what it removes is no chance."""
-        if self.proportional:
-            return 0.0
+        """That of the steps as they were recorded, or of what the remedy leaves of them."""
         return case.noise if self.removal is None else min(case.noise, case.noise_after(self.removal))
 
     def span_ns(self, case: Case) -> int:

@@ -36,8 +36,8 @@ _MAD_TO_SIGMA: Final = 1.4826
 # With fewer steps their spread says nothing; this is taken in its place.
 _FEW_STEPS: Final = 3
 _NOISE_OF_FEW: Final = 0.01
-_OF_FEW: Final = 1.8
-"""By how much Student's t of three steps is wider than the normal distribution, for nine in ten."""
+_OF_FEW: Final = {2: 3.8, 3: 1.8, 4: 1.4, 5: 1.3}
+"""By how much Student's t of so many steps is wider than the normal distribution, for nine in ten."""
 
 FEWEST_SAMPLED_STEPS: Final = 10
 """With fewer steps samples say nothing of a run."""
@@ -110,7 +110,10 @@ class Case:
         return self._played_once(change)[0]
 
     def noise_after(self, change: Change) -> float:
-        """The noise that steps have under a change: what makes some of them longer is no chance where it goes away."""
+        """The noise of what a change saves: that of the steps under it, or that of the share of each that it leaves.
+
+        What makes some steps longer is no chance where it goes away, nor where it leaves as much of the long ones.
+        """
         return self._played_once(change)[1]
 
     def _played_once(self, change: Change) -> tuple[int, float]:
@@ -133,11 +136,21 @@ class Case:
         if change is not None:
             # A window may begin with the host ahead of its device, and a replay of few steps spends that lead.
             length = max(length, _longest_ns(self._host_lanes, self._durations(change)))
-        if len(steps) < _FEW_STEPS or not steps.mean():
+        if len(steps) < 2 or not steps.mean():
             return length, self.noise
         # Not by medians: of what comes in every other step they see nothing.
-        spread = float(steps.std(ddof=1) / steps.mean() / np.sqrt(len(steps)))
-        return length, spread if len(steps) >= FEWEST_TO_DROP else max(_OF_FEW * spread, _NOISE_OF_FEW)
+        after = _standard_error(steps, steps.mean()) if len(steps) >= _FEW_STEPS else self.noise
+        if change is None:
+            return length, after
+        # By how much the steps differ is no chance of what is the same share of each.
+        before = self._step_lengths
+        return length, min(after, _standard_error(steps - before * (steps.sum() / before.sum()), before.mean()))
+
+    @cached_property
+    def _step_lengths(self) -> Times:
+        """The steps of the replayed window as they are, start-up left out."""
+        steady = Change(duration=np.where(self.startup, 0, self.replayed.duration))
+        return step_lengths_ns(self.replayed, play(self.replayed, steady) if self.startup.any() else self.base)
 
     def least_ns(self, change: Change) -> int:
         """What the busiest thread or stream has to do in the window: in the long run no step is shorter."""
@@ -361,6 +374,12 @@ def _longest_ns(lanes: Lanes, durations: NDArray[np.int64]) -> int:
     """The sum over the lane that has most to do."""
     nodes, first = lanes
     return int(np.add.reduceat(durations[nodes], first).max()) if len(nodes) else 0
+
+
+def _standard_error(steps: NDArray[np.number[Any]], of: float) -> float:
+    """That of the mean of some steps, as a share of ``of``; that of few is never small."""
+    found = float(steps.std(ddof=1) / of / np.sqrt(len(steps))) if of > 0 else 0.0
+    return found if len(steps) >= FEWEST_TO_DROP else max(_OF_FEW.get(len(steps), 1.0) * found, _NOISE_OF_FEW)
 
 
 def noise_of(windows: list[int]) -> float:

@@ -48,9 +48,16 @@ def _ends_of_steps(graph: Graph, played: Played) -> NDArray[np.int64]:
 
 
 def step_lengths_ns(graph: Graph, played: Played) -> NDArray[np.int64]:
-    """How long each steady step of the window takes, from the end of the one before it to its own."""
+    """How long each steady step takes, from the end of the one before it to its own.
+
+    Of few steps that leave nothing to a device the first is among them, from its begin.
+    """
     ends = np.maximum.accumulate(_ends_of_steps(graph, played))
-    return np.diff(ends[1:-1] if len(ends) >= FEWEST_TO_DROP else ends)
+    if len(ends) >= FEWEST_TO_DROP:
+        return np.diff(ends[1:-1])
+    if len(ends) and len(graph.opening) and not (graph.kind == NodeKind.DEVICE).any():
+        return np.diff(ends, prepend=_begin_of_step(graph, played))
+    return np.diff(ends)
 
 
 def window_ns(graph: Graph, played: Played) -> tuple[int, int]:

@@ -37,7 +37,7 @@ class PaddedBatches(msgspec.Struct, frozen=True, kw_only=True):
     """Padding in the batches that were looked at: places in all, those up to each batch's longest row, and real ones.
 
     Each is two sums over the rows: of their lengths, and of these squared (as attention's work grows). ``sizes`` are
-    the batches' rows and places, the first few.
+    the rows and places of the first few, also where convolutions leave every second, fourth or eighth frame.
     """
 
     batches: int
@@ -45,6 +45,8 @@ class PaddedBatches(msgspec.Struct, frozen=True, kw_only=True):
     needed: tuple[int, int]
     real: tuple[int, int]
     sizes: list[tuple[int, int]]
+    loaded: bool = True
+    """Whether a data loader handed them out; else they are what a module was called with."""
 
 
 class RankDescription(msgspec.Struct, frozen=True, kw_only=True):
@@ -181,6 +183,7 @@ def all_padding(seen: Sequence[PaddedBatches]) -> PaddedBatches | None:
         needed=_both([one.needed for one in seen]),
         real=_both([one.real for one in seen]),
         sizes=sorted({size for one in seen for size in one.sizes}),
+        loaded=all(one.loaded for one in seen),
     )
 
 

@@ -25,6 +25,7 @@ from whystall.diagnosis.rules.communication import (
 from whystall.diagnosis.rules.compute import (
     at_limit,
     cast_churn,
+    dense_embedding,
     double_precision,
     fp32_matmul,
     fusible,
@@ -133,6 +134,7 @@ RULES: tuple[Rule, ...] = (
     layout_conversion.RULE,
     slow_convolution.RULE,
     cast_churn.RULE,
+    dense_embedding.RULE,
     double_precision.RULE,
     low_occupancy.RULE,
     redundant_work.RULE,

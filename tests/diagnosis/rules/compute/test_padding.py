@@ -16,7 +16,7 @@ ROWS, PLACES = 64, 512
 KERNEL_NS = 4_000_000
 
 
-def batches(*, needed: float, real: float) -> PaddedBatches:
+def batches(*, needed: float, real: float, loaded: bool = True) -> PaddedBatches:
     """Ten batches of one size of which such shares are needed, and real; all rows of a batch are equally long."""
     all_of = 10 * ROWS * PLACES
     squared = all_of * PLACES
@@ -26,6 +26,7 @@ def batches(*, needed: float, real: float) -> PaddedBatches:
         needed=(round(all_of * needed), round(squared * needed**2)),
         real=(round(all_of * real), round(squared * real**2)),
         sizes=[(ROWS, PLACES)],
+        loaded=loaded,
     )
 
 
@@ -106,8 +107,14 @@ def test_tensors_of_other_sizes_keep_their_time(sizes: list[list[int]]) -> None:
 
 
 def test_little_padding_and_none_are_no_finding() -> None:
-    assert padded(job(on_device=True), batches(needed=1.0, real=0.95)) is None
+    assert padded(job(on_device=True), batches(needed=0.9, real=0.9)) is None
+    assert padded(job(on_device=True), batches(needed=1.0, real=0.7)) is None  # as batches drawn at random have
     assert padded(job(on_device=True), None) is None
+
+
+def test_what_a_request_holds_cannot_be_put_together_by_length() -> None:
+    assert padded(job(on_device=True), batches(needed=1.0, real=0.4, loaded=False)) is None
+    assert padded(job(on_device=True), batches(needed=0.4, real=0.4, loaded=False)) is not None
 
 
 def test_a_trace_alone_does_not_show_it() -> None:

@@ -75,7 +75,6 @@ def in_trace_of_a_cpu(case: Case) -> Iterator[Replayed]:
             method="replay: without the bytes of intermediate tensors",
             code=code_of(case, nodes),
             ranks=(rank.rank,),
-            proportional=True,
             uncertainty=0.3,
             confidence=0.8,
             tier=1,

@@ -26,7 +26,8 @@ from whystall.trace.columns import judged, matching
 from whystall.trace.link import rows_of
 
 CAUSE: Final = cause_beside(__name__)
-_LEAST_SHARE: Final = CAUSE.threshold("least_share")
+_LEAST_BEYOND: Final = CAUSE.threshold("least_beyond")
+_LEAST_UNEQUAL: Final = CAUSE.threshold("least_unequal")
 _LEFT_IN_BUCKETS: Final = CAUSE.threshold("left_in_buckets")
 _CALL_NS: Final = CAUSE.threshold("call_ns")
 _LAUNCH_NS: Final = CAUSE.threshold("launch_ns")
@@ -51,12 +52,15 @@ _BUCKETS: Final = Remedy(
 def in_trace(case: Case) -> Iterator[Replayed]:
     """By the batches that were looked at, and the operators whose shapes hold them."""
     seen = case.facts.padding
-    if seen is None or 1 - seen.real[0] / seen.positions[0] < _LEAST_SHARE:
+    if seen is None:
         return
     real, needed, positions = (np.array(amounts, np.float64) for amounts in (seen.real, seen.needed, seen.positions))
     fixed, bucketed = needed / positions, (real + _LEFT_IN_BUCKETS * (needed - real)) / positions
     padded = float(1 - real[0] / positions[0])
-    to_the_longest = 1 - fixed[0] >= _LEAST_SHARE
+    to_the_longest = 1 - fixed[0] >= _LEAST_BEYOND
+    # What a request holds is not chosen: only a loader can put samples of like length together.
+    if not to_the_longest and (padded < _LEAST_UNEQUAL or not seen.loaded):
+        return
     for rank in case.ranks:
         powers = _powers(rank, seen)
         if not powers.any():
@@ -78,7 +82,6 @@ def in_trace(case: Case) -> Iterator[Replayed]:
             method="replay: operators on such batches in proportion to the places that are left",
             code=code_of(case, nodes),
             ranks=(rank.rank,),
-            proportional=True,
             uncertainty=0.3,
             confidence=0.9,
             detail=f"{padded:.0%} of all places" + (", which are padded to a fixed length" if to_the_longest else ""),

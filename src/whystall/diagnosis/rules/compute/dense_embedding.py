@@ -1,0 +1,139 @@
+"""An embedding whose gradient and optimizer's step go over all rows of a table of which a batch reads few."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from whystall.diagnosis import evidence
+from whystall.diagnosis.candidate import Replayed
+from whystall.diagnosis.case import Case
+from whystall.diagnosis.causes import cause_beside
+from whystall.diagnosis.rank_case import RankCase
+from whystall.diagnosis.rule import Finder, Rule
+from whystall.diagnosis.where import code_of
+from whystall.trace.columns import judged, matching
+
+CAUSE: Final = cause_beside(__name__)
+_LEAST_ROWS: Final = CAUSE.threshold("least_rows")
+_LEAST_ELEMENTS: Final = CAUSE.threshold("least_elements")
+_LEAST_SHARE: Final = CAUSE.threshold("least_share")
+_SCATTERED: Final = CAUSE.threshold("scattered")
+_BACKWARD: Final = "aten::embedding_dense_backward"
+_READS_FEW: Final = frozenset({"aten::embedding", "aten::index_select", "aten::gather"})
+_PRODUCTS: Final = frozenset({"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"})
+_MOST_TENSORS: Final = 100_000
+
+Table = tuple[int, int]
+
+
+def in_trace(case: Case) -> Iterator[Replayed]:
+    """By sizes: tables with a dense gradient, and the operators that go over them."""
+    for rank in case.ranks:
+        tables = _tables(rank)
+        if not tables:
+            continue
+        left, most = _left(rank, tables, 1.0), _left(rank, tables, _SCATTERED)
+        nodes = case.work_of(rank, left < 1)
+        kept, at_most = (case.operator_values(rank, values, 1.0) for values in (left, most))
+        saved = int((case.replayed.duration * (1 - at_most))[case.in_window(nodes)].sum()) // max(case.steps, 1)
+        if saved < _LEAST_SHARE * case.step_ns:
+            continue
+        rows, read = sum(rows for rows, _ in tables), sum(tables.values())
+        yield Replayed(
+            cause=CAUSE.id,
+            attributed_ns=case.time_of(nodes),
+            evidence=(
+                evidence.time(
+                    "operators that go over such tables", case.time_of(nodes), case.events_of(nodes), per=case.per
+                ),
+                evidence.count("rows of the tables", rows),
+                evidence.count("rows that a batch reads, at most", read),
+            ),
+            removal=case.without(nodes, at_most),
+            ceiling=case.without(nodes, kept),
+            method="replay: the rows that a batch reads instead of all",
+            code=code_of(case, nodes),
+            ranks=(rank.rank,),
+            uncertainty=0.3,
+            confidence=0.85,
+            detail=f"at most {read:,} of {rows:,} rows are read",
+            rivals=("compute.unfused-optimizer",),
+        )
+
+
+def _tables(rank: RankCase) -> dict[Table, int]:
+    """The sizes of embeddings with a dense gradient, and how many of their rows a batch reads at most."""
+    table = rank.trace.operators
+    found: dict[Table, int] = {}
+    if table.is_empty():
+        return found
+    backward = table.filter(pl.Series(matching(table["name"], lambda name: name == _BACKWARD)))
+    for read in judged(backward.select("input_dims", "concrete_inputs"), _read):
+        if read is not None:
+            (rows, size), indices = read
+            if rows >= _LEAST_ROWS * indices and rows * size >= _LEAST_ELEMENTS:
+                found[rows, size] = max(found.get((rows, size), 0), indices)
+    products = table.filter(pl.Series(matching(table["name"], _PRODUCTS.__contains__)))
+    taken = {one for sizes in set(judged(products.select("input_dims"), _sizes)) for one in sizes}
+    return {one: read for one, read in found.items() if one not in taken and one[::-1] not in taken}
+
+
+def _read(dims: str | None, concrete: str | None) -> tuple[Table, int] | None:
+    """The table's size and the number of indices, of one backward call."""
+    try:
+        sizes, values = json.loads(dims or ""), json.loads(concrete or "")
+        rows, size = int(values[2]), int(sizes[0][-1])
+        indices = int(np.prod(sizes[1], dtype=np.int64))
+    except (ValueError, TypeError, IndexError, KeyError, OverflowError):
+        return None
+    return ((rows, size), indices) if min(rows, size, indices) > 0 else None
+
+
+def _sizes(dims: str | None) -> tuple[tuple[int, ...], ...]:
+    """The sizes of all tensors of a call, those in lists among them."""
+    try:
+        given = json.loads(dims or "[]")
+    except ValueError:
+        return ()
+    out: list[tuple[int, ...]] = []
+    stack: list[Any] = list(given) if isinstance(given, list) else []
+    while stack and len(out) < _MOST_TENSORS:
+        one = stack.pop()
+        if not isinstance(one, list):
+            continue
+        if one and all(isinstance(size, int) and size >= 0 for size in one):
+            out.append(tuple(one))
+        else:
+            stack += one
+    return tuple(out)
+
+
+def _left(rank: RankCase, tables: dict[Table, int], scattered: float) -> NDArray[np.float64]:
+    """Per operator the share of its time that is left when it goes over the rows that a batch reads alone."""
+    operators = rank.trace.operators
+
+    def left(dims: str | None) -> float:
+        sizes = _sizes(dims)
+        total = sum(float(np.prod(one, dtype=np.float64)) for one in sizes)
+        tabled = [one for one in sizes if one in tables]
+        spared = sum(one[0] * one[1] * (1 - min(scattered * tables[one[0], one[1]] / one[0], 1.0)) for one in tabled)
+        return 1 - spared / total if total > 0 else 1.0
+
+    out = np.array(judged(operators.select("input_dims"), left), np.float64)
+    out[matching(operators["name"], _READS_FEW.__contains__)] = 1.0
+    # What makes the gradient does not name the table's size.
+    rows = np.flatnonzero(matching(operators["name"], lambda name: name == _BACKWARD))
+    reads = judged(operators[rows].select("input_dims", "concrete_inputs"), _read)
+    for row, read in zip(rows.tolist(), reads, strict=True):
+        if read is not None and read[0] in tables:
+            out[row] = min(scattered * read[1] / read[0][0], 1.0)
+    return out
+
+
+RULE = Rule(CAUSE, (Finder(in_trace, ("trace", "operators", "shapes")),))

@@ -1,0 +1,81 @@
+"""compute.dense-embedding: tables of which a batch reads few rows; those that are tied or small are left alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.diagnosis.cases import found_in
+from tests.diagnosis.jobs import H100, Job, is_worth, shaped
+
+ROWS, SIZE, READ = 100_000, 32, 500
+TABLE = [ROWS, SIZE]
+STEP_NS = 4_000_000
+
+
+def backward(rows: int, size: int, read: int) -> dict[str, Any]:
+    """What torch records of an embedding's backward call."""
+    return {
+        "Input Dims": [[read, size], [read], [], [], []],
+        "Input type": ["float", "long int", "Scalar", "Scalar", "Scalar"],
+        "Concrete Inputs": ["", "", str(rows), "-1", "False"],
+    }
+
+
+def training(
+    *, rows: int = ROWS, read: int = READ, tied: bool = False, on_device: bool = False, lists: bool = False
+) -> Job:
+    """Eight steps: the gradient, an optimizer that goes over the table, and as much work on other tensors."""
+    job = Job(H100 if on_device else None)
+    table = [rows, SIZE]
+    head = shaped([READ, SIZE], table[::-1]) if tied else shaped([READ, SIZE], [SIZE, 256])
+    update = {"Input Dims": [[table, [16, 16]], [table, [16, 16]]]} if lists else shaped(table, table)
+    operators: tuple[tuple[str, dict[str, Any]], ...] = (
+        ("aten::embedding", shaped(table, [read])),
+        ("aten::mm", head),
+        ("aten::embedding_dense_backward", backward(rows, SIZE, read)),
+        ("aten::_fused_adam_" if lists else "aten::addcdiv_", update),
+    )
+    for _ in job.steps(8):
+        for name, recorded in operators:
+            if on_device:
+                job.operator(name, "kernel", STEP_NS, **recorded)
+            else:
+                with job.inside(name, **recorded):
+                    job.python(STEP_NS)
+        if on_device:
+            job.wait()
+    return job
+
+
+@pytest.mark.parametrize("on_device", [True, False])
+@pytest.mark.parametrize("lists", [True, False])
+def test_the_rows_that_no_batch_reads_are_spared(on_device: bool, lists: bool) -> None:
+    """The gradient and the optimizer's step are half of a step, and 500 rows of 100,000 are read."""
+    finding = found_in(training(on_device=on_device, lists=lists).built)["compute.dense-embedding"]
+    is_worth(finding, 2.0)
+    assert "500 of 100,000" in finding.title
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"read": 20_000},  # every fifth row
+        {"rows": 10_000, "read": 50},  # a table that a cache holds
+        {"tied": True},  # its gradient is dense, since the output layer takes it, too
+    ],
+)
+def test_other_tables_are_left_alone(options: dict[str, Any]) -> None:
+    assert "compute.dense-embedding" not in found_in(training(**options).built)
+
+
+@pytest.mark.parametrize("concrete", [[], ["", "", "many"], ["", "", "-5"], None])
+def test_what_is_recorded_oddly_says_nothing(concrete: list[str] | None) -> None:
+    job = Job()
+    odd = {**backward(ROWS, SIZE, READ), "Concrete Inputs": concrete}
+    for _ in job.steps(8):
+        with job.inside("aten::embedding_dense_backward", **odd):
+            job.python(STEP_NS)
+        with job.inside("aten::addcdiv_", **shaped(TABLE, TABLE)):
+            job.python(STEP_NS)
+    assert "compute.dense-embedding" not in found_in(job.built)
