@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 
 from whystall.analysis.run_results import RunSummary, SampledLine
@@ -43,6 +45,15 @@ def case_of(*built: TraceBuilder, facts: RunFacts | None = None, runs: Iterable[
         facts=facts or RunFacts(),
         graph=build_graph(recorded),
     )
+
+
+def of_framework(framework: str | None, case: Case) -> Case:
+    """The case, of a job that ran on another framework or on none that is known."""
+    ranks = []
+    for rank in case.ranks:
+        metadata = msgspec.structs.replace(rank.trace.metadata, framework=framework)
+        ranks.append(dataclasses.replace(rank, trace=dataclasses.replace(rank.trace, metadata=metadata)))
+    return dataclasses.replace(case, ranks=tuple(ranks))
 
 
 def told_of(*built: TraceBuilder, facts: RunFacts | None = None) -> dict[str, Finding]:

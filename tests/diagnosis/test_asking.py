@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.diagnosis.cases import case_of, diagnosed, fixed, loop
+from tests.diagnosis.cases import case_of, diagnosed, fixed, loop, of_framework
 
 import whystall
 import whystall.plugins
@@ -28,6 +28,15 @@ def test_a_rule_without_its_signals_abstains_and_names_them() -> None:
     missing = [(entry.id, entry.missing_signals) for entry in found.abstained]
     assert ("communication.straggler", ["traces of several ranks"]) in missing
     assert any("operator shapes" in signals for cause, signals in missing if cause == "compute.unfused-attention")
+
+
+def test_on_another_framework_causes_of_pytorchs_host_are_not_looked_for() -> None:
+    case = of_framework("xla", case_of(loop(python_ns=400_000)))
+    found = diagnose(case, [fixed("host.python", 0.5), fixed("communication.small-messages", 0.3)])
+    assert [finding.id for finding in found.findings] == ["communication.small-messages"]
+    assert [(entry.id, entry.missing_signals) for entry in found.abstained] == [("host.python", ["operators"])]
+    unknown = of_framework(None, case_of(loop(python_ns=400_000)))
+    assert diagnose(unknown, [fixed("host.python", 0.5)]).findings
 
 
 def test_a_rule_that_fails_is_named_and_the_others_are_asked() -> None:

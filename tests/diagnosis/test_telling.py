@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.diagnosis.cases import case_of, diagnosed, fixed, loop
+from tests.diagnosis.cases import case_of, diagnosed, fixed, loop, of_framework
 from tests.diagnosis.jobs import Job
 
 from whystall.diagnosis.candidate import Code
@@ -30,6 +30,17 @@ def test_every_finding_has_what_a_finding_owes() -> None:
             assert finding.remedy is not None
             assert finding.verify is not None
             assert "whystall verify" in finding.verify.command
+
+
+def test_a_job_of_another_framework_is_not_told_what_to_do_in_pytorchs_terms() -> None:
+    rule, case = fixed("compute.fusible", 0.3), case_of(loop())
+    [ours], [foreign] = (diagnose(one, [rule]).findings for one in (case, of_framework("xla", case)))
+    assert ours.remedy is not None
+    assert foreign.remedy is not None
+    assert "torch" in f"{ours.remedy.text} {ours.remedy.patch}"
+    assert "torch" not in foreign.remedy.text
+    assert (foreign.remedy.patch, foreign.remedy.risk) == (None, None)
+    assert (foreign.id, foreign.gain, foreign.evidence) == (ours.id, ours.gain, ours.evidence)
 
 
 def test_what_is_large_but_hidden_is_told_as_such() -> None:

@@ -72,6 +72,18 @@ def test_the_recorded_export() -> None:
     assert_both_outcomes(run_cases(2_000_000, CASES // 8, samples, "--nsys"), CASES // 8)
 
 
+def test_built_profiles_of_xla() -> None:
+    assert_both_outcomes(run_cases(0, CASES // 4, None, "--xspace"), CASES // 4)
+
+
+@pytest.mark.real_traces
+def test_the_recorded_profile_of_xla() -> None:
+    samples = TRACES.parent / "samples"
+    if not (samples / "xplane").exists():
+        pytest.skip("the samples are not beside the repository (../shared/samples)")
+    assert_both_outcomes(run_cases(3_000_000, CASES // 8, samples, "--xspace"), CASES // 8)
+
+
 def test_json_of_rocprof() -> None:
     """It is read whole or not at all: text with a hole is no JSON."""
     assert_both_outcomes(run_cases(0, CASES // 4, None, "--rocprof"), CASES // 4, least=0.05)

@@ -1,8 +1,8 @@
 """Analyses damaged traces until one ends in anything but a sound report or an `InputError`.
 
 Run by ``test_fuzz.py`` in a process of its own, so that a crash, a hang or a memory bomb is seen from outside:
-``python -m tests.fuzz.worker [--nsys|--rocpd|--rocprof] FIRST COUNT [FOLDER]``. The last line of the output names
-the case at work.
+``python -m tests.fuzz.worker [--nsys|--rocpd|--rocprof|--xspace] FIRST COUNT [FOLDER]``. The last line of the output
+names the case at work.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
-from tests.fuzz import databases, mutations
+from tests.fuzz import databases, messages, mutations
 from tests.trace.readers import rocprof_builder as rocprof
 
 import whystall
@@ -85,6 +85,7 @@ FORMATS: dict[str, Format] = {
     "--kineto": (mutations.bases, mutations.damaged, "case.json"),
     "--nsys": (databases.bases, databases.damaged, "case.sqlite"),
     "--rocpd": (lambda _: databases.rocpd(), databases.damaged, "case.db"),
+    "--xspace": (messages.bases, messages.damaged, "case.xplane.pb"),
     "--rocprof": (lambda _: [rocprof.job(), rocprof.job(api=False)], mutations.damaged, "case.json"),
 }
 

@@ -35,6 +35,18 @@ def test_a_folder_stands_for_its_traces_and_not_for_what_whystall_writes(folder:
     assert not any(looks_like_trace(folder / name) for name in OTHERS)
 
 
+def test_of_a_profile_of_xla_the_copies_for_viewers_are_left(tmp_path: Path) -> None:
+    run, other = tmp_path / "plugins" / "profile" / "run", tmp_path / "other"
+    for folder in (run, other):
+        folder.mkdir(parents=True)
+    profiles = [run / "host1.xplane.pb", run / "host2.xplane.pb"]
+    copies = [run / "host1.trace.json.gz", run / "host2.trace.json.gz", run / "perfetto_trace.json.gz"]
+    traces = [other / "host1.trace.json.gz", run / "rank0.trace.json.gz"]
+    for path in (*profiles, *copies, *traces):
+        path.write_bytes(b"")
+    assert find_traces(tmp_path) == sorted([*profiles, *traces])
+
+
 def test_a_file_that_is_named_is_taken_whatever_it_is_called(folder: Path) -> None:
     assert find_traces(folder / "notes.txt") == [folder / "notes.txt"]
     assert find_traces(folder / "absent.json") == [folder / "absent.json"]  # opening it says what is wrong

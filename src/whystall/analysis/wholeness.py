@@ -42,9 +42,11 @@ def gaps_of(trace: Trace) -> list[Gap]:
 def shows_work_of_host(trace: Trace) -> bool:
     """Whether a stretch of a thread without an event is Python.
 
-    Nobody knows what it is where most operators were left out, or where the host was not recorded but for its calls of
-    the runtime.
+    Nobody knows what it is where most operators were left out, where the host was not recorded but for its calls of
+    the runtime, and where the framework launches from threads of its own: those of XLA run no Python.
     """
+    if not trace.metadata.may_be_pytorch:
+        return False
     if not trace.python_functions.is_empty():
         return True
     recorded = not (trace.operators.is_empty() and trace.annotations.is_empty())

@@ -7,12 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from whystall.diagnosis.candidate import Candidate
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.finding import Abstention
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.vocabulary.signals import SIGNALS, Signal
+
+# Causes that are told by what the threads of PyTorch do between launches: those of XLA launch by themselves, and what
+# lies between their calls is not recorded.
+_OF_PYTORCH_HOST: Final = ("capture.", "episodic.", "host.", "inference.", "input.", "memory.", "pipeline.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +34,9 @@ def ask(case: Case, rules: Sequence[Rule]) -> Answers:
     have = available(case)
     answers = Answers()
     for rule in rules:
+        if not case.may_be_pytorch and rule.cause.id.startswith(_OF_PYTORCH_HOST):
+            answers.abstained.append(Abstention(id=rule.cause.id, missing_signals=[SIGNALS["operators"].name]))
+            continue
         able = [finder for finder in rule.finders if have.issuperset(finder.needs)]
         for finder in able:
             try:

@@ -84,6 +84,11 @@ class Case:
         return next((run for run in self.runs if run.rank == rank.rank and run.measured >= FEWEST_SAMPLED_STEPS), None)
 
     @property
+    def may_be_pytorch(self) -> bool:
+        """Whether no recording is of another framework's job."""
+        return all(rank.trace.metadata.may_be_pytorch for rank in self.ranks)
+
+    @property
     def replayed(self) -> Graph:
         """The graph, for rules that declare that they need a trace."""
         if self.graph is None:

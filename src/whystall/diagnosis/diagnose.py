@@ -9,6 +9,7 @@ import msgspec
 from whystall.analysis.results import Device
 from whystall.analysis.run_results import RunSummary
 from whystall.analysis.trace_analysis import TraceAnalysis
+from whystall.analysis.wholeness import shows_work_of_host
 from whystall.diagnosis.asking import ask
 from whystall.diagnosis.candidate import Standing, Valued
 from whystall.diagnosis.case import Case, RunFacts
@@ -18,7 +19,7 @@ from whystall.diagnosis.planning import plan
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Rule
 from whystall.diagnosis.rules import RULES
-from whystall.diagnosis.telling import Teller
+from whystall.diagnosis.telling import Teller, without_advice
 from whystall.diagnosis.uniting import not_overruled, on_all_ranks, once
 from whystall.diagnosis.verdict import finding_verdict, ledger_verdict, run_verdict
 from whystall.diagnosis.weighing import least_expected, weigh
@@ -36,8 +37,9 @@ def diagnose(case: Case, rules: Sequence[Rule]) -> Diagnosis:
     standing = once([one for one in heard if isinstance(one, Standing)])
     weighed = weigh(case, valued)
     teller = Teller(case, {rule.cause.id: rule.cause for rule in rules})
+    findings = teller.findings(weighed, standing)
     return Diagnosis(
-        findings=teller.findings(weighed, standing),
+        findings=findings if case.may_be_pytorch else [without_advice(finding) for finding in findings],
         abstained=answers.abstained,
         plan=plan(case, weighed.firing),
         fidelity=case.fidelity.share if case.graph is not None else None,
@@ -100,9 +102,14 @@ def _critical_path(case: Case) -> list[PathPart]:
     if case.graph is None:
         return []
     whole, steps = max(case.recorded_ns, 1), max(case.steps, 1)
+    parts = path_parts(case.graph, case.base, case.path)
+    if not all(shows_work_of_host(rank.trace) for rank in case.ranks):
+        # What a thread did between its calls of the runtime, nobody saw.
+        parts["unexplained"] = parts.get("unexplained", 0) + parts.pop("python", 0)
     return [
         PathPart(what=what, per_step_ns=ns // steps, share=round(ns / whole, 4))
-        for what, ns in path_parts(case.graph, case.base, case.path).items()
+        for what, ns in sorted(parts.items(), key=lambda item: (-item[1], item[0]))
+        if ns > 0
     ]
 
 

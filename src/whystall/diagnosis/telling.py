@@ -22,6 +22,9 @@ _LARGE: Final = 0.2
 _WAITED: Final = 0.5
 # A line that explains so much of a cause is what its reader will mend.
 _MOST_OF_IT: Final = 0.5
+_NO_ADVICE: Final = (
+    "the cause is what to look at: the changes that whystall knows are written for PyTorch, which did not run this"
+)
 # What only counts once other causes are gone is told from this share on.
 NEXT_SHARE: Final = 0.05
 
@@ -235,6 +238,13 @@ def _why_below(one: Weighed, per: Per) -> list[Evidence]:
         return []
     what = f"saved of the {per} once the more specific causes are removed, by which it ranks"
     return [Evidence(what=what, value=round(one.adds, 4), unit="share")]
+
+
+def without_advice(finding: Finding) -> Finding:
+    """The finding as told of a job that did not run on PyTorch: remedies and the risks of them are those of PyTorch."""
+    if finding.remedy is None:
+        return finding
+    return structs.replace(finding, remedy=Remedy(text=_NO_ADVICE, patch=None, risk=None))
 
 
 def _remedy(cause: Cause) -> Remedy:

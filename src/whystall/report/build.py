@@ -123,8 +123,10 @@ def _source(
     known = analyses[0].signals if analyses else {}
     signals = {key: all(analysis.signals[key] for analysis in analyses) for key in known}
     on_cpu = not any(analysis.signals["device_events"] for analysis in analyses)
+    # How to record more is known of PyTorch's profiler alone.
+    ours = all(trace.metadata.may_be_pytorch for trace in traces)
     missing = [
-        entry.wanted
+        entry.wanted if ours else entry.name
         for key, entry in SIGNALS.items()
         if entry.how
         and not signals.get(key, True)

@@ -48,8 +48,10 @@ def assemble(raw: RawTrace, *, name: str, file_bytes: int) -> Trace:
     nesting = nest_host(tables)
     link_host(tables, nesting)
     link_device(tables)
-    steps, steps_from = find_steps(tables["annotations"])
-    tables["device_events"] = _with_steps(tables["device_events"], tables["runtime_calls"], steps)
+    marked = raw.steps
+    steps, steps_from = find_steps(tables["annotations"]) if marked is None else (marked.table, marked.marked_by)
+    launched = marked is None or not marked.of_device
+    tables["device_events"] = _with_steps(tables["device_events"], tables["runtime_calls"] if launched else None, steps)
     collectives = collective_table(tables)
     shown = name if raw.process is None else f"{name} ({raw.process})"
     return Trace(
@@ -146,7 +148,10 @@ def _check_references(tables: dict[str, pl.DataFrame], threads: int) -> None:
             raise ReaderError(f"the table {table!r} names a thread that is no row of the {threads:,} threads")
 
 
-def _with_steps(events: pl.DataFrame, runtime: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+def _with_steps(events: pl.DataFrame, runtime: pl.DataFrame | None, steps: pl.DataFrame) -> pl.DataFrame:
+    """With the step in which each event was launched by a call of ``runtime``, or in which it began itself."""
+    if runtime is None:
+        return events.with_columns(link_series("step", step_of_launch(events["ts_ns"].to_numpy(), steps)))
     launch = rows_of(events["launch"])
     starts = runtime["ts_ns"].to_numpy()
     linked = launch >= 0

@@ -17,6 +17,10 @@ PathLike = str | Path
 
 # What whystall itself writes beside traces.
 _NOT_TRACES: Final = (REPORT_JSON, RUN_JSON, EXPERIMENTS_JSON)
+# What jax.profiler.start_trace writes, for each host, and what else with it.
+_PROFILE: Final = ".xplane.pb"
+_PICTURE: Final = ".trace.json.gz"
+_PERFETTO_PICTURE: Final = "perfetto_trace.json.gz"
 
 
 def find_traces(source: PathLike, readers: Sequence[Reader] = READERS) -> list[Path]:
@@ -42,7 +46,15 @@ def _in_folder(folder: Path, readers: Sequence[Reader]) -> list[Path]:
     if not found:
         endings = ", ".join(f"*{suffix}" for reader in readers for suffix in reader.suffixes)
         raise InputError(f"{folder}: no traces in this folder (looked for {endings})")
-    return found
+    return _without_copies(found)
+
+
+def _without_copies(found: list[Path]) -> list[Path]:
+    """The files without those that XLA's profiler writes beside its own: the same events for a viewer, less exact."""
+    profiles = [path for path in found if path.name.endswith(_PROFILE)]
+    copies = {path.with_name(path.name.removesuffix(_PROFILE) + _PICTURE) for path in profiles}
+    copies |= {path.with_name(_PERFETTO_PICTURE) for path in profiles}
+    return [path for path in found if path not in copies]
 
 
 def _matching(pattern: PathLike) -> list[Path]:

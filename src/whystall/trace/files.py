@@ -22,6 +22,7 @@ Progress = Callable[[int, int | None], None]
 
 CHUNK_BYTES: Final = 256 * 1024
 HEAD_BYTES: Final = 64 * 1024
+_LARGE_CHUNK_BYTES: Final = 1 << 20
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _GZIP_WINDOW: Final = 31  # zlib's largest window, with a gzip header
 _LITTLE_BYTES: Final = 16
@@ -90,6 +91,28 @@ def is_gzip(file: BinaryIO) -> bool:
     found = file.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
     file.seek(0)
     return found
+
+
+def contents(path: Path, most: int, limits: Limits, progress: Progress | None) -> tuple[bytes, list[str]]:
+    """A whole file, unpacked, and a sentence on what is wrong with its packing: for formats that are read at once.
+
+    Raises `InputError` where it holds more than ``most`` bytes, or than ``limits`` allow.
+    """
+    warnings: list[str] = []
+    whole = bytearray()
+    with opened(path) as (file, size):
+        packed = is_gzip(file)
+        most = min(limits.raw_bytes, most)
+        if packed:
+            most = min(most, max(limits.unpacked_times * size, limits.unpacked_bytes))
+        pieces = gunzipped(file, warnings) if packed else iter(lambda: file.read(_LARGE_CHUNK_BYTES), b"")
+        for piece in pieces:
+            whole += piece
+            if progress is not None:
+                progress(file.tell(), size)
+            if len(whole) > most:
+                raise InputError(f"{path.name} holds more than what is read ({most:,} bytes)")
+    return bytes(whole), warnings
 
 
 def gunzipped(file: BinaryIO, warnings: list[str]) -> Iterator[bytes]:

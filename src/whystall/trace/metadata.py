@@ -38,6 +38,11 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
     settings: dict[str, bool] = {}
     versions: dict[str, str] = {}
 
+    @property
+    def may_be_pytorch(self) -> bool:
+        """Whether the job ran on PyTorch, for all that the recording says: advice in its terms is worth giving."""
+        return self.framework in {"pytorch", None}
+
     def device_name(self, device: int) -> str | None:
         """The name of the device with this id, or of the only device listed."""
         named = [properties for properties in self.devices if properties.name]

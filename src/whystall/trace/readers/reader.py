@@ -21,6 +21,19 @@ READERS_GROUP: Final = "whystall.readers"
 """The entry point by which other packages bring readers: a `Reader`, or several."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class MarkedSteps:
+    """The steps of a format that marks steps itself, none if none were marked; they are then looked for nowhere else.
+
+    ``table`` has the columns name, ts_ns, duration_ns, thread. A step is of the host, and what it launched is its own,
+    unless the times are those ``of_device``: then it is what began within them.
+    """
+
+    table: pl.DataFrame
+    marked_by: str | None
+    of_device: bool = False
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class RawTrace:
     """One process's recording as a reader hands it over.
@@ -44,6 +57,8 @@ class RawTrace:
     quarantined: Sequence[Quarantine] = ()
     extra_arguments: pl.DataFrame | None = None
     """Arguments that have no column: table, row (in time order), key, value."""
+    steps: MarkedSteps | None = None
+    """Where the format marks steps itself; otherwise they are found among annotations."""
 
 
 @runtime_checkable

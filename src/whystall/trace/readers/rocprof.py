@@ -6,7 +6,7 @@ host's name.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -14,14 +14,13 @@ import msgspec
 import polars as pl
 
 from whystall.trace.errors import InputError
-from whystall.trace.files import Head, Limits, Progress, gunzipped, is_gzip, opened
+from whystall.trace.files import Head, Limits, Progress, contents
 from whystall.trace.metadata import DeviceProperties, Metadata, sound_text
 from whystall.trace.model import Quarantine
 from whystall.trace.readers.reader import RawTrace
 
 _MARK: Final = b'"rocprofiler-sdk-tool"'
 _GPU: Final = 2
-_CHUNK: Final = 1 << 20
 # The whole document is held at once, and what it decodes to beside it.
 _MOST_BYTES: Final = 8 << 30
 _DAY_NS: Final = 86_400 * 1_000_000_000
@@ -147,7 +146,7 @@ class RocprofReader:
 
     def read(self, path: Path, *, limits: Limits, progress: Progress | None) -> Sequence[RawTrace]:
         """The recordings in a file, one for each process. Raises `InputError` where there is none."""
-        text, warnings = _text(path, limits, progress)
+        text, warnings = contents(path, _MOST_BYTES, limits, progress)
         try:
             document = msgspec.json.decode(text, type=_Document)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -160,24 +159,6 @@ class RocprofReader:
         if not any(recording.events for recording in found):
             raise InputError(f"{path.name} holds no event of a job")
         return found
-
-
-def _text(path: Path, limits: Limits, progress: Progress | None) -> tuple[bytes, list[str]]:
-    """The unpacked file. Raises `InputError` where it is larger than what is read."""
-    warnings: list[str] = []
-    text = bytearray()
-    with opened(path) as (file, size):
-        most = min(limits.raw_bytes, _MOST_BYTES)
-        if is_gzip(file):
-            most = min(most, max(limits.unpacked_times * size, limits.unpacked_bytes))
-        pieces: Iterable[bytes] = gunzipped(file, warnings) if is_gzip(file) else iter(lambda: file.read(_CHUNK), b"")
-        for piece in pieces:
-            text += piece
-            if progress is not None:
-                progress(file.tell(), size)
-            if len(text) > most:
-                raise InputError(f"{path.name} holds more than what is read ({most:,} bytes of JSON)")
-    return bytes(text), warnings
 
 
 def _recording(

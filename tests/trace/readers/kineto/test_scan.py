@@ -209,6 +209,7 @@ def test_one_endless_event_is_passed_over(path: Path, document: bytes) -> None:
 UNKNOWN = (
     "trace.json is in no format that whystall reads. "
     "It reads JSON of rocprofv3 (rocprofv3 --output-format json); "
+    "profiles of XLA and JAX (*.xplane.pb); "
     "traces of the PyTorch profiler (JSON that starts with '{' or '['); "
     "SQLite exports of Nsight Systems (nsys export --type sqlite); "
     "rocpd databases (rocprofv3 --output-format rocpd)"

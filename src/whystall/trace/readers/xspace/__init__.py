@@ -1,0 +1,1 @@
+"""Profiles of XLA (JAX, TensorFlow, PyTorch/XLA): ``*.xplane.pb``."""
