@@ -8,6 +8,8 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
+from tests.fuzz import mutations
+from tests.trace.readers import pftrace_builder as pftrace
 from tests.trace.readers import xspace_builder as xspace
 from tests.trace.readers.wire import field, parsed, varint
 
@@ -21,6 +23,8 @@ _ODD_TEXTS: Final = (
     b"Stream #17(Kernel)", b"Stream #4294967296", b"MemcpyH2D", b"MemcpyD2", b"Memset", b"correlation_id", b"step_num",
     b"kernel_details", b"grid:0,0,0 block:-1,1,1 regs:99999999999 occ_pct:1e9", b"grid:1,1 block: size:" + b"9" * 400,
     b"grid:999999999,999999999,999999999 block:999999999,999999999,999999999", b"profile_start_time", b"ncclAllReduce",
+    b"Kernel", b"Memcpy", b"Annotation", b"Overhead", b"cpu_op", b"cuda_runtime", b"python_function", b"correlation",
+    b"Input Dims", b"device id", b"stream id", b"cuda_sync_kind", b"Sequence number", b"-7", b"1e400",
     b"ProfilerStep#1", b"Optimizer.step#A.step", b"nn.Module: A_0", b"<script>alert(1)</script>", b"x" * 100_000,
 )  # fmt: skip
 _DEEPEST: Final = 6
@@ -33,6 +37,12 @@ def built() -> list[bytes]:
     """Small profiles with everything that is read of them."""
     several = xspace.space(xspace.gpu(0), xspace.gpu(1), xspace.host(), xspace.environment())
     return [xspace.job(), several, xspace.tpu(), xspace.job(steps=False)]
+
+
+def perfetto() -> list[bytes]:
+    """Small Perfetto traces of PyTorch, of the jobs whose JSON is damaged elsewhere."""
+    jobs = [content.decode() for content in mutations.built()]
+    return [pftrace.encoded(text) for text in jobs if '"ph": "X"' in text]
 
 
 def bases(folder: Path | None) -> list[bytes]:
@@ -87,7 +97,7 @@ def _other_kind(number: int, value: int | bytes, random: Random) -> Fields:
 
 
 def _other_number(number: int, value: int | bytes, random: Random) -> Fields:
-    return [(random.choice((1, 2, 3, 4, 5, 6, 7, 11, 500)), value)]
+    return [(random.choice((1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 20, 21, 53, 58, 60, 500)), value)]
 
 
 def _lost(number: int, value: int | bytes, random: Random) -> Fields:

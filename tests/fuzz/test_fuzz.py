@@ -84,6 +84,11 @@ def test_the_recorded_profile_of_xla() -> None:
     assert_both_outcomes(run_cases(3_000_000, CASES // 8, samples, "--xspace"), CASES // 8)
 
 
+def test_built_perfetto_traces() -> None:
+    """All names are in one packet: without it nobody knows what is what."""
+    assert_both_outcomes(run_cases(0, CASES // 4, None, "--pftrace"), CASES // 4, least=0.25)
+
+
 def test_json_of_rocprof() -> None:
     """It is read whole or not at all: text with a hole is no JSON."""
     assert_both_outcomes(run_cases(0, CASES // 4, None, "--rocprof"), CASES // 4, least=0.05)

@@ -1,8 +1,8 @@
 """Analyses damaged traces until one ends in anything but a sound report or an `InputError`.
 
 Run by ``test_fuzz.py`` in a process of its own, so that a crash, a hang or a memory bomb is seen from outside:
-``python -m tests.fuzz.worker [--nsys|--rocpd|--rocprof|--xspace] FIRST COUNT [FOLDER]``. The last line of the output
-names the case at work.
+``python -m tests.fuzz.worker [--nsys|--rocpd|--rocprof|--xspace|--pftrace] FIRST COUNT [FOLDER]``. The last line of the
+output names the case at work.
 """
 
 from __future__ import annotations
@@ -86,6 +86,7 @@ FORMATS: dict[str, Format] = {
     "--nsys": (databases.bases, databases.damaged, "case.sqlite"),
     "--rocpd": (lambda _: databases.rocpd(), databases.damaged, "case.db"),
     "--xspace": (messages.bases, messages.damaged, "case.xplane.pb"),
+    "--pftrace": (lambda _: messages.perfetto(), messages.damaged, "case.pftrace"),
     "--rocprof": (lambda _: [rocprof.job(), rocprof.job(api=False)], mutations.damaged, "case.json"),
 }
 

@@ -289,6 +289,7 @@ def test_a_file_that_no_reader_knows_names_what_can_be_read(tmp_path: Path) -> N
         "notes.txt is in no format that whystall reads. It reads databases with tables called kernels and calls; "
         "JSON of rocprofv3 (rocprofv3 --output-format json); "
         "profiles of XLA and JAX (*.xplane.pb); "
+        "Perfetto traces of the PyTorch profiler (*.pftrace); "
         "traces of the PyTorch profiler (JSON that starts with '{' or '['); "
         "SQLite exports of Nsight Systems (nsys export --type sqlite); "
         "rocpd databases (rocprofv3 --output-format rocpd)"

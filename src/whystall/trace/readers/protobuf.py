@@ -107,8 +107,9 @@ class Columns:
     """By message, whether it could not be read to its end: what precedes the damage is there."""
 
     def of(self, number: int, wire: int) -> NDArray[np.int64]:
-        """The rows of the fields of one number and kind."""
-        return np.flatnonzero((self.number == number) & (self.wire == wire))
+        """The rows of the fields of one number and kind, message after message."""
+        rows = np.flatnonzero((self.number == number) & (self.wire == wire))
+        return rows[np.argsort(self.message[rows], kind="stable")]
 
 
 def columns(data: NDArray[np.uint8], begin: NDArray[np.int64], end: NDArray[np.int64], most: int = 1 << 10) -> Columns:

@@ -10,12 +10,20 @@ from whystall.trace.errors import InputError
 from whystall.trace.files import Head
 from whystall.trace.readers.kineto.reader import KinetoReader
 from whystall.trace.readers.nsys.reader import NsysReader
+from whystall.trace.readers.pftrace.reader import PftraceReader
 from whystall.trace.readers.reader import READERS_GROUP, Reader
 from whystall.trace.readers.rocpd import RocpdReader
 from whystall.trace.readers.rocprof import RocprofReader
 from whystall.trace.readers.xspace.reader import XSpaceReader
 
-READERS: Final[tuple[Reader, ...]] = (RocprofReader(), XSpaceReader(), KinetoReader(), NsysReader(), RocpdReader())
+READERS: Final[tuple[Reader, ...]] = (
+    RocprofReader(),
+    XSpaceReader(),
+    PftraceReader(),
+    KinetoReader(),
+    NsysReader(),
+    RocpdReader(),
+)
 """Asked in this order; the first that knows a file's content reads it: Kineto's takes whatever else is JSON."""
 
 

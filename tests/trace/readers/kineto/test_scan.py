@@ -210,6 +210,7 @@ UNKNOWN = (
     "trace.json is in no format that whystall reads. "
     "It reads JSON of rocprofv3 (rocprofv3 --output-format json); "
     "profiles of XLA and JAX (*.xplane.pb); "
+    "Perfetto traces of the PyTorch profiler (*.pftrace); "
     "traces of the PyTorch profiler (JSON that starts with '{' or '['); "
     "SQLite exports of Nsight Systems (nsys export --type sqlite); "
     "rocpd databases (rocprofv3 --output-format rocpd)"

@@ -37,10 +37,11 @@ class KinetoReader:
 
     def read(self, path: Path, *, limits: Limits, progress: Progress | None) -> tuple[RawTrace]:
         """The recording in a file, as far as it can be read. Raises `InputError` when it is no trace."""
-        return (_raw_trace(scan_file(path, limits=limits, progress=progress)),)
+        return (recording_of(scan_file(path, limits=limits, progress=progress)),)
 
 
-def _raw_trace(scan: Scan) -> RawTrace:
+def recording_of(scan: Scan) -> RawTrace:
+    """The recording in scanned events."""
     scanner = scan.scanner
     names = scanner.names()
     metadata = parse_metadata(scanner.kept())

@@ -101,6 +101,10 @@ _KEYS: Final[dict[str, _Keys]] = {
 }
 
 
+ARGUMENTS: Final = frozenset(key for keys in _KEYS.values() for names in keys.values() for key in names)
+"""Every argument that some table has a column for."""
+
+
 @dataclass(slots=True)
 class Build:
     """What the tables are built with, and the events that had to be set aside."""

@@ -1,0 +1,1 @@
+"""Perfetto traces of PyTorch's profiler (``.pftrace``, from torch 2.15)."""
