@@ -23,6 +23,9 @@ Progress = Callable[[int, int | None], None]
 CHUNK_BYTES: Final = 256 * 1024
 HEAD_BYTES: Final = 64 * 1024
 _LARGE_CHUNK_BYTES: Final = 1 << 20
+# `Limits.unpacked_times` of a file of two bytes an event.
+_LEAST_PACKED: Final = 400
+_FEW_PARTS: Final = 1 << 20
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _GZIP_WINDOW: Final = 31  # zlib's largest window, with a gzip header
 _LITTLE_BYTES: Final = 16
@@ -91,6 +94,15 @@ def is_gzip(file: BinaryIO) -> bool:
     found = file.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
     file.seek(0)
     return found
+
+
+def most_parts(path: Path, limits: Limits, most: int) -> int:
+    """How many events a file that is read at once may hold: ``most``, or fewer where its size tells.
+
+    However well a recording packs, an event takes more than two bytes of the file.
+    """
+    told = path.stat().st_size * limits.unpacked_times // _LEAST_PACKED
+    return min(most, max(_FEW_PARTS, told))
 
 
 def contents(path: Path, most: int, limits: Limits, progress: Progress | None) -> tuple[bytes, list[str]]:

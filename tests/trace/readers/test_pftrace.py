@@ -237,11 +237,12 @@ def test_no_more_events_are_read_than_allowed(path: Path) -> None:
     assert any("the limit" in note for note in trace.source.warnings)
 
 
-@pytest.mark.parametrize(("bound", "most"), [("_MOST_PACKETS", 20), ("_MOST_WAITING", 2)])
+@pytest.mark.parametrize(("bound", "most"), [("reader.most_parts", 20), ("events._MOST_WAITING", 2)])
 def test_a_file_of_absurdly_many_packets_is_read_so_far(
     path: Path, monkeypatch: pytest.MonkeyPatch, bound: str, most: int
 ) -> None:
-    monkeypatch.setattr(f"whystall.trace.readers.pftrace.events.{bound}", most)
+    value = (lambda *_: most) if bound == "reader.most_parts" else most
+    monkeypatch.setattr(f"whystall.trace.readers.pftrace.{bound}", value)
     kernel = message((8, 1_700_000_000_000_000_500), (10, 1), (53, message((2, 10), (14, 1), (17, "k"))))
     specification = message((10, 1), (12, message((24, message((1, 1), (2, "Kernel"))))))
     trace = load(path, packets([message((8, 1), (10, 1)), specification, kernel]) + encoded(job(3).json()))

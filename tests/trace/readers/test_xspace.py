@@ -365,6 +365,14 @@ def test_a_file_of_absurdly_many_parts_is_read_so_far(
     assert trace.source.truncated
 
 
+def test_a_packed_file_of_a_few_bytes_holds_no_millions_of_events(path: Path) -> None:
+    """Two bytes an event, a thousandth of that packed."""
+    many = message((2, "Stream #1")) + b"\x22\x00" * 1_500_000
+    trace = load(path, gzip.compress(message((1, message((2, "/device:GPU:0"), (3, many)))), 1))
+    assert len(trace.device_events) == 1 << 20
+    assert any("holds more than is read" in note for note in trace.source.warnings)
+
+
 def test_an_event_that_cannot_be_read_costs_no_other(path: Path) -> None:
     plane = gpu()
     trace = load(

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whystall.trace.readers.kineto.tables import ARGUMENTS
-from whystall.trace.readers.pftrace.state import ARGUMENT, LAUNCH_ARGUMENT, TEXT, Scope, State
+from whystall.trace.readers.pftrace.state import ARGUMENT, LAUNCH_ARGUMENT, TEXT, Scope, State, Value
 from whystall.trace.readers.protobuf import (
     BYTES,
     FIXED64,
@@ -28,7 +28,6 @@ from whystall.trace.readers.protobuf import (
 
 SYNC_KIND: Final = "cuda_sync_kind"
 """Only slices of synchronization have it."""
-Value = bool | int | float | str | list["Value"]
 Arguments = dict[str, Value]
 
 _NAME_NUMBER, _TRUTH, _UNSIGNED, _SIGNED, _DOUBLE, _TEXT = 1, 2, 3, 4, 5, 6
@@ -38,6 +37,9 @@ _EXTRA_NAME, _EXTRA_VALUE = 1, 2
 _GRID, _GROUP, _LAUNCH_ARG = 1, 2, 3
 _LONGEST: Final = 1 << 20
 _DEEPEST: Final = 6
+# Shapes of a thousand tensors take a third of it.
+_LARGEST_ARRAY: Final = 1 << 16
+_MOST_ARRAYS: Final = 1 << 14
 # What Kineto calls otherwise; "stream id" is the stream that work ran on, whatever lane shows it.
 _RENAMED: Final = {
     "device id": "device",
@@ -73,13 +75,26 @@ def slice_arguments(
             key = state.name(ARGUMENT, scopes[of], number)
         if key in _KEPT:
             one = Field(*(int(part[row]) for part in (found.number, found.wire, found.value, found.end)))
-            if one.number == _ARRAY:
-                one = Field(_ARRAY, BYTES, int(begin[place]), int(end[place]))
             with contextlib.suppress(WireError):  # one argument that is damaged costs no event
-                value = _value(data, one, scopes[of], state, 0)
+                if one.number == _ARRAY:
+                    value = _known_array(data, int(begin[place]), int(end[place]), scopes[of], state)
+                else:
+                    value = _value(data, one, scopes[of], state, 0)
                 if value is not None:
                     out.setdefault(of, {})[key] = value
     return out
+
+
+def _known_array(data: bytes, begin: int, end: int, scope: Scope, state: State) -> Value | None:
+    """The array that an annotation holds, decoded once for all events that have the same (shapes repeat)."""
+    if end - begin > _LARGEST_ARRAY:
+        return None
+    key = (data[begin:end], scope)
+    if key not in state.arrays:
+        if len(state.arrays) >= _MOST_ARRAYS:
+            state.arrays.clear()
+        state.arrays[key] = _array(data, Field(_ARRAY, BYTES, begin, end), scope, state, 0)
+    return state.arrays[key]
 
 
 def _firsts(rows: NDArray[np.int64], message: NDArray[np.int64]) -> dict[int, int]:

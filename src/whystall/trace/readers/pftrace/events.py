@@ -47,8 +47,6 @@ _OVERHEAD: Final = "Overhead"
 _LONGEST: Final = 1 << 16
 _LATEST_NS: Final = 1 << 61
 _BLOCK: Final = 1 << 15
-# An event of the host takes two packets of some fifty bytes: no trace that is read holds more.
-_MOST_PACKETS: Final = 1 << 26
 _MOST_WAITING: Final = 1 << 23
 _MOST_KEPT: Final = 1 << 16
 
@@ -89,7 +87,8 @@ class _Run:
 class Events:
     """Walks a file and gives its events, each as JSON without the bracket that closes it."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, most_packets: int) -> None:
+        self._most = most_packets
         self.found = Found()
         self._data = data
         self._whole = np.frombuffer(data, np.uint8)
@@ -106,7 +105,7 @@ class Events:
         try:
             for one in fields(self._data, 0, len(self._data)):
                 if one.number == _PACKET and one.wire == BYTES:
-                    if self.found.packets >= _MOST_PACKETS:
+                    if self.found.packets >= self._most:
                         self.found.full = True
                         break
                     self.found.packets += 1

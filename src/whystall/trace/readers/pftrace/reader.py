@@ -8,7 +8,7 @@ from typing import Final
 
 from whystall._native import Scanner
 from whystall.trace.errors import InputError
-from whystall.trace.files import Head, Limits, Progress, contents
+from whystall.trace.files import Head, Limits, Progress, contents, most_parts
 from whystall.trace.readers.kineto.reader import recording_of
 from whystall.trace.readers.kineto.scan import KEPT_METADATA, Scan
 from whystall.trace.readers.pftrace.events import Events, Found
@@ -17,6 +17,8 @@ from whystall.trace.readers.reader import RawTrace
 
 # The whole file is held at once, unpacked.
 _MOST_BYTES: Final = 4 << 30
+# An event of the host takes two packets of some fifty bytes: no trace that is read holds more.
+_MOST_PACKETS: Final = 1 << 26
 _PIECE_BYTES: Final = 1 << 20
 _PACKET: Final = 1
 _TIME, _SEQUENCE, _TRACK, _TRACK_ID = 8, 10, 60, 1
@@ -48,7 +50,7 @@ class PftraceReader:
     def read(self, path: Path, *, limits: Limits, progress: Progress | None) -> Sequence[RawTrace]:
         """The recording in a file. Raises `InputError` where it holds none."""
         data, warnings = contents(path, _MOST_BYTES, limits, progress)
-        events = Events(data)
+        events = Events(data, most_parts(path, limits, _MOST_PACKETS))
         scanner = Scanner(KEPT_METADATA, limits.events, limits.value_bytes)
         _feed(scanner, events)
         found = events.found

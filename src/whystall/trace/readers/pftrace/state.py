@@ -27,6 +27,10 @@ _MOST_ENTRIES: Final = 1 << 22
 _LATEST_NS: Final = 1 << 61
 
 
+Value = bool | int | float | str | list["Value"]
+"""What an argument of an event may be."""
+
+
 class Scope(NamedTuple):
     """Where a number stands for a name: a sequence of packets, and how often it was cleared."""
 
@@ -50,6 +54,10 @@ class State:
     tracks: dict[int, Track] = field(default_factory=dict)
     offset_ns: int = 0
     """From the trace's clock to nanoseconds since 1970."""
+    told: int = 0
+    """How many names were given, the same ones again included."""
+    arrays: dict[tuple[bytes, Scope], list[Value]] = field(default_factory=dict)
+    """Arguments that were decoded, by their bytes."""
     other_clocks: set[int] = field(default_factory=set)
     """Sequences of packets whose times are on a clock of their own."""
 
@@ -86,7 +94,8 @@ class State:
                     one.number == _TEXT or (entry.number == KERNEL and one.number == _DEMANGLED)
                 ):
                     name = text(data, one, _LONGEST)
-            if len(self.names) >= _MOST_ENTRIES:
+            self.told += 1
+            if self.told > _MOST_ENTRIES:
                 raise WireError("it has more names than are read")
             self.names[entry.number, scope, number] = name
 

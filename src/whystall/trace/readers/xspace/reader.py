@@ -9,7 +9,7 @@ from typing import Final
 import polars as pl
 
 from whystall.trace.errors import InputError
-from whystall.trace.files import Head, Limits, Progress, contents
+from whystall.trace.files import Head, Limits, Progress, contents, most_parts
 from whystall.trace.metadata import Metadata
 from whystall.trace.model import Quarantine
 from whystall.trace.readers.protobuf import BYTES, VARINT, WireError, fields
@@ -65,7 +65,7 @@ class XSpaceReader:
     def read(self, path: Path, *, limits: Limits, progress: Progress | None) -> Sequence[RawTrace]:
         """The recording in a file. Raises `InputError` where it holds none."""
         data, warnings = contents(path, _MOST_BYTES, limits, progress)
-        space = decode(data, min(limits.events, _MOST_EVENTS))
+        space = decode(data, min(limits.events, most_parts(path, limits, _MOST_EVENTS)))
         recording = _recording(space, len(data), warnings)
         if "device_events" not in recording.tables:
             # What XLA does on a CPU is on threads of a pool, among what waits: no line says which is work.
