@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from whystall.analysis.host_states import HostState
 from whystall.analysis.results import Step
 from whystall.analysis.run_results import RunSummary
-from whystall.analysis.steadiness import FEWEST_TO_DROP
 from whystall.diagnosis.experiment import Experiment
 from whystall.diagnosis.finding import EvidenceEvent, Per
+from whystall.diagnosis.noise import FEWEST_SPREAD, NOISE_OF_FEW, noise_of, standard_error
 from whystall.diagnosis.rank_case import RankCase, within
 from whystall.replay.graph import Change, EdgeKind, Graph, Mask, NodeKind, Played, Times, play
 from whystall.replay.outcome import (
@@ -30,14 +30,6 @@ from whystall.replay.outcome import (
 from whystall.replay.outcome import window_ns as replayed_window
 from whystall.run_folder.description import PaddedBatches
 from whystall.trace.link import HOST_TABLES, rows_of
-
-# MAD to standard deviation for a normal distribution.
-_MAD_TO_SIGMA: Final = 1.4826
-# With fewer steps their spread says nothing; this is taken in its place.
-_FEW_STEPS: Final = 3
-_NOISE_OF_FEW: Final = 0.01
-_OF_FEW: Final = {2: 3.8, 3: 1.8, 4: 1.4, 5: 1.3}
-"""By how much Student's t of so many steps is wider than the normal distribution, for nine in ten."""
 
 FEWEST_SAMPLED_STEPS: Final = 10
 """With fewer steps samples say nothing of a run."""
@@ -144,12 +136,12 @@ class Case:
         if len(steps) < 2 or not steps.mean():
             return length, self.noise
         # Not by medians: of what comes in every other step they see nothing.
-        after = _standard_error(steps, steps.mean()) if len(steps) >= _FEW_STEPS else self.noise
+        after = standard_error(steps, steps.mean()) if len(steps) >= FEWEST_SPREAD else self.noise
         if change is None:
             return length, after
         # By how much the steps differ is no chance of what is the same share of each.
         before = self._step_lengths
-        return length, min(after, _standard_error(steps - before * (steps.sum() / before.sum()), before.mean()))
+        return length, min(after, standard_error(steps - before * (steps.sum() / before.sum()), before.mean()))
 
     @cached_property
     def _step_lengths(self) -> Times:
@@ -230,7 +222,7 @@ class Case:
     def noise(self) -> float:
         """The uncertainty of the mean step, as a share of it: MAD over the square root of the count."""
         found = [noise_of([step.window_ns for step in steps]) for steps in self._device_steps()]
-        return max(found, default=_NOISE_OF_FEW)
+        return max(found, default=NOISE_OF_FEW)
 
     def _device_steps(self) -> list[list[Step]]:
         return [device.steps for rank in self.ranks for device in rank.analysis.devices]
@@ -379,26 +371,3 @@ def _longest_ns(lanes: Lanes, durations: NDArray[np.int64]) -> int:
     """The sum over the lane that has most to do."""
     nodes, first = lanes
     return int(np.add.reduceat(durations[nodes], first).max()) if len(nodes) else 0
-
-
-def _standard_error(steps: NDArray[np.number[Any]], of: float) -> float:
-    """That of the mean of some steps, as a share of ``of``; that of few is never small."""
-    found = float(steps.std(ddof=1) / of / np.sqrt(len(steps))) if of > 0 else 0.0
-    return found if len(steps) >= FEWEST_TO_DROP else max(_OF_FEW.get(len(steps), 1.0) * found, _NOISE_OF_FEW)
-
-
-def noise_of(windows: list[int]) -> float:
-    """The noise of steps, without the first and the last where enough are left; that of few is never small."""
-    inner = _noise(windows[1:-1])
-    return inner if inner is not None else max(_noise(windows) or 0.0, _NOISE_OF_FEW)
-
-
-def _noise(windows: list[int]) -> float | None:
-    if len(windows) < _FEW_STEPS:
-        return None
-    values = np.array(windows, np.float64)
-    middle = float(np.median(values))
-    if middle <= 0:
-        return None
-    spread = float(np.median(np.abs(values - middle))) * _MAD_TO_SIGMA
-    return spread / middle / float(np.sqrt(len(values)))

@@ -24,6 +24,7 @@ _EXPLAINS: Final = 0.7
 """What saves so much of what a symptom costs is what it comes from."""
 _BY_ITSELF: Final = 1 / 3
 """A general cause that still saves so much of its gain once the specific ones are gone is at work by itself."""
+_NEARLY: Final = 0.9
 # The confidence in what an experiment showed.
 _TRIED: Final = 0.97
 
@@ -58,9 +59,12 @@ def weigh(case: Case, candidates: Sequence[Valued]) -> Verdicts:
 def _weight(one: Weighed) -> float:
     """What a cause is ranked by: what it gains alone, or for what is mostly the symptom of others what it adds to them.
 
-    What it gains only once others are gone does not lift it above them.
+    What it gains only once others are gone does not lift it above them. Of two that gain nearly alike the specific one
+    goes first: its remedy is surer.
     """
-    return one.expected if one.adds >= _BY_ITSELF * one.expected else one.adds
+    if one.candidate.tier == 0:
+        return min(one.adds, one.expected)
+    return _NEARLY * one.expected if one.adds >= _BY_ITSELF * one.expected else min(one.adds, one.expected)
 
 
 def _follows(firing: Sequence[Weighed]) -> list[tuple[Weighed, Weighed]]:

@@ -29,6 +29,7 @@ _ZEROS: Final = frozenset({"aten::zero_", "aten::_foreach_zero_"})
 _TWO_LISTS: Final = 2
 # Of so many optimizer steps one would have read the gradients of all parameters that are trained.
 _LEAST_STEPS: Final = 2
+_LEAST_PASSES: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +81,33 @@ def _by_shape(rank: RankCase, accumulates: Mask) -> Iterator[tuple[list[_Accumul
         rows_of_shape.setdefault(text[1:-1], []).append(row)
     for shape, found in rows_of_shape.items():
         rows = np.array(found)
-        passes = [
-            _Accumulated(chosen, not kept[chosen].any(), int(at[chosen].min()))
-            for number in np.unique(of_pass[rows])
-            for chosen in (rows[of_pass[rows] == number],)
-        ]
         reads = of_any | np.array([not shape or shape in text for text in texts], np.bool_)
-        yield passes, np.sort(at[other[reads]])
+        read = np.sort(at[other[reads]])
+        if _never_dropped(of_pass[rows], kept[rows]):
+            yield _passes(rows[kept[rows]], of_pass, kept, at), read[:0]
+            rows = rows[~kept[rows]]
+        yield _passes(rows, of_pass, kept, at), read
+
+
+def _passes(
+    rows: NDArray[np.int64], of_pass: NDArray[np.intp], kept: Mask, at: NDArray[np.int64]
+) -> list[_Accumulated]:
+    return [
+        _Accumulated(chosen, not kept[chosen].any(), int(at[chosen].min()))
+        for number in np.unique(of_pass[rows])
+        for chosen in (rows[of_pass[rows] == number],)
+    ]
+
+
+def _never_dropped(of_pass: NDArray[np.intp], kept: Mask) -> bool:
+    """Whether each pass adds to some gradients of a shape and hands as many others over as any pass does.
+
+    Those that are handed over are an optimizer's, which drops what it has read; the others belong to none.
+    """
+    numbers, place = np.unique(of_pass, return_inverse=True)
+    added, anew = (np.bincount(place, weights=of, minlength=len(numbers)) for of in (kept, ~kept))
+    alike = len(set(added.tolist())) == 1 and len(set(anew.tolist())) == 1
+    return len(numbers) >= _LEAST_PASSES and alike and bool(added[0] > 0) and bool(anew[0] > 0)
 
 
 def _used(passes: list[_Accumulated], read: NDArray[np.int64]) -> list[bool]:
