@@ -59,7 +59,7 @@ def test_a_job_without_an_accelerator_is_healthy_up_to_what_a_cause_must_save_th
     for number in range(10):
         built.step(number, at=number * 110_000_000, lasts=110_000_000)
         built.operator("aten::mm", at=number * 110_000_000 + 1_000, lasts=109_000_000)
-    assert "worth 5.0 % of a step" in whystall.analyze(built.load()).verdict.summary
+    assert "worth 7.0 % of a step" in whystall.analyze(built.load()).verdict.summary
 
 
 def test_three_unequal_steps_are_not_taken_for_steady() -> None:

@@ -17,7 +17,7 @@ from whystall.replay.graph import Change
 # A finding fires when its floor is worth this share of the step, or twice the noise (DESIGN, "fire rule").
 LEAST_SHARE: Final = 0.02
 NOISES: Final = 2.0
-LEAST_EXPECTED_ON_CPU: Final = 0.05
+LEAST_EXPECTED_ON_CPU: Final = 0.07
 """Without an accelerator nobody should act on less: what one fault costs there differs by more between two hours
 (`CPU_ERROR`)."""
 _EXPLAINS: Final = 0.7

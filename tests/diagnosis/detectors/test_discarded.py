@@ -126,3 +126,34 @@ def test_layers_that_no_optimizer_steps_are_worked_through_for_nothing() -> None
         made.backward(*CRITIC, *GENERATOR, onto=True)
         made.optimizer(*CRITIC)
     is_worth(found_in(made.job.built)["compute.redundant-work"], 8 / 6)
+
+
+STUDENT: Final = [64, 256]
+
+
+def test_gradients_that_pile_up_beside_the_optimizers_are_nobodys() -> None:
+    """A teacher's layer of the student's shape: one gradient is handed over in each step, the other is added to."""
+    made = Training()
+    for _ in made.job.steps(6):
+        made.forward()
+        made.node("MseLossBackward0", [])
+        for onto in (False, True):
+            made.node("AddmmBackward0", [128, 256], lasts=LAYER_NS)
+            with (
+                made.job.inside("autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"),
+                made.job.inside("torch::autograd::AccumulateGrad", **shaped(STUDENT)),
+            ):
+                made.works("aten::add_" if onto else "aten::detach", 1_000, **shaped(STUDENT))
+        made.optimizer(STUDENT)
+    finding = found_in(made.job.built)["compute.redundant-work"]
+    is_worth(finding, made.job.step_ns / (made.job.step_ns - LAYER_NS))
+
+
+def test_gradients_of_micro_batches_are_added_up_for_the_optimizer() -> None:
+    made = Training()
+    for _ in made.job.steps(6):
+        for onto in (False, True):
+            made.forward()
+            made.backward(STUDENT, STUDENT, onto=onto)
+        made.optimizer(STUDENT, STUDENT)
+    assert "compute.redundant-work" not in found_in(made.job.built)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
+import numpy as np
+
 from whystall.analysis.run_results import SampledLine
+from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed, Sampled
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
@@ -20,14 +24,57 @@ from whystall.diagnosis.detectors.samples import (
     measured_runs,
     time_in,
 )
+from whystall.diagnosis.detectors.statistics import read_statistics
+from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rule import Finder, Rule
+from whystall.diagnosis.where import code_of
 
 CAUSE: Final = cause_beside(__name__)
+_LEAST_READ: Final = CAUSE.threshold("least_read")
+# A line that asks for a number, or for many.
+_READS: Final = re.compile(r"\.(item|tolist|numpy)\(")
+_SELDOM: Final = Remedy(
+    text="Work such statistics out every N steps (a counter in the hook or callback), of a sample of large tensors.",
+    patch="if step % 100 == 0:\n    stats[name] = output.detach().std().item()",
+    risk="What happens between two looks is not seen.",
+)
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
     """Annotations and frames that are named after it."""
     yield from named_episodes(case, CAUSE.id, "logging")
+
+
+def in_trace_of_a_cpu(case: Case) -> Iterator[Replayed]:
+    """Statistics of tensors that the host reads in each step: what hooks and callbacks ask for."""
+    for rank in case.ranks:
+        chosen = read_statistics(rank) if rank.trains else None
+        if chosen is None or not chosen.any():
+            continue
+        nodes = case.host_within_operators(rank, chosen)
+        per_step = case.time_of(nodes)
+        if per_step < _LEAST_READ * case.step_ns:
+            continue
+        count = int(np.count_nonzero(chosen)) / max(len(rank.trace.steps), 1)
+        run = case.sampled(rank)
+        lines = [line for line in run.places if _READS.search(line.text)] if run is not None else []
+        yield Replayed(
+            cause=CAUSE.id,
+            attributed_ns=per_step,
+            evidence=(
+                evidence.time("statistics the host reads", per_step, case.events_of(nodes), per=case.per),
+                evidence.count("operators of them", count, per=case.per),
+            ),
+            removal=case.without(nodes),
+            method="replay: without these statistics",
+            code=code_of_lines(lines) if lines else code_of(case, nodes),
+            ranks=(rank.rank,),
+            uncertainty=0.3,
+            confidence=0.85,
+            detail="statistics of tensors are worked out and read in each step",
+            remedy=_SELDOM,
+            rivals=("host.python", "compute.fusible", "host.small-operators"),
+        )
 
 
 def in_samples(case: Case) -> Iterator[Sampled]:
@@ -46,4 +93,11 @@ def _logs(line: SampledLine) -> bool:
     return line.part == "logging" or (line.part in ("other", "forward", "optimizer") and is_logging(line))
 
 
-RULE = Rule(CAUSE, (Finder(in_trace, ("trace",)), Finder(in_samples, ("samples", "no_device"))))
+RULE = Rule(
+    CAUSE,
+    (
+        Finder(in_trace, ("trace",)),
+        Finder(in_trace_of_a_cpu, ("trace", "operators", "no_device")),
+        Finder(in_samples, ("samples", "no_device")),
+    ),
+)

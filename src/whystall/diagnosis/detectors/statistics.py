@@ -1,0 +1,103 @@
+"""Statistics of tensors that the host reads as numbers, and that nothing else uses: what monitors and logs ask for."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whystall.analysis.host_states import INPUT_NAME
+from whystall.diagnosis.rank_case import RankCase, within
+from whystall.replay.graph import Mask
+from whystall.trace.columns import matching
+from whystall.trace.link import rows_of
+
+_READS: Final = "aten::item"
+# What statistics are made of. What chooses (argmax, multinomial, topk) is none: a program goes on with it.
+_OF_STATISTICS: Final = frozenset(
+    f"aten::{name}"
+    for name in (
+        *(
+            "item",
+            "mean",
+            "std",
+            "var",
+            "median",
+            "nanmedian",
+            "quantile",
+            "nanquantile",
+            "histc",
+            "histogram",
+            "bincount",
+        ),
+        *("norm", "linalg_vector_norm", "linalg_norm", "sum", "nansum", "max", "min", "amax", "amin", "aminmax", "abs"),
+        *(
+            "isnan",
+            "isinf",
+            "isfinite",
+            "any",
+            "all",
+            "count_nonzero",
+            "sort",
+            "kthvalue",
+            "unique",
+            "_unique2",
+            "sign",
+        ),
+        *("lt", "le", "gt", "ge", "eq", "ne", "logical_and", "logical_or", "bitwise_not", "sqrt", "pow", "square"),
+        *("sub", "mul", "div", "add", "rsub", "log", "exp", "neg", "clamp", "clamp_min", "float", "double"),
+        *("detach", "flatten", "view", "reshape", "ravel", "to", "_to_copy", "clone", "contiguous", "select", "slice"),
+        *("cat", "stack", "squeeze", "unsqueeze", "t", "transpose", "permute", "expand", "isclose", "numpy_T"),
+    )
+)
+_MOST_BEFORE: Final = 40
+
+
+def read_statistics(rank: RankCase) -> Mask:
+    """The outermost operators outside of autograd that end in a number for the host, and lead to nothing else."""
+    table = rank.trace.operators
+    out = np.zeros(len(table), np.bool_)
+    if table.is_empty():
+        return out
+    at, thread = table["ts_ns"].to_numpy(), table["thread"].to_numpy()
+    outside = rows_of(table["parent"]) < 0
+    # What makes a batch is the input's.
+    fetches = rank.intervals(rank.host_named(lambda name: bool(INPUT_NAME.search(name))))
+    for begin, end, _ in (rank.optimizer_steps, fetches):
+        outside &= ~within(at, begin, end)
+    outermost = np.flatnonzero(outside)
+    rows = outermost[np.lexsort((at[outermost], thread[outermost]))]
+    may_be = (matching(table["name"], _OF_STATISTICS.__contains__) & ~_differentiated(rank))[rows]
+    reads = matching(table["name"], lambda name: name == _READS)[rows]
+    # Where the run of operators that may be of a statistic begins, for each of them.
+    breaks = ~may_be | (np.diff(thread[rows], prepend=-1) != 0)
+    begins = np.maximum.accumulate(np.where(breaks, np.arange(len(rows)), 0))
+    for place in np.flatnonzero(reads & may_be).tolist():
+        first = max(int(begins[place]) + int(not may_be[begins[place]]), place - _MOST_BEFORE)
+        if first < place:
+            out[rows[first : place + 1]] = True
+    return out
+
+
+def _differentiated(rank: RankCase) -> Mask:
+    """The forward operators that a backward pass goes through: the last ones with a number that it refers to.
+
+    Others bear the number of the next one that autograd will differentiate.
+    """
+    table = rank.trace.operators
+    number: NDArray[np.int64] = table["sequence"].fill_null(-1).to_numpy()
+    forward = np.flatnonzero((number >= 0) & ~rank.backward)
+    forward = forward[np.argsort(table["ts_ns"].to_numpy()[forward], kind="stable")]
+    out = np.zeros(len(table), np.bool_)
+    last = np.unique(number[forward][::-1], return_index=True)[1]
+    chosen = forward[::-1][last]
+    out[chosen] = np.isin(number[chosen], number[rank.backward])
+    # An operator that others are made of is differentiated where one of these is.
+    parent, above = rank.workings.tree.parent, np.flatnonzero(out)
+    while len(above):
+        above = parent[above].astype(np.intp)
+        above = above[above >= 0]
+        above = above[~out[above]]
+        out[above] = True
+    return out
