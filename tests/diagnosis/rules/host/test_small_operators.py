@@ -122,3 +122,28 @@ def test_as_many_small_operators_between_layers_are_the_layers() -> None:
                 at += CALL_NS + PAUSE_NS
         built.step(number, at=begin, lasts=at - begin)
     assert "host.small-operators" not in told_of(built)
+
+
+@pytest.mark.parametrize(("within", "found"), [("aten::gru", False), ("", True)])
+def test_the_backward_pass_of_one_call_is_no_loop_either(within: str, found: bool) -> None:
+    """Forward operators, which one operator calls or none, and as many of the backward pass by themselves."""
+    built = trace()
+    at = number = 0
+    for step in range(8):
+        begin = at
+        first = number
+        for _ in range(100):
+            number += 1
+            built.operator(
+                "aten::addmm", at=at, lasts=CALL_NS, **CELL[0][1], **{"Sequence number": number, "Fwd thread id": 0}
+            )
+            at += CALL_NS + PAUSE_NS
+        if within:
+            built.operator(within, at=begin, lasts=at - begin, **{"Sequence number": first, "Fwd thread id": 0})
+        for one in range(number, first, -1):
+            for name, dims in CELL:
+                built.operator(name, at=at, lasts=CALL_NS, **dims, **{"Sequence number": one, "Fwd thread id": 1})
+                at += CALL_NS + PAUSE_NS
+        built.step(step, at=begin - 1, lasts=at - begin + 1)
+        at += 2
+    assert ("host.small-operators" in told_of(built)) == found

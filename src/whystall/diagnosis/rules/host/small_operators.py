@@ -119,11 +119,15 @@ def _in_optimizer(rank: RankCase) -> Mask:
 def _in_one_call(rank: RankCase) -> Mask:
     """Operators that a long one of torch's calls itself: a convolution in groups, a recurrent network.
 
-    They are no loop of the user's, and he calls nothing less often.
+    Those of its backward pass among them. They are no loop of the user's, and he calls nothing less often.
     """
-    table = rank.trace.operators
+    table, tree = rank.trace.operators, rank.workings.tree
     long = matching(table["name"], lambda name: name.startswith("aten::"))
-    return rank.workings.tree.below(long & (table["duration_ns"].to_numpy() >= _ONE_CALL_NS))
+    inside = tree.below(long & (table["duration_ns"].to_numpy() >= _ONE_CALL_NS))
+    number = table["sequence"].fill_null(-1).to_numpy()
+    of_it = np.unique(number[inside & ~rank.backward & (number >= 0)])
+    backward = rank.backward & np.isin(number, of_it)
+    return inside | backward | tree.below(backward)
 
 
 def _in_loops(rank: RankCase, small: Mask) -> tuple[Mask, Times, Times]:
