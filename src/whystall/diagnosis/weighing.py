@@ -66,7 +66,7 @@ def _weight(one: Weighed) -> float:
     """
     added = min(one.adds, one.expected)
     if one.candidate.tier in _MAY_BE_ROOTS and one.adds >= _BY_ITSELF * one.expected:
-        return max(_NEARLY * one.expected, added)
+        return _NEARLY * one.expected
     return added
 
 
