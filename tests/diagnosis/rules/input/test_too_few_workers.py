@@ -83,15 +83,15 @@ def test_workers_without_cores_or_data_are_other_causes(workers: int, cpu: float
 
 def test_handing_over_a_batch_that_is_ready_is_no_wait_for_workers() -> None:
     """Each step waits as long as any other, and no longer than a hand-over takes: more workers would change nothing."""
-    facts: dict[str, Any] = {"shares": {"input": 0.06}, "workers": 2, "worker_cpu_share": 0.1}
+    facts: dict[str, Any] = {"shares": {"input": 0.08}, "workers": 2, "worker_cpu_share": 0.1}
     assert found_in_runs(run(**facts, ready_input_ns=2_000_000), **loader(2)) == {}
     assert list(found_in_runs(run(**facts), **loader(2))) == ["input.too-few-workers"]
 
 
 def test_one_odd_step_is_no_slow_loader() -> None:
-    """A wait of 0.6 s in one of a hundred steps of 0.1 s: 6 % of the time, and the error of that is as large."""
-    facts: dict[str, Any] = {"shares": {"input": 0.06}, "workers": 2, "worker_cpu_share": 0.1}
-    assert found_in_runs(run(**facts, share_errors={"input": 0.06}), **loader(2)) == {}
+    """A wait of 0.8 s in one of a hundred steps of 0.1 s: 8 % of the time, and the error of that is as large."""
+    facts: dict[str, Any] = {"shares": {"input": 0.08}, "workers": 2, "worker_cpu_share": 0.1}
+    assert found_in_runs(run(**facts, share_errors={"input": 0.08}), **loader(2)) == {}
     assert list(found_in_runs(run(**facts, share_errors={"input": 0.001}), **loader(2))) == ["input.too-few-workers"]
 
 
