@@ -71,7 +71,16 @@ def test_padding_that_ranks_saw_is_read_back_and_added_up(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(
     "change",
-    [{"real": [0, 0]}, {"needed": [70, 400]}, {"positions": [64]}, {"batches": 0}, {"sizes": "all"}, {"real": [99, 1]}],
+    [
+        {"real": [0, 0]},
+        {"needed": [70, 400]},
+        {"positions": [64]},
+        {"batches": 0},
+        {"sizes": "all"},
+        {"sizes": [[0, 16]]},
+        {"sizes": [[4, 16]] * 1000},
+        {"real": [99, 1]},
+    ],
 )
 def test_padding_that_cannot_be_is_none(tmp_path: Path, change: dict[str, Any]) -> None:
     said = {"batches": 2, "positions": [64, 1024], "needed": [40, 400], "real": [30, 250], "sizes": [[4, 16]]}

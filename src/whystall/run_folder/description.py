@@ -16,6 +16,7 @@ from whystall.run_folder.layout import RUN_JSON
 
 SCHEMA: Final = "whystall.run/1"
 _LARGEST_BYTES: Final = 16 << 20
+_MOST_SIZES: Final = 256
 _PLAIN: Final = re.compile(r"(?![-/])[\w.+/-]{1,240}")
 
 
@@ -170,7 +171,9 @@ def _padding(value: object) -> PaddedBatches | None:
     except msgspec.ValidationError:
         return None
     amounts = zip(found.real, found.needed, found.positions, strict=True)
-    return found if found.batches > 0 and all(0 < least <= more <= most for least, more, most in amounts) else None
+    counted = found.batches > 0 and all(0 < least <= more <= most for least, more, most in amounts)
+    sized = len(found.sizes) <= _MOST_SIZES and all(min(size) > 0 for size in found.sizes)
+    return found if counted and sized else None
 
 
 def all_padding(seen: Sequence[PaddedBatches]) -> PaddedBatches | None:
@@ -182,7 +185,7 @@ def all_padding(seen: Sequence[PaddedBatches]) -> PaddedBatches | None:
         positions=_both([one.positions for one in seen]),
         needed=_both([one.needed for one in seen]),
         real=_both([one.real for one in seen]),
-        sizes=sorted({size for one in seen for size in one.sizes}),
+        sizes=sorted({size for one in seen for size in one.sizes})[:_MOST_SIZES],
         loaded=all(one.loaded for one in seen),
     )
 
