@@ -144,6 +144,13 @@ def test_nothing_to_record_is_said(jobs: Jobs) -> None:
     assert "no training step was seen" in ran.stderr
 
 
+def test_a_job_that_fails_before_its_first_step_is_said_to_have_failed(jobs: Jobs) -> None:
+    (jobs.home / "fails.py").write_text("import nothing_of_this_name\n")
+    ran = jobs.whystall("fails.py")
+    assert ran.code == 1
+    assert "ended with exit code 1, and no training step was seen" in ran.stderr
+
+
 @pytest.mark.parametrize("option", ["-I", "-S", "-E"])
 def test_python_that_looks_away_is_named(jobs: Jobs, option: str) -> None:
     (jobs.home / "hello.py").write_text("print('hello')\n")

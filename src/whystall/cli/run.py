@@ -194,8 +194,9 @@ def _report(
 
     folder = found.path
     if not found.samples and not found.traces:
+        ended = f"the command ended with exit code {code}, and " if code else ""
         console.note(
-            "whystall: no training step was seen in this run (no optimizer step, no forward pass of a module, "
+            f"whystall: {ended}no training step was seen in this run (no optimizer step, no forward pass of a module, "
             "no data loader): nothing to report"
         )
         return
