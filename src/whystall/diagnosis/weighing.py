@@ -25,8 +25,9 @@ _EXPLAINS: Final = 0.7
 _BY_ITSELF: Final = 1 / 3
 """A general cause that still saves so much of its gain once the specific ones are gone is at work by itself."""
 _NEARLY: Final = 0.9
-# More general ones (what nothing hides) are bounds, and no remedy takes all of them.
-_MAY_BE_ROOTS: Final = (1, 2)
+# Slow launches make others long. Less general causes are seldom the root of specific ones, and the most general one
+# (what nothing hides) is a bound that no remedy takes wholly.
+_ROOTS: Final = 2
 # The confidence in what an experiment showed.
 _TRIED: Final = 0.97
 
@@ -64,10 +65,10 @@ def _weight(one: Weighed) -> float:
     What it gains only once others are gone does not lift it above them. Of two that gain nearly alike the specific one
     goes first: its remedy is surer.
     """
-    added = min(one.adds, one.expected)
-    if one.candidate.tier in _MAY_BE_ROOTS and one.adds >= _BY_ITSELF * one.expected:
-        return _NEARLY * one.expected
-    return added
+    if one.candidate.tier == 0:
+        return min(one.adds, one.expected)
+    itself = one.candidate.tier == _ROOTS and one.adds >= _BY_ITSELF * one.expected
+    return _NEARLY * (one.expected if itself else min(one.adds, one.expected))
 
 
 def _follows(firing: Sequence[Weighed]) -> list[tuple[Weighed, Weighed]]:
