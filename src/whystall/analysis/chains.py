@@ -24,7 +24,8 @@ from whystall.trace.link import rows_of
 from whystall.trace.model import Trace
 
 _FUSIBLE_FAMILIES: Final = ("elementwise", "activation", "normalization", "softmax", "reduction")
-_FUSIBLE_KINDS: Final = ("elementwise", "normalisation")
+FUSIBLE_KINDS: Final = ("elementwise", "normalisation")
+"""Kinds of operators that a compiler could fuse with a neighbour."""
 _COPIES: Final = frozenset({"aten::copy_", "aten::_to_copy", "aten::to", "aten::clone", "aten::contiguous"})
 BANDWIDTH_SHARE: Final = 0.85
 """Share of the peak bandwidth that a fused kernel is expected to reach: what good elementwise kernels do."""
@@ -102,7 +103,7 @@ def _fusible(
     families = np.array([family in _FUSIBLE_FAMILIES for family in classified.families], np.bool_)
     optimizer = np.array([family == "optimizer" for family in classified.families], np.bool_)
     copies = np.array([name in _COPIES for name in tree.names] + [False], np.bool_)
-    kinds = np.array([kind in _FUSIBLE_KINDS for kind in work.kinds] + [False], np.bool_)
+    kinds = np.array([kind in FUSIBLE_KINDS for kind in work.kinds] + [False], np.bool_)
     family = classified.family_of[stream.rows]
     kernel = (trace.device_events["kind"] == "kernel").to_numpy()[stream.rows]
     operator_kind = work.kind_of[np.maximum(stream.owner, 0)] if len(work.kind_of) else stream.owner * 0 - 1
@@ -163,16 +164,9 @@ def _runs_and_chains(
 
 def _shared_bytes(work: OperatorWork, stream: _Stream) -> NDArray[np.int64]:
     """Per neighbouring pair the bytes of the tensor that one writes and the next reads; 0: none, -1: not known."""
-    out = np.full(max(len(stream.owner) - 1, 0), -1, np.int64)
     if not len(work.call_of):
-        return out
-    call = np.where(stream.owner >= 0, work.call_of[np.maximum(stream.owner, 0)], -1).astype(np.int64)
-    known = (call[:-1] >= 0) & (call[1:] >= 0)
-    pairs, place = np.unique(np.stack([call[:-1][known], call[1:][known]], axis=1), axis=0, return_inverse=True)
-    found = [work.handed_over(int(before), int(after)) for before, after in pairs]
-    if found:
-        out[known] = np.array(found, np.int64)[place.reshape(-1)]
-    return out
+        return np.full(max(len(stream.owner) - 1, 0), -1, np.int64)
+    return work.handed_over(np.where(stream.owner >= 0, work.call_of[np.maximum(stream.owner, 0)], -1).astype(np.int64))
 
 
 def _alike(

@@ -73,11 +73,21 @@ class OperatorWork:
     call_written: list[int | None]
     call_inputs: list[frozenset[int] | None]
 
-    def handed_over(self, before: int, after: int) -> int:
-        """The bytes of a tensor that one call writes and another may read, by its size; 0: none, -1: not known.
+    def handed_over(self, calls: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Per neighbouring pair of calls the bytes of the tensor that one writes and the next may read, by its size.
 
-        All that the first writes, or its largest input where it writes statistics too.
+        0: none, -1: not known, as of calls that are not (-1).
         """
+        out = np.full(max(len(calls) - 1, 0), -1, np.int64)
+        known = (calls[:-1] >= 0) & (calls[1:] >= 0)
+        pairs = np.stack([calls[:-1][known], calls[1:][known]], axis=1)
+        if len(pairs):
+            pairs, place = np.unique(pairs, axis=0, return_inverse=True)
+            out[known] = np.array([self._between(*pair) for pair in pairs.tolist()], np.int64)[place.reshape(-1)]
+        return out
+
+    def _between(self, before: int, after: int) -> int:
+        """All that the first writes, or its largest input where it writes statistics too."""
         written, given, read = self.call_written[before], self.call_inputs[before], self.call_inputs[after]
         if written is None or given is None or read is None:
             return -1

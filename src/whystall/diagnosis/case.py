@@ -124,10 +124,12 @@ class Case:
 
     def _outcome(self, change: Change | None) -> tuple[int, float]:
         """The length of the window under a change, and the noise of its steps."""
-        if self.startup.any():
-            steady = Change(duration=np.where(self.startup, 0, self.replayed.duration))
-            change = steady if change is None else steady.then(change, self.replayed)
-        played = self.base if change is None else play(self.replayed, change)
+        steady, played = self._steady
+        if change is None:
+            change = steady
+        else:
+            change = change if steady is None else steady.then(change, self.replayed)
+            played = play(self.replayed, change)
         length = length_ns(self.replayed, played)
         steps = step_lengths_ns(self.replayed, played)
         if change is not None:
@@ -140,14 +142,16 @@ class Case:
         if change is None:
             return length, after
         # By how much the steps differ is no chance of what is the same share of each.
-        before = self._step_lengths
+        before = step_lengths_ns(self.replayed, self._steady[1])
         return length, min(after, standard_error(steps - before * (steps.sum() / before.sum()), before.mean()))
 
     @cached_property
-    def _step_lengths(self) -> Times:
-        """The steps of the replayed window as they are, start-up left out."""
-        steady = Change(duration=np.where(self.startup, 0, self.replayed.duration))
-        return step_lengths_ns(self.replayed, play(self.replayed, steady) if self.startup.any() else self.base)
+    def _steady(self) -> tuple[Change | None, Played]:
+        """The change that leaves start-up out, if there is any, and the replay without it."""
+        if not self.startup.any():
+            return None, self.base
+        change = Change(duration=np.where(self.startup, 0, self.replayed.duration))
+        return change, play(self.replayed, change)
 
     def least_ns(self, change: Change) -> int:
         """What the busiest thread or stream has to do in the window: in the long run no step is shorter."""

@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 import pytest
 from tests.trace.readers.pftrace_builder import TOKEN, annotation, encoded, packets
+from tests.trace.readers.reading import load, refusal, rows
 from tests.trace.readers.wire import message, parsed
 
 import whystall
@@ -17,7 +18,7 @@ from whystall.testing import TraceBuilder, trace
 from whystall.trace.cache import TraceCache
 from whystall.trace.files import Limits
 from whystall.trace.load import load_trace
-from whystall.trace.model import TABLES, Trace
+from whystall.trace.model import TABLES
 from whystall.trace.readers.pftrace.reader import PftraceReader
 
 COMPARED = (
@@ -29,23 +30,6 @@ COMPARED = (
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "job.pftrace"
-
-
-def load(path: Path, content: bytes) -> Trace:
-    path.write_bytes(content)
-    return load_trace(path, cache=False)
-
-
-def rows(table: pl.DataFrame, *columns: str) -> list[tuple[Any, ...]]:
-    return table.select(columns).cast({pl.Enum: pl.String}).rows()
-
-
-def refusal(path: Path, content: bytes) -> str:
-    path.write_bytes(content)
-    with pytest.raises(InputError) as caught:
-        load_trace(path, cache=False)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 def job(steps: int = 3) -> TraceBuilder:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sqlite3
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
+from tests.trace.readers.reading import rows
 from tests.trace.readers.rocpd_builder import RUN, TOKEN, job, write
 
 import whystall
@@ -21,21 +21,17 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "77_results.db"
 
 
-def rows_of(table: pl.DataFrame, *columns: str) -> list[tuple[Any, ...]]:
-    return table.select(columns).cast({pl.Enum: pl.String}).rows()
-
-
 def test_a_job_becomes_a_trace(path: Path) -> None:
     (trace,) = load_traces(write(path, job()), cache=False)
     columns = ("ts_ns", "duration_ns", "name", "kind", "device", "stream", "bytes", "grid", "launch", "step")
-    assert rows_of(trace.device_events[:2], *columns) == [
+    assert rows(trace.device_events[:2], *columns) == [
         (10**12 + 100, 400_000, "gemm", "kernel", 1, 0, None, "[4, 2, 1]", 0, 0),
         (10**12 + 500_000, 100_000, "Memcpy HtoD", "memcpy", 1, 2, 4096, None, None, None),
     ]
-    assert rows_of(trace.runtime_calls, "name") == [("hipLaunchKernel",)] * 4
+    assert rows(trace.runtime_calls, "name") == [("hipLaunchKernel",)] * 4
     assert trace.annotations["name"].cast(pl.String).to_list() == ["iter 0", "iter 1", "iter 2", "iter 3"]
     assert len(trace.steps) == 4
-    assert rows_of(trace.threads, "pid", "tid") == [("77", "78")]
+    assert rows(trace.threads, "pid", "tid") == [("77", "78")]
     assert (trace.name, trace.source.warnings) == ("77_results.db", ())
     assert trace.metadata.device_name(1) == "AMD Instinct MI300X"
     report = whystall.analyze(path, cache=False)

@@ -7,17 +7,17 @@ import json
 import os
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
+from tests.trace.readers.reading import load, refusal, rows
 from tests.trace.readers.rocprof_builder import BEGAN, job, kernel, process, record
 
 import whystall
 from whystall.errors import InputError
 from whystall.trace.files import Limits
 from whystall.trace.load import load_trace, load_traces
-from whystall.trace.model import TABLES, Trace
+from whystall.trace.model import TABLES
 
 SAMPLE = Path(__file__).resolve().parents[4] / "shared" / "samples" / "rocprof" / "908_results.json.gz"
 
@@ -25,23 +25,6 @@ SAMPLE = Path(__file__).resolve().parents[4] / "shared" / "samples" / "rocprof" 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "908_results.json"
-
-
-def load(path: Path, content: bytes) -> Trace:
-    path.write_bytes(content)
-    return load_trace(path, cache=False)
-
-
-def rows(table: pl.DataFrame, *columns: str) -> list[tuple[Any, ...]]:
-    return table.select(columns).cast({pl.Enum: pl.String}).rows()
-
-
-def refusal(path: Path, content: bytes) -> str:
-    path.write_bytes(content)
-    with pytest.raises(InputError) as caught:
-        load_trace(path, cache=False)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 @pytest.mark.real_traces

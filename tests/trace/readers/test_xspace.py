@@ -12,6 +12,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from tests.trace.readers.reading import load, refusal, rows
 from tests.trace.readers.wire import message, parsed, signed
 from tests.trace.readers.xspace_builder import (
     BEGAN,
@@ -32,7 +33,7 @@ from whystall.errors import InputError
 from whystall.trace.cache import TraceCache
 from whystall.trace.files import Limits
 from whystall.trace.load import load_trace
-from whystall.trace.model import TABLES, Trace
+from whystall.trace.model import TABLES
 from whystall.trace.readers.xspace.reader import XSpaceReader
 
 SAMPLE = Path(__file__).resolve().parents[4] / "shared" / "samples" / "xplane" / "jax-conv-mi300x.xplane.pb"
@@ -52,23 +53,6 @@ def sample() -> Path:
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "host.xplane.pb"
-
-
-def load(path: Path, content: bytes) -> Trace:
-    path.write_bytes(content)
-    return load_trace(path, cache=False)
-
-
-def rows(table: pl.DataFrame, *columns: str) -> list[tuple[Any, ...]]:
-    return table.select(columns).cast({pl.Enum: pl.String}).rows()
-
-
-def refusal(path: Path, content: bytes) -> str:
-    path.write_bytes(content)
-    with pytest.raises(InputError) as caught:
-        load_trace(path, cache=False)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 def opened(data: bytes) -> Message:

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from whystall.analysis.work import OperatorWork
+from whystall.analysis.chains import FUSIBLE_KINDS
 from whystall.diagnosis.rank_case import RankCase, within
-from whystall.replay.graph import Mask
-
-_KINDS: Final = ("elementwise", "normalisation")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,28 +34,15 @@ def elementwise_chains(rank: RankCase, *, calls: int, least_bytes: float) -> Cha
     if len(rows) < calls:
         return None
     begin, end, _ = rank.optimizer_steps
-    kinds = np.array([kind in _KINDS for kind in work.kinds] + [False], np.bool_)
+    kinds = np.array([kind in FUSIBLE_KINDS for kind in work.kinds] + [False], np.bool_)
     fusible = kinds[work.kind_of[rows]] & work.moved_known[rows] & (work.moved[rows] >= least_bytes)
     fusible &= ~within(start[rows], begin, end)
-    handed = _handed_over(work, rows, fusible)
+    handed = work.handed_over(work.call_of[rows].astype(np.int64))
     joined = fusible[1:] & fusible[:-1] & (thread[rows[1:]] == thread[rows[:-1]]) & (handed > 0)
     first = np.flatnonzero(fusible & ~np.append(False, joined))
     last = np.flatnonzero(fusible & ~np.append(joined, False))
     long = last - first + 1 >= calls
     return _of_runs(rank, rows, handed, first[long], last[long]) if long.any() else None
-
-
-def _handed_over(work: OperatorWork, rows: NDArray[np.intp], fusible: Mask) -> NDArray[np.int64]:
-    """Per neighbouring pair of operators that may be fused the bytes that one leaves to the next."""
-    known: dict[tuple[int, int], int] = {}
-    call = work.call_of[rows]
-    out = np.zeros(max(len(rows) - 1, 0), np.int64)
-    for place in np.flatnonzero(fusible[1:] & fusible[:-1]).tolist():
-        pair = int(call[place]), int(call[place + 1])
-        if pair not in known:
-            known[pair] = work.handed_over(*pair)
-        out[place] = known[pair]
-    return out
 
 
 def _of_runs(

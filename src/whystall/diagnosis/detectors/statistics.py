@@ -18,37 +18,13 @@ _READS: Final = "aten::item"
 _OF_STATISTICS: Final = frozenset(
     f"aten::{name}"
     for name in (
-        *(
-            "item",
-            "mean",
-            "std",
-            "var",
-            "median",
-            "nanmedian",
-            "quantile",
-            "nanquantile",
-            "histc",
-            "histogram",
-            "bincount",
-        ),
-        *("norm", "linalg_vector_norm", "linalg_norm", "sum", "nansum", "max", "min", "amax", "amin", "aminmax", "abs"),
-        *(
-            "isnan",
-            "isinf",
-            "isfinite",
-            "any",
-            "all",
-            "count_nonzero",
-            "sort",
-            "kthvalue",
-            "unique",
-            "_unique2",
-            "sign",
-        ),
-        *("lt", "le", "gt", "ge", "eq", "ne", "logical_and", "logical_or", "bitwise_not", "sqrt", "pow", "square"),
-        *("sub", "mul", "div", "add", "rsub", "log", "exp", "neg", "clamp", "clamp_min", "float", "double"),
-        *("detach", "flatten", "view", "reshape", "ravel", "to", "_to_copy", "clone", "contiguous", "select", "slice"),
-        *("cat", "stack", "squeeze", "unsqueeze", "t", "transpose", "permute", "expand", "isclose", "numpy_T"),
+        *("item", "mean", "std", "var", "median", "nanmedian", "quantile", "nanquantile", "sum", "nansum", "norm"),
+        *("linalg_vector_norm", "linalg_norm", "max", "min", "amax", "amin", "aminmax", "histc", "histogram"),
+        *("bincount", "any", "all", "count_nonzero", "sort", "kthvalue", "_unique2", "abs", "sign", "sqrt", "pow"),
+        *("isnan", "isinf", "isfinite", "isclose", "lt", "le", "gt", "ge", "eq", "ne", "logical_and", "logical_or"),
+        *("bitwise_not", "sub", "mul", "div", "add", "rsub", "log", "exp", "neg", "square", "clamp", "clamp_min"),
+        *("detach", "flatten", "view", "reshape", "ravel", "to", "_to_copy", "clone", "contiguous", "select"),
+        *("slice", "cat", "stack", "squeeze", "unsqueeze", "t", "transpose", "permute", "expand", "numpy_T"),
     )
 )
 _MOST_BEFORE: Final = 40

@@ -106,6 +106,13 @@ class Columns:
     broken: NDArray[np.bool_]
     """By message, whether it could not be read to its end: what precedes the damage is there."""
 
+    def numbers(self, number: int) -> NDArray[np.int64]:
+        """By message the number that a field holds, 0 where there is none; of several the last counts."""
+        out = np.zeros(len(self.broken), np.int64)
+        rows = self.of(number, VARINT)
+        out[self.message[rows]] = self.value[rows]
+        return out
+
     def of(self, number: int, wire: int) -> NDArray[np.int64]:
         """The rows of the fields of one number and kind, message after message."""
         rows = np.flatnonzero((self.number == number) & (self.wire == wire))

@@ -11,6 +11,7 @@ from typing import Any
 import polars as pl
 import pytest
 from tests.trace.readers.nsys.builder import Export, global_pid, global_tid, place, training
+from tests.trace.readers.reading import rows
 
 import whystall
 from whystall.errors import InputError
@@ -29,10 +30,6 @@ def path(tmp_path: Path) -> Path:
 
 def load(export: Export, path: Path, **how: Any) -> Trace:
     return load_trace(export.write(path, **how), cache=False)
-
-
-def rows(table: pl.DataFrame, *columns: str) -> list[tuple[Any, ...]]:
-    return table.select(columns).cast({pl.Enum: pl.String}).rows()
 
 
 def refusal(path: Path, limits: Limits | None = None) -> str:

@@ -29,7 +29,8 @@ _READS_FEW: Final = frozenset({"aten::embedding", "aten::index_select", "aten::g
 _PRODUCTS: Final = frozenset({"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"})
 _MOST_TENSORS: Final = 100_000
 
-Table = tuple[int, int]
+Table = tuple[int, ...]
+"""The rows of an embedding and the size of one."""
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
@@ -38,9 +39,9 @@ def in_trace(case: Case) -> Iterator[Replayed]:
         tables = _tables(rank)
         if not tables:
             continue
-        left, most = _left(rank, tables, 1.0), _left(rank, tables, _SCATTERED)
-        nodes = case.work_of(rank, left < 1)
-        kept, at_most = (case.operator_values(rank, values, 1.0) for values in (left, most))
+        left = _left(rank, tables)
+        nodes = case.work_of(rank, left[:, 0] < 1)
+        kept, at_most = (case.operator_values(rank, values, 1.0) for values in left.T)
         saved = int((case.replayed.duration * (1 - at_most))[case.in_window(nodes)].sum()) // max(case.steps, 1)
         if saved < _LEAST_SHARE * case.step_ns:
             continue
@@ -114,16 +115,21 @@ def _sizes(dims: str | None) -> tuple[tuple[int, ...], ...]:
     return tuple(out)
 
 
-def _left(rank: RankCase, tables: dict[Table, int], scattered: float) -> NDArray[np.float64]:
-    """Per operator the share of its time that is left when it goes over the rows that a batch reads alone."""
-    operators = rank.trace.operators
+def _left(rank: RankCase, tables: dict[Table, int]) -> NDArray[np.float64]:
+    """Per operator the share of its time that is left when it goes over the rows alone that a batch reads.
 
-    def left(dims: str | None) -> float:
-        sizes = _sizes(dims)
-        total = sum(float(np.prod(one, dtype=np.float64)) for one in sizes)
-        tabled = [one for one in sizes if one in tables]
-        spared = sum(one[0] * one[1] * (1 - min(scattered * tables[one[0], one[1]] / one[0], 1.0)) for one in tabled)
-        return 1 - spared / total if total > 0 else 1.0
+    Two columns: at the pace of all rows in a row, and of scattered ones.
+    """
+    operators = rank.trace.operators
+    of_table = {one: np.minimum(np.array([1, _SCATTERED]) * read / one[0], 1.0) for one, read in tables.items()}
+
+    def left(dims: str | None) -> NDArray[np.float64]:
+        sizes = [(one, float(np.prod(one, dtype=np.float64))) for one in _sizes(dims)]
+        kept = np.zeros(2)
+        for one, size in sizes:
+            kept += size * of_table.get(one, np.ones(2))
+        total = sum(size for _, size in sizes)
+        return kept / total if total > 0 else np.ones(2)
 
     out = np.array(judged(operators.select("input_dims"), left), np.float64)
     out[matching(operators["name"], _READS_FEW.__contains__)] = 1.0
@@ -131,8 +137,8 @@ def _left(rank: RankCase, tables: dict[Table, int], scattered: float) -> NDArray
     rows = np.flatnonzero(matching(operators["name"], lambda name: name == _BACKWARD))
     reads = judged(operators[rows].select("input_dims", "concrete_inputs"), _read)
     for row, read in zip(rows.tolist(), reads, strict=True):
-        if read is not None and read[0] in tables:
-            out[row] = min(scattered * read[1] / read[0][0], 1.0)
+        if read is not None and read[0] in of_table:
+            out[row] = of_table[read[0]]
     return out
 
 

@@ -15,15 +15,12 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
-from whystall.diagnosis.detectors.kernels import durations
 from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rank_case import RankCase, within
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
-from whystall.replay.graph import Change
 from whystall.run_folder.description import PaddedBatches
 from whystall.trace.columns import judged, matching
-from whystall.trace.link import rows_of
 
 CAUSE: Final = cause_beside(__name__)
 _LEAST_BEYOND: Final = CAUSE.threshold("least_beyond")
@@ -67,18 +64,19 @@ def in_trace(case: Case) -> Iterator[Replayed]:
             continue
         nodes = case.work_of(rank, powers > 0)
         per_step = case.time_of(nodes)
-        expected = _kept(case, rank, powers, fixed if to_the_longest else bucketed)
+        expected, most = (_kept(case, rank, powers, keep) for keep in (fixed if to_the_longest else bucketed, bucketed))
+        left_ns = (case.replayed.duration * expected)[case.in_window(nodes)].sum() / max(case.steps, 1)
         yield Replayed(
             cause=CAUSE.id,
-            attributed_ns=per_step - int((case.replayed.duration * expected)[case.in_window(nodes)].sum() / case.steps),
+            attributed_ns=per_step - int(left_ns),
             evidence=(
                 evidence.share("places of a batch that are padding", padded),
                 evidence.share("places beyond the longest row of their batch", 1 - fixed[0]),
                 evidence.count("batches that were looked at", seen.batches),
                 evidence.time("work on batches of that size", per_step, case.events_of(nodes), per=case.per),
             ),
-            removal=_scaled(case, expected),
-            ceiling=_scaled(case, _kept(case, rank, powers, bucketed)),
+            removal=case.without(nodes, expected),
+            ceiling=case.without(nodes, most),
             method="replay: operators on such batches in proportion to the places that are left",
             code=code_of(case, nodes),
             ranks=(rank.rank,),
@@ -139,19 +137,9 @@ def _of_batch(tensor: Any, rows: int, places: int) -> int:
 
 def _kept(case: Case, rank: RankCase, powers: NDArray[np.int64], keep: NDArray[np.float64]) -> NDArray[np.float64]:
     """Per node the share of its time that is left, ``keep`` by powers; what a call takes by itself stays."""
-    share = np.append(1.0, keep)[powers]
-    if rank.on_device:
-        operator = rows_of(rank.trace.device_events["operator"])
-        share = np.append(share, 1.0)[operator]
-        least = np.minimum(_LAUNCH_NS / np.maximum(durations(rank), 1), 1.0)
-        return case.device_values(rank, np.where(share < 1, np.maximum(share, least), 1.0), 1.0)
-    own = np.maximum(rank.trace.operators["self_ns"].to_numpy(), 1)
-    least = np.minimum(_CALL_NS / own, 1.0)
-    return case.operator_values(rank, np.where(share < 1, np.maximum(share, least), 1.0), 1.0)
-
-
-def _scaled(case: Case, kept: NDArray[np.float64]) -> Change:
-    return Change(duration=np.floor(case.replayed.duration * kept).astype(np.int64))
+    kept = case.operator_values(rank, np.append(1.0, keep)[powers], 1.0)
+    least = (_LAUNCH_NS if rank.on_device else _CALL_NS) / np.maximum(case.replayed.duration, 1)
+    return np.where(kept < 1, np.maximum(kept, np.minimum(least, 1.0)), 1.0)
 
 
 RULE = Rule(CAUSE, (Finder(in_trace, ("trace", "operators", "shapes", "samples")),))

@@ -130,11 +130,10 @@ class Events:
         packets = self._columns(places, "packets")
         self._torn = bool(packets.broken[: len(places) - self._cut].any())
         self._run.torn |= self._torn
-        count = len(places)
-        sequence, flags = (_numbers(packets, number, count) for number in (_SEQUENCE, _FLAGS))
+        sequence, flags = (packets.numbers(number) for number in (_SEQUENCE, _FLAGS))
         scopes = self._scopes(packets, places, sequence, (flags & _CLEARED) != 0)
-        times = _numbers(packets, _TIME, count)
-        clock = _numbers(packets, _CLOCK, count)
+        times = packets.numbers(_TIME)
+        clock = packets.numbers(_CLOCK)
         odd = ~np.isin(clock, _DEFAULT_CLOCKS) | np.isin(sequence, list(self._state.other_clocks))
         self.found.compressed += len(packets.of(_COMPRESSED, BYTES))
         for number, read in ((_SLICE, self._slices), (_STAGE, self._stages)):
@@ -174,8 +173,7 @@ class Events:
 
     def _slices(self, spans: NDArray[np.int64], times: NDArray[np.int64], scopes: list[Scope]) -> Iterator[bytes]:
         found = self._columns(spans, "events")
-        count = len(spans)
-        types, tracks = (_numbers(found, number, count).tolist() for number in (_TYPE, _TRACK_ID))
+        types, tracks = (found.numbers(number).tolist() for number in (_TYPE, _TRACK_ID))
         rows = found.of(_ANNOTATION, BYTES)
         told = slice_arguments(
             self._data, self._whole, found.value[rows], found.end[rows], found.message[rows], scopes, self._state
@@ -240,8 +238,7 @@ class Events:
 
     def _stages(self, spans: NDArray[np.int64], times: NDArray[np.int64], scopes: list[Scope]) -> Iterator[bytes]:
         found = self._columns(spans, "events")
-        count = len(spans)
-        durations, devices, kinds = (_numbers(found, number, count).tolist() for number in (_DURATION, _GPU, _KIND))
+        durations, devices, kinds = (found.numbers(number).tolist() for number in (_DURATION, _GPU, _KIND))
         rows = found.of(_EXTRA, BYTES)
         told: dict[int, Arguments] = {}
         pairs = extra_data(self._data, self._whole, found.value[rows], found.end[rows])
@@ -286,14 +283,6 @@ class Events:
             part = Field(given, BYTES, int(found.value[row]), int(found.end[row]))
             names[int(found.message[row])] = text(self._data, part, _LONGEST)
         return names
-
-
-def _numbers(found: Columns, number: int, count: int) -> NDArray[np.int64]:
-    """By message the number in a field, 0 where there is none."""
-    out = np.zeros(count, np.int64)
-    rows = found.of(number, VARINT)
-    out[found.message[rows]] = found.value[rows]
-    return out
 
 
 def _present(found: Columns, number: int, wire: int) -> dict[int, int]:

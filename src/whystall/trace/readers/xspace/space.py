@@ -237,7 +237,7 @@ class _Decoder:
         if found.broken.any():
             _damaged(self._space, WireError(f"{found.broken.sum():,} events cannot be read"))
         name, offset, duration = (
-            _last(found, number, len(places)) for number in (_EVENT_NAME, _EVENT_OFFSET_PS, _EVENT_DURATION_PS)
+            found.numbers(number) for number in (_EVENT_NAME, _EVENT_OFFSET_PS, _EVENT_DURATION_PS)
         )
         ts_ns, duration_ns = _nanoseconds(began_ns[places[:, 2]], offset, duration)
         frame = pl.DataFrame(
@@ -260,7 +260,7 @@ class _Decoder:
         rows = events.of(_EVENT_STAT, BYTES)
         stats = columns(self._bytes, events.value[rows], events.end[rows])
         event = events.message[rows]
-        key = _last(stats, _STAT_NAME, len(rows))
+        key = stats.numbers(_STAT_NAME)
         out = []
         for wanted, column in _NUMBERS.items():
             value = np.full(count, _NONE, np.int64)
@@ -284,14 +284,6 @@ class _Decoder:
     def _are(self, keys: NDArray[np.int64], names: tuple[str, ...]) -> NDArray[np.bool_]:
         """Which of the numbers of statistics stand for one of the names."""
         return np.isin(keys, np.array([key for key, name in self._stats.items() if name in names], np.int64))
-
-
-def _last(found: Columns, number: int, count: int) -> NDArray[np.int64]:
-    """By message the number that a field holds, 0 where there is none; of several the last counts."""
-    out = np.zeros(count, np.int64)
-    rows = found.of(number, VARINT)
-    out[found.message[rows]] = found.value[rows]
-    return out
 
 
 def _nanoseconds(
