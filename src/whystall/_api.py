@@ -9,9 +9,11 @@ from pathlib import Path
 from whystall._inputs import installed_rules, read_kernel_classes, read_run_facts
 from whystall.analysis.run_summary import run_summary
 from whystall.analysis.throughput import Workload
-from whystall.analysis.trace_analysis import analyze_trace
 from whystall.diagnosis.comparison import Comparison, compare_reports
 from whystall.diagnosis.diagnose import diagnose_run
+from whystall.fleet.engines import engine_named
+from whystall.fleet.ranks import read_ranks
+from whystall.fleet.summarise import in_manner
 from whystall.hardware.calibration import calibration_folder, read_calibrations
 from whystall.report import registry
 from whystall.report.build import build_report
@@ -24,7 +26,7 @@ from whystall.trace.discovery import PathLike
 from whystall.trace.files import Limits, Progress
 from whystall.trace.load import load_trace
 from whystall.trace.model import Trace
-from whystall.trace.recordings import Sources, read_recordings
+from whystall.trace.recordings import Sources
 
 
 def load(
@@ -56,12 +58,19 @@ def analyze(
     workload: Workload | None = None,
     limits: Limits | None = None,
     progress: Progress | None = None,
+    engine: str | None = None,
+    workers: int | None = None,
+    ray_address: str | None = None,
 ) -> Report:
-    """The report on traces: files, folders, glob patterns, or traces that are loaded already.
+    """The report on traces: files, folders, glob patterns, addresses, or traces that are loaded already.
 
     ``calibrate`` lets what `whystall probe` measured on this machine fill gaps in the table of accelerators; the report
     says where it did. ``workload`` is what a step works through, for a rating by throughput. ``limits`` are other
     bounds on what is read of a file (`whystall.trace.files.NO_LIMITS` for files that are trusted).
+
+    More than 16 ranks, or more than fit in memory, are summarised one by one in ``workers`` processes (by default one
+    for each core), then at most 8 of them are looked at together; ``engine`` is what runs the processes (``local`` or
+    ``ray``, by itself or on the cluster at ``ray_address``) and makes few ranks go the same way.
 
     Each file is a rank of its own, except that of several windows of one rank the latest counts. A file that is left
     out, holds no event or cannot be read is named in ``report.source.warnings``; when none is left
@@ -75,20 +84,31 @@ def analyze(
     """
     unusable: list[str] = []
     classes = read_kernel_classes(kernel_classes, unusable)
-    found = read_recordings(sources, cache=cache, limits=limits, progress=progress)
     calibrations, ignored = read_calibrations(calibration_folder(default_folder())) if calibrate else ([], [])
-    analyses = [
-        analyze_trace(trace, rank=rank, classes=classes, calibrations=calibrations)
-        for trace, rank in zip(found.traces, found.ranks, strict=True)
-    ]
+    found = read_ranks(
+        sources,
+        in_manner(classes, calibrations, limits),
+        engine_named(engine, workers=workers, address=ray_address),
+        cache=cache,
+        by_engine=engine is not None or ray_address is not None,
+        progress=progress,
+    )
     runs = [run for run in map(run_summary, found.samples) if run is not None]
     facts = read_run_facts(found.folders, found.failures, remedies=calibrate)
     more_rules = installed_rules(unusable)
     failures = [*found.failures, *unusable]
-    verdict, diagnosis = diagnose_run(found.traces, analyses, runs, facts, more_rules=more_rules, warnings=failures)
+    verdict, diagnosis = diagnose_run(
+        found.traces,
+        found.analyses,
+        runs,
+        facts,
+        more_rules=more_rules,
+        warnings=failures,
+        others=[device for other in found.others for device in other.summary.devices],
+    )
     return build_report(
         found.traces,
-        analyses,
+        found.analyses,
         runs,
         verdict,
         diagnosis,
@@ -101,6 +121,7 @@ def analyze(
             *diagnosis.failures,
         ],
         workload=workload,
+        others=found.others,
     )
 
 

@@ -57,12 +57,14 @@ def diagnose_run(
     *,
     more_rules: Sequence[Rule] = (),
     warnings: Sequence[str] = (),
+    others: Sequence[Device] = (),
 ) -> tuple[Verdict, Diagnosis]:
     """The verdict and the findings on the traces of a run (one per rank) and the steps that samples measured.
 
-    ``more_rules`` are asked after the rules that ship with whystall.
+    ``more_rules`` are asked after the rules that ship with whystall. ``others`` are the devices of further ranks, whose
+    traces are not at hand: the verdict knows their ledgers.
     """
-    devices: list[Device] = [device for analysis in analyses for device in analysis.devices]
+    devices: list[Device] = [*(device for analysis in analyses for device in analysis.devices), *others]
     measured = ledger_verdict(devices, warnings) if devices or not runs else run_verdict(runs)
     # Of a file that breaks off nobody knows what is missing: device events come last, and steps without them look idle.
     whole = not any(trace.source.truncated for trace in traces)

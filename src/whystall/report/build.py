@@ -14,9 +14,12 @@ from whystall.analysis.trace_analysis import TraceAnalysis
 from whystall.analysis.work_results import DeviceEfficiency, Efficiency
 from whystall.diagnosis.experiment import Experiment
 from whystall.diagnosis.finding import Diagnosis, Verdict
-from whystall.report.schema import Dropped, Report, Source, SourceFile
+from whystall.fleet.choosing import Candidate
+from whystall.fleet.summary import RankSummary
+from whystall.report.ranks import Row
+from whystall.report.schema import Report
+from whystall.report.source import recording_of, source_of, summarised, world_size
 from whystall.trace.model import Trace
-from whystall.vocabulary.signals import SIGNALS
 
 
 def build_report(
@@ -29,26 +32,32 @@ def build_report(
     experiments: Sequence[Experiment] = (),
     problems: Sequence[str] = (),
     workload: Workload | None = None,
+    others: Sequence[Candidate] = (),
 ) -> Report:
     """The report on traces (one for each rank, with their analyses) and the samples of a run.
 
-    ``problems`` are sentences for ``report.source.warnings``: what was left out or could not be read.
+    ``problems`` are sentences for ``report.source.warnings``: what was left out or could not be read. ``others`` are
+    ranks of which there are summaries alone: their devices, ratings and communication are in the report as well.
     """
-    rated, unrated = job_throughput(workload, analyses, runs, world_size=_world_size(traces))
-    efficiency = _efficiency(verdict, [row for analysis in analyses for row in analysis.efficiency])
+    read = [
+        *(recording_of(trace, analysis) for trace, analysis in zip(traces, analyses, strict=True)),
+        *map(summarised, others),
+    ]
+    read.sort(key=lambda one: one.rank)
+    rated, unrated = job_throughput(workload, analyses, runs, world_size=world_size(read))
+    ranks: list[TraceAnalysis | RankSummary] = [*analyses, *(other.summary for other in others)]
+    efficiency = _efficiency(verdict, _by_rank([row for one in ranks for row in one.efficiency]))
     return Report(
         whystall=__version__,
         verdict=verdict,
-        source=_source(
-            traces, analyses, [*_lacks(traces, analyses), *problems, *unrated, *_warnings(traces)], watched=bool(runs)
-        ),
-        devices=[device for analysis in analyses for device in analysis.devices],
+        source=source_of(read, [*problems, *unrated], watched=bool(runs)),
+        devices=_by_rank([device for one in ranks for device in one.devices]),
         kernels=[row for analysis in analyses for row in analysis.kernels],
         kernel_families=[row for analysis in analyses for row in analysis.kernel_families],
         operators=[row for analysis in analyses for row in analysis.operators],
         modules=[row for analysis in analyses for row in analysis.modules],
         phases=[row for analysis in analyses for row in analysis.phases],
-        communication=[row for analysis in analyses for row in analysis.communication],
+        communication=_by_rank([row for one in ranks for row in one.communication]),
         input=[row for analysis in analyses for row in analysis.input],
         host=Host(
             threads=[row for analysis in analyses for row in analysis.host.threads],
@@ -70,6 +79,11 @@ def build_report(
     )
 
 
+def _by_rank(rows: list[Row]) -> list[Row]:
+    """The rows of all ranks by rank, each rank's in its own order."""
+    return sorted(rows, key=lambda row: row.rank)
+
+
 def _efficiency(verdict: Verdict, devices: list[DeviceEfficiency]) -> Efficiency:
     """The rating of the device that the verdict speaks of, and of all."""
     spoken_of = next((row for row in devices if (row.rank, row.device) == (verdict.rank, verdict.device)), None)
@@ -83,78 +97,3 @@ def _efficiency(verdict: Verdict, devices: list[DeviceEfficiency]) -> Efficiency
         peak_source=spoken_of.peak_source,
         devices=devices,
     )
-
-
-def _lacks(traces: Sequence[Trace], analyses: Sequence[TraceAnalysis]) -> list[str]:
-    """What recordings visibly lack, which is said before all else."""
-    prefix = len(traces) > 1
-    return [
-        f"{trace.name}: {sentence}" if prefix else sentence
-        for trace, analysis in zip(traces, analyses, strict=True)
-        for sentence in analysis.lacks
-    ]
-
-
-def _warnings(traces: Sequence[Trace]) -> list[str]:
-    prefix = len(traces) > 1
-    return [f"{trace.name}: {warning}" if prefix else warning for trace in traces for warning in trace.source.warnings]
-
-
-def _source(
-    traces: Sequence[Trace], analyses: Sequence[TraceAnalysis], warnings: list[str], *, watched: bool
-) -> Source:
-    """What was read. Of a job that was ``watched`` devices were recorded if it used any: none of them is missing."""
-    read = [
-        SourceFile(
-            path=trace.name,
-            rank=analysis.rank,
-            bytes=trace.source.file_bytes,
-            raw_bytes=trace.source.raw_bytes,
-            events=trace.source.events,
-            truncated=trace.source.truncated,
-        )
-        for trace, analysis in zip(traces, analyses, strict=True)
-    ]
-    dropped = [
-        Dropped(reason=entry.reason, events=entry.events, device_ns=entry.device_ns, rank=analysis.rank)
-        for trace, analysis in zip(traces, analyses, strict=True)
-        for entry in trace.source.quarantined
-    ]
-    known = analyses[0].signals if analyses else {}
-    signals = {key: all(analysis.signals[key] for analysis in analyses) for key in known}
-    on_cpu = not any(analysis.signals["device_events"] for analysis in analyses)
-    # How to record more is known of PyTorch's profiler alone.
-    ours = all(trace.metadata.may_be_pytorch for trace in traces)
-    missing = [
-        entry.wanted if ours else entry.name
-        for key, entry in SIGNALS.items()
-        if entry.how
-        and not signals.get(key, True)
-        and not (on_cpu and (entry.device or (watched and key == "device_events")))
-    ]
-    return Source(
-        files=read,
-        framework=_framework(traces),
-        ranks=sorted(analysis.rank for analysis in analyses),
-        world_size=_world_size(traces),
-        events=sum(trace.source.events for trace in traces),
-        dropped=dropped,
-        warnings=warnings,
-        missing_signals=missing,
-        signals=signals,
-    )
-
-
-def _framework(traces: Sequence[Trace]) -> str | None:
-    """The frameworks by name, PyTorch with its versions; samples without a trace are always of PyTorch."""
-    names = {trace.metadata.framework for trace in traces} if traces else {"pytorch"}
-    versions = sorted({trace.metadata.versions.get("pytorch_version", "") for trace in traces} - {""})
-    told = [
-        f"{name} {', '.join(versions)}" if name == "pytorch" and versions else name
-        for name in sorted(filter(None, names))
-    ]
-    return " and ".join(told) or None
-
-
-def _world_size(traces: Sequence[Trace]) -> int | None:
-    return max((size for trace in traces if (size := trace.metadata.world_size) is not None), default=None)

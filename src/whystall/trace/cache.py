@@ -11,6 +11,7 @@ import contextlib
 import errno
 import hashlib
 import os
+import re
 import shutil
 import tempfile
 import time
@@ -35,6 +36,7 @@ _HOST_ORDER: Final = "host_order"
 _STAGING: Final = ".writing-"
 _ABANDONED_S: Final = 86_400  # what a process that died left behind
 _DIGEST_BYTES: Final = 20
+_ENTRY: Final = re.compile(r"[0-9a-f]{40}")  # the folder holds what others keep as well
 
 
 class _Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,7 +87,7 @@ class TraceCache:
             return None
         folder = self.folder / key
         try:
-            if not _is_ours(folder):
+            if not is_ours(folder):
                 return None
             entry = _read_entry(folder)
             if entry is None:
@@ -139,7 +141,7 @@ class TraceCache:
                 if entry.name.startswith(_STAGING):
                     if used < time.time() - _ABANDONED_S:
                         shutil.rmtree(entry, ignore_errors=True)
-                elif entry.is_dir() and not entry.name.startswith("."):
+                elif entry.is_dir() and _ENTRY.fullmatch(entry.name):
                     found.append(
                         (entry.name != keep, -used, entry, sum(file.stat().st_size for file in entry.iterdir()))
                     )
@@ -150,7 +152,7 @@ class TraceCache:
                 shutil.rmtree(entry, ignore_errors=True)
 
 
-def _is_ours(folder: Path) -> bool:
+def is_ours(folder: Path) -> bool:
     """Whether nobody but this user could have written the entry."""
     status = folder.stat()
     return status.st_uid == os.getuid() and not status.st_mode & 0o022
@@ -169,15 +171,25 @@ def _put(staging: Path, folder: Path) -> None:
 
 def _read_entry(folder: Path) -> _Entry | None:
     """What the entry says of itself, if this version wrote it and every file is as it was written."""
-    text = (folder / "trace.json").read_bytes()
-    body, digest = text[:-_DIGEST_BYTES], text[-_DIGEST_BYTES:]
-    if _digest(body) != digest:
+    body = unsealed((folder / "trace.json").read_bytes())
+    if body is None:
         return None
     entry = msgspec.json.decode(body, type=_Entry)
     if entry.schema_version != SCHEMA_VERSION:
         return None
     sound = all(_checksum(folder / f"{table}.arrow") == entry.checksums.get(table) for table in (*TABLES, _HOST_ORDER))
     return entry if sound else None
+
+
+def sealed(body: bytes) -> bytes:
+    """What is kept, with a digest behind it that says whether it is as it was written."""
+    return body + _digest(body)
+
+
+def unsealed(text: bytes) -> bytes | None:
+    """What was sealed; ``None`` where it is not as it was written."""
+    body, digest = text[:-_DIGEST_BYTES], text[-_DIGEST_BYTES:]
+    return body if _digest(body) == digest else None
 
 
 def _digest(body: bytes) -> bytes:
@@ -210,5 +222,4 @@ def _write_entry(folder: Path, trace: Trace) -> None:
         columns={table: _columns(frame) for table, frame in frames.items()},
         checksums={table: _checksum(folder / f"{table}.arrow") for table in frames},
     )
-    body = msgspec.json.encode(entry)
-    (folder / "trace.json").write_bytes(body + _digest(body))
+    (folder / "trace.json").write_bytes(sealed(msgspec.json.encode(entry)))

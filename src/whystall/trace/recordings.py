@@ -14,7 +14,7 @@ from whystall.trace.errors import InputError
 from whystall.trace.files import Limits, Progress
 from whystall.trace.load import load_traces
 from whystall.trace.model import TABLES, Trace
-from whystall.trace.ranks import one_per_rank
+from whystall.trace.ranks import facts_of, one_per_rank
 from whystall.trace.readers.reader import Reader
 from whystall.trace.readers.registry import installed_readers
 from whystall.trace.samples import RunSamples, read_samples
@@ -43,15 +43,20 @@ def read_recordings(
     sources: Sources, *, cache: bool = True, limits: Limits | None = None, progress: Progress | None = None
 ) -> Recordings:
     """What the sources hold. A file that cannot be read is named; when nothing is left, `InputError` is raised."""
-    given = [sources] if isinstance(sources, str | Path | Trace) else list(sources)
+    given = each_source(sources)
     folders = folders_among(given)
     readers, failures = installed_readers()
     traces = _load(given, readers, failures, cache=cache, limits=limits, progress=progress)
-    samples = _samples(folders, failures)
+    samples = read_all_samples(folders, failures)
     if not traces and not samples:
-        raise _nothing(failures)
-    kept, ranks, notes = one_per_rank(traces)
-    return Recordings(kept, ranks, samples, folders, failures, notes)
+        raise nothing_to_analyze(failures)
+    places, ranks, notes = one_per_rank([facts_of(trace, alone=len(traces) == 1) for trace in traces])
+    return Recordings([traces[place] for place in places], ranks, samples, folders, failures, notes)
+
+
+def each_source(sources: Sources) -> list[PathLike | Trace]:
+    """The sources as a list, one alone included."""
+    return [sources] if isinstance(sources, str | Path | Trace) else list(sources)
 
 
 def _load(
@@ -69,20 +74,16 @@ def _load(
         if isinstance(source, Trace):
             found.append(source)
             continue
-        for path in _paths(source, readers, failures):
+        for path in trace_files(source, readers, failures):
             try:
                 found += load_traces(path, cache=cache, readers=readers, limits=limits, progress=progress)
             except InputError as error:
                 failures.append(str(error))
-    failures += [
-        f"{trace.name}: nothing was recorded, the trace holds no event of a job"
-        for trace in found
-        if not _recorded(trace)
-    ]
-    return [trace for trace in found if _recorded(trace)]
+    failures += [nothing_recorded(trace.name) for trace in found if not holds_work(trace)]
+    return [trace for trace in found if holds_work(trace)]
 
 
-def _paths(source: PathLike, readers: Sequence[Reader], failures: list[str]) -> list[Path]:
+def trace_files(source: PathLike, readers: Sequence[Reader], failures: list[str]) -> list[Path]:
     """The files to read; a folder with samples alone has none, and that is no failure."""
     try:
         return find_traces(source, readers)
@@ -92,12 +93,18 @@ def _paths(source: PathLike, readers: Sequence[Reader], failures: list[str]) -> 
         return []
 
 
-def _recorded(trace: Trace) -> bool:
+def nothing_recorded(name: str) -> str:
+    """The sentence on a trace without events."""
+    return f"{name}: nothing was recorded, the trace holds no event of a job"
+
+
+def holds_work(trace: Trace) -> bool:
     """Whether a trace holds more than the profiler's own marks: events, if only some that had to be set aside."""
     return bool(trace.source.quarantined) or any(len(getattr(trace, table)) for table in _RECORDED_TABLES)
 
 
-def _samples(folders: Sequence[Path], failures: list[str]) -> list[RunSamples]:
+def read_all_samples(folders: Sequence[Path], failures: list[str]) -> list[RunSamples]:
+    """The samples in the folders; a file that cannot be read is named in ``failures``."""
     found = []
     for path in sorted(path for folder in folders for path in _samples_in(folder)):
         try:
@@ -111,7 +118,7 @@ def _samples_in(folder: Path) -> list[Path]:
     return list(folder.glob(f"*{SAMPLES_SUFFIX}"))
 
 
-def _nothing(failures: list[str]) -> UsageError | InputError:
+def nothing_to_analyze(failures: list[str]) -> UsageError | InputError:
     """Why there is nothing to analyse."""
     if not failures:
         return UsageError("nothing to analyze was given: name a trace, a folder or a glob pattern")

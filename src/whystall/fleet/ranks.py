@@ -1,0 +1,145 @@
+"""From what the user names to what is diagnosed: few ranks are read together, of many a few in depth."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from whystall.analysis.trace_analysis import TraceAnalysis, analyze_trace
+from whystall.fleet.choosing import Candidate, Chosen
+from whystall.fleet.engines import Engine
+from whystall.fleet.inputs import RecordedFile, are_many, find_files
+from whystall.fleet.many import summarise_all
+from whystall.fleet.remote import fetched, is_address
+from whystall.fleet.spans import spans
+from whystall.fleet.summarise import Manner
+from whystall.trace.cache import default_folder
+from whystall.trace.discovery import PathLike, folders_among
+from whystall.trace.files import Progress
+from whystall.trace.model import Trace
+from whystall.trace.recordings import (
+    Sources,
+    each_source,
+    nothing_to_analyze,
+    read_all_samples,
+    read_recordings,
+)
+from whystall.trace.samples import RunSamples
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ranks:
+    """The traces that are diagnosed with their analyses, by rank, and the ``others`` of which there are summaries."""
+
+    traces: list[Trace]
+    analyses: list[TraceAnalysis]
+    others: list[Candidate]
+    samples: list[RunSamples]
+    folders: list[Path]
+    failures: list[str]
+    notes: list[str]
+
+
+def read_ranks(
+    sources: Sources,
+    manner: Manner,
+    engine: Engine,
+    *,
+    cache: bool = True,
+    by_engine: bool = False,
+    progress: Progress | None = None,
+) -> Ranks:
+    """The ranks that the sources name.
+
+    At most `FEW_RANKS` that fit in memory are read together, unless ``by_engine`` says otherwise; of more each is
+    summarised by the engine. Raises `InputError` where nothing can be read.
+    """
+    given = each_source(sources)
+    failures: list[str] = []
+    files = find_files(given, failures)
+    loaded = any(isinstance(one, Trace) for one in given)
+    if files and not loaded and (by_engine or are_many(files)):
+        return _summarised(given, files, failures, manner, engine, cache=cache, progress=progress)
+    return _together(given, files, failures, manner, cache=cache, progress=progress)
+
+
+def _together(
+    given: Sequence[PathLike | Trace],
+    files: Sequence[RecordedFile],
+    failures: list[str],
+    manner: Manner,
+    *,
+    cache: bool,
+    progress: Progress | None,
+) -> Ranks:
+    """All traces at once, each in full; what lies at an address is fetched for as long as it takes to read it."""
+    remote = [file for file in files if file.is_remote]
+    with contextlib.ExitStack() as copies:
+        local = [one for one in given if not is_address(one)]
+        local += [copies.enter_context(fetched(file.address)) for file in remote]
+        if not local and len(given):
+            raise nothing_to_analyze(failures)
+        found = read_recordings(local, cache=cache and not remote, limits=manner.limits, progress=progress)
+    told = [one for one in failures if one not in found.failures]
+    return Ranks(
+        found.traces,
+        [_analysis(trace, rank, manner) for trace, rank in zip(found.traces, found.ranks, strict=True)],
+        [],
+        found.samples,
+        found.folders,
+        [*told, *found.failures],
+        found.notes,
+    )
+
+
+def _summarised(
+    given: Sequence[PathLike | Trace],
+    files: Sequence[RecordedFile],
+    failures: list[str],
+    manner: Manner,
+    engine: Engine,
+    *,
+    cache: bool,
+    progress: Progress | None,
+) -> Ranks:
+    """Each file summarised by itself, then the ranks that say most of the job read in full."""
+    folders = folders_among(given)
+    fleet = summarise_all(files, manner, engine, cache=default_folder() if cache else None, progress=progress)
+    failures += fleet.failures
+    samples = read_all_samples(folders, failures)
+    if not fleet.candidates and not samples:
+        raise nothing_to_analyze(failures)
+    chosen = fleet.chosen()
+    traces, ranks, gone = fleet.in_depth(chosen, manner, cache=cache)
+    failures += gone
+    others = [one for one in fleet.candidates if one.rank not in ranks]
+    return Ranks(
+        traces,
+        [_analysis(trace, rank, manner) for trace, rank in zip(traces, ranks, strict=True)],
+        others,
+        samples,
+        folders,
+        failures,
+        [*([looked_at(chosen, len(fleet.candidates))] if others else []), *fleet.notes],
+    )
+
+
+def _analysis(trace: Trace, rank: int, manner: Manner) -> TraceAnalysis:
+    return analyze_trace(trace, rank=rank, classes=manner.classes(), calibrations=manner.calibrations)
+
+
+def looked_at(chosen: Sequence[Chosen], ranks: int) -> str:
+    """The sentence on which ranks were looked at in depth, and why."""
+    reasons: dict[str, list[int]] = {}
+    for one in chosen:
+        reasons.setdefault(one.why, []).append(one.rank)
+    several = {why: why.replace("stands", "stand", 1) if len(own) > 1 else why for why, own in reasons.items()}
+    told = "; ".join(
+        f"{'ranks' if len(own) > 1 else 'rank'} {spans(own)} {several[why]}" for why, own in reasons.items()
+    )
+    return (
+        f"of {ranks:,} ranks, each summarised by itself, {len(chosen)} were looked at in depth together, and what is "
+        f"found is found on these: {told}"
+    )

@@ -1,0 +1,148 @@
+"""Recordings at addresses of fsspec (``s3://``, ``gs://``, ``http://`` …): listed here, fetched by whoever reads one.
+
+A file is fetched in pieces to a temporary one that is gone as soon as it was read: of a thousand files there are never
+more on this machine than are in work. Nothing is asked of any address that the user did not give.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
+
+import msgspec
+
+from whystall.errors import InputError
+from whystall.trace.discovery import looks_like_trace
+from whystall.trace.readers.reader import Reader
+
+_ADDRESS: Final = re.compile(r"^(?!file:)[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+_MAGIC: Final = re.compile(r"[*?\[]")
+_PIECE_BYTES: Final = 8 << 20
+_KEPT_FREE_BYTES: Final = 256 << 20
+_PREFIX: Final = "whystall-"
+# What tells one content of an address from another, as the file systems of fsspec call it.
+_MARKS: Final = (
+    "ETag",
+    "etag",
+    "md5Hash",
+    "content_md5",
+    "LastModified",
+    "updated",
+    "last_modified",
+    "mtime",
+    "mtimens",
+)
+
+
+class RemoteFile(msgspec.Struct, frozen=True):
+    """A file at an address, its size where the server tells it, and what changes when its content does (or nothing)."""
+
+    address: str
+    bytes: int | None
+    mark: str
+
+
+def is_address(source: object) -> bool:
+    """Whether a source is an address and no path.
+
+    >>> is_address("s3://bucket/run/*.json.gz"), is_address("traces/rank0.json"), is_address("C:/traces")
+    (True, False, False)
+    """
+    return isinstance(source, str) and _ADDRESS.match(source) is not None
+
+
+def shown(address: str) -> str:
+    """An address as it may be shown: without a password or a signature in it.
+
+    >>> shown("https://user:word@host/a/b.json?X-Amz-Signature=1")
+    'https://host/a/b.json'
+    """
+    scheme, _, rest = address.partition("://")
+    rest = rest.partition("?")[0] if scheme.lower().startswith("http") else rest
+    host, slash, path = rest.partition("/")
+    return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}"
+
+
+def name_of(address: str) -> str:
+    """The base name of a file at an address, or of a path."""
+    if not is_address(address):
+        return PurePosixPath(address).name
+    return PurePosixPath(shown(address)).name or "trace"
+
+
+def find_remote(address: str, readers: Sequence[Reader]) -> list[RemoteFile]:
+    """The trace files that an address names: a file, a folder or a pattern, in order of name.
+
+    Raises `InputError` when there are none, when the address cannot be read, and when what speaks to it is missing.
+    """
+    with _sentences(address):
+        system, path = _system(address)
+        http = address.lower().startswith("http")
+        if _MAGIC.search(path) and not http:
+            found = [one for one in system.glob(path) if not system.isdir(one)]
+        elif (http and path.endswith("/")) or (not http and system.isdir(path)):
+            found = [one for one in system.find(path) if looks_like_trace(Path(PurePosixPath(one).name), readers)]
+        else:
+            found = [path]
+        if not found:
+            raise InputError(f"{shown(address)}: no traces there")
+        return [_described(system, one) for one in sorted(found)]
+
+
+def _described(system: Any, path: str) -> RemoteFile:
+    said = system.info(path)
+    size = said.get("size")
+    mark = " ".join(f"{key}={said[key]}" for key in _MARKS if said.get(key) is not None)
+    return RemoteFile(str(system.unstrip_protocol(path)), int(size) if size is not None else None, mark)
+
+
+@contextlib.contextmanager
+def fetched(address: str, folder: Path | None = None) -> Iterator[Path]:
+    """A temporary copy of a file at an address, under its name, gone at the end.
+
+    ``folder`` is where to put it, if there is such a folder. Raises `InputError` where it cannot be had.
+    """
+    inside = folder if folder is not None and folder.is_dir() else None
+    with tempfile.TemporaryDirectory(prefix=_PREFIX, dir=inside, ignore_cleanup_errors=True) as made:
+        path = Path(made) / name_of(address)
+        with _sentences(address):
+            system, there = _system(address)
+            with system.open(there, "rb", block_size=_PIECE_BYTES) as source, path.open("wb") as target:
+                while piece := source.read(_PIECE_BYTES):
+                    if shutil.disk_usage(made).free < len(piece) + _KEPT_FREE_BYTES:
+                        raise InputError(f"{shown(address)}: no room for it in {Path(made).parent}")
+                    target.write(piece)
+        yield path
+
+
+def _system(address: str) -> tuple[Any, str]:
+    # Optional, and slow to import.
+    from fsspec.core import url_to_fs  # noqa: PLC0415
+
+    system, path = url_to_fs(address)
+    return system, path
+
+
+@contextlib.contextmanager
+def _sentences(address: str) -> Iterator[None]:
+    """Whatever fails between here and a server ends as one sentence."""
+    where = shown(address)
+    try:
+        yield
+    except InputError:
+        raise
+    except ImportError:
+        raise InputError(f"{where}: addresses need further packages: pip install 'whystall[cloud]'") from None
+    except FileNotFoundError:
+        raise InputError(f"{where}: no such file") from None
+    except PermissionError:
+        raise InputError(f"{where}: permission denied") from None
+    except Exception as error:  # noqa: BLE001 - each file system has errors of its own
+        said = next(iter(str(error).splitlines()), "").replace(address, where)[:200]
+        reason = f"{type(error).__name__}: {said}" if said else type(error).__name__
+        raise InputError(f"{where}: cannot be read ({reason})") from None

@@ -1,0 +1,155 @@
+"""The function that is mapped over files: reads one, analyses what it holds, and returns no more than summaries."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import re
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from whystall.analysis.kernel_classes import KernelClass, KernelClasses
+from whystall.analysis.results import EventClass
+from whystall.analysis.trace_analysis import analyze_trace
+from whystall.errors import InputError
+from whystall.fleet.remote import fetched, is_address, name_of
+from whystall.fleet.summary import RankSummary, summary_of
+from whystall.fleet.summary_cache import SummaryCache
+from whystall.hardware.calibration import Calibration
+from whystall.trace.files import Limits
+from whystall.trace.load import load_traces
+from whystall.trace.model import Trace
+from whystall.trace.readers.registry import installed_readers
+from whystall.trace.recordings import holds_work, nothing_recorded
+
+FUNCTION: Final = "whystall.fleet.summarise:summarise"
+_MOST_BYTES: Final = 256 << 20
+_LEVEL: Final = 6
+
+
+class Manner(msgspec.Struct, frozen=True, kw_only=True):
+    """How the files of a run are read and analysed. ``kernel_classes`` are class, family, pattern and its flags."""
+
+    kernel_classes: tuple[tuple[EventClass, str, str, int], ...] = ()
+    calibrations: tuple[Calibration, ...] = ()
+    limits: Limits | None = None
+
+    def classes(self) -> KernelClasses:
+        """The kernel classes as they are used."""
+        return tuple(
+            KernelClass(class_, family, re.compile(pattern, flags))
+            for class_, family, pattern, flags in self.kernel_classes
+        )
+
+
+class Task(msgspec.Struct, frozen=True, kw_only=True):
+    """A file to summarise: a path or an address, what changes when its content does, and where things are kept.
+
+    Without a ``cache`` folder nothing is kept. ``scratch`` is where what is fetched goes.
+    """
+
+    address: str
+    mark: str
+    manner: Manner
+    cache: str | None = None
+    scratch: str | None = None
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of a file: a summary for each recording that it holds, and sentences on what could not be read."""
+
+    summaries: list[RankSummary] = []
+    failures: list[str] = []
+
+
+def in_manner(kernel_classes: KernelClasses, calibrations: Sequence[Calibration], limits: Limits | None) -> Manner:
+    """The manner made from what an analysis is given."""
+    classes = tuple((one.class_, one.family, one.pattern.pattern, one.pattern.flags) for one in kernel_classes)
+    return Manner(kernel_classes=classes, calibrations=tuple(calibrations), limits=limits)
+
+
+def summarise(item: bytes) -> bytes:
+    """The packed `Outcome` for a packed `Task`: from the cache where it is known, else from the file."""
+    task = msgspec.msgpack.decode(item, type=Task)
+    store = SummaryCache(Path(task.cache)) if task.cache and task.mark else None
+    key = store.key(task.address, task.mark, msgspec.msgpack.encode(task.manner), _readers()) if store else ""
+    known = store.read(key) if store else None
+    if known is not None and _opens(known):
+        return known
+    outcome = _outcome(task)
+    gc.collect()
+    body = zlib.compress(msgspec.msgpack.encode(outcome), _LEVEL)
+    if store and outcome.summaries:
+        store.write(key, body)
+    return body
+
+
+def unpacked(body: bytes) -> Outcome:
+    """The outcome of a file. Raises ``ValueError`` (msgspec's errors are some) for what is none."""
+    opened = zlib.decompressobj()
+    try:
+        text = opened.decompress(body, _MOST_BYTES)
+    except zlib.error as error:
+        raise ValueError(str(error)) from None
+    return msgspec.msgpack.decode(text, type=Outcome)
+
+
+@contextlib.contextmanager
+def at_hand(address: str, scratch: str | None) -> Iterator[Path]:
+    """The file as a path: where it lies, or a temporary copy of what is at an address."""
+    if is_address(address):
+        with fetched(address, Path(scratch) if scratch else None) as path:
+            yield path
+    else:
+        yield Path(address)
+
+
+def recordings_in(path: Path, limits: Limits | None, failures: list[str], *, cache: bool) -> list[Trace]:
+    """The recordings in a file that hold anything; on the others, and on a file that cannot be read, a sentence."""
+    readers, unusable = installed_readers()
+    failures += unusable
+    try:
+        found = load_traces(path, cache=cache, readers=readers, limits=limits)
+    except InputError as error:
+        failures.append(str(error))
+        return []
+    failures += [nothing_recorded(trace.name) for trace in found if not holds_work(trace)]
+    return [trace for trace in found if holds_work(trace)]
+
+
+def _outcome(task: Task) -> Outcome:
+    """The outcome of a file that is read. One that cannot be analysed does not stop the others."""
+    failures: list[str] = []
+    summaries: list[RankSummary] = []
+    manner = task.manner
+    try:
+        with at_hand(task.address, task.scratch) as path:
+            traces = recordings_in(path, manner.limits, failures, cache=False)
+        for place in range(len(traces)):
+            trace, traces[place] = traces[place], None  # type: ignore[call-overload]  # one after another is given up
+            analysis = analyze_trace(trace, classes=manner.classes(), calibrations=manner.calibrations)
+            summaries.append(summary_of(trace, analysis, place))
+    except InputError as error:
+        failures.append(str(error))
+    except MemoryError:
+        raise
+    except Exception as error:  # noqa: BLE001 - named, and left out
+        failures.append(f"{name_of(task.address)}: could not be analysed ({type(error).__name__}: {error})")
+    return Outcome(summaries=summaries, failures=failures)
+
+
+def _readers() -> str:
+    """The readers and their versions: another version may read the same file otherwise."""
+    return " ".join(f"{reader.name}/{reader.version}" for reader in installed_readers()[0])
+
+
+def _opens(body: bytes) -> bool:
+    try:
+        unpacked(body)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,73 @@
+"""Summaries that are finished, kept in whystall's cache folder: a run that broke off goes on where it was.
+
+An entry is one file, whole or not there. What does not fit (another version, another user's, damaged) is ignored, and
+nothing in it is executed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from whystall.trace.cache import SCHEMA_VERSION, is_ours, sealed, unsealed
+
+VERSION: Final = 1
+"""Raise whenever a summary of the same file becomes another."""
+FOLDER: Final = "summaries"
+LARGEST_BYTES: Final = 1 << 30
+_MOST_BYTES: Final = 64 << 20
+_SUFFIX: Final = ".summary"
+_STAGING: Final = ".writing-"
+
+
+class SummaryCache:
+    """Summaries on disk, by a key that stands for a file's content and for all that its summary depends on."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / FOLDER
+
+    def key(self, *parts: str | bytes) -> str:
+        """The entry's name: a digest of ``parts`` and of what of whystall makes summaries."""
+        digest = hashlib.blake2b(f"{VERSION}/{SCHEMA_VERSION}".encode(), digest_size=20)
+        for part in parts:
+            text = part.encode("utf-8", "surrogateescape") if isinstance(part, str) else part
+            digest.update(len(text).to_bytes(8, "little") + text)
+        return digest.hexdigest()
+
+    def read(self, key: str) -> bytes | None:
+        """What is kept under ``key``; ``None`` when there is nothing to trust."""
+        path = self._folder / f"{key}{_SUFFIX}"
+        try:
+            if not is_ours(path) or not is_ours(self._folder) or path.stat().st_size > _MOST_BYTES:
+                return None
+            body = unsealed(path.read_bytes())
+            os.utime(path)
+        except OSError:
+            return None
+        return body
+
+    def write(self, key: str, body: bytes) -> None:
+        """Keeps a summary, where that is possible: it costs a later run time, and this one nothing."""
+        with contextlib.suppress(OSError):
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            handle, name = tempfile.mkstemp(prefix=_STAGING, dir=self._folder)
+            try:
+                with os.fdopen(handle, "wb") as file:
+                    file.write(sealed(body))
+                Path(name).replace(self._folder / f"{key}{_SUFFIX}")
+            finally:
+                Path(name).unlink(missing_ok=True)
+
+    def shrink(self, largest_bytes: int = LARGEST_BYTES) -> None:
+        """Removes what was not used for longest until the rest fits, and what a process that died left half written."""
+        with contextlib.suppress(OSError):
+            kept = [(entry.stat(), entry) for entry in self._folder.iterdir() if entry.is_file()]
+            total = 0
+            for status, entry in sorted(kept, key=lambda one: -one[0].st_mtime_ns):
+                total += status.st_size
+                if total > largest_bytes and entry.name.endswith(_SUFFIX):
+                    entry.unlink(missing_ok=True)

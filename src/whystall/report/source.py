@@ -1,0 +1,141 @@
+"""Where a report comes from: the files of all ranks, what they lack, what was lost in them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from whystall.analysis.trace_analysis import TraceAnalysis
+from whystall.fleet.choosing import Candidate
+from whystall.fleet.spans import spans
+from whystall.report.schema import Dropped, Source, SourceFile
+from whystall.trace.model import Quarantine, Trace
+from whystall.vocabulary.signals import SIGNALS
+
+# Of more ranks each sentence is told once, with the ranks that it is about.
+_FEW: Final = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    """What a report says of one rank's recording, whether its trace is at hand or only its summary."""
+
+    name: str
+    rank: int
+    file_bytes: int
+    raw_bytes: int
+    events: int
+    truncated: bool
+    warnings: Sequence[str]
+    quarantined: Sequence[Quarantine]
+    lacks: Sequence[str]
+    signals: dict[str, bool]
+    framework: str | None
+    may_be_pytorch: bool
+    version: str | None
+    world_size: int | None
+
+
+def recording_of(trace: Trace, analysis: TraceAnalysis) -> Recording:
+    """That of a trace."""
+    return Recording(
+        name=trace.name,
+        rank=analysis.rank,
+        file_bytes=trace.source.file_bytes,
+        raw_bytes=trace.source.raw_bytes,
+        events=trace.source.events,
+        truncated=trace.source.truncated,
+        warnings=trace.source.warnings,
+        quarantined=trace.source.quarantined,
+        lacks=analysis.lacks,
+        signals=analysis.signals,
+        framework=trace.metadata.framework,
+        may_be_pytorch=trace.metadata.may_be_pytorch,
+        version=trace.metadata.versions.get("pytorch_version"),
+        world_size=trace.metadata.world_size,
+    )
+
+
+def summarised(one: Candidate) -> Recording:
+    """That of a rank of which a summary is at hand."""
+    shared = {field: getattr(one.summary, field) for field in Recording.__dataclass_fields__ if field not in _OWN}
+    return Recording(name=one.summary.facts.name, rank=one.rank, **shared)
+
+
+_OWN: Final = frozenset({"name", "rank"})
+
+
+def source_of(read: Sequence[Recording], problems: Sequence[str], *, watched: bool) -> Source:
+    """What was read. Of a job that was ``watched`` devices were recorded if it used any: none of them is missing.
+
+    ``problems`` are sentences on what was left out or could not be read; what recordings lack is said before them.
+    """
+    known = read[0].signals if read else {}
+    signals = {key: all(one.signals[key] for one in read) for key in known}
+    on_cpu = not any(one.signals["device_events"] for one in read)
+    # How to record more is known of PyTorch's profiler alone.
+    ours = all(one.may_be_pytorch for one in read)
+    missing = [
+        entry.wanted if ours else entry.name
+        for key, entry in SIGNALS.items()
+        if entry.how
+        and not signals.get(key, True)
+        and not (on_cpu and (entry.device or (watched and key == "device_events")))
+    ]
+    lacks = _told([(one, sentence) for one in read for sentence in one.lacks], len(read))
+    warnings = _told([(one, sentence) for one in read for sentence in one.warnings], len(read))
+    return Source(
+        files=[
+            SourceFile(
+                path=one.name,
+                rank=one.rank,
+                bytes=one.file_bytes,
+                raw_bytes=one.raw_bytes,
+                events=one.events,
+                truncated=one.truncated,
+            )
+            for one in read
+        ],
+        framework=_framework(read),
+        ranks=sorted(one.rank for one in read),
+        world_size=world_size(read),
+        events=sum(one.events for one in read),
+        dropped=[
+            Dropped(reason=entry.reason, events=entry.events, device_ns=entry.device_ns, rank=one.rank)
+            for one in read
+            for entry in one.quarantined
+        ],
+        warnings=[*lacks, *problems, *warnings],
+        missing_signals=missing,
+        signals=signals,
+    )
+
+
+def world_size(read: Sequence[Recording]) -> int | None:
+    """How many ranks the job has, as far as a recording tells."""
+    return max((size for one in read if (size := one.world_size) is not None), default=None)
+
+
+def _told(sentences: Sequence[tuple[Recording, str]], recordings: int) -> list[str]:
+    """The sentences, each with the file that it is about where there are several; of many files with their ranks."""
+    if recordings <= _FEW:
+        return [f"{one.name}: {sentence}" if recordings > 1 else sentence for one, sentence in sentences]
+    ranks: dict[str, list[int]] = {}
+    for one, sentence in sentences:
+        ranks.setdefault(sentence, []).append(one.rank)
+    return [
+        f"{'rank' if len(own) == 1 else 'ranks'} {spans(own)}: {sentence}"
+        for sentence, own in sorted(ranks.items(), key=lambda item: (-len(item[1]), item[0]))
+    ]
+
+
+def _framework(read: Sequence[Recording]) -> str | None:
+    """The frameworks by name, PyTorch with its versions; samples without a trace are always of PyTorch."""
+    names = {one.framework for one in read} if read else {"pytorch"}
+    versions = sorted({one.version or "" for one in read} - {""})
+    told = [
+        f"{name} {', '.join(versions)}" if name == "pytorch" and versions else name
+        for name in sorted(filter(None, names))
+    ]
+    return " and ".join(told) or None
