@@ -27,7 +27,7 @@ class Analyze:
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declares the verb's arguments."""
-        parser.add_argument("paths", nargs="+", metavar="PATH", help="trace, folder, glob or run folder")
+        parser.add_argument("paths", nargs="+", metavar="PATH", help="trace, folder, glob, run folder or address")
         stdout = parser.add_mutually_exclusive_group()
         stdout.add_argument("--json", action="store_true", help="print the report as JSON (schema whystall.report/1)")
         stdout.add_argument("--markdown", action="store_true", help="print the report as Markdown")

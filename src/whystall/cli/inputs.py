@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from whystall.report.schema import Report
     from whystall.trace.files import Limits
 
+ENGINES = ("local", "ray")
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8", "fp4")
 _BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 HEAD_BYTES = 256  # `schema` is the first key of a report
@@ -42,7 +43,16 @@ def add_reading(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--no-calibration", action="store_true", help="leave out what `whystall probe` measured on this machine"
     )
+    add_engine(parser)
     add_workload(parser)
+
+
+def add_engine(parser: ArgumentParser) -> None:
+    """Declares how many ranks are read."""
+    group = parser.add_argument_group("many ranks", "more than 16, or more than fit in memory, are read one by one")
+    group.add_argument("--engine", choices=ENGINES, help="what reads them: processes of this machine, or Ray")
+    group.add_argument("--workers", type=int, metavar="N", help="how many at once (default: one for each core)")
+    group.add_argument("--ray-address", metavar="ADDRESS", help="the cluster of Ray to use (default: start one here)")
 
 
 def add_workload(parser: ArgumentParser) -> None:
@@ -124,6 +134,9 @@ def analyze(paths: Sequence[str], options: Namespace, console: Console) -> Repor
             calibrate=not options.no_calibration,
             workload=workload(options),
             progress=progress,
+            engine=options.engine,
+            workers=options.workers,
+            ray_address=options.ray_address,
         )
 
 

@@ -71,13 +71,21 @@ class ReadingProgress:
 class _RichBar:
     def __init__(self) -> None:
         from rich.console import Console as RichConsole
-        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+        from rich.progress import (
+            BarColumn,
+            DownloadColumn,
+            Progress,
+            TextColumn,
+            TimeRemainingColumn,
+            TransferSpeedColumn,
+        )
 
         self._progress: Progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
             DownloadColumn(),
             TransferSpeedColumn(),
+            TimeRemainingColumn(compact=True),
             console=RichConsole(stderr=True),
             transient=True,
         )

@@ -45,16 +45,13 @@ def chosen_ranks(candidates: Sequence[Candidate], found: Arrivals, most: int = M
     whole = [one for one in candidates if not one.summary.truncated and one.devices]
     able = whole or [one for one in candidates if one.devices] or list(candidates)
     known = {one.rank for one in able}
-    wanted = [
-        *_late(found, known),
-        *_slowest(able),
-        *_stages(able, [late.rank for late in found.late()]),
-        *_spread(able, most),
-    ]
+    wanted = [*_late(found, known), *_slowest(able), *_stages(able, [late.rank for late in found.late()])]
     chosen: dict[int, str] = {}
     for one in wanted:
         if len(chosen) < most and one.rank in known:
             chosen.setdefault(one.rank, one.why)
+    for rank in _spread(sorted(known - set(chosen)), most - len(chosen)):
+        chosen[rank] = "stands for the others"
     return [Chosen(rank, chosen[rank]) for rank in sorted(chosen)]
 
 
@@ -128,9 +125,12 @@ def _pipelines(able: Sequence[Candidate]) -> list[list[int]]:
     return sorted(groups.values())
 
 
-def _spread(able: Sequence[Candidate], most: int) -> list[Chosen]:
-    """Ranks from the first to the last, evenly."""
-    ranks = sorted(one.rank for one in able)
-    count = min(most, len(ranks))
+def _spread(ranks: Sequence[int], count: int) -> list[int]:
+    """So many ranks from the first to the last, evenly.
+
+    >>> _spread(range(100), 3)
+    [0, 50, 99]
+    """
+    count = min(count, len(ranks))
     places = dict.fromkeys(round(number * (len(ranks) - 1) / max(count - 1, 1)) for number in range(count))
-    return [Chosen(ranks[place], "stands for the others") for place in places]
+    return [ranks[place] for place in places]

@@ -116,6 +116,16 @@ def in_order(report: Report) -> list[Device]:
     return sorted(report.devices, key=lambda device: (device.rank, device.device))
 
 
+def devices_to_show(report: Report, most: int) -> list[Device]:
+    """At most so many devices by rank: those of ranks that were looked at in depth before others."""
+    devices = in_order(report)
+    if len(devices) <= most:
+        return devices
+    known = {row.rank for rows in (report.operators, report.kernels) for row in rows}
+    chosen = sorted(devices, key=lambda device: device.rank not in known)[:most]
+    return sorted(chosen, key=lambda device: (device.rank, device.device))
+
+
 def headline_rank(bar: Bar | None, ranks: Sequence[RankReport]) -> RankReport | None:
     """The rank whose tables stand for all where there is room for one only."""
     if bar is None:

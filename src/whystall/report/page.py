@@ -16,10 +16,10 @@ from whystall.report.overview import (
     Segment,
     bar_of,
     bars_beside,
+    devices_to_show,
     empty_parts,
     headline,
     headline_rank,
-    in_order,
     segments,
 )
 from whystall.report.ranks import DeviceReport, RankReport, by_rank, device_name, device_title
@@ -323,7 +323,7 @@ def page(report: Report, budget: Budget, sections: Sequence[Section] = SECTIONS)
         top=ledger_view(top) if top else None,
         job=tuple(_chapters([one for one in sections if one is not overview], "job", report, budget, runs)),
         devices=overview.build(report, Limits(budget.overview, budget.name, 0)),
-        bars=tuple(bar_of(device) for device in in_order(report)[: budget.overview]),
+        bars=tuple(bar_of(device) for device in devices_to_show(report, budget.overview)),
         ranks=tuple(_rank_view(rank, sections, budget, budget.events // timelines, top=alone) for rank in shown),
         shown=frozenset(rank.rank for rank in shown),
         omitted_ranks=len(ranks) - len(shown),
@@ -332,6 +332,6 @@ def page(report: Report, budget: Budget, sections: Sequence[Section] = SECTIONS)
 
 
 def _ranks_to_show(ranks: Sequence[RankReport], most: int, needed: RankReport | None) -> list[RankReport]:
-    """The first ranks, and the one that the verdict speaks of."""
-    first = sorted(ranks, key=lambda rank: (rank is not needed, rank.rank))[:most]
+    """The one that the verdict speaks of, those that were looked at in depth, and the first of the others."""
+    first = sorted(ranks, key=lambda rank: (rank is not needed, not rank.in_depth, rank.rank))[:most]
     return sorted(first, key=lambda rank: rank.rank)

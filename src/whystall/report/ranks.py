@@ -69,6 +69,11 @@ class RankReport:
         """Whether the rank ran without an accelerator."""
         return all(device.kind == "cpu" for device in self.devices)
 
+    @property
+    def in_depth(self) -> bool:
+        """Whether more is known of it than a summary."""
+        return bool(self.operators or self.kernels)
+
     def of_device(self, device: Device) -> DeviceReport:
         """What is said about one of its devices."""
         number = device.device

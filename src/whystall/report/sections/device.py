@@ -14,8 +14,8 @@ from whystall.report.tables import Cell, Column, Limits, Table
 from whystall.report.vocabulary import UNKNOWN_FAMILY
 
 
-def devices(devices: Sequence[Device], limits: Limits) -> Table:
-    """All devices side by side."""
+def devices(devices: Sequence[Device], limits: Limits, *, total: int) -> Table:
+    """Devices side by side, of ``total`` that there are."""
     columns = (
         Column("Rank", "text"), Column("Device", "name", priority=1), Column("Window", priority=1),
         Column("Compute", priority=1), Column("Communication", priority=2),
@@ -38,7 +38,7 @@ def devices(devices: Sequence[Device], limits: Limits) -> Table:
         for device in devices[: limits.rows]
     )
     caption = "Every device over its whole recording."
-    return tables.table("devices", "Devices", caption, columns, rows, total=len(devices))
+    return tables.table("devices", "Devices", caption, columns, rows, total=total)
 
 
 def steps(device: Device, limits: Limits) -> Table:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from whystall.report import overview
 from whystall.report.roofline_chart import roofline_table
-from whystall.report.sections import capture, chains, device, program, resources, run
+from whystall.report.sections import capture, chains, device, hosts, program, resources, run
 from whystall.report.sections.section import (
     InMarkdown,
     InNotebook,
@@ -29,6 +29,7 @@ class Chapter:
 CHAPTERS: tuple[Chapter, ...] = (
     Chapter("experiments", "Experiments"),
     Chapter("run", "The whole run"),
+    Chapter("hosts", "Ranks in groups"),
     Chapter("devices", "Devices"),
     Chapter("steps", "Steps"),
     Chapter("timeline", "Timeline"),
@@ -85,9 +86,14 @@ SECTIONS: tuple[Section, ...] = (
         id="slow", scope="job", build=run.slow, terminal=InTerminal(rows=5), page=OnPage(chapter="run")
     ),
     Section(
+        id="hosts", scope="job", build=hosts.hosts, terminal=InTerminal(rows=12), markdown=InMarkdown(),
+    ),
+    Section(
         id="devices",
         scope="job",
-        build=lambda report, limits: device.devices(overview.in_order(report), limits),
+        build=lambda report, limits: device.devices(
+            overview.devices_to_show(report, limits.rows), limits, total=len(report.devices)
+        ),
         terminal=InTerminal(
             columns=("Rank", "Device", "Window", "Compute", "Communication", "Exposed comm.", "Idle share"),
             rows=16,
