@@ -17,7 +17,11 @@ def rank_trace(
     """A rank that computes and then reduces with all others, ``late_ns`` after them; they wait."""
     told = {"distributedInfo": {"rank": rank, "world_size": world, "backend": "nccl"}}
     built = trace(**told, **metadata)
-    group = {"Process Group Name": "0", "Group size": world, "Process Group Ranks": str(list(range(min(world, 16))))}
+    group: dict[str, Any] = {
+        "Process Group Name": "0",
+        "Group size": world,
+        "Process Group Ranks": str(list(range(min(world, 16)))),
+    }
     group |= {"Collective name": "allreduce", "In msg nelems": 1024, "Out msg nelems": 1024, "dtype": "Float"}
     slowest = 300_000
     for number in range(first_step, first_step + steps):

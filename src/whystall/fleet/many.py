@@ -25,6 +25,7 @@ from whystall.trace.model import Trace
 from whystall.trace.ranks import one_per_rank
 
 _MOST_NAMED: Final = 8
+_MOST_WORLD: Final = 1 << 20  # a damaged file may say anything
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,10 +91,8 @@ def summarise_all(
     found = [(summary, file) for outcome, file in zip(outcomes, files, strict=True) for summary in outcome.summaries]
     places, ranks, notes = one_per_rank([summary.facts for summary, _ in found])
     candidates = [Candidate(rank, renumbered(found[place][0], rank)) for place, rank in zip(places, ranks, strict=True)]
-    world = [one.summary.world_size for one in candidates]
-    return Fleet(
-        candidates, [found[place][1] for place in places], failures, [*bounded(notes), *_missing(ranks, world)]
-    )
+    files = [found[place][1] for place in places]
+    return Fleet(candidates, files, failures, [*bounded(notes), *_missing(candidates)])
 
 
 def _outcomes(
@@ -137,10 +136,11 @@ def _outcome(file: RecordedFile, result: bytes | None, failure: str | None) -> O
     return Outcome(failures=[f"{file.name}: left out: {failure}"])
 
 
-def _missing(ranks: Sequence[int], world: Sequence[int | None]) -> list[str]:
-    """The sentence on ranks of the job without a recording."""
-    size = max((one for one in world if one is not None), default=0)
-    gone = sorted(set(range(size)) - set(ranks)) if size <= len(ranks) * 1024 else []
+def _missing(candidates: Sequence[Candidate]) -> list[str]:
+    """The sentence on ranks of the job without a recording; one listed under a free number is not the rank of it."""
+    size = max((one.summary.world_size or 0 for one in candidates), default=0)
+    there = {one.rank if one.summary.facts.rank is None else one.summary.facts.rank for one in candidates}
+    gone = sorted(set(range(size)) - there) if size <= _MOST_WORLD else []
     if not gone:
         return []
     return [f"the job has {size:,} ranks, and {len(gone):,} of them have no recording here: {spans(gone)}"]
