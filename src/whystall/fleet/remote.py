@@ -22,6 +22,8 @@ from whystall.trace.readers.reader import Reader
 
 _ADDRESS: Final = re.compile(r"^(?!file:)[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _MAGIC: Final = re.compile(r"[*?\[]")
+_WRITTEN: Final = re.compile(r"[\w.+-]+://[^\s'\"]+")
+_LONGEST: Final = 200
 _PIECE_BYTES: Final = 8 << 20
 _KEPT_FREE_BYTES: Final = 256 << 20
 _PREFIX: Final = "whystall-"
@@ -138,11 +140,18 @@ def _sentences(address: str) -> Iterator[None]:
         raise
     except ImportError:
         raise InputError(f"{where}: addresses need further packages: pip install 'whystall[cloud]'") from None
-    except FileNotFoundError:
-        raise InputError(f"{where}: no such file") from None
+    except FileNotFoundError as error:
+        cause = error.__cause__
+        if cause is None or isinstance(cause, FileNotFoundError):
+            raise InputError(f"{where}: no such file") from None
+        raise InputError(f"{where}: cannot be read ({_said(cause, where)})") from None
     except PermissionError:
         raise InputError(f"{where}: permission denied") from None
     except Exception as error:  # noqa: BLE001 - each file system has errors of its own
-        said = next(iter(str(error).splitlines()), "").replace(address, where)[:200]
-        reason = f"{type(error).__name__}: {said}" if said else type(error).__name__
-        raise InputError(f"{where}: cannot be read ({reason})") from None
+        raise InputError(f"{where}: cannot be read ({_said(error, where)})") from None
+
+
+def _said(error: BaseException, where: str) -> str:
+    """What an error says, without the secrets that an address in it may hold."""
+    said = _WRITTEN.sub(where, next(iter(str(error).splitlines()), ""))[:_LONGEST]
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__

@@ -57,7 +57,7 @@ class RayEngine:
             ) from None
 
     def _results(self, ray: Any, work: Sequence[Work]) -> Iterator[Done]:
-        task = ray.remote(_answer).options(max_retries=_TRIES, num_cpus=1)
+        task = ray.remote(max_retries=_TRIES, num_cpus=1)(_answer)
         most = _MOST_MEMORY * max(node["Resources"].get("memory", 0) for node in ray.nodes() if node["Alive"])
         at_once = self.workers or max(int(_MOST_WAITING * ray.cluster_resources().get("CPU", 1)), 1)
         waiting = iter(enumerate(work))
