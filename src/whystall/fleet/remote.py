@@ -24,6 +24,7 @@ _ADDRESS: Final = re.compile(r"^(?!file:)[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _MAGIC: Final = re.compile(r"[*?\[]")
 _WRITTEN: Final = re.compile(r"[\w.+-]+://[^\s'\"]+")
 _LONGEST: Final = 200
+_HTTP_NOT_FOUND: Final = 404
 _PIECE_BYTES: Final = 8 << 20
 _KEPT_FREE_BYTES: Final = 256 << 20
 _PREFIX: Final = "whystall-"
@@ -142,7 +143,7 @@ def _sentences(address: str) -> Iterator[None]:
         raise InputError(f"{where}: addresses need further packages: pip install 'whystall[cloud]'") from None
     except FileNotFoundError as error:
         cause = error.__cause__
-        if cause is None or isinstance(cause, FileNotFoundError):
+        if cause is None or isinstance(cause, FileNotFoundError) or getattr(cause, "status", None) == _HTTP_NOT_FOUND:
             raise InputError(f"{where}: no such file") from None
         raise InputError(f"{where}: cannot be read ({_said(cause, where)})") from None
     except PermissionError:
