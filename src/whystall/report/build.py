@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from whystall._version import __version__
+from whystall.analysis.rank_meetings import job_communication
 from whystall.analysis.results import Host
 from whystall.analysis.run_results import RunSummary
 from whystall.analysis.throughput import Workload, job_throughput
@@ -35,6 +36,9 @@ def build_report(
     ``problems`` are sentences for ``report.source.warnings``: what was left out or could not be read.
     """
     rated, unrated = job_throughput(workload, analyses, runs, world_size=_world_size(traces))
+    communication, ranks = job_communication(
+        [analysis.collectives for analysis in analyses], [analysis.links for analysis in analyses]
+    )
     efficiency = _efficiency(verdict, [row for analysis in analyses for row in analysis.efficiency])
     return Report(
         whystall=__version__,
@@ -48,7 +52,7 @@ def build_report(
         operators=[row for analysis in analyses for row in analysis.operators],
         modules=[row for analysis in analyses for row in analysis.modules],
         phases=[row for analysis in analyses for row in analysis.phases],
-        communication=[row for analysis in analyses for row in analysis.communication],
+        communication=communication,
         input=[row for analysis in analyses for row in analysis.input],
         host=Host(
             threads=[row for analysis in analyses for row in analysis.host.threads],
@@ -59,6 +63,7 @@ def build_report(
         timelines=[row for analysis in analyses for row in analysis.timelines],
         kernel_chains=[row for analysis in analyses for row in analysis.chains],
         kernel_origins=[row for analysis in analyses for row in analysis.origins],
+        ranks=ranks,
         run=runs,
         findings=diagnosis.findings,
         plan=diagnosis.plan,
