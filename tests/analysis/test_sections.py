@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from whystall.analysis.communication import communication_results
 from whystall.analysis.results import Collective, MemoryPeak, Module, Operator
 from whystall.analysis.trace_analysis import TraceAnalysis, analyze_trace
 from whystall.testing import TraceBuilder, trace
@@ -164,7 +165,7 @@ def record(collective: str, *, sent: int, received: int, dtype: str = "BFloat16"
 
 
 def communication(built: TraceBuilder) -> list[Collective]:
-    return analyzed(built).communication
+    return communication_results(analyzed(built).collectives)
 
 
 @pytest.mark.parametrize(

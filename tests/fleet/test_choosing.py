@@ -6,16 +6,16 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.fleet.ranks import rank_trace
 
 from whystall.analysis.trace_analysis import analyze_trace
-from whystall.fleet.choosing import Candidate, Chosen, chosen_ranks
-from whystall.fleet.lateness import arrivals
+from whystall.fleet.choosing import Chosen, chosen_ranks
+from whystall.fleet.gatherings import gatherings
 from whystall.fleet.ranks import looked_at
 from whystall.fleet.spans import spans
-from whystall.fleet.summary import summary_of
+from whystall.fleet.summary import Candidate, summary_of
 from whystall.testing import TraceBuilder, trace
 
 
@@ -25,7 +25,7 @@ def candidate(rank: int, built: TraceBuilder) -> Candidate:
 
 
 def chosen(candidates: list[Candidate], most: int = 8) -> dict[int, str]:
-    found = arrivals({one.rank: one.summary.instances for one in candidates})
+    found = gatherings(candidates)
     return {one.rank: one.why for one in chosen_ranks(candidates, found, most)}
 
 
@@ -53,7 +53,7 @@ def test_recordings_that_begin_at_different_steps_match_by_sequence_number() -> 
     ranks = [candidate(0, numbered(0, 0)), candidate(1, numbered(1, 1))]
     if ranks[0].summary.instances.table()["sequence_number"].is_null().all():
         pytest.skip("this reader knows no sequence numbers")
-    late = arrivals({one.rank: one.summary.instances for one in ranks}).late()
+    late = gatherings(ranks).late()
     assert [(one.rank, one.times) for one in late] == [(1, 3)]
 
 
@@ -88,6 +88,7 @@ def test_few_ranks_are_all_chosen_and_without_collectives_they_are_spread() -> N
     assert min(found) == 0
 
 
+@settings(deadline=None, max_examples=20)
 @given(st.permutations(range(6)))
 def test_the_order_of_ranks_is_nothing(order: list[int]) -> None:
     ranks = _SIX

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.conftest import RealTraces
 
+from whystall.analysis.communication import communication_results
 from whystall.analysis.trace_analysis import analyze_trace
 from whystall.fleet import instances as module
 from whystall.fleet.instances import KEY_COLUMNS, Instances, packed_instances
@@ -25,15 +26,17 @@ COLUMNS = {
     "group_ranks": pl.String,
     "dtype": pl.String,
     "bytes": pl.Int64,
+    "device": pl.Int64,
     "sequence_number": pl.Int64,
     "start": pl.Int64,
     "end": pl.Int64,
+    "overlap": pl.Int64,
 }
 maybe = st.one_of(st.none(), st.sampled_from(["", "a", "allreduce", "[0, 1]"]))
 number = st.one_of(st.none(), st.integers(0, 1 << 62))
 rows = st.tuples(
-    maybe, maybe, number, maybe, maybe, number, number, st.integers(0, 1 << 62), st.integers(0, 1 << 40)
-).map(lambda row: (*row[:8], row[7] + row[8]))
+    maybe, maybe, number, maybe, maybe, number, number, number, st.integers(0, 1 << 62), st.integers(0, 1 << 40)
+).map(lambda row: (*row[:9], row[8] + row[9], row[9] // 2))
 
 
 def table(found: list[Any]) -> pl.DataFrame:
@@ -51,14 +54,14 @@ def test_packing_collectives_loses_nothing(found: list[Any]) -> None:
 
 def test_of_very_many_collectives_the_first_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_INSTANCES", 3)
-    found = [("allreduce", None, None, None, None, None, None, start, start + 1) for start in (5, 1, 4, 2, 3)]
+    found = [("allreduce", None, None, None, None, None, None, None, start, start + 1, 0) for start in (5, 1, 4, 2, 3)]
     packed = packed_instances(table(found))
     assert packed.table()["start"].to_list() == [1, 2, 3]
     assert packed.left_out == 2
 
 
 def test_columns_that_lie_about_their_length_are_refused() -> None:
-    short = packed_instances(table([("a", None, None, None, None, None, None, 1, 2)]))
+    short = packed_instances(table([("a", None, None, None, None, None, None, None, 1, 2, 0)]))
     with pytest.raises(ValueError, match="shorter than it says"):
         msgspec.structs.replace(short, count=5).table()
     bomb = msgspec.structs.replace(short, start=zlib.compress(b"\0" * (8 << 20)))
@@ -77,11 +80,8 @@ def test_a_real_rank_is_small_and_the_same(name: str, real_traces: RealTraces) -
     assert msgspec.msgpack.decode(packed, type=RankSummary) == summary
     assert len(packed) <= 1_000_000 * max(loaded.source.raw_bytes / 1e9, 0.015)
     assert [device.ledger for device in summary.devices] == [device.ledger for device in analysis.devices]
-    counted = sum(row.count for row in analysis.communication)
-    assert summary.instances.count == (counted if loaded.device_events.height else summary.instances.count)
-    spent = summary.instances.table().select((pl.col("end") - pl.col("start")).sum()).item()
-    if loaded.device_events.height:
-        assert spent == sum(row.total_ns for row in analysis.communication)
+    assert summary.instances.count == len(analysis.collectives.table) > 0
+    assert communication_results(summary.instances.collectives(0), summary.links) == summary.communication
 
 
 def test_of_many_steps_those_in_the_middle_are_kept() -> None:

@@ -25,6 +25,7 @@ from whystall.analysis.results import (
     Module,
     Operator,
     Phase,
+    RankMeetings,
     ShortKernels,
     Step,
     Stream,
@@ -196,7 +197,8 @@ def rows_of(rank: int, *, names: tuple[tuple[str, Any, str | None], ...] = KERNE
         ],
         "communication": [
             Collective(rank=rank, device=rank, collective="all_reduce", group="default_pg", group_size=8, ranks=list(range(8)), dtype="BFloat16",
-                       count=90, bytes=306_684_384, total_ns=132 * MS, min_ns=20_000, max_ns=9 * MS, overlap_ns=42 * MS, exposed_ns=90 * MS),
+                       count=90, bytes=306_684_384, total_ns=132 * MS, min_ns=20_000, max_ns=9 * MS, overlap_ns=42 * MS, exposed_ns=90 * MS,
+                       wait_ns=31 * MS, algbw=3.0e9, busbw=5.25e9),
             Collective(rank=rank, device=rank, collective="broadcast", group=None, group_size=None, ranks=None, dtype=None,
                        count=1, bytes=None, total_ns=20_000, min_ns=20_000, max_ns=20_000, overlap_ns=0, exposed_ns=20_000),
         ],
@@ -446,7 +448,16 @@ def many(ranks: int = 2) -> Report:
     rows = {key: [row for one in per_rank for row in one[key]] for key in per_rank[0]}
     hosts = [host(r) for r in range(ranks)]
     both = Host(threads=[t for h in hosts for t in h.threads], calls=[c for h in hosts for c in h.calls])
-    return report(devices=[device(r) for r in range(ranks)], host=both, source=source(list(range(ranks))), **rows)
+    waits = [
+        RankMeetings(
+            rank=r, meetings=90, last=89 if r else 1, wait_ns=0 if r else 31 * MS, alone_ns=31 * MS if r else 0,
+            clock_offset_ns=-r * 4_200_000, clock_drift=r * 2e-5, clock_uncertainty_ns=310.0,
+        )
+        for r in range(ranks)
+    ]  # fmt: skip
+    return report(
+        devices=[device(r) for r in range(ranks)], host=both, source=source(list(range(ranks))), ranks=waits, **rows
+    )
 
 
 def hostile() -> Report:

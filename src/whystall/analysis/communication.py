@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
 
 import msgspec
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from whystall.analysis import intervals
 from whystall.analysis.device import DeviceAccount
+from whystall.analysis.intervals import Cumulative
 from whystall.analysis.kernel_classes import COMMUNICATION
+from whystall.analysis.meetings import Attendance
 from whystall.analysis.results import Collective
+from whystall.trace.collectives import HOST_LIBRARY
 from whystall.trace.columns import codes, distinct
 from whystall.trace.link import rows_of
 from whystall.trace.model import Trace
-from whystall.vocabulary.collectives import kind_named
+from whystall.vocabulary.collectives import Bandwidth, bandwidth, kind_named, link_share
+
+Times = NDArray[np.int64]
 
 # Bytes per element of the dtypes as c10d prints them (c10::toString of the scalar type).
 _ELEMENT_BYTES: Final[dict[str, int]] = {
@@ -43,6 +51,9 @@ _ELEMENT_BYTES: Final[dict[str, int]] = {
 }
 # A larger message does not exist: the count is damaged.
 _MOST_ELEMENTS: Final = 1 << 50
+# Only the root of these knows what all ranks give or get.
+_OF_ONE_RANK: Final = frozenset({"gather", "scatter", "coalesced"})
+_IN_ONE_MACHINE: Final = 8
 _BY_OUTPUT: Final = frozenset({"all_gather"})  # of a gather only the root knows its output
 # The collective in a kernel's name, for traces without communication records.
 _IN_KERNEL_NAME: Final[tuple[tuple[re.Pattern[str], str], ...]] = tuple(
@@ -75,37 +86,68 @@ _RECORD_COLUMNS: Final = (
 _KEY: Final = ("collective", "group", "group_size", "group_ranks", "dtype")
 
 
-def communication_results(trace: Trace, account: DeviceAccount, rank: int, device: int) -> list[Collective]:
-    """One row per collective, group and dtype on a device, the longest first."""
-    events = account.events
-    chosen = np.flatnonzero(events.class_of == COMMUNICATION)
-    if not len(chosen):
-        return []
-    start, end = events.start[chosen], events.end[chosen]
-    hidden = account.timeline.cumulative(intervals.COMPUTE_RUNS).within(start, end)
-    table = communication_records(trace, events.row[chosen]).with_columns(
-        duration=pl.Series(end - start), overlap=pl.Series(hidden)
+@dataclass(frozen=True, slots=True)
+class Collectives:
+    """What one rank recorded of its collectives, one row each.
+
+    ``table`` has the columns of `communication_records` and ``device``, ``start``, ``end`` (ns, on the rank's clock)
+    and ``overlap``, the part of the time that compute ran.
+    """
+
+    rank: int
+    table: pl.DataFrame
+
+    @property
+    def attendance(self) -> Attendance:
+        """The same to be matched with other ranks'."""
+        return Attendance(self.rank, self.table, self.table["start"].to_numpy(), self.table["end"].to_numpy())
+
+
+def collectives_of(
+    trace: Trace, accounts: Mapping[int, DeviceAccount], rank: int, host_compute: Cumulative | None = None
+) -> Collectives:
+    """The collectives of a rank's devices; of a job without any, those that ran on the host.
+
+    ``host_compute`` is when the CPU of such a job computed.
+    """
+    if not accounts:
+        return Collectives(rank, _on_host(trace, host_compute))
+    parts = []
+    for device, account in accounts.items():
+        events = account.events
+        chosen = np.flatnonzero(events.class_of == COMMUNICATION)
+        start, end = events.start[chosen], events.end[chosen]
+        hidden = account.timeline.cumulative(intervals.COMPUTE_RUNS).within(start, end)
+        parts.append(_timed(communication_records(trace, events.row[chosen]), device, start, end, hidden))
+    return Collectives(rank, pl.concat(parts))
+
+
+def _on_host(trace: Trace, compute: Cumulative | None) -> pl.DataFrame:
+    """What a library carried out on the host; of a trace without such events, what records tell of their callers."""
+    begin = pl.concat([trace.operators["ts_ns"], trace.annotations["ts_ns"]]).to_numpy()
+    duration = pl.concat([trace.operators["duration_ns"], trace.annotations["duration_ns"]]).to_numpy()
+    records = host_collectives(trace)
+    if records.is_empty():
+        records = _with_bytes(_host_records(trace))
+    event = records["event"].to_numpy()
+    start, end = begin[event], begin[event] + duration[event]
+    hidden = np.zeros(len(start), np.int64) if compute is None else compute.within(start, end)
+    return _timed(records, 0, start, end, hidden)
+
+
+_TIMES: Final = ("start", "end", "overlap")
+
+
+def _timed(records: pl.DataFrame, device: int, start: Times, end: Times, overlap: Times) -> pl.DataFrame:
+    return records.select(*_RECORD_COLUMNS, "bytes").with_columns(
+        device=pl.lit(device, pl.Int64),
+        start=pl.Series(start),
+        end=pl.Series(end),
+        overlap=pl.Series(overlap, dtype=pl.Int64),
     )
-    return _grouped(table, rank, device)
 
 
 _SIZED: Final = ("collective", "dtype", "in_elements", "out_elements")
-
-
-def host_communication_results(trace: Trace, rank: int) -> list[Collective]:
-    """The same for a job without an accelerator, from the records on operators and annotations."""
-    parts = []
-    for source, events in (("operator", trace.operators), ("annotation", trace.annotations)):
-        records = trace.collectives.filter(pl.col("source") == source)
-        if records.is_empty():
-            continue
-        duration = events["duration_ns"].to_numpy()[records["row"].to_numpy()]
-        parts.append(
-            records.select(_RECORD_COLUMNS).with_columns(duration=pl.Series(duration), overlap=pl.lit(0, pl.Int64))
-        )
-    if not parts:
-        return []
-    return _grouped(_with_bytes(pl.concat(parts)), rank, 0)
 
 
 def host_collectives(trace: Trace) -> pl.DataFrame:
@@ -116,25 +158,25 @@ def host_collectives(trace: Trace) -> pl.DataFrame:
     names = pl.concat([trace.operators["name"].cast(pl.String), trace.annotations["name"].cast(pl.String)])
     start = pl.concat([trace.operators["ts_ns"], trace.annotations["ts_ns"]])
     events = pl.DataFrame({"event": np.arange(len(names)), "name": names, "start": start}).filter(
-        pl.col("name").str.contains(_HOST_LIBRARY.pattern)
+        pl.col("name").str.contains(HOST_LIBRARY.pattern)
     )
-    records = pl.concat(
-        [
-            trace.collectives.filter(pl.col("source") == source).select(
-                (pl.col("row").cast(pl.Int64) + offset).alias("event"), *_RECORD_COLUMNS
-            )
-            for source, offset in (("operator", 0), ("annotation", len(trace.operators)))
-        ]
-    ).unique("event", keep="first", maintain_order=True)
-    joined = events.sort("start", "event").join(records, on="event", how="left", maintain_order="left")
+    joined = events.sort("start", "event").join(_host_records(trace), on="event", how="left", maintain_order="left")
     return _with_bytes(
         joined.with_columns(
-            pl.coalesce("collective", pl.col("name").str.replace(_HOST_LIBRARY.pattern, "")).alias("collective")
+            pl.coalesce("collective", pl.col("name").str.replace(HOST_LIBRARY.pattern, "")).alias("collective")
         )
     )
 
 
-_HOST_LIBRARY: Final = re.compile(r"^(gloo|mpi|ucc|xccl|nccl):")
+def _host_records(trace: Trace) -> pl.DataFrame:
+    """The records on operators and annotations, which are numbered one after the other (``event``)."""
+    parts = [
+        trace.collectives.filter(pl.col("source") == source).select(
+            (pl.col("row").cast(pl.Int64) + offset).alias("event"), *_RECORD_COLUMNS
+        )
+        for source, offset in (("operator", 0), ("annotation", len(trace.operators)))
+    ]
+    return pl.concat(parts).unique("event", keep="first", maintain_order=True)
 
 
 def communication_records(trace: Trace, rows: np.ndarray) -> pl.DataFrame:
@@ -196,8 +238,21 @@ def _bytes(collective: str | None, dtype: str | None, in_elements: int | None, o
     return size * elements
 
 
-def _grouped(table: pl.DataFrame, rank: int, device: int) -> list[Collective]:
-    grouped = table.group_by(_KEY, maintain_order=True).agg(
+def communication_results(
+    collectives: Collectives, links: Mapping[int, float | None] | None = None, waits: pl.DataFrame | None = None
+) -> list[Collective]:
+    """One row per collective, group and dtype on a device, the longest first.
+
+    ``links`` are the peaks of devices' links in bytes per second and direction. ``waits`` is what
+    `whystall.analysis.waiting.waiting` says of the same collectives: bandwidth is then that of the transfer alone.
+    """
+    table = collectives.table.with_columns(duration=pl.col("end") - pl.col("start"))
+    if waits is None:
+        unknown = pl.lit(None, pl.Int64)
+        table = table.with_columns(wait_ns=unknown, transfer_ns=unknown)
+    else:
+        table = table.with_columns(waits["wait_ns"], waits["transfer_ns"])
+    grouped = table.group_by("device", *_KEY, maintain_order=True).agg(
         pl.len().alias("count"),
         pl.col("bytes").sum().alias("bytes"),
         pl.col("bytes").null_count().alias("unsized"),
@@ -205,27 +260,54 @@ def _grouped(table: pl.DataFrame, rank: int, device: int) -> list[Collective]:
         pl.col("duration").min().alias("min_ns"),
         pl.col("duration").max().alias("max_ns"),
         pl.col("overlap").sum().alias("overlap_ns"),
+        pl.col("wait_ns").sum(),
+        pl.col("wait_ns").null_count().alias("unmet"),
+        pl.col("transfer_ns").sum(),
     )
-    rows = [
-        Collective(
-            rank=rank,
-            device=device,
-            collective=row["collective"],
-            group=row["group"],
-            group_size=row["group_size"],
-            ranks=_rank_list(row["group_ranks"]),
-            dtype=row["dtype"],
-            count=row["count"],
-            bytes=None if row["unsized"] else row["bytes"],
-            total_ns=row["total_ns"],
-            min_ns=row["min_ns"],
-            max_ns=row["max_ns"],
-            overlap_ns=row["overlap_ns"],
-            exposed_ns=row["total_ns"] - row["overlap_ns"],
-        )
-        for row in grouped.iter_rows(named=True)
-    ]
-    return sorted(rows, key=lambda row: (-row.total_ns, row.collective, row.group or "", row.dtype or ""))
+    rows = [_row(collectives.rank, row, links or {}) for row in grouped.iter_rows(named=True)]
+    return sorted(rows, key=lambda row: (row.device, -row.total_ns, row.collective, row.group or "", row.dtype or ""))
+
+
+def _row(rank: int, row: dict[str, Any], links: Mapping[int, float | None]) -> Collective:
+    met = not row["unmet"]
+    size = None if row["unsized"] else row["bytes"]
+    kind = kind_named(row["collective"])
+    rates = _rates(kind, size, row["transfer_ns"] if met else row["total_ns"], row["group_size"])
+    return Collective(
+        rank=rank,
+        device=row["device"],
+        collective=row["collective"],
+        group=row["group"],
+        group_size=row["group_size"],
+        ranks=_rank_list(row["group_ranks"]),
+        dtype=row["dtype"],
+        count=row["count"],
+        bytes=size,
+        total_ns=row["total_ns"],
+        min_ns=row["min_ns"],
+        max_ns=row["max_ns"],
+        overlap_ns=row["overlap_ns"],
+        exposed_ns=row["total_ns"] - row["overlap_ns"],
+        wait_ns=row["wait_ns"] if met else None,
+        algbw=None if rates is None else rates.algorithm_bytes_per_s,
+        busbw=None if rates is None else rates.bus_bytes_per_s,
+        share_of_peak=_share(kind, rates, row["group_size"], links.get(row["device"])),
+    )
+
+
+def _rates(kind: str | None, size: int | None, duration_ns: int, ranks: int | None) -> Bandwidth | None:
+    """Of sizes as recorded: all that a rank ends with or begins with, which is S of the kind (of gathers, a part)."""
+    if kind is None or kind in _OF_ONE_RANK or not size or not ranks or ranks < 2 or duration_ns <= 0:
+        return None
+    return bandwidth(kind, size, duration_ns, ranks)
+
+
+def _share(kind: str | None, rates: Bandwidth | None, ranks: int | None, link: float | None) -> float | None:
+    """Of the device's own link, over which the ranks of a larger group than one machine holds do not all talk."""
+    if kind is None or rates is None or link is None or not ranks or ranks > _IN_ONE_MACHINE:
+        return None
+    share = link_share(kind, rates.algorithm_bytes_per_s, ranks, link).share
+    return share if share is not None and share <= 1 else None
 
 
 def _rank_list(text: str | None) -> list[int] | None:

@@ -32,7 +32,7 @@ _IDLE_PART: Final = {
 _SHORT_NS: Final = 10_000
 
 
-class _Account:
+class CpuAccount:
     """What the CPU did at each instant of the training thread's recording."""
 
     def __init__(self, host: HostEvents, training: int, computing: set[int]) -> None:
@@ -87,15 +87,16 @@ def _spans(
     return timeline.times[chosen], timeline.times[chosen + 1], np.full(len(chosen), class_of, np.uint8)
 
 
-def cpu_device(trace: Trace, rank: int, origin_ns: int) -> Device | None:
-    """The CPU's account over its steps, or over the training thread's recording.
-
-    ``None`` when no thread recorded anything.
-    """
+def cpu_account(trace: Trace) -> CpuAccount | None:
+    """What the CPU did all the while; ``None`` when no thread recorded anything."""
     training = training_thread(trace)
     if training is None:
         return None
-    account = _Account(host_events(trace, collectives=True), training, {training, *backward_threads(trace)})
+    return CpuAccount(host_events(trace, collectives=True), training, {training, *backward_threads(trace)})
+
+
+def cpu_device(trace: Trace, account: CpuAccount, rank: int, origin_ns: int) -> Device:
+    """The CPU's account over its steps, or over the training thread's recording."""
     begin, end = _window(trace, account)
     window = (np.array([begin]), np.array([end]))
     compute, communication, overlap = (
@@ -138,7 +139,7 @@ def cpu_device(trace: Trace, rank: int, origin_ns: int) -> Device | None:
     )
 
 
-def _window(trace: Trace, account: _Account) -> tuple[int, int]:
+def _window(trace: Trace, account: CpuAccount) -> tuple[int, int]:
     """From the first step's start to the last one's end; without steps the training thread's whole recording."""
     if trace.steps.is_empty():
         return account.begin, account.end
@@ -147,7 +148,7 @@ def _window(trace: Trace, account: _Account) -> tuple[int, int]:
     return begin, max(min(int(ends.max()), account.end), begin)  # type: ignore[arg-type]
 
 
-def _steps(trace: Trace, account: _Account, origin_ns: int) -> list[Step]:
+def _steps(trace: Trace, account: CpuAccount, origin_ns: int) -> list[Step]:
     """Steps as windows of the training thread: from one's start to the next one's, the last to its own end."""
     if trace.steps.is_empty():
         return []

@@ -269,7 +269,12 @@ class Phase(Result):
 
 
 class Collective(Result):
-    """Communication of one kind: name, group and dtype. ``overlap_ns`` ran while compute ran."""
+    """Communication of one kind: name, group and dtype. ``overlap_ns`` ran while compute ran.
+
+    ``wait_ns`` was spent waiting for other ranks (``None``: not all of them were recorded). ``algbw`` and ``busbw`` are
+    in bytes per second as nccl-tests defines them, of the transfer alone where waiting is known and of the whole time
+    where not; ``share_of_peak`` is of the device's own link.
+    """
 
     rank: int
     device: int
@@ -289,6 +294,24 @@ class Collective(Result):
     algbw: float | None = None
     busbw: float | None = None
     share_of_peak: float | None = None
+
+
+class RankMeetings(Result):
+    """The collectives of one rank whose other ranks were all recorded: how often it came last, for how long it waited.
+
+    ``alone_ns``: by so much it came later than the last of the others, in all those it came last to.
+    ``clock_offset_ns`` was added to its times to have them on the first rank's clock (at ``clock_uncertainty_ns``, one
+    standard deviation), and ``clock_drift`` of what lies between the middle of the recording and a time.
+    """
+
+    rank: int
+    meetings: int
+    last: int
+    wait_ns: int
+    alone_ns: int
+    clock_offset_ns: int
+    clock_drift: float
+    clock_uncertainty_ns: float | None
 
 
 class InputWait(Result):

@@ -7,14 +7,16 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from whystall.analysis import intervals
 from whystall.analysis.chains import kernel_chains
-from whystall.analysis.communication import communication_results, host_communication_results
-from whystall.analysis.cpu import cpu_device
+from whystall.analysis.communication import Collectives, collectives_of
+from whystall.analysis.cpu import cpu_account, cpu_device
 from whystall.analysis.device import DeviceAccount, account_for, device_result, devices_of
 from whystall.analysis.efficiency import accelerator_of, device_efficiency, kernel_work, tensor_core_use, with_work
 from whystall.analysis.host_states import host_events
 from whystall.analysis.hosts import host_result
 from whystall.analysis.inputs import input_results
+from whystall.analysis.intervals import Cumulative
 from whystall.analysis.kernel_classes import Classified, KernelClass, classify
 from whystall.analysis.kernels import family_key, family_results, kernel_results
 from whystall.analysis.memory import memory_results
@@ -23,7 +25,6 @@ from whystall.analysis.operators import operator_results
 from whystall.analysis.origins import kernel_origins
 from whystall.analysis.phases import phase_results
 from whystall.analysis.results import (
-    Collective,
     Device,
     Host,
     InputWait,
@@ -55,7 +56,9 @@ class TraceAnalysis:
     operators: list[Operator]
     modules: list[Module]
     phases: list[Phase]
-    communication: list[Collective]
+    collectives: Collectives
+    links: dict[int, float]
+    """Peaks of the devices' links, in bytes per second and direction, where they are known."""
     input: list[InputWait]
     host: Host
     memory: list[MemoryPeak]
@@ -79,11 +82,10 @@ def analyze_trace(
     """
     origin = _origin(trace)
     classified = classify(trace.device_events, classes)
-    accounts, devices = _devices(trace, rank, classified, origin)
-    communication = [
-        row for number, account in accounts.items() for row in communication_results(trace, account, rank, number)
-    ]
+    accounts, devices, host_compute = _devices(trace, rank, classified, origin)
+    collectives = collectives_of(trace, accounts, rank, host_compute)
     peaks = {device.device: accelerator_of(trace, device, calibrations) for device in devices if device.kind != "cpu"}
+    links = {device: peak.link_gb_per_s * 1e9 for device, peak in peaks.items() if peak and peak.link_gb_per_s}
     workings = workings_of(trace, classified, peaks)
     tree, work, owner = workings.tree, workings.work, workings.events
     only_peak = next(iter(peaks.values())) if len(peaks) == 1 else None
@@ -103,7 +105,8 @@ def analyze_trace(
         operators=with_work(operator_results(trace, tree, rank), work, tree, least),
         modules=module_results(trace, tree, places, rank, work, least),
         phases=phase_results(trace, tree, rank),
-        communication=communication if accounts else host_communication_results(trace, rank),
+        collectives=collectives,
+        links=links,
         input=input_results(trace, accounts, rank),
         host=host_result(trace, rank),
         memory=memory_results(trace, rank, origin),
@@ -127,14 +130,17 @@ def analyze_trace(
 
 def _devices(
     trace: Trace, rank: int, classified: Classified, origin: int
-) -> tuple[dict[int, DeviceAccount], list[Device]]:
-    """Each device with its account; of a job without an accelerator the CPU, which has none."""
+) -> tuple[dict[int, DeviceAccount], list[Device], Cumulative | None]:
+    """Each device with its account; of a job without an accelerator the CPU, which has none, and when it computed."""
     if trace.device_events.is_empty():
-        cpu = cpu_device(trace, rank, origin)
-        return {}, [cpu] if cpu is not None else []
+        cpu = cpu_account(trace)
+        if cpu is None:
+            return {}, [], None
+        return {}, [cpu_device(trace, cpu, rank, origin)], cpu.work.cumulative(intervals.COMPUTE_RUNS)
     host = host_events(trace, collectives=False)
     accounts = {number: account_for(events, host) for number, events in devices_of(trace, classified.class_of).items()}
-    return accounts, [device_result(trace, rank, number, account, origin) for number, account in accounts.items()]
+    devices = [device_result(trace, rank, number, account, origin) for number, account in accounts.items()]
+    return accounts, devices, None
 
 
 def _origin(trace: Trace) -> int:

@@ -284,8 +284,7 @@ class Case:
         """The host nodes of a rank that begin in one of some intervals (on the rank's own clock)."""
         graph = self.replayed
         own = (graph.rank == rank.rank) & (graph.kind == NodeKind.HOST)
-        shift = graph.clock_shift_ns.get(rank.rank, 0)
-        chosen: Mask = own & within(graph.start - shift, begin, end)
+        chosen: Mask = own & within(graph.own_times(rank.rank, graph.start), begin, end)
         return chosen
 
     def host_within_operators(self, rank: RankCase, operators: Mask | NDArray[np.int64]) -> Mask:
@@ -327,9 +326,8 @@ class Case:
     def window_on(self, rank: RankCase) -> tuple[int, int]:
         """Begin and end of the replayed window on a rank's own clock."""
         graph = self.replayed
-        begin, end = replayed_window(graph, self.base)
-        shift = graph.clock_shift_ns.get(rank.rank, 0)
-        return begin - shift, end - shift
+        begin, end = graph.own_times(rank.rank, np.array(replayed_window(graph, self.base), np.int64)).tolist()
+        return begin, end
 
     def time_of(self, nodes: Mask) -> int:
         """The time that nodes take per step, start-up left out."""

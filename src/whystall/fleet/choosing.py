@@ -9,8 +9,8 @@ from typing import Final
 
 from whystall.analysis.results import Device
 from whystall.analysis.steadiness import mean_step, steady
-from whystall.fleet.lateness import Arrivals, Late
-from whystall.fleet.summary import RankSummary
+from whystall.fleet.gatherings import Gatherings, Late
+from whystall.fleet.summary import Candidate
 
 MOST_CHOSEN: Final = 8
 _MOST_LATE: Final = 2
@@ -27,20 +27,7 @@ class Chosen:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A rank with its summary."""
-
-    rank: int
-    summary: RankSummary
-
-    @property
-    def devices(self) -> Sequence[Device]:
-        """Its devices that were seen doing anything."""
-        return [device for device in self.summary.devices if device.window_ns > 0]
-
-
-def chosen_ranks(candidates: Sequence[Candidate], found: Arrivals, most: int = MOST_CHOSEN) -> list[Chosen]:
+def chosen_ranks(candidates: Sequence[Candidate], found: Gatherings, most: int = MOST_CHOSEN) -> list[Chosen]:
     """At most ``most`` ranks by number: late ones, one that waits, the slowest, one of each stage, the rest spread."""
     whole = [one for one in candidates if not one.summary.truncated and one.devices]
     able = whole or [one for one in candidates if one.devices] or list(candidates)
@@ -55,7 +42,7 @@ def chosen_ranks(candidates: Sequence[Candidate], found: Arrivals, most: int = M
     return [Chosen(rank, chosen[rank]) for rank in sorted(chosen)]
 
 
-def _late(found: Arrivals, known: set[int]) -> list[Chosen]:
+def _late(found: Gatherings, known: set[int]) -> list[Chosen]:
     """Who comes last most, each with one of those that wait for it."""
     late = [one for one in found.late() if one.late_ns > 0 and one.rank in known]
     out = []

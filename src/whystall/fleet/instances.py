@@ -10,103 +10,84 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from whystall.analysis.communication import communication_records, host_collectives
-from whystall.analysis.device import devices_of
-from whystall.analysis.kernel_classes import COMMUNICATION
-from whystall.analysis.workings import Workings
-from whystall.trace.model import Trace
+from whystall.analysis.communication import Collectives
 
 MOST_INSTANCES: Final = 60_000
 """What is kept of one rank, from the beginning: the others' first ones are their counterparts."""
-KEY_COLUMNS: Final = ("collective", "group", "group_size", "group_ranks", "dtype", "bytes")
-_KEY_TYPES: Final = {
+KEY_COLUMNS: Final = {
     "collective": pl.String,
     "group": pl.String,
     "group_size": pl.Int64,
     "group_ranks": pl.String,
     "dtype": pl.String,
     "bytes": pl.Int64,
+    "device": pl.Int64,
 }
 _NO_NUMBER: Final = -1
 _LEVEL: Final = 6
 
-_Key = tuple[str | None, str | None, int | None, str | None, str | None, int | None]
+Key = tuple[str | None, str | None, int | None, str | None, str | None, int | None, int | None]
 
 
 class Instances(msgspec.Struct, frozen=True, array_like=True):
-    """The instances by start: distinct ``keys``, and packed per instance its key, sequence number, start and duration.
+    """The instances by start: distinct ``keys``, and packed columns: which key, number, start, duration, overlap.
 
     Times are nanoseconds of the rank's own clock, sequence numbers -1 where the recording has none. ``left_out`` says
     how many came after those that are kept.
     """
 
-    keys: list[_Key]
+    keys: list[Key]
     count: int
     key: bytes
     sequence: bytes
     start: bytes
     duration: bytes
+    overlap: bytes
     left_out: int = 0
 
-    def table(self) -> pl.DataFrame:
-        """The instances as a table: the key's columns, ``sequence_number``, ``start`` and ``end``, by start."""
-        key = _unpacked(self.key, self.count)
-        sequence = np.cumsum(_unpacked(self.sequence, self.count))
-        start = np.cumsum(_unpacked(self.start, self.count))
-        names = pl.DataFrame(self.keys, schema=_KEY_TYPES, orient="row")
+    def table(self, most: int | None = None) -> pl.DataFrame:
+        """The first ``most`` instances as the table of `Collectives`, but for the columns of elements."""
+        key = _unpacked(self.key, self.count)[:most]
+        sequence = np.cumsum(_unpacked(self.sequence, self.count))[:most]
+        start = np.cumsum(_unpacked(self.start, self.count))[:most]
+        names = pl.DataFrame(self.keys, schema=KEY_COLUMNS, orient="row")
         return names[key].with_columns(
             pl.Series("sequence_number", sequence).replace(_NO_NUMBER, None),
             pl.Series("start", start),
-            pl.Series("end", start + _unpacked(self.duration, self.count)),
+            pl.Series("end", start + _unpacked(self.duration, self.count)[:most]),
+            pl.Series("overlap", _unpacked(self.overlap, self.count)[:most]),
         )
 
-
-def instances_of(trace: Trace, workings: Workings) -> Instances:
-    """A trace's collectives: those of its devices, or without an accelerator those that ran on the host."""
-    return packed_instances(_recorded(trace, workings))
+    def collectives(self, rank: int, most: int | None = None) -> Collectives:
+        """The same as what an analysis of the rank's trace holds."""
+        return Collectives(rank, self.table(most))
 
 
 def packed_instances(table: pl.DataFrame) -> Instances:
-    """The columns of `Instances.table`, packed; the first `MOST_INSTANCES` by start.
+    """The columns of a table of `Collectives` that `Instances.table` gives back; the first `MOST_INSTANCES` by start.
 
     >>> row = {"collective": ["allreduce"], "group": ["0"], "group_size": [2], "group_ranks": ["[0, 1]"]}
-    >>> row |= {"dtype": ["Float"], "bytes": [64], "sequence_number": [7], "start": [100], "end": [130]}
+    >>> row |= {"dtype": ["Float"], "bytes": [64], "device": [0]}
+    >>> row |= {"sequence_number": [7], "start": [100], "end": [130], "overlap": [5]}
     >>> packed_instances(pl.DataFrame(row)).table().row(0)
-    ('allreduce', '0', 2, '[0, 1]', 'Float', 64, 7, 100, 130)
+    ('allreduce', '0', 2, '[0, 1]', 'Float', 64, 0, 7, 100, 130, 5)
     """
-    table = table.sort("start", "end", *KEY_COLUMNS, maintain_order=True)
-    kept = table.head(MOST_INSTANCES)
-    distinct = kept.select(KEY_COLUMNS).unique(maintain_order=True).with_row_index("key")
-    key = kept.join(distinct, on=KEY_COLUMNS, how="left", nulls_equal=True, maintain_order="left")["key"]
+    columns = [pl.col(name).cast(kind) for name, kind in KEY_COLUMNS.items()]
+    whole = table.select(*columns, "sequence_number", "start", "end", "overlap")
+    kept = whole.sort("start", "end", *KEY_COLUMNS, maintain_order=True).head(MOST_INSTANCES)
+    distinct = kept.select(*KEY_COLUMNS).unique(maintain_order=True).with_row_index("key")
+    key = kept.join(distinct, on=list(KEY_COLUMNS), how="left", nulls_equal=True, maintain_order="left")["key"]
     start, end = kept["start"].to_numpy(), kept["end"].to_numpy()
     return Instances(
-        keys=distinct.select(KEY_COLUMNS).rows(),
+        keys=distinct.select(*KEY_COLUMNS).rows(),
         count=len(kept),
         key=_packed(key.to_numpy()),
         sequence=_packed(_steps(kept["sequence_number"].cast(pl.Int64).fill_null(_NO_NUMBER).to_numpy())),
         start=_packed(_steps(start)),
         duration=_packed(end - start),
-        left_out=len(table) - len(kept),
+        overlap=_packed(kept["overlap"].to_numpy()),
+        left_out=len(whole) - len(kept),
     )
-
-
-def _recorded(trace: Trace, workings: Workings) -> pl.DataFrame:
-    found = []
-    for events in devices_of(trace, workings.classified.class_of).values():
-        talks = np.flatnonzero(events.class_of == COMMUNICATION)
-        records = communication_records(trace, events.row[talks])
-        found.append(records.with_columns(start=pl.Series(events.start[talks]), end=pl.Series(events.end[talks])))
-    if not found:
-        found.append(_on_host(trace))
-    columns = [pl.col(name).cast(kind) for name, kind in _KEY_TYPES.items()]
-    return pl.concat([one.select(*columns, "sequence_number", "start", "end") for one in found])
-
-
-def _on_host(trace: Trace) -> pl.DataFrame:
-    """Collectives without a device: they end when the library's call returns."""
-    records = host_collectives(trace)
-    lasting = pl.concat([trace.operators["duration_ns"], trace.annotations["duration_ns"]])
-    return records.with_columns(end=pl.col("start") + lasting.gather(records["event"]))
 
 
 def _steps(values: NDArray[Any]) -> NDArray[np.int64]:

@@ -11,14 +11,14 @@ from typing import Final
 import msgspec
 
 from whystall.errors import InputError
-from whystall.fleet.choosing import MOST_CHOSEN, Candidate, Chosen, chosen_ranks
+from whystall.fleet.choosing import MOST_CHOSEN, Chosen, chosen_ranks
 from whystall.fleet.engines import Engine, Work
 from whystall.fleet.engines.machine import free_bytes, needed_bytes
+from whystall.fleet.gatherings import gatherings
 from whystall.fleet.inputs import RecordedFile
-from whystall.fleet.lateness import arrivals
 from whystall.fleet.spans import spans
 from whystall.fleet.summarise import FUNCTION, Manner, Outcome, Task, at_hand, recordings_in, unpacked
-from whystall.fleet.summary import renumbered
+from whystall.fleet.summary import Candidate, renumbered
 from whystall.fleet.summary_cache import SummaryCache
 from whystall.trace.files import Progress
 from whystall.trace.model import Trace
@@ -39,7 +39,7 @@ class Fleet:
 
     def chosen(self) -> list[Chosen]:
         """The ranks to look at in depth: no more than fit in the memory that is free."""
-        found = arrivals({one.rank: one.summary.instances for one in self.candidates})
+        found = gatherings(self.candidates)
         largest = max((one.summary.raw_bytes for one in self.candidates), default=0)
         most = min(MOST_CHOSEN, max(free_bytes() // needed_bytes(largest), 1))
         return chosen_ranks(self.candidates, found, most)

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from whystall.analysis.trace_analysis import TraceAnalysis, analyze_trace
-from whystall.fleet.choosing import Candidate, Chosen
+from whystall.fleet.choosing import Chosen
 from whystall.fleet.engines import Engine
 from whystall.fleet.inputs import RecordedFile, are_many, find_files
 from whystall.fleet.many import summarise_all
 from whystall.fleet.remote import fetched, is_address
 from whystall.fleet.spans import spans
 from whystall.fleet.summarise import Manner
+from whystall.fleet.summary import Candidate
 from whystall.trace.cache import default_folder
 from whystall.trace.discovery import PathLike, folders_among
 from whystall.trace.files import Progress

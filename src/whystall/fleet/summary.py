@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
+from whystall.analysis.communication import communication_results
 from whystall.analysis.results import Collective, Device, Step
 from whystall.analysis.trace_analysis import TraceAnalysis
 from whystall.analysis.work_results import DeviceEfficiency
-from whystall.fleet.instances import Instances, instances_of
+from whystall.fleet.instances import Instances, packed_instances
 from whystall.trace.metadata import Metadata
 from whystall.trace.model import Quarantine, Trace
 from whystall.trace.ranks import Facts, facts_of
@@ -44,7 +47,21 @@ class RankSummary(msgspec.Struct, frozen=True, kw_only=True):
     devices: list[Device]
     efficiency: list[DeviceEfficiency]
     communication: list[Collective]
+    links: dict[int, float]
     instances: Instances
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A rank with its summary."""
+
+    rank: int
+    summary: RankSummary
+
+    @property
+    def devices(self) -> Sequence[Device]:
+        """Its devices that were seen doing anything."""
+        return [device for device in self.summary.devices if device.window_ns > 0]
 
 
 def summary_of(trace: Trace, analysis: TraceAnalysis, place: int = 0) -> RankSummary:
@@ -70,8 +87,9 @@ def summary_of(trace: Trace, analysis: TraceAnalysis, place: int = 0) -> RankSum
             msgspec.structs.replace(row, roofline=None, uncovered=row.uncovered[:_MOST_UNCOVERED])
             for row in analysis.efficiency
         ],
-        communication=analysis.communication[:_MOST_ROWS],
-        instances=instances_of(trace, analysis.workings),
+        communication=communication_results(analysis.collectives, analysis.links)[:_MOST_ROWS],
+        links=analysis.links,
+        instances=packed_instances(analysis.collectives.table),
     )
 
 

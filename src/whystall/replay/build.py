@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import zip_longest
 
 import numpy as np
 import polars as pl
@@ -10,13 +11,15 @@ from numpy.typing import NDArray
 
 from whystall.analysis.communication import communication_records, host_collectives
 from whystall.analysis.kernel_classes import COMMUNICATION, Classified, classify
+from whystall.analysis.meetings import Attendance, meetings
+from whystall.analysis.rank_clocks import RankClock, rank_clocks
 from whystall.replay import device as devices
 from whystall.replay import host as hosts
 from whystall.replay.device import DeviceNodes
 from whystall.replay.graph import Draft, EdgeKind, Graph, Times
 from whystall.replay.host import HostLane, Spans, Waits
 from whystall.replay.rank import DrawnRank, drawn_rank
-from whystall.replay.rendezvous import Member, clock_shifts, instance_keys, meet
+from whystall.replay.rendezvous import Member, meet
 from whystall.replay.waits import WaitingCalls, waiting_calls
 from whystall.replay.windows import MOST_EVENTS, chosen_windows
 from whystall.trace.columns import rows_by_value
@@ -40,51 +43,45 @@ def build_graph(
     ]
     draft = Draft()
     collectives = [_collectives(rank) for rank in ranks] if len(ranks) > 1 else []
-    shifts = clock_shifts([Member(rank.number, *found) for rank, found in zip(ranks, collectives, strict=False)])
+    numbers = meetings(collectives)
+    clocks = rank_clocks(collectives, numbers)
     steps: dict[int, list[NDArray[np.int64]]] = {}
     members = []
     opening = [np.zeros(0, np.int64)]
-    for rank in ranks:
-        draft.shift_ns = shifts.get(rank.number, 0)
-        ends, own, first = _draw(draft, rank)
-        members += own
+    for rank, number in zip_longest(ranks, numbers):
+        draft.clock = clocks.get(rank.number, RankClock())
+        ends, first, drawn, lanes = _draw(draft, rank)
+        if number is not None and len(number):
+            members.append(_member(draft, rank, number, drawn, lanes))
         opening.append(first)
-        for number, nodes in ends.items():
-            steps.setdefault(number, []).append(nodes)
-    draft.shift_ns = 0
-    if len(ranks) > 1 and members:
+        for step, nodes in ends.items():
+            steps.setdefault(step, []).append(nodes)
+    draft.clock = RankClock()
+    if members:
         meet(draft, members)
     ended = [np.concatenate(steps[number]) for number in sorted(steps)]
-    return draft.finish(ended, np.concatenate(opening), shifts)
+    return draft.finish(ended, np.concatenate(opening), clocks)
 
 
-def _collectives(rank: DrawnRank) -> tuple[pl.DataFrame, NDArray[np.int64], NDArray[np.int64], Times, Times]:
-    """A rank's collectives before it is drawn: keys, no nodes yet, start and end."""
-    keys, starts, ends = [], [], []
-    for events in rank.devices.values():
-        talks = np.flatnonzero(events.class_of == COMMUNICATION)
-        keys.append(
-            instance_keys(communication_records(rank.trace, events.row[talks]), events.start[talks], rank.number)
-        )
-        starts.append(events.start[talks])
-        ends.append(events.end[talks])
+def _collectives(rank: DrawnRank) -> Attendance:
+    """A rank's collectives: those of its devices one after another, or those that ran on the host."""
     if not rank.devices:
-        row, table = _host_collectives(rank)
-        keys.append(table)
-        starts.append(rank.host.start[row])
-        ends.append(rank.host.end[row])
-    start, end = np.concatenate(starts), np.concatenate(ends)
-    nobody = np.full(len(start), -1, np.int64)
-    return pl.concat(keys), nobody, nobody, start, end
+        records = host_collectives(rank.trace)
+        row = records["event"].to_numpy()
+        return Attendance(rank.number, records, rank.host.start[row], rank.host.end[row])
+    talks = {number: np.flatnonzero(events.class_of == COMMUNICATION) for number, events in rank.devices.items()}
+    return Attendance(
+        rank.number,
+        pl.concat([communication_records(rank.trace, rank.devices[one].row[at]) for one, at in talks.items()]),
+        np.concatenate([rank.devices[one].start[at] for one, at in talks.items()]),
+        np.concatenate([rank.devices[one].end[at] for one, at in talks.items()]),
+    )
 
 
-def _host_collectives(rank: DrawnRank) -> tuple[NDArray[np.intp], pl.DataFrame]:
-    """Collectives that ran on the host: numbers of the events of the library that did them, and their keys."""
-    records = host_collectives(rank.trace)
-    return records["event"].to_numpy().astype(np.intp), instance_keys(records, records["start"].to_numpy(), rank.number)
-
-
-def _draw(draft: Draft, rank: DrawnRank) -> tuple[dict[int, NDArray[np.int64]], list[Member], NDArray[np.int64]]:
+def _draw(
+    draft: Draft, rank: DrawnRank
+) -> tuple[dict[int, NDArray[np.int64]], NDArray[np.int64], dict[int, DeviceNodes], dict[int, HostLane]]:
+    """The ends of a rank's steps, the node with which the first begins, and what was drawn."""
     spans = {thread: hosts.spans_of(rank.host, thread, rank.window) for thread in rank.threads}
     drawn = {
         number: devices.draw(draft, events, f"rank {rank.number} device {number}", rank.number)
@@ -122,7 +119,7 @@ def _draw(draft: Draft, rank: DrawnRank) -> tuple[dict[int, NDArray[np.int64]], 
         for device, thread, place, end in polled:
             if device == number:
                 draft.edges(nodes.exit_of(place), lanes[thread].beginning_at(end), EdgeKind.INFERRED)
-    return _step_ends(rank, drawn, lanes), _members(draft, rank, drawn, lanes), _opening(rank, lanes)
+    return _step_ends(rank, drawn, lanes), _opening(rank, lanes), drawn, lanes
 
 
 def _opening(rank: DrawnRank, lanes: dict[int, HostLane]) -> NDArray[np.int64]:
@@ -227,22 +224,28 @@ def _step_ends(
     return {step: np.concatenate(parts) for step, parts in out.items()}
 
 
-def _members(draft: Draft, rank: DrawnRank, drawn: dict[int, DeviceNodes], lanes: dict[int, HostLane]) -> list[Member]:
-    """The rank's collectives as nodes, on the common clock."""
-    out = []
-    for nodes in drawn.values():
-        talks = np.flatnonzero(nodes.events.class_of == COMMUNICATION)
-        start, end = nodes.events.start[talks], nodes.events.end[talks]
-        keys = instance_keys(communication_records(rank.trace, nodes.events.row[talks]), start, rank.number)
-        shift = draft.shift_ns
-        out.append(Member(rank.number, keys, nodes.body[talks], nodes.exit[talks], start + shift, end + shift))
+def _member(
+    draft: Draft,
+    rank: DrawnRank,
+    number: NDArray[np.int64],
+    drawn: dict[int, DeviceNodes],
+    lanes: dict[int, HostLane],
+) -> Member:
+    """The rank's collectives as nodes, on the clock of all; in the order of `_collectives`."""
     if not drawn:
-        out += _host_members(draft, rank, lanes)
-    return out
+        return _host_member(draft, rank, number, lanes)
+    talks = [(nodes, np.flatnonzero(nodes.events.class_of == COMMUNICATION)) for nodes in drawn.values()]
+    return Member(
+        number,
+        np.concatenate([nodes.body[at] for nodes, at in talks]),
+        np.concatenate([nodes.exit[at] for nodes, at in talks]),
+        draft.clock.shared(np.concatenate([nodes.events.start[at] for nodes, at in talks])),
+        draft.clock.shared(np.concatenate([nodes.events.end[at] for nodes, at in talks])),
+    )
 
 
-def _host_members(draft: Draft, rank: DrawnRank, lanes: dict[int, HostLane]) -> list[Member]:
-    row, keys = _host_collectives(rank)
+def _host_member(draft: Draft, rank: DrawnRank, number: NDArray[np.int64], lanes: dict[int, HostLane]) -> Member:
+    row = host_collectives(rank.trace)["event"].to_numpy()
     body = np.full(len(row), -1, np.int64)
     leaves = body.copy()
     for lane in lanes.values():
@@ -254,5 +257,5 @@ def _host_members(draft: Draft, rank: DrawnRank, lanes: dict[int, HostLane]) -> 
         body = np.where(here, lane.node[at] if len(order) else -1, body)
         leaves = np.where(here, lane.exit[at] if len(order) else -1, leaves)
     known = np.flatnonzero(body >= 0)
-    start, end = rank.host.start[row] + draft.shift_ns, rank.host.end[row] + draft.shift_ns
-    return [Member(rank.number, keys[known], body[known], leaves[known], start[known], end[known])]
+    start, end = draft.clock.shared(rank.host.start[row]), draft.clock.shared(rank.host.end[row])
+    return Member(number[known], body[known], leaves[known], start[known], end[known])

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whystall import _native
+from whystall.analysis.rank_clocks import RankClock
 
 Times = NDArray[np.int64]
 Nodes = NDArray[np.intp]
@@ -77,8 +78,13 @@ class Graph:
     """The nodes with which the first step begins on the training threads of the ranks."""
     dropped_edges: int
     """Dependencies that the recording contradicts (clocks, lost events)."""
-    clock_shift_ns: dict[int, int]
-    """Per rank what was added to its times, so that all are on one clock."""
+    clocks: dict[int, RankClock]
+    """Per rank how its own times became those of one clock for all."""
+
+    def own_times(self, rank: int, times: Times) -> Times:
+        """Times of the graph as a rank's own clock, and so its trace, has them."""
+        clock = self.clocks.get(rank)
+        return times if clock is None else clock.own(times)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,8 +193,8 @@ class Draft:
         self._first: list[NDArray[np.int64]] = []
         self.count = 0
         self.lanes: list[str] = []
-        self.shift_ns = 0
-        """Added to the start of every node that is drawn: the clock of the rank whose turn it is."""
+        self.clock = RankClock()
+        """That of the rank whose turn it is: every node that is drawn is put on the clock of all."""
 
     def lane(self, name: str) -> int:
         """A new lane."""
@@ -209,8 +215,9 @@ class Draft:
         """Adds nodes, returns their numbers."""
         count = len(start)
         add = self._columns
-        add["start"].append(np.asarray(start, np.int64) + self.shift_ns)
-        add["duration"].append(np.asarray(end, np.int64) - np.asarray(start, np.int64))
+        begin = self.clock.shared(np.asarray(start, np.int64))
+        add["start"].append(begin)
+        add["duration"].append(self.clock.shared(np.asarray(end, np.int64)) - begin)
         add["kind"].append(np.full(count, kind, np.uint8))
         add["state"].append(np.zeros(count, np.uint8) if state is None else state.astype(np.uint8))
         add["event"].append(np.full(count, -1, np.int32) if event is None else event.astype(np.int32))
@@ -247,7 +254,7 @@ class Draft:
         return joined
 
     def finish(
-        self, steps: Sequence[NDArray[np.int64]], opening: NDArray[np.int64], clock_shift_ns: dict[int, int]
+        self, steps: Sequence[NDArray[np.int64]], opening: NDArray[np.int64], clocks: dict[int, RankClock]
     ) -> Graph:
         """The graph: nodes in order of their recorded start, edges that the recording allows, delays.
 
@@ -300,7 +307,7 @@ class Draft:
             step_first=np.concatenate([[0], np.cumsum([len(nodes) for nodes in steps])]).astype(np.int64),
             opening=place[opening].astype(np.intp),
             dropped_edges=dropped,
-            clock_shift_ns=clock_shift_ns,
+            clocks=clocks,
         )
 
     def _joined_edges(

@@ -14,8 +14,8 @@ from whystall.analysis.trace_analysis import TraceAnalysis
 from whystall.analysis.work_results import DeviceEfficiency, Efficiency
 from whystall.diagnosis.experiment import Experiment
 from whystall.diagnosis.finding import Diagnosis, Verdict
-from whystall.fleet.choosing import Candidate
-from whystall.fleet.summary import RankSummary
+from whystall.fleet.gatherings import all_communication
+from whystall.fleet.summary import Candidate, RankSummary
 from whystall.report.ranks import Row
 from whystall.report.schema import Report
 from whystall.report.source import recording_of, source_of, summarised, world_size
@@ -47,6 +47,7 @@ def build_report(
     rated, unrated = job_throughput(workload, analyses, runs, world_size=world_size(read))
     ranks: list[TraceAnalysis | RankSummary] = [*analyses, *(other.summary for other in others)]
     efficiency = _efficiency(verdict, _by_rank([row for one in ranks for row in one.efficiency]))
+    communication, meetings = all_communication(analyses, others)
     return Report(
         whystall=__version__,
         verdict=verdict,
@@ -57,7 +58,7 @@ def build_report(
         operators=[row for analysis in analyses for row in analysis.operators],
         modules=[row for analysis in analyses for row in analysis.modules],
         phases=[row for analysis in analyses for row in analysis.phases],
-        communication=_by_rank([row for one in ranks for row in one.communication]),
+        communication=communication,
         input=[row for analysis in analyses for row in analysis.input],
         host=Host(
             threads=[row for analysis in analyses for row in analysis.host.threads],
@@ -68,6 +69,7 @@ def build_report(
         timelines=[row for analysis in analyses for row in analysis.timelines],
         kernel_chains=[row for analysis in analyses for row in analysis.chains],
         kernel_origins=[row for analysis in analyses for row in analysis.origins],
+        ranks=meetings,
         run=runs,
         findings=diagnosis.findings,
         plan=diagnosis.plan,

@@ -17,6 +17,7 @@ from whystall.analysis.results import (
     Module,
     Operator,
     Phase,
+    RankMeetings,
     Result,
     Timeline,
 )
@@ -84,6 +85,7 @@ class Report(Result, frozen=True, kw_only=True):
     timelines: list[Timeline]
     kernel_chains: list[KernelChains] = msgspec.field(default_factory=list)
     kernel_origins: list[KernelOrigins] = msgspec.field(default_factory=list)
+    ranks: list[RankMeetings] = msgspec.field(default_factory=list)
     run: list[RunSummary] = msgspec.field(default_factory=list)
     findings: list[Finding] = msgspec.field(default_factory=list)
     plan: Plan | None = None

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from whystall.analysis.trace_analysis import TraceAnalysis
-from whystall.fleet.choosing import Candidate
 from whystall.fleet.spans import spans
+from whystall.fleet.summary import Candidate
 from whystall.report.schema import Dropped, Source, SourceFile
 from whystall.trace.model import Quarantine, Trace
 from whystall.vocabulary.signals import SIGNALS

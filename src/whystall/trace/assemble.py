@@ -52,7 +52,7 @@ def assemble(raw: RawTrace, *, name: str, file_bytes: int) -> Trace:
     steps, steps_from = find_steps(tables["annotations"]) if marked is None else (marked.table, marked.marked_by)
     launched = marked is None or not marked.of_device
     tables["device_events"] = _with_steps(tables["device_events"], tables["runtime_calls"] if launched else None, steps)
-    collectives = collective_table(tables)
+    collectives = collective_table(tables, raw.metadata.groups)
     shown = name if raw.process is None else f"{name} ({raw.process})"
     return Trace(
         source=Source(

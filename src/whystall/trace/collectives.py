@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import math
+import re
+from collections.abc import Sequence
 from typing import Final
 
+import msgspec
 import polars as pl
 
+from whystall.trace.columns import matching
+from whystall.trace.metadata import ProcessGroup
+
+HOST_LIBRARY: Final = re.compile(r"^(gloo|mpi|ucc|xccl|nccl):")
+"""What torch names the events by in which a library carries out a collective on the host."""
 _COLUMNS: Final = (
     "collective",
     "dtype",
@@ -18,10 +27,17 @@ _COLUMNS: Final = (
 )
 _SOURCES: Final = {"device_events": "device", "operators": "operator", "annotations": "annotation"}
 _INTEGERS: Final = ("in_elements", "out_elements", "group_size", "sequence_number")
+# More does not exist: the count is damaged.
+_MOST_ELEMENTS: Final = 1 << 40
+_OF_TENSORS: Final = ("input_dims", "input_types")
 
 
-def collective_table(tables: dict[str, pl.DataFrame]) -> pl.DataFrame:
-    """All events that carry a collective's name, and takes those columns out of their tables, in place."""
+def collective_table(tables: dict[str, pl.DataFrame], groups: Sequence[ProcessGroup] = ()) -> pl.DataFrame:
+    """All events that carry a collective's name, and takes those columns out of their tables, in place.
+
+    Of collectives on the host that carry none, the name, the tensors and (of a job with a single one) the group tell.
+    """
+    tables["annotations"] = _of_libraries(tables["annotations"], groups)
     found = []
     for name, source in _SOURCES.items():
         table = tables[name]
@@ -36,3 +52,55 @@ def collective_table(tables: dict[str, pl.DataFrame]) -> pl.DataFrame:
         )
         tables[name] = table.drop(_COLUMNS)
     return pl.concat(found)
+
+
+def _of_libraries(annotations: pl.DataFrame, groups: Sequence[ProcessGroup]) -> pl.DataFrame:
+    """The annotations with records for the collectives of libraries that left none, without columns of tensors."""
+    bare = annotations.drop(_OF_TENSORS)
+    chosen = pl.Series(matching(annotations["name"], HOST_LIBRARY.match)) & annotations["collective"].is_null()
+    if not chosen.any():
+        return bare
+    rows = annotations.with_row_index("row").filter(chosen)
+    only = groups[0] if len(groups) == 1 else None
+    tensors = [_tensors(*pair) for pair in rows.select(*(pl.col(one).cast(pl.String) for one in _OF_TENSORS)).rows()]
+    record = pl.DataFrame(
+        [
+            (HOST_LIBRARY.sub("", name), dtype, count, _of_all(count, only), *_told(only), None)
+            for name, (count, dtype) in zip(rows["name"].cast(pl.String), tensors, strict=True)
+        ],
+        schema={column: pl.Int64 if column in _INTEGERS else pl.String for column in _COLUMNS},
+        orient="row",
+    ).with_columns(rows["row"])
+    joined = bare.with_row_index("row").join(record, on="row", how="left", suffix="_told", maintain_order="left")
+    return joined.select(
+        pl.coalesce(pl.col(column).cast(record.schema[column]), f"{column}_told").alias(column)
+        if column in _COLUMNS
+        else column
+        for column in bare.columns
+    )
+
+
+def _of_all(count: int | None, group: ProcessGroup | None) -> int | None:
+    """Elements of what all ranks of a group give together."""
+    return None if count is None or group is None or group.size is None else count * group.size
+
+
+def _told(group: ProcessGroup | None) -> tuple[str | None, int | None, str | None]:
+    if group is None:
+        return None, None, None
+    return group.name, group.size, str(list(group.ranks)) if group.ranks else None
+
+
+def _tensors(dims: str | None, types: str | None) -> tuple[int | None, str | None]:
+    """How many elements the tensors of a call have together, and of which dtype they all are."""
+    if not dims or not types:
+        return None, None
+    try:
+        shapes = msgspec.json.decode(dims.encode(), type=list[list[int]])
+        kinds = set(msgspec.json.decode(types.encode(), type=list[str]))
+    except msgspec.MsgspecError:
+        return None, None
+    if not shapes or len(kinds) != 1 or any(size < 0 for shape in shapes for size in shape):
+        return None, None
+    count = sum(math.prod(shape) for shape in shapes)
+    return (count, kinds.pop()) if count <= _MOST_ELEMENTS else (None, None)

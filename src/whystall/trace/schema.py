@@ -78,7 +78,13 @@ OPTIONAL: Final[dict[str, Columns]] = {
         "memory_bandwidth_gb_per_s": "float",
         **_COLLECTIVE,
     },
-    "annotations": {"external_id": "integer", **_COLLECTIVE, "event_index": "integer"},
+    "annotations": {
+        "external_id": "integer",
+        "input_dims": "text",
+        "input_types": "text",
+        **_COLLECTIVE,
+        "event_index": "integer",
+    },
     "device_annotations": {"external_id": "integer"},
     "memory_events": {
         "device_type": "integer",

@@ -92,7 +92,7 @@ def waiting_calls(case: Case, rank: RankCase, after: Nodes) -> Mask:
     table = rank.trace.runtime_calls
     begin = table["ts_ns"].to_numpy()[rows - first]
     end = begin + table["duration_ns"].to_numpy()[rows - first]
-    ended = np.sort(case.replayed.start[after] - case.replayed.clock_shift_ns.get(rank.rank, 0))
+    ended = np.sort(case.replayed.own_times(rank.rank, case.replayed.start[after]))
     waited = np.searchsorted(ended, end, side="right") > np.searchsorted(ended, begin, side="right")
     calls[rows[~(waited & (begin <= rank.last_launch))]] = False
     return calls
@@ -102,7 +102,7 @@ def waited_ns(case: Case, rank: RankCase, calls: Mask, after: Nodes) -> int:
     """How long the host waited in calls, per step: from what it did last to what it went on with."""
     graph = case.replayed
     begin, end, _ = rank.intervals(calls)
-    instants = graph.start - graph.clock_shift_ns.get(rank.rank, 0)
+    instants = graph.own_times(rank.rank, graph.start)
     goes_on = np.zeros(len(graph.start), np.bool_)
     goes_on[after] = True
     goes_on &= within(instants - 1, begin, end)

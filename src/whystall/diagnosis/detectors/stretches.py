@@ -114,8 +114,7 @@ def stretches(case: Case, rank: RankCase, *, rare: bool) -> tuple[NDArray[np.int
     chosen = flags & (graph.rank[rows] == rank.rank)
     first = np.flatnonzero(chosen & np.append(True, np.diff(group) != 0))
     length = np.bincount(group, weights=graph.duration[rows])[group[first]].astype(np.int64)
-    shift = graph.clock_shift_ns.get(rank.rank, 0)
-    begin = graph.start[rows[first]] - shift
+    begin = graph.own_times(rank.rank, graph.start[rows[first]])
     long = length >= LONG_NS
     begin, length = begin[long], length[long]
     if rare:

@@ -14,8 +14,8 @@ from whystall.report.tables import Cell, Column, Limits, Table
 from whystall.report.vocabulary import UNKNOWN_FAMILY
 
 
-def devices(devices: Sequence[Device], limits: Limits, *, total: int) -> Table:
-    """Devices side by side, of ``total`` that there are."""
+def devices(devices: Sequence[Device], limits: Limits, *, total: int | None = None) -> Table:
+    """Devices side by side, of ``total`` that there are if they are not all."""
     columns = (
         Column("Rank", "text"), Column("Device", "name", priority=1), Column("Window", priority=1),
         Column("Compute", priority=1), Column("Communication", priority=2),
@@ -38,7 +38,7 @@ def devices(devices: Sequence[Device], limits: Limits, *, total: int) -> Table:
         for device in devices[: limits.rows]
     )
     caption = "Every device over its whole recording."
-    return tables.table("devices", "Devices", caption, columns, rows, total=total)
+    return tables.table("devices", "Devices", caption, columns, rows, total=total or len(devices))
 
 
 def steps(device: Device, limits: Limits) -> Table:

@@ -30,6 +30,7 @@ CHAPTERS: tuple[Chapter, ...] = (
     Chapter("experiments", "Experiments"),
     Chapter("run", "The whole run"),
     Chapter("hosts", "Ranks in groups"),
+    Chapter("meetings", "Between ranks"),
     Chapter("devices", "Devices"),
     Chapter("steps", "Steps"),
     Chapter("timeline", "Timeline"),
@@ -101,6 +102,12 @@ SECTIONS: tuple[Section, ...] = (
         ),
         markdown=InMarkdown(fewest=2),
         notebook=InNotebook(),
+    ),
+    Section(
+        id="meetings",
+        scope="job",
+        build=run.meetings,
+        terminal=InTerminal(columns=("Rank", "Collectives", "Came last", "Waited", "Later than all", "Clock"), rows=16),
     ),
     # Of each device.
     Section(
@@ -235,10 +242,14 @@ SECTIONS: tuple[Section, ...] = (
         build=resources.communication,
         absent="no collectives ran",
         terminal=InTerminal(
-            columns=("Collective", "Size", "Count", "Bytes", "Total", "Exposed", "Hidden share"), rows=4
+            columns=(
+                "Collective", "Size", "Count", "Bytes", "Total", "Exposed", "Hidden share", "Waiting", "Bus bandwidth",
+            ),
+            rows=4,
         ),
         markdown=InMarkdown(
-            columns=("Collective", "Count", "Bytes", "Total", "Exposed", "Hidden share"), folded=False
+            columns=("Collective", "Count", "Bytes", "Total", "Exposed", "Hidden share", "Waiting", "Bus bandwidth"),
+            folded=False,
         ),
     ),
     Section(

@@ -166,3 +166,33 @@ def slow(report: Report, limits: Limits) -> Table:
 def _lost_in(lost_ns: dict[str, int]) -> str:
     ordered = sorted(lost_ns.items(), key=lambda item: -item[1])
     return ", ".join(f"{part} {tables.duration(time).text}" for part, time in ordered)
+
+
+def meetings(report: Report, limits: Limits) -> Table:
+    """Who waits for whom in collectives."""
+    columns = (
+        Column("Rank"),
+        Column("Collectives", note="Of which all ranks were recorded", priority=2),
+        Column("Came last", note="The share of the collectives in which all others waited for it", priority=1),
+        Column("Waited", note="For ranks that came later, in all", priority=1),
+        Column("Later than all", note="Than the last of the others, in all those that it came last to", priority=1),
+        Column("Clock", note="Ahead of the first rank's (behind: below zero)", priority=4),
+        Column("Known to", note="One standard deviation", priority=5),
+        Column("Drift", note="Parts in a million by which the clock is faster", priority=5),
+    )
+    shown = tables.largest(report.ranks, limits, lambda row: (row.alone_ns, f"{row.rank:07}"))
+    rows = (
+        (
+            tables.identifier(row.rank),
+            tables.count(row.meetings),
+            tables.share(fmt.ratio(row.last, row.meetings)),
+            tables.duration(row.wait_ns),
+            tables.duration(row.alone_ns),
+            tables.duration(-row.clock_offset_ns),
+            tables.duration(None if row.clock_uncertainty_ns is None else round(row.clock_uncertainty_ns)),
+            Cell(f"{-row.clock_drift * 1e6:.1f}", -row.clock_drift) if row.clock_drift else Cell(fmt.UNKNOWN, None),
+        )
+        for row in shown
+    )
+    caption = "Collectives begin when the last rank has come. In order of by how much each rank alone delays them."
+    return tables.table("meetings", "Waiting between ranks", caption, columns, rows, total=len(report.ranks))

@@ -112,7 +112,7 @@ def _per_step(case: Case, rank: RankCase, nodes: Mask) -> NDArray[np.float64]:
     graph = case.replayed
     own = np.flatnonzero(nodes & (graph.rank == rank.rank))
     begin = rank.trace.steps["ts_ns"].to_numpy()
-    step = np.searchsorted(begin, graph.start[own] - graph.clock_shift_ns.get(rank.rank, 0), side="right") - 1
+    step = np.searchsorted(begin, graph.own_times(rank.rank, graph.start[own]), side="right") - 1
     launched = rows_of(rank.trace.device_events["step"]) if rank.on_device else np.zeros(0, np.int32)
     on_device = graph.kind[own] == NodeKind.DEVICE
     step[on_device] = launched[graph.event[own[on_device]]]

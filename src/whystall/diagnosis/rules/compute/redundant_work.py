@@ -146,7 +146,7 @@ def _in_most_steps(case: Case, rank: RankCase, nodes: Mask) -> bool:
     if rank.on_device:
         step = rank.trace.device_events["step"].fill_null(-1).to_numpy()[graph.event[chosen]]
     else:
-        at = graph.start[chosen] - graph.clock_shift_ns.get(rank.rank, 0)
+        at = graph.own_times(rank.rank, graph.start[chosen])
         step = np.searchsorted(steps["ts_ns"].to_numpy(), at, side="right") - 1
     inside = step >= 0
     time = np.bincount(step[inside], weights=graph.duration[chosen[inside]], minlength=len(steps))

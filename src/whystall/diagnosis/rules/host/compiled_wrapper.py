@@ -101,10 +101,9 @@ def _as_graphs(case: Case, rank: RankCase, begin: Times, end: Times) -> Replayed
 def _at_once(case: Case, rank: RankCase, begin: Times, host: Mask) -> NDArray[np.int64]:
     """The durations of nodes, with each call as long as replaying a graph takes, all of it before the first launch."""
     graph = case.replayed
-    shift = graph.clock_shift_ns.get(rank.rank, 0)
     nodes = np.flatnonzero(host)
     nodes = nodes[np.argsort(graph.start[nodes], kind="stable")]
-    own = np.searchsorted(begin, graph.start[nodes] - shift, side="right") - 1
+    own = np.searchsorted(begin, graph.own_times(rank.rank, graph.start[nodes]), side="right") - 1
     taken = np.bincount(own, weights=graph.duration[nodes], minlength=len(begin))
     first = np.flatnonzero(np.diff(own, prepend=-1))
     out = np.where(host, 0, graph.duration)

@@ -27,7 +27,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
         if not nodes.any():
             continue
         per_step = case.time_of(nodes)
-        begin = case.replayed.start[nodes] - case.replayed.clock_shift_ns.get(rank.rank, 0)
+        begin = case.replayed.own_times(rank.rank, case.replayed.start[nodes])
         yield Replayed(
             cause=CAUSE.id,
             attributed_ns=per_step,

@@ -94,7 +94,7 @@ def _by_blocks(case: Case, found: dict[int, _Hooks]) -> Replayed:
             one = found[rank.rank]
             begin, end = one.marks["ts_ns"].to_numpy(), one.marks["end"].to_numpy()
             own = work_within(case, rank, begin, end)
-            at = np.searchsorted(begin, graph.start[own] - graph.clock_shift_ns.get(rank.rank, 0), side="right") - 1
+            at = np.searchsorted(begin, graph.own_times(rank.rank, graph.start[own]), side="right") - 1
             left[own], most[own] = 1 - one.spared[at], 1 - one.surely[at]
             hooks |= own
     first = next(iter(found.values()))

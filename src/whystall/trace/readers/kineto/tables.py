@@ -77,7 +77,13 @@ _KEYS: Final[dict[str, _Keys]] = {
         "memory_bandwidth_gb_per_s": ("memory bandwidth (GB/s)",),
         **_COLLECTIVE,
     },
-    categories.ANNOTATION: {**_EXTERNAL_ID, **_COLLECTIVE, **_EVENT_INDEX},
+    categories.ANNOTATION: {
+        **_EXTERNAL_ID,
+        "input_dims": ("Input Dims", "Input dims"),
+        "input_types": ("Input type",),
+        **_COLLECTIVE,
+        **_EVENT_INDEX,
+    },
     categories.DEVICE_ANNOTATION: _EXTERNAL_ID,
     categories.MEMORY: {
         "device_type": ("Device Type",),

@@ -1,0 +1,195 @@
+"""Which collectives of several ranks are one and the same: a meeting of these ranks.
+
+Where all ranks recorded sequence numbers, these tell. Elsewhere the order within the group does: the n-th of a kind and
+size on one rank is the n-th on the others, unless ranks were not recorded from the same one on, or lost some. Then the
+times at which collectives end tell: the ranks of a group see its end together, but for what their clocks are apart.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from whystall.vocabulary.collectives import kind_named
+
+# What a rank gives and gets may differ from rank to rank.
+_UNEVEN: Final = frozenset({"all_to_all", "all_to_all_v", "gather", "scatter"})
+_LANE: Final = ("group", "kind", "dtype", "size")
+# Of the collectives of the rank that has fewer, so many must be left for a shift to be tried.
+_LEAST_OVERLAP: Final = 0.5
+_MOST_SHIFTS: Final = 512
+_FEW: Final = 4
+# A shift is as good as the best one when the ends scatter by no more than so much more, in ns.
+_AS_GOOD: Final = 1.5
+_JITTER_NS: Final = 2_000
+# Where as many were recorded on both, another order is only taken on the word of so many that scatter so much less.
+_MANY: Final = 8
+_FAR_BETTER: Final = 4
+# Ends that fall together so well, in their order, are not looked at further.
+_SURE_NS: Final = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Attendance:
+    """One rank's collectives: as `communication_records` tells of them, with times in ns on the rank's own clock."""
+
+    rank: int
+    records: pl.DataFrame
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+
+
+def meetings(ranks: Sequence[Attendance]) -> list[NDArray[np.int64]]:
+    """Of each rank's collectives the number of the meeting; ranks that meet have the same number.
+
+    What has no counterpart has a number of its own. The order in which ranks are given changes nothing but numbers.
+    """
+    if not any(len(one.start) for one in ranks):
+        return [np.zeros(0, np.int64) for _ in ranks]
+    table = _table(ranks)
+    numbered = table.filter("numbered").with_columns(
+        at="sequence", nth=pl.int_range(pl.len()).over("member", "group", "kind", "sequence")
+    )
+    ordered = _in_order(table.filter(~pl.col("numbered")))
+    everything = pl.concat([numbered.select(ordered.columns), ordered])
+    key = pl.struct(*_LANE, "numbered", "at", "nth")
+    numbers = everything.select("member", "row", key.rank("dense").alias("number"))
+    found = numbers.sort("member", "row").partition_by("member", as_dict=True)
+    none = np.zeros(0, np.int64)
+    return [
+        found[(member,)]["number"].to_numpy().astype(np.int64) if (member,) in found else none
+        for member in range(len(ranks))
+    ]
+
+
+def _table(ranks: Sequence[Attendance]) -> pl.DataFrame:
+    """All ranks' collectives in order of their start: member (which of ``ranks``), row, lane, sequence number, end."""
+    table = pl.concat(
+        [
+            one.records.select(
+                pl.lit(member).alias("member"),
+                pl.int_range(pl.len()).alias("row"),
+                pl.col("group").fill_null(""),
+                pl.col("group_ranks"),
+                pl.Series("kind", _kinds(one), pl.String),
+                pl.col("dtype").fill_null(""),
+                pl.col("bytes").fill_null(-1).alias("size"),
+                pl.col("sequence_number").alias("sequence"),
+                pl.Series("start", one.start, pl.Int64),
+                pl.Series("end", one.end, pl.Int64),
+            )
+            for member, one in enumerate(ranks)
+        ]
+    )
+    named = pl.col("group_ranks").is_null().any().over("group")
+    uneven = pl.col("kind").replace_strict({kind: kind_named(kind) in _UNEVEN for kind in table["kind"].unique()})
+    whole = pl.col("sequence").is_not_null().all().over("group", "kind")
+    table = table.with_columns(
+        # Of some libraries different groups of a job have the same name.
+        group=pl.when(named).then("group").otherwise(pl.concat_str("group", pl.lit(" "), "group_ranks")),
+        size=pl.when(uneven).then(-1).otherwise("size"),
+        numbered=whole & ~pl.col("kind").str.starts_with("message"),
+    )
+    # Its number tells all of a collective, whatever each rank gives to it.
+    alike = [pl.when("numbered").then(pl.lit(other)).otherwise(name).alias(name) for name, other in _BY_NUMBER.items()]
+    return table.with_columns(*alike).sort("member", "start", "row")
+
+
+_BY_NUMBER: Final[dict[str, str | int]] = {"dtype": "", "size": -1}
+
+
+def _kinds(one: Attendance) -> list[str]:
+    """A message between the two ranks of a group is one thing, though one of them sends it and the other receives."""
+    pairs = one.records.select("collective", "group_ranks").rows()
+    known = {pair: _kind(pair[0], pair[1], one.rank) for pair in set(pairs)}
+    return [known[pair] for pair in pairs]
+
+
+def _kind(collective: str | None, group_ranks: str | None, rank: int) -> str:
+    text = collective or ""
+    members = [int(part) for part in re.findall(r"\d+", group_ranks or "")]
+    if text not in ("send", "recv") or len(members) != 2:
+        return text
+    sender = rank if text == "send" else next((other for other in members if other != rank), rank)
+    return f"message from {sender}"
+
+
+def _in_order(table: pl.DataFrame) -> pl.DataFrame:
+    """Which of its kind each collective is (``nth``); ``at`` is 0, or tells apart what has no counterpart."""
+    table = table.with_columns(nth=pl.int_range(pl.len()).over("member", *_LANE), at=pl.lit(0, pl.Int64))
+    return pl.concat([table.clear(), *map(_as_one_numbers_them, table.partition_by("group", maintain_order=True))])
+
+
+def _as_one_numbers_them(group: pl.DataFrame) -> pl.DataFrame:
+    """A group's collectives, numbered as the rank that has most of them numbers them."""
+    members = group.partition_by("member")
+    reference = max(members, key=len)
+    lanes = {key: lane.sort("end") for key, lane in reference.partition_by(_LANE, as_dict=True).items()}
+    out = [reference]
+    for own in members:
+        if own is reference:
+            continue
+        parts = {key: lane.sort("end") for key, lane in own.partition_by(_LANE, as_dict=True).items()}
+        apart = _clocks_apart([(lanes[key], lane) for key, lane in parts.items() if key in lanes])
+        out += [own] if apart is None else [_nearest(lanes.get(key), lane, apart) for key, lane in parts.items()]
+    return pl.concat(out)
+
+
+def _clocks_apart(pairs: Sequence[tuple[pl.DataFrame, pl.DataFrame]]) -> float | None:
+    """What the ends on a rank's clock must be moved by for those of the same collectives to fall together, in ns.
+
+    ``None`` where the n-th are the same.
+    """
+    enough = [pair for pair in pairs if min(map(len, pair)) >= _FEW] or list(pairs)
+    if not enough:
+        return None
+    ends, own = (lane["end"].to_numpy() for lane in min(enough, key=lambda pair: len(pair[1])))
+    short = min(len(ends), len(own))
+    in_order = all(len(lane) == len(other) for lane, other in pairs)
+    if in_order and (short < _MANY or _scatter(ends - own) <= _SURE_NS):
+        return None
+    least = max(int(short * _LEAST_OVERLAP), min(short, _MANY if in_order else _FEW))
+    shifts = np.arange(least - len(own), len(ends) - least + 1)
+    shifts = shifts[np.argsort(np.abs(shifts), kind="stable")][:_MOST_SHIFTS]
+    scatter, apart = np.empty(len(shifts)), np.empty(len(shifts))
+    for number, shift in enumerate(shifts.tolist()):
+        first, last = max(shift, 0), min(len(ends), len(own) + shift)
+        difference = ends[first:last] - own[first - shift : last - shift]
+        apart[number] = np.median(difference)
+        scatter[number] = _scatter(difference)
+    good = scatter <= _AS_GOOD * scatter.min() + _JITTER_NS
+    if in_order and scatter[0] <= _FAR_BETTER * scatter.min():
+        return None
+    return float(apart[good][np.argmin(np.abs(apart[good]))])
+
+
+def _scatter(values: NDArray[np.int64]) -> float:
+    return float(np.median(np.abs(values - np.median(values))))
+
+
+def _nearest(reference: pl.DataFrame | None, own: pl.DataFrame, apart: float) -> pl.DataFrame:
+    """A lane's collectives with the numbers of those of the reference that end nearest to them, each taken once."""
+    alone = own.with_columns(at=pl.col("member").cast(pl.Int64) + 1)
+    if reference is None:
+        return alone
+    ends, moved = reference["end"].to_numpy().astype(np.float64), own["end"].to_numpy() + apart
+    to, back = _nearest_of(ends, moved), _nearest_of(moved, ends)
+    spacing = float(np.median(np.diff(ends))) if len(ends) > 1 else np.inf
+    meets = (back[to] == np.arange(len(own))) & (np.abs(ends[to] - moved) <= spacing / 2)
+    nth = np.where(meets, reference["nth"].to_numpy()[to], own["nth"].to_numpy())
+    return alone.with_columns(
+        nth=pl.Series(nth, dtype=pl.Int64), at=pl.Series(np.where(meets, 0, alone["at"].to_numpy()), dtype=pl.Int64)
+    )
+
+
+def _nearest_of(values: NDArray[np.float64], wanted: NDArray[np.float64]) -> NDArray[np.int64]:
+    """The place of the value that is nearest to each wanted one; values are in order."""
+    right = np.clip(np.searchsorted(values, wanted), 0, len(values) - 1)
+    left = np.maximum(right - 1, 0)
+    return np.where(np.abs(values[left] - wanted) <= np.abs(values[right] - wanted), left, right)

@@ -1,0 +1,109 @@
+"""The collectives of many ranks together: who comes late, who waits, and the rows of all; from summaries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from whystall.analysis.communication import Collectives, communication_results
+from whystall.analysis.meetings import Attendance, meetings
+from whystall.analysis.rank_clocks import rank_clocks
+from whystall.analysis.rank_meetings import job_communication
+from whystall.analysis.results import Collective, RankMeetings
+from whystall.analysis.trace_analysis import TraceAnalysis
+from whystall.analysis.waiting import waiting
+from whystall.fleet.summary import Candidate
+
+MOST_ROWS: Final = 2_000_000
+"""Collectives of all ranks together that are matched: the first of each rank. They take some 300 bytes each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """A rank, how many of the ``matched`` collectives it came last to, and by how much later than all others in all."""
+
+    rank: int
+    times: int
+    matched: int
+    late_ns: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Gatherings:
+    """Of each rank the numbers of its meetings, and when it waited or came last."""
+
+    ranks: list[int]
+    numbers: list[NDArray[np.int64]]
+    waits: list[pl.DataFrame]
+
+    def late(self) -> list[Late]:
+        """The ranks that came last, those that are latest in all first."""
+        found = [
+            Late(rank, int(wait["last"].sum()), len(wait) - wait["wait_ns"].null_count(), int(wait["alone_ns"].sum()))
+            for rank, wait in zip(self.ranks, self.waits, strict=True)
+        ]
+        return sorted((one for one in found if one.times), key=lambda one: (-one.late_ns, one.rank))
+
+    def typical_waiter(self, late: int) -> int | None:
+        """Of those that wait for a rank the one that waits as long as most; ``None`` where nobody does."""
+        place = self.ranks.index(late)
+        its = self.numbers[place][self.waits[place]["last"].to_numpy()]
+        spent = [
+            (int(wait["wait_ns"].to_numpy()[here].sum()), rank)
+            for rank, number, wait in zip(self.ranks, self.numbers, self.waits, strict=True)
+            if rank != late and (here := np.isin(number, its)).any()
+        ]
+        return sorted(spent)[(len(spent) - 1) // 2][1] if spent else None
+
+
+def gatherings(candidates: Sequence[Candidate]) -> Gatherings:
+    """Who came when, of the ranks that are there: for one that was not recorded nobody is seen to wait."""
+    most = MOST_ROWS // max(len(candidates), 1)
+    ordered = sorted(candidates, key=lambda one: one.rank)
+    known = [_as_it_is(one.summary.instances.collectives(one.rank, most)) for one in ordered]
+    numbers = meetings(known)
+    waits = waiting(known, numbers, rank_clocks(known, numbers))
+    return Gatherings([one.rank for one in ordered], numbers, waits)
+
+
+def _as_it_is(collectives: Collectives) -> Attendance:
+    """What a rank attended, whatever the size of its groups: those that are there tell who is late of them."""
+    unsized = collectives.table.with_columns(group_size=pl.lit(None, pl.Int64))
+    return Collectives(collectives.rank, unsized).attendance
+
+
+def all_communication(
+    analyses: Sequence[TraceAnalysis], others: Sequence[Candidate]
+) -> tuple[list[Collective], list[RankMeetings]]:
+    """The rows of all ranks by rank, and who waits for whom; ``others`` are ranks of which there are summaries.
+
+    Of more collectives than `MOST_ROWS` the first of each rank tell who waits, and the rows say nothing of it.
+    """
+    ranks = len(analyses) + len(others)
+    most = MOST_ROWS // max(ranks, 1) if others else None
+    found = [
+        *((_first(one.collectives, most), one.links) for one in analyses),
+        *((one.summary.instances.collectives(one.rank, most), one.summary.links) for one in others),
+    ]
+    found.sort(key=lambda one: one[0].rank)
+    rows, met = job_communication([one for one, _ in found], [links for _, links in found])
+    longest = max(
+        [len(one.collectives.table) for one in analyses]
+        + [one.summary.instances.count + one.summary.instances.left_out for one in others],
+        default=0,
+    )
+    if most is not None and longest > most:
+        rows = [row for one in analyses for row in communication_results(one.collectives, one.links)]
+        rows += [row for one in others for row in one.summary.communication]
+    return sorted(rows, key=lambda row: row.rank), met
+
+
+def _first(collectives: Collectives, most: int | None) -> Collectives:
+    if most is None or len(collectives.table) <= most:
+        return collectives
+    return Collectives(collectives.rank, collectives.table.sort("start", maintain_order=True).head(most))
