@@ -43,7 +43,7 @@ class Here:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return job(tmp_path_factory.mktemp("job"), RANKS, late=7, clocks_ns=700)
+    return job(tmp_path_factory.mktemp("job"), RANKS, late=7, clocks_ns=700, steps=20)
 
 
 def report(folder: Path, **options: object) -> whystall.Report:
@@ -64,9 +64,20 @@ def test_the_report_has_all_ranks_and_says_which_were_looked_at(usual: str) -> N
     assert found.source.events == sum(file.events for file in found.source.files)
     (sentence, *_) = [text for text in found.source.warnings if "looked at in depth" in text]
     assert "of 20 ranks, each summarised by itself, 8 were looked at" in sentence
-    assert "rank 7 comes last to 3 of 3 collectives" in sentence
+    assert "rank 7 comes last to 20 of 20 collectives" in sentence
     assert 7 in {row.rank for row in found.operators}
     assert len({row.rank for row in found.operators}) == 8
+
+
+def test_the_late_rank_is_named_with_what_it_costs_and_all_ranks_are_known_to_wait_for_it(usual: str) -> None:
+    found = msgspec.json.decode(usual, type=whystall.Report)
+    assert (found.verdict.cause, found.findings[0].scope.ranks) == ("communication.straggler", [7])
+    assert found.findings[0].gain is not None
+    assert found.findings[0].gain.expected == pytest.approx(690 / 490, rel=0.01)
+    assert [(row.rank, row.last, row.meetings) for row in found.ranks] == [
+        (rank, 20 if rank == 7 else 0, 20) for rank in range(RANKS)
+    ]
+    assert [row.clock_offset_ns for row in found.ranks] == pytest.approx([-700 * rank for rank in range(RANKS)], abs=10)
 
 
 @pytest.mark.parametrize("workers", [1, 3])
