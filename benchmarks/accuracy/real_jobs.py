@@ -40,6 +40,8 @@ class JobCase:
     quick: bool = False
     slows: bool = True
     """Whether the fault costs time (growing memory does not)."""
+    link_mbit: int = 0
+    """Megabits per second of the link between its processes; 0: as the machine has it."""
 
     def arguments(self, *, cured: bool = False, times: Path | None = None, steps: int = STEPS) -> list[str]:
         """The script's arguments."""
@@ -48,7 +50,15 @@ class JobCase:
 
     def command(self, arguments: Sequence[str]) -> list[str]:
         """The command that runs the script."""
-        return [*launcher(self.ranks), str(JOBS / self.script), *arguments]
+        slow = self.link_mbit and "--cured" not in arguments
+        return [*(behind(self.link_mbit) if slow else []), *launcher(self.ranks), str(JOBS / self.script), *arguments]
+
+    @property
+    def possible(self) -> bool:
+        """Whether this machine can run it."""
+        if not self.link_mbit:
+            return True
+        return subprocess.run([*behind(self.link_mbit), "true"], check=False, capture_output=True).returncode == 0
 
 
 def launcher(ranks: int) -> list[str]:
@@ -56,6 +66,12 @@ def launcher(ranks: int) -> list[str]:
     if ranks == 1:
         return [sys.executable]
     return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
+
+
+def behind(mbit: int) -> list[str]:
+    """What a command runs under to have a network of its own, in which it sends so many megabits a second to itself."""
+    limit = f"tc qdisc add dev lo root tbf rate {mbit}mbit burst 128kb latency 2s"
+    return ["unshare", "-rn", "sh", "-c", f'ip link set lo up && {limit} && exec "$@"', "sh"]
 
 
 CASES = (
@@ -98,6 +114,10 @@ CASES = (
             ("collections", "host.gc", ()),
             ("lengths", "communication.straggler", ("input.rank-skew",)),
         )
+    ),
+    *(
+        JobCase(f"late-{ranks}-link", "late.py", "", ("communication.low-bandwidth",), ranks=ranks, link_mbit=200)
+        for ranks in (2, 4)
     ),
     JobCase("late-2-rotating", "late.py", "rotating", resists=("communication.straggler",), ranks=2, slows=False),
     JobCase("late-2-healthy", "late.py", ranks=2),

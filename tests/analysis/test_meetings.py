@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 import pytest
@@ -208,6 +210,18 @@ def test_what_is_within_the_uncertainty_is_no_offset() -> None:
     clock = rank_clocks(ranks, meetings(ranks))[1]
     assert (clock.offset_ns, clock.drift) == (0, 0.0)
     assert clock.uncertainty_ns == pytest.approx(300_000 * 2**0.5 * 1.2533 / 120**0.5, rel=0.3)
+
+
+def test_hosts_whose_ends_fit_one_clock_have_one() -> None:
+    """gloo over a slow link: one rank's last packet is through 16 ms later; and an offset that no one clock allows."""
+    truth = list(range(30))
+    end = _ends(truth, 13)
+    late = replace(_attendance(1, truth, end + 16_000_000, lasts=40_000_000), on_host=True)
+    ranks = [replace(_attendance(0, truth, end, lasts=40_000_000), on_host=True), late]
+    assert rank_clocks(ranks, meetings(ranks))[1].offset_ns == 0
+    far = replace(late, start=late.start + 1_000_000_000, end=late.end + 1_000_000_000)
+    ranks = [ranks[0], far]
+    assert rank_clocks(ranks, meetings(ranks))[1].offset_ns == -1_016_000_000
 
 
 def test_clocks_that_do_not_drift_are_not_said_to() -> None:

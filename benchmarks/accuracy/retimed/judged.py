@@ -16,6 +16,7 @@ from benchmarks.accuracy.recorded import TRACES
 from benchmarks.accuracy.retimed import device, host, ranks, traces
 from benchmarks.accuracy.retimed.case import FAINT, Base, Case, time_of
 from benchmarks.accuracy.retimed.device import slower_bus
+from benchmarks.accuracy.retimed.own import gain_without
 from benchmarks.accuracy.retimed.replay import Job, busy_share, replay
 from benchmarks.accuracy.retimed.unit import load, read, steps, tight
 from benchmarks.accuracy.score import Mark, mark
@@ -64,6 +65,8 @@ KINDS_OF_RANKS: Mapping[str, Make] = {
 }
 ALONE_TIGHT = ("healthy", "python-hidden", "copy-hidden", "throttled", "scatter")
 """Kinds that are what they are only where the device is busy."""
+_AS_MUCH = 0.97
+"""What gains that share of what the fault does may be named before it."""
 _GB = 1e3
 
 
@@ -154,7 +157,7 @@ def marked(name: str, case: Case, said: Said, of_base: Said) -> Mark:
     gain = case.gain or 1.0
     saved = {cause: 1 - 1 / stated for cause, stated in own.items()}
     left = {cause: gain / (gain - min(share, 0.99)) for cause, share in saved.items()}
-    larger = tuple(cause for cause, each in left.items() if each >= gain * 0.97)
+    larger = {cause for cause, each in left.items() if each >= gain * _AS_MUCH}
     known = Expectation(name, {case.cause: gain}, case.accepted, rank=case.rank)
     if case.cause in own:
         known = replace(known, gains={case.cause: None})
@@ -162,7 +165,9 @@ def marked(name: str, case: Case, said: Said, of_base: Said) -> Mark:
         # another name for the rank's fault is right only if it is said of that rank alone
         of_rank = {each.id for each in said.findings if each.ranks == (case.rank,)}
         known = replace(known, accepted=tuple(cause for cause in case.accepted if cause in of_rank))
-    return mark(known, _without(said, frozenset(larger) - {case.cause, *known.accepted}))
+    others = {each.id for each in said.findings if each.alarming} - larger - {case.cause, *known.accepted}
+    brought_out = {cause for cause in others if (gain_without(case, cause) or 0.0) >= gain * _AS_MUCH}
+    return mark(known, _without(said, frozenset(larger | brought_out) - {case.cause, *known.accepted}))
 
 
 def _without(said: Said, ids: frozenset[str]) -> Said:

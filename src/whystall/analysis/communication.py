@@ -96,11 +96,13 @@ class Collectives:
 
     rank: int
     table: pl.DataFrame
+    on_host: bool = False
 
     @property
     def attendance(self) -> Attendance:
         """The same to be matched with other ranks'."""
-        return Attendance(self.rank, self.table, self.table["start"].to_numpy(), self.table["end"].to_numpy())
+        start, end = self.table["start"].to_numpy(), self.table["end"].to_numpy()
+        return Attendance(self.rank, self.table, start, end, self.on_host)
 
 
 def collectives_of(
@@ -111,7 +113,7 @@ def collectives_of(
     ``host_compute`` is when the CPU of such a job computed.
     """
     if not accounts:
-        return Collectives(rank, _on_host(trace, host_compute))
+        return Collectives(rank, _on_host(trace, host_compute), on_host=True)
     parts = []
     for device, account in accounts.items():
         events = account.events

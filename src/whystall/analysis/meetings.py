@@ -43,6 +43,8 @@ class Attendance:
     records: pl.DataFrame
     start: NDArray[np.int64]
     end: NDArray[np.int64]
+    on_host: bool = False
+    """Whether a library on the host carried them out, as gloo does."""
 
 
 def meetings(ranks: Sequence[Attendance]) -> list[NDArray[np.int64]]:

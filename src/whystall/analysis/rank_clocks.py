@@ -67,26 +67,32 @@ def rank_clocks(ranks: Sequence[Attendance], numbers: Sequence[NDArray[np.int64]
     clocks: dict[int, RankClock] = {}
     together = [_together(one) for one in ranks]
     left = list(range(len(ranks)))
-    known = (np.zeros(0, np.int64), np.zeros(0, np.int64))
+    known = _Known(*(np.zeros(0, np.int64) for _ in range(3)))
     while left:
-        linked = [one for one in left if np.isin(numbers[one], known[0]).any()]
+        linked = [one for one in left if np.isin(numbers[one], known.number).any()]
         for one in linked or left[:1]:
             own = ranks[one]
-            clocks[own.rank] = _clock(numbers[one], own.end, together[one], known) if linked else RankClock()
+            clocks[own.rank] = _clock(own, numbers[one], together[one], known) if linked else RankClock()
         known = _with(known, [(ranks[one], numbers[one], clocks[ranks[one].rank]) for one in linked or left[:1]])
         left = [one for one in left if ranks[one].rank not in clocks]
     return clocks
 
 
-def _with(
-    known: tuple[NDArray[np.int64], NDArray[np.int64]],
-    more: Sequence[tuple[Attendance, NDArray[np.int64], RankClock]],
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Meetings, in order, and when they ended on the first rank's clock, of those who were set first."""
-    number = np.concatenate([known[0], *(numbers for _, numbers, _ in more)])
-    end = np.concatenate([known[1], *(clock.shared(one.end) for one, _, clock in more)])
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """Meetings in order of their numbers, with begin and end on the first rank's clock, of who was set first."""
+
+    number: NDArray[np.int64]
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+
+
+def _with(known: _Known, more: Sequence[tuple[Attendance, NDArray[np.int64], RankClock]]) -> _Known:
+    number = np.concatenate([known.number, *(numbers for _, numbers, _ in more)])
+    start = np.concatenate([known.start, *(clock.shared(one.start) for one, _, clock in more)])
+    end = np.concatenate([known.end, *(clock.shared(one.end) for one, _, clock in more)])
     first, place = np.unique(number, return_index=True)
-    return first, end[place]
+    return _Known(first, start[place], end[place])
 
 
 def _together(one: Attendance) -> NDArray[np.bool_]:
@@ -95,18 +101,26 @@ def _together(one: Attendance) -> NDArray[np.bool_]:
     return np.array([known[name] for name in names], np.bool_)
 
 
-def _clock(
-    numbers: NDArray[np.int64],
-    end: NDArray[np.int64],
-    together: NDArray[np.bool_],
-    known: tuple[NDArray[np.int64], NDArray[np.int64]],
-) -> RankClock:
+def _clock(own: Attendance, numbers: NDArray[np.int64], together: NDArray[np.bool_], known: _Known) -> RankClock:
     """A rank's clock by the meetings whose end is known on the first rank's."""
-    both = np.isin(numbers, known[0])
+    both = np.isin(numbers, known.number)
     if np.count_nonzero(both & together) >= _FEW:
         both &= together
-    own = end[both]
-    return _fitted(own, known[1][np.searchsorted(known[0], numbers[both])] - own)
+    place = np.searchsorted(known.number, numbers[both])
+    if own.on_host and _one_clock(own.start[both], own.end[both], known.start[place], known.end[place]):
+        return RankClock(meetings=len(place))
+    return _fitted(own.end[both], known.end[place] - own.end[both])
+
+
+def _one_clock(
+    start: NDArray[np.int64], end: NDArray[np.int64], other_start: NDArray[np.int64], other_end: NDArray[np.int64]
+) -> bool:
+    """Whether two ranks may have one clock: neither sees an end before the other has come.
+
+    A library on the host ends when its last packet is through, which may be long after the other rank's: such ends tell
+    less than that ranks of one machine have one clock, and that the clocks of most clusters are set.
+    """
+    return bool((start <= other_end).all() and (other_start <= end).all())
 
 
 def _fitted(at: NDArray[np.int64], apart: NDArray[np.int64]) -> RankClock:

@@ -68,7 +68,7 @@ def _collectives(rank: DrawnRank) -> Attendance:
     if not rank.devices:
         records = host_collectives(rank.trace)
         row = records["event"].to_numpy()
-        return Attendance(rank.number, records, rank.host.start[row], rank.host.end[row])
+        return Attendance(rank.number, records, rank.host.start[row], rank.host.end[row], on_host=True)
     talks = {number: np.flatnonzero(events.class_of == COMMUNICATION) for number, events in rank.devices.items()}
     return Attendance(
         rank.number,

@@ -11,13 +11,20 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.detectors.collectives import collectives, transfer_ns
 from whystall.diagnosis.finding import Evidence
+from whystall.diagnosis.rank_case import RankCase
 
 SMALL_BYTES: Final = 1 << 20
-"""Below this a message mostly costs its latency."""
+"""Below this a message between devices mostly costs its latency."""
+_SMALL_ON_HOST: Final = 1 << 17  # a network card of 1 Gb/s moves so much in a millisecond
 _LONGEST_LATENCY_NS: Final = 500_000
 _FEWEST_STEPS: Final = 4
 _LOUD: Final = 1.5
 _MOST_LOUD: Final = 20
+
+
+def small_bytes(rank: RankCase) -> int:
+    """Below this a message of a rank mostly costs its latency."""
+    return SMALL_BYTES if rank.on_device else _SMALL_ON_HOST
 
 
 def latency_ns(case: Case) -> int | None:
@@ -33,7 +40,7 @@ def latency_ns(case: Case) -> int | None:
         nodes = own.node
         known = nodes >= 0
         unsized += transfer[nodes[known & (own.size < 0)]].tolist()
-        small = (own.size >= 0) & (own.size < SMALL_BYTES) & known
+        small = (own.size >= 0) & (own.size < small_bytes(rank)) & known
         if small.any():
             tiny = small & (own.size <= np.quantile(own.size[small], 0.25))
             found += transfer[nodes[tiny]].tolist()

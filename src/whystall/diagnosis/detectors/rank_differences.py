@@ -14,6 +14,10 @@ from whystall.trace.columns import codes, distinct
 
 _UNEVEN: Final = 0.2
 _EVEN: Final = 0.1
+# Of products, which are what experts do, less is enough where all other work takes the same on each rank.
+_LEAST_UNEVEN: Final = 0.03
+_FAR_FROM_EVEN: Final = 4
+_LEAST_WEIGHT: Final = 0.1
 # What all tokens pass through on their own rank may be a small part of a job whose experts are its work.
 _LEAST_EVEN: Final = 0.1
 
@@ -66,10 +70,35 @@ def _uneven(case: Case) -> pl.DataFrame | None:
     names = instances.group_by("name").agg(
         (pl.col("apart") / pl.col("mean")).median().alias("apart"), pl.col("mean").sum().alias("weight")
     )
-    uneven = names.filter(pl.col("apart") > _UNEVEN)
-    even = names.filter(pl.col("apart") <= _EVEN)
+    products = pl.col("name").is_in(_products(case, "gemm", "grouped-gemm"))
+    surely = max(_LEAST_UNEVEN, _FAR_FROM_EVEN * _usual_apart(names, _products(case, "gemm")))
+    is_uneven = (pl.col("apart") > _UNEVEN) | (products & (pl.col("apart") > surely))
+    uneven, even = names.filter(is_uneven), names.filter(~is_uneven & (pl.col("apart") <= _EVEN))
     if uneven.is_empty() or float(even["weight"].sum()) < float(uneven["weight"].sum()) * _LEAST_EVEN:
         return None
     return table.join(instances.select("name", "nth", "mean"), on=["name", "nth"]).join(
         uneven.select("name"), on="name", how="semi"
     )
+
+
+def _products(case: Case, *families: str) -> list[str]:
+    """Names of the kernels of some families."""
+    found: set[str] = set()
+    for rank in case.ranks:
+        classified = rank.workings.classified
+        chosen = np.isin(
+            classified.family_of, [classified.families.index(one) for one in families if one in classified.families]
+        )
+        found |= {classified.names[number] for number in np.unique(classified.name_of[chosen]).tolist()}
+    return sorted(found)
+
+
+def _usual_apart(names: pl.DataFrame, dense: list[str]) -> float:
+    """How far ranks are apart, as a share, in the kernels that differ least: dense products where there are some.
+
+    Devices differ more in how fast they multiply than in how fast they copy.
+    """
+    own = names.filter(pl.col("name").is_in(dense))
+    ordered = (names if own.is_empty() else own).sort("apart")
+    enough = ordered.filter(pl.col("weight").cum_sum() >= _LEAST_WEIGHT * pl.col("weight").sum())
+    return float(enough["apart"][0]) if len(enough) else 0.0

@@ -4,6 +4,7 @@ even and slow ranks do not.
 
 from __future__ import annotations
 
+import random
 from typing import Any, Final
 
 import pytest
@@ -87,11 +88,78 @@ def test_the_busiest_rank_may_be_another_in_each_step() -> None:
     is_worth(finding, whole / (whole - EXPERT_NS * 1.2))
 
 
+@pytest.mark.parametrize("share", [1.08, 1.15, 1.3])
+def test_less_uneven_ones_are_worth_what_they_have_above_the_mean(share: float) -> None:
+    """All other work takes the same on each rank: then a small part more is the experts', and no slow rank's."""
+    jobs = training((share, *[(4 - share) / 3] * 3), shared_ns=400_000)
+    whole = jobs[0].step_ns
+    is_worth(
+        found_in(*(job.built for job in jobs))["communication.expert-imbalance"],
+        whole / (whole - EXPERT_NS * (share - 1)),
+        within=0.01,
+    )
+
+
+DEEP_EP: Final = (
+    "void deep_ep::internode_ll::dispatch<true, false, 7168>(void*, float*)",
+    "void deep_gemm::sm90_fp8_gemm_1d2d_impl<0u, 4096u, 7168u>",
+    "void deep_ep::internode_ll::combine<false, 7168, 9>(void*, void*)",
+)
+
+
+def eight(
+    uneven: float,
+    *,
+    kernels: tuple[str, str, str] = (NCCL, GROUPED, NCCL),
+    noise: float = 0.01,
+    slower: float = 1.0,
+    recorded: bool = True,
+) -> tuple[list[Job], float]:
+    """Eight ranks, six layers, and what the rank with most tokens has above the mean in a step.
+
+    Who has most is drawn anew for each layer; every other kernel scatters by ``noise``.
+    """
+    drawn = random.Random(5)  # noqa: S311 - to be drawn alike each time
+    jobs = [Job() for _ in range(8)]
+    record: dict[str, Any] = message("all_to_allv", 16 << 20, ranks=tuple(range(8))) if recorded else {}
+    above = 0.0
+    for _ in together(jobs, 6):
+        for _ in range(6):
+            for rank, job in enumerate(jobs):
+                job.launch(
+                    "nvjet_tst_128x256_64x4_1x2_h_bz_TNT",
+                    round(300_000 * (1 + drawn.gauss(0, noise)) * (slower if rank == 3 else 1)),
+                )
+            meet(jobs, kernels[0], 50_000, **record)
+            lasts = [400_000 * (1 + drawn.gauss(0, max(uneven, noise))) for _ in jobs]
+            lasts[3] *= slower
+            above += max(lasts) - sum(lasts) / len(lasts)
+            for job, expert in zip(jobs, lasts, strict=True):
+                job.launch(kernels[1], round(expert))
+            meet(jobs, kernels[2], 50_000, **record)
+        for job in jobs:
+            job.wait()
+    return jobs, above / 6
+
+
+@pytest.mark.parametrize("uneven", [0.07, 0.15, 0.4])
+@pytest.mark.parametrize(
+    ("kernels", "recorded"), [((NCCL, GROUPED, NCCL), True), (DEEP_EP, False)], ids=["NCCL", "DeepEP"]
+)
+def test_each_layer_has_a_busiest_rank_of_its_own(uneven: float, kernels: tuple[str, str, str], recorded: bool) -> None:
+    jobs, above = eight(uneven, kernels=kernels, recorded=recorded)
+    whole = sum(job.step_ns for job in jobs) / len(jobs)
+    finding = found_in(*(job.built for job in jobs))["communication.expert-imbalance"]
+    is_worth(finding, whole / (whole - above), within=0.02)
+
+
 @pytest.mark.parametrize(
     "jobs",
     [
         pytest.param(training((1.0, 1.0, 1.0, 1.0)), id="even"),
-        pytest.param(training((1.15, 0.95, 0.95, 0.95)), id="a tenth apart"),
+        pytest.param(eight(0.0)[0], id="every kernel scatters by one in a hundred"),
+        pytest.param(eight(0.02, noise=0.02)[0], id="experts no more than the rest"),
+        pytest.param(eight(0.0, slower=1.1)[0], id="one rank of eight is slow at everything"),
         pytest.param(training((1.0, 1.0, 1.0, 1.0), slower=1.5), id="one rank is slow at everything"),
         pytest.param(
             training(

@@ -10,6 +10,8 @@ import pytest
 from tests.diagnosis.cases import found_in, told_of
 from tests.diagnosis.jobs import H100, MI300X, Job, is_worth, meet, message, together
 
+from whystall.testing import TraceBuilder, trace
+
 COMPUTE_NS: Final = 10_000_000
 SIZE: Final = 256_000_000
 NCCL: Final = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
@@ -133,3 +135,43 @@ def test_what_pcie_moves_is_slow_only_far_below_it(
     if fires:
         fast = nanoseconds(0.7 * 8e9)
         is_worth(found["communication.low-bandwidth"], jobs[0].step_ns / (jobs[0].step_ns - nanoseconds(2e9) + fast))
+
+
+def between_hosts(bytes_per_s: float, *, size: int = SIZE // 64, held_up: int = 0) -> list[TraceBuilder]:
+    """Two ranks of a CPU job: eight steps of 10 ms of compute and one all_reduce by gloo.
+
+    ``held_up`` of the eight take ten times as long, since a process was kept from its core.
+    """
+    ranks = []
+    for _ in range(2):
+        built, at = trace(), 0
+        for number in range(8):
+            lasts = round(size / bytes_per_s * 1e9) * (10 if number < held_up else 1)
+            built.step(number, at=at, lasts=COMPUTE_NS + lasts)
+            built.operator("aten::mm", at=at, lasts=COMPUTE_NS)
+            built.operator("gloo:all_reduce", at=at + COMPUTE_NS, lasts=lasts, **message("all_reduce", size))
+            at += COMPUTE_NS + lasts
+        ranks.append(built)
+    return ranks
+
+
+def test_ten_megabytes_a_second_between_hosts_are_slow() -> None:
+    """4 MB at 10 MB/s take 400 ms; at 70 % of 10 Gb/s 4.6 ms, at 70 % of 1 Gb/s 45.7 ms."""
+    finding = found_in(*between_hosts(10e6))["communication.low-bandwidth"]
+    assert finding.gain is not None
+    assert finding.gain.expected == pytest.approx(410 / 14.57, rel=0.02)
+    assert finding.gain.floor <= 410 / 55.7 * 1.001
+    assert finding.remedy is not None
+    assert "GLOO_SOCKET_IFNAME" in finding.remedy.text
+
+
+@pytest.mark.parametrize(
+    "ranks",
+    [
+        pytest.param(between_hosts(110e6), id="as fast as 1 Gb/s gets"),
+        pytest.param(between_hosts(300e6, held_up=7), id="held up by others at the cores"),
+        pytest.param(between_hosts(10e6, size=100_000), id="small ones"),
+    ],
+)
+def test_between_hosts_any_network_is_good_enough(ranks: list[TraceBuilder]) -> None:
+    assert "communication.low-bandwidth" not in found_in(*ranks)

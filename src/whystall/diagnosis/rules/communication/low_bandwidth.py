@@ -22,7 +22,8 @@ from whystall.diagnosis.detectors.collectives import (
     spent_ns,
     transfer_ns,
 )
-from whystall.diagnosis.detectors.messages import SMALL_BYTES, latency_ns, shorten
+from whystall.diagnosis.detectors.messages import latency_ns, shorten, small_bytes
+from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.replay.graph import Change, Mask
@@ -32,9 +33,20 @@ CAUSE: Final = cause_beside(__name__)
 # A trace does not say whether its ranks share a machine; what is far below even one network card is slow in any case.
 _NETWORK_BYTES_PER_S: Final = CAUSE.threshold("network_bytes_per_s")
 _PCIE_BYTES_PER_S: Final = CAUSE.threshold("pcie_bytes_per_s")
+_ETHERNET_BYTES_PER_S: Final = CAUSE.threshold("ethernet_bytes_per_s")
+_SLOWEST_ETHERNET_BYTES_PER_S: Final = CAUSE.threshold("slowest_ethernet_bytes_per_s")
 _LOW: Final = CAUSE.threshold("low")
 _USUAL_LATENCY_NS: Final = int(CAUSE.threshold("usual_latency_ns"))
 _REACHED: Final = CAUSE.threshold("reached")
+
+
+_BETWEEN_HOSTS: Final = Remedy(
+    text="Look at which network gloo takes (GLOO_SOCKET_IFNAME), and what it moves between these hosts by itself "
+    "(whystall probe comm under torchrun). Or send less: fewer steps that reduce gradients (accumulation with "
+    "no_sync()), gradients as bf16 (torch.distributed.algorithms.ddp_comm_hooks).",
+    patch=None,
+    risk="Accumulation makes the batch larger; bf16 gradients are rounded.",
+)
 
 
 @dataclass(slots=True)
@@ -73,8 +85,11 @@ def in_trace(case: Case) -> Iterator[Replayed]:
         removal=Change(duration=slow.expected.astype(np.int64)),
         floor=Change(duration=slow.least.astype(np.int64)),
         ceiling=Change(duration=slow.best.astype(np.int64)),
-        method="replay: the same bytes at 70 % of the link's bandwidth (at the least: of a network card's, or of PCIe)",
+        method="replay: the same bytes at 70 % of the link's bandwidth (at the least: of a network card's, or of PCIe)"
+        if any(rank.on_device for rank in case.ranks)
+        else "replay: the same bytes at 70 % of 10 Gb/s (at the least: of 1 Gb/s)",
         ranks=tuple(rank.rank for rank in case.ranks),
+        remedy=None if any(rank.on_device for rank in case.ranks) else _BETWEEN_HOSTS,
         confidence=0.85,
         rivals=("communication.exposed", "communication.straggler", "communication.small-messages"),
     )
@@ -95,15 +110,17 @@ def _of_some_ranks(found: Replayed) -> Replayed:
 def _add(case: Case, rank: RankCase, latency: int, slow: _Slow) -> None:
     """Adds a rank's slow collectives."""
     found = collectives(case, rank)
-    peak = rank.workings.peak if rank.on_device else None
-    # A device without a link of its own sends over PCIe, often through the host's memory; so may one nobody knows.
-    link = peak.link_gb_per_s * 1e9 if peak is not None and peak.link_gb_per_s else _PCIE_BYTES_PER_S
+    link, network = _links(rank)
+    small = small_bytes(rank)
     sized = (found.size > 0) & (found.ranks > 1) & (found.node >= 0) & ~are(found, POINT_TO_POINT)
     rows = np.flatnonzero(sized)
     at = found.node[rows]
     wire = found.size[rows] * _bus_factor(found, rows)
-    rate = wire / np.maximum(transfer_ns(case)[at] - latency, 1) * 1e9
-    low = (found.size[rows] >= SMALL_BYTES) & (rate < _LOW * min(_NETWORK_BYTES_PER_S, link))
+    took = transfer_ns(case)[at]
+    if not rank.on_device:
+        took = _shortest_of_a_size(took, found.size[rows])
+    rate = wire / np.maximum(took - latency, 1) * 1e9
+    low = (found.size[rows] >= small) & (rate < _LOW * network)
     if not low.any():
         return
     slow.nodes[at[low]] = True
@@ -112,11 +129,29 @@ def _add(case: Case, rank: RankCase, latency: int, slow: _Slow) -> None:
     # What is small goes the same way: over a good link its latency is that of a good link, too.
     usual = min(latency, _USUAL_LATENCY_NS)
     for out, which, wait, target in (
-        (slow.expected, low | (found.size[rows] < SMALL_BYTES), usual, _REACHED * link),
-        (slow.least, low, latency, _REACHED * min(_NETWORK_BYTES_PER_S, link)),
+        (slow.expected, low | (found.size[rows] < small), usual, _REACHED * link),
+        (slow.least, low, latency, _REACHED * network),
         (slow.best, np.ones(len(rows), np.bool_), usual, link),
     ):
         shorten(case, out, at[which], wait + wire[which] / target * 1e9)
+
+
+def _shortest_of_a_size(took: NDArray[np.int64], size: NDArray[np.int64]) -> NDArray[np.int64]:
+    """What the fastest of those of a size took: on a host any of them may have waited for a core, over a link none."""
+    _, of_size = np.unique(size, return_inverse=True)
+    shortest = np.full(of_size.max(initial=-1) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(shortest, of_size, took)
+    return shortest[of_size]
+
+
+def _links(rank: RankCase) -> tuple[float, float]:
+    """What a rank's link should move at best, and what any must, in bytes per second."""
+    if not rank.on_device:
+        return _ETHERNET_BYTES_PER_S, _SLOWEST_ETHERNET_BYTES_PER_S
+    # A device without a link of its own sends over PCIe, often through the host's memory; so may one nobody knows.
+    peak = rank.workings.peak
+    link = peak.link_gb_per_s * 1e9 if peak is not None and peak.link_gb_per_s else _PCIE_BYTES_PER_S
+    return link, min(_NETWORK_BYTES_PER_S, link)
 
 
 def _bus_factor(found: Collectives, rows: NDArray[np.intp]) -> NDArray[np.float64]:
@@ -129,4 +164,4 @@ def _factor(name: str | None, ranks: int) -> float:
     return (max(ranks, 1) - 1) / max(ranks, 1) if known is None else known
 
 
-RULE = Rule(CAUSE, (Finder(in_trace, ("trace", "device_events")),))
+RULE = Rule(CAUSE, (Finder(in_trace, ("trace",)),))

@@ -24,7 +24,7 @@ from whystall.diagnosis.detectors.collectives import (
     transfer_ns,
     without_gaps,
 )
-from whystall.diagnosis.detectors.messages import SMALL_BYTES, latency_ns, loud_steps, shorten
+from whystall.diagnosis.detectors.messages import latency_ns, loud_steps, shorten, small_bytes
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.replay.graph import Change, Mask
@@ -91,7 +91,7 @@ def _join(case: Case, rank: RankCase, latency: int, joined: _Bucketed) -> None:
     found = collectives(case, rank)
     nodes = found.node
     bound = (nodes >= 0) & ~are(found, POINT_TO_POINT) & ~are(found, EXCHANGE)
-    small = (found.size >= 0) & (found.size < SMALL_BYTES)
+    small = (found.size >= 0) & (found.size < small_bytes(rank))
     short = took[np.maximum(nodes, 0)] < 2 * latency
     # Where no size is known and most are short, a long one was held up, not large.
     blind = bool((found.size < 0).all()) and np.count_nonzero(short & bound) * 2 > np.count_nonzero(bound)
