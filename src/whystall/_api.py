@@ -9,10 +9,11 @@ from pathlib import Path
 from whystall._inputs import installed_rules, read_kernel_classes, read_run_facts
 from whystall.analysis.run_summary import run_summary
 from whystall.analysis.throughput import Workload
+from whystall.diagnosis.case import RunFacts
 from whystall.diagnosis.comparison import Comparison, compare_reports
 from whystall.diagnosis.diagnose import diagnose_run
 from whystall.fleet.engines import engine_named
-from whystall.fleet.ranks import read_ranks
+from whystall.fleet.ranks import Ranks, read_ranks
 from whystall.fleet.summarise import in_manner
 from whystall.hardware.calibration import calibration_folder, read_calibrations
 from whystall.report import registry
@@ -93,8 +94,15 @@ def analyze(
         by_engine=engine is not None or ray_address is not None,
         progress=progress,
     )
-    runs = [run for run in map(run_summary, found.samples) if run is not None]
     facts = read_run_facts(found.folders, found.failures, remedies=calibrate)
+    return _report(found, facts, workload, unusable, ignored)
+
+
+def _report(
+    found: Ranks, facts: RunFacts, workload: Workload | None, unusable: list[str], ignored: Sequence[str]
+) -> Report:
+    """The diagnosis of what was read, as a report; ``unusable`` and ``ignored`` are sentences on what was not used."""
+    runs = [run for run in map(run_summary, found.samples) if run is not None]
     more_rules = installed_rules(unusable)
     failures = [*found.failures, *unusable]
     verdict, diagnosis = diagnose_run(
