@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import psutil
 import pytest
 from tests.fleet.ranks import job, rank_trace
 
@@ -103,6 +105,29 @@ def test_few_ranks_are_analysed_as_ever_and_give_the_same_ledgers_through_an_eng
     assert one_by_one.devices == together.devices
     assert one_by_one.findings == together.findings
     assert one_by_one.verdict == together.verdict
+
+
+def test_a_worker_that_is_killed_on_the_way_changes_nothing(folder: Path, usual: str) -> None:
+    killed: list[int] = []
+    over = threading.Event()
+
+    def kill_one() -> None:
+        while not killed and not over.wait(0.01):
+            for one in psutil.Process().children():
+                if any("fleet.engines.worker" in part for part in one.cmdline()):
+                    one.kill()
+                    killed.append(one.pid)
+                    break
+
+    killer = threading.Thread(target=kill_one)
+    killer.start()
+    try:
+        found = whystall.render(report(folder, workers=2), "json")
+    finally:
+        over.set()
+        killer.join()
+    assert killed
+    assert found == usual
 
 
 def test_ranks_that_are_missing_twice_or_half_there_are_named(tmp_path: Path) -> None:

@@ -97,6 +97,20 @@ def test_addresses_and_paths_go_together(bucket: str, folder: Path) -> None:
     assert report.source.ranks == [3, 4]
 
 
+def test_a_file_that_cannot_be_fetched_is_named_and_the_others_are_analysed(
+    bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = remote.fetched
+
+    def fetch(address: str, folder: Path | None = None) -> Any:
+        return whole(address.replace("rank4", "gone"), folder)
+
+    monkeypatch.setattr("whystall.fleet.ranks.fetched", fetch)
+    report = whystall.analyze([f"{bucket}/run/rank3.json", f"{bucket}/run/rank4.json"], cache=False)
+    assert report.source.ranks == [3]
+    assert any("gone.json: no such file" in text for text in report.source.warnings)
+
+
 def test_what_a_bucket_does_not_hold_is_a_sentence(bucket: str) -> None:
     with pytest.raises(InputError, match=r"s3://traces/nothing/\*\.json: no traces there"):
         whystall.analyze(f"{bucket}/nothing/*.json", cache=False)

@@ -45,6 +45,12 @@ def watched(report: Report) -> Report:
     return msgspec.structs.replace(report, run=[run])
 
 
+def of_many_ranks(report: Report) -> Report:
+    """The report with its first device on forty ranks."""
+    devices = [msgspec.structs.replace(report.devices[0], rank=rank) for rank in range(40)]
+    return msgspec.structs.replace(report, devices=devices)
+
+
 def parts(report: Report, section: Section) -> Iterable[Any]:
     """What a section is made from, each time it is."""
     if section.scope in {"job", "capture"}:
@@ -67,7 +73,7 @@ def test_every_section_and_chapter_is_declared_once() -> None:
 def test_a_section_makes_a_table_of_its_name_with_the_columns_that_formats_pick(
     samples: dict[str, Report], section: Section
 ) -> None:
-    reports = [*samples.values(), watched(samples["gpu"])]
+    reports = [*samples.values(), watched(samples["gpu"]), of_many_ranks(samples["gpu"])]
     made = [section.build(part, LIMITS) for report in reports for part in parts(report, section)]
     there = [one for one in made if one]
     assert there, "no sample shows it"

@@ -60,7 +60,7 @@ def find_files(given: Sequence[PathLike | Trace], failures: list[str]) -> list[R
 def are_many(files: Sequence[RecordedFile]) -> bool:
     """Whether the files are of more ranks than are analysed together, or too large for it."""
     ranks = {rank if (rank := rank_in_name(file.name)) is not None else file.address for file in files}
-    whole = sum(needed_bytes(file.raw_bytes) for file in files)
+    whole = needed_bytes(sum(file.raw_bytes for file in files))
     return len(ranks) > FEW_RANKS or (len(files) > 1 and whole > free_bytes())
 
 

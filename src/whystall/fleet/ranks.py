@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from whystall.analysis.trace_analysis import TraceAnalysis, analyze_trace
+from whystall.errors import InputError
 from whystall.fleet.choosing import Chosen
 from whystall.fleet.engines import Engine
 from whystall.fleet.inputs import RecordedFile, are_many, find_files
@@ -79,7 +80,11 @@ def _together(
     remote = [file for file in files if file.is_remote]
     with contextlib.ExitStack() as copies:
         local = [one for one in given if not is_address(one)]
-        local += [copies.enter_context(fetched(file.address)) for file in remote]
+        for file in remote:
+            try:
+                local.append(copies.enter_context(fetched(file.address)))
+            except InputError as error:
+                failures.append(str(error))
         if not local and len(given):
             raise nothing_to_analyze(failures)
         found = read_recordings(local, cache=cache and not remote, limits=manner.limits, progress=progress)

@@ -10,7 +10,7 @@ from whystall.analysis.steadiness import mean_step, unlike_steps
 from whystall.analysis.work_results import Throughput
 from whystall.report import format as fmt
 from whystall.report.names import clean
-from whystall.report.ranks import RankReport
+from whystall.report.ranks import RankReport, only_summarised
 from whystall.report.schema import Report
 from whystall.report.vocabulary import PARTS, Part
 
@@ -121,8 +121,8 @@ def devices_to_show(report: Report, most: int) -> list[Device]:
     devices = in_order(report)
     if len(devices) <= most:
         return devices
-    known = {row.rank for rows in (report.operators, report.kernels) for row in rows}
-    chosen = sorted(devices, key=lambda device: device.rank not in known)[:most]
+    summarised = only_summarised(report)
+    chosen = sorted(devices, key=lambda device: device.rank in summarised)[:most]
     return sorted(chosen, key=lambda device: (device.rank, device.device))
 
 

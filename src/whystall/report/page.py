@@ -332,6 +332,7 @@ def page(report: Report, budget: Budget, sections: Sequence[Section] = SECTIONS)
 
 
 def _ranks_to_show(ranks: Sequence[RankReport], most: int, needed: RankReport | None) -> list[RankReport]:
-    """The one that the verdict speaks of, those that were looked at in depth, and the first of the others."""
-    first = sorted(ranks, key=lambda rank: (rank is not needed, not rank.in_depth, rank.rank))[:most]
+    """The one that the verdict speaks of, and the first of those that were looked at in depth."""
+    known = [rank for rank in ranks if rank.in_depth or rank is needed]
+    first = sorted(known, key=lambda rank: (rank is not needed, rank.rank))[:most]
     return sorted(first, key=lambda rank: rank.rank)

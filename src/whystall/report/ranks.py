@@ -63,16 +63,13 @@ class RankReport:
     ratings: Sequence[DeviceEfficiency]
     chains: Sequence[KernelChains]
     origins: Sequence[KernelOrigins]
+    in_depth: bool
+    """Whether more is known of it than a summary."""
 
     @property
     def on_cpu(self) -> bool:
         """Whether the rank ran without an accelerator."""
         return all(device.kind == "cpu" for device in self.devices)
-
-    @property
-    def in_depth(self) -> bool:
-        """Whether more is known of it than a summary."""
-        return bool(self.operators or self.kernels)
 
     def of_device(self, device: Device) -> DeviceReport:
         """What is said about one of its devices."""
@@ -91,6 +88,11 @@ def _grouped(rows: Iterable[Row]) -> dict[int, list[Row]]:
     return dict(groups)
 
 
+def only_summarised(report: Report) -> set[int]:
+    """The ranks that were not looked at in depth, as of many most are not."""
+    return {file.rank for file in report.source.files if not file.in_depth}
+
+
 def by_rank(report: Report) -> tuple[RankReport, ...]:
     """The report's ranks in order, each with its own rows."""
     devices, kernels, families = _grouped(report.devices), _grouped(report.kernels), _grouped(report.kernel_families)
@@ -100,6 +102,7 @@ def by_rank(report: Report) -> tuple[RankReport, ...]:
     timelines, ratings = _grouped(report.timelines), _grouped(report.efficiency.devices)
     chains, origins = _grouped(report.kernel_chains), _grouped(report.kernel_origins)
     tables = (devices, kernels, operators, modules, phases, communication, waits, memory, threads, calls)
+    summarised = only_summarised(report)
     return tuple(
         RankReport(
             rank=rank,
@@ -118,6 +121,7 @@ def by_rank(report: Report) -> tuple[RankReport, ...]:
             ratings=ratings.get(rank, ()),
             chains=chains.get(rank, ()),
             origins=origins.get(rank, ()),
+            in_depth=rank not in summarised,
         )
         for rank in sorted(set().union(*tables))
     )

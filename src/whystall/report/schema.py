@@ -31,7 +31,10 @@ SCHEMA: Final = "whystall.report/1"
 
 
 class SourceFile(Result, frozen=True, kw_only=True):
-    """One file that was read; ``path`` is the base name only, so that reports can be shared."""
+    """One file that was read; ``path`` is the base name only, so that reports can be shared.
+
+    Of one that was not looked at ``in_depth`` the report has devices, ratings and communication, and no more.
+    """
 
     path: str
     rank: int
@@ -39,6 +42,7 @@ class SourceFile(Result, frozen=True, kw_only=True):
     raw_bytes: int
     events: int
     truncated: bool
+    in_depth: bool = True
 
 
 class Dropped(Result, frozen=True, kw_only=True):

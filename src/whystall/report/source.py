@@ -35,6 +35,7 @@ class Recording:
     may_be_pytorch: bool
     version: str | None
     world_size: int | None
+    in_depth: bool
 
 
 def recording_of(trace: Trace, analysis: TraceAnalysis) -> Recording:
@@ -54,16 +55,17 @@ def recording_of(trace: Trace, analysis: TraceAnalysis) -> Recording:
         may_be_pytorch=trace.metadata.may_be_pytorch,
         version=trace.metadata.versions.get("pytorch_version"),
         world_size=trace.metadata.world_size,
+        in_depth=True,
     )
 
 
 def summarised(one: Candidate) -> Recording:
     """That of a rank of which a summary is at hand."""
     shared = {field: getattr(one.summary, field) for field in Recording.__dataclass_fields__ if field not in _OWN}
-    return Recording(name=one.summary.facts.name, rank=one.rank, **shared)
+    return Recording(name=one.summary.facts.name, rank=one.rank, in_depth=False, **shared)
 
 
-_OWN: Final = frozenset({"name", "rank"})
+_OWN: Final = frozenset({"name", "rank", "in_depth"})
 
 
 def source_of(read: Sequence[Recording], problems: Sequence[str], *, watched: bool) -> Source:
@@ -94,6 +96,7 @@ def source_of(read: Sequence[Recording], problems: Sequence[str], *, watched: bo
                 raw_bytes=one.raw_bytes,
                 events=one.events,
                 truncated=one.truncated,
+                in_depth=one.in_depth,
             )
             for one in read
         ],

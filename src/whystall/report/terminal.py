@@ -80,7 +80,7 @@ def _parts(report: Report, page: _Page) -> Iterator[RenderableType]:
     yield from _sections("job", report, page)
     only = overview.headline_rank(top, ranks)
     for rank in ranks:
-        if page.verbose or rank is only:
+        if (page.verbose and rank.in_depth) or rank is only:
             yield from _rank(rank, page, several=len(ranks) > 1)
     yield from _sections("capture", report, page)
     if page.is_narrow:
