@@ -188,7 +188,9 @@ def main() -> None:
     if options.memory:
         memory()
         return
-    asked = [("local", 2)] if options.local_only else [("local", 1), ("ray", 1), ("ray", 2), ("local", 2)]
+    asked = (
+        [("local", 2)] if options.local_only else [("local", 1), *(("ray", count) for count in (1, 2, 4)), ("local", 2)]
+    )
     ways: list[dict[str, object]] = [{"engine": engine, "workers": workers} for engine, workers in asked]
     many(options.ranks, options.megabytes, ways)
 

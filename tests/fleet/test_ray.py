@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -42,6 +44,31 @@ def test_a_worker_that_is_killed_changes_nothing(tmp_path: Path) -> None:
     work = [Work("fleet_work:dies_once", item, 1) for item in items]
     found = sorted(engine_named("ray", workers=2).map(work), key=lambda done: done.place)
     assert [(done.result, done.failure) for done in found] == [(item, None) for item in items]
+
+
+def test_a_worker_of_ray_that_is_killed_in_an_analysis_changes_nothing(tmp_path: Path) -> None:
+    folder = job(tmp_path, 20, late=4, steps=20)
+    usual = whystall.analyze(folder, cache=False, engine="local", workers=2)
+    killed: list[int] = []
+    over = threading.Event()
+
+    def kill_one() -> None:
+        while not killed and not over.wait(0.005):
+            for one in psutil.Process().children(recursive=True):
+                with contextlib.suppress(psutil.Error):
+                    if one.cmdline()[:1] == ["ray::_answer"] and not killed:
+                        one.kill()
+                        killed.append(one.pid)
+
+    killer = threading.Thread(target=kill_one)
+    killer.start()
+    try:
+        found = whystall.analyze(folder, cache=False, engine="ray", workers=2)
+    finally:
+        over.set()
+        killer.join()
+    assert killed
+    assert found == usual
 
 
 def test_an_item_that_ray_cannot_do_is_left_out() -> None:

@@ -19,8 +19,8 @@ from whystall.analysis.trace_analysis import TraceAnalysis
 from whystall.analysis.waiting import waiting
 from whystall.fleet.summary import Candidate
 
-MOST_ROWS: Final = 2_000_000
-"""Collectives of all ranks together that are matched: the first of each rank. They take some 300 bytes each."""
+MOST_ROWS: Final = 1_500_000
+"""Collectives of all ranks together that are matched: the first of each rank. They take some 600 bytes each."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from whystall.trace.samples import RunSamples, read_samples
 
 Sources = PathLike | Trace | Iterable[PathLike | Trace]
 
+_MOST_TOLD: Final = 16
 _RECORDED_TABLES: Final = tuple(
     table for table in TABLES if table not in {"threads", "other_events", "extra_arguments"}
 )
@@ -122,4 +123,7 @@ def nothing_to_analyze(failures: list[str]) -> UsageError | InputError:
     """Why there is nothing to analyse."""
     if not failures:
         return UsageError("nothing to analyze was given: name a trace, a folder or a glob pattern")
-    return InputError(failures[0] if len(failures) == 1 else f"no trace could be read: {'; '.join(failures)}")
+    if len(failures) == 1:
+        return InputError(failures[0])
+    more = f"; and {len(failures) - _MOST_TOLD:,} more" if len(failures) > _MOST_TOLD else ""
+    return InputError(f"no trace could be read: {'; '.join(failures[:_MOST_TOLD])}{more}")
