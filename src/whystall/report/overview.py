@@ -15,6 +15,7 @@ from whystall.report.schema import Report
 from whystall.report.vocabulary import PARTS, Part
 
 _LONGEST_SENTENCE = 600
+_FEW_OF_MANY = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +118,14 @@ def in_order(report: Report) -> list[Device]:
 
 
 def devices_to_show(report: Report, most: int) -> list[Device]:
-    """At most so many devices by rank: those of ranks that were looked at in depth before others."""
-    devices = in_order(report)
+    """At most so many devices by rank: those of ranks that were looked at in depth before others.
+
+    Of a job of which not all ranks were, the others stand in groups, and few of them here.
+    """
+    devices, summarised = in_order(report), only_summarised(report)
+    most = min(most, _FEW_OF_MANY) if summarised else most
     if len(devices) <= most:
         return devices
-    summarised = only_summarised(report)
     chosen = sorted(devices, key=lambda device: device.rank in summarised)[:most]
     return sorted(chosen, key=lambda device: (device.rank, device.device))
 
