@@ -62,8 +62,10 @@ def test_steps_of_a_watched_run_as_csv(tmp_path: Path, cli: Cli) -> None:
 def of_rank(folder: Path, rank: int, *, behind_ns: int) -> None:
     """Four collectives of two ranks; the clock of this one is behind."""
     built = trace(distributedInfo={"rank": rank, "world_size": 2})
-    record: dict[str, Any] = {"Collective name": "allreduce", "dtype": "Float", "In msg nelems": 64, "Out msg nelems": 64,
-              "Process Group Name": "0", "Group size": 2, "Process Group Ranks": "[0, 1]"}  # fmt: skip
+    record: dict[str, Any] = {
+        "Collective name": "allreduce", "dtype": "Float", "In msg nelems": 64, "Out msg nelems": 64,
+        "Process Group Name": "0", "Group size": 2, "Process Group Ranks": "[0, 1]",
+    }  # fmt: skip
     for number in range(4):
         late = 200_000 if rank else 0
         begin = 1_000_000_000 + number * 10_000_000 + late - behind_ns
