@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
-from whystall._inputs import installed_rules, read_kernel_classes, read_run_facts
+from whystall._inputs import installed_rules, read_kernel_classes, read_run_facts, stood_still
 from whystall.analysis.run_summary import run_summary
 from whystall.analysis.throughput import Workload
 from whystall.diagnosis.case import RunFacts
@@ -122,7 +122,7 @@ def _report(
         diagnosis,
         experiments=facts.experiments,
         problems=[
-            *(sentence for folder in found.folders for sentence in told(folder)),
+            *(sentence for folder in found.folders for sentence in (*told(folder), *stood_still(folder, failures))),
             *failures,
             *found.notes,
             *ignored,

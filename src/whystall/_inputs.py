@@ -24,9 +24,11 @@ from whystall.diagnosis.experiment import Experiment
 from whystall.diagnosis.rule import RULES_GROUP, Rule
 from whystall.diagnosis.rules import RULES
 from whystall.errors import InputError
+from whystall.fleet import find_hangs, read_dumps
 from whystall.plugins import brought
+from whystall.report.hang_text import summarize
 from whystall.run_folder.description import all_padding, command_line, read_run_file
-from whystall.run_folder.layout import EXPERIMENTS_JSON, RUN_JSON
+from whystall.run_folder.layout import EXPERIMENTS_JSON, RUN_JSON, rank_files
 from whystall.verify.remedies import brought as brought_by
 from whystall.verify.remedies import read as read_remedies
 from whystall.verify.remedies import record_file
@@ -56,6 +58,18 @@ def read_run_facts(folders: Sequence[Path], failures: list[str], *, remedies: bo
         experiments=experiments,
         command=command,
     )
+
+
+def stood_still(folder: Path, failures: list[str]) -> list[str]:
+    """Who kept the ranks of a run waiting, where they stood still or one failed: what their flight recorders held."""
+    if not rank_files(folder, "flight"):
+        return []
+    try:
+        found = find_hangs(*read_dumps([folder]))
+    except InputError as error:
+        failures.append(str(error))
+        return []
+    return [f"{summarize(found)} (`whystall hang {folder}` tells more)"] if found.hangs else []
 
 
 def _statistic_of(cause: str) -> Statistic:

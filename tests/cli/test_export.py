@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import whystall
+from whystall.testing import trace
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,3 +57,46 @@ def test_steps_of_a_watched_run_as_csv(tmp_path: Path, cli: Cli) -> None:
     outcome = cli("export", str(tmp_path / "empty"), "--format", "steps")
     assert outcome.code == 3
     assert "holds no samples of a watched run" in outcome.err
+
+
+def of_rank(folder: Path, rank: int, *, behind_ns: int) -> None:
+    """Four collectives of two ranks; the clock of this one is behind."""
+    built = trace(distributedInfo={"rank": rank, "world_size": 2})
+    record: dict[str, Any] = {
+        "Collective name": "allreduce", "dtype": "Float", "In msg nelems": 64, "Out msg nelems": 64,
+        "Process Group Name": "0", "Group size": 2, "Process Group Ranks": "[0, 1]",
+    }  # fmt: skip
+    for number in range(4):
+        late = 200_000 if rank else 0
+        begin = 1_000_000_000 + number * 10_000_000 + late - behind_ns
+        built.kernel("ncclDevKernel_AllReduce", at=begin, lasts=500_000 - late, **record)
+    built.write(folder / f"rank{rank}.json")
+
+
+def test_ranks_are_exported_on_one_clock(cli: Cli, tmp_path: Path) -> None:
+    of_rank(tmp_path, 0, behind_ns=0)
+    of_rank(tmp_path, 1, behind_ns=700_000_000)
+    files = [tmp_path / f"rank{rank}.json" for rank in (0, 1)]
+    assert cli("export", *files, "--format", "perfetto", "--ranks", "all", "-o", "both.json").code == 0
+    events = json.loads((tmp_path / "both.json").read_text())["traceEvents"]
+    ends = sorted(round((one["ts"] + one["dur"]) * 1000) for one in events if one["ph"] == "X")
+    assert ends == [end for number in range(4) for end in [500_000 + number * 10_000_000] * 2]
+    assert cli("export", *files, "--format", "perfetto", "--ranks", "1", "-o", "one.json").code == 0
+    assert len([one for one in json.loads((tmp_path / "one.json").read_text())["traceEvents"] if one["ph"] == "X"]) == 4
+
+
+@pytest.mark.parametrize(
+    ("ranks", "why"),
+    [("7", "no trace of rank 7: there are ranks 0"), ("0,0", "takes numbers such as 0,7, or all"), ("x", "or all")],
+)
+def test_ranks_that_are_not_there(cli: Cli, tmp_path: Path, ranks: str, why: str) -> None:
+    of_rank(tmp_path, 0, behind_ns=0)
+    outcome = cli("export", tmp_path / "rank0.json", "--format", "perfetto", "--ranks", ranks)
+    assert outcome.code == 2
+    assert why in outcome.err
+
+
+def test_ranks_are_of_timelines(cli: Cli, run_folder: Path) -> None:
+    outcome = cli("export", run_folder, "--format", "csv", "--ranks", "0", "-o", "tables")
+    assert outcome.code == 2
+    assert "--ranks is for timelines" in outcome.err

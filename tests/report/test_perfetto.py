@@ -9,7 +9,10 @@ from typing import Any
 import polars as pl
 import pytest
 
-from whystall.report.perfetto import write_chrome_trace
+from whystall.analysis.rank_clocks import RankClock
+from whystall.report.perfetto import write_chrome_trace, write_chrome_traces
+from whystall.testing import trace as builder
+from whystall.trace.model import Trace
 
 ORIGIN = 1_700_000_000_000_000_000
 NAMES = pl.Enum(['gemm<"a">', "Memcpy HtoD\n"])
@@ -123,3 +126,33 @@ def test_gzip_holds_the_same_events() -> None:
     write_chrome_trace(recording(), stream, compress=True)
 
     assert json.loads(gzip.decompress(stream.getvalue()), parse_float=str) == written(recording())
+
+
+def test_several_ranks_stand_on_one_clock_and_in_rows_of_their_own() -> None:
+    """Rank 1's clock is 4 us behind and runs a tenth of a thousandth faster from its first event on."""
+
+    def of(rank: int) -> Trace:
+        built = builder()
+        built.operator("aten::mm", at=0 if rank else 4_000, lasts=100_000_000)
+        built.launch("gemm", at=20 if rank else 4_020, runs_at=50_000_000 if rank else 50_009_000, lasts=10_000_000)
+        return built.load()
+
+    start = of(1).operators["ts_ns"][0]
+    clock = RankClock(offset_ns=4_000, drift=1e-4, at_ns=start)
+    stream = io.BytesIO()
+    write_chrome_traces({0: of(0), 1: of(1)}, {0: RankClock(), 1: clock}, stream)
+    events = json.loads(stream.getvalue(), parse_float=str)["traceEvents"]
+    slices = [(event["name"], event["pid"], event["ts"], event["dur"]) for event in events if event["ph"] == "X"]
+    assert [(ts, dur) for name, _, ts, dur in slices if name == "aten::mm"] == [
+        ("0.000", "100000.000"),
+        ("0.000", "100010.000"),
+    ]
+    assert [(ts, dur) for name, _, ts, dur in slices if name == "gemm"] == [
+        ("50005.000", "10000.000"),
+        ("50005.000", "10001.000"),
+    ]
+    processes = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
+    assert [name.split(" ")[:2] for _, name in sorted(processes.items())] == [["rank", "0"]] * 2 + [["rank", "1"]] * 2
+    assert len({pid for _, pid, _, _ in slices}) == 4
+    arrows = [event["id"] for event in events if event["ph"] == "s"]
+    assert len(arrows) == len(set(arrows)) == 2

@@ -39,6 +39,18 @@ def test_a_crash_is_told_with_its_line_and_a_kill_with_its_signal(tmp_path: Path
     assert "exit code 3, after 100 steps" in run(tmp_path, code=3)[0]
 
 
+def test_of_several_ranks_the_first_that_failed_is_told(tmp_path: Path) -> None:
+    """The others fail because it is gone."""
+    ranks = [
+        {"rank": 0, "steps": 40, "ended_by": "RuntimeError at train.py:20", "ended_unix_ns": 2_000},
+        {"rank": 1, "steps": 40, "ended_by": "ValueError at data.py:9", "ended_unix_ns": 1_000},
+        {"rank": 2, "steps": 40, "ended_unix_ns": 500},
+    ]
+    about = {"schema": "whystall.run/1", "exit_code": 1, "schedule": SCHEDULE, "ranks": ranks}
+    (tmp_path / "run.json").write_text(json.dumps(about))
+    assert told(tmp_path)[0].startswith("The job ended with exit code 1 (rank 1: ValueError at data.py:9), after 40")
+
+
 @pytest.mark.parametrize(("steps", "is_short"), [(1, True), (6, True), (10, True), (40, False)])
 def test_a_job_too_short_for_a_window_is_told_how_long_it_takes(tmp_path: Path, steps: int, *, is_short: bool) -> None:
     found = run(tmp_path, steps=steps, traces=[])

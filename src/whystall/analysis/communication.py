@@ -105,6 +105,16 @@ class Collectives:
         return Attendance(self.rank, self.table, start, end, self.on_host)
 
 
+def attendance_of(trace: Trace, rank: int, class_of: NDArray[np.uint8]) -> Attendance:
+    """A rank's collectives to be matched with other ranks'; ``class_of`` tells of each device event what it is."""
+    if trace.device_events.is_empty():
+        return Collectives(rank, _on_host(trace, None), on_host=True).attendance
+    row = np.flatnonzero(class_of == COMMUNICATION)
+    start = trace.device_events["ts_ns"].to_numpy()[row]
+    end = start + trace.device_events["duration_ns"].to_numpy()[row]
+    return Attendance(rank, communication_records(trace, row), start, end)
+
+
 def collectives_of(
     trace: Trace, accounts: Mapping[int, DeviceAccount], rank: int, host_compute: Cumulative | None = None
 ) -> Collectives:

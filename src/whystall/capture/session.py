@@ -19,6 +19,7 @@ from whystall.capture.config import CaptureConfig
 from whystall.capture.ending import last_exception
 from whystall.capture.experiments import Injected
 from whystall.capture.faults import Faults
+from whystall.capture.flight import FlightRecorder
 from whystall.capture.listener import Heard, guarded
 from whystall.capture.machine import MachineSampler, facts, loader_facts
 from whystall.capture.overhead import Costs
@@ -60,6 +61,7 @@ class Session:
         self._costs = Costs()
         self._machine = MachineSampler(self, torch)
         self._stacks = StackSampler(self)
+        self._flight = FlightRecorder(torch, self.folder)
         self._padding = PaddingSeen()
         self._look_at_padding = self.faults.guard("padding of batches", self._padding.look)
         self._hooks = TorchHooks(torch, guarded(Heard(self, self._finder, self._sampler.parts), self.faults))
@@ -70,7 +72,7 @@ class Session:
         self._notes: list[str] = []
         self._loaders: dict[int, dict[str, Any]] = {}
         self._modules_looked_at = -1
-        self._closed = self._whole_process = False
+        self._closed = self._whole_process = self._terminated = False
         self._modules_made = self._last_made_ns = 0
         self._handlers: dict[int, Callable[[int, FrameType | None], None]] = {}
         self._pid = os.getpid()
@@ -110,6 +112,7 @@ class Session:
                 self._handlers[number] = handler
 
     def _on_termination(self, number: int, _frame: FrameType | None) -> None:
+        self._terminated = True
         self.close()
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
@@ -138,6 +141,9 @@ class Session:
         self._stop_listening()
         if self._recording.running:
             self._paused(self._recording.stop)
+        guard("flight recorder", self._flight.close)(
+            self.steps, failed=self._ended_by is not None, ended=self._terminated
+        )
         guard("run.json", self._describe)()
         guard("samples", self._sampler.writer.close)()
         self._sampler.close_counters()
@@ -246,6 +252,10 @@ class Session:
             self._hooks.unwatch()
             self._note("steps are so short that timing the forward pass would disturb them; it was not timed")
 
+    @property
+    def _ended_by(self) -> str | None:
+        return last_exception() if self._whole_process else None
+
     def _note(self, text: str) -> None:
         if text not in self._notes:
             self._notes.append(text)
@@ -264,11 +274,17 @@ class Session:
                 self._asked_unix_ns = asked
                 self._recording.windows.request()
         now, made = time.perf_counter_ns(), self._hooks.modules_made
+        self._look_for_standstill(now)
         if made != self._modules_made:
             self._modules_made, self._last_made_ns = made, now
         if self._needs_forward() and self._is_without_optimizer(now) and made != self._modules_looked_at:
             self._modules_looked_at = made
             call_on_main_thread(self.faults.guard("module times", self._watch_any_module))
+
+    def _look_for_standstill(self, now: int) -> None:
+        began = self._step_began_ns or self._began_ns
+        usual = (began - self._began_ns) / max(self.steps, 1)
+        self.faults.guard("flight recorder", self._flight.look)(self.steps, now - began, usual)
 
     def _is_without_optimizer(self, now: int) -> bool:
         """Whether no optimizer is to be expected: none was made by when the model was complete, or none has stepped."""
@@ -319,7 +335,8 @@ class Session:
             not_recorded=self.faults.reasons,
             facts=facts(self._torch),
             loaders=list(filter(None, self._loaders.values())),
-            ended_by=last_exception() if self._whole_process else None,
+            ended_by=self._ended_by,
+            ended_unix_ns=time.time_ns(),
             padding=self._padding.told(),
         )
         staging = self.folder / staged_description(writer.rank, self._pid)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from whystall.report.registry import EXPORTS, ReportFormat, RunFile, TraceFile, 
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
+    from collections.abc import Callable
 
     from whystall.cli.console import Console
     from whystall.trace.model import Trace
@@ -37,12 +39,19 @@ class Export:
             help="; ".join(f"{names}: {told}" for told, names in _told().items()),
         )
         parser.add_argument("-o", "--output", metavar="FILE|DIR", help="where to write (default: stdout)")
+        parser.add_argument(
+            "--ranks",
+            metavar="LIST|all",
+            help="of these ranks (such as 0,7) one timeline on one clock; perfetto alone",
+        )
         inputs.add_reading(parser)
         output.add_force(parser)
 
     def run(self, options: Namespace, console: Console) -> int:
         """Writes what was asked for; 0."""
         export = next(export for export in _OFFERED if export.name == options.format)
+        if options.ranks is not None and not isinstance(export, TraceFile):
+            raise UsageError(f"--ranks is for timelines (perfetto), not for {options.format}")
         if isinstance(export, ReportFormat):
             _export_report(options, console)
         elif isinstance(export, TraceFolder):
@@ -108,13 +117,52 @@ def _export_steps(export: RunFile, options: Namespace, console: Console) -> None
 
 def _export_timeline(export: TraceFile, options: Namespace, console: Console) -> None:
     path = _output_file(options)
-    trace = _single_trace(options, console)
+    write = (
+        partial(export.write, _single_trace(options, console)) if options.ranks is None else _aligned(options, console)
+    )
     if path is None:
-        export.write(trace, sys.stdout.buffer, compress=False)
+        write(sys.stdout.buffer, compress=False)
         return
-    output.write(path, lambda stream: export.write(trace, stream, compress=path.suffix == ".gz"))
+    output.write(path, lambda stream: write(stream, compress=path.suffix == ".gz"))
     console.result(str(path))
     console.next(export.hint.format(path))
+
+
+def _aligned(options: Namespace, console: Console) -> Callable[..., None]:
+    """What writes the timeline of several ranks."""
+    from whystall.analysis.communication import attendance_of
+    from whystall.analysis.kernel_classes import classify
+    from whystall.analysis.meetings import meetings
+    from whystall.analysis.rank_clocks import rank_clocks
+    from whystall.report.perfetto import write_chrome_traces
+    from whystall.trace.recordings import read_recordings
+
+    with ReadingProgress(console) as progress:
+        found = read_recordings(
+            options.paths, cache=not options.no_cache, limits=inputs.limits(options), progress=progress
+        )
+    traces = dict(zip(found.ranks, found.traces, strict=True))
+    for sentence in (*found.failures, *found.notes):
+        console.note(f"whystall: {sentence}")
+    chosen = sorted(traces) if options.ranks == "all" else _numbers(options.ranks)
+    if missing := [rank for rank in chosen if rank not in traces]:
+        raise UsageError(f"no trace of rank {missing[0]}: there are ranks {', '.join(map(str, sorted(traces)))}")
+    ranks = {rank: traces[rank] for rank in chosen}
+    # All ranks set the clocks: two that never meet are set by those that meet both.
+    attendances = [
+        attendance_of(trace, rank, classify(trace.device_events).class_of) for rank, trace in sorted(traces.items())
+    ]
+    clocks = rank_clocks(attendances, meetings(attendances))
+    if unset := [rank for rank in chosen[1:] if not clocks[rank].meetings]:
+        console.note(f"whystall: rank {unset[0]} shares no collective with the others: it is drawn by its own clock")
+    return partial(write_chrome_traces, ranks, clocks)
+
+
+def _numbers(text: str) -> list[int]:
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() for part in parts) or len(set(parts)) < len(parts):
+        raise UsageError(f"--ranks takes numbers such as 0,7, or all, not {text!r}")
+    return sorted(map(int, parts))
 
 
 def _output_file(options: Namespace) -> Path | None:
@@ -135,9 +183,10 @@ def _single_trace(options: Namespace, console: Console) -> Trace:
         raise UsageError(f"{options.format} exports one trace at a time: {len(options.paths)} were given")
     found = find_traces(options.paths[0], installed_readers()[0])
     if len(found) > 1:
+        together = ", or give --ranks" if options.format == "perfetto" else ""
         raise UsageError(
             f"{options.format} exports one trace at a time, and {options.paths[0]} holds {len(found)}: "
-            f"name one, such as {found[0]}"
+            f"name one, such as {found[0]}{together}"
         )
     with ReadingProgress(console) as progress:
         return whystall.load(found[0], cache=not options.no_cache, limits=inputs.limits(options), progress=progress)

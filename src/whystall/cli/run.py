@@ -194,6 +194,10 @@ def _report(
 
     folder = found.path
     if not found.samples and not found.traces:
+        from whystall._inputs import stood_still
+
+        for sentence in stood_still(folder, []):
+            console.note(f"whystall: {sentence}")
         ended = f"the command ended with exit code {code}, and " if code else ""
         console.note(
             f"whystall: {ended}no training step was seen in this run (no optimizer step, no forward pass of a module, "

@@ -10,6 +10,7 @@ from typing import Final
 
 from whystall.errors import InputError
 from whystall.fleet.recorder_dumps import Dump, read_dump
+from whystall.run_folder.layout import rank_files
 
 __all__ = ["RankDump", "read_dumps"]
 
@@ -76,7 +77,8 @@ def _files(paths: Iterable[Path]) -> list[Path]:
     files: list[Path] = []
     for path in paths:
         if path.is_dir():
-            files += sorted(one for one in path.iterdir() if one.is_file() and not one.name.startswith("."))
+            own = rank_files(path, "flight")  # a run folder has much that is no dump
+            files += own or sorted(one for one in path.iterdir() if one.is_file() and not one.name.startswith("."))
         elif path.is_file():
             files.append(path)
         else:

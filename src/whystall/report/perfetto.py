@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import json
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import IO, TYPE_CHECKING, Final, cast
 
 import polars as pl
 from isal import igzip
 
+from whystall.analysis.rank_clocks import RankClock
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from whystall.trace.model import Trace
 
@@ -40,8 +42,33 @@ ARGUMENTS: Final = {  # column: the name that Kineto gives it
 
 def write_chrome_trace(trace: Trace, stream: IO[bytes], *, compress: bool = False) -> None:
     """Writes ``trace`` to ``stream`` as JSON, gzipped if ``compress``; the same trace gives the same bytes."""
+    _write([("", trace)], stream, compress=compress)
+
+
+def write_chrome_traces(
+    ranks: Mapping[int, Trace], clocks: Mapping[int, RankClock], stream: IO[bytes], *, compress: bool = False
+) -> None:
+    """The same of several ranks one below the other, all on the first one's clock, each track with its rank's number.
+
+    Times and durations are rewritten, by the drift of a clock too.
+    """
+    moved = [(f"rank {rank} ", _on_clock(trace, clocks.get(rank, RankClock()))) for rank, trace in ranks.items()]
+    _write(moved, stream, compress=compress)
+
+
+def _on_clock(trace: Trace, clock: RankClock) -> Trace:
+    changed = {}
+    for name in ("device_events", *HOST_TABLES):
+        table = getattr(trace, name)
+        start = table["ts_ns"].to_numpy()
+        begin, end = clock.shared(start), clock.shared(start + table["duration_ns"].to_numpy())
+        changed[name] = table.with_columns(ts_ns=pl.Series(begin), duration_ns=pl.Series(end - begin))
+    return replace(trace, **changed)
+
+
+def _write(traces: Sequence[tuple[str, Trace]], stream: IO[bytes], *, compress: bool) -> None:
     with _compressed(stream, compress=compress) as out:
-        for chunk in _chunks(trace):
+        for chunk in _chunks(traces):
             out.write(chunk)
 
 
@@ -54,15 +81,18 @@ def _compressed(stream: IO[bytes], *, compress: bool) -> Iterator[IO[bytes]]:
         yield cast("IO[bytes]", out)
 
 
-def _chunks(trace: Trace) -> Iterator[bytes]:
-    tracks = _tracks(trace)
-    origin = _origin_ns(trace)
+def _chunks(traces: Sequence[tuple[str, Trace]]) -> Iterator[bytes]:
+    origin = min((first for _, trace in traces if (first := _origin_ns(trace)) is not None), default=0)
     yield f'{{"displayTimeUnit":"ns","baseTimeNanoseconds":{origin},"traceEvents":['.encode()
     separator = b"\n"
-    for lines in _lines(trace, tracks, origin):
-        if lines:
-            yield separator + ",\n".join(lines).encode("utf-8", "replace")
-            separator = b",\n"
+    places = _Places()
+    for prefix, trace in traces:
+        tracks = _tracks(trace, prefix, places)
+        for lines in _lines(trace, tracks, origin):
+            if lines:
+                yield separator + ",\n".join(lines).encode("utf-8", "replace")
+                separator = b",\n"
+        places = tracks.next
     yield b"\n]}\n"
 
 
@@ -79,11 +109,11 @@ def _lines(trace: Trace, tracks: _Tracks, origin: int) -> Iterator[list[str]]:
     yield from _arrows(trace, tracks, origin)
 
 
-def _origin_ns(trace: Trace) -> int:
-    """The start of the first event that is written."""
+def _origin_ns(trace: Trace) -> int | None:
+    """The start of the first event that is written; ``None`` where there is none."""
     tables = [trace.device_events, *(getattr(trace, table) for table in HOST_TABLES)]
     starts = [int(frame["ts_ns"].min()) for frame in tables if len(frame)]
-    return min(starts, default=0)
+    return min(starts, default=None)
 
 
 # --- tracks: small numbers in place of process and thread ids, which viewers take for those of one machine ------------
@@ -95,22 +125,38 @@ class _Tracks:
 
     streams: pl.DataFrame
     threads: pl.DataFrame
+    first_arrow: int
+    next: _Places
 
 
-def _tracks(trace: Trace) -> _Tracks:
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """The numbers of which none below are left."""
+
+    pid: int = 1
+    tid: int = 1
+    arrow: int = 0
+
+
+def _tracks(trace: Trace, prefix: str, places: _Places) -> _Tracks:
     streams = trace.device_events.select(_known("device"), _known("stream")).unique().sort("device", "stream")
     devices = streams["device"].unique().sort().to_list()
-    streams = streams.with_row_index("tid", offset=1).with_columns(
-        pid=_rank_in("device", devices, offset=1),
+    streams = streams.with_row_index("tid", offset=places.tid).with_columns(
+        pid=_rank_in("device", devices, offset=places.pid),
         process=pl.col("device").replace_strict(
-            {device: _device_label(trace, device) for device in devices}, return_dtype=pl.String
+            {device: prefix + _device_label(trace, device) for device in devices}, return_dtype=pl.String
         ),
         label=pl.format("stream {}", "stream"),
     )
-    return _Tracks(streams, _threads(trace, first_pid=len(devices) + 1, first_tid=len(streams) + 1))
+    first_pid, first_tid = places.pid + len(devices), places.tid + len(streams)
+    threads = _threads(trace, prefix, first_pid=first_pid, first_tid=first_tid)
+    following = _Places(
+        first_pid + threads["pid"].n_unique(), first_tid + len(threads), places.arrow + len(trace.device_events)
+    )
+    return _Tracks(streams, threads, places.arrow, following)
 
 
-def _threads(trace: Trace, *, first_pid: int, first_tid: int) -> pl.DataFrame:
+def _threads(trace: Trace, prefix: str, *, first_pid: int, first_tid: int) -> pl.DataFrame:
     used = pl.concat(getattr(trace, table).select(_known("thread")) for table in HOST_TABLES).unique()
     named = trace.threads.with_columns(
         pl.int_range(pl.len(), dtype=pl.Int64).alias("thread"), _text("pid"), _text("tid")
@@ -121,7 +167,7 @@ def _threads(trace: Trace, *, first_pid: int, first_tid: int) -> pl.DataFrame:
         "thread",
         pid=_rank_in("pid", processes, offset=first_pid),
         tid=pl.int_range(pl.len()) + first_tid,
-        process=pl.format("host {}", "pid"),
+        process=pl.format("{}host {}", pl.lit(prefix), "pid"),
         label=pl.col("name").fill_null(pl.format("thread {}", "tid")),
     )
 
@@ -192,8 +238,9 @@ def _slices(frame: pl.DataFrame, origin: int) -> Iterator[list[str]]:
 
 
 def _arrows(trace: Trace, tracks: _Tracks, origin: int) -> Iterator[list[str]]:
-    """From every runtime call to the device events that it launched; an arrow's id is the event's row."""
-    ends = _on_streams(trace.device_events, tracks).with_row_index("arrow").filter(pl.col("launch").is_not_null())
+    """From every runtime call to the device events that it launched; an arrow's id is the event's number."""
+    numbered = _on_streams(trace.device_events, tracks).with_row_index("arrow", offset=tracks.first_arrow)
+    ends = numbered.filter(pl.col("launch").is_not_null())
     calls = _on_threads(trace.runtime_calls, tracks)
     begins = calls.select("ts_ns", "pid", "tid")[ends["launch"]].with_columns(ends["arrow"])
     yield from _flow("s", begins, origin)

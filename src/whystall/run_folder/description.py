@@ -69,6 +69,7 @@ class RankDescription(msgspec.Struct, frozen=True, kw_only=True):
     loaders: list[dict[str, Any]]
     ended_by: str | None = None
     """The exception that ended the process, and where: its type, a file's base name and a line, and no message."""
+    ended_unix_ns: int | None = None
     padding: PaddedBatches | None = None
     """``None`` where no sequences of unequal length were seen."""
 

@@ -23,24 +23,28 @@ CAPTURE_NOW: Final = "capture-now"
 SAMPLES_SUFFIX: Final = ".samples.jsonl"
 DESCRIPTION_SUFFIX: Final = ".run.json"
 TRACE_SUFFIX: Final = ".trace.json.gz"
+FLIGHT_SUFFIX: Final = ".flight.pickle"
 
 _NUMBER: Final = r"(0|[1-9]\d{0,8})"
 _OF_A_RANK: Final = re.compile(
-    rf"rank{_NUMBER}(?:(?P<samples>\.samples\.jsonl)|(?P<description>\.run\.json)|(?:\.window{_NUMBER})?(?P<trace>\.trace\.json\.gz))"
+    rf"rank{_NUMBER}(?:(?P<samples>\.samples\.jsonl)|(?P<description>\.run\.json)|(?P<flight>\.flight\.pickle)|(?:\.window(?P<window>0|[1-9]\d{{0,8}}))?(?P<trace>\.trace\.json\.gz))"
 )
 # What is written beside its place and then moved there; a process that was killed leaves it.
 _STAGED: Final = re.compile(
-    rf"\.run\.json\.\d+|rank{_NUMBER}\.run\.\d+|\.rank{_NUMBER}(?:\.window{_NUMBER})?\.trace\.json\.gz\.\d+(?:\.json)?"
+    rf"\.run\.json\.\d+|rank{_NUMBER}\.run\.\d+|rank{_NUMBER}\.flight\.\d+|\.rank{_NUMBER}(?:\.window{_NUMBER})?\.trace\.json\.gz\.\d+(?:\.json)?"
 )
 _OF_THE_RUN: Final = frozenset((REPORT_JSON, REPORT_HTML, EXPERIMENTS_JSON))
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+Kind = Literal["samples", "description", "flight", "trace"]
 
 
 class RankFile(NamedTuple):
     """What a file of one rank is; ``window`` counts a rank's traces from 0."""
 
     rank: int
-    kind: Literal["samples", "description", "trace"]
+    kind: Kind
     window: int = 0
 
 
@@ -56,6 +60,15 @@ def samples_name(rank: int) -> str:
 def description_name(rank: int) -> str:
     """The name of what a rank says of itself at its end."""
     return f"rank{rank}{DESCRIPTION_SUFFIX}"
+
+
+def flight_name(rank: int) -> str:
+    """The name of what a rank's flight recorder held when the rank stood still, or failed.
+
+    >>> flight_name(3)
+    'rank3.flight.pickle'
+    """
+    return f"rank{rank}{FLIGHT_SUFFIX}"
 
 
 def trace_name(rank: int, window: int = 0) -> str:
@@ -75,6 +88,11 @@ def staged_run(pid: int) -> str:
 def staged_description(rank: int, pid: int) -> str:
     """Where a description is written before it takes its name."""
     return f"rank{rank}.run.{pid}"
+
+
+def staged_flight(rank: int, pid: int) -> str:
+    """Where a flight recorder's dump is written before it takes its name."""
+    return f"rank{rank}.flight.{pid}"
 
 
 def staged_trace(name: str, pid: int) -> str:
@@ -97,7 +115,9 @@ def rank_file(name: str) -> RankFile | None:
         return RankFile(int(match[1]), "samples")
     if match["description"]:
         return RankFile(int(match[1]), "description")
-    return RankFile(int(match[1]), "trace", int(match[4] or 0))
+    if match["flight"]:
+        return RankFile(int(match[1]), "flight")
+    return RankFile(int(match[1]), "trace", int(match["window"] or 0))
 
 
 def is_written_by_a_run(name: str) -> bool:
@@ -109,7 +129,7 @@ def is_written_by_a_run(name: str) -> bool:
     return name in _OF_THE_RUN or rank_file(name) is not None or _STAGED.fullmatch(name) is not None
 
 
-def rank_files(folder: Path, kind: Literal["samples", "description", "trace"]) -> list[Path]:
+def rank_files(folder: Path, kind: Kind) -> list[Path]:
     """The files of one kind in a folder, by rank and window."""
     found = []
     for path in folder.iterdir() if folder.is_dir() else ():

@@ -35,9 +35,18 @@ def _end(run: dict[str, Any], ranks: list[dict[str, Any]]) -> Iterator[str]:
         return
     steps = max((rank["steps"] for rank in ranks if isinstance(rank.get("steps"), int)), default=None)
     after = "" if steps is None else f", after {steps:,} steps"
-    why = next((rank["ended_by"] for rank in ranks if isinstance(rank.get("ended_by"), str)), None) or _signal(code)
+    why = _first_failure(ranks) or _signal(code)
     because = f" ({why})" if why else ""
     yield f"The job ended with exit code {code}{because}{after}: the report is of the run until then"
+
+
+def _first_failure(ranks: list[dict[str, Any]]) -> str | None:
+    """What ended the rank that failed first: the others lost it, and failed for that."""
+    failed = [rank for rank in ranks if isinstance(rank.get("ended_by"), str)]
+    if not failed:
+        return None
+    first = min(failed, key=lambda rank: rank["ended_unix_ns"] if isinstance(rank.get("ended_unix_ns"), int) else 0)
+    return f"rank {first.get('rank')}: {first['ended_by']}" if len(ranks) > 1 else str(first["ended_by"])
 
 
 def _signal(code: int) -> str | None:

@@ -1,0 +1,72 @@
+"""What PyTorch's flight recorder holds when a rank of several stands still, or fails: kept in the run folder.
+
+A rank that waits in a collective for one that never comes is killed in the end, and cannot say any more for whom it
+waited. So the dump is made while it waits, by the sampler's thread, and taken away again once the job goes on.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Final
+
+from whystall.run_folder.layout import flight_name, staged_flight
+
+_STILL_NS: Final = 10_000_000_000
+_STEPS_LONG: Final = 20
+# Nothing tells how long the time before the first step usually is: models are loaded in it.
+_BEFORE_STEPS_NS: Final = 60_000_000_000
+_AGAIN: Final = 2.0
+
+
+class FlightRecorder:
+    """Dumps what the recorder of this process holds."""
+
+    def __init__(self, torch: Any, folder: Path) -> None:
+        self._torch = torch
+        self._folder = folder
+        self._path: Path | None = None
+        self._at_step = 0
+        self._next_ns = 0.0
+
+    def look(self, steps: int, still_ns: int, usual_ns: float) -> None:
+        """Makes a dump when no step has ended for ``still_ns``, long for steps that take ``usual_ns``."""
+        if self._path is not None and steps > self._at_step:
+            self._forget()
+        limit = max(_STILL_NS, _STEPS_LONG * usual_ns) if steps else _BEFORE_STEPS_NS
+        if still_ns > max(limit, self._next_ns) and self._dump(steps):
+            self._next_ns = still_ns * _AGAIN
+
+    def close(self, steps: int, *, failed: bool, ended: bool) -> None:
+        """At the end of the process, which ``failed`` or was ``ended`` by somebody.
+
+        What was held when it stood still is kept in both cases: once another rank is gone, nothing seems to wait.
+        """
+        if (failed or ended) and self._path is not None and steps == self._at_step:
+            return
+        self._forget()
+        if failed:
+            self._dump(steps)
+
+    def _forget(self) -> None:
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
+        self._path, self._next_ns = None, 0.0
+
+    def _dump(self, steps: int) -> bool:
+        """Whether there was something to write."""
+        distributed = getattr(self._torch, "distributed", None)
+        if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+            return False
+        if distributed.get_world_size() < 2:
+            return False
+        c10d = self._torch._C._distributed_c10d  # noqa: SLF001 - the recorder has no public name
+        dump = getattr(c10d, "_dump_fr_trace", None) or getattr(c10d, "_dump_nccl_trace", None)
+        held = dump() if dump is not None else b""
+        if not held:
+            return False
+        rank = int(distributed.get_rank())
+        staged = self._folder / staged_flight(rank, os.getpid())
+        staged.write_bytes(held)
+        self._path, self._at_step = staged.replace(self._folder / flight_name(rank)), steps
+        return True
