@@ -48,13 +48,15 @@ options = json.loads(sys.argv[2])
 report = whystall.analyze(sys.argv[1], **options)
 sys.stdout.write(whystall.render(report, "json"))
 """
-SUMMARY = """
-import resource, sys, msgspec
+SUMMARY = f"""
+import sys, msgspec
+sys.path.append({str(Path(__file__).resolve().parent / "peers")!r})
+from peak import peak_bytes
 from whystall.fleet import summarise
-base = resource.getrusage(0).ru_maxrss
+base = peak_bytes()
 task = summarise.Task(address=sys.argv[1], mark="", manner=summarise.Manner())
 size = len(summarise.summarise(msgspec.msgpack.encode(task)))
-print(base * 1024, resource.getrusage(0).ru_maxrss * 1024, size)
+print(base, peak_bytes(), size)
 """
 
 
