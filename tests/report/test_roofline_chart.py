@@ -119,7 +119,8 @@ def test_the_page_draws_it_with_escaped_names(samples: dict[str, Report]) -> Non
     first = report.efficiency.devices[0]
     assert first.roofline is not None
     points = [
-        msgspec.structs.replace(one, name="</script><script>window.pwned=1</script>") for one in first.roofline.points
+        msgspec.structs.replace(one, operator="</script><script>window.pwned=1</script>")
+        for one in first.roofline.points
     ]
     roofline = msgspec.structs.replace(first.roofline, points=points)
     devices = [msgspec.structs.replace(first, roofline=roofline), *report.efficiency.devices[1:]]
