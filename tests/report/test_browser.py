@@ -8,8 +8,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
+from tests.report.conftest import SAMPLES
 
+from whystall.diagnosis.catalogue import causes
+from whystall.diagnosis.finding import Diagnosis, Gain, Verdict
+from whystall.diagnosis.verdict import finding_verdict
 from whystall.report.html import render_html
 
 if TYPE_CHECKING:
@@ -101,6 +106,28 @@ def test_every_page_opens_alone_and_fits_the_screen(opened: Opener, name: str, v
     assert page.locator("h1").inner_text()
     page.evaluate("document.querySelectorAll('details').forEach((details) => { details.open = true; })")
     assert page.evaluate("document.documentElement.scrollWidth") <= viewport["width"]
+
+
+@pytest.mark.parametrize("width", [1280, 1440])
+def test_the_headline_of_every_cause_takes_two_lines(opened: Opener, width: int) -> None:
+    """With the longest that a gain and times make it."""
+    gain = Gain(floor=1.1, expected=10.25, ceiling=20.5, method="replay")
+    measured = Verdict(summary="The GPU computes 1 % of the time.", cause=None, gain=None, confidence=1.0)
+    like = SAMPLES["diagnosed"]().findings[0]
+    texts = []
+    for cause in causes().values():
+        found = msgspec.structs.replace(like, title=cause.title, gain=gain)
+        texts.append(finding_verdict(measured, Diagnosis(findings=[found]), 123_400_000).summary)
+    page = opened("diagnosed", viewport={"width": width, "height": 800})
+    lines = page.evaluate(
+        """texts => texts.map(text => {
+            const h = document.querySelector("h1");
+            h.textContent = text;
+            return h.getBoundingClientRect().height / parseFloat(getComputedStyle(h).lineHeight);
+        })""",
+        texts,
+    )
+    assert {text for text, count in zip(texts, lines, strict=True) if round(count) > 2} == set()
 
 
 def test_the_ledger_bar_adds_up_on_screen(opened: Opener) -> None:

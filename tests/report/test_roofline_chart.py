@@ -115,7 +115,17 @@ def test_numbers_that_have_no_logarithm_are_left_out(value: float) -> None:
 
 
 def test_the_page_draws_it_with_escaped_names(samples: dict[str, Report]) -> None:
-    page = render_html(samples["hostile"])
+    report = samples["hostile"]
+    first = report.efficiency.devices[0]
+    assert first.roofline is not None
+    points = [
+        msgspec.structs.replace(one, operator="</script><script>window.pwned=1</script>")
+        for one in first.roofline.points
+    ]
+    roofline = msgspec.structs.replace(first.roofline, points=points)
+    devices = [msgspec.structs.replace(first, roofline=roofline), *report.efficiency.devices[1:]]
+    efficiency = msgspec.structs.replace(report.efficiency, devices=devices)
+    page = render_html(msgspec.structs.replace(report, efficiency=efficiency))
     figure = page[page.index('<figure class="roofline"') :]
     figure = figure[: figure.index("</figure>")]
     assert "&lt;/script&gt;" in figure

@@ -155,7 +155,7 @@ class Diagnosis(_Result):
 
 
 class Verdict(_Result):
-    """The one sentence on top of a report, and the device it speaks of (``None``: of none)."""
+    """The one sentence on top of a report, how it is known, and the device it speaks of (``None``: of none)."""
 
     summary: str
     cause: str | None
@@ -165,3 +165,5 @@ class Verdict(_Result):
     device: int | None = None
     step_ns: int | None = None
     """The length of a step, which gains are of; ``None``: not known."""
+    basis: str = ""
+    """Where the time goes, as measured: what stands behind the sentence."""

@@ -112,7 +112,8 @@ def finding_verdict(
     best = named[0]
     ranks = best.scope.ranks
     return Verdict(
-        summary=f"{_cause_sentence(best, step_ns)} {measured.summary}",
+        summary=_cause_sentence(best, step_ns),
+        basis=measured.summary,
         cause=best.id,
         gain=best.gain,
         confidence=best.confidence,
@@ -128,9 +129,9 @@ def _cause_sentence(finding: Finding, step_ns: int) -> str:
     gain = finding.gain
     step_ns = gain.step_ns or step_ns
     what = "a step" if gain.of == "step" else "the recording"
-    worth = f"without it {what} would be {gain.expected:.2f} times as fast ({gain.floor:.2f} to {gain.ceiling:.2f})"
+    worth = f"{what} would be {gain.expected:.2f} times as fast without it"
     saved = round(step_ns * (1 - 1 / gain.expected))
-    cost = f", which is {duration(saved)} of {duration(step_ns)}" if step_ns > 0 else ""
+    cost = f" ({duration(saved)} of {duration(step_ns)})" if step_ns > 0 else ""
     return f"{text}{';' if ':' in text else ':'} {worth}{cost}."
 
 
@@ -147,18 +148,21 @@ def _without_cause(
     unsure = [one for one in diagnosis.findings if one.gain is not None and one.gain.expected >= speedup(LEAST_SHARE)]
     told = perturbed or max(unsure, key=lambda one: (one.gain or _NOTHING).expected, default=None)
     looked = f"no cause that was looked for is worth {percent(least)} of a step"
+    basis = measured.summary
     if told is not None:
-        summary = f"{told.title}. {measured.summary}"
+        summary = f"{told.title}."
     elif diagnosis.fidelity is not None and loss is not None:
-        summary = f"No cause was named for the largest loss{_unjudged(loss, diagnosis)}. {measured.summary}"
+        summary = f"No cause was named for the largest loss, {_LOSSES[loss]}."
+        basis = f"{_unjudged(loss, diagnosis)}{measured.summary}"
     elif diagnosis.fidelity is not None and diagnosis.fidelity >= _EXPLAINED:
-        summary = f"Healthy: {looked}. {measured.summary}"
+        summary = f"Healthy: {looked}."
         if far is not None:
-            summary = f"{looked[0].upper()}{looked[1:]}, yet the device could be faster: {far}. {measured.summary}"
+            summary = f"{looked[0].upper()}{looked[1:]}, yet the device could be faster: {far}."
     else:
-        summary = measured.summary
+        summary, basis = measured.summary, ""
     return Verdict(
         summary=summary,
+        basis=basis,
         cause=None,
         gain=None,
         confidence=measured.confidence,
@@ -191,7 +195,7 @@ def _unjudged(loss: str, diagnosis: Diagnosis) -> str:
             causes = missing.setdefault(" and ".join(one.missing_signals), [])
             causes += [one.id] if one.id not in causes else []
     parts = [f"{', '.join(causes)} (for want of {signals})" for signals, causes in missing.items()]
-    return f"; not judged: {'; '.join(parts)}" if parts else ""
+    return f"Not judged: {'; '.join(parts)}. " if parts else ""
 
 
 def run_verdict(runs: Sequence[RunSummary]) -> Verdict:

@@ -48,6 +48,8 @@ def _render(report: Report, budget: Budget, sections: Sequence[Section]) -> str:
             report=report,
             page=page(report, budget, sections),
             summary=overview.summary(report),
+            action=overview.action(report),
+            basis=overview.basis(report),
             source_line=overview.source_line(report),
             losses=overview.losses(report, limit=min(budget.rows, 20)),
             efficiency=overview.efficiency_line(report),

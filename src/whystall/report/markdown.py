@@ -51,6 +51,8 @@ def _lines(report: Report, sections: Sequence[Section], limits: Limits) -> Itera
     ranks = by_rank(report)
     top = overview.headline(report)
     yield f"### {escape(overview.summary(report))}\n"
+    for said in filter(None, (overview.action(report), overview.basis(report))):
+        yield f"{escape(said)}\n"
     yield f"{escape(' · '.join(overview.source_line(report)))}\n"
     if top:
         facts = (device_title(top.device), top.window, overview.efficiency_line(report))

@@ -27,6 +27,8 @@ def _parts(report: Report) -> Iterator[Markup]:
     yield Markup(
         '<div style="max-width:64rem"><p style="font-size:1.15em;margin:0 0 6px"><strong>{}</strong></p>'
     ).format(overview.summary(report))
+    for said in filter(None, (overview.action(report), overview.basis(report))):
+        yield Markup('<p style="margin:0 0 6px">{}</p>').format(said)
     top = overview.headline(report)
     if top:
         facts = (device_title(top.device), top.window, overview.efficiency_line(report))

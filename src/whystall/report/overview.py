@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,6 +17,7 @@ from whystall.report.vocabulary import PARTS, Part
 
 _LONGEST_SENTENCE = 600
 _FEW_OF_MANY = 24
+_BETWEEN_SENTENCES = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +142,19 @@ def headline_rank(bar: Bar | None, ranks: Sequence[RankReport]) -> RankReport | 
 def summary(report: Report) -> str:
     """The verdict's sentence, safe to show."""
     return clean(report.verdict.summary, _LONGEST_SENTENCE)
+
+
+def basis(report: Report) -> str:
+    """What stands behind the verdict's sentence, safe to show."""
+    return clean(report.verdict.basis, _LONGEST_SENTENCE)
+
+
+def action(report: Report) -> str:
+    """What to do about the cause on top: the first sentence of its remedy; empty where there is none."""
+    best = next((one for one in report.findings if one.id == report.verdict.cause), None)
+    if best is None or best.remedy is None:
+        return ""
+    return clean(_BETWEEN_SENTENCES.split(best.remedy.text, maxsplit=1)[0], _LONGEST_SENTENCE)
 
 
 def source_line(report: Report) -> tuple[str, ...]:

@@ -55,7 +55,7 @@ def render_sarif(report: Report, options: Options | None = None) -> str:
         ],
         "results": results,
         "properties": {
-            "verdict": clean(report.verdict.summary, 600),
+            "verdict": clean(f"{report.verdict.summary} {report.verdict.basis}".strip(), 600),
             "stepNs": report.verdict.step_ns,
             "plan": msgspec.to_builtins(report.plan),
             "fidelity": report.fidelity,

@@ -71,6 +71,8 @@ def _parts(report: Report, page: _Page) -> Iterator[RenderableType]:
     yield ""
     yield Text(overview.summary(report), style="bold")
     yield from _verdict_facts(report)
+    if basis := overview.basis(report):
+        yield Text(basis)
     top = overview.headline(report)
     if top:
         yield ""
@@ -94,6 +96,8 @@ def _verdict_facts(report: Report) -> Iterator[Text]:
     if verdict.gain:
         gain = verdict.gain
         yield Text(f"expected gain {gain_words(gain)}")
+    if action := overview.action(report):
+        yield Text(f"do: {action}")
 
 
 def _heading(text: str) -> Text:
