@@ -11,8 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from whystall.analysis.communication import Collectives
 from whystall.analysis.meetings import Attendance, meetings
 from whystall.analysis.rank_clocks import RankClock, rank_clocks
+from whystall.analysis.rank_meetings import job_communication
 from whystall.analysis.waiting import waiting
 
 _STEP = 40_000_000
@@ -268,6 +270,42 @@ def test_waiting_and_transfer_by_hand() -> None:
     assert found[0].row(0) == (300_000, 100_000, 0, False)
     assert found[1].row(3) == (0, 100_000, 50_000, True)
     assert found[2]["wait_ns"].unique().to_list() == [50_000]
+
+
+def test_latency_and_bandwidth_of_messages_of_several_sizes() -> None:
+    """Twenty microseconds and 25 GB/s on the bus of three ranks; one rank comes late each time."""
+    sizes = [1 << 16, 1 << 20, 1 << 24, 1 << 27]
+    plan = tuple(("allreduce", "Float", size) for size in sizes)
+    truth = list(range(40))
+    transfer = np.array([20_000 + round(sizes[number % 4] * 4 / 3 / 25e9 * 1e9) for number in truth])
+    end = np.cumsum(np.full(len(truth), 50_000_000, np.int64))
+    ranks = []
+    for rank in range(3):
+        late = transfer + (0 if rank == 1 else 300_000)
+        one = _attendance(rank, truth, end, plan=plan, numbered=True, lasts=late)
+        more = {
+            "in_elements": None,
+            "out_elements": None,
+            "device": 0,
+            "start": one.start,
+            "end": one.end,
+            "overlap": 0,
+        }
+        table = one.records.with_columns(
+            pl.lit(value).alias(name) if value is None or isinstance(value, int) else pl.Series(name, value)
+            for name, value in more.items()
+        )
+        ranks.append(Collectives(rank, table))
+    rows, waits = job_communication(ranks, [{0: 50e9}] * 3)
+    for row in rows:
+        assert row.latency_ns == pytest.approx(20_000, rel=0.01)
+        assert row.busbw_beyond_latency == pytest.approx(25e9, rel=0.01)
+        assert row.wait_ns == (0 if row.rank == 1 else 40 * 300_000)
+        total = sum(sizes) * 10
+        assert row.bytes == total
+        assert row.busbw == pytest.approx(total * 4 / 3 / (transfer.sum() / 1e9))
+        assert row.share_of_peak == pytest.approx((row.busbw or 0) / 50e9)
+    assert [(one.rank, one.last, one.alone_ns) for one in waits] == [(0, 0, 0), (1, 40, 40 * 300_000), (2, 0, 0)]
 
 
 def test_of_a_rank_that_nobody_saw_no_waiting_is_told() -> None:

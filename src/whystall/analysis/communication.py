@@ -16,6 +16,7 @@ from whystall.analysis import intervals
 from whystall.analysis.device import DeviceAccount
 from whystall.analysis.intervals import Cumulative
 from whystall.analysis.kernel_classes import COMMUNICATION
+from whystall.analysis.latency import line
 from whystall.analysis.meetings import Attendance
 from whystall.analysis.results import Collective
 from whystall.trace.collectives import HOST_LIBRARY
@@ -54,6 +55,8 @@ _MOST_ELEMENTS: Final = 1 << 50
 # Only the root of these knows what all ranks give or get.
 _OF_ONE_RANK: Final = frozenset({"gather", "scatter", "coalesced"})
 _IN_ONE_MACHINE: Final = 8
+_FEWEST_SIZES: Final = 3
+_SPREAD: Final = 4
 _BY_OUTPUT: Final = frozenset({"all_gather"})  # of a gather only the root knows its output
 # The collective in a kernel's name, for traces without communication records.
 _IN_KERNEL_NAME: Final[tuple[tuple[re.Pattern[str], str], ...]] = tuple(
@@ -264,6 +267,7 @@ def communication_results(
         table = table.with_columns(wait_ns=unknown, transfer_ns=unknown)
     else:
         table = table.with_columns(waits["wait_ns"], waits["transfer_ns"])
+    lines = _lines(table)
     grouped = table.group_by("device", *_KEY, maintain_order=True).agg(
         pl.len().alias("count"),
         pl.col("bytes").sum().alias("bytes"),
@@ -276,11 +280,30 @@ def communication_results(
         pl.col("wait_ns").null_count().alias("unmet"),
         pl.col("transfer_ns").sum(),
     )
-    rows = [_row(collectives.rank, row, links or {}) for row in grouped.iter_rows(named=True)]
+    rows = [
+        _row(collectives.rank, row, links or {}, lines.get(tuple(row[column] for column in ("device", *_KEY))))
+        for row in grouped.iter_rows(named=True)
+    ]
     return sorted(rows, key=lambda row: (row.device, -row.total_ns, row.collective, row.group or "", row.dtype or ""))
 
 
-def _row(rank: int, row: dict[str, Any], links: Mapping[int, float | None]) -> Collective:
+def _lines(table: pl.DataFrame) -> dict[tuple[Any, ...], tuple[float, float]]:
+    """By group of rows latency and time per byte (ns), from the median time of each size."""
+    whole = table.filter(pl.col("bytes") > 0, pl.col("transfer_ns") > 0)
+    medians = whole.group_by("device", *_KEY, "bytes").agg(pl.col("transfer_ns").median()).sort("bytes")
+    found = {}
+    for key, sizes in medians.partition_by("device", *_KEY, as_dict=True).items():
+        smallest, largest = sizes["bytes"][0], sizes["bytes"][-1]
+        if len(sizes) >= _FEWEST_SIZES and largest >= _SPREAD * smallest:
+            latency, per_byte = line(sizes["bytes"].to_list(), sizes["transfer_ns"].to_list())
+            if per_byte > 0:
+                found[key] = latency, per_byte
+    return found
+
+
+def _row(
+    rank: int, row: dict[str, Any], links: Mapping[int, float | None], fitted: tuple[float, float] | None
+) -> Collective:
     met = not row["unmet"]
     size = None if row["unsized"] else row["bytes"]
     kind = kind_named(row["collective"])
@@ -304,10 +327,17 @@ def _row(rank: int, row: dict[str, Any], links: Mapping[int, float | None]) -> C
         algbw=None if rates is None else rates.algorithm_bytes_per_s,
         busbw=None if rates is None else rates.bus_bytes_per_s,
         share_of_peak=_share(kind, rates, row["group_size"], links.get(row["device"])),
+        latency_ns=fitted[0] if fitted is not None else None,
+        busbw_beyond_latency=_beyond_latency(kind, row["group_size"], fitted),
     )
 
 
-def _rates(kind: str | None, size: int | None, duration_ns: int, ranks: int | None) -> Bandwidth | None:
+def _beyond_latency(kind: str | None, ranks: int | None, fitted: tuple[float, float] | None) -> float | None:
+    rates = _rates(kind, 1_000_000_000, fitted[1] * 1e9, ranks) if fitted is not None else None
+    return None if rates is None else rates.bus_bytes_per_s
+
+
+def _rates(kind: str | None, size: int | None, duration_ns: float, ranks: int | None) -> Bandwidth | None:
     """Of sizes as recorded: all that a rank ends with or begins with, which is S of the kind (of gathers, a part)."""
     if kind is None or kind in _OF_ONE_RANK or not size or not ranks or ranks < 2 or duration_ns <= 0:
         return None

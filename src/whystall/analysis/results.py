@@ -273,7 +273,8 @@ class Collective(Result):
 
     ``wait_ns`` was spent waiting for other ranks (``None``: not all of them were recorded). ``algbw`` and ``busbw`` are
     in bytes per second as nccl-tests defines them, of the transfer alone where waiting is known and of the whole time
-    where not; ``share_of_peak`` is of the device's own link.
+    where not; ``share_of_peak`` is of the device's own link. Of messages of several sizes ``latency_ns`` is what each
+    takes whatever its size, and ``busbw_beyond_latency`` the bus bandwidth of what it takes besides.
     """
 
     rank: int
@@ -294,6 +295,8 @@ class Collective(Result):
     algbw: float | None = None
     busbw: float | None = None
     share_of_peak: float | None = None
+    latency_ns: float | None = None
+    busbw_beyond_latency: float | None = None
 
 
 class RankMeetings(Result):

@@ -24,6 +24,8 @@ def communication(rank: RankReport, limits: Limits) -> Table:
         Column("Waiting", note="Waiting for other ranks", priority=2),
         Column("Max", priority=4),
         Column("Bus bandwidth", priority=2),
+        Column("Latency", note="Of messages of several sizes what each takes whatever its size", priority=5),
+        Column("Beyond it", note="Bus bandwidth of what a message takes besides", priority=5),
     )
     shown = tables.largest(rank.communication, limits, lambda row: (row.total_ns, row.collective))
     rows = (
@@ -41,6 +43,8 @@ def communication(rank: RankReport, limits: Limits) -> Table:
             tables.duration(row.wait_ns),
             tables.duration(row.max_ns),
             tables.rate(row.busbw, "B/s"),
+            tables.duration(None if row.latency_ns is None else round(row.latency_ns)),
+            tables.rate(row.busbw_beyond_latency, "B/s"),
         )
         for row in shown
     )
