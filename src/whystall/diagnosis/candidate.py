@@ -89,6 +89,8 @@ class Valued(Candidate):
     """What to say when it is large, yet its removal gains nothing; ``None``: nothing."""
     symptom_of: tuple[str, ...] = ()
     """Families of causes of which it is but the symptom where one of them is at work on the same rank alone."""
+    holds_back: bool = False
+    """It keeps the host from running ahead: what else the host does may cost time only because of it."""
     nameless: bool = False
     """It takes time and what it is cannot be told: ``if_hidden`` says so, and other causes count for what they add."""
 
