@@ -214,7 +214,7 @@ def test_a_full_queue_of_launches_is_a_wait_and_not_work() -> None:
 
 
 def test_a_copy_that_its_call_waited_for_begins_with_that_call_however_full_the_queue_is() -> None:
-    """Four hundred kernels are queued, of which one ends as the copy does: the call waited for its copy all the same."""
+    """Four hundred kernels are queued, of which one ends as the copy does: the call waited for its copy still."""
     built = trace()
     for number in range(400):
         built.launch("k", at=4_000 * number, call_lasts=3_000, runs_at=10_000 + 20_000 * number, lasts=20_000)

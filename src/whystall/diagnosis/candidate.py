@@ -178,7 +178,7 @@ class Replayed(Valued):
         return min(max(added, 0.0), self.largest_share)
 
     def united(self, case: Case, others: list[Replayed]) -> Replayed:
-        """Ranks wait for each other: the cause is removed on all of them at once, or on those alone that hold up others.
+        """Ranks wait for each other: the cause is removed on all of them at once, or on those that hold the others up.
 
         The general ones (``tier``) take what they cost from symptoms, which ranks have of each other.
         """

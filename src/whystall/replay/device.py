@@ -36,7 +36,7 @@ class StreamEvents:
     def last_before(
         self, launched_before: Times, ended_by: Times, behind: NDArray[np.int64] | int = 0
     ) -> NDArray[np.intp]:
-        """The last event launched before an instant, or so many before it, that had ended by another, as a place, or -1."""
+        """The last event launched before an instant, or so many before it, that had ended by another: a place or -1."""
         index = np.searchsorted(self.launched, launched_before, side="left") - behind
         index = np.minimum(index, np.searchsorted(self.reached, ended_by, side="right")) - 1
         return np.where(index >= 0, self.place[np.maximum(index, 0)], -1)
@@ -44,7 +44,8 @@ class StreamEvents:
     def running_at(self, launched_before: Times, instants: Times) -> NDArray[np.int64]:
         """How many events launched before some instants had not ended by others."""
         launched = np.searchsorted(self.launched, launched_before, side="left")
-        return np.maximum(launched - np.searchsorted(self.reached, instants, side="right"), 0)
+        running: NDArray[np.int64] = np.maximum(launched - np.searchsorted(self.reached, instants, side="right"), 0)
+        return running
 
 
 @dataclass(frozen=True, slots=True)
