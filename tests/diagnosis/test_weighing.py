@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -144,30 +145,35 @@ def test_what_makes_the_few_recorded_steps_differ_is_no_chance_that_hides_it() -
     assert found.gain.floor > 2
 
 
-def removing(cause: str, *lengths_ms: int, tier: int = 0) -> Rule:
+def removing(cause: str, *lengths_ms: int, **more: Any) -> Rule:
     """A rule that proposes to remove the operators of such lengths."""
 
     def find(case: Case) -> Iterator[Candidate]:
         graph = case.replayed
         gone = np.isin(np.round(graph.duration / 1e6), lengths_ms)
         removal = Change(duration=np.where(gone, 0, graph.duration))
-        yield Replayed(cause=cause, evidence=(), ranks=(0,), removal=removal, tier=tier, attributed_ns=case.step_ns)
+        yield Replayed(cause=cause, evidence=(), ranks=(0,), removal=removal, attributed_ns=case.step_ns, **more)
 
     return Rule(causes()[cause], (Finder(find, ("trace",)),))
 
 
 @pytest.mark.parametrize(
-    ("own_ms", "first"),
+    ("own_ms", "general", "first"),
     [
-        (15, "host.launch-bound"),  # 35 ms of 120, of which 15 are left once the specific cause is gone
-        (5, "host.gc"),  # 25 ms, of which 20 are the specific cause's
+        (15, {"tier": 2}, "host.launch-bound"),  # 35 ms of 120, of which 15 are left once the specific cause is gone
+        (5, {"tier": 2}, "host.gc"),  # 25 ms, of which 20 are the specific cause's
+        (15, {"tier": 1, "holds_back": True}, "host.launch-bound"),  # waits of the host, behind which more can hide
+        (5, {"tier": 1, "holds_back": True}, "host.gc"),
+        (15, {"tier": 1}, "host.gc"),
     ],
 )
-def test_a_general_cause_goes_first_where_it_is_mostly_at_work_by_itself(own_ms: int, first: str) -> None:
+def test_a_general_cause_goes_first_where_it_is_mostly_at_work_by_itself(
+    own_ms: int, general: dict[str, Any], first: str
+) -> None:
     job = Job()
     for _ in job.steps(8):
         for lasts_ms in (20, own_ms, 85):
             with job.inside("aten::mm"):
                 job.python(lasts_ms * 1_000_000)
-    rules = [removing("host.gc", 20), removing("host.launch-bound", 20, own_ms, tier=2)]
+    rules = [removing("host.gc", 20), removing("host.launch-bound", 20, own_ms, **general)]
     assert next(one.id for one in diagnose(case_of(job.built), rules).findings) == first

@@ -213,6 +213,28 @@ def test_a_full_queue_of_launches_is_a_wait_and_not_work() -> None:
     assert quicker.end.max() - quicker.start.min() < 1_500 * 10_000 + 2_000_000
 
 
+def test_a_copy_that_its_call_waited_for_begins_with_that_call_however_full_the_queue_is() -> None:
+    """Four hundred kernels are queued, of which one ends as the copy does: the call waited for its copy still."""
+    built = trace()
+    for number in range(400):
+        built.launch("k", at=4_000 * number, call_lasts=3_000, runs_at=10_000 + 20_000 * number, lasts=20_000)
+    built.launch(
+        "Memcpy HtoD (Pageable -> Device)",
+        at=1_600_000,
+        call="cudaMemcpyAsync",
+        call_lasts=1_002_000,
+        runs_at=1_610_000,
+        lasts=990_000,
+        stream=77,
+        category="gpu_memcpy",
+    )
+    built.operator("aten::add", at=2_603_000, lasts=2_000)
+    graph = graph_of(built)
+    [copy] = np.flatnonzero((graph.kind == NodeKind.DEVICE) & (graph.duration == 990_000))
+    assert EdgeKind.LAUNCH in graph.edge_kind[graph.target == copy]
+    assert graph.dropped_edges == 0
+
+
 @pytest.mark.parametrize("name", LINKED)
 def test_identity_is_exact_and_edges_explain_the_linked_real_traces(name: str) -> None:
     path = SHARED / name

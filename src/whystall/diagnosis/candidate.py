@@ -11,6 +11,7 @@ from math import sqrt
 from typing import Final, Self, TypeVar
 
 from whystall.diagnosis.case import Case
+from whystall.diagnosis.evidence import time
 from whystall.diagnosis.finding import CodeLocation, Evidence, Per, Remedy, Severity
 from whystall.diagnosis.gains import CPU_ERROR, MODEL_ERROR, MOST_SAVED, REMOVED_ERROR, saved_by, scaled
 from whystall.replay.graph import Change
@@ -88,6 +89,8 @@ class Valued(Candidate):
     """What to say when it is large, yet its removal gains nothing; ``None``: nothing."""
     symptom_of: tuple[str, ...] = ()
     """Families of causes of which it is but the symptom where one of them is at work on the same rank alone."""
+    holds_back: bool = False
+    """It keeps the host from running ahead: what else the host does may cost time only because of it."""
     nameless: bool = False
     """It takes time and what it is cannot be told: ``if_hidden`` says so, and other causes count for what they add."""
 
@@ -175,7 +178,22 @@ class Replayed(Valued):
         return min(max(added, 0.0), self.largest_share)
 
     def united(self, case: Case, others: list[Replayed]) -> Replayed:
-        """Ranks wait for each other: the cause is removed on all of them at once."""
+        """Ranks wait for each other: the cause is removed on all of them at once, or on those that hold the others up.
+
+        The general ones (``tier``) take what they cost from symptoms, which ranks have of each other.
+        """
+        every = self._removed_on(case, others)
+        guilty = [one for one in others if one.attributed_ns >= _GUILTY * self.attributed_ns]
+        if self.tier or len(guilty) == len(others) or not self.cause.startswith(OF_ONE_RANK):
+            return every
+        these, before = self._removed_on(case, guilty), max(case.window_ns, 1)
+        if saved_by(case, these.removal, before) <= _MOST * saved_by(case, every.removal, before):
+            return every
+        least = max(one.attributed_ns for one in others if one not in guilty)
+        beside = time("the same on any other rank, at most", least, per=case.per)
+        return replace(these, evidence=(*these.evidence, beside))
+
+    def _removed_on(self, case: Case, others: list[Replayed]) -> Replayed:
         return replace(
             _on_all_ranks(self, others),
             removal=_all(case, [one.removal for one in others]),
@@ -251,7 +269,9 @@ _Kind = TypeVar("_Kind", bound=Valued)
 OF_ONE_RANK: Final = ("host.", "input.", "episodic.", "memory.", "device.")
 """Families of causes that lie in what one rank does, and not in what ranks do together or all alike."""
 _GUILTY: Final = 0.5
-"""Ranks on which samples find a cause to cost less than this share of what it costs one of them wait for that one."""
+"""Ranks on which a cause costs less than this share of what it costs one of them wait for that one."""
+_MOST: Final = 0.5
+"""A cause is that of some ranks alone if mending it there saves more than this share of what mending it on all does."""
 _SURELY_LEFT: Final = 0.7
 """Of what the others' own work leaves to gain, so much for certain: how long they work is sampled."""
 _AT_WORK: Final = 0.1

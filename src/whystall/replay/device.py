@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from whystall.analysis.device import DeviceEvents
 from whystall.analysis.kernel_classes import COMMUNICATION
 from whystall.replay.graph import LATENCY_NS, Draft, EdgeKind, NodeKind, Times
-from whystall.trace.columns import rows_by_value
+from whystall.trace.columns import codes, rows_by_value
 from whystall.trace.model import Trace
 
 # What a back-to-back launch costs on the device when nothing can be measured (reference: causes.md, "kernel gap ~1
@@ -33,11 +33,19 @@ class StreamEvents:
     launched: Times
     """The latest launch up to each event; events without a launch are as early as the one before them."""
 
-    def last_before(self, launched_before: Times, ended_by: Times) -> NDArray[np.intp]:
-        """The last event launched before an instant that had ended by another, as a place, or -1."""
-        index = np.searchsorted(self.launched, launched_before, side="left")
+    def last_before(
+        self, launched_before: Times, ended_by: Times, behind: NDArray[np.int64] | int = 0
+    ) -> NDArray[np.intp]:
+        """The last event launched before an instant, or so many before it, that had ended by another: a place or -1."""
+        index = np.searchsorted(self.launched, launched_before, side="left") - behind
         index = np.minimum(index, np.searchsorted(self.reached, ended_by, side="right")) - 1
         return np.where(index >= 0, self.place[np.maximum(index, 0)], -1)
+
+    def running_at(self, launched_before: Times, instants: Times) -> NDArray[np.int64]:
+        """How many events launched before some instants had not ended by others."""
+        launched = np.searchsorted(self.launched, launched_before, side="left")
+        running: NDArray[np.int64] = np.maximum(launched - np.searchsorted(self.reached, instants, side="right"), 0)
+        return running
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,8 +182,12 @@ def _body(drawn: DeviceNodes, place: NDArray[np.intp]) -> NDArray[np.int64]:
 def _allowed_waits(draft: Draft, trace: Trace, drawn: DeviceNodes) -> None:
     """Without a record of events: what is launched after a wait call waits for what other streams had done by then.
 
-    That is all that was launched before the call on other streams and that had ended in time.
+    That is all that was launched before the call on other streams and that had ended in time. Where the wait held
+    nothing up, it is no more than what had ended each time that such an event came (a kernel's name, on its stream):
+    what ran on beside one of them is waited for by none.
     """
+    names = codes(trace.device_events["name"])[drawn.events.row]
+    held = _held_up(drawn)
     calls = trace.runtime_calls
     chosen = calls["name"].cast(pl.String).str.contains("StreamWaitEvent").to_numpy()
     waits = calls["ts_ns"].to_numpy()[chosen]
@@ -188,22 +200,38 @@ def _allowed_waits(draft: Draft, trace: Trace, drawn: DeviceNodes) -> None:
         index = np.searchsorted(events.launches.start[own], called, side="left")
         called, index = called[index < len(own)], index[index < len(own)]
         consumer = own[index]
-        for stream in drawn.streams.values():
-            producer = stream.last_before(called, events.start[consumer])
-            elsewhere = (producer >= 0) & (events.stream[np.maximum(producer, 0)] != events.stream[consumer])
+        _, kind = np.unique(np.stack([events.stream[consumer], names[consumer]]), axis=1, return_inverse=True)
+        for number, stream in drawn.streams.items():
+            behind = np.zeros(len(kind), np.int64)
+            np.maximum.at(behind, kind, stream.running_at(called, events.start[consumer]))
+            latest = stream.last_before(called, events.start[consumer])
+            # What had ended when an event was launched did not hold it up.
+            by_it = held[consumer] & (latest >= 0) & (events.end[latest] > events.launches.start[consumer])
+            producer = stream.last_before(called, events.start[consumer], np.where(by_it, 0, behind[kind]))
+            elsewhere = (producer >= 0) & (number != events.stream[consumer])
             draft.edges(drawn.exit_of(producer[elsewhere]), drawn.body[consumer[elsewhere]], EdgeKind.INFERRED)
 
 
-def _evident_waits(draft: Draft, drawn: DeviceNodes) -> None:
-    """An event that had been launched, whose stream was free, and that began as one of another stream ended."""
+def _held_up(drawn: DeviceNodes) -> NDArray[np.bool_]:
+    """Which events began later than their stream was free and their launch was through."""
     events = drawn.events
+    out = np.zeros(len(events.start), np.bool_)
     for stream in drawn.streams.values():
         place = stream.place[1:]
         free_at = np.maximum(
             stream.reached[:-1] + drawn.gap_ns,
             np.where(events.launches.known[place], events.launches.end[place] + drawn.latency_ns, stream.reached[:-1]),
         )
-        late = place[events.start[place] - free_at > LATENCY_NS]
+        out[place] = events.start[place] - free_at > LATENCY_NS
+    return out
+
+
+def _evident_waits(draft: Draft, drawn: DeviceNodes) -> None:
+    """An event that had been launched, whose stream was free, and that began as one of another stream ended."""
+    events = drawn.events
+    held = _held_up(drawn)
+    for stream in drawn.streams.values():
+        late = stream.place[held[stream.place]]
         for other in drawn.streams.values():
             if other is stream or not len(late):
                 continue

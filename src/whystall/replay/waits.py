@@ -59,10 +59,8 @@ def waiting_calls(rank: DrawnRank, drawn: dict[int, DeviceNodes]) -> dict[int, W
                 until[waits], np.where(place >= 0, nodes.events.end[np.maximum(place, 0)], _NEVER)
             )
         launch = rows_of(rank.trace.device_events["launch"])[nodes.events.row]
-        for own, ended, since, first in (
-            _blocked_copies(rank, nodes, launch, start, end),
-            _stuck_launches(nodes, launch, start, end),
-        ):
+        copied = _blocked_copies(rank, nodes, launch, start, end)
+        for own, ended, since, first in (copied, _stuck_launches(nodes, launch, start, end, copied[0])):
             until[own] = np.maximum(until[own], ended)
             begin[own] = since
             launched_first[own] = first
@@ -92,10 +90,15 @@ def _blocked_copies(
     return own, nodes.events.end[copies], since, True
 
 
-def _stuck_launches(nodes: DeviceNodes, launch: NDArray[np.int32], start: Times, end: Times) -> _Blocked:
-    """Launches that took long, returned as some event of the device ended, and had hundreds of events before them."""
+def _stuck_launches(
+    nodes: DeviceNodes, launch: NDArray[np.int32], start: Times, end: Times, copied: NDArray[np.intp]
+) -> _Blocked:
+    """Launches that took long, returned as some event of the device ended, and had hundreds of events before them.
+
+    Those that waited for their own copy (``copied``) are not among them: what held them up is known.
+    """
     events = nodes.events
-    calls = np.unique(launch[launch >= 0]).astype(np.intp)
+    calls = np.setdiff1d(launch[launch >= 0], copied).astype(np.intp)
     taken = end[calls] - start[calls]
     calls = calls[taken >= min(_STUCK_NS, _TIMES_USUAL * float(np.median(taken)))] if len(calls) else calls
     ended = np.sort(events.end)

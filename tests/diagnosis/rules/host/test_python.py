@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pytest
 from tests.diagnosis.cases import case_of, found_in, found_in_runs, line, run, told_of
-from tests.diagnosis.jobs import Job, is_worth
+from tests.diagnosis.jobs import Job, is_worth, meet, message, together
 
 import whystall
 from whystall.diagnosis.rules.host import python
@@ -47,6 +47,40 @@ def test_python_that_holds_up_the_device_is_worth_its_time(api: str, stacked: bo
     is_worth(finding, job.step_ns / (job.step_ns - 800_000))
     assert [place.symbol for place in finding.code] == (["reward"] if stacked else [])
     assert finding.could_be == ([] if stacked else ["host.gc"])
+
+
+def on_ranks(*python_ns: int) -> list[Job]:
+    """Twelve steps of ranks that each run Python for so long, then a product, and meet."""
+    jobs = [Job() for _ in python_ns]
+    record = message("allreduce", 32 << 20, ranks=tuple(range(len(jobs))))
+    for _ in together(jobs, 12):
+        for job, lasts in zip(jobs, python_ns, strict=True):
+            job.python(lasts)
+            job.operator("aten::mm", "gemm", PRODUCT_NS)
+        meet(jobs, "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 200_000, **record)
+        for job in jobs:
+            job.wait()
+    return jobs
+
+
+@pytest.mark.parametrize(
+    ("python_ns", "guilty", "saved_ns"),
+    [
+        ((150_000, 900_000), [1], 750_000),
+        ((150_000, 900_000, 100_000, 900_000), [1, 3], 750_000),
+        ((900_000, 900_000), [0, 1], 900_000),
+        ((700_000, 900_000), [0, 1], 900_000),
+    ],
+)
+def test_the_rank_whose_python_the_others_wait_for_is_named_and_worth_what_mending_it_there_saves(
+    python_ns: tuple[int, ...], guilty: list[int], saved_ns: int
+) -> None:
+    jobs = on_ranks(*python_ns)
+    told = told_of(*(job.built for job in jobs))
+    assert told["host.python"].scope.ranks == guilty
+    is_worth(told["host.python"], jobs[0].step_ns / (jobs[0].step_ns - saved_ns))
+    if len(guilty) == 1:
+        assert told["communication.straggler"].because == "host.python"
 
 
 @pytest.mark.parametrize(
@@ -106,7 +140,7 @@ def test_a_pause_that_nothing_names_is_told_with_all_that_it_may_be() -> None:
     findings = found_in(pauses((0, 2, 1, 3)))
     assert set(findings) == {"host.python"}
     pause = findings["host.python"]
-    assert pause.confidence == pytest.approx(0.8)  # as it was right on seeds that no rule was made on
+    assert pause.confidence == pytest.approx(0.85)  # as it was right on seeds that no rule was made on
     assert pause.could_be == ["host.gc", "episodic.logging", "episodic.checkpoint"]
     assert pause.remedy is not None
     assert "Python stacks" in pause.remedy.text

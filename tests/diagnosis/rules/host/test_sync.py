@@ -59,6 +59,28 @@ def test_a_wait_is_worth_the_gap_after_it(api: str, call: str, operator: str) ->
     assert finding.evidence[0].value == pytest.approx(1, abs=0.2)
 
 
+def side_by_side(*, halves: tuple[tuple[int, int], ...] = ((600_000, 200_000), (200_000, 600_000))) -> Job:
+    """Steps of two halves, each ended by a wait of the host.
+
+    Products and exchanges run on streams of their own; one waits for another, and never for the last of the others.
+    """
+    job = Job()
+    for _ in job.steps(8):
+        for product_ns, exchange_ns in halves:
+            kernels = [("gemm", product_ns, 7), ("exchange", exchange_ns, 20)]
+            for name, lasts, stream in sorted(kernels, key=lambda kernel: -kernel[1]) * 4:
+                job.call("StreamWaitEvent", 1_000)
+                job.launch(name, lasts, stream=stream)
+            job.wait()
+    return job
+
+
+def test_streams_that_run_side_by_side_do_so_across_a_wait_of_the_host_that_is_gone() -> None:
+    """After a wait all streams have ended, which says nothing of what one of them would have waited for."""
+    job = side_by_side()
+    is_worth(found_in(job.built)["host.sync"], job.step_ns / (4 * 800_000 + 8 * GAP_NS))
+
+
 def test_a_long_wait_with_a_short_gap_after_it_costs_nothing() -> None:
     """400 us of waiting, and 20 us until the next kernel runs: what counts is the gap (reference: causes.md)."""
     job = reading(later=0)

@@ -146,7 +146,7 @@ def _at_usual_pace(case: Case, rank: RankCase, chosen: Mask, steps: list[int], s
         ranks=(rank.rank,),
         steps=tuple(names[number] for number in steps[:20]),
         uncertainty=0.15,
-        confidence=0.85,
+        confidence=0.88,
         missing=("clocks and throttle reasons (NVML)",),
         could_be=("device.degraded",),
         rivals=("communication.straggler",),

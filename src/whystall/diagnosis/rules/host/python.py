@@ -124,7 +124,7 @@ def without_a_name(case: Case) -> Iterator[Replayed]:
             begin,
             end,
             code=code_of(case, case.host_within(rank, begin, end)),
-            confidence=0.8,
+            confidence=0.85,
             detail=f"{what} within {around}" if around else what if known else f"{what} that no event names",
             missing=() if known else (SIGNALS["python_stacks"].name,),
             could_be=("host.gc",) if known else ("host.gc", "episodic.logging", "episodic.checkpoint"),

@@ -69,6 +69,7 @@ def _without_waits(case: Case, rank: RankCase, waits: Mask, calls: Mask, *, blin
         floor=Change() if blind else None,
         method="replay: without the waits, the host runs ahead",
         tier=1,
+        holds_back=True,
         code=code_of_calls(case, rank, calls),
         ranks=(rank.rank,),
         rivals=("host.launch-bound", "host.python", "input.synchronous-loader"),
