@@ -92,6 +92,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--rounds", type=int, default=3, help="runs that are watched of each real job, between pairs of others"
     )
+    parser.add_argument("--unpaired", action="store_true", help="judge causes of real jobs without measuring gains")
     parser.add_argument("--no-peer", action="store_true", help="leave TraceML out")
     parser.add_argument("--markdown", action="store_true", help="the tables for the documentation alone")
     parser.add_argument("-v", "--verbose", action="store_true", help="a row per job as well")
@@ -108,7 +109,8 @@ def _real_jobs(asked: argparse.Namespace, peers: dict[str, Peer]) -> list[Mark]:
     wanted = [case for case in wanted if case.name not in away]
     for case in wanted:
         peer = None if asked.no_peer else peer_traceml.verdict
-        judged = real_jobs.judge(case, rounds=1 if asked.quick else asked.rounds, peer=peer, keep=asked.traces)
+        rounds = 1 if asked.quick else asked.rounds
+        judged = real_jobs.judge(case, rounds=rounds, peer=peer, keep=asked.traces, paired=not asked.unpaired)
         marks += judged.marks
         if judged.peer:
             peers[case.name] = peer_traceml.judged(case, judged.peer)

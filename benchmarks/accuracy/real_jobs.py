@@ -181,21 +181,27 @@ class Judged:
 
 
 def judge(
-    case: JobCase, *, rounds: int, peer: Callable[[JobCase], str] | None = None, keep: Path | None = None
+    case: JobCase,
+    *,
+    rounds: int,
+    peer: Callable[[JobCase], str] | None = None,
+    keep: Path | None = None,
+    paired: bool = True,
 ) -> Judged:
     """A job's marks: its runs follow each other, since they need the machine's cores.
 
     Each round watches one run between two pairs of runs with and without the fault, so that the truth is measured on
     the machine as it was then. The true gain is the median over all pairs. The folders of the watched runs are left in
-    ``keep``.
+    ``keep``. Without pairs (``paired``) causes and ranks are judged, and no gains.
     """
     ratios, said = [], []
+    timed = paired and bool(case.causes) and case.slows
     for number in range(rounds):
         wait_for_quiet()
-        if case.causes and case.slows:
+        if timed:
             ratios.append(step_s(case, cured=False) / step_s(case, cured=True))
         said.append(watched(case, keep and keep / f"{case.name}-{number}"))
-        if case.causes and case.slows:
+        if timed:
             cured_s = step_s(case, cured=True)
             ratios.append(step_s(case, cured=False) / cured_s)
     wanted = expectation(case, statistics.median(ratios) if ratios else None)
