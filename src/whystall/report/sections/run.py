@@ -171,7 +171,7 @@ def _lost_in(lost_ns: dict[str, int]) -> str:
 def meetings(report: Report, limits: Limits) -> Table:
     """Who waits for whom in collectives."""
     columns = (
-        Column("Rank"),
+        Column("Rank", "text"),
         Column("Collectives", note="Of which all ranks were recorded", priority=2),
         Column("Came last", note="The share of the collectives in which all others waited for it", priority=1),
         Column("Waited", note="For ranks that came later, in all", priority=1),
@@ -194,5 +194,5 @@ def meetings(report: Report, limits: Limits) -> Table:
         )
         for row in shown
     )
-    caption = "Collectives begin when the last rank has come. In order of by how much each rank alone delays them."
+    caption = "Collectives begin when the last rank has come. The one that delays them most by itself stands first."
     return tables.table("meetings", "Waiting between ranks", caption, columns, rows, total=len(report.ranks))
