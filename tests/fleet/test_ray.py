@@ -37,6 +37,7 @@ def test_the_report_is_that_of_local_processes(tmp_path: Path, workers: int) -> 
     local = whystall.analyze(folder, cache=False, engine="local", workers=2)
     assert whystall.analyze(folder, cache=False, engine="ray", workers=workers) == local
     assert not ray.is_initialized()
+    assert print.__module__ == "builtins"  # Ray would put its own in its place
 
 
 def test_a_worker_that_is_killed_changes_nothing(tmp_path: Path) -> None:

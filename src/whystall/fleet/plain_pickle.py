@@ -69,10 +69,10 @@ def loads(data: bytes) -> Any:
 
     >>> loads(pickle.dumps({"entries": [1, (2.5, None)]}))
     {'entries': [1, (2.5, None)]}
-    >>> loads(pickle.dumps(print))
+    >>> loads(pickle.dumps(len))
     Traceback (most recent call last):
     ...
-    whystall.errors.InputError: the pickle names a function or class (at byte 30), which no dump does: it was not run
+    whystall.errors.InputError: the pickle names a function or class (at byte 28), which no dump does: it was not run
     """
     _check(data)
     copyreg.clear_extension_cache()  # what is in it would come past find_class

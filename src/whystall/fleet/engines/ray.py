@@ -15,7 +15,12 @@ _MISSING: Final = "the engine ray needs the package ray: pip install 'whystall[r
 _TRIES: Final = 3
 _MOST_WAITING: Final = 4  # tasks handed to Ray, for each core that it has
 _MOST_MEMORY: Final = 0.9  # a task that asks for more than the largest node has would wait for ever
-_QUIET: Final = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+# Ray would take the place of `print` in this process as well.
+_QUIET: Final = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_TQDM_PATCH_PRINT": "0",
+}
 
 
 @dataclass
