@@ -20,6 +20,10 @@ from whystall.vocabulary.runtime_calls import is_call
 _STUCK_NS: Final = 50_000
 _TIMES_USUAL: Final = 10
 _LEAST_QUEUE: Final = 256
+# A queue is full again where it is as long as it was when launches waited for room, but for its last entries; what is
+# launched then waits if it takes longer than where there was room.
+_AS_LONG: Final = 0.98
+_TIMES_USUAL_IN_FULL: Final = 2
 # What a call does before it waits for the copy it started, at most.
 _CALL_NS: Final = 5_000
 
@@ -95,15 +99,24 @@ def _stuck_launches(
 ) -> _Blocked:
     """Launches that took long, returned as some event of the device ended, and had hundreds of events before them.
 
-    Those that waited for their own copy (``copied``) are not among them: what held them up is known.
+    Once some are known, the queue is as long as it was then (1,021 on a V100): shorter waits for room in it are known by
+    that. Those that waited for their own copy (``copied``) are not among them: what held them up is known.
     """
     events = nodes.events
     calls = np.setdiff1d(launch[launch >= 0], copied).astype(np.intp)
+    if not len(calls):
+        return calls, calls, calls, False
     taken = end[calls] - start[calls]
-    calls = calls[taken >= min(_STUCK_NS, _TIMES_USUAL * float(np.median(taken)))] if len(calls) else calls
     ended = np.sort(events.end)
     done = np.searchsorted(ended, end[calls], side="right")
     asked = np.searchsorted(np.sort(events.launches.start[events.launches.known]), start[calls], side="left")
+    before = asked - done
     last = ended[np.maximum(done - 1, 0)]
-    full = (done > 0) & (asked - done >= _LEAST_QUEUE) & (end[calls] - last <= LATENCY_NS)
-    return calls[full], last[full], start[calls[full]] + _CALL_NS, False
+    could = (done > 0) & (before >= _LEAST_QUEUE) & (end[calls] - last <= LATENCY_NS)
+    stuck = could & (taken >= min(_STUCK_NS, _TIMES_USUAL * float(np.median(taken))))
+    if stuck.any():
+        room = float(np.median(before[stuck])) * _AS_LONG
+        free = taken[before < room * _AS_LONG]
+        usual = float(np.median(free)) if len(free) else _CALL_NS
+        stuck |= could & (before >= room) & (taken >= _TIMES_USUAL_IN_FULL * usual)
+    return calls[stuck], last[stuck], start[calls[stuck]] + _CALL_NS, False
