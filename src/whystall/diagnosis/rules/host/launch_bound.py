@@ -69,7 +69,7 @@ def _as_one_graph(
         method="replay: all launches of a step at once, as from a CUDA graph",
         ranks=(rank.rank,),
         uncertainty=0.25,
-        confidence=0.9,
+        confidence=0.95,
         # That the calls themselves are slow is no general symptom: more specific causes do not make them so.
         tier=0 if slow else 2,
         rivals=("host.python", "host.sync", "input.synchronous-loader"),
