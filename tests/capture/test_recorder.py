@@ -62,3 +62,20 @@ def test_a_window_is_recorded_whole(tmp_path: Path, profile: Any) -> None:
     assert sum(event.get("name") == "aten::neg" for event in events) == 2
     # No objects of Python were made of the events while the job stood still: nobody of ours reads them.
     assert inner._function_events is None
+
+
+@pytest.mark.parametrize(("marks", "whole", "told"), [(3, False, 2), (3, True, None), (1, False, 0)])
+def test_a_window_that_ends_within_a_step_says_how_many_are_whole(
+    tmp_path: Path, marks: int, whole: bool, told: int | None
+) -> None:
+    recorder = Recorder(torch, CaptureConfig(folder=str(tmp_path)), tmp_path)
+    recorder.start()
+    for _ in range(marks):
+        torch.ones(3).neg()
+        recorder.mark()
+    torch.ones(3).neg()
+    recorder.stop(whole=whole)
+    (name,) = recorder.files
+    trace = json.loads(gzip.decompress((tmp_path / name).read_bytes()))
+    assert trace.get("whystall_whole_steps") == told
+    assert sum(each["name"].startswith("ProfilerStep") for each in trace["traceEvents"]) >= marks

@@ -74,3 +74,33 @@ def test_first_step_is_never_counted() -> None:
     assert not steady.steady
     steady.add(100 * MS)
     assert steady.steady
+
+
+def recorded(durations_ms: list[float], *, alone: bool = True, active: int | None = None) -> int:
+    """How many steps a window of the default schedule records."""
+    windows = Windows(Schedule(wait=0, active=active))
+    windows.alone = alone
+    now, found = 0, []
+    for duration in durations_ms:
+        now += int(duration * MS)
+        found.append(windows.step_ended(int(duration * MS), now))
+    return found.index(Action.STOP) - found.index(Action.START) - 1
+
+
+def test_of_short_steps_more_are_recorded() -> None:
+    assert recorded([10.0] * 60) == 16
+    assert recorded([100.0] * 60) == 4  # half a second with the unrecorded one
+    assert recorded([1000.0] * 60) == 3
+
+
+def test_of_steps_that_differ_more_are_recorded() -> None:
+    uneven = [150.0, 250.0] * 30
+    assert recorded([200.0] * 60) == 3
+    assert recorded(uneven) == 9  # two seconds with the unrecorded one
+    assert recorded([200.0, 204.0] * 30) == 3
+
+
+def test_ranks_record_equally_many_and_what_is_asked_for() -> None:
+    assert recorded([10.0] * 60, alone=False) == 3
+    assert recorded([10.0] * 60, active=2) == 2
+    assert recorded([10.0] * 60, alone=False, active=20) == 20

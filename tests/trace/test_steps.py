@@ -22,6 +22,13 @@ def test_profiler_steps() -> None:
     assert source == "ProfilerStep annotations"
 
 
+@pytest.mark.parametrize(("whole", "names"), [(1, ["ProfilerStep#1"]), (0, None), (-1, None), ("x", None)])
+def test_a_step_that_ran_when_the_job_ended_is_none(whole: int | str, names: list[str] | None) -> None:
+    built = trace(whystall_whole_steps=whole).step(1, at=1000, lasts=900).step(2, at=2000, lasts=90_000)
+    found, _ = steps_of(built)
+    assert [name for name, _, _ in found] == (names or ["ProfilerStep#1", "ProfilerStep#2"])
+
+
 def test_a_step_that_is_there_twice_counts_once() -> None:
     built = trace().step(1, at=1000, lasts=900).step(2, at=2000, lasts=900).step(1, at=1000, lasts=900)
     built.event("gpu_user_annotation", "ProfilerStep#1", at=1500, lasts=900, thread=7)

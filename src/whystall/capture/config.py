@@ -13,13 +13,14 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     """When to record, in ``torch.profiler``'s words. Steps are counted once the job runs steadily.
 
     ``wait`` steps pass, ``warmup`` steps (at least one) run under the profiler unrecorded, ``active`` steps are
-    recorded; ``repeat`` times. ``on_slow`` records again after a step that took so many times the median. ``longest_s``
-    ends a window early; ``most_bytes`` ends the recording of further windows.
+    recorded (``None``: `LEAST_ACTIVE`, and of a job of one rank up to `MOST_ACTIVE` where steps are short or differ);
+    ``repeat`` times. ``on_slow`` records again after a step that took so many times the median. ``longest_s`` ends a
+    window early; ``most_bytes`` ends the recording of further windows.
     """
 
     wait: int = 1
     warmup: int = 1
-    active: int = 3
+    active: int | None = None
     repeat: int = 1
     on_slow: float | None = None
     longest_s: float = 60.0

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from whystall.capture.config import CaptureConfig
-from whystall.run_folder.layout import staged_trace, trace_name
+from whystall.run_folder.description import MOST_ACTIVE
+from whystall.run_folder.layout import WHOLE_STEPS, staged_trace, trace_name
 
 _COPY_BYTES = 1 << 20
 
@@ -29,6 +30,7 @@ class Recorder:
         self.bytes_written = 0
         self.export_ns = 0
         self.starting = False
+        self._marks = 0
 
     @property
     def running(self) -> bool:
@@ -46,12 +48,17 @@ class Recorder:
         if torch.cuda.is_initialized() and torch.cuda.is_available():
             activities.append(torch.profiler.ProfilerActivity.CUDA)
         schedule = config.schedule
+        self._marks = 0
         self.starting = True
         try:
             self._profiler = torch.profiler.profile(
                 activities=activities,
                 schedule=torch.profiler.schedule(
-                    wait=0, warmup=schedule.warmup, active=schedule.active, repeat=1, skip_first=0
+                    wait=0,
+                    warmup=schedule.warmup,
+                    active=schedule.active or MOST_ACTIVE,
+                    repeat=1,
+                    skip_first=0,
                 ),
                 on_trace_ready=self._write,
                 record_shapes=config.shapes,
@@ -71,17 +78,22 @@ class Recorder:
 
     def mark(self) -> None:
         """Tells the profiler that a step has ended."""
+        self._marks += 1
         self.starting = True
         try:
             self._profiler.step()
         finally:
             self.starting = False
 
-    def stop(self) -> None:
-        """Closes the window; what was recorded of it is written."""
+    def stop(self, *, whole: bool = False) -> None:
+        """Closes the window; what was recorded of it is written. ``whole`` says that a step has just ended."""
         profiler, self._profiler = self._profiler, None
-        if profiler is not None:
-            profiler.stop()
+        if profiler is None:
+            return
+        ended = self._marks - self._config.schedule.warmup
+        if not whole and ended >= 0:
+            profiler.add_metadata_json(WHOLE_STEPS, str(ended))
+        profiler.stop()
 
     def _write(self, profiler: Any) -> None:
         began = time.perf_counter_ns()

@@ -32,8 +32,7 @@ class Recording:
         elif action is Action.MARK and self.recorder.running:
             self.recorder.mark()
         elif action is Action.STOP and self.recorder.running:
-            self.recorder.mark()
-            self.recorder.stop()
+            self.recorder.stop(whole=True)  # not marked before: a mark would begin another step
             if self.recorder.bytes_written > self._most_bytes:
                 self.windows.no_more()
                 self._note(f"no further windows: the traces have reached {self.recorder.bytes_written:,} bytes")

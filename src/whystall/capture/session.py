@@ -231,7 +231,9 @@ class Session:
         self.steps = 1
         sampler.count()
         rank = guard("rank", self._rank)() or 0
-        guard("samples", sampler.open)(rank, int(os.environ.get("WORLD_SIZE", "1") or 1))
+        ranks = guard("rank", self._ranks)() or 1
+        self._recording.windows.alone = ranks == 1
+        guard("samples", sampler.open)(rank, ranks)
         self._recording.recorder.rank = sampler.writer.rank
         guard("device times", sampler.device.mark)()
         sampler.begin(now)
@@ -241,10 +243,17 @@ class Session:
         self._step_began_ns = time.perf_counter_ns()
 
     def _rank(self) -> int:
+        distributed = self._distributed()
+        return int(distributed.get_rank() if distributed is not None else os.environ.get("RANK", "0"))
+
+    def _ranks(self) -> int:
+        distributed = self._distributed()
+        return int(distributed.get_world_size() if distributed is not None else os.environ.get("WORLD_SIZE") or 1)
+
+    def _distributed(self) -> Any:
         distributed = getattr(self._torch, "distributed", None)
-        if distributed is not None and distributed.is_available() and distributed.is_initialized():
-            return int(distributed.get_rank())
-        return int(os.environ.get("RANK", "0"))
+        there = distributed is not None and distributed.is_available() and distributed.is_initialized()
+        return distributed if there else None
 
     def _judge_cost(self, now: int) -> None:
         """Stops timing the module when the job's steps are too short for it."""

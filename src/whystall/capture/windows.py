@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import deque
 from enum import Enum
 from typing import Final
 
 from whystall.capture.config import Schedule
+from whystall.run_folder.description import LEAST_ACTIVE, MOST_ACTIVE
 
 # A job runs steadily when so many steps in a row took about as long as their median.
 STEADY_STEPS: Final = 4
@@ -16,6 +18,11 @@ JITTER_NS: Final = 5_000_000
 # A job whose steps never agree (variable lengths) is taken as steady after so many.
 PATIENCE_STEPS: Final = 12
 _REMEMBERED_STEPS: Final = 64
+# Further steps are recorded for so long, or for longer until the mean of as many would be known so well: of three that
+# differ nothing can be told. More would make files long to write, while the job stands still.
+_LASTS_NS: Final = 500_000_000
+_LASTS_UNSURE_NS: Final = 2_000_000_000
+_MEAN_WITHIN: Final = 0.03
 
 
 class Action(Enum):
@@ -48,19 +55,18 @@ class SteadyState:
         if len(self._recent) < STEADY_STEPS:
             return False
         last = list(self._recent)[-STEADY_STEPS:]
-        middle = self.median_of(last)
+        middle = statistics.median(last)
         return all(abs(duration - middle) <= max(STEADY_WITHIN * middle, JITTER_NS) for duration in last)
+
+    def enough(self) -> float:
+        """Of how many steps, as those remembered, the mean is known within `_MEAN_WITHIN` (one standard error)."""
+        if len(self._recent) < STEADY_STEPS:
+            return 0.0
+        return (statistics.stdev(self._recent) / statistics.mean(self._recent) / _MEAN_WITHIN) ** 2
 
     def is_slow(self, duration_ns: int, ratio: float) -> bool:
         """Whether a step took ``ratio`` times the median of those remembered."""
-        return self.steady and bool(self._recent) and duration_ns > ratio * self.median_of(list(self._recent))
-
-    @staticmethod
-    def median_of(durations: list[int]) -> float:
-        """The median."""
-        ordered = sorted(durations)
-        middle = len(ordered) // 2
-        return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+        return self.steady and bool(self._recent) and duration_ns > ratio * statistics.median(self._recent)
 
 
 class Windows:
@@ -70,15 +76,17 @@ class Windows:
         self.schedule = schedule
         self.steady = SteadyState()
         self.windows_begun = 0
+        self.alone = True
+        """Whether this is the only rank: several record equally many steps."""
         self._waiting = schedule.wait
-        self._left_in_window = 0
+        self._in_window: int | None = None
         self._window_began_ns = 0
         self._wanted = False
 
     @property
     def recording(self) -> bool:
         """Whether the profiler runs."""
-        return self._left_in_window > 0
+        return self._in_window is not None
 
     def request(self) -> None:
         """Asks for a window as soon as one can begin, whatever the schedule says."""
@@ -86,7 +94,7 @@ class Windows:
 
     def abandon(self) -> None:
         """The profiler was taken away: the window is over."""
-        self._left_in_window = 0
+        self._in_window = None
 
     def no_more(self) -> None:
         """Begins no further scheduled window."""
@@ -109,12 +117,22 @@ class Windows:
         self._wanted = False
         self.windows_begun += 1
         self._waiting = self.schedule.wait
-        self._left_in_window = self.schedule.warmup + self.schedule.active
+        self._in_window = 0
         self._window_began_ns = now_ns
         return Action.START
 
     def _within_window(self, now_ns: int) -> Action:
-        self._left_in_window -= 1
-        if now_ns - self._window_began_ns > self.schedule.longest_s * 1e9:
-            self._left_in_window = 0
-        return Action.MARK if self._left_in_window > 0 else Action.STOP
+        self._in_window = (self._in_window or 0) + 1
+        lasted_ns = now_ns - self._window_began_ns
+        if lasted_ns <= self.schedule.longest_s * 1e9 and self._goes_on(lasted_ns):
+            return Action.MARK
+        self._in_window = None
+        return Action.STOP
+
+    def _goes_on(self, lasted_ns: int) -> bool:
+        recorded = (self._in_window or 0) - self.schedule.warmup
+        if self.schedule.active is not None or not self.alone:
+            return recorded < (self.schedule.active or LEAST_ACTIVE)
+        if not LEAST_ACTIVE <= recorded < MOST_ACTIVE:
+            return recorded < LEAST_ACTIVE
+        return lasted_ns < (_LASTS_UNSURE_NS if recorded < self.steady.enough() else _LASTS_NS)

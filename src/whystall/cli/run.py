@@ -40,7 +40,12 @@ class Run:
         parser.add_argument("-o", "--output", metavar="DIR", help="the run folder (default: whystall-runs/TIME-NAME)")
         parser.add_argument("--wait", type=int, default=1, metavar="N", help="steady steps to let pass first (1)")
         parser.add_argument("--warmup", type=int, default=1, metavar="N", help="profiled but unrecorded steps (1)")
-        parser.add_argument("--active", type=int, default=3, metavar="N", help="steps to record (3)")
+        parser.add_argument(
+            "--active",
+            type=int,
+            metavar="N",
+            help="steps to record (3; in a job of one rank up to 16 where steps are short or differ)",
+        )
         parser.add_argument("--repeat", type=int, default=1, metavar="N", help="how many windows to record (1)")
         parser.add_argument("--on-slow", metavar="1.5x", help="record again after a step that slow (times the median)")
         parser.add_argument("--no-shapes", action="store_true", help="do not record operators' shapes")
@@ -72,7 +77,7 @@ class Run:
         schedule = Schedule(
             wait=_count(options.wait, "--wait", 0),
             warmup=_count(options.warmup, "--warmup", 1),
-            active=_count(options.active, "--active", 1),
+            active=None if options.active is None else _count(options.active, "--active", 1),
             repeat=_count(options.repeat, "--repeat", 0),
             on_slow=_ratio(options.on_slow),
         )
@@ -116,7 +121,8 @@ class Run:
 
 def _beforehand(launch: Launch, config: CaptureConfig) -> str:
     """What watching will do to the job, said before it starts."""
-    steps = "1 step" if config.schedule.active == 1 else f"{config.schedule.active} steps"
+    active = config.schedule.active
+    steps = "3 to 16 steps" if active is None else "1 step" if active == 1 else f"{active} steps"
     asked = [name for name in ("stacks", "modules", "memory") if getattr(config, name)]
     longer = f", for longer with --{' and --'.join(asked)}" if asked else ""
     return (

@@ -99,7 +99,7 @@ def _stuck_launches(
 ) -> _Blocked:
     """Launches that took long, returned as some event of the device ended, and had hundreds of events before them.
 
-    Once some are known, the queue is as long as it was then (1,021 on a V100): shorter waits for room in it are known by
+    Once some are known, the queue is as long as it was then (1,021 on a V100): shorter waits for room are known by
     that. Those that waited for their own copy (``copied``) are not among them: what held them up is known.
     """
     events = nodes.events

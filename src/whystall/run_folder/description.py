@@ -15,6 +15,10 @@ import msgspec
 from whystall.run_folder.layout import RUN_JSON
 
 SCHEMA: Final = "whystall.run/1"
+LEAST_ACTIVE: Final = 3
+"""So many steps a window records at least where no number was asked for, ..."""
+MOST_ACTIVE: Final = 16
+"""... and so many at most."""
 _LARGEST_BYTES: Final = 16 << 20
 _MOST_SIZES: Final = 256
 _PLAIN: Final = re.compile(r"(?![-/])[\w.+/-]{1,240}")

@@ -71,6 +71,10 @@ def flight_name(rank: int) -> str:
     return f"rank{rank}{FLIGHT_SUFFIX}"
 
 
+WHOLE_STEPS: Final = "whystall_whole_steps"
+"""The key of a trace's metadata that says how many steps it holds whole, where the job ended in the middle of one."""
+
+
 def trace_name(rank: int, window: int = 0) -> str:
     """The name of a rank's trace.
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from whystall.run_folder.description import listed, read_document, table
+from whystall.run_folder.description import LEAST_ACTIVE, listed, read_document, table
 from whystall.run_folder.layout import RUN_JSON
 
 _MOST: Final = 8
@@ -62,10 +62,12 @@ def _short(run: dict[str, Any], ranks: list[dict[str, Any]]) -> Iterator[str]:
     schedule = table(run.get("schedule"))
     steps = max((rank["steps"] for rank in ranks if isinstance(rank.get("steps"), int)), default=0)
     recorded = any(rank.get("traces") for rank in ranks)
-    wanted = [schedule.get(name) for name in ("wait", "warmup", "active", "repeat")]
+    wanted = [schedule.get(name) for name in ("wait", "warmup", "repeat")]
+    active = schedule.get("active", LEAST_ACTIVE)
+    wanted.append(LEAST_ACTIVE if active is None else active)
     if recorded or not steps or not all(isinstance(one, int) for one in wanted) or not schedule["repeat"]:
         return
-    needed = _EARLIEST + schedule["wait"] + schedule["warmup"] + schedule["active"]
+    needed = _EARLIEST + schedule["wait"] + schedule["warmup"] + wanted[-1]
     if steps <= _LATEST + schedule["wait"] + schedule["warmup"]:
         yield (
             f"Too short to be recorded: the job made {steps:,} steps, and a window takes at least {needed}, since it "

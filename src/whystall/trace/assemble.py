@@ -50,6 +50,8 @@ def assemble(raw: RawTrace, *, name: str, file_bytes: int) -> Trace:
     link_device(tables)
     marked = raw.steps
     steps, steps_from = find_steps(tables["annotations"]) if marked is None else (marked.table, marked.marked_by)
+    if raw.metadata.whole_steps is not None and raw.metadata.whole_steps > 0:
+        steps = steps.head(raw.metadata.whole_steps)  # what ran when the job ended is no step
     launched = marked is None or not marked.of_device
     tables["device_events"] = _with_steps(tables["device_events"], tables["runtime_calls"] if launched else None, steps)
     collectives = collective_table(tables, raw.metadata.groups)

@@ -35,6 +35,8 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
     backend: str | None = None
     groups: tuple[ProcessGroup, ...] = ()
     base_time_ns: int | None = None
+    whole_steps: int | None = None
+    """How many of the marked steps had ended when the recording did, where that was not between two of them."""
     settings: dict[str, bool] = {}
     versions: dict[str, str] = {}
 

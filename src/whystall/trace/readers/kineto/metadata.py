@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from whystall.run_folder.layout import WHOLE_STEPS
 from whystall.trace.metadata import DeviceProperties, Metadata, ProcessGroup, sound_text
 
 _LONGEST_TEXT = 1000  # characters of a name
@@ -27,6 +28,7 @@ def parse_metadata(kept: Sequence[tuple[str, bytes]]) -> Metadata:
         backend=_text(info.get("backend")),
         groups=tuple(_groups(info.get("pg_config"))),
         base_time_ns=_integer(values.get("baseTimeNanoseconds")),
+        whole_steps=_integer(values.get(WHOLE_STEPS)),
         settings={key: bool(values[key]) for key in _SETTINGS if isinstance(values.get(key), int)},
         versions={
             key: sound_text(str(values[key])) for key in values if key.endswith("_version") and _is_plain(values[key])

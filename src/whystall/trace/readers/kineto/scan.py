@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
 
 from whystall._native import Scanner
+from whystall.run_folder.layout import WHOLE_STEPS
 from whystall.trace.errors import InputError
 from whystall.trace.files import CHUNK_BYTES, Limits, Progress, gunzipped, is_gzip, opened
 
@@ -34,6 +35,7 @@ KEPT_METADATA: Final = (
     "hip_driver_version",
     "roctracer_version",
     "pytorch_version",
+    WHOLE_STEPS,
 )
 
 
