@@ -201,7 +201,7 @@ def test_a_collective_that_begins_as_another_ends_waits_for_it() -> None:
 
 @pytest.mark.parametrize("lasts", [[50_000], [60_000, *[12_000] * 19]])
 def test_a_full_queue_of_launches_is_a_wait_and_not_work(lasts: list[int]) -> None:
-    """1,500 kernels, launched in 2 us each until 1,024 wait; then each launch waits for a kernel to end, be it short."""
+    """1,500 kernels, launched in 2 us each until 1,024 wait; then each waits for a kernel to end, be it short."""
     built = trace()
     host = 0
     durations = (lasts * 1_500)[:1_500]
