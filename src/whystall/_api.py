@@ -105,13 +105,14 @@ def _report(
     runs = [run for run in map(run_summary, found.samples) if run is not None]
     more_rules = installed_rules(unusable)
     failures = [*found.failures, *unusable]
+    of_runs = [sentence for folder in found.folders for sentence in (*told(folder), *stood_still(folder, failures))]
     verdict, diagnosis = diagnose_run(
         found.traces,
         found.analyses,
         runs,
         facts,
         more_rules=more_rules,
-        warnings=failures,
+        warnings=[*of_runs, *failures],
         others=[device for other in found.others for device in other.summary.devices],
     )
     return build_report(
@@ -122,7 +123,7 @@ def _report(
         diagnosis,
         experiments=facts.experiments,
         problems=[
-            *(sentence for folder in found.folders for sentence in (*told(folder), *stood_still(folder, failures))),
+            *of_runs,
             *failures,
             *found.notes,
             *ignored,

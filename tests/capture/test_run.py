@@ -130,9 +130,9 @@ def test_arguments_of_the_script_are_its_own(jobs: Jobs) -> None:
     ("how", "code"), [("exit-3", 3), ("quick", 4), ("killed", 137), ("terminated", 143), ("raise", 1)]
 )
 def test_exit_codes_pass_through(jobs: Jobs, how: str, code: int) -> None:
-    ran = jobs.whystall(TRAIN, "--end", how)
+    ran = jobs.whystall(TRAIN, "--end", how, "--steps", "60")  # a window that is open when a job is killed is lost
     assert ran.code == code
-    assert len(ran.steps()) == STEPS - 1
+    assert len(ran.steps()) == 59
     assert (ran.folder / "rank0.trace.json.gz").exists()
     assert (ran.folder / "report.html").exists()
 

@@ -116,3 +116,8 @@ def test_losses_name_everything_and_count_what_they_leave_out(samples: dict[str,
 
 def test_a_peak_that_is_not_known_is_said_to_be_unknown(samples: dict[str, Report]) -> None:
     assert "unknown" in overview.efficiency_line(samples["gpu"])
+
+
+def test_without_anything_measured_the_verdict_says_why() -> None:
+    assert ledger_verdict([], ["Too short: 1 step", "more"]).summary == "Nothing was measured. Too short: 1 step."
+    assert ledger_verdict([]).summary == "No device or operator time in the trace."

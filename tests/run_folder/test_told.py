@@ -57,7 +57,7 @@ def test_a_job_too_short_for_a_window_is_told_how_long_it_takes(tmp_path: Path, 
     assert ["Too short to be recorded" in one for one in found] == [True] * is_short
     if is_short:
         # One step has no beginning, one pays for late starts, four must agree, one waits, one warms up, three are kept.
-        assert f"the job made {steps} steps, and a window takes at least 11" in found[0]
+        assert f"the job made {steps} step{'s' * (steps > 1)}, and a window takes at least 11" in found[0]
     assert run(tmp_path, steps=steps, traces=[], schedule={**SCHEDULE, "repeat": 0}) == []
 
 

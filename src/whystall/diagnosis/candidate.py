@@ -16,6 +16,10 @@ from whystall.diagnosis.finding import CodeLocation, Evidence, Per, Remedy, Seve
 from whystall.diagnosis.gains import CPU_ERROR, MODEL_ERROR, MOST_SAVED, REMOVED_ERROR, saved_by, scaled
 from whystall.replay.graph import Change
 
+# What rules state is held against cases that no rule was made on (`docs/accuracy-diagnosis.md`, "Confidence").
+_JUDGED_DOUBT: Final = 0.3
+_OF_DOUBT: Final = 0.5
+
 
 @dataclass(frozen=True, slots=True)
 class Recurrence:
@@ -110,6 +114,10 @@ class Valued(Candidate):
         """How much of the recording that it rests on the graph explains."""
         return case.fidelity.share
 
+    def certainty(self, case: Case) -> float:
+        """How likely it is the cause: what its rule is sure of, as far as the graph explains the recording."""
+        return self.confidence * self.explained(case)
+
     def weigh(self, case: Case, removed: Change | None) -> Weighed:
         """What its removal saves, and what it adds once ``removed`` is gone already."""
         raise NotImplementedError
@@ -147,6 +155,13 @@ class Replayed(Valued):
     def span_ns(self, case: Case) -> int:
         """The mean length of a replayed step; without steps that of the recording."""
         return case.step_ns
+
+    def certainty(self, case: Case) -> float:
+        """As judged by others: of what rules state with 70 % and more about devices, half of the doubt was too much."""
+        doubt = 1 - self.confidence
+        if doubt <= _JUDGED_DOUBT and any(rank.on_device for rank in case.ranks):
+            doubt *= _OF_DOUBT
+        return (1 - doubt) * self.explained(case)
 
     def weigh(self, case: Case, removed: Change | None) -> Weighed:
         """Its gain by replay, with what the replay and the remedy are uncertain by on both sides."""

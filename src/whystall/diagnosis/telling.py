@@ -64,7 +64,7 @@ class Teller:
                 step_ns=candidate.span_ns(case) or None,
                 of=per,
             ),
-            confidence=round(candidate.confidence * candidate.explained(case), 2),
+            confidence=round(candidate.certainty(case), 2),
             evidence=[*candidate.evidence, *_why_below(one, per), *before],
             code=list(candidate.code.lines),
             code_explains=candidate.code.explains,

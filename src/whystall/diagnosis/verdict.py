@@ -41,11 +41,11 @@ _LARGE: Final = 0.2
 
 
 def ledger_verdict(devices: Sequence[Device], warnings: Sequence[str] = ()) -> Verdict:
-    """The verdict on the device that lost the largest share of its window."""
+    """The verdict on the device that lost the largest share of its window; without one the first of ``warnings``."""
     worst = _worst(devices)
     if worst is None:
-        reason = f": {warnings[0]}" if warnings else " in the trace"
-        return Verdict(summary=f"No device or operator time{reason}.", cause=None, gain=None, confidence=0.0)
+        reason = f"Nothing was measured. {warnings[0]}" if warnings else "No device or operator time in the trace"
+        return Verdict(summary=f"{reason}.", cause=None, gain=None, confidence=0.0)
     sentence = _sentence(worst)
     measured = [device for device in devices if device.window_ns > 0]
     if len(measured) > 1:

@@ -70,8 +70,8 @@ def _short(run: dict[str, Any], ranks: list[dict[str, Any]]) -> Iterator[str]:
     needed = _EARLIEST + schedule["wait"] + schedule["warmup"] + wanted[-1]
     if steps <= _LATEST + schedule["wait"] + schedule["warmup"]:
         yield (
-            f"Too short to be recorded: the job made {steps:,} steps, and a window takes at least {needed}, since it "
-            f"begins once steps are steady: let it make some {2 * needed} or more"
+            f"Too short to be recorded: the job made {steps:,} step{'s' * (steps != 1)}, and a window takes at least "
+            f"{needed}, since it begins once steps are steady: let it make some {2 * needed} or more"
         )
 
 

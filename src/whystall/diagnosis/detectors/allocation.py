@@ -46,7 +46,6 @@ def allocation_calls(case: Case, cause: str, *, frees: bool) -> Iterator[Replaye
             method="replay: without the calls",
             code=code_of(case, nodes),
             ranks=(rank.rank,),
-            confidence=0.95,
             rivals=("host.launch-bound", "host.sync", "host.python"),
             if_hidden=hidden(rank, "device memory is allocated in every step"),
         )

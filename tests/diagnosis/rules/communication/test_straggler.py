@@ -93,9 +93,12 @@ def test_a_rank_that_is_late_in_three_of_five_steps_is_no_straggler() -> None:
     assert "communication.straggler" not in found_in(*(job.built for job in training(mostly_one, steps=30)))
 
 
-@pytest.mark.parametrize(("steps", "fires"), [(7, False), (8, True)])
+@pytest.mark.parametrize(("steps", "fires"), [(6, False), (7, True)])
 def test_a_few_steps_may_be_chance(steps: int, *, fires: bool) -> None:
-    """One rank of four comes last in four steps by chance in 1.6 % of all runs, and in five of them in 0.4 %."""
+    """One rank of four comes last in three steps by chance in 6.3 % of all runs, in four of them in 1.6 %.
+
+    That it works longer is sure: one in twenty is asked of the other sign.
+    """
     found = found_in(*(job.built for job in training(one, steps=steps)))
     assert ("communication.straggler" in found) is fires
 

@@ -93,6 +93,8 @@ def slow_calls(call_ns: int) -> Job:
             job.built.launch(ATEN, at=begin + 2_000, call_lasts=call_ns, runs_at=begin + call_ns + 4_000, lasts=8_000)
             job.at = begin + call_ns + 6_000
             job.built.operator("aten::add", at=begin, lasts=call_ns + 5_000)
+            for record in range(2):  # as DDP makes them: no launches, and short whatever happens
+                job.built.runtime("cudaEventRecord", at=begin + 200 + 500 * record, lasts=300)
             if place % 10 == 0:
                 job.python(100_000)
         job.wait()

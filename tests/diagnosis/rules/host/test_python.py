@@ -140,7 +140,9 @@ def test_a_pause_that_nothing_names_is_told_with_all_that_it_may_be() -> None:
     findings = found_in(pauses((0, 2, 1, 3)))
     assert set(findings) == {"host.python"}
     pause = findings["host.python"]
-    assert pause.confidence == pytest.approx(0.85)  # as it was right on seeds that no rule was made on
+    assert pause.confidence == pytest.approx(
+        0.925, abs=0.006
+    )  # half the doubt, as it was right on seeds that no rule was made on
     assert pause.could_be == ["host.gc", "episodic.logging", "episodic.checkpoint"]
     assert pause.remedy is not None
     assert "Python stacks" in pause.remedy.text

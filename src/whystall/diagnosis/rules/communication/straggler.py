@@ -30,6 +30,7 @@ from whystall.trace.link import rows_of
 CAUSE: Final = cause_beside(__name__)
 _LATE_IN: Final = CAUSE.threshold("late_in")
 _LEAST_CHANCE: Final = CAUSE.threshold("least_chance")
+_LEAST_CHANCE_BESIDE: Final = CAUSE.threshold("least_chance_beside")
 _SLOWER_DEVICE: Final = CAUSE.threshold("slower_device")
 _SURELY: Final = CAUSE.threshold("surely")
 _ON_A_CPU: Final = Remedy(
@@ -49,8 +50,9 @@ def in_trace(case: Case) -> Iterator[Replayed]:
     late = _last_to_come(case)
     if late is None or has_stages(case) or uneven_kernels(case) is not None:
         return
-    rank, share, wait_ns, instances = late
-    if not _works_longer(case, rank):
+    rank, share, wait_ns, instances, chance = late
+    works_longer = _works_longer(case, rank)
+    if works_longer is False or chance >= (_LEAST_CHANCE if works_longer is None else _LEAST_CHANCE_BESIDE):
         return
     graph = case.replayed
     duration, device_ratio = _as_fast_as_peers(case, rank)
@@ -83,14 +85,14 @@ def in_trace(case: Case) -> Iterator[Replayed]:
     )
 
 
-def _works_longer(case: Case, rank: int) -> bool:
+def _works_longer(case: Case, rank: int) -> bool | None:
     """Whether a rank's host or device works longer than its peers' in a step, beyond how much steps differ in that.
 
     How late it comes to its collectives says less: hosts that do not wait for each other drift apart by chance, and
-    who is behind once stays so for many collectives. Of too few steps nothing else is known.
+    who is behind once stays so for many collectives. ``None``: there are too few steps to tell.
     """
     if any(len(one.trace.steps) < _FEWEST_COMPARED for one in case.ranks):
-        return True
+        return None
     graph = case.replayed
     at_work = (graph.kind == NodeKind.HOST) & (graph.state != HostState.COMMUNICATION)
     own_work = (graph.kind == NodeKind.DEVICE) & (case.transfer_of < 0)
@@ -153,8 +155,11 @@ def _host_ratio(case: Case, rank: int) -> float:
     return min(usual / max(sums[rank], 1), 1.0)
 
 
-def _last_to_come(case: Case) -> tuple[int, float, int, int] | None:
-    """The rank that comes last in most collectives: its share of them, what the others wait per step, how many."""
+def _last_to_come(case: Case) -> tuple[int, float, int, int, float] | None:
+    """The rank that comes last in most collectives: its share of them, what the others wait per step, how many.
+
+    At last how likely it is that some rank comes last so often by chance.
+    """
     graph = case.replayed
     transfer = case.transfer_of
     nodes = np.flatnonzero((transfer >= 0) & case.in_window(np.ones(len(transfer), np.bool_)))
@@ -181,9 +186,10 @@ def _last_to_come(case: Case) -> tuple[int, float, int, int] | None:
         .sort(["count", "last"], descending=[True, False])
     )
     share = counts["count"][0] / len(long)
-    if share < _LATE_IN or _by_chance(int(counts["count"][0]), len(long), len(case.ranks)) >= _LEAST_CHANCE:
+    chance = _by_chance(int(counts["count"][0]), len(long), len(case.ranks))
+    if share < _LATE_IN:
         return None
-    return int(counts["last"][0]), float(share), int(counts["wait"][0]) // max(case.steps, 1), len(waits)
+    return int(counts["last"][0]), float(share), int(counts["wait"][0]) // max(case.steps, 1), len(waits), chance
 
 
 def _by_chance(count: int, meetings: int, ranks: int) -> float:

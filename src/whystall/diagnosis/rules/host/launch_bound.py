@@ -21,6 +21,7 @@ from whystall.diagnosis.detectors.stretches import LONG_NS, soft_nodes, soft_str
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.replay.graph import LATENCY_NS, Change, Mask, NodeKind
+from whystall.vocabulary.runtime_calls import is_call
 
 CAUSE: Final = cause_beside(__name__)
 _GRAPH_GAP_NS: Final = int(CAUSE.threshold("graph_gap_ns"))
@@ -69,7 +70,7 @@ def _as_one_graph(
         method="replay: all launches of a step at once, as from a CUDA graph",
         ranks=(rank.rank,),
         uncertainty=0.25,
-        confidence=0.95,
+        confidence=0.9,
         # That the calls themselves are slow is no general symptom: more specific causes do not make them so.
         tier=0 if slow else 2,
         rivals=("host.python", "host.sync", "input.synchronous-loader"),
@@ -77,9 +78,11 @@ def _as_one_graph(
 
 
 def _launch_calls(case: Case, rank: RankCase, work: Mask) -> tuple[int, bool]:
-    """The median length of a launch call, and whether such calls are slow and most of what the host does."""
+    """The median length of a call that launches, and whether these are slow, and most of what the host does."""
     calls = case.in_window(case.host_state(rank, HostState.LAUNCH))
-    median = int(np.median(case.replayed.duration[calls])) if calls.any() else 0
+    launch = rank.host_named(lambda name: is_call(name, "launch"), ("runtime_calls",))
+    launching = calls & case.nodes(rank, host=launch)  # others, such as records of events, are short whatever happens
+    median = int(np.median(case.replayed.duration[launching])) if launching.any() else 0
     return median, median >= _SLOW_CALL_NS and case.time_of(calls) * 2 >= case.time_of(work)
 
 

@@ -61,7 +61,6 @@ def _from_pinned_memory(case: Case, rank: RankCase, copies: Mask) -> Replayed:
         code=code_of(case, nodes),
         ranks=(rank.rank,),
         uncertainty=0.25,
-        confidence=0.95,
         rivals=("host.sync", "input.synchronous-loader"),
         if_hidden="copies come from pageable memory, but nothing waits for them: leave it",
     )
