@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from whystall.run_folder import layout
-from whystall.run_folder.description import all_padding, read_run_file
+from whystall.run_folder.description import RepeatedWork, all_padding, read_run_file
 
 RANKS = st.integers(0, 99_999)
 
@@ -87,3 +87,45 @@ def test_padding_that_cannot_be_is_none(tmp_path: Path, change: dict[str, Any]) 
     path = tmp_path / "run.json"
     path.write_text(json.dumps({"schema": "whystall.run/1", "ranks": [{"rank": 0, "padding": said | change}]}), "utf-8")
     assert [rank.padding for rank in read_run_file(path)] == [None]
+
+
+REPEATED: dict[str, Any] = {
+    "steps": 3,
+    "calls": 3,
+    "again_ns": 50,
+    "measured_ns": 100,
+    "modules": [["Tower", "serve.py", 12, "answer", "items = tower(features)", 50]],
+}
+
+
+def repeated(tmp_path: Path, said: object) -> RepeatedWork | None:
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps({"schema": "whystall.run/1", "ranks": [{"rank": 3, "repeated": said}]}), "utf-8")
+    [rank] = read_run_file(path)
+    assert rank.rank == 3
+    return rank.repeated
+
+
+def test_what_was_computed_again_is_read_back(tmp_path: Path) -> None:
+    module = dict(zip(("name", "file", "line", "function", "text", "ns"), REPEATED["modules"][0], strict=True))
+    found = repeated(tmp_path, REPEATED | {"modules": [module]})
+    assert found is not None
+    assert (found.again_ns, found.measured_ns, found.modules[0].line) == (50, 100, 12)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"again_ns": 101},
+        {"again_ns": 0},
+        {"again_ns": 49},
+        {"measured_ns": "long"},
+        {"steps": 0},
+        {"modules": []},
+        {"modules": [{"name": "T" * 2_000, "file": "", "line": 1, "function": "", "text": "", "ns": 50}]},
+        {"modules": [{"name": "T", "file": "", "line": 1, "function": "", "text": "", "ns": -50}]},
+    ],
+)
+def test_what_cannot_have_been_computed_again_is_none(tmp_path: Path, change: dict[str, Any]) -> None:
+    module = dict(zip(("name", "file", "line", "function", "text", "ns"), REPEATED["modules"][0], strict=True))
+    assert repeated(tmp_path, REPEATED | {"modules": [module]} | change) is None

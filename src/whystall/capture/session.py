@@ -25,6 +25,7 @@ from whystall.capture.machine import MachineSampler, facts, loader_facts
 from whystall.capture.overhead import Costs
 from whystall.capture.padding import PaddingSeen
 from whystall.capture.recording import Recording
+from whystall.capture.repeats import RepeatsSeen
 from whystall.capture.sampling import StepSampler
 from whystall.capture.stacks import StackSampler
 from whystall.capture.steps import StepFinder
@@ -64,6 +65,7 @@ class Session:
         self._flight = FlightRecorder(torch, self.folder)
         self._padding = PaddingSeen()
         self._look_at_padding = self.faults.guard("padding of batches", self._padding.look)
+        self._repeats = RepeatsSeen(torch, self.on_stepping_thread)
         self._hooks = TorchHooks(torch, guarded(Heard(self, self._finder, self._sampler.parts), self.faults))
         self._finder.several_optimizers = lambda: len(self._hooks.optimizers_alive) > 1
         # Once: making a guard costs more than the sample.
@@ -139,6 +141,7 @@ class Session:
         self._closed = True
         guard("sampler", self._machine.stop)()
         self._stop_listening()
+        guard("repeated work", self._repeats.close)()
         if self._recording.running:
             self._paused(self._recording.stop)
         guard("flight recorder", self._flight.close)(
@@ -202,7 +205,8 @@ class Session:
             return
         duration = now - self._step_began_ns
         recording = self._recording.recorder.running
-        self._guarded_sample(self.steps, now, duration, flags | (PROFILED if recording else 0))
+        looking = self._repeats.looking
+        self._guarded_sample(self.steps, now, duration, flags | (PROFILED if recording or looking else 0))
         self.steps += 1
         if self.steps == _STEPS_BEFORE_JUDGING:
             self.faults.guard("module times", self._judge_cost)(now)
@@ -210,10 +214,12 @@ class Session:
         if action is not Action.NOTHING:
             self._paused(lambda: self._recording.act(action))
             self._sampler.disregard_ourselves()
+        if self._recording.windows.over and not self._repeats.over:
+            self.faults.guard("repeated work", self._repeats.step_ended)(duration)
         self._step_began_ns = time.perf_counter_ns()
         if recording:
             self._costs.profiled(duration)
-        else:
+        elif not looking:
             # Opening a window is told by the steps in it.
             self._costs.outside(duration, 0 if self._recording.recorder.running else self._step_began_ns - now)
         if self._experiment is not None:
@@ -318,7 +324,7 @@ class Session:
 
     def part_of_step(self, at_ns: int) -> str | None:
         """What the stepping thread was at a moment ago; ``None`` in the first steps and while the profiler runs."""
-        if self._closed or self.steps <= _UNSTEADY_STEPS or self._recording.running:
+        if self._closed or self.steps <= _UNSTEADY_STEPS or self._recording.running or self._repeats.looking:
             return None
         return self._sampler.parts.at(at_ns)
 
@@ -347,6 +353,7 @@ class Session:
             ended_by=self._ended_by,
             ended_unix_ns=time.time_ns(),
             padding=self._padding.told(),
+            repeated=self._repeats.found,
         )
         staging = self.folder / staged_description(writer.rank, self._pid)
         staging.write_bytes(encode(description))

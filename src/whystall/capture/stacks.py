@@ -70,7 +70,7 @@ LineKey = tuple[str, str, int, str, str]
 """Part of the step, file, line, function, and the innermost function as ``module:name``."""
 
 
-def _shown(file: str) -> str:
+def shown_file(file: str) -> str:
     """A file as the report names it: below the working folder or Python's path, else its name alone.
 
     The folders of a machine are nobody's business (docs, "Privacy and security").
@@ -287,11 +287,16 @@ class StackSampler:
         self._session.write_line(line)
 
 
+def text_of(file: str, line: int) -> str:
+    """A line of code, cut where it is long; read from its file only now."""
+    return linecache.getline(file, line).strip()[:_LONGEST_TEXT]
+
+
 def _rows(counts: dict[LineKey, int]) -> tuple[list[list[Any]], int]:
     """The most frequent places as they are written, and how many looks found another."""
     ordered = sorted(counts.items(), key=lambda item: -item[1])
     rows = [
-        [part, _shown(file), line, function, linecache.getline(file, line).strip()[:_LONGEST_TEXT], leaf, count]
+        [part, shown_file(file), line, function, text_of(file, line), leaf, count]
         for (part, file, line, function, leaf), count in ordered[:_MOST_WRITTEN]
     ]
     return rows, sum(count for _, count in ordered[_MOST_WRITTEN:])

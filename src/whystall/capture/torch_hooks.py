@@ -135,7 +135,7 @@ class TorchHooks:
         for undo in self._let_go:  # the optimizer's module is there: what is made from now on is no matter
             undo()
         self._let_go = []
-        if self._guessed and not _has_compiled():  # before there was an optimizer: it may train another module
+        if self._guessed and not has_compiled():  # before there was an optimizer: it may train another module
             self.unwatch()
             self._guessed = False
         if self._watched() is not None:
@@ -181,7 +181,7 @@ class TorchHooks:
 
         Not once torch's compiler has worked: a hook on all modules would have it compile again.
         """
-        if _has_compiled():
+        if has_compiled():
             return
 
         def called(module: Any, *_: object) -> None:
@@ -295,7 +295,7 @@ def _nothing() -> None:
     pass
 
 
-def _has_compiled() -> bool:
+def has_compiled() -> bool:
     """Whether torch's compiler has worked: a change of hooks would have it compile again."""
     counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", {})
     return bool(counters.get("frames"))

@@ -88,6 +88,11 @@ class Windows:
         """Whether the profiler runs."""
         return self._in_window is not None
 
+    @property
+    def over(self) -> bool:
+        """Whether all scheduled windows have been recorded, one at least."""
+        return not self.recording and self.windows_begun >= max(self.schedule.repeat, 1)
+
     def request(self) -> None:
         """Asks for a window as soon as one can begin, whatever the schedule says."""
         self._wanted = True

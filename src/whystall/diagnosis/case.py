@@ -28,7 +28,7 @@ from whystall.replay.outcome import (
     step_lengths_ns,
 )
 from whystall.replay.outcome import window_ns as replayed_window
-from whystall.run_folder.description import PaddedBatches
+from whystall.run_folder.description import PaddedBatches, RepeatedWork
 from whystall.trace.link import HOST_TABLES, rows_of
 
 FEWEST_SAMPLED_STEPS: Final = 10
@@ -46,6 +46,8 @@ class RunFacts:
     profiled_over_unprofiled: float | None = None
     padding: PaddedBatches | None = None
     """Of all ranks together; ``None`` where no sequences of unequal length were seen."""
+    repeated: dict[int, RepeatedWork] = field(default_factory=dict)
+    """Per rank what it was seen to compute again."""
     command: str | None = None
     """The job's command as one types it; ``None``: not known."""
     remedies: dict[str, tuple[float, float]] = field(default_factory=dict)

@@ -62,8 +62,11 @@ def merged(weighed: Sequence[Weighed]) -> list[Weighed]:
 
 
 def _joined(one: Weighed, other: Weighed) -> Weighed:
-    # Samples go before a replay; of two replays the one that explains more.
-    first, second = sorted((one, other), key=lambda each: (isinstance(each.candidate, Replayed), -each.expected))
+    # Samples go before a replay of the same; else the one that explains more.
+    alike = one.candidate.detail == other.candidate.detail or not (one.candidate.detail and other.candidate.detail)
+    first, second = sorted(
+        (one, other), key=lambda each: (alike and isinstance(each.candidate, Replayed), -each.expected)
+    )
     kept, added = first.candidate, second.candidate
     candidate = replace(
         kept,

@@ -21,6 +21,8 @@ MOST_ACTIVE: Final = 16
 """... and so many at most."""
 _LARGEST_BYTES: Final = 16 << 20
 _MOST_SIZES: Final = 256
+_MOST_MODULES: Final = 16
+_LONGEST_WORD: Final = 1_000
 _PLAIN: Final = re.compile(r"(?![-/])[\w.+/-]{1,240}")
 
 
@@ -54,6 +56,29 @@ class PaddedBatches(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a data loader handed them out; else they are what a module was called with."""
 
 
+class RepeatedModule(msgspec.Struct, frozen=True):
+    """A module that was called again with what it was given before: its class, where it is called, and for how long."""
+
+    name: str
+    file: str
+    line: int
+    function: str
+    text: str
+    ns: int
+
+
+class RepeatedWork(msgspec.Struct, frozen=True, kw_only=True):
+    """What was computed again in the steps that were looked at: outermost calls of the same inputs and outputs."""
+
+    steps: int
+    calls: int
+    again_ns: int
+    measured_ns: int
+    """The length of these steps together."""
+    modules: list[RepeatedModule]
+    """Those that took longest."""
+
+
 class RankDescription(msgspec.Struct, frozen=True, kw_only=True):
     """What one rank writes of itself."""
 
@@ -76,6 +101,8 @@ class RankDescription(msgspec.Struct, frozen=True, kw_only=True):
     ended_unix_ns: int | None = None
     padding: PaddedBatches | None = None
     """``None`` where no sequences of unequal length were seen."""
+    repeated: RepeatedWork | None = None
+    """``None`` where nothing was computed again, or nobody looked."""
 
 
 class RunDescription(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,6 +152,8 @@ class RankFacts(msgspec.Struct, frozen=True):
     profiled_over_unprofiled: float | None
     loaders: tuple[dict[str, int | bool | None], ...]
     padding: PaddedBatches | None = None
+    repeated: RepeatedWork | None = None
+    rank: int = 0
 
 
 def is_run(folder: Path) -> bool:
@@ -167,6 +196,8 @@ def _rank(rank: dict[str, Any]) -> RankFacts:
             if isinstance(loader, dict)
         ),
         padding=_padding(rank.get("padding")),
+        repeated=_repeated(rank.get("repeated")),
+        rank=_integer(rank.get("rank")) or 0,
     )
 
 
@@ -179,6 +210,18 @@ def _padding(value: object) -> PaddedBatches | None:
     counted = found.batches > 0 and all(0 < least <= more <= most for least, more, most in amounts)
     sized = len(found.sizes) <= _MOST_SIZES and all(min(size) > 0 for size in found.sizes)
     return found if counted and sized else None
+
+
+def _repeated(value: object) -> RepeatedWork | None:
+    try:
+        found = msgspec.convert(value, RepeatedWork)
+    except msgspec.ValidationError:
+        return None
+    counted = found.steps > 0 and found.calls > 0 and 0 < found.again_ns <= found.measured_ns
+    words = (word for one in found.modules for word in (one.name, one.file, one.function, one.text))
+    told = 0 < len(found.modules) <= _MOST_MODULES and all(len(word) <= _LONGEST_WORD for word in words)
+    told &= 0 < sum(one.ns for one in found.modules) <= found.again_ns and all(one.ns > 0 for one in found.modules)
+    return found if counted and told else None
 
 
 def all_padding(seen: Sequence[PaddedBatches]) -> PaddedBatches | None:

@@ -8,9 +8,10 @@ from collections.abc import Callable
 from typing import Final
 
 import pytest
-from tests.diagnosis.cases import found_in
+from tests.diagnosis.cases import found_in, found_in_runs, run
 from tests.diagnosis.jobs import Job, is_worth
 
+from whystall.run_folder.description import RepeatedModule, RepeatedWork
 from whystall.testing.builder import BACKWARD_THREAD
 
 LAYERS: Final = 4
@@ -132,3 +133,20 @@ def test_a_pass_in_one_step_of_many_is_an_episode() -> None:
             forward(job, first + layer, CUDA)
 
     assert "compute.redundant-work" not in found_in(trained(between=once).built)
+
+
+@pytest.mark.parametrize(("again", "fires"), [(0.6, True), (0.03, False)])
+def test_calls_that_come_out_as_before_are_worth_their_time(again: float, *, fires: bool) -> None:
+    tower = RepeatedModule("Tower", "serve.py", 12, "answer", "items = tower(features)", round(again * 900))
+    seen = RepeatedWork(steps=3, calls=6, again_ns=round(again * 1_000), measured_ns=1_000, modules=[tower])
+    found = found_in_runs(run(), repeated={0: seen}, cores=4, threads=4)
+    assert ("compute.redundant-work" in found) is fires
+    if fires:
+        finding = found["compute.redundant-work"]
+        is_worth(finding, 1 / (1 - again))
+        assert "Tower is given again what it was given before" in finding.title
+        assert [(line.file, line.line) for line in finding.code] == [("serve.py", 12)]
+        assert finding.code_explains == pytest.approx(0.9)
+        assert finding.remedy is not None
+        assert "Compute it once" in finding.remedy.text
+    assert "compute.redundant-work" not in found_in_runs(run(), repeated={1: seen}, cores=4, threads=4)

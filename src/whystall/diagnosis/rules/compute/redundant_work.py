@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
@@ -10,16 +11,18 @@ import polars as pl
 from numpy.typing import NDArray
 
 from whystall.diagnosis import evidence
-from whystall.diagnosis.candidate import Replayed
+from whystall.diagnosis.candidate import Code, Replayed, Sampled
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.discarded import discarded_backward
 from whystall.diagnosis.detectors.prefixes import Products, longer_passes, operators_within, products
+from whystall.diagnosis.detectors.samples import from_samples, measured_runs
 from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
-from whystall.diagnosis.where import code_of
+from whystall.diagnosis.where import Place, code_of, heaviest
 from whystall.replay.graph import Mask
+from whystall.run_folder.description import RepeatedWork
 from whystall.trace.columns import matching
 
 CAUSE: Final = cause_beside(__name__)
@@ -48,6 +51,13 @@ _REMEMBERED: Final = Remedy(
     "use_cache=True and past_key_values in Transformers, or model.generate, which does so itself).",
     patch="out = model(newest, past_key_values=past, use_cache=True)\npast = out.past_key_values",
     risk="Only where no position looks at later ones (a decoder); the cache takes memory for each position.",
+)
+
+
+_KEPT: Final = Remedy(
+    text="Compute it once, outside of the loop, and keep the result (under torch.no_grad() if nothing learns by it).",
+    patch="with torch.no_grad():\n    kept = encoder(what_stays_the_same)  # once, before the loop",
+    risk="What is kept must be made anew when its inputs or the module's weights change.",
 )
 
 
@@ -119,6 +129,41 @@ def in_trace_of_decoding(case: Case) -> Iterator[Replayed]:
         )
 
 
+def in_watched(case: Case) -> Iterator[Sampled]:
+    """By the calls of modules that were given, and gave, what they were given and gave before."""
+    for run in measured_runs(case):
+        seen = case.facts.repeated.get(run.rank)
+        if seen is None:
+            continue
+        share = seen.again_ns / seen.measured_ns
+        if share < _LEAST_SHARE:
+            continue
+        largest = max(seen.modules, key=lambda one: one.ns)
+        yield from_samples(
+            CAUSE.id,
+            run,
+            share,
+            evidence=(
+                evidence.share("of the steps looked at, in calls that came out as before", share),
+                evidence.count("such calls", seen.calls / seen.steps, per="step"),
+                evidence.count("steps looked at", seen.steps),
+            ),
+            code=_called_at(seen),
+            method="samples: the time of calls whose inputs and outputs were the same before",
+            detail=f"{largest.name} is given again what it was given before, and gives the same",
+            remedy=_KEPT,
+            rivals=("host.small-operators", "host.python"),
+        )
+
+
+def _called_at(seen: RepeatedWork) -> Code:
+    """The lines that call what is computed again."""
+    places: Counter[Place | None] = Counter({None: seen.again_ns - sum(one.ns for one in seen.modules)})
+    for one in seen.modules:
+        places[one.file, one.line, one.text or one.function] += one.ns
+    return heaviest(+places)
+
+
 def _with_weights(rank: RankCase, found: Products) -> NDArray[np.float64]:
     """Per operator what it takes at least for one place: its call, and for a product reading its matrix, too."""
     out = np.full(len(rank.trace.operators), _CALL_NS)
@@ -187,5 +232,6 @@ RULE = Rule(
     (
         Finder(in_trace, ("trace", "operators")),
         Finder(in_trace_of_decoding, ("trace", "operators", "shapes")),
+        Finder(in_watched, ("samples", "no_device")),
     ),
 )

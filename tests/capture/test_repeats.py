@@ -1,0 +1,164 @@
+"""What a job computes again, known by what modules are given and give."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from whystall.capture.repeats import RepeatsSeen
+
+torch = pytest.importorskip("torch")
+SECOND = 1_000_000_000
+
+
+class Search(torch.nn.Module):  # type: ignore[name-defined]
+    """A user's vector against those of a catalogue."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.users, self.items = (
+            torch.nn.Linear(64, 64),
+            torch.nn.Sequential(torch.nn.Linear(64, 512), torch.nn.Dropout()),
+        )
+        self.features = torch.randn(4096, 64)
+        self.kept: Any = None
+
+    def forward(self, user: Any) -> Any:
+        return self.users(user) @ (self.items(self.features) if self.kept is None else self.kept)[:, :64].T
+
+
+def seen(step: Callable[[], object], steps: int = 8, *, on_thread: bool = True) -> RepeatsSeen:
+    """What was seen of some steps."""
+    repeats = RepeatsSeen(torch, lambda: on_thread)
+    began = time.perf_counter_ns()
+    for _ in range(steps):
+        if not repeats.over:
+            repeats.step_ended(time.perf_counter_ns() - began)
+        began = time.perf_counter_ns()
+        step()
+    repeats.close()
+    return repeats
+
+
+@pytest.fixture
+def model() -> Iterator[Any]:
+    torch.manual_seed(0)
+    with torch.no_grad():
+        yield Search().eval()
+
+
+def test_a_part_that_is_given_the_same_each_time_is_computed_again(model: Any) -> None:
+    found = seen(lambda: model(torch.randn(2, 64))).found
+    assert found is not None
+    assert (found.steps, found.calls) == (3, 3)  # of four steps that are read the first has nothing before it
+    [part] = found.modules
+    assert (part.name, part.function) == ("Sequential", "forward")
+    assert part.file.endswith("test_repeats.py")
+    assert "self.items(self.features)" in part.text
+    assert 0 < part.ns == found.again_ns < found.measured_ns
+
+
+def test_a_part_called_twice_within_a_step_is_computed_again_once(model: Any) -> None:
+    def step() -> None:
+        features = torch.randn(4096, 64)
+        model.items(features)
+        model.items(features)
+
+    found = seen(step).found
+    assert found is not None
+    assert found.calls == 3
+
+
+def train(model: Any, batch: Callable[[], Any]) -> Callable[[], None]:
+    model.train()
+    model.kept = torch.randn(4096, 64)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+
+    def step() -> None:
+        with torch.enable_grad():
+            optimizer.zero_grad()
+            model.items(batch()).sum().backward()
+            model.users(batch()).sum().backward()
+        optimizer.step()
+
+    return step
+
+
+ONE_BATCH = torch.ones(4096, 64)
+
+
+@pytest.mark.parametrize("batch", [lambda: torch.randn(4096, 64), lambda: ONE_BATCH])
+def test_training_is_no_repetition_however_its_batches_are(model: Any, batch: Callable[[], Any]) -> None:
+    assert seen(train(model, batch)).found is None
+
+
+def test_a_model_that_is_given_one_batch_again_and_again_is_being_measured(model: Any) -> None:
+    batch = torch.randn(4096, 64)
+    assert seen(lambda: model.items(batch)).found is None
+
+
+def test_what_chance_changes_is_no_repetition_and_what_comes_before_it_is(model: Any) -> None:
+    model.train()  # with dropout
+    found = seen(lambda: model(torch.randn(2, 64))).found
+    assert found is not None
+    assert [part.name for part in found.modules] == ["Linear"]
+
+
+def test_what_autograd_calls_again_is_told_by_the_recording(model: Any) -> None:
+    from torch.utils.checkpoint import checkpoint
+
+    def step() -> None:
+        with torch.enable_grad():
+            given = torch.randn(4096, 64, requires_grad=True)
+            checkpoint(model.items, given, use_reentrant=False).sum().backward()
+
+    assert seen(step).found is None
+
+
+@pytest.mark.parametrize("given", [torch.ones(64, 64).to_sparse(), object()])
+def test_what_cannot_be_read_was_never_the_same(model: Any, given: object) -> None:
+    class Part(torch.nn.Module):  # type: ignore[name-defined]
+        def forward(self, what: object) -> Any:
+            return model.features @ model.features.T if what is given else None
+
+    part = Part()
+
+    def step() -> None:
+        part(given)
+        model.users(torch.randn(2, 64))
+
+    assert seen(step).found is None
+
+
+def test_other_threads_and_calls_that_fail_are_left_out(model: Any) -> None:
+    assert seen(lambda: model(torch.randn(2, 64)), on_thread=False).found is None
+
+    class Fails(torch.nn.Module):  # type: ignore[name-defined]
+        def forward(self, user: Any) -> Any:
+            model(user)
+            raise ValueError
+
+    fails = Fails()
+
+    def step() -> None:
+        with pytest.raises(ValueError, match=r"^$"):
+            fails(torch.randn(2, 64))
+        model.users(torch.randn(2, 64))
+
+    repeats = seen(step)
+    assert repeats.found is None or repeats.found.calls <= 3
+    assert not torch.nn.modules.module._global_forward_hooks
+    assert not torch.nn.modules.module._global_forward_pre_hooks
+
+
+def test_it_is_over_after_five_steps(model: Any) -> None:
+    repeats = RepeatsSeen(torch, lambda: True)
+    looked = 0
+    while not repeats.over:
+        repeats.step_ended(SECOND)
+        looked += repeats.looking
+        model(torch.randn(2, 64))
+    assert looked == 5
