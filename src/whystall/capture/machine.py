@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from pathlib import Path
@@ -138,6 +139,8 @@ def facts(torch: Any) -> dict[str, Any]:
         "cores_allowed": len(os.sched_getaffinity(0)),
         "cgroup_cpu_max": _first_line("/sys/fs/cgroup/cpu.max"),
         "cgroup_memory_max": _first_line("/sys/fs/cgroup/memory.max"),
+        # Transformers imports it only for those who ask for it.
+        "trainer": "transformers" if "transformers.trainer" in sys.modules else None,
         "omp_num_threads": os.environ.get("OMP_NUM_THREADS"),
         "devices": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
         if _cuda_in_use(torch)

@@ -15,6 +15,7 @@ from whystall.analysis.results import Step
 from whystall.analysis.run_results import RunSummary
 from whystall.diagnosis.experiment import Experiment
 from whystall.diagnosis.finding import EvidenceEvent, Per
+from whystall.diagnosis.frameworks import Trainer
 from whystall.diagnosis.noise import FEWEST_SPREAD, NOISE_OF_FEW, noise_of, standard_error
 from whystall.diagnosis.rank_case import RankCase, within
 from whystall.replay.graph import Change, EdgeKind, Graph, Mask, NodeKind, Played, Times, play
@@ -48,6 +49,8 @@ class RunFacts:
     """Of all ranks together; ``None`` where no sequences of unequal length were seen."""
     repeated: dict[int, RepeatedWork] = field(default_factory=dict)
     """Per rank what it was seen to compute again."""
+    trainer: Trainer | None = None
+    """What runs the loop, where the user's script does not."""
     command: str | None = None
     """The job's command as one types it; ``None``: not known."""
     remedies: dict[str, tuple[float, float]] = field(default_factory=dict)

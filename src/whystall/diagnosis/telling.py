@@ -8,10 +8,11 @@ from typing import Final
 
 from msgspec import structs
 
-from whystall.diagnosis.candidate import OF_ONE_RANK, Replayed, Standing, Valued, Weighed
+from whystall.diagnosis.candidate import OF_ONE_RANK, Candidate, Replayed, Standing, Valued, Weighed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import Cause
 from whystall.diagnosis.finding import Evidence, Finding, Gain, Per, Rejected, Remedy, Scope, Verification
+from whystall.diagnosis.frameworks import in_words_of
 from whystall.diagnosis.gains import MOST_SAVED, percent, saved_by, scaled, severity_of, speedup, together
 from whystall.diagnosis.weighing import LEAST_SHARE, Verdicts, least_saved
 from whystall.replay.graph import Change
@@ -71,9 +72,14 @@ class Teller:
             rejected=[*_rejected(one, weighed.quiet, per), *_beside(one, weighed.firing)],
             missing_signals=list(candidate.missing),
             could_be=list(candidate.could_be),
-            remedy=candidate.remedy or _remedy(cause),
+            remedy=self._remedy(cause, candidate),
             verify=_verification(cause, self.case.facts.command),
         )
+
+    def _remedy(self, cause: Cause, candidate: Candidate) -> Remedy:
+        """The candidate's own, or the cause's, as one applies it to what runs the loop."""
+        remedy = candidate.remedy or Remedy(text=cause.remedy, patch=cause.patch, risk=cause.risk)
+        return in_words_of(self.case.facts.trainer, cause.id, remedy)
 
     def _title(self, candidate: Valued) -> str:
         """The cause's, with what is known of this case, and the rank if it is one of several."""
@@ -103,7 +109,7 @@ class Teller:
             rejected=[],
             missing_signals=list(candidate.missing),
             could_be=list(candidate.could_be),
-            remedy=candidate.remedy or _remedy(cause),
+            remedy=self._remedy(cause, candidate),
             verify=_verification(cause, self.case.facts.command),
         )
 
@@ -114,7 +120,7 @@ class Teller:
             self._without_remedy(one, self._perhaps(one), one.floor),
             code=list(candidate.code.lines),
             code_explains=candidate.code.explains,
-            remedy=None if candidate.nameless else candidate.remedy or _remedy(cause),
+            remedy=None if candidate.nameless else self._remedy(cause, candidate),
             verify=None if candidate.nameless else _verification(cause, self.case.facts.command),
         )
 
@@ -245,10 +251,6 @@ def without_advice(finding: Finding) -> Finding:
     if finding.remedy is None:
         return finding
     return structs.replace(finding, remedy=Remedy(text=_NO_ADVICE, patch=None, risk=None))
-
-
-def _remedy(cause: Cause) -> Remedy:
-    return Remedy(text=cause.remedy, patch=cause.patch, risk=cause.risk)
 
 
 def _verification(cause: Cause, command: str | None) -> Verification:

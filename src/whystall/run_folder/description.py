@@ -154,6 +154,7 @@ class RankFacts(msgspec.Struct, frozen=True):
     padding: PaddedBatches | None = None
     repeated: RepeatedWork | None = None
     rank: int = 0
+    trainer: Literal["transformers"] | None = None
 
 
 def is_run(folder: Path) -> bool:
@@ -198,6 +199,7 @@ def _rank(rank: dict[str, Any]) -> RankFacts:
         padding=_padding(rank.get("padding")),
         repeated=_repeated(rank.get("repeated")),
         rank=_integer(rank.get("rank")) or 0,
+        trainer="transformers" if facts.get("trainer") == "transformers" else None,
     )
 
 

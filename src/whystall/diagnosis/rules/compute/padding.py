@@ -39,8 +39,8 @@ _TO_THE_LONGEST: Final = Remedy(
     risk="Shapes change from batch to batch: compile with dynamic=True, or pad to multiples (pad_to_multiple_of).",
 )
 _BUCKETS: Final = Remedy(
-    text="Make batches of samples of similar length (sort within some fifty batches and shuffle these; Transformers: "
-    "group_by_length=True), or pack sequences one behind the other.",
+    text="Make batches of samples of similar length (sort within some fifty batches, shuffle these; Transformers: "
+    'group_by_length=True, from 5 on train_sampling_strategy="group_by_length"), or pack sequences end to end.',
     patch="order = sorted(window, key=lambda sample: len(sample.tokens))  # a window of some fifty batches",
     risk="The order of samples changes; packing needs attention that keeps to each sequence.",
 )
