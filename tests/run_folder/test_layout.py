@@ -94,6 +94,7 @@ REPEATED: dict[str, Any] = {
     "calls": 3,
     "again_ns": 50,
     "measured_ns": 100,
+    "error": 0.02,
     "modules": [["Tower", "serve.py", 12, "answer", "items = tower(features)", 50]],
 }
 
@@ -121,6 +122,7 @@ def test_what_was_computed_again_is_read_back(tmp_path: Path) -> None:
         {"again_ns": 49},
         {"measured_ns": "long"},
         {"steps": 0},
+        {"error": 2.0},
         {"modules": []},
         {"modules": [{"name": "T" * 2_000, "file": "", "line": 1, "function": "", "text": "", "ns": 50}]},
         {"modules": [{"name": "T", "file": "", "line": 1, "function": "", "text": "", "ns": -50}]},

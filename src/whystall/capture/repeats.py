@@ -19,8 +19,10 @@ from whystall.capture.stacks import is_library, shown_file, text_of
 from whystall.capture.torch_hooks import has_compiled
 from whystall.run_folder.description import RepeatedModule, RepeatedWork
 
-_READ_STEPS: Final = 4
+_LEAST_READ: Final = 4
 """Of these the first has nothing before it."""
+_MOST_READ: Final = 17
+_ENOUGH_NS: Final = 1_000_000_000
 _LONG: Final = 0.03
 _MOST_MODULES: Final = 64
 _MOST_TENSORS: Final = 32
@@ -61,7 +63,9 @@ class RepeatsSeen:
         self._read: set[int] = set()
         self._seen: dict[Sum, Sum] = {}
         self._again: Counter[Place] = Counter()
-        self._calls = self._fresh = self._measured_ns = 0
+        self._calls = self._fresh = 0
+        self._steps: list[tuple[int, int]] = []
+        """Of each step that counts what was computed again in it, and how long it was."""
 
     def step_ended(self, duration_ns: int) -> None:
         """Begins with the first step that ends, and goes on with each."""
@@ -76,12 +80,14 @@ class RepeatsSeen:
             self._again.clear()
             self._calls = self._fresh = 0
         else:
-            self._measured_ns += duration_ns
+            again_ns = sum(self._again.values())
+            self._steps.append((again_ns - sum(again for again, _ in self._steps), duration_ns))
         self._step += 1
         self._ours_ns = 0
         self._open.clear()
-        if self._step > _READ_STEPS or not self._read:
-            self._end()
+        measured_ns = sum(duration for _, duration in self._steps)
+        if not self._read or self._step > (_LEAST_READ if measured_ns >= _ENOUGH_NS else _MOST_READ):
+            self._end(measured_ns)
 
     def close(self) -> None:
         """Takes the hooks out, whatever was seen."""
@@ -108,18 +114,21 @@ class RepeatsSeen:
         ]
         self.looking = True
 
-    def _end(self) -> None:
+    def _end(self, measured_ns: int) -> None:
         self.close()
         again_ns = sum(self._again.values())
         # Where nothing new comes in (one batch again and again, to measure a model) repeating is what is wanted.
-        if not again_ns or not self._fresh or self._measured_ns <= 0:
+        if not again_ns or not self._fresh or measured_ns <= 0:
             return
+        share = again_ns / measured_ns
+        beside = sum((again - share * duration) ** 2 for again, duration in self._steps)
         ordered = sorted(self._again.items(), key=lambda item: (-item[1], item[0]))
         self.found = RepeatedWork(
-            steps=_READ_STEPS - 1,
+            steps=len(self._steps),
             calls=self._calls,
             again_ns=again_ns,
-            measured_ns=self._measured_ns,
+            measured_ns=measured_ns,
+            error=(beside * len(self._steps) / (len(self._steps) - 1)) ** 0.5 / measured_ns,
             modules=[
                 RepeatedModule(name, shown_file(file), line, function, text_of(file, line), ns)
                 for (name, file, line, function), ns in ordered[:_MOST_TOLD]

@@ -75,6 +75,8 @@ class RepeatedWork(msgspec.Struct, frozen=True, kw_only=True):
     again_ns: int
     measured_ns: int
     """The length of these steps together."""
+    error: float
+    """The standard error of the share that is computed again, by how it differs from step to step."""
     modules: list[RepeatedModule]
     """Those that took longest."""
 
@@ -219,7 +221,7 @@ def _repeated(value: object) -> RepeatedWork | None:
         found = msgspec.convert(value, RepeatedWork)
     except msgspec.ValidationError:
         return None
-    counted = found.steps > 0 and found.calls > 0 and 0 < found.again_ns <= found.measured_ns
+    counted = found.steps > 0 and found.calls > 0 and 0 < found.again_ns <= found.measured_ns and 0 <= found.error <= 1
     words = (word for one in found.modules for word in (one.name, one.file, one.function, one.text))
     told = 0 < len(found.modules) <= _MOST_MODULES and all(len(word) <= _LONGEST_WORD for word in words)
     told &= 0 < sum(one.ns for one in found.modules) <= found.again_ns and all(one.ns > 0 for one in found.modules)

@@ -138,7 +138,7 @@ def test_a_pass_in_one_step_of_many_is_an_episode() -> None:
 @pytest.mark.parametrize(("again", "fires"), [(0.6, True), (0.03, False)])
 def test_calls_that_come_out_as_before_are_worth_their_time(again: float, *, fires: bool) -> None:
     tower = RepeatedModule("Tower", "serve.py", 12, "answer", "items = tower(features)", round(again * 900))
-    seen = RepeatedWork(steps=3, calls=6, again_ns=round(again * 1_000), measured_ns=1_000, modules=[tower])
+    seen = RepeatedWork(steps=3, calls=6, again_ns=round(again * 1_000), measured_ns=1_000, error=0.01, modules=[tower])
     found = found_in_runs(run(), repeated={0: seen}, cores=4, threads=4)
     assert ("compute.redundant-work" in found) is fires
     if fires:

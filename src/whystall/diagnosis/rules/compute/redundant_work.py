@@ -16,7 +16,7 @@ from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.discarded import discarded_backward
 from whystall.diagnosis.detectors.prefixes import Products, longer_passes, operators_within, products
-from whystall.diagnosis.detectors.samples import from_samples, measured_runs
+from whystall.diagnosis.detectors.samples import NINE_IN_TEN, SPREAD, from_samples, measured_runs
 from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
@@ -143,6 +143,7 @@ def in_watched(case: Case) -> Iterator[Sampled]:
             CAUSE.id,
             run,
             share,
+            (share - max(NINE_IN_TEN * seen.error, SPREAD * share), share, share + NINE_IN_TEN * seen.error),
             evidence=(
                 evidence.share("of the steps looked at, in calls that came out as before", share),
                 evidence.count("such calls", seen.calls / seen.steps, per="step"),
