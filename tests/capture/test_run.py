@@ -135,6 +135,9 @@ def test_exit_codes_pass_through(jobs: Jobs, how: str, code: int) -> None:
     assert len(ran.steps()) == 59
     assert (ran.folder / "rank0.trace.json.gz").exists()
     assert (ran.folder / "report.html").exists()
+    [rank] = ran.ranks()
+    assert rank["ended"] is (how != "killed")  # who is killed has said what there was when its window ended
+    assert rank["facts"]["torch_threads"] > 0
 
 
 def test_traceback_is_the_users_own(jobs: Jobs) -> None:

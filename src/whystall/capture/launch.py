@@ -110,7 +110,16 @@ def watched_environment(config: CaptureConfig, environment: dict[str, str]) -> d
     }
 
 
-def run_watched(launch: Launch, config: CaptureConfig, on_request: Callable[[], None]) -> int:
+Meanwhile = Callable[[Callable[[], None]], contextlib.AbstractContextManager[object]]
+"""What is done while a command runs; it is given what ends the command."""
+
+
+def run_watched(
+    launch: Launch,
+    config: CaptureConfig,
+    on_request: Callable[[], None],
+    meanwhile: Meanwhile = contextlib.nullcontext,
+) -> int:
     """Runs the command to its end; the exit code as a shell gives it (128 + signal for one that was killed).
 
     Signals that come here go on to the command, except SIGUSR2, which calls ``on_request``.
@@ -122,7 +131,7 @@ def run_watched(launch: Launch, config: CaptureConfig, on_request: Callable[[], 
         raise UsageError(f"{launch.command[0]}: no such command") from None
     except PermissionError:
         raise UsageError(f"{launch.command[0]}: permission denied") from None
-    with _handing_on(process, on_request):
+    with _handing_on(process, on_request), meanwhile(process.terminate):
         code = process.wait()
     return code if code >= 0 else 128 - code
 

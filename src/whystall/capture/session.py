@@ -210,12 +210,7 @@ class Session:
         self.steps += 1
         if self.steps == _STEPS_BEFORE_JUDGING:
             self.faults.guard("module times", self._judge_cost)(now)
-        action = self._recording.windows.step_ended(duration, now)
-        if action is not Action.NOTHING:
-            self._paused(lambda: self._recording.act(action))
-            self._sampler.disregard_ourselves()
-        if self._recording.windows.over and not self._repeats.over:
-            self.faults.guard("repeated work", self._repeats.step_ended)(duration)
+        self._windows(duration, now)
         self._step_began_ns = time.perf_counter_ns()
         if recording:
             self._costs.profiled(duration)
@@ -224,6 +219,19 @@ class Session:
             self._costs.outside(duration, 0 if self._recording.recorder.running else self._step_began_ns - now)
         if self._experiment is not None:
             self.faults.guard("experiment", self._experiment.step_ended)(self.steps)
+
+    def _windows(self, duration: int, now: int) -> None:
+        """Opens, marks or closes a window; after the last one, looks at what is computed again."""
+        action = self._recording.windows.step_ended(duration, now)
+        if action is not Action.NOTHING:
+            self._paused(lambda: self._recording.act(action))
+            if action is Action.STOP:
+                self.faults.guard("run.json", self._describe)(ended=False)
+            self._sampler.disregard_ourselves()
+        if self._recording.windows.over and not self._repeats.over:
+            self.faults.guard("repeated work", self._repeats.step_ended)(duration)
+            if self._repeats.found is not None:
+                self.faults.guard("run.json", self._describe)(ended=False)
 
     def _paused(self, recording: Callable[[], None]) -> None:
         """Does what a window asks for, and counts for how long the job stood still."""
@@ -330,8 +338,11 @@ class Session:
 
     # --- what is written at the end -----------------------------------------------------------------
 
-    def _describe(self) -> None:
-        """Writes what this rank says of itself; the launcher joins the ranks into ``run.json``."""
+    def _describe(self, *, ended: bool = True) -> None:
+        """Writes what this rank says of itself; the launcher joins the ranks into ``run.json``.
+
+        Also once a window is recorded: a job that is killed later says nothing any more.
+        """
         if self.steps == 0:
             return
         writer, recorder = self._sampler.writer, self._recording.recorder
@@ -350,8 +361,9 @@ class Session:
             not_recorded=self.faults.reasons,
             facts=facts(self._torch),
             loaders=list(filter(None, self._loaders.values())),
-            ended_by=self._ended_by,
-            ended_unix_ns=time.time_ns(),
+            ended=ended,
+            ended_by=self._ended_by if ended else None,
+            ended_unix_ns=time.time_ns() if ended else None,
             padding=self._padding.told(),
             repeated=self._repeats.found,
         )

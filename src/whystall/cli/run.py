@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from pathlib import Path
@@ -14,6 +15,8 @@ from whystall.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
     from whystall.analysis.throughput import Workload
     from whystall.capture.config import CaptureConfig
@@ -59,6 +62,11 @@ class Run:
             "at a time, where that decides between causes: the same batch again, "
             "no garbage collection, no logging, another number of threads",
         )
+        parser.add_argument(
+            "--until-verdict",
+            action="store_true",
+            help="end the job (SIGTERM) once its first window has a verdict that names a cause with 80%% and more",
+        )
         inputs.add_workload(parser)
         output.add_force(parser)
         parser.add_argument(
@@ -103,7 +111,10 @@ class Run:
         )
         if schedule.repeat > 0 and _reports_here():
             console.note(f"whystall: {_beforehand(launch, config)}")
-        code = run_watched(launch, config, (folder / layout.CAPTURE_NOW).touch)
+        so_far = _SoFarOf(folder, console, until_verdict=options.until_verdict)
+        told = so_far if _reports_here() and schedule.repeat > 0 else contextlib.nullcontext
+        code = run_watched(launch, config, (folder / layout.CAPTURE_NOW).touch, told)
+        code = 0 if so_far.ended else code
         if not _reports_here():
             return code
         try:
@@ -129,6 +140,31 @@ def _beforehand(launch: Launch, config: CaptureConfig) -> str:
         f"watching {launch.what}; once its steps are steady {steps} will be recorded, and it stands still while "
         f"their trace is written{longer}"
     )
+
+
+class _SoFarOf:
+    """The first verdict on a folder, to be said while the job runs; ``ended`` says that it ended the job."""
+
+    def __init__(self, folder: Path, console: Console, *, until_verdict: bool) -> None:
+        self._folder = folder
+        self._console = console
+        self._until_verdict = until_verdict
+        self.ended = False
+
+    def __call__(self, end: Callable[[], None]) -> AbstractContextManager[object]:
+        """Says it, and ends the job after it where that is asked for."""
+        from whystall.cli.so_far import SOON_S, STILL_RUNS_AFTER_S, SoFar
+
+        def enough() -> None:
+            self.ended = True
+            end()
+
+        return SoFar(
+            self._folder,
+            lambda text: self._console.note(f"whystall: {text}"),
+            enough if self._until_verdict else None,
+            after_s=SOON_S if self._until_verdict else STILL_RUNS_AFTER_S,
+        )
 
 
 def _launch(options: Namespace) -> Launch:
@@ -263,7 +299,7 @@ def _when_all_ranks_are_there(folder: Path) -> RunFolder:
     wanted = _world_size() if "RANK" in os.environ else 0
     deadline = time.monotonic() + _WAIT_FOR_RANKS_S
     found = read_run_folder(folder)
-    while len(found.ranks) < wanted and time.monotonic() < deadline:
+    while sum(bool(rank.get("ended", True)) for rank in found.ranks) < wanted and time.monotonic() < deadline:
         time.sleep(0.2)
         found = read_run_folder(folder)
     return found

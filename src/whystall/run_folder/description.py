@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from whystall.run_folder.layout import RUN_JSON
+from whystall.run_folder.layout import RUN_JSON, rank_files
 
 SCHEMA: Final = "whystall.run/1"
 LEAST_ACTIVE: Final = 3
@@ -98,6 +98,8 @@ class RankDescription(msgspec.Struct, frozen=True, kw_only=True):
     not_recorded: dict[str, str]
     facts: dict[str, Any]
     loaders: list[dict[str, Any]]
+    ended: bool = True
+    """Whether the process had ended; else it goes on, or was killed."""
     ended_by: str | None = None
     """The exception that ended the process, and where: its type, a file's base name and a line, and no message."""
     ended_unix_ns: int | None = None
@@ -167,7 +169,15 @@ def is_run(folder: Path) -> bool:
 
 def read_run_file(path: Path) -> list[RankFacts]:
     """The ranks of a run folder's ``run.json``; empty where there is none that can be read."""
-    return [_rank(rank) for rank in listed(read_document(path).get("ranks")) if isinstance(rank, dict)]
+    return [_rank(rank) for rank in ranks_of(path)]
+
+
+def ranks_of(path: Path) -> list[dict[str, Any]]:
+    """What the ranks of a run said of themselves: as ``run.json`` joined it, or each by itself while the job runs."""
+    joined = [rank for rank in listed(read_document(path).get("ranks")) if isinstance(rank, dict)]
+    if joined or not is_run(path.parent):
+        return joined
+    return [rank for rank in map(read_document, rank_files(path.parent, "description")) if rank]
 
 
 def read_document(path: Path) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from whystall.run_folder.description import LEAST_ACTIVE, listed, read_document, table
+from whystall.run_folder.description import LEAST_ACTIVE, listed, ranks_of, read_document, table
 from whystall.run_folder.layout import RUN_JSON
 
 _MOST: Final = 8
@@ -23,7 +23,7 @@ _LATEST: Final = 14
 def told(folder: Path) -> list[str]:
     """Sentences for the report on a run folder, the most important first; none where it says nothing of the kind."""
     run = read_document(folder / RUN_JSON)
-    ranks = [rank for rank in listed(run.get("ranks")) if isinstance(rank, dict)]
+    ranks = ranks_of(folder / RUN_JSON)
     found = [*_end(run, ranks), *_short(run, ranks), *_pauses(ranks), *_notes(ranks)]
     return [sentence[:_LONGEST] for sentence in found]
 
