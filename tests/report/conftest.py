@@ -55,6 +55,7 @@ from whystall.diagnosis.finding import (
     EvidenceEvent,
     Finding,
     Gain,
+    InStep,
     Plan,
     Rejected,
     Remedy,
@@ -313,6 +314,7 @@ def finding() -> Finding:
         rejected=[Rejected(id="input.synchronous-loader", because="input waits are 7 % of the step")], missing_signals=[],
         remedy=Remedy(text="Log the loss every 50 steps.", patch="- log(loss.item())\n+ if step % 50 == 0: log(loss.item())", risk="Coarser curves."),
         verify=Verification(command="whystall verify -- python train.py", expect="1.12x to 1.31x"),
+        in_step=InStep(rank=0, device=0, step="ProfilerStep#2", window_ns=125 * MS, marks=[(10 * MS, 10 * MS), (60 * MS, 12 * MS)]),
     )  # fmt: skip
 
 

@@ -221,6 +221,21 @@ def test_the_timeline_zooms_by_buttons(opened: Opener) -> None:
     assert picture_of(page) == picture
 
 
+def test_every_finding_has_a_picture_and_leads_to_the_timeline(opened: Opener) -> None:
+    page = opened("diagnosed")
+    findings = page.locator("article.finding")
+    assert findings.count() >= 1
+    for number in range(findings.count()):
+        assert findings.nth(number).locator("figure.where svg").is_visible()
+        assert findings.nth(number).locator("figure.where figcaption").inner_text().strip()
+    whole = span_of(page)
+    page.get_by_role("link", name="Show it in the timeline").first.click()
+    canvas = page.locator("figure.timeline canvas").first
+    assert int(canvas.get_attribute("data-marks") or 0) >= 1
+    assert span_of(page) != whole
+    page.wait_for_function("document.activeElement.tagName === 'CANVAS'")
+
+
 def test_the_timeline_zooms_by_wheel_only_once_it_is_entered(opened: Opener) -> None:
     page = opened("gpu")
     canvas = page.locator("canvas").first

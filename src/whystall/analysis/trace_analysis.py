@@ -50,6 +50,8 @@ class TraceAnalysis:
     """The results of one trace, as sections of a report."""
 
     rank: int
+    origin_ns: int
+    """The trace's first instant, which the times of the sections count from."""
     devices: list[Device]
     kernels: list[Kernel]
     kernel_families: list[KernelFamily]
@@ -99,6 +101,7 @@ def analyze_trace(
     drawn = [device_timeline(trace, device, accounts.get(device.device), origin) for device in devices]
     return TraceAnalysis(
         rank=rank,
+        origin_ns=origin,
         devices=devices,
         kernels=kernel_results(trace, classified, rank, by_name),
         kernel_families=family_results(trace, classified, rank, by_family, tensor_core_use(classified)),

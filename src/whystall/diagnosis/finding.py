@@ -86,6 +86,19 @@ class Scope(_Result):
     steps: list[str]
 
 
+class InStep(_Result):
+    """Where in a step a cause is at work: the step that the timeline of a device draws.
+
+    ``marks`` are begin and length, in ns from the step's begin, of what the remedy would change, in order and apart.
+    """
+
+    rank: int
+    device: int
+    step: str | None
+    window_ns: int
+    marks: list[tuple[int, int]]
+
+
 class Finding(_Result):
     """A named cause with evidence, gain, remedy, and the way to verify it."""
 
@@ -111,6 +124,8 @@ class Finding(_Result):
 
     ``None``: nothing recorded tells of lines.
     """
+    in_step: InStep | None = None
+    """Where in a step it is at work; ``None``: that is not known."""
 
 
 class Abstention(_Result):

@@ -14,6 +14,7 @@ from whystall.diagnosis.causes import Cause
 from whystall.diagnosis.finding import Evidence, Finding, Gain, Per, Rejected, Remedy, Scope, Verification
 from whystall.diagnosis.frameworks import in_words_of
 from whystall.diagnosis.gains import MOST_SAVED, percent, saved_by, scaled, severity_of, speedup, together
+from whystall.diagnosis.picture import in_step
 from whystall.diagnosis.weighing import LEAST_SHARE, Verdicts, least_saved
 from whystall.replay.graph import Change
 
@@ -74,6 +75,7 @@ class Teller:
             could_be=list(candidate.could_be),
             remedy=self._remedy(cause, candidate),
             verify=_verification(cause, self.case.facts.command),
+            in_step=in_step(case, candidate),
         )
 
     def _remedy(self, cause: Cause, candidate: Candidate) -> Remedy:

@@ -9,6 +9,7 @@ from typing import Final
 from whystall.diagnosis.finding import CodeLocation, Evidence, Finding, Gain, Plan
 from whystall.report import format as fmt
 from whystall.report.names import clean, line_of_code, shorten
+from whystall.report.pictures import PictureView, picture_of
 from whystall.report.schema import Report
 from whystall.report.vocabulary import SEVERITIES
 
@@ -62,6 +63,7 @@ class FindingView:
     rejected: tuple[tuple[str, str], ...]
     missing: str | None
     """The signals that would make it surer, and what it cannot be told from without them."""
+    picture: PictureView | None
 
     @property
     def facts(self) -> tuple[str, ...]:
@@ -195,6 +197,7 @@ def _finding(finding: Finding, step_ns: int | None, *, one_rank: bool) -> Findin
         expect=clean(proof.expect, 300) if proof else None,
         rejected=tuple((clean(one.id, 80), clean(one.because, 200)) for one in finding.rejected[:8]),
         missing=_missing(finding),
+        picture=picture_of(finding, gain),
     )
 
 

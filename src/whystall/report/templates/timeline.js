@@ -56,6 +56,7 @@ class Timeline {
     this.from = 0;
     this.to = this.whole;
     this.selected = null;
+    this.marks = [];
     this.pointers = new Map();
     figure.hidden = false;
     this.canvas.style.height = `${this.height}px`;
@@ -73,6 +74,15 @@ class Timeline {
     this.from = Math.min(Math.max(from, 0), this.whole - span);
     this.to = this.from + span;
     this.draw();
+  }
+
+  // What a finding marks: bands over all lanes, the longest one in view.
+  showMarks(marks) {
+    this.marks = marks;
+    this.figure.closest("details")?.setAttribute("open", "");
+    const [from, to] = marks.reduce((best, mark) => (mark[1] - mark[0] > best[1] - best[0] ? mark : best));
+    this.show(from - 2 * (to - from), to + 2 * (to - from));
+    setTimeout(() => this.canvas.focus({ preventScroll: true })); // the link's own way there takes the focus first
   }
 
   zoom(factor, at = this.ns(this.width / 2)) {
@@ -189,6 +199,7 @@ class Timeline {
     canvas.height = Math.round(height * ratio);
     canvas.dataset.from = Math.round(this.from);
     canvas.dataset.to = Math.round(this.to);
+    canvas.dataset.marks = this.marks.length;
     const pen = canvas.getContext("2d");
     const style = getComputedStyle(canvas);
     this.ink = { text: style.getPropertyValue("color"), font: getComputedStyle(document.body).fontFamily };
@@ -196,6 +207,12 @@ class Timeline {
     this.drawAxis(pen);
     for (const lane of this.lanes) this.drawText(pen, lane.label, 6, lane.top - 4, 0.75);
     for (const event of this.events) if (event.end >= this.from && event.start <= this.to) this.drawEvent(pen, event);
+    pen.fillStyle = style.getPropertyValue("--warn");
+    pen.globalAlpha = 0.22;
+    for (const [from, to] of this.marks) {
+      if (to >= this.from && from <= this.to) pen.fillRect(this.x(from), AXIS, Math.max(this.x(to) - this.x(from), 1), this.height);
+    }
+    pen.globalAlpha = 1;
   }
 
   drawText(pen, text, x, y, alpha = 1) {
@@ -243,4 +260,11 @@ class Timeline {
   }
 }
 
-document.querySelectorAll("figure.timeline").forEach((figure) => new Timeline(figure));
+const drawn = new Map();
+document.querySelectorAll("figure.timeline").forEach((figure) => drawn.set(figure.id, new Timeline(figure)));
+document.querySelectorAll("a[data-timeline]").forEach((link) => {
+  const timeline = drawn.get(link.dataset.timeline);
+  if (!timeline) return;
+  link.hidden = false;
+  link.addEventListener("click", () => timeline.showMarks(JSON.parse(link.dataset.marks)));
+});
