@@ -11,6 +11,9 @@ import pytest
 from tests.diagnosis.cases import case_of, diagnosed, fixed, loop, of_framework
 from tests.diagnosis.jobs import Job
 
+import whystall
+from whystall._api import demo_recording
+from whystall.analysis.steadiness import mean_step
 from whystall.diagnosis.candidate import Code
 from whystall.diagnosis.catalogue import causes
 from whystall.diagnosis.detectors.host_calls import hidden as what_is_hidden
@@ -129,3 +132,12 @@ def test_what_is_only_told_has_no_gain_where_nothing_limits_it() -> None:
     case.__dict__["fidelity"] = SimpleNamespace(share=0.0)
     [found] = diagnose(case, [rule]).findings
     assert found.gain is None
+
+
+def test_the_length_of_a_step_is_one_number() -> None:
+    report = whystall.analyze(demo_recording(), cache=False)
+    mean = mean_step(report.devices[0].steps)
+    assert mean is not None
+    gains = [finding.gain for finding in report.findings if finding.gain is not None]
+    assert gains
+    assert {gain.step_ns for gain in gains if gain.step_ns is not None} == {mean.window_ns} == {report.verdict.step_ns}

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from whystall.analysis.host_states import HostState
 from whystall.analysis.results import Step
 from whystall.analysis.run_results import RunSummary
+from whystall.analysis.steadiness import mean_step
 from whystall.diagnosis.experiment import Experiment
 from whystall.diagnosis.finding import EvidenceEvent, Per
 from whystall.diagnosis.frameworks import Trainer
@@ -32,6 +33,7 @@ from whystall.replay.outcome import window_ns as replayed_window
 from whystall.run_folder.description import PaddedBatches, RepeatedWork
 from whystall.trace.link import HOST_TABLES, rows_of
 
+_ALIKE: Final = 0.05
 FEWEST_SAMPLED_STEPS: Final = 10
 """With fewer steps samples say nothing of a run."""
 
@@ -214,6 +216,17 @@ class Case:
     def step_ns(self) -> int:
         """The mean length of a step; without steps that of the recording."""
         return self.window_ns // max(self.steps, 1)
+
+    def told_step_ns(self, rank: int | None) -> int:
+        """The length of a step as it is told: that in a rank's ledger (`None`: of the first), if nearly the replay's.
+
+        A device's steps begin and end with its work, and those of a replay with the host's marks: their means differ by
+        a little, and two numbers would ask for a reason.
+        """
+        devices = [device for one in self.ranks if rank in (None, one.rank) for device in one.analysis.devices]
+        mean = mean_step(devices[0].steps) if devices and self.has_steps else None
+        alike = mean is not None and abs(mean.window_ns - self.step_ns) <= _ALIKE * self.step_ns
+        return mean.window_ns if mean is not None and alike else self.step_ns
 
     @cached_property
     def fidelity(self) -> Fidelity:

@@ -83,8 +83,9 @@ def diagnose_run(
     diagnosis = msgspec.structs.replace(diagnosis, failures=[*failures, *diagnosis.failures])
     named = any(finding.severity != "info" for finding in diagnosis.findings)
     far = far_from_limits(case) if case.graph is not None and not named else None
-    verdict = finding_verdict(measured, diagnosis, case.step_ns, devices, least=least_expected(case), far=far)
-    recorded = case.step_ns if case.has_steps else 0
+    step_ns = case.told_step_ns(measured.rank) if case.graph is not None else case.step_ns
+    verdict = finding_verdict(measured, diagnosis, step_ns, devices, least=least_expected(case), far=far)
+    recorded = step_ns if case.has_steps else 0
     return msgspec.structs.replace(verdict, step_ns=recorded or _run_step_ns(runs)), diagnosis
 
 

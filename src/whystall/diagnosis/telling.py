@@ -63,7 +63,7 @@ class Teller:
                 expected=speedup(one.expected),
                 ceiling=speedup(ceiling),
                 method=candidate.method,
-                step_ns=candidate.span_ns(case) or None,
+                step_ns=self._step_ns(candidate) or None,
                 of=per,
             ),
             confidence=round(candidate.certainty(case), 2),
@@ -77,6 +77,13 @@ class Teller:
             verify=_verification(cause, self.case.facts.command),
             in_step=in_step(case, candidate),
         )
+
+    def _step_ns(self, candidate: Valued) -> int:
+        """The length of what a gain is of, as it is told."""
+        own = candidate.span_ns(self.case)
+        if self.case.graph is None or own != self.case.step_ns:
+            return own
+        return self.case.told_step_ns(candidate.ranks[0] if candidate.ranks else None)
 
     def _remedy(self, cause: Cause, candidate: Candidate) -> Remedy:
         """The candidate's own, or the cause's, as one applies it to what runs the loop."""

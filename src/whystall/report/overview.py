@@ -81,12 +81,19 @@ class Bar:
         return f"{self.of}, {fmt.duration(self.window_ns)}"
 
 
-def bar_of(device: Device) -> Bar:
-    """The mean of a device's steady steps, or its whole window where no step was marked."""
+def bar_of(device: Device, *, watched: bool = False) -> Bar:
+    """The mean of a device's steady steps, or its whole window where no step was marked.
+
+    Of a job that was ``watched`` these are the recorded ones; gains may be of the steps of the whole run.
+    """
     mean = mean_step(device.steps)
     if mean is None:
         return Bar(device, "The whole recording", False, device.window_ns, device.ledger)
-    what = f"Mean of {mean.steps:,} steps" if mean.steps > 1 else f"Step {clean(device.steps[0].name, 60)}"
+    what = (
+        f"Mean of {mean.steps:,}{' recorded' * watched} steps"
+        if mean.steps > 1
+        else f"Step {clean(device.steps[0].name, 60)}"
+    )
     return Bar(device, what, True, mean.window_ns, mean.ledger)
 
 
@@ -111,7 +118,7 @@ def headline(report: Report) -> Bar | None:
     spoken_of = (report.verdict.rank, report.verdict.device)
     device = next((device for device in measured if (device.rank, device.device) == spoken_of), None)
     device = device or next(iter(measured), None)
-    return None if device is None else bar_of(device)
+    return None if device is None else bar_of(device, watched=bool(report.run))
 
 
 def in_order(report: Report) -> list[Device]:
