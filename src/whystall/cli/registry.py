@@ -18,12 +18,14 @@ from whystall.cli.ranks import Ranks
 from whystall.cli.report import Report
 from whystall.cli.run import Run
 from whystall.cli.verify import Verify
+from whystall.cli.watch import Watch
 
 if TYPE_CHECKING:
     from whystall.cli.command import Command
 
 COMMANDS: tuple[Command, ...] = (
     Run(),
+    Watch(),
     Analyze(),
     Report(),
     Compare(),

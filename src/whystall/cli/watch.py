@@ -1,0 +1,170 @@
+"""``whystall watch``: what a job that `whystall run` started is doing, while it runs."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from whystall.errors import InputError, UsageError
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+    from whystall.analysis.pace import Pace
+    from whystall.cli.console import Console
+    from whystall.report.schema import Report
+    from whystall.trace.following import Followed
+
+_LATEST: Final = 64
+_LOWEST_PRIORITY: Final = 19
+
+
+class Watch:
+    """The verb ``watch``."""
+
+    name = "watch"
+    help = "a job that is running: its pace, what slowed it, the verdict so far; as metrics, too"
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Declares the verb's arguments."""
+        parser.add_argument("run_folder", metavar="RUN", help="the folder of a run that goes on, or has ended")
+        parser.add_argument("--every", type=float, default=5.0, metavar="S", help="seconds between two looks (5)")
+        parser.add_argument("--once", action="store_true", help="look once and end")
+        parser.add_argument(
+            "--metrics",
+            metavar="FILE",
+            help="write what Prometheus reads (node exporter's textfile collector) with each look",
+        )
+        parser.add_argument(
+            "--no-windows", action="store_true", help="ask for no window to be recorded when the job slows down"
+        )
+
+    def run(self, options: Namespace, console: Console) -> int:
+        """Says what changes, until the job ends; 0."""
+        if not options.every >= 1:
+            raise UsageError(f"--every must be at least 1, not {options.every:g}")
+        from whystall.run_folder.description import is_run
+
+        folder = Path(options.run_folder)
+        if not is_run(folder):
+            raise InputError(f"{folder}: no folder of a run (there is no run.json of whystall)")
+        os.nice(_LOWEST_PRIORITY)  # beside the job
+        watched = Watched(folder, console, windows=not options.no_windows)
+        while True:
+            ended = watched.look()
+            if options.metrics:
+                watched.write_metrics(Path(options.metrics))
+            if ended or options.once:
+                return 0
+            time.sleep(options.every)
+
+
+class Watched:
+    """A run folder as it was at the last look, and what was said of it."""
+
+    def __init__(self, folder: Path, console: Console, *, windows: bool) -> None:
+        self._folder = folder
+        self._console = console
+        self._windows = windows
+        self._followed: dict[Path, Followed] = {}
+        self._paces: dict[int, Pace] = {}
+        self._slower: set[int] = set()
+        self._traces = -1
+        self._report: Report | None = None
+        self._said = ""
+
+    def look(self) -> bool:
+        """Reads what was added, says what changed; whether the job has ended."""
+        from whystall.run_folder.description import read_document
+        from whystall.run_folder.layout import RUN_JSON, rank_files
+
+        ended = read_document(self._folder / RUN_JSON).get("exit_code") is not None
+        for path in rank_files(self._folder, "samples"):
+            self._follow(path)
+        self._say_pace()
+        self._say_slower(ended=ended)
+        traces = len(rank_files(self._folder, "trace"))
+        if traces != self._traces or ended:
+            self._traces = traces
+            self._say_verdict()
+        if ended:
+            self._console.result("the job has ended")
+            self._console.next(f"whystall report {self._folder}")
+        return ended
+
+    def _follow(self, path: Path) -> None:
+        from whystall.analysis.pace import pace_of
+        from whystall.trace.following import Followed
+
+        one = self._followed.setdefault(path, Followed(path))
+        one.look()
+        pace = pace_of(one.first(_LATEST), one.latest(_LATEST))
+        if pace is not None:
+            self._paces[one.rank] = pace
+
+    def _say_pace(self) -> None:
+        from whystall.report.format import duration, share
+
+        if not self._followed:
+            self._console.result("no step has ended yet")
+            return
+        steps = max(one.steps for one in self._followed.values())
+        text = f"step {steps:,}"
+        if self._paces:
+            rank, pace = max(self._paces.items(), key=lambda item: (item[1].median_ns, -item[0]))
+            parts = sorted(pace.shares.items(), key=lambda item: -item[1])
+            where = ", ".join(f"{part} {share(of)}" for part, of in parts if of >= 0.005)
+            whose = f", rank {rank}'s" if len(self._paces) > 1 else ""
+            text += f" · {duration(pace.median_ns)} each (the latest {_LATEST}{whose}) · {where}"
+        self._console.result(text)
+
+    def _say_slower(self, *, ended: bool) -> None:
+        from whystall.report.format import duration
+        from whystall.run_folder.layout import CAPTURE_NOW
+
+        for rank, pace in sorted(self._paces.items()):
+            if not pace.slower:
+                self._slower.discard(rank)
+            elif rank not in self._slower:
+                self._slower.add(rank)
+                who = f"rank {rank}: " if len(self._paces) > 1 else ""
+                grown = f"; {pace.grown} grew by {duration(pace.grown_ns)}" if pace.grown else ""
+                self._console.result(f"slower: {who}steps take {pace.ratio:.2f} times as long as at first{grown}")
+                if self._windows and not ended:
+                    (self._folder / CAPTURE_NOW).touch()
+                    self._console.result("a window was asked for, to see why")
+
+    def _say_verdict(self) -> None:
+        import whystall
+
+        try:
+            self._report = whystall.analyze(self._folder, cache=False)
+        except InputError:
+            return
+        if self._report.verdict.summary != self._said:
+            self._said = self._report.verdict.summary
+            self._console.result(f"so far: {self._said}")
+
+    def write_metrics(self, path: Path) -> None:
+        """Writes the file of metrics, whole or not at all. Raises `UsageError` where it cannot be written."""
+        from whystall.report.metrics import RankMetrics, metrics_text
+        from whystall.trace.following import BOUNDS_S
+
+        ranks = []
+        for one in self._followed.values():
+            pace = self._paces.get(one.rank)
+            shares, ratio = (pace.shares, pace.ratio) if pace is not None else ({}, None)
+            ranks.append(RankMetrics(one.rank, BOUNDS_S, one.buckets, one.total_s, shares, ratio))
+        findings = [
+            (finding.id, finding.severity, finding.gain.expected)
+            for finding in (self._report.findings if self._report is not None else [])
+            if finding.gain is not None and finding.severity != "info"
+        ]
+        staged = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+        try:
+            staged.write_text(metrics_text(self._folder.name, ranks, findings), "utf-8")
+            staged.replace(path)
+        except OSError as error:
+            raise UsageError(f"{path}: cannot be written ({error.strerror or error})") from None

@@ -1,0 +1,106 @@
+"""Follows the samples of a run while they are written: what was added since the last look, and no more, is read."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from whystall.run_folder.samples import PROFILED, SCHEMA
+from whystall.trace.errors import InputError
+
+_LONGEST_LINE: Final = 1 << 16
+_MOST_AT_ONCE: Final = 64 << 20
+_FIRST_STEPS: Final = 5
+"""The first steps load, compile and allocate: they are no pace."""
+_KEPT_FIRST: Final = 256
+_KEPT_LATEST: Final = 256
+_PART: Final = re.compile(r"^(input|forward|backward|optimizer|save|gc)_us$")
+BOUNDS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+"""Upper bounds of the buckets in which steps are counted."""
+
+
+class Followed:
+    """The samples of one rank as far as they are written: how many steps, the first and the latest, a histogram."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.rank = 0
+        self.steps = 0
+        self.total_s = 0.0
+        self.buckets = [0] * (len(BOUNDS_S) + 1)
+        """Steps by length: up to each of `BOUNDS_S`, and longer ones."""
+        self._columns: list[str] = []
+        self._offset = 0
+        self._first: list[list[int]] = []
+        self._latest: deque[list[int]] = deque(maxlen=_KEPT_LATEST)
+
+    def look(self) -> None:
+        """Reads what was added. Raises `InputError` where the file cannot be read or holds no samples."""
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self._offset)
+                data = file.read(_MOST_AT_ONCE)
+        except OSError as error:
+            raise InputError(f"{self.path}: cannot be read ({error.strerror or error})") from None
+        whole = data.rfind(b"\n") + 1
+        self._offset += whole if whole or len(data) < _MOST_AT_ONCE else len(data)
+        for line in data[:whole].split(b"\n"):
+            if line and len(line) <= _LONGEST_LINE:
+                self._take(line)
+
+    def _take(self, line: bytes) -> None:
+        try:
+            value: Any = msgspec.json.decode(line)
+        except msgspec.DecodeError:
+            return
+        if not self._columns:
+            self._head(value)
+        elif isinstance(value, list) and len(value) == len(self._columns):
+            self._step(value)
+
+    def _head(self, value: Any) -> None:
+        columns = value.get("columns") if isinstance(value, dict) else None
+        if not isinstance(columns, list) or not all(isinstance(name, str) for name in columns):
+            columns = []
+        if not {"duration_us", "flags"} <= set(columns) or value.get("schema") != SCHEMA:
+            raise InputError(f"{self.path.name} holds no samples of whystall")
+        self._columns = columns
+        self.rank = value["rank"] if isinstance(value.get("rank"), int) else 0
+
+    def _step(self, row: list[Any]) -> None:
+        named = dict(zip(self._columns, row, strict=True))
+        duration, flags = named["duration_us"], named["flags"]
+        if type(duration) is not int or type(flags) is not int or not 0 <= duration < 1 << 50:
+            return
+        self.steps += 1
+        if flags & PROFILED:
+            return
+        seconds = duration / 1e6
+        self.total_s += seconds
+        self.buckets[next((at for at, bound in enumerate(BOUNDS_S) if seconds <= bound), len(BOUNDS_S))] += 1
+        if self.steps <= _FIRST_STEPS:
+            return
+        parts = [value if type(value) is int else 0 for name, value in named.items() if _PART.match(name)]
+        kept = [duration, *parts]
+        if len(self._first) < _KEPT_FIRST:
+            self._first.append(kept)
+        self._latest.append(kept)
+
+    def first(self, count: int) -> dict[str, np.ndarray[Any, np.dtype[np.int64]]]:
+        """The first steady steps, in nanoseconds by part."""
+        return self._parts(self._first[:count])
+
+    def latest(self, count: int) -> dict[str, np.ndarray[Any, np.dtype[np.int64]]]:
+        """The latest steps, in nanoseconds by part."""
+        return self._parts(list(self._latest)[-count:])
+
+    def _parts(self, rows: Iterable[list[int]]) -> dict[str, np.ndarray[Any, np.dtype[np.int64]]]:
+        names = ["step", *(name.removesuffix("_us") for name in self._columns if _PART.match(name))]
+        table = np.array(list(rows), np.int64).reshape(-1, len(names)) * 1000
+        return {name: table[:, at] for at, name in enumerate(names)}

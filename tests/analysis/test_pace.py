@@ -1,0 +1,50 @@
+"""A running job's latest steps beside its first ones."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from whystall.analysis.pace import FEWEST, pace_of
+
+MS = 1_000_000
+
+
+def steps(
+    count: int, *, step_ms: float, forward_ms: float, input_ms: float = 0.0, scatter: float = 0.0
+) -> dict[str, np.ndarray]:
+    scatter_ms = np.random.default_rng(count).normal(0, scatter * step_ms, count)
+    whole = np.array((step_ms + scatter_ms) * MS, np.int64)
+    parts = {"forward": forward_ms, "input": input_ms, "backward": 0.0, "optimizer": 0.0, "save": 0.0, "gc": 0.0}
+    return {"step": whole, **{name: np.full(count, round(ms * MS), np.int64) for name, ms in parts.items()}}
+
+
+def test_a_job_that_waits_longer_for_input_is_slower_by_that() -> None:
+    pace = pace_of(steps(64, step_ms=100, forward_ms=60), steps(64, step_ms=130, forward_ms=62, input_ms=26))
+    assert pace is not None
+    assert (pace.median_ns, pace.ratio, pace.slower) == (130 * MS, pytest.approx(1.3), True)
+    assert (pace.grown, pace.grown_ns) == ("input", 26 * MS)
+    assert pace.shares["forward"] == pytest.approx(62 / 130)
+    assert sum(pace.shares.values()) == pytest.approx(1)
+
+
+def test_what_no_part_names_grows_as_the_rest() -> None:
+    pace = pace_of(steps(64, step_ms=100, forward_ms=60), steps(64, step_ms=150, forward_ms=60))
+    assert pace is not None
+    assert (pace.grown, pace.grown_ns) == ("other", 50 * MS)
+
+
+@pytest.mark.parametrize(
+    ("step_ms", "scatter"),
+    [(105, 0.0), (60, 0.0), (112, 0.4)],  # a little longer, faster, and no more than steps differ by
+)
+def test_a_job_that_keeps_its_pace_is_not_slower(step_ms: float, scatter: float) -> None:
+    first = steps(64, step_ms=100, forward_ms=10, scatter=scatter)
+    pace = pace_of(first, steps(63, step_ms=step_ms, forward_ms=10, scatter=scatter))
+    assert pace is not None
+    assert not pace.slower
+    assert pace.grown is None
+
+
+def test_few_steps_are_no_pace() -> None:
+    assert pace_of(steps(FEWEST - 1, step_ms=1, forward_ms=1), steps(64, step_ms=1, forward_ms=1)) is None

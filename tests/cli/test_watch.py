@@ -1,0 +1,71 @@
+"""A job is watched from outside while it runs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import Cli
+from tests.trace.test_following import HEAD, row
+
+from whystall._api import demo_recording
+
+
+@pytest.fixture(autouse=True)
+def _at_its_priority(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.nice", lambda _by: 0)
+
+
+def run_of(folder: Path, *rows: bytes, exit_code: int | None = None, trace: bool = False) -> Path:
+    (folder / "run.json").write_text(json.dumps({"schema": "whystall.run/1", "exit_code": exit_code, "ranks": []}))
+    (folder / "rank2.samples.jsonl").write_bytes(HEAD + b"".join(rows))
+    if trace:
+        shutil.copy(demo_recording(), folder / "rank2.trace.json.gz")
+    return folder
+
+
+EVEN = [row(number, 40_000, forward_us=30_000) for number in range(100)]
+SLOWER = [row(number, 60_000, forward_us=50_000) for number in range(100, 200)]
+
+
+def test_pace_slowdown_and_verdict_of_a_job_that_runs(cli: Cli, tmp_path: Path) -> None:
+    folder, metrics = run_of(tmp_path, *EVEN, *SLOWER, trace=True), tmp_path / "job.prom"
+    done = cli("watch", str(folder), "--once", "--metrics", str(metrics))
+    assert done.code == 0
+    assert "step 200 · 60.0 ms each (the latest 64) · forward 83.3 %, other 16.7 %" in done.out
+    assert "slower: steps take 1.50 times as long as at first; forward grew by 20.0 ms" in done.out
+    assert (folder / "capture-now").exists()
+    assert "so far: " in done.out
+    assert 'whystall_step_pace_ratio{run="' in metrics.read_text()
+
+
+def test_a_job_that_keeps_its_pace_is_left_alone_and_one_that_ended_ends_the_watch(cli: Cli, tmp_path: Path) -> None:
+    done = cli("watch", str(run_of(tmp_path, *EVEN, exit_code=0)))
+    assert done.code == 0
+    assert "slower" not in done.out
+    assert "the job has ended" in done.out
+    assert not (tmp_path / "capture-now").exists()
+
+
+def test_no_window_is_asked_for_where_none_is_wanted(cli: Cli, tmp_path: Path) -> None:
+    assert "slower" in cli("watch", str(run_of(tmp_path, *EVEN, *SLOWER)), "--once", "--no-windows").out
+    assert not (tmp_path / "capture-now").exists()
+
+
+def test_before_the_first_step_there_is_nothing_to_say(cli: Cli, tmp_path: Path) -> None:
+    folder = run_of(tmp_path)
+    (folder / "rank2.samples.jsonl").unlink()
+    assert "no step has ended yet" in cli("watch", str(folder), "--once").out
+
+
+@pytest.mark.parametrize("words", [["--every", "0"], ["--every", "nan"], ["--metrics", "/nowhere/at/all"]])
+def test_what_cannot_be_done_is_a_usage_error(cli: Cli, tmp_path: Path, words: list[str]) -> None:
+    assert cli("watch", str(run_of(tmp_path, *EVEN)), "--once", *words).code == 2
+
+
+def test_a_folder_that_is_no_run_is_refused(cli: Cli, tmp_path: Path) -> None:
+    done = cli("watch", str(tmp_path), "--once")
+    assert done.code == 3
+    assert "no folder of a run" in done.err
