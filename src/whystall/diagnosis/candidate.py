@@ -89,6 +89,8 @@ class Valued(Candidate):
     """The graph as the remedy would leave it; ``None`` where only samples know the cause."""
     tier: int = 0
     """A general cause (1, 2, ...) explains what more specific ones leave; it ranks by what it adds to them."""
+    least_share: float = 0.0
+    """The share of a step from which it is named, where that is more than what others are named from."""
     if_hidden: str | None = None
     """What to say when it is large, yet its removal gains nothing; ``None``: nothing."""
     symptom_of: tuple[str, ...] = ()

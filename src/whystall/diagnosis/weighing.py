@@ -105,7 +105,8 @@ def _least_worth(case: Case) -> float:
 
 def _fires(case: Case, one: Weighed) -> bool:
     least = least_saved(case, one)
-    return one.floor >= least and one.adds >= LEAST_SHARE and one.expected >= max(least, _least_worth(case))
+    worth = max(least, _least_worth(case), one.candidate.least_share)
+    return one.floor >= least and one.adds >= LEAST_SHARE and one.expected >= worth
 
 
 def _by_tiers(case: Case, candidates: Sequence[Valued]) -> list[Weighed]:

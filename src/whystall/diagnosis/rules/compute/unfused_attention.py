@@ -27,6 +27,7 @@ CAUSE: Final = cause_beside(__name__)
 _LEAST_SCORES: Final = int(CAUSE.threshold("least_scores"))
 _LEFT_ON_CPU: Final = CAUSE.threshold("left_on_cpu")
 _UNSURE_ON_CPU: Final = CAUSE.threshold("unsure_on_cpu")
+_WORTH_ANOTHER_MODEL: Final = CAUSE.threshold("worth_another_model")
 _ATTENTION_MATH: Final = re.compile(r"_scaled_dot_product_attention_math")
 _SOFTMAX: Final = ("aten::_softmax", "aten::_safe_softmax", "aten::_softmax_backward_data")
 _DROPOUT: Final = ("aten::dropout", "aten::native_dropout", "aten::bernoulli_")
@@ -34,6 +35,9 @@ _MASKING: Final = ("aten::masked_fill", "aten::masked_fill_", "aten::where", "at
 _FALLS_BACK_BY_DROPOUT: Final = (
     "Scaled dot product attention is called, and has no fused form with dropout on a CPU: train without dropout of the "
     "attention (attention_probs_dropout_prob=0.0 or attention_dropout=0.0 in Transformers)."
+)
+_ANOTHER_MODEL: Final = (
+    "Dropout of the attention is a choice of the model's: without it training generalises otherwise."
 )
 _FALLS_BACK: Final = (
     "Scaled dot product attention is called, and finds no fused form for these tensors: half precision, a head size of "
@@ -83,6 +87,7 @@ def _without_passes(case: Case, rank: RankCase, scores: Mask, products: Mask, pa
         rivals=("compute.fusible", "compute.layout-conversion"),
         detail="torch's own scaled dot product attention falls back to that" if _called(rank).any() else "",
         remedy=_remedy(rank, scores),
+        least_share=_WORTH_ANOTHER_MODEL if _falls_back_by_dropout(rank) else 0.0,
     )
 
 
@@ -91,13 +96,19 @@ def _remedy(rank: RankCase, scores: Mask) -> Remedy:
     called = _called(rank)
     names = rank.trace.operators["name"].cast(str).to_numpy()
     if called.any():
-        drops = np.isin(names[called], _DROPOUT).any()
-        text = _FALLS_BACK_BY_DROPOUT if drops and not rank.on_device else _FALLS_BACK
-        return Remedy(text=text, patch=None if drops and not rank.on_device else _ASKS_WHY, risk=None)
+        if _falls_back_by_dropout(rank):
+            return Remedy(text=_FALLS_BACK_BY_DROPOUT, patch=None, risk=_ANOTHER_MODEL)
+        return Remedy(text=_FALLS_BACK, patch=_ASKS_WHY, risk=None)
     masked = np.isin(names[scores], _MASKING).any()
     patch = f"F.scaled_dot_product_attention(q, k, v{', attn_mask=mask' if masked else ''})"
     text = f"{CAUSE.remedy} A mask that only hides what comes later is is_causal=True." if masked else CAUSE.remedy
     return Remedy(text=text, patch=patch, risk=CAUSE.risk)
+
+
+def _falls_back_by_dropout(rank: RankCase) -> bool:
+    """Whether torch writes attention out since it drops scores, for which a CPU has no fused form."""
+    names = rank.trace.operators["name"].cast(str).to_numpy()
+    return not rank.on_device and bool(np.isin(names[_called(rank)], _DROPOUT).any())
 
 
 def _called(rank: RankCase) -> Mask:
