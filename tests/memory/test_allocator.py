@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 from tests.memory.naive_allocator import course
 
 from whystall.errors import UsageError
-from whystall.memory.allocator import Allocation, Completion, Free, round_size, segment_size, simulate
+from whystall.memory.allocator import Allocation, Completion, Free, simulate
 from whystall.memory.allocator_settings import MIB, AllocatorSettings, parse_settings, recorded_settings
+from whystall.memory.sizes import round_size, segment_size
 
 KIB = 1024
 # Sizes around every border that the rules know.

@@ -1,10 +1,11 @@
-"""The native room: the streaming scanner, the interval sweeps, replay, and the call that leaves no frame.
+"""The native room: the streaming readers, the interval sweeps, replay, and the call that leaves no frame.
 
 Everything here takes and returns numpy arrays; ``_ext.pyi`` holds the types.
 """
 
 from whystall._native._ext import (
     Scanner,
+    SnapshotReader,
     TimedCall,
     call_on_main_thread,
     class_states,
@@ -19,6 +20,7 @@ from whystall._native._ext import (
 
 __all__ = [
     "Scanner",
+    "SnapshotReader",
     "TimedCall",
     "call_on_main_thread",
     "class_states",

@@ -16,16 +16,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from whystall.memory.allocator_settings import DEFAULT, MIB, AllocatorSettings
+from whystall.memory.allocator_settings import DEFAULT, AllocatorSettings
 from whystall.memory.blocks import Block, FreeKey, Pool, join
+from whystall.memory.sizes import LEAST, SEGMENT_ROUNDING, SMALL, SMALL_SEGMENT, round_size, segment_size, up_to
 
-__all__ = ["Allocation", "Completion", "Course", "Free", "round_size", "segment_size", "simulate"]
+__all__ = ["Allocation", "Completion", "Course", "Free", "simulate"]
 
-_LEAST: Final = 512
-_SMALL: Final = MIB
-_SMALL_SEGMENT: Final = 2 * MIB
-_OWN_SEGMENT: Final = 10 * MIB
-_SEGMENT_ROUNDING: Final = 2 * MIB
 _FIRST_ADDRESS: Final = 1 << 40
 _ADDRESS_SPACE: Final = 1 << 46  # of an expandable segment on a device without end
 
@@ -84,6 +80,7 @@ def simulate(events: Iterable[Allocation | Free | Completion], settings: Allocat
     Addresses of segments grow and are not used again; of free blocks of one size the lowest is taken. An allocation of
     nothing takes nothing.
 
+    >>> from whystall.memory.allocator_settings import MIB
     >>> course = simulate([Allocation("weights", 3 * MIB), Allocation("bias", 100), Free("weights")])
     >>> course.allocated_bytes.tolist(), (course.reserved_bytes // MIB).tolist()
     ([3145728, 3146240, 512], [20, 22, 22])
@@ -111,35 +108,6 @@ def simulate(events: Iterable[Allocation | Free | Completion], settings: Allocat
         segments_made=allocator.segments_made,
         segments_freed=allocator.segments_freed,
     )
-
-
-def round_size(size_bytes: int, settings: AllocatorSettings = DEFAULT) -> int:
-    """The size of the block that serves ``size_bytes``, where no larger one is handed out whole.
-
-    >>> from whystall.memory.allocator_settings import parse_settings
-    >>> round_size(1), round_size(513), round_size(1200 * 1024, parse_settings("roundup_power2_divisions:4")) // 1024
-    (512, 1024, 1280)
-    """
-    if size_bytes < _LEAST:
-        return _LEAST
-    divisions = settings.divisions(size_bytes)
-    if divisions > 1 and size_bytes > _LEAST * divisions:
-        floor = 1 << (size_bytes.bit_length() - 1)
-        return _up(size_bytes, floor // divisions)
-    return _up(size_bytes, _LEAST)
-
-
-def segment_size(size_bytes: int, settings: AllocatorSettings = DEFAULT) -> int:
-    """What is asked of the device for a block of ``size_bytes`` (rounded) that no free block serves."""
-    if size_bytes <= _SMALL:
-        return _SMALL_SEGMENT
-    if size_bytes < _OWN_SEGMENT:
-        return settings.large_segment_bytes
-    return _up(size_bytes, _SEGMENT_ROUNDING)
-
-
-def _up(value: int, step: int) -> int:
-    return -(-value // step) * step
 
 
 class _Allocator:
@@ -200,7 +168,7 @@ class _Allocator:
     # --- blocks -------------------------------------------------------------------------------------------------------
 
     def _pool(self, owner: int, size: int) -> Pool:
-        key = (owner, size <= _SMALL)
+        key = (owner, size <= SMALL)
         if key not in self._pools:
             self._pools[key] = Pool(small=key[1])
         return self._pools[key]
@@ -217,8 +185,8 @@ class _Allocator:
     def _splits(self, block: Block, size: int) -> bool:
         rest = block.size - size
         if block.pool.small or self.settings.expandable_segments:
-            return rest >= _LEAST
-        return self._splittable(size) and rest > _SMALL
+            return rest >= LEAST
+        return self._splittable(size) and rest > SMALL
 
     def _splittable(self, size: int) -> bool:
         limit = self.settings.max_split_size_bytes
@@ -286,7 +254,7 @@ class _Allocator:
 
     def _address(self, size: int) -> int:
         address = self._next_address
-        self._next_address += _up(size, _SEGMENT_ROUNDING)
+        self._next_address += up_to(size, SEGMENT_ROUNDING)
         return address
 
     def _collects(self) -> bool:
@@ -350,7 +318,7 @@ class _Allocator:
     # --- expandable segments ------------------------------------------------------------------------------------------
 
     def _page(self, pool: Pool) -> int:
-        return _SMALL_SEGMENT if pool.small else self.settings.large_segment_bytes
+        return SMALL_SEGMENT if pool.small else self.settings.large_segment_bytes
 
     def _expand(self, pool: Pool, size: int, stream: int) -> Block | None:
         """The lowest place where free and unmapped blocks in a row have room for ``size``, mapped."""
@@ -376,8 +344,8 @@ class _Allocator:
                 return block
         page = self._page(pool)
         room = _ADDRESS_SPACE if self.settings.device_bytes is None else self.settings.device_bytes * 9 // 8
-        whole = _up(room, page)
-        self._next_address = _up(self._next_address, page)
+        whole = up_to(room, page)
+        self._next_address = up_to(self._next_address, page)
         block = Block(pool, stream, self._address(whole), whole, expandable=True, mapped=False)
         pool.add_unmapped(block)
         self.segments_made += 1
@@ -385,7 +353,7 @@ class _Allocator:
 
     def _map(self, block: Block, size: int) -> bool:
         """Whether the first pages of an unmapped block, those that hold ``size``, now have memory."""
-        mapped = _up(size, self._page(block.pool))
+        mapped = up_to(size, self._page(block.pool))
         if not self._fits(mapped):
             return False
         pool = block.pool
@@ -405,7 +373,7 @@ class _Allocator:
     def _unmap(self, block: Block) -> None:
         """Gives back the whole pages of a free block; what lies beside them stays free."""
         page = self._page(block.pool)
-        begin = _up(block.address, page)
+        begin = up_to(block.address, page)
         end = (block.address + block.size) // page * page
         if end <= begin:
             return

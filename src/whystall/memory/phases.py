@@ -1,0 +1,111 @@
+"""Which part of a training step an allocator's events belong to, and where steps begin."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whystall.memory.snapshot import Action, Annotation, DeviceRecord
+from whystall.memory.stacks import Mark, Stacks
+
+__all__ = ["Phase", "Phases", "find_phases"]
+
+_STEP: Final = re.compile(r"^ProfilerStep#\d+$")
+_OPTIMIZER_STEP: Final = re.compile(r"^Optimizer\.step#")
+_LEAST_STEPS: Final = 2
+
+
+class Phase(IntEnum):
+    """A part of a step."""
+
+    UNKNOWN = 0
+    SETUP = 1
+    FORWARD = 2
+    BACKWARD = 3
+    OPTIMIZER = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Phases:
+    """``at`` is the phase of each event. ``steps`` are the rows at which steps begin, and ``known_by`` what says so."""
+
+    at: NDArray[np.int8]
+    steps: NDArray[np.int64]
+    known_by: str | None
+    stackless_is_backward: bool
+
+    def starts(self, phase: Phase) -> NDArray[np.int64]:
+        """The rows at which the phase begins."""
+        inside = self.at == phase
+        return np.flatnonzero(inside & ~np.append(False, inside[:-1]))
+
+
+def find_phases(record: DeviceRecord, stacks: Stacks) -> Phases:
+    """The phases of a device's events, by the marks on the stacks of its allocations and frees.
+
+    On CUDA the backward pass runs on a thread of autograd's own, on which there are no Python frames. Where most
+    allocations have frames, and a forward pass is among them, one without is taken for one of the backward pass.
+    """
+    events = record.events
+    telling = np.flatnonzero(_tells(record))
+    marks = stacks.marks_of(events.stack[telling])
+    has_stack = events.stack[telling] >= 0
+    engine = bool(has_stack.sum() * 2 > len(telling)) and bool((marks & Mark.FORWARD).any())
+    phase = np.select(
+        [
+            (marks & Mark.OPTIMIZER) > 0,
+            (marks & (Mark.BACKWARD | Mark.GRADIENT | Mark.RECOMPUTE)) > 0,
+            (marks & Mark.FORWARD) > 0,
+            (marks & Mark.PARAMETERS) > 0,
+            ~has_stack & engine,
+        ],
+        [Phase.OPTIMIZER, Phase.BACKWARD, Phase.FORWARD, Phase.SETUP, Phase.BACKWARD],
+        Phase.UNKNOWN,
+    ).astype(np.int8)
+    at = np.full(len(events), -1, np.int64)
+    at[telling] = np.arange(len(telling))
+    latest = np.maximum.accumulate(at) if len(at) else at
+    filled = np.append(phase, np.int8(Phase.UNKNOWN))[latest]
+    steps, known_by = _steps(record, filled)
+    return Phases(filled, steps, known_by, engine and bool((~has_stack).any()))
+
+
+def _tells(record: DeviceRecord) -> NDArray[np.bool_]:
+    """The events whose stacks tell of a phase: allocations, and frees where they have stacks of their own.
+
+    Where a record keeps the stacks of allocations alone, each free repeats that of its allocation.
+    """
+    events = record.events
+    allocs, frees = events.action == Action.ALLOC, events.action == Action.FREE_REQUESTED
+    new = np.setdiff1d(events.stack[frees], events.stack[allocs])
+    tells: NDArray[np.bool_] = allocs | frees if (new >= 0).any() else allocs
+    return tells
+
+
+def _steps(record: DeviceRecord, at: NDArray[np.int8]) -> tuple[NDArray[np.int64], str | None]:
+    """Where steps begin: as the program marked them; else with the forward pass that follows a backward pass."""
+    for pattern, known_by in ((_STEP, "ProfilerStep#"), (_OPTIMIZER_STEP, "Optimizer.step#")):
+        rows = _marked(record, pattern)
+        if len(rows) >= _LEAST_STEPS:
+            return rows, known_by
+    inside = np.flatnonzero((at == Phase.FORWARD) | (at == Phase.BACKWARD))
+    forward = at[inside] == Phase.FORWARD
+    rows = inside[forward & ~np.append(False, forward[:-1])] if len(inside) else inside
+    if len(rows) >= _LEAST_STEPS:
+        return rows, "forward passes that follow a backward pass"
+    return np.zeros(0, np.int64), None
+
+
+def _marked(record: DeviceRecord, pattern: re.Pattern[str]) -> NDArray[np.int64]:
+    """The rows at which spans of a name begin."""
+    time = record.events.time_us
+    chosen: list[Annotation] = [span for span in record.annotations if pattern.match(span.name)]
+    if time is None or not chosen:
+        return np.zeros(0, np.int64)
+    rows = np.unique(np.searchsorted(time, [span.start_us for span in chosen]))
+    return rows[rows < len(time)]
