@@ -15,21 +15,10 @@ _LAYERS: Final = 48
 _FIRST_ADDRESS: Final = 0x7F10_0000_0000
 _FIRST_TIME_US: Final = 1_760_000_000_000_000
 _MIB: Final = 1 << 20
-_WORDS: Final = [
-    "action",
-    "addr",
-    "size",
-    "stream",
-    "time_us",
-    "frames",
-    "name",
-    "filename",
-    "line",
-    "alloc",
-    "free_requested",
-    "free_completed",
-    "pool_id",
-]
+_WORDS: Final = (
+    "action", "addr", "size", "stream", "time_us", "frames", "name", "filename", "line", "alloc", "free_requested",
+    "free_completed", "pool_id",
+)  # fmt: skip
 
 
 class _Memo:

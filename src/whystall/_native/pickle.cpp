@@ -383,8 +383,7 @@ PickleMachine::Step PickleMachine::container(unsigned char code) {
     default:  // the last instruction
       if (above == 0 || !marks_.empty()) return damaged("it ends in the middle of a value");
       result_ = stack_.back();
-      settle(result_);
-      if (stage_ != Stage::Failed) stage_ = Stage::End;
+      stage_ = Stage::End;
       return Step::Stop;
   }
 }
@@ -404,6 +403,9 @@ void PickleMachine::close_what_is_open() {
     if (is_object && object(below).shape == Shape::List) {
       append(below, first, count);
     } else if (is_object && mark == 1) {
+      // A list of one is appended without a mark: here it still stands behind the list that it was meant for.
+      if (count % 2 == 1 && count > 1) append(first[count - 2], &first[count - 1], 1);
+      if (failure_.kind == PickleFailure::Kind::Damaged) stage_ = Stage::Running;  // that was no list
       set_items(below, first, count - count % 2);
     } else {
       kept = below.tag() == Value::Tag::Mark;
