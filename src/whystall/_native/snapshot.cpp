@@ -1,6 +1,7 @@
 #include "snapshot.hpp"
 
 #include <algorithm>
+#include <set>
 
 namespace whystall {
 
@@ -79,12 +80,10 @@ std::vector<std::uint32_t> SnapshotReader::rows(Value list, Kind kind) const {
 std::vector<std::vector<std::uint32_t>> SnapshotReader::nested_rows(Value list, Kind kind) const {
   std::vector<std::vector<std::uint32_t>> out;
   if (list.tag() != Value::Tag::Object) return out;
-  std::size_t left = events_.rows;  // an event is of one device: a list that is named again is not read again
+  std::set<std::uint64_t> seen;  // an event is of one device: a list that is named again is not read again
   for (const Value item : content(object(list))) {
     if (item.tag() != Value::Tag::Object || object(item).shape != Shape::List || out.size() >= kMostDevices) continue;
-    const bool fits = content(object(item)).size() <= left;
-    out.push_back(fits ? rows(item, kind) : std::vector<std::uint32_t>());
-    left -= out.back().size();
+    out.push_back(seen.insert(item.index()).second ? rows(item, kind) : std::vector<std::uint32_t>());
   }
   if (out.empty()) out.push_back(rows(list, kind));
   return out;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
@@ -15,7 +16,7 @@ Key = tuple[Category, str | None, str | None]
 
 
 def compare_snapshots(before: MemoryReport, after: MemoryReport) -> tuple[SnapshotComparison, ...]:
-    """One comparison for each device that both know; lines that moved count as other lines of the same function."""
+    """One comparison for each device that both know; a line that moved within its function is the same."""
     others = {device.device: device for device in after.devices}
     pairs = ((device, others[device.device]) for device in before.devices if device.device in others)
     return tuple(_compared(before.file, after.file, one, other) for one, other in pairs)
@@ -46,15 +47,21 @@ def _by_site(holders: tuple[Holder, ...]) -> dict[Key, int]:
 
 
 def _changes(old: dict[Key, int], new: dict[Key, int]) -> Iterator[SiteChange]:
-    """Every line of either; a line that is in one alone is matched with one of its file and function in the other."""
-    gone = {_without_line(key): key for key in old if key not in new}
-    came = {_without_line(key): key for key in new if key not in old}
+    """Every line of either; the only one of a function that went is matched with the only one of it that came."""
+    gone, came = _alone(old, new), _alone(new, old)
     moved = {came[name]: key for name, key in gone.items() if name in came and key[1] is not None}
     for key, bytes_ in new.items():
         yield SiteChange(key[0], key[1], key[2], old.get(moved.get(key, key), 0), bytes_)
     for key, bytes_ in old.items():
         if key not in new and key not in moved.values():
             yield SiteChange(key[0], key[1], key[2], bytes_, 0)
+
+
+def _alone(some: dict[Key, int], others: dict[Key, int]) -> dict[Key, Key]:
+    """The lines that ``others`` lacks, by their function, of which each has no other one."""
+    found = [key for key in some if key not in others]
+    times = Counter(map(_without_line, found))
+    return {_without_line(key): key for key in found if times[_without_line(key)] == 1}
 
 
 def _without_line(key: Key) -> Key:

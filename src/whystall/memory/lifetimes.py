@@ -57,10 +57,12 @@ def lifetimes(record: DeviceRecord, settings: AllocatorSettings) -> Lifetimes:
     rows = np.concatenate([unmatched, inside.begin])  # whose event tells the size
     requested = np.concatenate([blocks.requested[lived_on], events.size[rows].astype(np.int64)])
     none = np.full(len(lived_on) + len(unmatched), -1)
+    size = np.concatenate([blocks.size[lived_on], _rounded(events.size[rows], settings)])
+    _correct(size[len(lived_on) + len(unmatched) :], inside, record)
     return Lifetimes(
         begin=begin,
         end=end,
-        size=np.concatenate([blocks.size[lived_on], _rounded(events.size[rows], settings)]),
+        size=size,
         requested=requested,
         stack=np.concatenate([blocks.stack[lived_on], none[len(lived_on) :], events.stack[inside.begin]]),
         metadata=np.concatenate([none, events.metadata[inside.begin]]),
@@ -114,6 +116,20 @@ def _unrecorded(record: DeviceRecord) -> Rows:
     blocks, events = record.blocks, record.events
     held = np.flatnonzero(blocks.state == State.ACTIVE)
     return held[~np.isin(blocks.address[held], events.address[events.action == Action.ALLOC])]
+
+
+def _correct(size: Rows, inside: _Inside, record: DeviceRecord) -> None:
+    """Gives what is held at the end the size of its block, which may be larger than the rounding says."""
+    blocks, events = record.blocks, record.events
+    held = np.flatnonzero(blocks.state == State.ACTIVE)
+    alive = np.flatnonzero(inside.end == len(events))
+    if not len(held) or not len(alive):
+        return
+    held = held[np.argsort(blocks.address[held], kind="stable")]
+    address = events.address[inside.begin[alive]]
+    place = np.minimum(np.searchsorted(blocks.address[held], address), len(held) - 1)
+    same = blocks.address[held[place]] == address
+    size[alive[same]] = blocks.size[held[place[same]]]
 
 
 def _rounded(size: NDArray[Any], settings: AllocatorSettings) -> Rows:
