@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 _LAYERS: Final = 48
+_ACTIVATIONS: Final = 10  # of a layer
 _FIRST_ADDRESS: Final = 0x7F10_0000_0000
 _FIRST_TIME_US: Final = 1_760_000_000_000_000
 _MIB: Final = 1 << 20
@@ -131,26 +132,36 @@ def _frame(memo: _Memo, frame: tuple[str, str, int]) -> bytes:
 
 
 def _step(memo: _Memo, calls: list[bytes] | None) -> Iterator[tuple[bytes, bytes]]:
-    """The events of one step, each as what comes before its time and what comes after."""
+    """The events of one step, each as what comes before its time and what comes after.
+
+    The backward pass runs on a thread of autograd's own, on which there are no Python frames.
+    """
     for layer in range(_LAYERS):
-        for at in range(10):
-            yield _event(memo, "alloc", layer * 10 + at, None if calls is None else calls[layer])
+        for at in range(_ACTIVATIONS):
+            yield _event(memo, "alloc", layer * _ACTIVATIONS + at, None if calls is None else calls[layer])
     for layer in reversed(range(_LAYERS)):
-        for at in reversed(range(10)):
-            for action in ("free_requested", "free_completed"):
-                yield _event(memo, action, layer * 10 + at, None if calls is None else calls[_LAYERS + layer])
+        yield _event(memo, "alloc", _LAYERS * _ACTIVATIONS + layer, b"")
+        for at in reversed(range(_ACTIVATIONS)):
+            yield from _freed(memo, layer * _ACTIVATIONS + at, b"")
+    for layer in range(_LAYERS):
+        yield from _freed(memo, _LAYERS * _ACTIVATIONS + layer, None if calls is None else calls[_LAYERS + layer])
+
+
+def _freed(memo: _Memo, slot: int, calls: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+    for action in ("free_requested", "free_completed"):
+        yield _event(memo, action, slot, calls)
 
 
 def _event(memo: _Memo, action: str, slot: int, calls: bytes | None) -> tuple[bytes, bytes]:
     address = _FIRST_ADDRESS + slot * 32 * _MIB
-    size = (1 + slot % 10 * 3) * _MIB - slot
+    size = (1 + slot % _ACTIVATIONS * 3) * _MIB - slot
     before = b"}\x94(" + b"".join((
         memo.get("action"), memo.get(action), memo.get("addr"), b"\x8a\x06" + address.to_bytes(6, "little"),
         memo.get("size"), b"J" + struct.pack("<i", size), memo.get("stream"), b"K\0",
         memo.get("pool_id"), b"K\0K\0\x86\x94", memo.get("time_us"), b"\x8a\x08",
     ))  # fmt: skip
     frames = calls if calls is not None else _repeated(memo, slot)
-    return before, memo.get("frames") + b"]\x94(" + frames + b"eu"
+    return before, memo.get("frames") + b"]\x94" + (b"(" + frames + b"e" if frames else b"") + b"u"
 
 
 def _repeated(memo: _Memo, slot: int) -> bytes:
