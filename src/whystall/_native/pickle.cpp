@@ -17,6 +17,13 @@ constexpr std::size_t kMostWide = 64 << 20;
 constexpr std::size_t kMostTextBytes = 256 << 20;
 constexpr std::size_t kLongestText = 16 << 20;
 constexpr std::size_t kMemoAhead = 4096;  // how far beyond the end a number may be put
+// What the memo's 32 bits hold: the first four kinds of folded values, texts, lists and dicts, holes, and all else.
+constexpr std::uint32_t kMemoKinds = 4;
+constexpr std::uint32_t kMemoText = 4;
+constexpr std::uint32_t kMemoObject = 5;
+constexpr std::uint32_t kMemoHole = 6;
+constexpr std::uint32_t kMemoKept = 7;
+constexpr std::uint64_t kMemoMost = std::uint64_t{1} << 29;
 constexpr std::size_t kKeptContent = 4096;  // values of a spare content that keeps its memory
 
 std::uint64_t little_endian(const unsigned char* at, unsigned width) {
@@ -195,22 +202,73 @@ PickleMachine::Step PickleMachine::memory(unsigned char code) {
   std::uint64_t index = size == 0 ? memo_.size() : little_endian(at_ + 1, size);
   if (code == 'h' || code == 'j') {
     if (index >= memo_.size()) return damaged("it asks for something that it has not kept");
-    const Value value = Value::from_bits(cell(memo_, index));
+    const Value value = memo(index);
     if (value.tag() == Value::Tag::Mark) return damaged("it asks for something that it has not kept");
+    if (value.tag() == Value::Tag::Object) fetched_ = std::max(fetched_, value.index() + 1);
     if (!push(value)) return Step::Stop;
   } else {
     if (stack_.empty() || stack_.back().tag() == Value::Tag::Mark) return damaged("it keeps something that is not there");
     if (index >= kMostMemo) return fail(PickleFailure::Kind::TooMuch, "it keeps more values than any snapshot");
     if (index > memo_.size() + kMemoAhead) return damaged("it keeps something under a number far beyond the last");
-    while (memo_.size() < index) memo_.append(Value::mark().bits());
-    if (index == memo_.size()) {
-      memo_.append(stack_.back().bits());
-    } else {
-      memo_.put(index, stack_.back().bits());
-    }
+    set_memo(index, stack_.back());
   }
   at_ += 1 + size;
   return Step::Done;
+}
+
+// A value of the memo: three bits say what it is, and 29 which. What does not fit stands in `kept_`.
+Value PickleMachine::memo(std::size_t index) const {
+  std::uint32_t bits;
+  std::memcpy(&bits, memo_.data() + index * sizeof bits, sizeof bits);
+  const std::uint32_t which = bits >> 3;
+  switch (bits & 7) {
+    case kMemoText: return Value::at(Value::Tag::Text, which);
+    case kMemoObject: return Value::at(Value::Tag::Object, which);
+    case kMemoKept: return kept_[which];
+    case kMemoHole: return Value::mark();
+    default: return Value::at(Value::Tag::Folded, ((bits & 7) == 0 ? kMemoKinds : bits & 7) | std::uint64_t{which} << 8);
+  }
+}
+
+void PickleMachine::set_memo(std::size_t index, Value value) {
+  while (memo_.size() <= index) memo_.append(std::uint32_t{kMemoHole});
+  const std::uint64_t which = value.tag() == Value::Tag::Folded ? value.index() >> 8 : value.index();
+  const std::uint64_t kind = value.tag() == Value::Tag::Folded ? value.index() & 0xff : 0;
+  std::uint32_t code = kMemoKept;
+  if (which < kMemoMost) {
+    if (value.tag() == Value::Tag::Text) code = kMemoText;
+    if (value.tag() == Value::Tag::Object) code = kMemoObject;
+    if (value.tag() == Value::Tag::Folded && kind >= 1 && kind <= kMemoKinds) code = static_cast<std::uint32_t>(kind % kMemoKinds);
+  }
+  if (code == kMemoKept) kept_.push_back(value);
+  memo_.put(index, static_cast<std::uint32_t>(code == kMemoKept ? kept_.size() - 1 : which) << 3 | code);
+  if (value.tag() != Value::Tag::Object) return;
+  in_order_ = in_order_ && value.index() >= last_kept_;
+  last_kept_ = value.index();
+  unfolded_.push_back(static_cast<std::uint32_t>(index));
+}
+
+// Forgets a folded dict and what was made for it, which is most of what a snapshot is made of: the values that name them,
+// on the stack and in the memo, become the numbers that they were folded into. Only where nothing else can name them.
+void PickleMachine::release(std::size_t dict) {
+  if (fetched_ > dict || !in_order_) return;
+  for (std::size_t at = objects_.size(); at-- > dict;) {
+    if (unpack(cell(objects_, at)).shape != Shape::Folded) return;
+  }
+  const auto number = [this](std::uint64_t index) {
+    const Object found = unpack(cell(objects_, index));
+    return Value::at(Value::Tag::Folded, found.kind | std::uint64_t{found.content} << 8);
+  };
+  while (!unfolded_.empty()) {
+    const std::size_t place = unfolded_.back();
+    const Value value = memo(place);
+    if (value.tag() == Value::Tag::Object && value.index() < dict) break;
+    unfolded_.pop_back();
+    if (value.tag() == Value::Tag::Object) set_memo(place, number(value.index()));
+  }
+  stack_.back() = number(dict);
+  last_kept_ = std::min<std::uint64_t>(last_kept_, dict);
+  objects_.shrink(dict);
 }
 
 Value PickleMachine::make(Shape shape) {
@@ -219,7 +277,13 @@ Value PickleMachine::make(Shape shape) {
   return Value::at(Value::Tag::Object, objects_.size() - 1);
 }
 
-PickleMachine::Object PickleMachine::object(Value value) const { return unpack(cell(objects_, value.index())); }
+PickleMachine::Object PickleMachine::object(Value value) const {
+  if (value.tag() == Value::Tag::Folded) {
+    return {Shape::Folded, static_cast<std::uint8_t>(value.index()), static_cast<std::uint32_t>(value.index() >> 8)};
+  }
+  if (value.index() >= objects_.size()) return {Shape::Folded, 0, 0};
+  return unpack(cell(objects_, value.index()));
+}
 
 const std::vector<Value>& PickleMachine::content(const Object& object) const {
   static const std::vector<Value> kNothing;
@@ -267,6 +331,16 @@ void PickleMachine::settle(Value value) {
   if (found.shape != Shape::Dict) return;
   found.kind = 1;
   objects_.put(value.index(), pack(found));
+}
+
+// As torch writes them, a dict is whole with its first items: it need not wait for the list that it is put into.
+PickleMachine::Step PickleMachine::first_items(std::size_t count) {
+  const Value dict = stack_.back();
+  if (count == 0 || content(object(dict)).size() != count) return Step::Done;
+  fold(dict);
+  if (stage_ == Stage::Failed) return Step::Stop;
+  if (object(dict).shape == Shape::Folded) release(dict.index());
+  return Step::Done;
 }
 
 PickleMachine::Step PickleMachine::closed(const char* what) {
@@ -368,7 +442,7 @@ PickleMachine::Step PickleMachine::container(unsigned char code) {
       step = code == 'e' ? append(stack_[mark - 1], stack_.data() + mark + 1, stack_.size() - mark - 1)
                          : set_items(stack_[mark - 1], stack_.data() + mark + 1, stack_.size() - mark - 1);
       stack_.resize(mark);
-      return step;
+      return code == 'u' && step == Step::Done ? first_items(above) : step;
     case '0':
       if (above == 0) return damaged("its stack is empty");
       stack_.pop_back();
@@ -379,6 +453,7 @@ PickleMachine::Step PickleMachine::container(unsigned char code) {
       return Step::Done;
     case '2':
       if (above == 0) return damaged("its stack is empty");
+      if (stack_.back().tag() == Value::Tag::Object) fetched_ = std::max(fetched_, stack_.back().index() + 1);
       return push(stack_.back()) ? Step::Done : Step::Stop;
     default:  // the last instruction
       if (above == 0 || !marks_.empty()) return damaged("it ends in the middle of a value");

@@ -18,7 +18,7 @@ namespace whystall {
 // A value in 64 bits: what it is in the lowest three, the rest says which.
 class Value {
  public:
-  enum class Tag : std::uint8_t { Plain, Integer, Wide, Float, Text, Object, Mark };
+  enum class Tag : std::uint8_t { Plain, Integer, Wide, Float, Text, Object, Folded, Mark };
   enum class Plain : std::uint8_t { None, False, True };
 
   constexpr Value() = default;
@@ -31,6 +31,7 @@ class Value {
   Tag tag() const { return static_cast<Tag>(bits_ & 7); }
   std::uint64_t index() const { return bits_ >> 3; }
   std::int64_t integer() const { return static_cast<std::int64_t>(bits_) >> 3; }
+  bool is_object() const { return tag() == Tag::Object || tag() == Tag::Folded; }
   bool is(Plain value) const { return tag() == Tag::Plain && index() == static_cast<std::uint64_t>(value); }
   bool is_text(std::uint32_t id) const { return tag() == Tag::Text && index() == id; }
   std::uint64_t bits() const { return bits_; }
@@ -108,6 +109,7 @@ class PickleMachine {
   Step fail(PickleFailure::Kind kind, std::string what, unsigned instruction = 0);
   Step damaged(const char* what) { return fail(PickleFailure::Kind::Damaged, what); }
   Step closed(const char* what);
+  Step first_items(std::size_t count);
   bool push(Value value);
   bool whole(std::size_t size) const { return static_cast<std::size_t>(end_ - at_) >= size; }
   Value wide(Value::Tag tag, std::uint64_t bits);
@@ -133,8 +135,17 @@ class PickleMachine {
 
   std::vector<Value> stack_;
   std::vector<std::uint32_t> marks_;
-  Cells memo_{8};      // values, by the order in which they were put
-  Cells objects_{8};   // packed objects
+  void release(std::size_t dict);
+  Value memo(std::size_t index) const;
+  void set_memo(std::size_t index, Value value);
+
+  Cells memo_{4};                      // values in 32 bits, by the order in which they were put
+  std::vector<Value> kept_;            // those of the memo that fit no 32 bits
+  std::vector<std::uint32_t> unfolded_;  // where in the memo lists and dicts stand, the newest last
+  Cells objects_{8};                   // packed objects
+  std::uint64_t fetched_ = 0;          // one more than the newest list or dict that was named a second time
+  std::uint64_t last_kept_ = 0;        // the newest list or dict in the memo
+  bool in_order_ = true;               // whether they came there in the order in which they were made
   Cells wide_{8};      // numbers that fit no value
   std::vector<std::vector<Value>> contents_;
   std::vector<std::uint32_t> spare_;  // contents that nobody has

@@ -70,7 +70,7 @@ std::vector<std::uint32_t> SnapshotReader::rows(Value list, Kind kind) const {
   std::vector<std::uint32_t> out;
   if (list.tag() != Value::Tag::Object) return out;
   for (const Value item : content(object(list))) {
-    if (item.tag() != Value::Tag::Object) continue;
+    if (!item.is_object()) continue;
     const Object found = object(item);
     if (found.shape == Shape::Folded && found.kind == kind) out.push_back(found.content);
   }
@@ -147,14 +147,14 @@ void SnapshotReader::fold_frame(Value dict, const Found& found) {
 
 // The number of a list of frames; equal lists have one. -1 where there is none.
 std::int64_t SnapshotReader::stack_of(Value list) {
-  if (list.tag() != Value::Tag::Object) return -1;
+  if (!list.is_object()) return -1;
   const Object object_of = object(list);
   if (object_of.shape == Shape::Folded) return object_of.kind == kStack ? std::int64_t{object_of.content} : -1;
   if (object_of.shape == Shape::Dict) return -1;
   scratch_.clear();
   std::uint64_t hash = 0;
   for (const Value item : content(object_of)) {
-    if (item.tag() != Value::Tag::Object) continue;
+    if (!item.is_object()) continue;
     const Object frame = object(item);
     if (frame.shape != Shape::Folded || frame.kind != kFrame) continue;
     scratch_.push_back(frame.content);
@@ -187,7 +187,7 @@ std::int64_t SnapshotReader::stack_of(Value list) {
 
 // The number of a pool's pair of numbers; that of all that lies in no private pool is 0.
 std::int64_t SnapshotReader::pool_of(Value pair) {
-  if (pair.tag() != Value::Tag::Object) return 0;
+  if (!pair.is_object()) return 0;
   const Object object_of = object(pair);
   if (object_of.shape == Shape::Folded) return object_of.kind == kPool ? std::int64_t{object_of.content} : 0;
   const std::vector<Value>& items = content(object_of);

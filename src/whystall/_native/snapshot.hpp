@@ -39,7 +39,7 @@ class SnapshotReader final : public PickleMachine {
   SnapshotReader();
 
   static constexpr std::int64_t kMissing = std::numeric_limits<std::int64_t>::min();
-  enum Kind : std::uint8_t { kEvent = 1, kFrame, kStack, kSegment, kBlock, kAnnotation, kPool, kNothing };
+  enum Kind : std::uint8_t { kEvent = 1, kStack, kPool, kFrame, kSegment, kBlock, kAnnotation, kNothing };
 
   // The value under a key of the outermost dict; None where there is none.
   Value top(std::string_view key);

@@ -4,6 +4,7 @@
 
 #include <cerrno>
 
+#include "lifetimes.hpp"
 #include "numpy.hpp"
 #include <nanobind/stl/string.h>
 
@@ -161,9 +162,21 @@ std::size_t read_some(SnapshotReader& reader, int file, std::size_t size) {
   return static_cast<std::size_t>(count);
 }
 
+nb::tuple matched(const Input<std::int8_t>& move, const Input<std::int64_t>& address) {
+  if (move.size() != address.size()) throw nb::value_error("columns must have the same length");
+  Matched out;
+  {
+    nb::gil_scoped_release release;
+    out = whystall::match_allocations(move.data(), address.data(), move.size());
+  }
+  return nb::make_tuple(to_numpy(std::move(out.begin)), to_numpy(std::move(out.end)), to_numpy(std::move(out.unmatched)),
+                        out.lost);
+}
+
 }  // namespace
 
 void bind_snapshot(nb::module_& m) {
+  m.def("match_allocations", &matched, "move"_a, "address"_a);
   nb::class_<SnapshotReader>(m, "SnapshotReader")
       .def(nb::init<>())
       .def("read", &read_some, "file"_a, "size"_a)

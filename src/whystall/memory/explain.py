@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from whystall.memory.allocator_settings import recorded_settings
 from whystall.memory.growth import find_growth
 from whystall.memory.holders import categorize, held_by, holders_of
-from whystall.memory.lifetimes import BEFORE, Lifetimes, allocated_course, lifetimes, reserved_course
+from whystall.memory.lifetimes import BEFORE, Lifetimes, Reserved, allocated_course, lifetimes, reserved_course
 from whystall.memory.phases import Phase, Phases, find_phases
 from whystall.memory.results import AtEnd, DeviceMemory, MemoryReport, OutOfMemory, Peak
 from whystall.memory.snapshot import HOST, Action, DeviceRecord, Snapshot, State
@@ -48,7 +48,7 @@ def _device(snapshot: Snapshot, record: DeviceRecord, stacks: Stacks, most: int)
     alive = lifetimes(record, recorded_settings(snapshot.settings))
     phases = find_phases(record, stacks)
     course, reserved = allocated_course(alive, len(events)), reserved_course(record)
-    fits = reserved is None or bool((course <= reserved).all())
+    fits = reserved is None or reserved.holds(course)
     reserved = reserved if fits else None
     growth, why_none = find_growth(alive, course, phases, stacks)
     unmatched = (alive.begin == BEFORE) & (alive.end < len(events))
@@ -84,26 +84,26 @@ def _peak(
     alive: Lifetimes,
     phases: Phases,
     stacks: Stacks,
-    courses: tuple[NDArray[np.int64], NDArray[np.int64] | None],
+    courses: tuple[NDArray[np.int64], Reserved | None],
     most: int,
 ) -> Peak:
     course, reserved = courses
     row = int(np.argmax(course)) if len(course) else None
-    chosen = np.flatnonzero(alive.alive_at(row)) if row is not None else np.arange(len(alive))
-    category = categorize(alive, stacks, phases)
-    holders = holders_of(alive, chosen, category, stacks, snapshot.texts)
+    there = alive if row is None else alive.chosen(np.flatnonzero(alive.alive_at(row)))
+    category = categorize(there, stacks, phases)
+    holders = holders_of(there, category, stacks, snapshot.texts)
     phase = Phase.UNKNOWN if row is None else Phase(int(phases.at[row]))
     guessed = phase == Phase.BACKWARD and phases.stackless_is_backward
     return Peak(
         event=row,
         at_ns=None if row is None else _since_start(record, row),
-        allocated_bytes=int(alive.size[chosen].sum()),
-        reserved_bytes=None if reserved is None or row is None else int(reserved[row]),
+        allocated_bytes=int(there.size.sum()),
+        reserved_bytes=None if reserved is None or row is None else reserved.at(row),
         phase=_PHASES.get(phase),
         phase_known_by=None if phase == Phase.UNKNOWN else _known_by(guessed),
         annotations=() if row is None else _annotations_at(record, row),
         step=_step_of(phases, row),
-        held=held_by(category[chosen], alive.size[chosen]),
+        held=held_by(category, there.size),
         holders=tuple(holders[:most]),
         holders_left_out=max(len(holders) - most, 0),
     )
@@ -184,7 +184,7 @@ def _given_back(record: DeviceRecord) -> tuple[int, int, int]:
 
 
 def _out_of_memory(
-    record: DeviceRecord, stacks: Stacks, course: NDArray[np.int64], reserved: NDArray[np.int64] | None
+    record: DeviceRecord, stacks: Stacks, course: NDArray[np.int64], reserved: Reserved | None
 ) -> Iterator[OutOfMemory]:
     events = record.events
     rows = np.flatnonzero(events.action == Action.OOM)
@@ -196,7 +196,7 @@ def _out_of_memory(
             at_ns=_since_start(record, row),
             asked_bytes=int(events.size[row]),
             allocated_bytes=int(course[row]),
-            reserved_bytes=None if reserved is None else int(reserved[row]),
+            reserved_bytes=None if reserved is None else reserved.at(row),
             device_free_bytes=int(events.address[row]) or None,
             site=None if site is None else site.file if site.line is None else f"{site.file}:{site.line}",
         )

@@ -96,20 +96,18 @@ def held_by(category: NDArray[np.int8], size: NDArray[np.int64]) -> tuple[Held, 
     return tuple(sorted(held, key=lambda one: -one.bytes))
 
 
-def holders_of(
-    alive: Lifetimes, chosen: NDArray[np.int64], category: NDArray[np.int8], stacks: Stacks, texts: tuple[str, ...]
-) -> list[Holder]:
-    """The chosen allocations by category, line and label, the most bytes first."""
+def holders_of(alive: Lifetimes, category: NDArray[np.int8], stacks: Stacks, texts: tuple[str, ...]) -> list[Holder]:
+    """The allocations by category, line and label, the most bytes first."""
     keys = np.column_stack(
         [
-            category[chosen].astype(np.int64),
-            stacks.sites_of(alive.stack[chosen]),
-            alive.metadata[chosen].astype(np.int64),
+            category.astype(np.int64),
+            stacks.sites_of(alive.stack),
+            alive.metadata.astype(np.int64),
         ]
     )
     distinct, place, count = np.unique(keys, axis=0, return_inverse=True, return_counts=True)
     total = np.zeros(len(distinct), np.int64)
-    np.add.at(total, place.reshape(-1), alive.size[chosen])
+    np.add.at(total, place.reshape(-1), alive.size)
     out = []
     for (kind, site, label), bytes_, times in zip(distinct.tolist(), total.tolist(), count.tolist(), strict=True):
         where = stacks.sites[site] if site >= 0 else None

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from whystall._native import match_allocations
 from whystall.memory.allocator_settings import AllocatorSettings
 from whystall.memory.sizes import round_size
 from whystall.memory.snapshot import Action, DeviceRecord, Events, State
 
-__all__ = ["BEFORE", "Lifetimes", "allocated_course", "lifetimes", "reserved_course"]
+__all__ = ["BEFORE", "Lifetimes", "Reserved", "allocated_course", "lifetimes", "reserved_course"]
 
 BEFORE: Final = -1
 """The row at which an allocation began that the record does not hold."""
@@ -40,6 +41,11 @@ class Lifetimes:
 
     def __len__(self) -> int:
         return len(self.begin)
+
+    def chosen(self, rows: Rows) -> Lifetimes:
+        """Some of them."""
+        names = ("begin", "end", "size", "requested", "stack", "metadata", "context")
+        return replace(self, **{name: getattr(self, name)[rows] for name in names})
 
     def alive_at(self, row: int) -> NDArray[np.bool_]:
         """Which of them hold memory right after the event of a row."""
@@ -84,31 +90,10 @@ def _matched(events: Events) -> tuple[_Inside, Rows]:
     Addresses are used again: a free belongs to the last allocation at its address. Of the two events of a free the
     first counts, since what is given back is no longer allocated, even while another stream uses it.
     """
-    frees = (events.action == Action.FREE_REQUESTED) | (events.action == Action.FREE_COMPLETED)
-    asked = np.flatnonzero((events.action == Action.ALLOC) | frees)
-    order = asked[np.argsort(events.address[asked], kind="stable")]
-    if not len(order):
-        nothing = np.zeros(0, np.int64)
-        return _Inside(nothing, nothing, 0), nothing
-    address = events.address[order]
-    starts = np.append(True, address[1:] != address[:-1])
-    is_free = frees[order]
-    place = np.arange(len(order))
-    last_alloc = np.maximum.accumulate(np.where(is_free, -1, place))
-    group = np.maximum.accumulate(np.where(starts, place, 0))
-    owner = np.where(last_alloc >= group, last_alloc, -1)
-    ends = is_free & np.append(False, ~is_free[:-1]) & (owner >= 0)  # directly after its allocation
-    end = np.full(len(order), len(events))
-    end[owner[ends]] = order[ends]
-    again = ~is_free & ~starts & np.append(False, ~is_free[:-1])  # handed out twice with no free in between
-    end[place[again] - 1] = order[again]
-    begin = order[~is_free]
-    by_row = np.argsort(begin, kind="stable")
-    unmatched = is_free & starts
-    requests = (events.action == Action.FREE_REQUESTED).any()
-    if requests:  # a completed one whose request came before the record held nothing by then
-        unmatched &= events.action[order] == Action.FREE_REQUESTED
-    return _Inside(begin[by_row], end[~is_free][by_row], int(again.sum())), np.sort(order[unmatched])
+    move = np.zeros(max(Action) + 2, np.int8)
+    move[[Action.ALLOC, Action.FREE_REQUESTED, Action.FREE_COMPLETED]] = (1, 2, 3)
+    begin, end, unmatched, lost = match_allocations(move[events.action], events.address.astype(np.int64, copy=False))
+    return _Inside(begin, end, lost), unmatched
 
 
 def _unrecorded(record: DeviceRecord) -> Rows:
@@ -142,21 +127,47 @@ def _rounded(size: NDArray[Any], settings: AllocatorSettings) -> Rows:
 
 def allocated_course(alive: Lifetimes, events: int) -> Rows:
     """The bytes allocated after each event."""
-    change = np.zeros(events + 1, np.int64)
+    change = np.zeros(events, np.int64)
     before = alive.begin == BEFORE
-    np.add.at(change, alive.begin[~before], alive.size[~before])
+    change[alive.begin[~before]] += alive.size[~before]  # a row begins one allocation at most, and ends one
     ended = alive.end < events
-    np.subtract.at(change, alive.end[ended], alive.size[ended])
-    change[0] += int(alive.size[before].sum())
-    return np.cumsum(change)[:-1]
+    change[alive.end[ended]] -= alive.size[ended]
+    if events:
+        change[0] += int(alive.size[before].sum())
+    return np.cumsum(change, out=change)
 
 
-def reserved_course(record: DeviceRecord) -> Rows | None:
-    """The bytes reserved after each event, reckoned back from the end; `None` where the end is not known."""
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """The bytes reserved: ``levels`` from each of ``rows`` on, the first from the record's beginning."""
+
+    rows: Rows
+    levels: Rows
+
+    def at(self, row: int) -> int:
+        """The bytes after the event of a row."""
+        return int(self.levels[int(np.searchsorted(self.rows, row, side="right")) - 1])
+
+    def holds(self, allocated: Rows) -> bool:
+        """Whether no more is allocated at any time."""
+        if not len(allocated):
+            return True
+        return bool((np.maximum.reduceat(allocated, self.rows) <= self.levels).all())
+
+
+def reserved_course(record: DeviceRecord) -> Reserved | None:
+    """What was reserved, reckoned back from the end; `None` where the end is not known."""
     if not len(record.segments):
         return None
-    action, size = record.events.action, record.events.size
-    grows = (action == Action.SEGMENT_ALLOC) | (action == Action.SEGMENT_MAP)
-    shrinks = (action == Action.SEGMENT_FREE) | (action == Action.SEGMENT_UNMAP)
-    change = np.cumsum(np.where(grows, size, 0) - np.where(shrinks, size, 0).astype(np.int64))
-    return change + (int(record.segments.total.sum()) - int(change[-1]) if len(change) else 0)
+    sign = np.zeros(max(Action) + 2, np.int64)
+    sign[[Action.SEGMENT_ALLOC, Action.SEGMENT_MAP]] = 1
+    sign[[Action.SEGMENT_FREE, Action.SEGMENT_UNMAP]] = -1
+    action = record.events.action
+    rows = np.flatnonzero(np.isin(action, np.flatnonzero(sign).astype(np.int8)))
+    change = np.cumsum(sign[action[rows]] * record.events.size[rows].astype(np.int64))
+    end = int(record.segments.total.sum())
+    before = end - (int(change[-1]) if len(change) else 0)
+    levels = np.append(before, before + change)
+    rows = np.append(0, rows)
+    keep = np.append(rows[1:] != rows[:-1], True)  # where the very first event changes it
+    return Reserved(rows[keep], levels[keep])

@@ -18,6 +18,7 @@ __all__ = ["Phase", "Phases", "find_phases"]
 _STEP: Final = re.compile(r"^ProfilerStep#\d+$")
 _OPTIMIZER_STEP: Final = re.compile(r"^Optimizer\.step#")
 _LEAST_STEPS: Final = 2
+_MOST_STACKLESS: Final = 0.9  # of the allocations: of more it cannot be said that frames were recorded
 
 
 class Phase(IntEnum):
@@ -48,31 +49,40 @@ class Phases:
 def find_phases(record: DeviceRecord, stacks: Stacks) -> Phases:
     """The phases of a device's events, by the marks on the stacks of its allocations and frees.
 
-    On CUDA the backward pass runs on a thread of autograd's own, on which there are no Python frames. Where most
-    allocations have frames, and a forward pass is among them, one without is taken for one of the backward pass.
+    On CUDA the backward pass runs on a thread of autograd's own, on which there are no Python frames. Where frames
+    were recorded, and those of a forward pass are among them, what has none is taken for the backward pass.
     """
     events = record.events
-    telling = np.flatnonzero(_tells(record))
-    marks = stacks.marks_of(events.stack[telling])
-    has_stack = events.stack[telling] >= 0
-    engine = bool(has_stack.sum() * 2 > len(telling)) and bool((marks & Mark.FORWARD).any())
-    phase = np.select(
+    tells = _tells(record)
+    allocs = events.action == Action.ALLOC
+    stackless = int(np.count_nonzero(allocs & (events.stack < 0)))
+    seen = np.zeros(len(stacks.marks) + 1, np.bool_)
+    seen[events.stack[tells]] = True
+    forward = bool((stacks.marks[seen[:-1]] & Mark.FORWARD).any())
+    engine = forward and stackless < _MOST_STACKLESS * int(np.count_nonzero(allocs))
+    by_stack = _by_stack(stacks, engine=engine)  # the last is of what has no stack
+    latest = np.where(tells, np.arange(len(tells), dtype=np.int32), np.int32(-1))
+    if len(latest):
+        np.maximum.accumulate(latest, out=latest)
+    filled = by_stack[events.stack[latest]] if len(latest) else np.zeros(0, np.int8)
+    filled[latest < 0] = Phase.UNKNOWN
+    steps, known_by = _steps(record, filled)
+    return Phases(filled, steps, known_by, engine and stackless > 0)
+
+
+def _by_stack(stacks: Stacks, *, engine: bool) -> NDArray[np.int8]:
+    marks = stacks.marks
+    phases = np.select(
         [
             (marks & Mark.OPTIMIZER) > 0,
             (marks & (Mark.BACKWARD | Mark.GRADIENT | Mark.RECOMPUTE)) > 0,
             (marks & Mark.FORWARD) > 0,
             (marks & Mark.PARAMETERS) > 0,
-            ~has_stack & engine,
         ],
-        [Phase.OPTIMIZER, Phase.BACKWARD, Phase.FORWARD, Phase.SETUP, Phase.BACKWARD],
+        [Phase.OPTIMIZER, Phase.BACKWARD, Phase.FORWARD, Phase.SETUP],
         Phase.UNKNOWN,
-    ).astype(np.int8)
-    at = np.full(len(events), -1, np.int64)
-    at[telling] = np.arange(len(telling))
-    latest = np.maximum.accumulate(at) if len(at) else at
-    filled = np.append(phase, np.int8(Phase.UNKNOWN))[latest]
-    steps, known_by = _steps(record, filled)
-    return Phases(filled, steps, known_by, engine and bool((~has_stack).any()))
+    )
+    return np.append(phases, Phase.BACKWARD if engine else Phase.UNKNOWN).astype(np.int8)
 
 
 def _tells(record: DeviceRecord) -> NDArray[np.bool_]:
@@ -82,8 +92,12 @@ def _tells(record: DeviceRecord) -> NDArray[np.bool_]:
     """
     events = record.events
     allocs, frees = events.action == Action.ALLOC, events.action == Action.FREE_REQUESTED
-    new = np.setdiff1d(events.stack[frees], events.stack[allocs])
-    tells: NDArray[np.bool_] = allocs | frees if (new >= 0).any() else allocs
+    most = int(events.stack.max(initial=-1)) + 2
+    of_frees, of_allocs = np.zeros(most, np.bool_), np.zeros(most, np.bool_)
+    of_frees[events.stack[frees]] = True
+    of_allocs[events.stack[allocs]] = True
+    own = bool((of_frees & ~of_allocs)[:-1].any())
+    tells: NDArray[np.bool_] = allocs | frees if own else allocs
     return tells
 
 
