@@ -124,6 +124,17 @@ def test_traces_tell_the_peaks_of_their_allocators(cli: Cli, tmp_path: Path) -> 
     assert answer["traces"][0]["peak_allocated_bytes"] == 9 * MIB
 
 
+def test_a_run_folder_tells_of_its_traces(cli: Cli, tmp_path: Path) -> None:
+    recorded = trace().operator("aten::mm", at=0, lasts=10)
+    recorded.memory(at=1, size=512, allocated=7 * MIB, reserved=20 * MIB).write(tmp_path / "rank0.trace.json")
+    (tmp_path / "rank0.flight.pickle").write_bytes(pickle.dumps({"entries": []}))  # what a job that hung leaves
+
+    outcome = cli("memory", tmp_path, "--no-cache")
+
+    assert outcome.code == 0
+    assert "7.00 MiB" in outcome.out
+
+
 def test_traces_without_memory_events_say_how_to_record_them(cli: Cli, tmp_path: Path) -> None:
     trace().operator("aten::mm", at=0, lasts=10).write(tmp_path / "trace.json")
 

@@ -10,8 +10,9 @@ namespace {
 // No snapshot comes near these; together they bound what a hostile file can make of each of its bytes.
 constexpr std::size_t kMostStack = 16 << 20;
 constexpr std::uint64_t kMostHeld = 96 << 20;
-constexpr std::size_t kMostObjects = 160 << 20;
+constexpr std::size_t kMostObjects = 48 << 20;
 constexpr std::size_t kMostMemo = 160 << 20;
+constexpr std::size_t kMostKept = 32 << 20;  // values of the memo that are neither texts nor folded
 constexpr std::size_t kMostContents = 8 << 20;
 constexpr std::size_t kMostWide = 64 << 20;
 constexpr std::size_t kMostTextBytes = 256 << 20;
@@ -211,6 +212,9 @@ PickleMachine::Step PickleMachine::memory(unsigned char code) {
     if (index >= kMostMemo) return fail(PickleFailure::Kind::TooMuch, "it keeps more values than any snapshot");
     if (index > memo_.size() + kMemoAhead) return damaged("it keeps something under a number far beyond the last");
     set_memo(index, stack_.back());
+    if (kept_.size() > kMostKept || unfolded_.size() > kMostKept) {
+      return fail(PickleFailure::Kind::TooMuch, "it keeps more values than any snapshot");
+    }
   }
   at_ += 1 + size;
   return Step::Done;

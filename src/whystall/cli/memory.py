@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from whystall.cli import inputs
 from whystall.errors import InputError, UsageError
+from whystall.run_folder.layout import FLIGHT_SUFFIX
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -65,7 +66,8 @@ def _sorted(paths: Sequence[str]) -> tuple[list[Path], list[str]]:
     for name in paths:
         path = Path(name)
         if path.is_dir():
-            inside = sorted(entry for entry in path.iterdir() if entry.name.endswith(_SUFFIXES) and entry.is_file())
+            named = (entry for entry in path.iterdir() if entry.name.endswith(_SUFFIXES) and entry.is_file())
+            inside = sorted(entry for entry in named if not entry.name.endswith(FLIGHT_SUFFIX))
             found = [entry for entry in inside if _is_snapshot(entry)]
         else:
             found = [path] if path.is_file() and _is_snapshot(path) else []
