@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from tests.memory.naive_allocator import course
-from tests.memory.program import ALL_GATHER, MIB, NO_FRAMES, TORCH, Program, forward, training
+from tests.memory.program import ALL_GATHER, MIB, NO_FRAMES, PARAMETERS, TORCH, Program, forward, training
 from tests.memory.test_allocator import SETTINGS, sequences
 
+from whystall.diagnosis.catalogue import causes
 from whystall.memory.allocator import Allocation, Completion, Free, simulate
 from whystall.memory.allocator_settings import AllocatorSettings
 from whystall.memory.explain import explain
@@ -306,6 +307,72 @@ def test_a_recording_is_followed_to_the_byte(
     reserved = reserved_course(record[0]) if record else None
     if reserved is not None:  # the end is known
         assert [reserved.at(row) for row in range(len(program.rows))] == [level for _, _, level in program.rows]
+
+
+GIB = 1024 * MIB
+
+
+def growing_sizes(chosen: AllocatorSettings) -> Program:
+    """Batches that grow: no segment of an earlier one serves the next."""
+    program = Program(chosen)
+    for size in range(300, 700, 50):
+        program.free(program.alloc(size * MIB, forward(1)))
+    return program
+
+
+def test_fragmentation_is_told_with_what_expandable_segments_save(tmp_path: Path) -> None:
+    plain, expandable = growing_sizes(AllocatorSettings()), growing_sizes(EXPANDABLE)
+
+    (found,) = told(tmp_path, plain.snapshot()).findings
+
+    assert found.id == "memory.fragmentation"
+    peaks = [max(reserved for _, _, reserved in program.rows) for program in (plain, expandable)]
+    assert found.saves_bytes == peaks[0] - peaks[1]
+    assert told(tmp_path, expandable.snapshot()).findings == ()
+
+
+def test_fragmentation_is_not_told_where_the_simulation_does_not_retell_it(tmp_path: Path) -> None:
+    value = growing_sizes(AllocatorSettings()).snapshot()
+    value["segments"][0]["total_size"] += 900 * MIB  # more was reserved than these requests explain
+
+    assert told(tmp_path, value).findings == ()
+
+
+def activations(share: float) -> Program:
+    program = Program()
+    for _ in range(8):
+        program.alloc(int(GIB * (1 - share) / 8), PARAMETERS)
+    kept = [program.alloc(int(GIB * share / 8) + MIB, forward(40 + at % 2)) for at in range(8)]
+    program.alloc(MIB)
+    for key in kept:
+        program.free(key, NO_FRAMES)
+    return program
+
+
+def test_activations_are_told_where_they_are_most_of_the_peak(tmp_path: Path) -> None:
+    (found,) = told(tmp_path, activations(0.6).snapshot()).findings
+    few = told(tmp_path, activations(0.3).snapshot()).findings
+
+    assert found.id == "memory.activation-bound"
+    assert found.saves_bytes == sum(-(-(int(GIB * 0.6 / 8) + MIB) // 512) * 512 for _ in range(8))
+    assert "model.py:40, model.py:41" in found.remedy
+    assert few == ()
+
+
+def test_growth_and_retries_are_findings_too(tmp_path: Path) -> None:
+    tight = Program(AllocatorSettings(device_bytes=100 * MIB))
+    tight.free(tight.alloc(60 * MIB))
+    tight.alloc(80 * MIB)
+
+    grows, retries = told(tmp_path, training(8, leak=MIB).snapshot()), told(tmp_path, tight.snapshot())
+
+    assert [(one.id, one.saves_bytes) for one in grows.findings] == [("memory.growth", 5 * MIB)]
+    assert [one.id for one in retries.findings] == ["memory.allocator-retry"]
+    assert {one.id for one in (*grows.findings, *retries.findings)} <= causes().keys()
+
+
+def test_a_healthy_job_has_no_findings(tmp_path: Path) -> None:
+    assert told(tmp_path, training(8).snapshot()).findings == ()
 
 
 def test_marks_are_of_torchs_own_files_alone(tmp_path: Path) -> None:

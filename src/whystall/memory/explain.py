@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from typing import Final
 
@@ -10,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whystall.memory.allocator_settings import recorded_settings
+from whystall.memory.findings import find
 from whystall.memory.growth import find_growth
 from whystall.memory.holders import categorize, held_by, holders_of
 from whystall.memory.lifetimes import BEFORE, Lifetimes, Reserved, allocated_course, lifetimes, reserved_course
@@ -45,7 +47,8 @@ def explain(snapshot: Snapshot, holders: int = 200) -> MemoryReport:
 
 def _device(snapshot: Snapshot, record: DeviceRecord, stacks: Stacks, most: int) -> DeviceMemory:
     events = record.events
-    alive = lifetimes(record, recorded_settings(snapshot.settings))
+    settings = recorded_settings(snapshot.settings)
+    alive = lifetimes(record, settings)
     phases = find_phases(record, stacks)
     course, reserved = allocated_course(alive, len(events)), reserved_course(record)
     fits = reserved is None or reserved.holds(course)
@@ -54,7 +57,7 @@ def _device(snapshot: Snapshot, record: DeviceRecord, stacks: Stacks, most: int)
     unmatched = (alive.begin == BEFORE) & (alive.end < len(events))
     before = alive.begin == BEFORE
     bursts, given_bytes, pressed = _given_back(record)
-    return DeviceMemory(
+    told = DeviceMemory(
         device="pinned host memory" if record.device == HOST else f"device {record.device}",
         events=len(events),
         recorded_ns=_since_start(record, len(events) - 1),
@@ -74,8 +77,10 @@ def _device(snapshot: Snapshot, record: DeviceRecord, stacks: Stacks, most: int)
         given_back_under_pressure=pressed,
         out_of_memory=tuple(_out_of_memory(record, stacks, course, reserved)),
         curve=_curve(course),
+        findings=(),
         notes=tuple(_notes(record, alive, phases, fits=fits)),
     )
+    return replace(told, findings=find(record, alive, reserved, told, settings))
 
 
 def _peak(

@@ -13,6 +13,7 @@ __all__ = [
     "GrowthSite",
     "Held",
     "Holder",
+    "MemoryFinding",
     "MemoryReport",
     "OutOfMemory",
     "Peak",
@@ -127,6 +128,17 @@ class OutOfMemory:
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryFinding:
+    """A cause of whystall's list (``whystall explain ID``) with what it costs in bytes."""
+
+    id: str
+    says: str
+    remedy: str
+    saves_bytes: int | None
+    known_by: str
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceMemory:
     """One allocator of one snapshot. Times count from the first event of the record."""
 
@@ -149,6 +161,7 @@ class DeviceMemory:
     given_back_under_pressure: int
     out_of_memory: tuple[OutOfMemory, ...]
     curve: tuple[tuple[int, int], ...]
+    findings: tuple[MemoryFinding, ...]
     notes: tuple[str, ...]
 
 

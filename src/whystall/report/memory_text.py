@@ -6,7 +6,16 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Final
 
-from whystall.memory.results import AtEnd, Category, DeviceMemory, Holder, MemoryReport, OutOfMemory, SnapshotComparison
+from whystall.memory.results import (
+    AtEnd,
+    Category,
+    DeviceMemory,
+    Holder,
+    MemoryFinding,
+    MemoryReport,
+    OutOfMemory,
+    SnapshotComparison,
+)
 from whystall.report.format import UNKNOWN, count, duration, plural, ratio, share, size
 from whystall.report.names import clean, middle_cut
 from whystall.report.probe_text import columns
@@ -97,7 +106,14 @@ def _device(device: DeviceMemory, width: int, *, alone: bool) -> Iterator[str]:
     if peak.held:
         yield _categories(device)
         yield _holders(peak.holders, peak.holders_left_out, peak.allocated_bytes, width)
+    if device.findings:
+        yield "\n".join(_wrapped(_finding(one), width) for one in device.findings)
     yield "\n".join(_wrapped(text, width) for text in _facts(device))
+
+
+def _finding(one: MemoryFinding) -> str:
+    saves = f", saves up to {size(one.saves_bytes)}" if one.saves_bytes is not None else ""
+    return f"{one.id}: {one.says}. Remedy: {clean(one.remedy, 4 * _LONGEST_NAME)}{saves} ({one.known_by})"
 
 
 def _when(device: DeviceMemory) -> Iterator[str]:
