@@ -97,6 +97,21 @@ def test_what_nothing_tells_is_called_unknown_with_its_line_or_label(tmp_path: P
     ]
 
 
+def test_a_label_that_is_put_on_an_allocation_later_is_its_own(tmp_path: Path) -> None:
+    program = Program()
+    gone = program.alloc(2 * MIB)
+    address = program.events[-1]["addr"]
+    program.free(gone)
+    program._event("annotate", address, 0, NO_FRAMES, {"user_metadata": "nobody's"})
+    program.alloc(2 * MIB)
+    program._event("annotate", address, 0, NO_FRAMES, {"user_metadata": "kv cache"})
+    program.alloc(3 * MIB)
+
+    device = told(tmp_path, program.snapshot())
+
+    assert {(one.label, one.bytes) for one in device.peak.holders} == {("kv cache", 2 * MIB), (None, 3 * MIB)}
+
+
 @pytest.mark.parametrize("lost", [1, 5, 17, 40, 61])
 @pytest.mark.parametrize("chosen", [AllocatorSettings(), EXPANDABLE])
 def test_a_wrapped_record_tells_the_same_course_on_top_of_a_baseline(

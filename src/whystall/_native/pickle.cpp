@@ -16,6 +16,7 @@ constexpr std::size_t kMostKept = 32 << 20;  // values of the memo that are neit
 constexpr std::size_t kMostContents = 8 << 20;
 constexpr std::size_t kMostWide = 64 << 20;
 constexpr std::size_t kMostTextBytes = 256 << 20;
+constexpr std::size_t kMostTexts = 4 << 20;
 constexpr std::size_t kLongestText = 16 << 20;
 constexpr std::size_t kMemoAhead = 4096;  // how far beyond the end a number may be put
 // What the memo's 32 bits hold: the first four kinds of folded values, texts, lists and dicts, holes, and all else.
@@ -153,7 +154,9 @@ PickleMachine::Step PickleMachine::counted(unsigned width, bool is_text) {
   Value value;
   if (is_text) {
     value = Value::at(Value::Tag::Text, text_id({reinterpret_cast<const char*>(from), size}));
-    if (texts_.bytes() > kMostTextBytes) return fail(PickleFailure::Kind::TooMuch, "its names take more than 256 MiB");
+    if (texts_.bytes() > kMostTextBytes || texts_.size() > kMostTexts) {
+      return fail(PickleFailure::Kind::TooMuch, "it holds more different names than any snapshot");
+    }
   } else if (size <= 8) {
     std::uint64_t bits = size == 0 ? 0 : little_endian(from, static_cast<unsigned>(size));
     if (size > 0 && size < 8 && (from[size - 1] & 0x80) != 0) bits |= ~std::uint64_t{0} << (8 * size);

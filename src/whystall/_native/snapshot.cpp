@@ -9,6 +9,7 @@ namespace {
 
 constexpr std::size_t kMostRows = std::size_t{1} << 31;
 constexpr std::size_t kMostStackFrames = 128 << 20;
+constexpr std::size_t kMostFrames = 4 << 20;
 constexpr std::size_t kMostPools = 1 << 20;
 constexpr std::size_t kMostDevices = 1024;
 
@@ -136,6 +137,10 @@ void SnapshotReader::fold_frame(Value dict, const Found& found) {
   const FrameKey key{static_cast<std::uint32_t>(text(found[kName])), static_cast<std::uint32_t>(text(found[kFile])),
                      static_cast<std::uint32_t>(text(found[kOrigin])), line};
   const auto [place, added] = frame_ids_.try_emplace(key, static_cast<std::uint32_t>(frame_ids_.size()));
+  if (frame_ids_.size() > kMostFrames) {
+    too_much("it holds more different frames than any snapshot");
+    return;
+  }
   if (added) {
     frames_.name.append(text(found[kName]));
     frames_.file.append(text(found[kFile]));

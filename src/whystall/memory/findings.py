@@ -28,7 +28,7 @@ def find(
     record: DeviceRecord, alive: Lifetimes, reserved: Reserved | None, told: DeviceMemory, settings: AllocatorSettings
 ) -> tuple[MemoryFinding, ...]:
     """The findings on one device, those first that save most."""
-    if record.device == HOST:
+    if record.device == HOST or not len(record.events):
         return ()
     found = [
         *_fragmentation(record, alive, reserved, told, settings),
@@ -43,7 +43,7 @@ def _fragmentation(
     record: DeviceRecord, alive: Lifetimes, reserved: Reserved | None, told: DeviceMemory, settings: AllocatorSettings
 ) -> Iterator[MemoryFinding]:
     """Whether expandable segments would have needed less, where the simulated allocator retells what happened."""
-    if reserved is None or settings.expandable_segments or len(alive) > _MOST_SIMULATED:
+    if reserved is None or settings.expandable_segments or not 0 < len(alive) <= _MOST_SIMULATED:
         return
     peak = int(reserved.levels.max())
     if peak < _LEAST or peak - told.peak.allocated_bytes < _WORTH * peak:

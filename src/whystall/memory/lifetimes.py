@@ -63,6 +63,7 @@ def lifetimes(record: DeviceRecord, settings: AllocatorSettings) -> Lifetimes:
     rows = np.concatenate([unmatched, inside.begin])  # whose event tells the size
     requested = np.concatenate([blocks.requested[lived_on], events.size[rows].astype(np.int64)])
     none = np.full(len(lived_on) + len(unmatched), -1)
+    metadata = _labelled(inside, events)
     size = np.concatenate([blocks.size[lived_on], _rounded(events.size[rows], settings)])
     _correct(size[len(lived_on) + len(unmatched) :], inside, record)
     return Lifetimes(
@@ -71,7 +72,7 @@ def lifetimes(record: DeviceRecord, settings: AllocatorSettings) -> Lifetimes:
         size=size,
         requested=requested,
         stack=np.concatenate([blocks.stack[lived_on], none[len(lived_on) :], events.stack[inside.begin]]),
-        metadata=np.concatenate([none, events.metadata[inside.begin]]),
+        metadata=np.concatenate([none, metadata]),
         context=np.concatenate([none, events.context[inside.begin]]),
         lost=inside.lost,
     )
@@ -94,6 +95,24 @@ def _matched(events: Events) -> tuple[_Inside, Rows]:
     move[[Action.ALLOC, Action.FREE_REQUESTED, Action.FREE_COMPLETED]] = (1, 2, 3)
     begin, end, unmatched, lost = match_allocations(move[events.action], events.address.astype(np.int64, copy=False))
     return _Inside(begin, end, lost), unmatched
+
+
+def _labelled(inside: _Inside, events: Events) -> Rows:
+    """The label of each allocation: the one that it was made under, or one that was put on it later, at its address."""
+    labels: Rows = events.metadata[inside.begin].astype(np.int64)
+    later = np.flatnonzero((events.action == Action.ANNOTATE) & (events.metadata >= 0))
+    if not len(later):
+        return labels
+    rows = np.concatenate([inside.begin, later])
+    made = np.concatenate([np.arange(len(inside.begin)), np.full(len(later), -1)])
+    order = np.lexsort((rows, events.address[rows]))
+    address, made, rows = events.address[rows[order]], made[order], rows[order]
+    place = np.arange(len(order))
+    last = np.maximum.accumulate(np.where(made >= 0, place, 0))
+    own = (made < 0) & (made[last] >= 0) & (address[last] == address)
+    own[own] = rows[own] < inside.end[made[last[own]]]
+    labels[made[last[own]]] = events.metadata[rows[own]]
+    return labels
 
 
 def _unrecorded(record: DeviceRecord) -> Rows:
