@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from whystall.cli import inputs
+from whystall.cli.progress import ReadingProgress
 from whystall.errors import InputError, UsageError
 from whystall.run_folder.layout import FLIGHT_SUFFIX
 
@@ -39,7 +40,8 @@ class Memory:
         )
         parser.add_argument("--against", metavar="SNAPSHOT", help="an earlier snapshot to compare with, line by line")
         parser.add_argument("--json", action="store_true", help=f"print as JSON (schema {SCHEMA})")
-        inputs.add_reading(parser)
+        parser.add_argument("--no-cache", action="store_true", help="neither read nor write the cache of parsed traces")
+        parser.add_argument("--no-limits", action="store_true", help="read a packed file whatever it unpacks to")
 
     def run(self, options: Namespace, console: Console) -> int:
         """Prints what the memory holds; 0."""
@@ -122,9 +124,13 @@ def _compare(options: Namespace, snapshots: Sequence[Path], limits: Limits | Non
 
 def _of_traces(paths: Sequence[str], options: Namespace, console: Console) -> int:
     """What the memory events of traces tell."""
+    import whystall
     from whystall.report.memory_trace_text import render_peaks
 
-    report = inputs.analyze(paths, options, console)
+    with ReadingProgress(console) as progress:
+        report = whystall.analyze(
+            list(paths), cache=not options.no_cache, limits=inputs.limits(options), calibrate=False, progress=progress
+        )
     peaks: list[MemoryPeak] = report.memory
     if not peaks:
         raise InputError(
