@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import re
 import subprocess
 import sys
@@ -58,6 +59,9 @@ def folder(tmp_path: Path) -> Path:
     operations = {"dp_rank": [0], "stage": [0], "step": [1], "seq_id": [0], "mc": [0], "mb_id": [0], "gmc": [0]}
     times = {"optype": ["forward-compute"], "start_ts": [0.0], "duration": [1.0]}
     pl.DataFrame(operations | times).write_parquet(tmp_path / "operations.parquet")
+    held = {"action": "alloc", "addr": 1 << 40, "size": 512, "stream": 0, "time_us": 7, "frames": []}
+    for name in ("snapshot.pickle", "before.pickle", "after.pickle"):
+        (tmp_path / name).write_bytes(pickle.dumps({"segments": [], "device_traces": [[held]]}))
     report = whystall.analyze(tmp_path / "trace.json.gz", cache=False)
     for name in ("report.json", "baseline.json", "candidate.json"):
         (tmp_path / name).write_text(whystall.render(report, "json"))

@@ -1,13 +1,15 @@
-"""The native room: the streaming scanner, the interval sweeps, replay, and the call that leaves no frame.
+"""The native room: the streaming readers, the interval sweeps, replay, and the call that leaves no frame.
 
 Everything here takes and returns numpy arrays; ``_ext.pyi`` holds the types.
 """
 
 from whystall._native._ext import (
     Scanner,
+    SnapshotReader,
     TimedCall,
     call_on_main_thread,
     class_states,
+    match_allocations,
     nearest_marked,
     nest,
     outermost,
@@ -19,9 +21,11 @@ from whystall._native._ext import (
 
 __all__ = [
     "Scanner",
+    "SnapshotReader",
     "TimedCall",
     "call_on_main_thread",
     "class_states",
+    "match_allocations",
     "nearest_marked",
     "nest",
     "outermost",

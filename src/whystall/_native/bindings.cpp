@@ -14,8 +14,10 @@
 #include <utility>
 #include <vector>
 
+#include "numpy.hpp"
 #include "replay.hpp"
 #include "scanner.hpp"
+#include "snapshot_bindings.hpp"
 #include "sweep.hpp"
 #include "timed_call.hpp"
 
@@ -24,40 +26,11 @@ using namespace nb::literals;
 
 namespace {
 
-template <class T>
-using Input = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using Array = nb::ndarray<nb::numpy, nb::ndim<1>>;
-
-// The array takes the memory over; nothing is copied.
-Array to_numpy(std::pair<whystall::Block, std::size_t>&& cells, std::size_t width, bool is_float = false) {
-  const std::size_t count = cells.second;
-  auto* owned = new whystall::Block(std::move(cells.first));
-  nb::capsule owner(owned, [](void* p) noexcept { delete static_cast<whystall::Block*>(p); });
-  nb::dlpack::dtype type = nb::dtype<std::int64_t>();
-  if (is_float) type = nb::dtype<double>();
-  if (!is_float && width == 1) type = nb::dtype<std::int8_t>();
-  if (!is_float && width == 2) type = nb::dtype<std::int16_t>();
-  if (!is_float && width == 4) type = nb::dtype<std::int32_t>();
-  // numpy refuses a null pointer even for no elements
-  void* data = owned->data() != nullptr ? static_cast<void*>(owned->data()) : static_cast<void*>(owned);
-  return Array(data, {count}, owner, {}, type);
-}
-
-template <class T>
-Array to_numpy(std::vector<T>&& values) {
-  auto* owned = new std::vector<T>(std::move(values));
-  nb::capsule owner(owned, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
-  void* data = owned->data() != nullptr ? static_cast<void*>(owned->data()) : static_cast<void*>(owned);
-  return Array(data, {owned->size()}, owner, {}, nb::dtype<T>());
-}
-
-nb::str to_str(std::string_view text) { return nb::str(text.data(), text.size()); }
-
-nb::list to_list(const whystall::StringPool& pool) {
-  nb::list out;
-  for (std::uint32_t id = 0; id < pool.size(); ++id) out.append(to_str(pool.text(id)));
-  return out;
-}
+using whystall::Array;
+using whystall::Input;
+using whystall::to_list;
+using whystall::to_numpy;
+using whystall::to_str;
 
 nb::bytes to_bytes(const std::string& text) { return nb::bytes(text.data(), text.size()); }
 
@@ -297,6 +270,7 @@ NB_MODULE(_ext, m) {
   // Wrapped functions live as long as the program; its end must not be commented on in a user's terminal.
   nb::set_leak_warnings(false);
   whystall::bind_timed_call(m);
+  whystall::bind_snapshot(m);
   nb::class_<whystall::Scanner>(m, "Scanner")
       .def(nb::init<const std::vector<std::string>&, std::uint64_t, std::uint64_t>(), "keep"_a, "event_limit"_a,
            "value_limit"_a)

@@ -115,6 +115,13 @@ class Cells {
   void replace_last(T value) {
     std::memcpy(block_.data() + used_ - sizeof(T), &value, sizeof(T));
   }
+  // Overwrites any element. Requires index < size().
+  template <class T>
+  void put(std::size_t index, T value) {
+    std::memcpy(block_.data() + index * sizeof(T), &value, sizeof(T));
+  }
+  // Forgets the elements from `size` on.
+  void shrink(std::size_t size) { used_ = size * width_; }
   // The memory with all elements, and nothing left here.
   std::pair<Block, std::size_t> take() { return {std::move(block_), std::exchange(used_, 0) / width_}; }
 

@@ -12,6 +12,7 @@ from whystall.cli.explain import Explain
 from whystall.cli.export import Export
 from whystall.cli.hang import Hang
 from whystall.cli.mcp import Mcp
+from whystall.cli.memory import Memory
 from whystall.cli.model import Model
 from whystall.cli.probe import Probe
 from whystall.cli.ranks import Ranks
@@ -35,6 +36,7 @@ COMMANDS: tuple[Command, ...] = (
     Hang(),
     Ranks(),
     Mcp(),
+    Memory(),
     Model(),
     Probe(),
     Demo(),

@@ -14,6 +14,7 @@ import re
 from typing import Any, Final, NoReturn
 
 from whystall.errors import InputError
+from whystall.vocabulary.pickles import REFUSED
 
 __all__ = ["loads"]
 
@@ -33,22 +34,6 @@ _COUNTED: Final = {
     ord("X"): (4, _LONGEST_STRING),
     0x8C: (1, _LONGEST_STRING),
     0x8A: (1, _LONGEST_INTEGER),
-}
-# What else a pickle can ask for, for the sentence that refuses it.
-_REFUSED: Final = {
-    ord("c"): "names a function or class",
-    0x93: "names a function or class",
-    ord("R"): "calls a function",
-    ord("b"): "sets the state of an object",
-    ord("i"): "makes an object of a class",
-    ord("o"): "makes an object of a class",
-    0x81: "makes an object of a class",
-    0x92: "makes an object of a class",
-    ord("P"): "asks for an object from outside",
-    ord("Q"): "asks for an object from outside",
-    0x82: "names a registered class",
-    0x83: "names a registered class",
-    0x84: "names a registered class",
 }
 
 
@@ -109,7 +94,7 @@ def _check(data: bytes) -> None:
 
 
 def _refuse(code: int, place: int) -> NoReturn:
-    told = _REFUSED.get(code)
+    told = REFUSED.get(code)
     if told is None:
         raise InputError(f"the pickle is damaged, or no dump: unexpected instruction {code:#04x} at byte {place:,}")
     raise InputError(f"the pickle {told} (at byte {place:,}), which no dump does: it was not run")

@@ -1,0 +1,122 @@
+"""What in a snapshot is worth changing, and the bytes that it would save."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from whystall.memory.allocator import Allocation, Free, simulate
+from whystall.memory.allocator_settings import MIB, AllocatorSettings
+from whystall.memory.lifetimes import BEFORE, Lifetimes, Reserved
+from whystall.memory.results import Category, DeviceMemory, MemoryFinding
+from whystall.memory.snapshot import HOST, DeviceRecord
+
+__all__ = ["find"]
+
+_MOST_SIMULATED: Final = 100_000  # allocations: a second or two
+_LEAST: Final = 1 << 30  # bytes: of less nobody is short
+_WORTH: Final = 0.05  # of what is reserved or allocated
+_CLOSE: Final = 0.05  # how far the simulation of what was recorded may be off
+_MOST_OF_IT: Final = 0.4
+_MOST_LINES: Final = 3
+
+
+def find(
+    record: DeviceRecord, alive: Lifetimes, reserved: Reserved | None, told: DeviceMemory, settings: AllocatorSettings
+) -> tuple[MemoryFinding, ...]:
+    """The findings on one device, those first that save most."""
+    if record.device == HOST or not len(record.events):
+        return ()
+    found = [
+        *_fragmentation(record, alive, reserved, told, settings),
+        *_activations(told),
+        *_growth(told),
+        *_retries(told),
+    ]
+    return tuple(sorted(found, key=lambda one: -(one.saves_bytes or 0)))
+
+
+def _fragmentation(
+    record: DeviceRecord, alive: Lifetimes, reserved: Reserved | None, told: DeviceMemory, settings: AllocatorSettings
+) -> Iterator[MemoryFinding]:
+    """Whether expandable segments would have needed less, where the simulated allocator retells what happened."""
+    if reserved is None or settings.expandable_segments or not 0 < len(alive) <= _MOST_SIMULATED:
+        return
+    peak = int(reserved.levels.max())
+    if peak < _LEAST or peak - told.peak.allocated_bytes < _WORTH * peak:
+        return
+    requests = _requests(record, alive)
+    retold = simulate(requests, settings).peak_reserved_bytes
+    if abs(retold - peak) > _CLOSE * peak:
+        return
+    expandable = simulate(requests, replace(settings, expandable_segments=True)).peak_reserved_bytes
+    if peak - expandable < _WORTH * peak:
+        return
+    yield MemoryFinding(
+        id="memory.fragmentation",
+        says="segments of fixed sizes hold what later sizes do not fit into",
+        remedy="PYTORCH_ALLOC_CONF=expandable_segments:True",
+        saves_bytes=peak - expandable,
+        known_by=f"simulated: {_mib(retold)} reserved as it was (recorded {_mib(peak)}), {_mib(expandable)} so",
+    )
+
+
+def _mib(bytes_: int) -> str:
+    return f"{bytes_ / MIB:,.0f} MiB"
+
+
+def _requests(record: DeviceRecord, alive: Lifetimes) -> list[Allocation | Free]:
+    """What the program asked for, in order; what was there before comes first."""
+    begin, end = alive.begin, np.minimum(alive.end, len(record.events))
+    stream = np.where(begin == BEFORE, 0, record.events.stream[np.maximum(begin, 0)]).tolist()
+    moves = sorted(
+        [(row, 1, key) for key, row in enumerate(begin.tolist())]
+        + [(row, 0, key) for key, row in enumerate(end.tolist()) if row < len(record.events)]
+    )
+    sizes = alive.requested.tolist()
+    return [Allocation(key, sizes[key], stream[key]) if begins else Free(key) for _, begins, key in moves]
+
+
+def _activations(told: DeviceMemory) -> Iterator[MemoryFinding]:
+    held = {one.category: one.bytes for one in told.peak.held}
+    bytes_ = held.get(Category.ACTIVATIONS, 0)
+    if bytes_ < _MOST_OF_IT * told.peak.allocated_bytes or told.peak.allocated_bytes < _LEAST:
+        return
+    lines = [one for one in told.peak.holders if one.category is Category.ACTIVATIONS and one.site is not None]
+    most = sum(one.bytes for one in lines[:_MOST_LINES])
+    named = ", ".join(str(one.site) for one in lines[:_MOST_LINES])
+    yield MemoryFinding(
+        id="memory.activation-bound",
+        says="what the forward pass keeps for the backward pass is most of the peak, and grows with the batch",
+        remedy=f"torch.utils.checkpoint around {named or 'the blocks'}: computed again instead of kept",
+        saves_bytes=most or bytes_,
+        known_by="what these lines hold at the peak; less where a part of it must be kept as input",
+    )
+
+
+def _growth(told: DeviceMemory) -> Iterator[MemoryFinding]:
+    if told.growth is None:
+        return
+    named = next((f" at {one.site}" for one in told.growth.sites if one.site is not None), "")
+    yield MemoryFinding(
+        id="memory.growth",
+        says="each step leaves more allocated than the one before",
+        remedy=f"let go of what is kept{named}: tensors in a list, a loss that is summed without .item()",
+        saves_bytes=told.growth.bytes_per_step * told.growth.steps,
+        known_by=f"{told.growth.steps} steps of the record",
+    )
+
+
+def _retries(told: DeviceMemory) -> Iterator[MemoryFinding]:
+    if not told.given_back_under_pressure:
+        return
+    yield MemoryFinding(
+        id="memory.allocator-retry",
+        says="the device refused, and the allocator waited for it to give back what was cached",
+        remedy="a smaller peak, or expandable_segments:True: whatever keeps the device from being full",
+        saves_bytes=None,
+        known_by=f"segments given back and asked for again at once, {told.given_back_under_pressure:,} times",
+    )

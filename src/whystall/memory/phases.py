@@ -1,0 +1,125 @@
+"""Which part of a training step an allocator's events belong to, and where steps begin."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whystall.memory.snapshot import Action, Annotation, DeviceRecord
+from whystall.memory.stacks import Mark, Stacks
+
+__all__ = ["Phase", "Phases", "find_phases"]
+
+_STEP: Final = re.compile(r"^ProfilerStep#\d+$")
+_OPTIMIZER_STEP: Final = re.compile(r"^Optimizer\.step#")
+_LEAST_STEPS: Final = 2
+_MOST_STACKLESS: Final = 0.9  # of the allocations: of more it cannot be said that frames were recorded
+
+
+class Phase(IntEnum):
+    """A part of a step."""
+
+    UNKNOWN = 0
+    SETUP = 1
+    FORWARD = 2
+    BACKWARD = 3
+    OPTIMIZER = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Phases:
+    """``at`` is the phase of each event. ``steps`` are the rows at which steps begin, and ``known_by`` what says so."""
+
+    at: NDArray[np.int8]
+    steps: NDArray[np.int64]
+    known_by: str | None
+    stackless_is_backward: bool
+
+    def starts(self, phase: Phase) -> NDArray[np.int64]:
+        """The rows at which the phase begins."""
+        inside = self.at == phase
+        return np.flatnonzero(inside & ~np.append(False, inside[:-1]))
+
+
+def find_phases(record: DeviceRecord, stacks: Stacks) -> Phases:
+    """The phases of a device's events, by the marks on the stacks of its allocations and frees.
+
+    On CUDA the backward pass runs on a thread of autograd's own, on which there are no Python frames. Where frames
+    were recorded, and those of a forward pass are among them, what has none is taken for the backward pass.
+    """
+    events = record.events
+    tells = _tells(record)
+    allocs = events.action == Action.ALLOC
+    stackless = int(np.count_nonzero(allocs & (events.stack < 0)))
+    seen = np.zeros(len(stacks.marks) + 1, np.bool_)
+    seen[events.stack[tells]] = True
+    forward = bool((stacks.marks[seen[:-1]] & Mark.FORWARD).any())
+    engine = forward and stackless < _MOST_STACKLESS * int(np.count_nonzero(allocs))
+    by_stack = _by_stack(stacks, engine=engine)  # the last is of what has no stack
+    latest = np.where(tells, np.arange(len(tells), dtype=np.int32), np.int32(-1))
+    if len(latest):
+        np.maximum.accumulate(latest, out=latest)
+    filled = by_stack[events.stack[latest]] if len(latest) else np.zeros(0, np.int8)
+    filled[latest < 0] = Phase.UNKNOWN
+    steps, known_by = _steps(record, filled)
+    return Phases(filled, steps, known_by, engine and stackless > 0)
+
+
+def _by_stack(stacks: Stacks, *, engine: bool) -> NDArray[np.int8]:
+    marks = stacks.marks
+    phases = np.select(
+        [
+            (marks & Mark.OPTIMIZER) > 0,
+            (marks & (Mark.BACKWARD | Mark.GRADIENT | Mark.RECOMPUTE)) > 0,
+            (marks & Mark.FORWARD) > 0,
+            (marks & Mark.PARAMETERS) > 0,
+        ],
+        [Phase.OPTIMIZER, Phase.BACKWARD, Phase.FORWARD, Phase.SETUP],
+        Phase.UNKNOWN,
+    )
+    return np.append(phases, Phase.BACKWARD if engine else Phase.UNKNOWN).astype(np.int8)
+
+
+def _tells(record: DeviceRecord) -> NDArray[np.bool_]:
+    """The events whose stacks tell of a phase: allocations, and frees where they have stacks of their own.
+
+    Where a record keeps the stacks of allocations alone, each free repeats that of its allocation.
+    """
+    events = record.events
+    allocs, frees = events.action == Action.ALLOC, events.action == Action.FREE_REQUESTED
+    most = int(events.stack.max(initial=-1)) + 2
+    of_frees, of_allocs = np.zeros(most, np.bool_), np.zeros(most, np.bool_)
+    of_frees[events.stack[frees]] = True
+    of_allocs[events.stack[allocs]] = True
+    own = bool((of_frees & ~of_allocs)[:-1].any())
+    tells: NDArray[np.bool_] = allocs | frees if own else allocs
+    return tells
+
+
+def _steps(record: DeviceRecord, at: NDArray[np.int8]) -> tuple[NDArray[np.int64], str | None]:
+    """Where steps begin: as the program marked them; else with the forward pass that follows a backward pass."""
+    for pattern, known_by in ((_STEP, "ProfilerStep#"), (_OPTIMIZER_STEP, "Optimizer.step#")):
+        rows = _marked(record, pattern)
+        if len(rows) >= _LEAST_STEPS:
+            return rows, known_by
+    inside = np.flatnonzero((at == Phase.FORWARD) | (at == Phase.BACKWARD))
+    forward = at[inside] == Phase.FORWARD
+    rows = inside[forward & ~np.append(False, forward[:-1])] if len(inside) else inside
+    if len(rows) >= _LEAST_STEPS:
+        return rows, "forward passes that follow a backward pass"
+    return np.zeros(0, np.int64), None
+
+
+def _marked(record: DeviceRecord, pattern: re.Pattern[str]) -> NDArray[np.int64]:
+    """The rows at which spans of a name begin."""
+    time = record.events.time_us
+    chosen: list[Annotation] = [span for span in record.annotations if pattern.match(span.name)]
+    if time is None or not chosen:
+        return np.zeros(0, np.int64)
+    rows = np.unique(np.searchsorted(time, [span.start_us for span in chosen]))
+    return rows[rows < len(time)]

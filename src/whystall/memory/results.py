@@ -1,0 +1,200 @@
+"""What is said of a memory snapshot; bytes and nanoseconds, `None` with a reason beside it for what is not known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+__all__ = [
+    "AtEnd",
+    "Category",
+    "DeviceMemory",
+    "Growth",
+    "GrowthSite",
+    "Held",
+    "Holder",
+    "MemoryFinding",
+    "MemoryReport",
+    "OutOfMemory",
+    "Peak",
+    "SiteChange",
+    "SnapshotComparison",
+]  # fmt: skip
+
+
+class Category(StrEnum):
+    """What memory is for, as far as the record tells."""
+
+    PARAMETERS = "parameters"
+    GRADIENTS = "gradients"
+    OPTIMIZER_STATE = "optimizer state"
+    ACTIVATIONS = "activations"
+    TEMPORARIES = "temporaries"
+    COMMUNICATION = "communication buffers"
+    INPUT = "input"
+    BEFORE = "allocated before the record"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Allocations of one kind that one line asked for. ``site`` is `None` where no frame was recorded."""
+
+    category: Category
+    site: str | None
+    function: str | None
+    label: str | None
+    bytes: int
+    count: int
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The bytes of one category."""
+
+    category: Category
+    bytes: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """The moment at which most was allocated, or, where nothing was recorded, the snapshot's own."""
+
+    event: int | None
+    at_ns: int | None
+    allocated_bytes: int
+    reserved_bytes: int | None
+    phase: str | None
+    phase_known_by: str | None
+    annotations: tuple[str, ...]
+    step: int | None
+    held: tuple[Held, ...]
+    holders: tuple[Holder, ...]
+    holders_left_out: int
+
+
+@dataclass(frozen=True, slots=True)
+class AtEnd:
+    """What was reserved when the snapshot was made: all of it lies in one of the parts.
+
+    ``fragmented_bytes`` are free in segments that also hold something, ``cached_bytes`` in segments that are free as
+    a whole.
+    """
+
+    reserved_bytes: int
+    allocated_bytes: int
+    awaiting_bytes: int
+    fragmented_bytes: int
+    cached_bytes: int
+    rounding_bytes: int
+    segments: int
+    largest_free_bytes: int
+    expandable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GrowthSite:
+    """A line whose memory stays, step after step."""
+
+    site: str | None
+    function: str | None
+    bytes_per_step: int
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """What stays allocated more at the end of each step than at that of the one before."""
+
+    bytes_per_step: int
+    steps: int
+    known_by: str
+    sites: tuple[GrowthSite, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OutOfMemory:
+    """An allocation that found no room."""
+
+    event: int
+    at_ns: int | None
+    asked_bytes: int
+    allocated_bytes: int
+    reserved_bytes: int | None
+    device_free_bytes: int | None
+    site: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryFinding:
+    """A cause of whystall's list (``whystall explain ID``) with what it costs in bytes."""
+
+    id: str
+    says: str
+    remedy: str
+    saves_bytes: int | None
+    known_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceMemory:
+    """One allocator of one snapshot. Times count from the first event of the record."""
+
+    device: str
+    events: int
+    recorded_ns: int | None
+    allocations: int
+    baseline_bytes: int
+    unmatched_frees: int
+    unmatched_free_bytes: int
+    lost: int
+    peak: Peak
+    at_end: AtEnd | None
+    end_allocated_bytes: int
+    growth: Growth | None
+    no_growth_because: str | None
+    steps: int
+    given_back: int
+    given_back_bytes: int
+    given_back_under_pressure: int
+    out_of_memory: tuple[OutOfMemory, ...]
+    curve: tuple[tuple[int, int], ...]
+    findings: tuple[MemoryFinding, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryReport:
+    """What one file says."""
+
+    file: str
+    devices: tuple[DeviceMemory, ...]
+    settings: str | None
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SiteChange:
+    """What one line held at the peak of each of two snapshots."""
+
+    category: Category
+    site: str | None
+    function: str | None
+    before_bytes: int
+    after_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotComparison:
+    """Two snapshots, one device of each, by the lines that asked."""
+
+    device: str
+    before: str
+    after: str
+    before_peak_bytes: int
+    after_peak_bytes: int
+    changes: tuple[SiteChange, ...]
+    changes_left_out: int
+    unchanged_bytes: int

@@ -1,0 +1,263 @@
+"""What a memory snapshot says, as text: the peak and who holds it, what lies idle, what grows, what ran out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Final
+
+from whystall.memory.results import (
+    AtEnd,
+    Category,
+    DeviceMemory,
+    Holder,
+    MemoryFinding,
+    MemoryReport,
+    OutOfMemory,
+    SnapshotComparison,
+)
+from whystall.report.format import UNKNOWN, count, duration, plural, ratio, share, size
+from whystall.report.names import clean, middle_cut
+from whystall.report.probe_text import columns
+
+_BARS: Final = "▁▂▃▄▅▆▇█"
+_MOST_ROWS: Final = 15
+_MOST_OUT_OF_MEMORY: Final = 3
+_LONGEST_NAME: Final = 200
+_NARROWEST: Final = 30
+_MOST_GROWING: Final = 3
+_WORTH_TELLING: Final = 0.2
+_OUTSIDE: Final = "What lies outside torch's allocator (CUDA's context, NCCL, libraries' own) is in no snapshot."
+
+
+def render_memory(reports: Sequence[MemoryReport], width: int) -> str:
+    """The text for a terminal of ``width`` columns; of several files first a line each, the highest peak first."""
+    parts = [_overview(reports)] if len(reports) > 1 else []
+    for report in reports:
+        parts += [_file(report, width)]
+    parts.append(_OUTSIDE)
+    return "\n\n".join(parts) + "\n"
+
+
+def summarize(report: MemoryReport) -> str:
+    """The sentence on top of a file's part."""
+    if not report.devices:
+        return f"{_name(report.file)} holds neither segments nor events of any device."
+    device = max(report.devices, key=lambda one: one.peak.allocated_bytes)
+    out = device.out_of_memory
+    head = f"{device.device}: "
+    if out:
+        last = out[-1]
+        head += f"{size(last.asked_bytes)} were asked for and not found, with {size(last.allocated_bytes)} allocated"
+        return head + (f" and {size(last.reserved_bytes)} reserved." if last.reserved_bytes is not None else ".")
+    peak = device.peak
+    if peak.event is None:
+        return f"{head}{size(peak.allocated_bytes)} allocated when the snapshot was made{_most(device)}."
+    where = f", in the {peak.phase}{_pass(peak.phase)}" if peak.phase else ""
+    of_step = f" of step {peak.step}" if peak.step else ""
+    return f"{head}at most {size(peak.allocated_bytes)} allocated{where}{of_step}{_most(device)}."
+
+
+def _pass(phase: str) -> str:
+    return " pass" if phase in {"forward", "backward"} else "'s step" if phase == "optimizer" else ""
+
+
+def _most(device: DeviceMemory) -> str:
+    """The largest part, where one is known."""
+    first = next(iter(device.peak.held), None)
+    part = None if first is None else ratio(first.bytes, device.peak.allocated_bytes)
+    if first is None or first.category is Category.UNKNOWN or part is None or part < _WORTH_TELLING:
+        return ""
+    return f", {share(part)} of it {first.category}"
+
+
+def _overview(reports: Sequence[MemoryReport]) -> str:
+    lines = [["file", "device", "peak allocated", "peak reserved", "out of memory"]]
+    rows = [(report.file, device) for report in reports for device in report.devices]
+    for file, device in sorted(rows, key=lambda row: -row[1].peak.allocated_bytes):
+        ran_out = device.out_of_memory
+        lines.append([
+            _name(file),
+            device.device,
+            size(device.peak.allocated_bytes),
+            size(device.peak.reserved_bytes),
+            f"{size(ran_out[-1].asked_bytes)} asked for" if ran_out else UNKNOWN,
+        ])  # fmt: skip
+    return columns(lines)
+
+
+def _file(report: MemoryReport, width: int) -> str:
+    parts = [f"{_name(report.file)}: {summarize(report)}" if report.devices else summarize(report)]
+    for device in report.devices:
+        parts += _device(device, width, alone=len(report.devices) == 1)
+    notes = [*report.warnings, *([f"settings of the allocator: {report.settings}"] if report.settings else [])]
+    if notes:
+        parts.append("\n".join(f"- {clean(note, 4 * width)}" for note in notes))
+    return "\n\n".join(parts)
+
+
+def _device(device: DeviceMemory, width: int, *, alone: bool) -> Iterator[str]:
+    peak = device.peak
+    if not alone:
+        yield device.device
+    yield "\n".join(_when(device))
+    if device.curve:
+        yield f"allocated {bars(device.curve, width - 11)}\n{'':10}0 to {size(peak.allocated_bytes)}, by events"
+    if peak.held:
+        yield _categories(device)
+        yield _holders(peak.holders, peak.holders_left_out, peak.allocated_bytes, width)
+    if device.findings:
+        yield "\n".join(_wrapped(_finding(one), width) for one in device.findings)
+    yield "\n".join(_wrapped(text, width) for text in _facts(device))
+
+
+def _finding(one: MemoryFinding) -> str:
+    saves = f", saves up to {size(one.saves_bytes)}" if one.saves_bytes is not None else ""
+    return f"{one.id}: {one.says}. Remedy: {clean(one.remedy, 4 * _LONGEST_NAME)}{saves} ({one.known_by})"
+
+
+def _when(device: DeviceMemory) -> Iterator[str]:
+    peak = device.peak
+    if peak.event is None:
+        return
+    reserved = f", {size(peak.reserved_bytes)} reserved" if peak.reserved_bytes is not None else ""
+    after = f", {duration(peak.at_ns)} after the record began" if peak.at_ns is not None else ""
+    at = f"at event {count(peak.event + 1)} of {count(device.events)}{after}"
+    yield f"peak: {size(peak.allocated_bytes)} allocated{reserved}, {at}"
+    if peak.phase_known_by is not None:
+        yield f"phase: {peak.phase}, known by {peak.phase_known_by}"
+    if peak.annotations:
+        yield f"inside: {' > '.join(middle_cut(clean(name, _LONGEST_NAME), 40) for name in peak.annotations)}"
+
+
+def _categories(device: DeviceMemory) -> str:
+    peak = device.peak
+    lines = [["held at the peak" if peak.event is not None else "held", "bytes", "share", "allocations"]]
+    lines += [
+        [held.category, size(held.bytes), share(ratio(held.bytes, peak.allocated_bytes)), count(held.count)]
+        for held in peak.held
+    ]
+    return columns(lines)
+
+
+def _holders(holders: Sequence[Holder], left_out: int, whole: int, width: int) -> str:
+    room = max(width - 55, _NARROWEST)
+    lines = [["by line", "category", "bytes", "share", "count"]]
+    for holder in holders[:_MOST_ROWS]:
+        where = clean(holder.label, _LONGEST_NAME) if holder.label is not None else _line(holder.site, holder.function)
+        part = share(ratio(holder.bytes, whole))
+        lines += [[middle_cut(where, room), holder.category, size(holder.bytes), part, count(holder.count)]]
+    more = left_out + max(len(holders) - _MOST_ROWS, 0)
+    return columns(lines) + (f"\nand {plural(more, 'more line')} (--json has {len(holders)})" if more else "")
+
+
+def _line(site: str | None, function: str | None) -> str:
+    if site is None:
+        return "(no frame)"
+    return f"{clean(site, _LONGEST_NAME)} {clean(function or '', _LONGEST_NAME)}".rstrip()
+
+
+def _facts(device: DeviceMemory) -> Iterator[str]:
+    """What else is known, a sentence each."""
+    if device.at_end is not None:
+        yield _at_end(device.at_end)
+    if device.events:
+        gone = f"{size(device.unmatched_free_bytes)} ({plural(device.unmatched_frees, 'allocation')})"
+        freed = f", of which {gone} were freed in it" if device.unmatched_frees else ""
+        yield f"before the record began: {size(device.baseline_bytes)}{freed}"
+        yield from _given_back(device)
+        yield from _growth(device)
+    yield from (_ran_out(one) for one in device.out_of_memory[-_MOST_OUT_OF_MEMORY:])
+    yield from device.notes
+
+
+def _at_end(end: AtEnd) -> str:
+    parts = [f"allocated {size(end.allocated_bytes)}"]
+    parts += [f"freed but still used by a stream {size(end.awaiting_bytes)}"] if end.awaiting_bytes else []
+    parts += [f"fragmented (free beside what is held) {size(end.fragmented_bytes)}"]
+    parts += [f"cached (free as a whole) {size(end.cached_bytes)}"]
+    told = f"reserved when the snapshot was made: {size(end.reserved_bytes)} in {plural(end.segments, 'segment')}"
+    free = f"largest free block {size(end.largest_free_bytes)}"
+    return f"{told} = {' + '.join(parts)}; {free}; rounding takes {size(end.rounding_bytes)} of what is allocated"
+
+
+def _given_back(device: DeviceMemory) -> Iterator[str]:
+    if not device.given_back:
+        yield "no segment was given back to the device: no retry, no empty_cache"
+        return
+    pressed = device.given_back_under_pressure
+    told = f", {plural(pressed, 'time')} to ask again at once: the device had refused (retries)" if pressed else ""
+    yield (
+        f"segments were given back {plural(device.given_back, 'time')} ({size(device.given_back_bytes)}){told}"
+        + ("" if pressed else ": by empty_cache, or by the collection of garbage")
+    )
+
+
+def _growth(device: DeviceMemory) -> Iterator[str]:
+    growth = device.growth
+    if growth is None:
+        yield f"growth from step to step: none told, since {device.no_growth_because}"
+        return
+    told = f"grows by {size(growth.bytes_per_step)} in each of {plural(growth.steps, 'step')}"
+    sites = [
+        f"{size(site.bytes_per_step)} from {_line(site.site, site.function)}" for site in growth.sites[:_MOST_GROWING]
+    ]
+    yield f"{told} (steps known by {growth.known_by}){': ' if sites else ''}{', '.join(sites)}"
+
+
+def _ran_out(one: OutOfMemory) -> str:
+    reserved = f", {size(one.reserved_bytes)} reserved" if one.reserved_bytes is not None else ""
+    free = f", {size(one.device_free_bytes)} free on the device" if one.device_free_bytes is not None else ""
+    where = f" at {clean(one.site, _LONGEST_NAME)}" if one.site is not None else ""
+    held = f"{size(one.allocated_bytes)} allocated{reserved}{free}"
+    return f"out of memory: {size(one.asked_bytes)} asked for{where}, {held}"
+
+
+def _wrapped(text: str, width: int) -> str:
+    """The sentence in lines of ``width``, as an entry of a list."""
+    lines, line = [], "-"
+    for word in clean(text, 8 * width).split(" "):
+        if len(line) + 1 + len(word) > width and line.strip(" -"):
+            lines.append(line)
+            line = " "
+        line += f" {word}"
+    return "\n".join([*lines, line])
+
+
+def bars(curve: Sequence[tuple[int, int]], width: int) -> str:
+    """The course as a row of bars, each the highest of its stretch."""
+    columns_ = min(max(width, 10), len(curve))
+    edges = [at * len(curve) // columns_ for at in range(columns_ + 1)]
+    peaks = [max(held for _, held in curve[begin:end]) for begin, end in pairwise(edges)]
+    top = max(*peaks, 1) if peaks else 1
+    return "".join(_BARS[min(max(peak, 0) * len(_BARS) // top, len(_BARS) - 1)] for peak in peaks)
+
+
+def render_comparison(found: Sequence[SnapshotComparison], width: int) -> str:
+    """What each line holds more or less at the peak, the largest change first."""
+    if not found:
+        return "The two snapshots have no device in common.\n"
+    return "\n\n".join(_compared(one, width) for one in found) + "\n"
+
+
+def _compared(one: SnapshotComparison, width: int) -> str:
+    change = one.after_peak_bytes - one.before_peak_bytes
+    said = "the same" if change == 0 else f"{size(abs(change))} {'more' if change > 0 else 'less'}"
+    peaks = (f"{size(held)} at the peak of {_name(file)}" for held, file in
+             ((one.before_peak_bytes, one.before), (one.after_peak_bytes, one.after)))  # fmt: skip
+    head = f"{one.device}: {', '.join(peaks)}: {said}"
+    lines = [["by line", "category", "before", "after", "change"]]
+    room = max(width - 60, _NARROWEST)
+    for row in one.changes[:_MOST_ROWS]:
+        more = row.after_bytes - row.before_bytes
+        signed = f"{'+' if more > 0 else '-'}{size(abs(more))}"
+        where = middle_cut(_line(row.site, row.function), room)
+        lines += [[where, row.category, size(row.before_bytes), size(row.after_bytes), signed]]
+    left = one.changes_left_out + max(len(one.changes) - _MOST_ROWS, 0)
+    tail = f"\nand {plural(left, 'more line')}" if left else ""
+    table = columns(lines) + tail if one.changes else "Every line holds the same."
+    return f"{_wrapped(head, width)[2:]}\n\n{table}\n{size(one.unchanged_bytes)} are held by lines that did not change"
+
+
+def _name(file: str) -> str:
+    return middle_cut(clean(file, _LONGEST_NAME), 60)
