@@ -1,0 +1,101 @@
+"""What the CPU's kernels allocate for themselves, beside what they return: reorders of oneDNN, casts to a common dtype.
+
+The sizes were read from torch 2.13's own memory events (AVX-512, two threads, 2026-11-23); scratch space below a percent of
+a kernel's tensors is left out. Other processors and versions choose other kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+Tensor = torch.Tensor
+
+_HALVES = (torch.bfloat16, torch.float16)
+_LEAST_BLOCKED_CHANNELS = 16  # fewer are read as they are: oneDNN's layouts come in blocks of 16
+
+
+def temporary_bytes(name: str, args: Sequence[Any], _kwargs: Mapping[str, Any], result: Any) -> int:
+    """The bytes that a call allocates and frees again beyond its results."""
+    rule = _RULES.get(name)
+    return 0 if rule is None else rule(args, result)
+
+
+def _n_bytes(tensor: Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
+
+
+def _is_blocked(tensor: Tensor) -> bool:
+    """Whether oneDNN reorders a tensor into its own layout: what is channels-last it reads as it is."""
+    last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(tensor.dim())
+    return last is None or tensor.is_contiguous() or not tensor.is_contiguous(memory_format=last)
+
+
+def _input_reorder(given: Tensor) -> int:
+    return _n_bytes(given) if given.shape[1] >= _LEAST_BLOCKED_CHANNELS or given.dtype in _HALVES else 0
+
+
+def _convolution(args: Sequence[Any], result: Any) -> int:
+    given, weight, transposed, groups = args[0], args[1], args[6], args[8]
+    if not _is_blocked(given):
+        return _n_bytes(weight)
+    copies = 2 if transposed or (given.dtype in _HALVES and groups == 1) else 1
+    return max(_input_reorder(given) + _n_bytes(weight), copies * _n_bytes(result))
+
+
+def _convolution_backward(args: Sequence[Any], _result: Any) -> int:
+    gradient, given, weight, wants = args[0], args[1], args[2], args[10]
+    if not _is_blocked(given):
+        return 2 * _n_bytes(weight)
+    of_weight = _n_bytes(gradient) + _input_reorder(given)
+    return max(of_weight, 2 * _n_bytes(given) - _n_bytes(weight)) if wants[0] else of_weight
+
+
+def _product(second: int) -> Callable[[Sequence[Any], Any], int]:
+    """A product of halves packs its second factor."""
+
+    def rule(args: Sequence[Any], _result: Any) -> int:
+        factor = args[second]
+        return _n_bytes(factor) if factor.dtype in _HALVES and factor.dim() == 2 else 0
+
+    return rule
+
+
+def _promoted(args: Sequence[Any], result: Any) -> int:
+    """Operands of another dtype are cast to the common one first."""
+    tensors = [one for one in args if isinstance(one, Tensor)]
+    common = result.dtype if result.dtype is not torch.bool else None
+    for one in tensors:
+        if one.dim() and common is None:
+            common = one.dtype
+    if common is None or not common.is_floating_point:
+        return 0
+    return sum(one.numel() * common.itemsize for one in tensors if one.dim() and one.dtype is not common)
+
+
+def _mean(args: Sequence[Any], _result: Any) -> int:
+    return args[0].numel() * 4 if args[0].dtype in _HALVES else 0
+
+
+def _sum(args: Sequence[Any], result: Any) -> int:
+    return args[0].numel() * result.element_size() if args[0].dtype is not result.dtype else 0
+
+
+def _attention(args: Sequence[Any], _result: Any) -> int:
+    return _n_bytes(args[1]) + _n_bytes(args[2]) if args[0].dtype in _HALVES else 0
+
+
+_ELEMENTWISE = ("add", "sub", "mul", "div", "add_", "sub_", "mul_", "div_", "rsub", "addcmul", "lerp")
+
+_RULES: dict[str, Callable[[Sequence[Any], Any], int]] = {
+    "aten::convolution": _convolution,
+    "aten::convolution_backward": _convolution_backward,
+    "aten::mm": _product(1),
+    "aten::addmm": _product(2),
+    **{f"aten::{name}": _promoted for name in _ELEMENTWISE},
+    "aten::mean": _mean,
+    "aten::sum": _sum,
+    "aten::_scaled_dot_product_flash_attention_for_cpu": _attention,
+}
