@@ -13,6 +13,7 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_map
+from torch.utils.checkpoint import set_checkpoint_early_stop
 
 from whystall.hardware import Accelerator, find
 from whystall.model import hooks
@@ -42,7 +43,8 @@ def simulate(request: Request) -> Simulated:
     with ExitStack() as stack:
         mesh = parallel.mesh_of(request)
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
-        if not request.on_cpu:
+        if not request.on_cpu:  # an exception that passes through its guards in C++ ends the interpreter
+            stack.enter_context(set_checkpoint_early_stop(False))
             stack.enter_context(accelerator.Routes(request.capability or (8, 0)))
         values = Values()
         with _tracker(request, values):
@@ -164,7 +166,7 @@ class _Step:
                 self._enter("backward")
                 self._section = blocks.AFTER if self._blocks is not None else ""
                 self._moved()
-                torch.autograd.backward([target], [torch.ones_like(target)])
+                _run_backward(target)
             self._role("gradients", [one.grad for one in self._model.parameters() if one.grad is not None])
             if optimizers:
                 self._enter("optimizer")
@@ -217,6 +219,15 @@ class _Step:
         for number in numbers:
             self._roles.setdefault(number, role)
         return numbers
+
+
+def _run_backward(target: torch.Tensor) -> None:
+    """``target.backward()`` by a way on which the routes of an accelerator hold for what is computed again."""
+    engine = torch.autograd.Variable._execution_engine  # noqa: SLF001 - the public call runs without modes of functions
+    with torch.autograd.set_multithreading_enabled(False):
+        engine.run_backward(
+            (target,), (torch.ones_like(target),), False, False, (), allow_unreachable=True, accumulate_grad=True
+        )
 
 
 def _as_if_real() -> None:
