@@ -41,7 +41,7 @@ def simulate(request: Request) -> Simulated:
     ``accelerator.set_up`` called.
     """
     with ExitStack() as stack:
-        mesh = parallel.mesh_of(request)
+        mesh = parallel.mesh_of(request, "cpu" if request.on_cpu else accelerator.NAME)
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
         if not request.on_cpu:  # an exception that passes through its guards in C++ ends the interpreter
             stack.enter_context(set_checkpoint_early_stop(False))
@@ -117,13 +117,14 @@ class _Step:
             optimizers = make_optimizer(request.optimizer, self._model, request.kernels, on_cpu=request.on_cpu)
         costs = CostListener(tracker, _accelerator(request))
         tracker.listeners.append(costs)
-        with self._watched():
+        with self._watched(), parallel.following(tracker):
             self._steps(optimizers, costs)
         state = self._role("optimizer state", [one.state for one in optimizers])
         return self._outcome(costs, state)
 
     def _outcome(self, costs: CostListener, state: frozenset[int]) -> Simulated:
         record = self._tracker.record
+        self._roles.update(dict.fromkeys(self._tracker.refilled, "communication"))
         sizes: dict[int, int] = {}
         for event in record.events:
             sizes[event.number] = max(sizes.get(event.number, 0), event.n_bytes)

@@ -36,7 +36,9 @@ class Tracker(TorchDispatchMode):
         self._live: dict[int, tuple[int, int, weakref.ref[Any]]] = {}  # address of the storage → number, bytes
         self._events: list[Event] = []
         self._count = 0
+        self._silent = False
         self.place = Place("start", "", "")
+        self.refilled: set[int] = set()  # numbers of storages that were emptied or filled again in place
         self.listeners: list[Listener] = []
 
     @property
@@ -69,6 +71,15 @@ class Tracker(TorchDispatchMode):
         return self._count
 
     @contextmanager
+    def silent(self) -> Iterator[None]:
+        """Nothing that happens inside counts."""
+        before, self._silent = self._silent, True
+        try:
+            yield
+        finally:
+            self._silent = before
+
+    @contextmanager
     def at(self, place: Place) -> Iterator[None]:
         """Everything that happens inside happens at ``place``."""
         before, self.place = self.place, place
@@ -88,7 +99,7 @@ class Tracker(TorchDispatchMode):
                 result = func.decompose(*args, **(kwargs or {}))
             if result is not NotImplemented:
                 return result
-        if plan.action is Action.REFUSE:
+        if plan.action is Action.REFUSE or self._silent:
             return func(*args, **(kwargs or {}))
         return self._run(func, plan.name, args, kwargs or {})
 
@@ -142,6 +153,7 @@ class Tracker(TorchDispatchMode):
         known = self._live.get(storage._cdata)  # noqa: SLF001 - the storage's identity
         n_bytes = self._rounded(storage.nbytes())
         if known is not None and known[1] != n_bytes:
+            self.refilled.add(known[0])
             self._live[storage._cdata] = (known[0], n_bytes, known[2])  # noqa: SLF001 - likewise
             self._note(known[0], n_bytes - known[1])
 
@@ -167,7 +179,8 @@ def parts_of(tensor: Tensor) -> list[Tensor]:
     if not hasattr(tensor, "__tensor_flatten__"):
         return [tensor]
     names, _ = tensor.__tensor_flatten__()
-    return [part for name in names for part in parts_of(getattr(tensor, name))]
+    inner = [getattr(tensor, name) for name in names]
+    return [part for one in inner if isinstance(one, Tensor) for part in parts_of(one)]
 
 
 def _inner(tensor: Tensor) -> list[Tensor]:
