@@ -46,11 +46,14 @@ def _convolution(args: Sequence[Any], result: Any) -> int:
 
 
 def _convolution_backward(args: Sequence[Any], _result: Any) -> int:
-    gradient, given, weight, wants = args[0], args[1], args[2], args[10]
+    gradient, given, weight, stride, groups, wants = args[0], args[1], args[2], args[4], args[9], args[10]
     if not _is_blocked(given):
         return 2 * _n_bytes(weight)
     of_weight = _n_bytes(gradient) + _input_reorder(given)
-    return max(of_weight, 2 * _n_bytes(given) - _n_bytes(weight)) if wants[0] else of_weight
+    copied_twice = groups == 1 and (given.dtype in _HALVES or max(stride) > 1)
+    if not wants[0] or not copied_twice:
+        return of_weight
+    return max(of_weight, 2 * _n_bytes(given) - _n_bytes(weight))
 
 
 def _product(second: int) -> Callable[[Sequence[Any], Any], int]:
