@@ -96,7 +96,9 @@ def predicted(run: Run, simulator: Simulator) -> int:
     if run.optimizer != name or kernels:
         options["kernels"] = "foreach"
     dtype = None if run.dtype == "fp32" else run.dtype
-    return predict(f"{HERE / 'jobs.py'}:{run.job}", simulator=simulator, optimizer=name, dtype=dtype, **options).peak_bytes
+    return predict(
+        f"{HERE / 'jobs.py'}:{run.job}", simulator=simulator, optimizer=name, dtype=dtype, **options
+    ).peak_bytes
 
 
 def rows(runs: Sequence[Run]) -> Iterator[tuple[Run, int, int]]:

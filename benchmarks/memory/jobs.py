@@ -1,4 +1,4 @@
-"""Small models of many kinds, as a user's file has them: each function gives a model whose output is its loss, and inputs."""
+"""Small models of many kinds, as a user's file has them: functions that give a model that gives its loss, and inputs."""
 
 from __future__ import annotations
 
@@ -249,7 +249,9 @@ def mixtral() -> Made:
 def vit() -> Made:
     """Transformers' vision transformer."""
     sizes = {"hidden_size": 192, "intermediate_size": 768, "num_hidden_layers": 4, "num_attention_heads": 3}
-    model = _transformers("ViTConfig", "ViTForImageClassification", image_size=96, patch_size=16, num_labels=100, **sizes)
+    model = _transformers(
+        "ViTConfig", "ViTForImageClassification", image_size=96, patch_size=16, num_labels=100, **sizes
+    )
     images, wanted = _images(16, 96)
     return model, {"pixel_values": images, "labels": wanted}
 

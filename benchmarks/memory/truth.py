@@ -19,10 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from benchmarks.memory import jobs
 from torch import distributed
 from torch.profiler import ProfilerActivity, profile
-
-from benchmarks.memory import jobs
 
 STEPS = 3
 OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
@@ -72,7 +71,7 @@ def by_profiler(run: Callable[[], None]) -> int:
         path = Path(folder) / "trace.json"
         recorded.export_chrome_trace(str(path))
         events = json.loads(path.read_text())["traceEvents"]
-    return max(one["args"]["Total Allocated"] for one in events if one.get("name") == "[memory]")
+    return max(int(one["args"]["Total Allocated"]) for one in events if one.get("name") == "[memory]")
 
 
 def by_hook(run: Callable[[], None], library: str) -> int:

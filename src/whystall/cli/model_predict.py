@@ -28,7 +28,9 @@ def add_arguments(parser: ArgumentParser) -> None:
         "'NVIDIA H100 80GB HBM3'; default: cpu)",
     )
     group.add_argument("--optimizer", metavar="NAME", help="adamw (default), sgd, muon …; none for gradients alone")
-    group.add_argument("--kernels", choices=KERNELS, help="the optimizer's implementation (default: what torch chooses)")
+    group.add_argument(
+        "--kernels", choices=KERNELS, help="the optimizer's implementation (default: what torch chooses)"
+    )
     group.add_argument("--checkpoint", choices=CHECKPOINTS, help="activations that are computed again (default: none)")
     group.add_argument("--autocast", choices=AUTOCASTS, help="forward passes under torch.autocast")
     group.add_argument("--ranks", metavar="N", help="how many ranks share the work")
@@ -38,7 +40,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def is_asked_for(options: Namespace) -> bool:
-    """Whether a prediction is wanted. Raises ``UsageError`` for its options without it, and for what it does not take."""
+    """Whether a prediction is wanted. Raises ``UsageError`` for its options alone, and for what it does not take."""
     own = ("optimizer", "kernels", "checkpoint", "autocast", "ranks", "strategy")
     given = [f"--{name}" for name in own if getattr(options, name) is not None]
     given += [f"--{name}" for name in ("remedies", "conventions") if getattr(options, name)]
@@ -114,7 +116,7 @@ def _as_json(found: Prediction) -> str:
 
 def _next(options: Namespace, found: Prediction) -> str:
     if found.remedies:
-        return f"whystall model {options.target} --predict {found.remedies[0].options}, with the other options as they were"
+        return f"whystall model {options.target} --predict {found.remedies[0].options}, the other options as they were"
     if found.fit is None:
         return f"whystall model {options.target} --predict --device 'NVIDIA H100 80GB HBM3'"
-    return f"whystall model {options.target} --predict --remedies, with the other options as they were"
+    return f"whystall model {options.target} --predict --remedies, the other options as they were"

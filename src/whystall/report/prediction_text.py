@@ -82,22 +82,31 @@ def _activations(found: Prediction) -> str:
 
 def _work(found: Prediction) -> str:
     rows = [["work of", "FLOPs", "bytes", "at least"]]
-    rows += [
-        [one.phase, rate(float(one.flops), "").strip() if one.flops >= 1000 else str(one.flops), size(one.n_bytes)]
-        + [UNKNOWN if one.least_ns is None else duration(one.least_ns)]
-        for one in found.work
-    ]
+    rows += [[one.phase, _flops(one.flops), size(one.n_bytes), _least(one.least_ns)] for one in found.work]
     known = [one.least_ns for one in found.work if one.least_ns is not None]
     if known and len(known) == len(found.work):
-        rows.append(["all", rate(float(found.flops), ""), size(sum(one.n_bytes for one in found.work)), duration(sum(known))])
+        moved = sum(one.n_bytes for one in found.work)
+        rows.append(["all", _flops(found.flops), size(moved), _least(sum(known))])
     return _columns(rows) if found.work else ""
+
+
+def _flops(value: int) -> str:
+    return rate(float(value), "").strip() if value >= 1000 else str(value)
+
+
+def _least(value: int | None) -> str:
+    return UNKNOWN if value is None else duration(value)
 
 
 def _fit(found: Prediction, width: int) -> str:
     fit = found.fit
     if fit is None:
         return fill(f"Whether it fits is not said: {found.unfit_because}.", width) if found.unfit_because else ""
-    rows = [[f"on {clean(fit.device)}", ""], ["usable", size(fit.capacity_bytes)], ["this step", size(found.peak_bytes)]]
+    rows = [
+        [f"on {clean(fit.device)}", ""],
+        ["usable", size(fit.capacity_bytes)],
+        ["this step", size(found.peak_bytes)],
+    ]
     rows += [[f"outside of tensors: {one.what}", f"{size(one.n_bytes)}  assumed ({one.source})"] for one in fit.outside]
     rows.append(["to spare" if fit.fits else "missing", size(abs(fit.spare_bytes))])
     widest = max(len(row[0]) for row in rows)
@@ -115,9 +124,7 @@ def _remedies(found: Prediction) -> str:
 def _remedy(number: int, one: Remedy) -> str:
     cost = f", {rate(float(one.more_flops), 'FLOPs')} more a step" if one.more_flops > 0 else ""
     fits = ", and fits" if one.fits else ""
-    return (
-        f"{number}. {one.text}: {size(one.saved_bytes)} less ({size(one.peak_bytes)}{fits}{cost})\n   {one.options}"
-    )
+    return f"{number}. {one.text}: {size(one.saved_bytes)} less ({size(one.peak_bytes)}{fits}{cost})\n   {one.options}"
 
 
 def _conventions(found: Prediction) -> str:
@@ -132,8 +139,8 @@ def _basis(found: Prediction) -> Iterator[str]:
     if basis.depths:
         depths = ", ".join(map(str, basis.depths))
         yield (
-            f"Of the {basis.blocks} blocks in {clean(basis.blocks_path or 'the model')} {depths} were run, the rest follows "
-            f"from them; the deepest was foretold from the others to {share(basis.depth_error)}."
+            f"Of the {basis.blocks} blocks in {clean(basis.blocks_path or 'the model')} {depths} were run, the rest "
+            f"follows from them; the deepest was foretold from the others to {share(basis.depth_error)}."
         )
     error = "unknown" if basis.error_share is None else f"up to {share(basis.error_share)}"
     yield f"Error of the peak: {error} ({basis.error_source})."

@@ -59,7 +59,8 @@ class Layer(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         batch, length, width = x.shape
         parts = self.qkv(self.norm(x)).view(batch, length, 3, self.heads, width // self.heads)
-        mixed = functional.scaled_dot_product_attention(*parts.permute(2, 0, 3, 1, 4), is_causal=True)
+        query, key, value = parts.permute(2, 0, 3, 1, 4)
+        mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
         x = x + self.out(mixed.transpose(1, 2).reshape(batch, length, width))
         return x + self.down(functional.gelu(self.up(x)))
 
@@ -96,10 +97,10 @@ class LlamaLayer(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         batch, length, width = x.shape
         given = self.first(x)
-        parts = [
+        query, key, value = (
             one(given).view(batch, length, self.heads, -1).transpose(1, 2) for one in (self.query, self.key, self.value)
-        ]
-        mixed = functional.scaled_dot_product_attention(*parts, is_causal=True)
+        )
+        mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
         x = x + self.out(mixed.transpose(1, 2).reshape(batch, length, width))
         given = self.second(x)
         return x + self.down(functional.silu(self.gate(given)) * self.up(given))

@@ -38,7 +38,12 @@ def test_deepspeeds_estimators() -> None:
 )
 def test_activations_of_a_block_under_tensor_parallelism(settings: dict[str, object], units: float) -> None:
     found = conventions.gpt_activation_bytes(
-        sequence=2048, batch=1, hidden=12288, heads=96, tensor_parallel=8, **settings  # type: ignore[arg-type]
+        sequence=2048,
+        batch=1,
+        hidden=12288,
+        heads=96,
+        tensor_parallel=8,
+        **settings,  # type: ignore[arg-type]
     )
 
     assert found == units * 2048 * 12288

@@ -56,8 +56,9 @@ def test_the_fullest_phase_may_be_another_in_a_deep_model() -> None:
     low, high = model(2, 10, 9, 100), model(3, 10, 9, 100)
 
     assert max(high.phase_peaks(), key=lambda name: high.phase_peaks()[name].n_bytes) == "forward"
-    assert max((deep := deeper(low, model(3, 10, 30, 100), 40)).phase_peaks().values(), key=lambda one: one.n_bytes) == (
-        deep.phase_peaks()["optimizer"]
+    assert (
+        max((deep := deeper(low, model(3, 10, 30, 100), 40)).phase_peaks().values(), key=lambda one: one.n_bytes)
+        == (deep.phase_peaks()["optimizer"])
     )
 
 

@@ -15,15 +15,17 @@ FORWARD, BACKWARD = Place("forward", "", "m"), Place("backward", "", "")
 
 
 def test_what_lives_into_the_backward_pass_is_an_activation() -> None:
-    record = Record((
-        Event(1, 100, Place("start", "", "")),
-        Event(2, 30, FORWARD),
-        Event(3, 50, FORWARD),
-        Event(3, -50, FORWARD),
-        Event(4, 8, FORWARD),
-        Event(2, -30, BACKWARD),
-        Event(5, 20, BACKWARD),
-    ))
+    record = Record(
+        (
+            Event(1, 100, Place("start", "", "")),
+            Event(2, 30, FORWARD),
+            Event(3, 50, FORWARD),
+            Event(3, -50, FORWARD),
+            Event(4, 8, FORWARD),
+            Event(2, -30, BACKWARD),
+            Event(5, 20, BACKWARD),
+        )
+    )
 
     peaks = peaks_of(record, {1: "parameters", 5: "gradients"}, PHASES)
 

@@ -1,7 +1,8 @@
 """An accelerator that is not there: a device without data whose operators are those that a GPU would run.
 
-Tensors live on PyTorch's own placeholder for out-of-tree devices, as fake ones. Its generic path would take attention and
-RMS normalisation apart; the routes below choose the fused kernels that CUDA chooses, which save less for the backward pass.
+Tensors live on PyTorch's own placeholder for out-of-tree devices, as fake ones. Its generic path would take attention
+and RMS normalisation apart; the routes below choose the fused kernels that CUDA chooses, which save less for the
+backward pass.
 """
 
 from __future__ import annotations
@@ -10,11 +11,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import torch
+from torch import Tensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 from torch.utils import backend_registration
-
-Tensor = torch.Tensor
 
 NAME: Final = "fakegpu"
 GRANULE_BYTES: Final = 512  # what CUDA's caching allocator rounds sizes to (c10/cuda/CUDACachingAllocator.cpp)
@@ -137,7 +137,7 @@ class _FusedRmsNorm(torch.autograd.Function):
         return torch.empty_like(given)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None, None]:  # type: ignore[override]
+    def backward(ctx: Any, _gradient: Tensor) -> tuple[Tensor, Tensor | None, None]:
         given, weight, _ = ctx.saved_tensors
         return torch.empty_like(given), None if weight is None else torch.empty_like(weight), None
 

@@ -1,6 +1,6 @@
 """Memory as papers and other tools count it: closed formulas, to hold a prediction against.
 
-None of them knows a model's real kernels; what each leaves out stands beside it. P are parameters, N data-parallel ranks.
+None of them knows a model's real kernels, and all take Adam in mixed precision.
 """
 
 from __future__ import annotations

@@ -36,9 +36,7 @@ class CostListener:
     @property
     def work(self) -> dict[str, Work]:
         """The work by phase."""
-        return {
-            phase: Work(flops, self._bytes[phase], round(self._ns[phase])) for phase, flops in self._flops.items()
-        }
+        return {phase: Work(flops, self._bytes[phase], round(self._ns[phase])) for phase, flops in self._flops.items()}
 
     @property
     def uncovered(self) -> tuple[str, ...]:

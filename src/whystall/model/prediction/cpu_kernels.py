@@ -1,7 +1,7 @@
 """What the CPU's kernels allocate for themselves, beside what they return: reorders of oneDNN, casts to a common dtype.
 
-The sizes were read from torch 2.13's own memory events (AVX-512, two threads, 2026-11-23); scratch space below a percent of
-a kernel's tensors is left out. Other processors and versions choose other kernels.
+The sizes were read from torch 2.13's own memory events (AVX-512, two threads, 2026-11-23); scratch space below a
+percent of a kernel's tensors is left out. Other processors and versions choose other kernels.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-
-Tensor = torch.Tensor
+from torch import Tensor
 
 _HALVES = (torch.bfloat16, torch.float16)
 _LEAST_BLOCKED_CHANNELS = 16  # fewer are read as they are: oneDNN's layouts come in blocks of 16
@@ -24,7 +23,7 @@ def temporary_bytes(name: str, args: Sequence[Any], _kwargs: Mapping[str, Any], 
 
 
 def _n_bytes(tensor: Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
+    return int(tensor.numel() * tensor.element_size())
 
 
 def _is_blocked(tensor: Tensor) -> bool:

@@ -21,7 +21,7 @@ _COMMUNICATOR_BYTES: Final = 512 * MIB
 
 
 def device_named(name: str) -> Accelerator | None:
-    """The accelerator called ``name``; ``None`` for a CPU. Raises ``UsageError`` for one that the table does not know."""
+    """The accelerator called ``name``; ``None`` for a CPU. Raises ``UsageError`` where the table knows no such."""
     if name == "cpu":
         return None
     row = find(name)
@@ -55,7 +55,9 @@ def outside_of(request: Request, row: Accelerator) -> tuple[Outside, ...]:
     workspace = _WORKSPACE_BYTES.get(row.capability or (0, 0), _OTHER_WORKSPACE_BYTES)
     found = [
         Outside(what="context and kernels", n_bytes=_CONTEXT_BYTES, source="what drivers commonly show"),
-        Outside(what="workspaces of cuBLAS", n_bytes=_WORKSPACES * workspace, source="PyTorch's default, for two threads"),
+        Outside(
+            what="workspaces of cuBLAS", n_bytes=_WORKSPACES * workspace, source="PyTorch's default, for two threads"
+        ),
     ]
     if request.ranks > 1:
         found.append(Outside(what="buffers of NCCL", n_bytes=_COMMUNICATOR_BYTES, source="one communicator"))

@@ -7,10 +7,9 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.optim import Optimizer
 
 from whystall.model.prediction.request import Kernels
-
-Optimizer = torch.optim.Optimizer
 
 _SETTINGS: Mapping[str, tuple[Callable[..., Any], Mapping[str, Any]]] = {
     "adamw": (torch.optim.AdamW, {}),

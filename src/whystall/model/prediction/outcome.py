@@ -71,9 +71,7 @@ def deeper(shallow: Simulated, deep: Simulated, count: int) -> Simulated:
         return after + (after - before) * (count - high) // (high - low)
 
     ends = [_by_end(one.sections, depth) for one, depth in ((shallow, low), (deep, high))]
-    sections = {
-        section: _between(ends[0][section], ends[1][section], at) for section in ends[1] if section in ends[0]
-    }
+    sections = {section: _between(ends[0][section], ends[1][section], at) for section in ends[1] if section in ends[0]}
     work = {
         phase: Work(
             at(shallow.work[phase].flops, after.flops),

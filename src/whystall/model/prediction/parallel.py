@@ -30,13 +30,15 @@ def mesh_of(request: Request, device: str) -> Any:
 
 def largest_unit_bytes(model: nn.Module, blocks: Blocks | None) -> int:
     """The bytes of the parameters that are gathered together: of one block, or of all that is in none."""
-    rest = sum(one.numel() * one.element_size() for one in model.parameters())
+    rest = _weight_bytes(model)
     if blocks is None:
         return rest
-    each = [
-        sum(one.numel() * one.element_size() for one in block.parameters()) for block in blocks.modules.children()
-    ]
+    each = [_weight_bytes(block) for block in blocks.modules.children()]
     return max(rest - sum(each), *each)
+
+
+def _weight_bytes(module: nn.Module) -> int:
+    return int(sum(one.numel() * one.element_size() for one in module.parameters()))
 
 
 def distribute(request: Request, model: nn.Module, blocks: Blocks | None, mesh: Any) -> None:
@@ -46,6 +48,7 @@ def distribute(request: Request, model: nn.Module, blocks: Blocks | None, mesh: 
     for block in blocks.modules.children() if blocks is not None else ():
         fully_shard(block, mesh=mesh)
     fully_shard(model, mesh=mesh)
+    model._get_fsdp_state()._lazy_init()  # noqa: SLF001 - else the first step decides which blocks are the root's
 
 
 def buffers(request: Request, model: nn.Module) -> list[int]:
@@ -60,7 +63,7 @@ def buffers(request: Request, model: nn.Module) -> list[int]:
 
 @contextmanager
 def following(tracker: Tracker) -> Iterator[None]:
-    """Follows storages that FSDP2 empties and fills again, and not what DTensor tries out to plan; in this process alone.
+    """Follows storages that FSDP2 empties and fills again, and not what DTensor tries out to plan.
 
     Both happen by no operator of the step: the first by a method of the storage, the second on fake tensors of the size
     that all ranks have together.

@@ -162,12 +162,16 @@ def _modules(peaks: dict[str, SectionPeak]) -> tuple[ModuleBytes, ...]:
 def _assumed(request: Request, own: Simulated) -> tuple[str, ...]:
     told = list(own.assumed)
     if request.backward:
-        told.insert(0, "gradients are dropped before the forward pass; the last step's outputs live until the next ones")
+        told.insert(
+            0, "gradients are dropped before the forward pass; the last step's outputs live until the next ones"
+        )
     if not request.on_cpu:
         told.append("sizes are rounded to 512 B; attention and RMS normalisation run as fused kernels, as on CUDA")
         told.append("what the allocator keeps cached beyond this, and workspaces of convolutions, are not in it")
     if request.strategy in {"zero1", "zero2", "zero3"}:
-        told.append(f"{request.strategy}: the step of one device, with what that stage divides divided by {request.ranks}")
+        told.append(
+            f"{request.strategy}: the step of one device, with what that stage divides divided by {request.ranks}"
+        )
     return tuple(told)
 
 

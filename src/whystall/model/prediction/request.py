@@ -31,8 +31,8 @@ OPTIMIZERS = (
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """A model, how a step of it runs, and the device that it should run on.
 
-    ``device`` is ``cpu``, or the name of an accelerator; ``capability`` is that of the accelerator where the table knows
-    it. ``optimizer`` is ``None`` for a forward and backward pass alone, ``backward`` false for inference.
+    ``device`` is ``cpu``, or the name of an accelerator; ``capability`` is that of the accelerator where the table
+    knows it. ``optimizer`` is ``None`` for a forward and backward pass alone, ``backward`` false for inference.
     """
 
     target: str

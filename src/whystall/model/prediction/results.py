@@ -23,7 +23,7 @@ class ModuleBytes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PhaseWork(msgspec.Struct, frozen=True, kw_only=True):
-    """What a phase computes and moves; ``least_ns`` is its time at the device's peaks, ``None`` where they are unknown."""
+    """What a phase computes and moves; ``least_ns`` is its time at the device's peaks, if they are known."""
 
     phase: str
     flops: int

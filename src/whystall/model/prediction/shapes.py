@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-
-Tensor = torch.Tensor
+from torch import Tensor
 
 
 def result_of(name: str, args: Sequence[Any]) -> Tensor | None:
@@ -17,7 +16,7 @@ def result_of(name: str, args: Sequence[Any]) -> Tensor | None:
 
 
 def _grouped_product(args: Sequence[Any]) -> Tensor | None:
-    """``_grouped_mm`` in other dtypes than bfloat16, which the CPU's kernel takes and the rule of its shapes refuses."""
+    """``_grouped_mm`` in other dtypes than bfloat16: the CPU's kernel takes them, the rule of its shapes does not."""
     left, right, offsets = args[0], args[1], args[2] if len(args) > 2 else None
     if left.dtype is torch.bfloat16:
         return None

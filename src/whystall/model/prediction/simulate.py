@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -178,7 +178,7 @@ class _Step:
         for weight in self._model.parameters():
             weight.grad = None
 
-    # --- where the step is ---------------------------------------------------------------------------------------------
+    # --- where the step is -------------------------------------------------------------------------------------------
 
     def _enter(self, phase: str) -> None:
         self._section = blocks.BEFORE if self._blocks is not None and phase != "optimizer" else ""
@@ -233,7 +233,7 @@ def _run_backward(target: torch.Tensor) -> None:
 
 def _as_if_real() -> None:
     """Transformers takes another way through a model (masks that a real run leaves out) where tensors are fake."""
-    utils = sys.modules.get("transformers.utils.import_utils")
+    utils: Any = sys.modules.get("transformers.utils.import_utils")
     if utils is not None and hasattr(utils, "is_fake_tensor"):
         utils.is_fake_tensor = lambda _: False
 
@@ -243,7 +243,7 @@ def _accelerator(request: Request) -> Accelerator | None:
 
 
 def _in_dtype(target: Target, dtype: torch.dtype | None) -> Target:
-    """The model and its inputs with floating-point tensors in ``dtype``, by new parameters: fake ones cannot be cast."""
+    """The model and its inputs in ``dtype``, by new parameters: fake ones cannot be cast."""
     if dtype is None:
         return target
 

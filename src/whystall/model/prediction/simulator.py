@@ -8,7 +8,7 @@ import sys
 import tempfile
 from os import close, fdopen, pipe
 from types import TracebackType
-from typing import IO, BinaryIO, Self
+from typing import IO, BinaryIO, Self, cast
 
 import msgspec
 
@@ -44,9 +44,7 @@ class Simulator:
         """The simulated step. Raises ``InputError`` or ``UsageError`` with what went wrong."""
         process, answers = self._started()
         try:
-            if process.stdin is None:
-                raise BrokenPipeError
-            write_frame(process.stdin, msgspec.msgpack.encode(request))  # type: ignore[arg-type]
+            write_frame(cast("BinaryIO", process.stdin), msgspec.msgpack.encode(request))
             frame = read_frame(answers)
         except BrokenPipeError:
             frame = None

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -16,7 +17,6 @@ from whystall.model.prediction import shapes
 from whystall.model.prediction.events import Event, Place, Record
 from whystall.model.prediction.values import Values
 
-Tensor = torch.Tensor
 Temporary = Callable[[str, Sequence[Any], Mapping[str, Any], Any], int]
 Listener = Callable[[Any, Sequence[Any], Mapping[str, Any], Any], None]
 
@@ -113,7 +113,9 @@ class Tracker(TorchDispatchMode):
             result = func(*args, **kwargs) if result is None else result
             self.values.follow(func, name, args, kwargs, result)
         else:
-            fakes = [torch.empty_strided(one.shape, one.stride(), dtype=one.dtype, device=args[0].device) for one in real]
+            fakes = [
+                torch.empty_strided(one.shape, one.stride(), dtype=one.dtype, device=args[0].device) for one in real
+            ]
             for fake, one in zip(fakes, real, strict=True):
                 self.values.learn(fake, one)
             result = fakes[0] if len(fakes) == 1 else tuple(fakes)
@@ -135,27 +137,23 @@ class Tracker(TorchDispatchMode):
             for inner in _inner(tensor):
                 self._see(inner)
             return
-        storage = tensor.untyped_storage()
+        self._see_storage(tensor.untyped_storage())
+
+    def _see_storage(self, storage: Any) -> int:
         address = storage._cdata  # noqa: SLF001 - the storage's identity
         known = self._live.get(address)
         n_bytes = self._rounded(storage.nbytes())
         if known is None:
             self._count += 1
-            number = self._count
-            self._live[address] = (number, n_bytes, weakref.ref(storage, self._forget(address, number)))
-            self._note(number, n_bytes)
-        elif known[1] != n_bytes:
+            known = (self._count, 0, weakref.ref(storage, self._forget(address, self._count)))
+        if known[1] != n_bytes or address not in self._live:
             self._live[address] = (known[0], n_bytes, known[2])
             self._note(known[0], n_bytes - known[1])
+        return known[0]
 
     def resized(self, storage: Any) -> None:
         """Follows a storage that was made larger or smaller in place, by no operator."""
-        known = self._live.get(storage._cdata)  # noqa: SLF001 - the storage's identity
-        n_bytes = self._rounded(storage.nbytes())
-        if known is not None and known[1] != n_bytes:
-            self.refilled.add(known[0])
-            self._live[storage._cdata] = (known[0], n_bytes, known[2])  # noqa: SLF001 - likewise
-            self._note(known[0], n_bytes - known[1])
+        self.refilled.add(self._see_storage(storage))
 
     def _forget(self, address: int, number: int) -> Callable[[Any], None]:
         def gone(_: Any) -> None:

@@ -1,21 +1,20 @@
 """Values of small whole-number tensors, followed beside a run on fake ones, which have none.
 
 Models ask for values: how many tokens an expert got, whether a mask is full, how long a sequence is. Whole numbers that
-come from constants, ranges and random draws are computed really as long as they are few; what would come from activations
-(the experts that a router picks) is drawn at random, which is balanced routing.
+come from constants, ranges and random draws are computed really as long as they are few; what would come from
+activations (the experts that a router picks) is drawn at random, which is balanced routing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.utils._mode_utils import no_dispatch
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.weak import WeakTensorKeyDictionary
-
-Tensor = torch.Tensor
 
 MOST_ELEMENTS = 1 << 22
 MOST_FRACTIONS = 1 << 10  # of floating-point ones: schedules of rates, lengths
@@ -23,7 +22,7 @@ _SEED = 20
 
 
 class Values:
-    """What is known of the values of tensors; ``assumed`` says in sentences what was not and was taken for something."""
+    """What is known of the values of tensors; ``assumed`` says what was not known and was taken for something."""
 
     def __init__(self) -> None:
         self._known: Any = WeakTensorKeyDictionary()
@@ -117,7 +116,7 @@ class Values:
                 self.learn(fake, value)
 
     def _took_constants(self, outputs: Sequence[Tensor]) -> bool:
-        """Takes over what fake tensors know of their values: they would compute with it on a device that is not there."""
+        """Takes over what fake tensors know of their values: they would compute with it where no device is."""
         constants = [getattr(one, "constant", None) for one in outputs]
         for fake, constant in zip(outputs, constants, strict=True):
             if constant is not None:
@@ -167,7 +166,7 @@ def _tensors(value: Any) -> list[Tensor]:
 
 
 def _is_small(tensor: Tensor) -> bool:
-    return tensor.numel() <= (MOST_FRACTIONS if tensor.is_floating_point() else MOST_ELEMENTS)
+    return bool(tensor.numel() <= (MOST_FRACTIONS if tensor.is_floating_point() else MOST_ELEMENTS))
 
 
 def _is_repeatable(name: str, outputs: Sequence[Tensor]) -> bool:

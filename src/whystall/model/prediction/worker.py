@@ -15,8 +15,8 @@ from typing import BinaryIO
 import msgspec
 
 from whystall.errors import WhystallError
-from whystall.model.prediction.frames import Answer, read_frame, write_frame
 from whystall.model.prediction.events import Record
+from whystall.model.prediction.frames import Answer, read_frame, write_frame
 from whystall.model.prediction.request import Request
 
 
