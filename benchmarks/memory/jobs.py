@@ -1,4 +1,4 @@
-"""Small models of many kinds, as a user's file has them: functions that give a model that gives its loss, and inputs."""
+"""Small models of many kinds, as a user has them: functions that give a model, which gives its loss, and inputs."""
 
 from __future__ import annotations
 

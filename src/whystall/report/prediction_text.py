@@ -122,7 +122,9 @@ def _remedies(found: Prediction) -> str:
 
 
 def _remedy(number: int, one: Remedy) -> str:
-    cost = f", {rate(float(one.more_flops), 'FLOPs')} more a step" if one.more_flops > 0 else ""
+    more = [rate(float(one.more_flops), "FLOP")] if one.more_flops > 0 else []
+    more += [f"at least {duration(one.more_ns)}"] if one.more_ns is not None and one.more_ns > 0 else []
+    cost = f", {' and '.join(more)} more a step" if more else ""
     fits = ", and fits" if one.fits else ""
     return f"{number}. {one.text}: {size(one.saved_bytes)} less ({size(one.peak_bytes)}{fits}{cost})\n   {one.options}"
 

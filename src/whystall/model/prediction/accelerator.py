@@ -16,6 +16,8 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 from torch.utils import backend_registration
 
+from whystall.model.prediction import autocast
+
 NAME: Final = "fakegpu"
 GRANULE_BYTES: Final = 512  # what CUDA's caching allocator rounds sizes to (c10/cuda/CUDACachingAllocator.cpp)
 _HALVES = (torch.bfloat16, torch.float16)
@@ -65,9 +67,13 @@ class _Module(backend_registration._DummyBackendModule):  # noqa: SLF001 - what 
         return [torch.float16, torch.bfloat16]
 
 
+_kept: list[Any] = []  # rules hold as long as what registered them lives
+
+
 def set_up() -> None:
     """Registers the device, once in a process; it cannot be taken back."""
     backend_registration._setup_privateuseone_for_python_backend(NAME, backend_module=_Module())  # noqa: SLF001 - the only way
+    _kept.extend(autocast.set_up(NAME))
 
 
 class Routes(TorchFunctionMode):
@@ -104,6 +110,9 @@ class Routes(TorchFunctionMode):
         scale: float | None = None,
         enable_gqa: bool = False,
     ) -> Any:
+        if torch.is_autocast_enabled(NAME):
+            lower = torch.get_autocast_dtype(NAME)
+            query, key, value = (one.to(lower) for one in (query, key, value))
         fits = query.dim() == 4 and query.shape[-1] == value.shape[-1]
         narrow = query.shape[-1] <= _WIDEST_FLASH_HEAD and query.shape[-1] % 8 == 0
         aten = torch.ops.aten

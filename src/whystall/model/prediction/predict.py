@@ -16,7 +16,7 @@ from whystall.model.prediction.conventions import all_of
 from whystall.model.prediction.fitting import device_named, fit
 from whystall.model.prediction.outcome import Simulated
 from whystall.model.prediction.peaks import KINDS, SectionPeak
-from whystall.model.prediction.request import OPTIMIZERS, Request
+from whystall.model.prediction.request import DTYPES, OPTIMIZERS, Request
 from whystall.model.prediction.results import Basis, Fit, ModuleBytes, PhasePeak, PhaseWork, Prediction, Remedy
 from whystall.model.prediction.simulator import Simulator
 
@@ -63,6 +63,9 @@ def _check(request: Request) -> None:
         raise UsageError(f"{request.ranks} ranks share a model by a strategy: add --strategy ddp, zero1 or another")
     if request.ranks == 1 and request.strategy != "none":
         raise UsageError(f"{request.strategy} is for several ranks: add --ranks 8")
+    for dtype in (request.dtype, request.autocast):
+        if dtype is not None and dtype not in DTYPES:
+            raise UsageError(f"no dtype {dtype!r}: there are {', '.join(DTYPES)}")
     if request.optimizer is not None and request.optimizer not in OPTIMIZERS:
         raise UsageError(f"no optimizer {request.optimizer!r}: there are {', '.join(OPTIMIZERS)}")
 
@@ -199,11 +202,13 @@ def _remedy(
     text: str, options: str, request: Request, step: Simulated, row: Accelerator | None, found: Prediction
 ) -> Remedy:
     where = _fit(request, row, step.peak_bytes)
+    before = [one.least_ns for one in found.work]
     return Remedy(
         text=text,
         options=options,
         peak_bytes=step.peak_bytes,
         saved_bytes=found.peak_bytes - step.peak_bytes,
         more_flops=sum(one.flops for one in step.work.values()) - found.flops,
+        more_ns=None if None in before else sum(one.time_ns for one in step.work.values()) - sum(filter(None, before)),
         fits=where is not None and where.fits,
     )

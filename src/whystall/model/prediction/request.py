@@ -13,6 +13,7 @@ Kernels = Literal["default", "foreach", "single", "fused"]
 CHECKPOINTS: tuple[Checkpoint, ...] = ("none", "selective", "full")
 STRATEGIES: tuple[Strategy, ...] = ("none", "ddp", "zero1", "zero2", "zero3", "fsdp2")
 KERNELS: tuple[Kernels, ...] = ("default", "foreach", "single", "fused")
+DTYPES = ("float32", "fp32", "bfloat16", "bf16", "float16", "fp16", "float64")
 OPTIMIZERS = (
     "adamw",
     "adam",

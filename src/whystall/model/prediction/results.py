@@ -50,13 +50,14 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Remedy(msgspec.Struct, frozen=True, kw_only=True):
-    """A change that needs less memory, predicted like the step itself."""
+    """A change that needs less memory, predicted like the step itself; ``more_ns`` is added to the least time."""
 
     text: str
     options: str
     peak_bytes: int
     saved_bytes: int
     more_flops: int
+    more_ns: int | None
     fits: bool
 
 
