@@ -69,7 +69,7 @@ def test_what_is_not_known_is_no_number() -> None:
         "M",
         "8",
         "B",
-        "–",
+        UNKNOWN,
     ]
     assert next(line for line in lines if line.startswith("temporaries")).split() == ["temporaries", "-", "40.0", "GiB"]
 
