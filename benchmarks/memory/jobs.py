@@ -263,3 +263,77 @@ def t5() -> Made:
     return _transformers(
         "T5Config", "T5ForConditionalGeneration", vocab_size=WORDS, decoder_start_token_id=0, **sizes
     ), {"input_ids": words, "labels": words}
+
+
+class _Hourglass(nn.Module):
+    def __init__(self, width: int = 32) -> None:
+        super().__init__()
+        self.into, self.norm = nn.Conv2d(3, width, 3, 1, 1), nn.GroupNorm(8, width)
+        self.down, self.middle = nn.Conv2d(width, 2 * width, 3, 2, 1), nn.Conv2d(2 * width, 2 * width, 3, 1, 1)
+        self.up, self.out = nn.ConvTranspose2d(2 * width, width, 2, 2), nn.Conv2d(2 * width, 3, 3, 1, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        first = functional.silu(self.norm(self.into(x)))
+        deep = functional.silu(self.middle(functional.silu(self.down(first))))
+        return functional.mse_loss(self.out(torch.cat([self.up(deep), first], 1)), x)
+
+
+def hourglass() -> Made:
+    """Down and up again, as diffusion models and segmenters do."""
+    return _Hourglass(), torch.randn(8, 3, 64, 64)
+
+
+class _Encoder(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(WORDS, 256)
+        layer = nn.TransformerEncoderLayer(256, 4, 1024, batch_first=True)
+        self.layers, self.head = nn.TransformerEncoder(layer, 3, enable_nested_tensor=False), nn.Linear(256, 10)
+
+    def forward(self, words: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+        return functional.cross_entropy(self.head(self.layers(self.words(words)).mean(1)), wanted)
+
+
+def encoder() -> Made:
+    """PyTorch's own encoder, with dropout."""
+    return _Encoder(), _words(8), torch.randint(0, 10, (8,))
+
+
+class _Adversary(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(256, 1024), nn.Tanh(), nn.Linear(1024, 1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x.requires_grad_()
+        score = self.body(x).sum()
+        (slope,) = torch.autograd.grad(score, x, create_graph=True)
+        return score + (slope.norm(dim=-1) - 1).pow(2).mean()
+
+
+def penalty() -> Made:
+    """A penalty on gradients, which runs backward twice."""
+    return _Adversary(), torch.randn(1024, 256)
+
+
+class _Teacher(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.teacher, self.student = Gpt(layers=4).requires_grad_(False), Gpt(layers=2, width=128)
+
+    def forward(self, words: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            wanted = self._scores(self.teacher, words).softmax(-1)
+        return functional.kl_div(self._scores(self.student, words).log_softmax(-1), wanted, reduction="batchmean")
+
+    @staticmethod
+    def _scores(model: Gpt, words: torch.Tensor) -> torch.Tensor:
+        x = model.words(words)
+        for block in model.blocks:
+            x = block(x)
+        return model.head(model.last(x))
+
+
+def distilled() -> Made:
+    """A student beside a frozen teacher."""
+    return _Teacher(), _words()

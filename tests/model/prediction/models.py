@@ -173,3 +173,32 @@ def failing() -> Any:
 
 def aborting() -> Any:
     os.abort()
+
+
+class Unknowable(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out = self.layer(x)
+        return out[out > 0]
+
+
+def unknowable() -> Any:
+    return Unknowable(), torch.randn(4, 8)
+
+
+class Counting(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(16, 16) for _ in range(8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for number in range(8):
+            x = self.layers[number](x)
+        return x
+
+
+def counting() -> Any:
+    return Counting(), torch.randn(4, 16)

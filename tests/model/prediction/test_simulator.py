@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from whystall.errors import InputError, UsageError
-from whystall.model.prediction.predict import predict
+from whystall.model.prediction.predict import allocations, predict
 from whystall.model.prediction.request import Request
 from whystall.model.prediction.simulator import Simulator
 
@@ -34,6 +34,24 @@ def test_a_factory_that_prints_disturbs_nothing(simulator: Simulator, models: st
 def test_a_factory_that_is_not_there(simulator: Simulator, models: str) -> None:
     with pytest.raises(InputError, match="has no 'nowhere'"):
         simulator.run(Request(target=f"{models}:nowhere"))
+
+
+def test_shapes_that_depend_on_activations_are_said_to(simulator: Simulator, models: str) -> None:
+    with pytest.raises(InputError, match=r"it asks for values of activations \(aten\.nonzero"):
+        simulator.run(Request(target=f"{models}:unknowable"))
+
+
+def test_a_model_that_counts_on_all_its_blocks_is_run_whole(simulator: Simulator, models: str) -> None:
+    found = predict(f"{models}:counting", simulator=simulator)
+
+    assert found.basis.depths == ()
+    assert found.parameters == 8 * (16 * 16 + 16)
+
+
+def test_allocations_add_up_to_the_peak(simulator: Simulator, models: str) -> None:
+    record = allocations(f"{models}:deep", simulator=simulator)
+
+    assert max(level for _, level in record.levels()) == predict(f"{models}:deep", simulator=simulator).peak_bytes
 
 
 @pytest.mark.parametrize(

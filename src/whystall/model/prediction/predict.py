@@ -13,6 +13,7 @@ from whystall.errors import UsageError, WhystallError
 from whystall.hardware import Accelerator
 from whystall.model.prediction import remedies, sharding
 from whystall.model.prediction.conventions import all_of
+from whystall.model.prediction.events import Record
 from whystall.model.prediction.fitting import device_named, fit
 from whystall.model.prediction.outcome import Simulated
 from whystall.model.prediction.peaks import KINDS, SectionPeak
@@ -54,6 +55,13 @@ def predict(
         return _predicted(request, row, simulator, remedies, conventions)
     with Simulator() as own:
         return _predicted(request, row, own, remedies, conventions)
+
+
+def allocations(model: str | Callable[..., Any], *, simulator: Simulator, **options: Any) -> Record:
+    """Every allocation of two steps in their order, for who simulates an allocator; options as those of `predict`."""
+    request = Request(target=model if isinstance(model, str) else _named(model), events=True, **options)
+    _check(request)
+    return simulator.run(request).record
 
 
 def _check(request: Request) -> None:

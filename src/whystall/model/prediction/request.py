@@ -34,6 +34,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
     ``device`` is ``cpu``, or the name of an accelerator; ``capability`` is that of the accelerator where the table
     knows it. ``optimizer`` is ``None`` for a forward and backward pass alone, ``backward`` false for inference.
+    ``events`` asks for the list of allocations, for which every block is run.
     """
 
     target: str
@@ -50,6 +51,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     device: str = "cpu"
     capability: tuple[int, int] | None = None
     extrapolate: bool = True
+    events: bool = False
 
     @property
     def on_cpu(self) -> bool:

@@ -77,9 +77,12 @@ class _Prepared:
     def run(self, values: Values) -> Simulated:
         """The whole model's step, of all its blocks or worked out from few."""
         found = self.blocks
-        if found is None or found.count < blocks.LEAST_BLOCKS or not self.request.extrapolate:
+        if found is None or found.count < blocks.LEAST_BLOCKS or not self.request.extrapolate or self.request.events:
             return self._at(values, None)
-        low, high, check = (self._at(values, depth) for depth in _DEPTHS)
+        try:
+            low, high, check = (self._at(values, depth) for depth in _DEPTHS)
+        except (RuntimeError, LookupError, AttributeError, TypeError, ValueError):
+            return self._at(values, found.count)  # a model that counts on all its blocks
         error = abs(deeper(low, high, _DEPTHS[2]).peak_bytes / check.peak_bytes - 1)
         if error > _TOLERANCE:
             return self._at(values, found.count)

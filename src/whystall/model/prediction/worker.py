@@ -19,6 +19,9 @@ from whystall.model.prediction.events import Record
 from whystall.model.prediction.frames import Answer, read_frame, write_frame
 from whystall.model.prediction.request import Request
 
+_LONGEST = 300
+_VALUES_WANTED = ("DynamicOutputShapeException", "DataDependentOutputException")
+
 
 def main() -> None:
     """Answers requests until there are no more."""
@@ -41,13 +44,20 @@ def serve(requests: BinaryIO, answers: BinaryIO) -> None:
 
                 accelerator.set_up()
                 ready = True
-            answer = Answer(outcome=replace(simulate(request), record=Record(())))
+            outcome = simulate(request)
+            answer = Answer(outcome=outcome if request.events else replace(outcome, record=Record(())))
         except WhystallError as error:
             answer = Answer(error=str(error), exit_code=error.exit_code)
         except Exception as error:  # noqa: BLE001 - the user's own code, or torch's, failed: that is the answer
-            first = str(error).partition("\n")[0][:300]
-            answer = Answer(error=f"{type(error).__name__}: {first}", exit_code=3, trace=traceback.format_exc())
+            answer = Answer(error=_sentence(error), exit_code=3, trace=traceback.format_exc())
         write_frame(answers, msgspec.msgpack.encode(answer))
+
+
+def _sentence(error: Exception) -> str:
+    first = str(error).partition("\n")[0][:_LONGEST]
+    if type(error).__name__ in _VALUES_WANTED:
+        return f"it asks for values of activations ({first}), which a step without data does not have"
+    return f"{type(error).__name__}: {first}"
 
 
 if __name__ == "__main__":
