@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 _HALVES = (torch.bfloat16, torch.float16)
-_LEAST_BLOCKED_CHANNELS = 16  # fewer are read as they are: oneDNN's layouts come in blocks of 16
+_CHANNELS_OF_A_BLOCK = 16  # with AVX-512; inputs of fewer channels are read as they are
 
 
 def temporary_bytes(name: str, args: Sequence[Any], _kwargs: Mapping[str, Any], result: Any) -> int:
@@ -32,23 +32,33 @@ def _is_blocked(tensor: Tensor) -> bool:
     return last is None or tensor.is_contiguous() or not tensor.is_contiguous(memory_format=last)
 
 
+def _blocked_bytes(tensor: Tensor) -> int:
+    """The bytes of a tensor in oneDNN's layout, whose channels come in blocks."""
+    channels = max(tensor.shape[1], 1)
+    return _n_bytes(tensor) // channels * (-(-channels // _CHANNELS_OF_A_BLOCK) * _CHANNELS_OF_A_BLOCK)
+
+
 def _input_reorder(given: Tensor) -> int:
-    return _n_bytes(given) if given.shape[1] >= _LEAST_BLOCKED_CHANNELS or given.dtype in _HALVES else 0
+    if given.dtype in _HALVES:
+        return _n_bytes(given)
+    return _blocked_bytes(given) if given.shape[1] >= _CHANNELS_OF_A_BLOCK else 0
 
 
 def _convolution(args: Sequence[Any], result: Any) -> int:
     given, weight, transposed, groups = args[0], args[1], args[6], args[8]
     if not _is_blocked(given):
         return _n_bytes(weight)
-    copies = 2 if transposed or (given.dtype in _HALVES and groups == 1) else 1
-    return max(_input_reorder(given) + _n_bytes(weight), copies * _n_bytes(result))
+    plain, blocked = _n_bytes(result), _blocked_bytes(result)
+    copied_twice = transposed or (given.dtype in _HALVES and groups == 1)
+    computing = _input_reorder(given) + _n_bytes(weight) + blocked - plain
+    return max(computing, blocked + (plain if copied_twice else 0))
 
 
 def _convolution_backward(args: Sequence[Any], _result: Any) -> int:
     gradient, given, weight, stride, groups, wants = args[0], args[1], args[2], args[4], args[9], args[10]
     if not _is_blocked(given):
         return 2 * _n_bytes(weight)
-    of_weight = _n_bytes(gradient) + _input_reorder(given)
+    of_weight = _blocked_bytes(gradient) + _input_reorder(given)
     copied_twice = groups == 1 and (given.dtype in _HALVES or max(stride) > 1)
     if not wants[0] or not copied_twice:
         return of_weight
@@ -89,6 +99,11 @@ def _attention(args: Sequence[Any], _result: Any) -> int:
     return _n_bytes(args[1]) + _n_bytes(args[2]) if args[0].dtype in _HALVES else 0
 
 
+def _loss(args: Sequence[Any], result: Any) -> int:
+    """One value an element before they are averaged, beside what the result holds."""
+    return 0 if result.dim() else max(_n_bytes(args[0]), _n_bytes(args[1]))
+
+
 _ELEMENTWISE = ("add", "sub", "mul", "div", "add_", "sub_", "mul_", "div_", "rsub", "addcmul", "lerp")
 
 _RULES: dict[str, Callable[[Sequence[Any], Any], int]] = {
@@ -98,6 +113,8 @@ _RULES: dict[str, Callable[[Sequence[Any], Any], int]] = {
     "aten::addmm": _product(2),
     **{f"aten::{name}": _promoted for name in _ELEMENTWISE},
     "aten::mean": _mean,
+    "aten::mse_loss": _loss,
+    "aten::smooth_l1_loss": _loss,
     "aten::sum": _sum,
     "aten::_scaled_dot_product_flash_attention_for_cpu": _attention,
 }

@@ -1,4 +1,4 @@
-"""Results of operators whose shape rules are stricter than their kernels: for a run on fake tensors, by hand."""
+"""Results of operators that fake tensors tell otherwise than their kernels do."""
 
 from __future__ import annotations
 
@@ -29,4 +29,18 @@ def _grouped_product(args: Sequence[Any]) -> Tensor | None:
     return torch.empty(shape, dtype=left.dtype, device=left.device)
 
 
-_RULES: dict[str, Callable[[Sequence[Any]], Tensor | None]] = {"aten::_grouped_mm": _grouped_product}
+def _reduced_loss(args: Sequence[Any]) -> Tensor | None:
+    """A loss that is averaged or summed: its kernel allocates one value an element and shrinks that to the result."""
+    left, right, reduction = args[0], args[1], args[2] if len(args) > 2 else 1
+    if not reduction:
+        return None
+    shape = torch.broadcast_shapes(left.shape, right.shape)
+    each = torch.empty(shape, dtype=torch.promote_types(left.dtype, right.dtype), device=left.device)
+    return each.as_strided((), ())
+
+
+_RULES: dict[str, Callable[[Sequence[Any]], Tensor | None]] = {
+    "aten::_grouped_mm": _grouped_product,
+    "aten::mse_loss": _reduced_loss,
+    "aten::smooth_l1_loss": _reduced_loss,
+}

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import nn
@@ -42,7 +42,7 @@ def simulate(request: Request) -> Simulated:
     """
     with ExitStack() as stack:
         mesh = parallel.mesh_of(request, "cpu" if request.on_cpu else accelerator.NAME)
-        stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
+        stack.enter_context(_Fakes(allow_non_fake_inputs=True))
         if not request.on_cpu:  # an exception that passes through its guards in C++ ends the interpreter
             stack.enter_context(set_checkpoint_early_stop(False))
             stack.enter_context(accelerator.Routes(request.capability or (8, 0)))
@@ -50,6 +50,13 @@ def simulate(request: Request) -> Simulated:
         with _tracker(request, values):
             prepared = _Prepared(request, mesh)
         return prepared.run(values)
+
+
+class _Fakes(FakeTensorMode):
+    """Fake tensors of one kind: a model that copies a module must not get tensors that are strangers to the others."""
+
+    def __deepcopy__(self, _: Any) -> Self:
+        return self
 
 
 def _tracker(request: Request, values: Values) -> Tracker:
