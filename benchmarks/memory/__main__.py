@@ -1,6 +1,6 @@
 """Predicted against measured peaks of small training runs on this CPU, and how often "it fits" would have been wrong.
 
-python -m benchmarks.memory [--markdown] [JOB …]
+python -m benchmarks.memory [--markdown] [--fresh] [JOB …]
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ class Run(NamedTuple):
     dtype: str = "fp32"
     strategy: str = "none"
     known: str = ""
+    file: str = "jobs"
 
 
 RUNS = (
@@ -76,9 +77,27 @@ RUNS = (
 )
 
 
+FRESH = tuple(
+    Run(job, dtype=dtype, file="fresh")
+    for job, dtype in (
+        ("albert", "fp32"), ("deberta", "fp32"), ("opt", "fp32"), ("opt", "bf16"), ("bloom", "fp32"),
+        ("qwen_experts", "fp32"), ("gemma", "bf16"), ("bart", "fp32"), ("resnet", "fp32"), ("resnet", "bf16"),
+        ("convnext", "fp32"), ("swin", "fp32"), ("segformer", "fp32"), ("mobilenet", "fp32"),
+    )
+)  # fmt: skip
+
+
 def measured(run: Run, library: Path) -> int:
     """The most that a real run held; of several ranks the largest."""
-    command = [sys.executable, "-m", "benchmarks.memory.truth", run.job, run.optimizer, run.dtype, run.strategy]
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.memory.truth",
+        f"{run.file}.{run.job}",
+        run.optimizer,
+        run.dtype,
+        run.strategy,
+    ]
     ranks = 1 if run.strategy == "none" else RANKS
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -103,7 +122,7 @@ def predicted(run: Run, simulator: Simulator) -> int:
         options["kernels"] = "foreach"
     dtype = None if run.dtype == "fp32" else run.dtype
     return predict(
-        f"{HERE / 'jobs.py'}:{run.job}", simulator=simulator, optimizer=name, dtype=dtype, **options
+        f"{HERE / run.file}.py:{run.job}", simulator=simulator, optimizer=name, dtype=dtype, **options
     ).peak_bytes
 
 
@@ -130,7 +149,9 @@ def main() -> None:
     bar = " | " if "--markdown" in sys.argv else "  "
     print(bar.join(("run", "measured", "predicted", "error")))
     known: list[tuple[int, int]] = []
-    for run, truth, guess in rows([one for one in RUNS if not wanted or one.job in wanted]):
+    for run, truth, guess in rows(
+        [one for one in (FRESH if "--fresh" in sys.argv else RUNS) if not wanted or one.job in wanted]
+    ):
         strategy = "" if run.strategy == "none" else f", {run.strategy} on {RANKS} ranks"
         name = f"{run.job}, {run.optimizer}, {run.dtype}{strategy}" + (f" ({run.known})" if run.known else "")
         print(bar.join((name, f"{truth:,}", f"{guess:,}", f"{(guess / truth - 1) * 100:+.2f} %")), flush=True)

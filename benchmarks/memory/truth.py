@@ -15,11 +15,11 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import torch
-from benchmarks.memory import jobs
 from torch import distributed
 from torch.profiler import ProfilerActivity, profile
 
@@ -35,7 +35,8 @@ OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
 
 def train(job: str, optimizer: str, dtype: str, strategy: str) -> None:
     """A few steps, as a script has them."""
-    made = list(getattr(jobs, job)())
+    file, _, name = job.partition(".")
+    made = list(getattr(import_module(f"benchmarks.memory.{file}"), name)())
     model = made.pop(0)
     kwargs = made.pop() if isinstance(made[-1], dict) else {}
     if dtype == "bf16":
