@@ -54,10 +54,17 @@ def _convolution(args: Sequence[Any], result: Any) -> int:
     return max(computing, blocked + (plain if copied_twice else 0))
 
 
+def _padded_groups_bytes(weight: Tensor, groups: int) -> int:
+    """The gradient of a depthwise weight beyond three by three, of which each group fills a block of channels."""
+    if groups == 1 or weight.shape[0] != groups or weight.shape[1] != 1 or max(weight.shape[2:]) <= 3:
+        return 0
+    return _n_bytes(weight) * _CHANNELS_OF_A_BLOCK**2
+
+
 def _convolution_backward(args: Sequence[Any], _result: Any) -> int:
     gradient, given, weight, stride, groups, wants = args[0], args[1], args[2], args[4], args[9], args[10]
     if not _is_blocked(given):
-        return 2 * _n_bytes(weight)
+        return _n_bytes(weight) + max(_n_bytes(weight), _padded_groups_bytes(weight, groups))
     of_weight = _blocked_bytes(gradient) + _input_reorder(given)
     copied_twice = groups == 1 and (given.dtype in _HALVES or max(stride) > 1)
     if not wants[0] or not copied_twice:
