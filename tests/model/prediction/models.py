@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from typing import Any
 
@@ -202,3 +203,36 @@ class Counting(nn.Module):
 
 def counting() -> Any:
     return Counting(), torch.randn(4, 16)
+
+
+class Stepwise(nn.Module):
+    """Layers that a Sequential of copies holds, and a loss that is averaged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layer = nn.Linear(128, 128)
+        self.layers = nn.Sequential(*(copy.deepcopy(layer) for _ in range(3)))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return functional.mse_loss(self.layers(x), x)
+
+
+def stepwise() -> Any:
+    return Stepwise(), torch.randn(512, 128)
+
+
+class Branches(nn.Module):
+    """Gradients of one tensor from several sides, and from rows that are gathered."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.into = nn.Linear(64, 256)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = self.into(x)
+        places = torch.zeros(64, 256, dtype=torch.int64)
+        return (hidden.sin() * hidden.cos() + hidden.exp()).sum() + hidden.gather(0, places).sum()
+
+
+def branches() -> Any:
+    return Branches(), torch.randn(1024, 64)

@@ -48,7 +48,16 @@ def module(models: str) -> Any:
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # the profiler's own, of its next version
 @pytest.mark.parametrize(
-    ("name", "dtype"), [("shallow", None), ("deep", None), ("frozen", None), ("shallow", "bf16"), ("deep", "bf16")]
+    ("name", "dtype"),
+    [
+        ("shallow", None),
+        ("deep", None),
+        ("frozen", None),
+        ("stepwise", None),
+        ("branches", None),
+        ("shallow", "bf16"),
+        ("deep", "bf16"),
+    ],
 )
 def test_the_peak_is_that_of_a_real_run(
     simulator: Simulator, models: str, module: Any, tmp_path: Path, name: str, dtype: str | None

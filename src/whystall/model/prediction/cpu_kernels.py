@@ -35,7 +35,8 @@ def _is_blocked(tensor: Tensor) -> bool:
 def _blocked_bytes(tensor: Tensor) -> int:
     """The bytes of a tensor in oneDNN's layout, whose channels come in blocks."""
     channels = max(tensor.shape[1], 1)
-    return _n_bytes(tensor) // channels * (-(-channels // _CHANNELS_OF_A_BLOCK) * _CHANNELS_OF_A_BLOCK)
+    padded = -(-channels // _CHANNELS_OF_A_BLOCK) * _CHANNELS_OF_A_BLOCK
+    return int(_n_bytes(tensor) // channels * padded)
 
 
 def _input_reorder(given: Tensor) -> int:

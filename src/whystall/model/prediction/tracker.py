@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from whystall.model.plans import Action, plan_for
-from whystall.model.prediction import shapes
+from whystall.model.prediction import engine, shapes
 from whystall.model.prediction.events import Event, Place, Record
 from whystall.model.prediction.values import Values
 
@@ -107,6 +107,9 @@ class Tracker(TorchDispatchMode):
         answered, result = self.values.instead(name, args)
         if answered:
             return result
+        instead = engine.in_place_of(name, args, kwargs)
+        if instead is not None:
+            return instead(*args)
         args, real = self.values.sized(func, name, args, kwargs)
         if real is None:
             result = shapes.result_of(name, args)
