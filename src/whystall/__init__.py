@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from whystall.capture.config import Schedule
     from whystall.capture.profile import profile
     from whystall.model.counter import FlopCounter
+    from whystall.model.prediction.predict import predict
     from whystall.model.profile import model_profile
     from whystall.report.schema import Report
     from whystall.trace.model import Trace
@@ -31,6 +32,7 @@ __all__ = [
     "demo_recording",
     "load",
     "model_profile",
+    "predict",
     "profile",
     "render",
 ]
@@ -45,6 +47,7 @@ _HOMES = {
     "demo_recording": "whystall._api",
     "load": "whystall._api",
     "model_profile": "whystall.model.profile",
+    "predict": "whystall.model.prediction.predict",
     "profile": "whystall.capture.profile",
     "render": "whystall._api",
 }

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from whystall.cli import output
+from whystall.cli import model_predict, output
 from whystall.errors import InputError, UsageError, WhystallError
 
 if TYPE_CHECKING:
@@ -51,10 +51,14 @@ class Model:
         parser.add_argument("--repeats", default="3", metavar="N", help="timed runs; 0 for counts alone (default: 3)")
         parser.add_argument("--json", action="store_true", help="print the profile as JSON")
         parser.add_argument("--html", metavar="FILE", help="also write the tree as a page")
+        model_predict.add_arguments(parser)
         output.add_force(parser)
 
     def run(self, options: Namespace, console: Console) -> int:
-        """Prints the tree; 0."""
+        """Prints the tree, or the prediction; 0."""
+        if model_predict.is_asked_for(options):
+            batch = _batch(options.batch) if options.batch else None
+            return model_predict.run(options, console, batch=batch, input_shape=_shape(options.input_shape))
         depth = None if options.depth == "all" else _number(options.depth, "--depth")
         repeats = _number(options.repeats, "--repeats")
         page = Path(options.html) if options.html else None
@@ -114,20 +118,21 @@ def _batch(text: str) -> int:
     return batch
 
 
+def _shape(text: str | None) -> tuple[int, ...] | None:
+    return tuple(_number(size, "--input-shape") for size in text.split(",")) if text else None
+
+
 def _load(options: Namespace) -> Target:
     try:
         from whystall.model.target import load_target
     except ModuleNotFoundError as error:
         raise UsageError(f"`whystall model` needs PyTorch in the environment it runs in: {error}") from error
-    shape = None
-    if options.input_shape:
-        shape = tuple(_number(size, "--input-shape") for size in options.input_shape.split(","))
     return load_target(
         options.target,
         batch=_batch(options.batch) if options.batch else None,
         device=options.device,
         dtype=options.dtype,
-        input_shape=shape,
+        input_shape=_shape(options.input_shape),
     )
 
 

@@ -56,6 +56,17 @@ def load_target(
 ) -> Target:
     """The model that ``name`` makes, and its inputs, on ``device`` in ``dtype`` with ``batch`` samples.
 
+    Raises ``UsageError`` or ``InputError`` with what is wrong.
+    """
+    target = made_target(name, batch=batch, device=device, input_shape=input_shape)
+    return _moved(target, device, None if dtype is None else DTYPES[dtype])
+
+
+def made_target(
+    name: str, *, batch: int | None = None, device: str | None = None, input_shape: tuple[int, ...] | None = None
+) -> Target:
+    """What the factory ``name`` makes with ``device`` as the default device, in the dtypes that it chooses.
+
     A factory returns a model, or a model with its inputs: ``(model, args)``, ``(model, kwargs)`` or
     ``(model, args, kwargs)``; arguments may also stand one by one. It gets ``batch=`` if it has such a parameter; else
     inputs are repeated to that size. A model without inputs is given ``input_shape``, or what Transformers calls its
@@ -66,7 +77,7 @@ def load_target(
     with torch.device(device or "cpu"):
         made = factory(batch=batch) if batch and _takes_batch(factory) else factory() if _makes(factory) else factory
         target = _with_inputs(made, name, input_shape)
-    return _moved(target, device, None if dtype is None else DTYPES[dtype], batch)
+    return target if batch is None else _repeated(target, batch)
 
 
 def _check(device: str | None) -> None:
@@ -148,12 +159,19 @@ def _arguments(inputs: list[Any], name: str) -> tuple[tuple[Any, ...], Mapping[s
     return tuple(positional), kwargs
 
 
-def _moved(target: Target, device: str | None, dtype: torch.dtype | None, batch: int | None) -> Target:
+def _repeated(target: Target, batch: int) -> Target:
+    def repeat(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor) or not value.dim() or value.shape[0] == batch:
+            return value
+        return value[:1].expand(batch, *value.shape[1:]).clone()
+
+    return Target(target.model, tree_map(repeat, target.args), tree_map(repeat, dict(target.kwargs)))
+
+
+def _moved(target: Target, device: str | None, dtype: torch.dtype | None) -> Target:
     def move(value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
             return value
-        if batch and value.dim() and value.shape[0] != batch:
-            value = value[:1].expand(batch, *value.shape[1:]).clone()
         return value.to(device=device, dtype=dtype if value.is_floating_point() else None)
 
     model = target.model if dtype is None else target.model.to(dtype)

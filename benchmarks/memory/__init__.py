@@ -1,0 +1,1 @@
+"""Predicted against measured peaks of memory, on this machine's CPU."""

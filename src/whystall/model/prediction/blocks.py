@@ -1,0 +1,90 @@
+"""Models that repeat a block: which block it is, models with fewer of them, and what follows for the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+LEAST_BLOCKS = 6
+BEFORE, AFTER = "before", "after"
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """A list of modules that are all alike: where it stands in the model, and all of them."""
+
+    path: str
+    modules: nn.Module
+    all: tuple[tuple[str, nn.Module], ...]
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self.all)
+
+    def cut(self, depth: int) -> None:
+        """Leaves the first ``depth`` of them in the model."""
+        self.modules._modules.clear()  # noqa: SLF001 - that of a Sequential and a ModuleList alike
+        self.modules._modules.update(self.all[:depth])  # noqa: SLF001 - likewise
+
+    def general(self, path: str) -> str:
+        """A module's path with a star for the number of its block."""
+        head = f"{self.path}." if self.path else ""
+        if not path.startswith(head):
+            return path
+        number, dot, rest = path[len(head) :].partition(".")
+        return f"{head}*{dot}{rest}" if number.isdigit() else path
+
+
+def repeated(model: nn.Module, least: int = 2) -> Blocks | None:
+    """The list of alike blocks that holds most parameters, of at least ``least`` blocks."""
+    found = list(_lists(model, least))
+    if not found:
+        return None
+    return max(found, key=lambda one: sum(weight.numel() for weight in one.modules.parameters()))
+
+
+def _lists(model: nn.Module, least: int) -> Iterator[Blocks]:
+    for path, module in model.named_modules():
+        if isinstance(module, (nn.ModuleList, nn.Sequential)):
+            children = list(module.children())
+            if len(children) >= least and len({_likeness(child) for child in children}) == 1:
+                yield Blocks(path, module, tuple(module.named_children()))
+
+
+def _likeness(module: nn.Module) -> tuple[Any, ...]:
+    """What two blocks share that compute alike: their structure, and shapes and dtypes of their weights."""
+    weights = tuple((name, one.shape, one.dtype, one.requires_grad) for name, one in module.named_parameters())
+    return repr(module), weights
+
+
+def watch(blocks: Blocks, entered: Callable[[str], None]) -> list[Any]:
+    """Hooks that say which block a forward and a backward pass are in: by number, or before or after all of them."""
+    handles = []
+    children = list(blocks.modules.children())
+    for number, child in enumerate(children):
+        last = number == len(children) - 1
+
+        def before(_: Any, args: Any, kwargs: Any, number: int = number) -> None:
+            entered(str(number))
+            given = next((one for one in (*args, *kwargs.values()) if _has_gradient(one)), None)
+            if given is not None and number == 0:
+                given.register_hook(lambda _: entered(BEFORE))
+
+        def after(_: Any, __: Any, result: Any, number: int = number, last: bool = last) -> None:
+            if last:
+                entered(AFTER)
+            result = result[0] if isinstance(result, (tuple, list)) and result else result
+            if _has_gradient(result):
+                result.register_hook(lambda _: entered(str(number)))
+
+        handles.append(child.register_forward_pre_hook(before, with_kwargs=True))
+        handles.append(child.register_forward_hook(after))
+    return handles
+
+
+def _has_gradient(value: Any) -> bool:
+    return getattr(value, "requires_grad", False) and hasattr(value, "register_hook")

@@ -1,0 +1,74 @@
+"""Memory as papers and other tools count it: closed formulas, to hold a prediction against.
+
+None of them knows a model's real kernels, and all take Adam in mixed precision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+_MIXED_ADAM_BYTES = 12  # an fp32 copy of the weights and two moments, for each parameter
+
+
+def zero_paper(parameters: int, ranks: int, stage: int) -> int:
+    """Bytes of parameters, gradients and Adam's state on a rank, in mixed precision (arXiv 1910.02054, figure 1).
+
+    >>> zero_paper(7_500_000_000, 64, 0) // 10**9, zero_paper(7_500_000_000, 64, 3) / 10**9
+    (120, 1.875)
+    """
+    weights = 2 * parameters // (ranks if stage >= 3 else 1)
+    gradients = 2 * parameters // (ranks if stage >= 2 else 1)
+    state = _MIXED_ADAM_BYTES * parameters // (ranks if stage >= 1 else 1)
+    return weights + gradients + state
+
+
+def deepspeed_zero2(parameters: int, ranks: int) -> int:
+    """What ``estimate_zero2_model_states_mem_needs`` gives (stage_1_and_2.py): fp32 gradients are counted too."""
+    return 2 * parameters + 18 * parameters // ranks
+
+
+def deepspeed_zero3(parameters: int, ranks: int, largest_layer: int) -> int:
+    """What ``estimate_zero3_model_states_mem_needs`` gives (stage3.py): the largest layer is whole, in two copies."""
+    return 4 * largest_layer + 18 * parameters // ranks
+
+
+def megatron(parameters: int, ranks: int, *, distributed_optimizer: bool) -> int:
+    """What Megatron's ``theoretical_memory_usage`` gives: 18 bytes a parameter, or 6 and 12 shared by the ranks."""
+    return 6 * parameters + 12 * parameters // ranks if distributed_optimizer else 18 * parameters
+
+
+def all_of(parameters: int, ranks: int, largest_layer: int) -> Mapping[str, int]:
+    """Every convention by a name that says whose it is."""
+    return {
+        "data parallel (ZeRO paper, mixed precision)": zero_paper(parameters, ranks, 0),
+        **{f"ZeRO {stage} (ZeRO paper, mixed precision)": zero_paper(parameters, ranks, stage) for stage in (1, 2, 3)},
+        "ZeRO 2 (DeepSpeed's estimator)": deepspeed_zero2(parameters, ranks),
+        "ZeRO 3 (DeepSpeed's estimator)": deepspeed_zero3(parameters, ranks, largest_layer),
+        "data parallel (Megatron)": megatron(parameters, ranks, distributed_optimizer=False),
+        "distributed optimizer (Megatron)": megatron(parameters, ranks, distributed_optimizer=True),
+    }
+
+
+def gpt_activation_bytes(
+    *,
+    sequence: int,
+    batch: int,
+    hidden: int,
+    heads: int,
+    tensor_parallel: int = 1,
+    sequence_parallel: bool = False,
+    recompute: str = "none",
+) -> int:
+    """Bytes that a GPT block with dropout keeps in 16 bits (Korthikanti et al., arXiv 2205.05198, table 2).
+
+    >>> gpt_activation_bytes(sequence=1024, batch=2, hidden=2048, heads=16)
+    310378496
+    """
+    unit = sequence * batch * hidden
+    if recompute == "full":
+        return 2 * unit
+    scores = 0 if recompute == "selective" else 5 * heads * sequence * sequence * batch
+    whole = 34 * unit + scores
+    if sequence_parallel:
+        return whole // tensor_parallel
+    return 10 * unit + (24 * unit + scores) // tensor_parallel

@@ -1,0 +1,96 @@
+"""What a simulated step computes and moves, operator by operator, and the least time that a device needs for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from whystall.cost import Cost
+from whystall.hardware import Accelerator
+from whystall.hardware.accelerators import Precision
+from whystall.model import specs
+from whystall.model.entries import Entry, KnownOperator, described
+from whystall.model.plans import Action
+from whystall.model.prediction.outcome import Work
+from whystall.model.prediction.tracker import Tracker
+
+_PRECISIONS: Final[Mapping[str, Precision]] = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
+
+
+class CostListener:
+    """Adds up the work of every operator that a tracker hears of, by phase.
+
+    An operator takes at least the time of its arithmetic at the device's peak, or of its bytes at the memory's
+    bandwidth, whichever is longer (Williams, Waterman and Patterson, CACM 52(4), 2009); launches overlap with it.
+    """
+
+    def __init__(self, tracker: Tracker, accelerator: Accelerator | None) -> None:
+        self._tracker = tracker
+        self._accelerator = accelerator
+        self._known: dict[int, KnownOperator] = {}
+        self._flops: dict[str, int] = {}
+        self._bytes: dict[str, int] = {}
+        self._ns: dict[str, float] = {}
+        self._uncovered: dict[str, None] = {}
+
+    @property
+    def work(self) -> dict[str, Work]:
+        """The work by phase."""
+        return {phase: Work(flops, self._bytes[phase], round(self._ns[phase])) for phase, flops in self._flops.items()}
+
+    @property
+    def uncovered(self) -> tuple[str, ...]:
+        """Operators on floating-point data that have no formula."""
+        return tuple(self._uncovered)
+
+    def reset(self) -> None:
+        """Forgets what was added up."""
+        self._flops, self._bytes, self._ns = {}, {}, {}
+
+    def __call__(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> None:
+        """Counts one call."""
+        known = self._known.get(id(func))
+        if known is None:
+            known = self._known[id(func)] = KnownOperator(func)
+        if known.action is not Action.COUNT:
+            return
+        entry = self._entry(known, args, kwargs, result)
+        cost = entry.cost
+        if cost is None:
+            if entry.has_floats:
+                self._uncovered[entry.name] = None
+            return
+        phase = self._tracker.place.phase
+        self._flops[phase] = self._flops.get(phase, 0) + cost.executed_flops
+        self._bytes[phase] = self._bytes.get(phase, 0) + (cost.bytes_read or 0) + (cost.bytes_written or 0)
+        self._ns[phase] = self._ns.get(phase, 0.0) + self._least_ns(cost, args)
+
+    @staticmethod
+    def _entry(known: KnownOperator, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> Entry:
+        try:
+            key = specs.signature(args, kwargs)
+            entry = known.entries.get(key)
+        except (TypeError, RuntimeError):  # without a hash, or without strides
+            return described(known.plan, args, kwargs, result)
+        if entry is None:
+            entry = known.entries[key] = described(known.plan, args, kwargs, result)
+        return entry
+
+    def _least_ns(self, cost: Cost, args: Sequence[Any]) -> float:
+        device = self._accelerator
+        if device is None:
+            return 0.0
+        peak = device.peak_flops_per_s(_precision(args))
+        arithmetic = cost.executed_flops / peak if peak else 0.0
+        moved = (cost.bytes_read or 0) + (cost.bytes_written or 0)
+        memory = moved / device.memory_bytes_per_s if device.memory_bytes_per_s else 0.0
+        return max(arithmetic, memory) * 1e9
+
+
+def _precision(args: Sequence[Any]) -> Precision:
+    """The precision of the first floating-point tensor."""
+    for one in args:
+        dtype = getattr(one, "dtype", None)
+        if dtype is not None and dtype.is_floating_point:
+            return _PRECISIONS.get(specs.dtype_name(dtype), "fp32")
+    return "fp32"

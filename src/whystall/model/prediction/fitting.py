@@ -1,0 +1,64 @@
+"""Whether what a step holds fits a device, with what lies outside of tensors told apart."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from whystall.errors import UsageError
+from whystall.hardware import Accelerator, find
+from whystall.model.prediction.request import Request
+from whystall.model.prediction.results import Fit, Outside
+
+MIB: Final = 2**20
+GIB: Final = 2**30
+_USABLE: Final = 0.99  # of what is sold as so many GB a driver shows 99 % as GiB: H100 80GB 79.2, A100 40GB 39.4
+_CONTEXT_BYTES: Final = 512 * MIB
+_WORKSPACE_BYTES: Final = {(9, 0): 32 * MIB, (10, 0): 32 * MIB}
+_OTHER_WORKSPACE_BYTES: Final = 8519680  # :4096:2:16:8 (CUDABlas, getChosenWorkspaceSize)
+_WORKSPACES: Final = 2  # one for the thread of the forward pass and one for that of the backward pass
+_COMMUNICATOR_BYTES: Final = 512 * MIB
+
+
+def device_named(name: str) -> Accelerator | None:
+    """The accelerator called ``name``; ``None`` for a CPU. Raises ``UsageError`` where the table knows no such."""
+    if name == "cpu":
+        return None
+    row = find(name)
+    if row is None:
+        raise UsageError(
+            f"the table of accelerators knows no {name!r}: write a name as drivers do, such as 'NVIDIA H100 80GB HBM3'"
+        )
+    return row
+
+
+def capacity_bytes(row: Accelerator, name: str) -> int | None:
+    """The usable memory of a device; of several sizes that were sold the one in ``name``, else the least."""
+    if not row.memory_gb:
+        return None
+    sizes = [size for size in row.memory_gb if re.search(rf"\b{size:g} ?G", name)]
+    return int((sizes or sorted(row.memory_gb))[0] * GIB * _USABLE)
+
+
+def fit(request: Request, row: Accelerator, peak_bytes: int) -> Fit | None:
+    """How a peak compares with the device; ``None`` where the table does not know its size."""
+    capacity = capacity_bytes(row, request.device)
+    if capacity is None:
+        return None
+    outside = outside_of(request, row)
+    spare = capacity - peak_bytes - sum(one.n_bytes for one in outside)
+    return Fit(device=row.name, capacity_bytes=capacity, outside=outside, spare_bytes=spare, fits=spare >= 0)
+
+
+def outside_of(request: Request, row: Accelerator) -> tuple[Outside, ...]:
+    """What a process needs on the device besides its tensors; none of it was measured by whystall."""
+    workspace = _WORKSPACE_BYTES.get(row.capability or (0, 0), _OTHER_WORKSPACE_BYTES)
+    found = [
+        Outside(what="context and kernels", n_bytes=_CONTEXT_BYTES, source="what drivers commonly show"),
+        Outside(
+            what="workspaces of cuBLAS", n_bytes=_WORKSPACES * workspace, source="PyTorch's default, for two threads"
+        ),
+    ]
+    if request.ranks > 1:
+        found.append(Outside(what="buffers of NCCL", n_bytes=_COMMUNICATOR_BYTES, source="one communicator"))
+    return tuple(found)

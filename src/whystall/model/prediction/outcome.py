@@ -1,0 +1,112 @@
+"""What one simulated step gave, and what follows from two depths of a model for a deeper one; free of torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from whystall.model.prediction.events import Record
+from whystall.model.prediction.peaks import Section, SectionPeak
+
+PHASES = ("forward", "backward", "optimizer")
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a phase computes and moves, and the least time for it on a device, where its peaks are known."""
+
+    flops: int = 0
+    n_bytes: int = 0
+    time_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Simulated:
+    """One simulated step: peaks by section, work by phase, and what was counted and assumed on the way.
+
+    ``blocks`` is where the repeated blocks stand and how many of them were run; ``None`` where there are none.
+    """
+
+    sections: Mapping[Section, SectionPeak]
+    work: Mapping[str, Work]
+    parameters: int
+    trainable: int
+    parameter_bytes: int
+    gradient_bytes: int
+    state_bytes: int
+    largest_unit_bytes: int
+    blocks: tuple[str, int] | None
+    assumed: Sequence[str]
+    uncovered: Sequence[str]
+    record: Record
+    depths: tuple[int, ...] = ()
+    depth_error: float | None = None
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most that is allocated at any moment."""
+        return max((peak.n_bytes for peak in self.sections.values()), default=0)
+
+    def phase_peaks(self) -> dict[str, SectionPeak]:
+        """The fullest moment of each phase."""
+        return {
+            phase: max(found, key=lambda one: one.n_bytes)
+            for phase in PHASES
+            if (found := [peak for (name, _), peak in self.sections.items() if name == phase])
+        }
+
+
+def deeper(shallow: Simulated, deep: Simulated, count: int) -> Simulated:
+    """The step of a model with ``count`` blocks: each part of each section goes on as between the two depths.
+
+    Peaks are taken after that, since another section, or phase, may be the fullest in a deep model than in a shallow
+    one. Of the blocks the first and the last are followed: what lies between them lies between their peaks.
+    """
+    if shallow.blocks is None or deep.blocks is None:
+        raise ValueError("a model without repeated blocks has no other depth")
+    path, high = deep.blocks
+    low = shallow.blocks[1]
+
+    def at(before: int, after: int) -> int:
+        return after + (after - before) * (count - high) // (high - low)
+
+    ends = [_by_end(one.sections, depth) for one, depth in ((shallow, low), (deep, high))]
+    sections = {section: _between(ends[0][section], ends[1][section], at) for section in ends[1] if section in ends[0]}
+    work = {
+        phase: Work(
+            at(shallow.work[phase].flops, after.flops),
+            at(shallow.work[phase].n_bytes, after.n_bytes),
+            at(shallow.work[phase].time_ns, after.time_ns),
+        )
+        for phase, after in deep.work.items()
+    }
+    return Simulated(
+        sections=sections,
+        work=work,
+        parameters=at(shallow.parameters, deep.parameters),
+        trainable=at(shallow.trainable, deep.trainable),
+        parameter_bytes=at(shallow.parameter_bytes, deep.parameter_bytes),
+        gradient_bytes=at(shallow.gradient_bytes, deep.gradient_bytes),
+        state_bytes=at(shallow.state_bytes, deep.state_bytes),
+        largest_unit_bytes=deep.largest_unit_bytes,
+        blocks=(path, count),
+        assumed=deep.assumed,
+        uncovered=deep.uncovered,
+        record=Record(()),
+    )
+
+
+def _by_end(sections: Mapping[Section, SectionPeak], depth: int) -> dict[Section, SectionPeak]:
+    """The sections by names that hold at any depth; the blocks between the first and the last have none."""
+    ends = {"0": "first", str(depth - 1): "last"}
+    return {
+        (phase, ends.get(section, section)): peak
+        for (phase, section), peak in sections.items()
+        if section in ends or not section.isdigit()
+    }
+
+
+def _between(before: SectionPeak, after: SectionPeak, at: Callable[[int, int], int]) -> SectionPeak:
+    keys = before.holdings.keys() | after.holdings.keys()
+    held = {key: max(at(before.holdings.get(key, 0), after.holdings.get(key, 0)), 0) for key in keys}
+    return SectionPeak(sum(held.values()), held)

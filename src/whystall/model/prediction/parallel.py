@@ -1,0 +1,89 @@
+"""Several ranks: what each of them holds under data parallelism and sharding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import distributed, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor._sharding_prop import ShardingPropagator
+from torch.testing._internal.distributed.fake_pg import FakeStore  # registers a backend that talks to nobody
+
+from whystall.model.prediction.blocks import Blocks
+from whystall.model.prediction.request import Request
+from whystall.model.prediction.tracker import Tracker
+
+
+def mesh_of(request: Request, device: str) -> Any:
+    """The ranks of a request whose model is really sharded, the first of which is this process; else ``None``."""
+    if request.strategy != "fsdp2":
+        return None
+    if distributed.is_initialized():
+        distributed.destroy_process_group()
+    distributed.init_process_group("fake", rank=0, world_size=request.ranks, store=FakeStore())
+    return init_device_mesh(device, (request.ranks,))
+
+
+def largest_unit_bytes(model: nn.Module, blocks: Blocks | None) -> int:
+    """The bytes of the parameters that are gathered together: of one block, or of all that is in none."""
+    rest = _weight_bytes(model)
+    if blocks is None:
+        return rest
+    each = [_weight_bytes(block) for block in blocks.modules.children()]
+    return max(rest - sum(each), *each)
+
+
+def _weight_bytes(module: nn.Module) -> int:
+    return int(sum(one.numel() * one.element_size() for one in module.parameters()))
+
+
+def distribute(request: Request, model: nn.Module, blocks: Blocks | None, mesh: Any) -> None:
+    """Makes ``model`` what one of several ranks holds: with FSDP2 each block, then the rest, is a unit."""
+    if request.strategy != "fsdp2":
+        return
+    for block in blocks.modules.children() if blocks is not None else ():
+        fully_shard(block, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    model._get_fsdp_state()._lazy_init()  # noqa: SLF001 - else the first step decides which blocks are the root's
+
+
+def buffers(request: Request, model: nn.Module) -> list[int]:
+    """The sizes of buffers for communication that a rank holds from the beginning on.
+
+    DistributedDataParallel copies gradients into buckets, which hold as much as they do.
+    """
+    if request.strategy != "ddp":
+        return []
+    return [one.numel() * one.element_size() for one in model.parameters() if one.requires_grad]
+
+
+@contextmanager
+def following(tracker: Tracker) -> Iterator[None]:
+    """Follows storages that FSDP2 empties and fills again, and not what DTensor tries out to plan.
+
+    Both happen by no operator of the step: the first by a method of the storage, the second on fake tensors of the size
+    that all ranks have together.
+    """
+    resize = torch.UntypedStorage.resize_
+    plan = ShardingPropagator._propagate_tensor_meta_non_cached  # noqa: SLF001 - where DTensor runs what it plans
+
+    def resized(storage: Any, *size: Any) -> Any:
+        result = resize(storage, *size)
+        tracker.resized(storage)
+        return result
+
+    def planned(*args: Any, **kwargs: Any) -> Any:
+        with tracker.silent():
+            return plan(*args, **kwargs)
+
+    torch.UntypedStorage.resize_ = resized
+    ShardingPropagator._propagate_tensor_meta_non_cached = planned  # noqa: SLF001 - likewise
+    try:
+        yield
+    finally:
+        torch.UntypedStorage.resize_ = resize
+        ShardingPropagator._propagate_tensor_meta_non_cached = plan  # noqa: SLF001 - likewise

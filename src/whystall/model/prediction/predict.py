@@ -1,0 +1,222 @@
+"""``whystall.predict``: what a training step would need, without running it and without its device."""
+
+from __future__ import annotations
+
+import inspect
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from whystall.errors import UsageError, WhystallError
+from whystall.hardware import Accelerator
+from whystall.model.prediction import remedies, sharding
+from whystall.model.prediction.conventions import all_of
+from whystall.model.prediction.events import Record
+from whystall.model.prediction.fitting import device_named, fit
+from whystall.model.prediction.outcome import Simulated
+from whystall.model.prediction.peaks import KINDS, SectionPeak
+from whystall.model.prediction.request import DTYPES, OPTIMIZERS, Request
+from whystall.model.prediction.results import Basis, Fit, ModuleBytes, PhasePeak, PhaseWork, Prediction, Remedy
+from whystall.model.prediction.simulator import Simulator
+
+_MOST_MODULES: Final = 12
+_ON_CPU: Final = (0.01, "measured: no run of the accuracy table missed by more than this, recurrent networks apart")
+_ELSEWHERE: Final = (None, "reasoned from the kernels' formulas; no step on such a device was measured")
+
+
+def predict(
+    model: str | Callable[..., Any],
+    *,
+    remedies: bool | None = None,
+    conventions: bool = False,
+    simulator: Simulator | None = None,
+    **options: Any,
+) -> Prediction:
+    """What a training step of the model that a factory makes would hold at most, in which phase, and of what.
+
+    ``model`` is ``package.module:function`` or ``file.py:function``, or such a function itself, as ``whystall model``
+    takes it. ``options`` are the fields of ``Request``: ``batch``, ``dtype``, ``optimizer``, ``device`` and so on.
+    ``remedies`` are worked out where the step does not fit its device, or where they are asked for; ``conventions`` are
+    the figures of papers and other tools for parameters and optimizer. Raises
+    ``UsageError`` for what makes no sense and ``InputError`` where the model fails.
+    """
+    name = model if isinstance(model, str) else _named(model)
+    try:
+        request = Request(target=name, **options)
+    except TypeError as error:
+        raise UsageError(f"predict: {error}") from None
+    _check(request)
+    row = device_named(request.device)
+    if row is not None and row.capability is not None:
+        request = replace(request, capability=row.capability)
+    if simulator is not None:
+        return _predicted(request, row, simulator, remedies, conventions)
+    with Simulator() as own:
+        return _predicted(request, row, own, remedies, conventions)
+
+
+def allocations(model: str | Callable[..., Any], *, simulator: Simulator, **options: Any) -> Record:
+    """Every allocation of two steps in their order, for who simulates an allocator; options as those of `predict`."""
+    request = Request(target=model if isinstance(model, str) else _named(model), events=True, **options)
+    _check(request)
+    return simulator.run(request).record
+
+
+def _check(request: Request) -> None:
+    if request.ranks < 1:
+        raise UsageError(f"ranks wants at least 1, not {request.ranks}")
+    if request.ranks > 1 and request.strategy == "none":
+        raise UsageError(f"{request.ranks} ranks share a model by a strategy: add --strategy ddp, zero1 or another")
+    if request.ranks == 1 and request.strategy != "none":
+        raise UsageError(f"{request.strategy} is for several ranks: add --ranks 8")
+    for dtype in (request.dtype, request.autocast):
+        if dtype is not None and dtype not in DTYPES:
+            raise UsageError(f"no dtype {dtype!r}: there are {', '.join(DTYPES)}")
+    if request.optimizer is not None and request.optimizer not in OPTIMIZERS:
+        raise UsageError(f"no optimizer {request.optimizer!r}: there are {', '.join(OPTIMIZERS)}")
+
+
+def _named(factory: Callable[..., Any]) -> str:
+    """A function by file and name, for the process that calls it."""
+    try:
+        path = inspect.getsourcefile(factory)
+    except TypeError:
+        path = None
+    name = getattr(factory, "__qualname__", "")
+    if path is None or not path.endswith(".py") or not name or "<" in name:
+        raise UsageError("predict wants a function that another process can import: one at the top of a file")
+    return f"{path}:{name}"
+
+
+def _predicted(
+    request: Request, row: Accelerator | None, simulator: Simulator, wanted: bool | None, others: bool
+) -> Prediction:
+    whole = simulator.run(request)
+    own = sharding.divided(whole, request.strategy, request.ranks)
+    found = _prediction(request, own, row)
+    if others:
+        largest = whole.largest_unit_bytes * whole.parameters // max(whole.parameter_bytes, 1)
+        found = replace(found, conventions=dict(all_of(whole.parameters, request.ranks, largest)))
+    misfit = found.fit is not None and not found.fit.fits
+    if wanted or (wanted is None and misfit):
+        return replace(found, remedies=tuple(_remedies(request, row, whole, found, simulator)))
+    return found
+
+
+def _prediction(request: Request, own: Simulated, row: Accelerator | None) -> Prediction:
+    peaks = own.phase_peaks()
+    if not peaks:
+        raise UsageError(f"{request.target} allocates nothing")
+    phase = max(peaks, key=lambda name: peaks[name].n_bytes)
+    share, source = _ON_CPU if request.on_cpu else _ELSEWHERE
+    path, count = own.blocks or (None, 0)
+    where = _fit(request, row, own.peak_bytes)
+    return Prediction(
+        request=request,
+        parameters=own.parameters,
+        trainable_parameters=own.trainable,
+        peak_bytes=own.peak_bytes,
+        peak_phase=phase,
+        phases=tuple(PhasePeak(phase=name, n_bytes=one.n_bytes, held=_held(one)) for name, one in peaks.items()),
+        activations=_modules(peaks),
+        work=tuple(
+            PhaseWork(phase=name, flops=one.flops, n_bytes=one.n_bytes, least_ns=one.time_ns or None)
+            for name, one in own.work.items()
+        ),
+        basis=Basis(
+            blocks_path=path,
+            blocks=count,
+            depths=own.depths,
+            depth_error=own.depth_error,
+            error_share=share,
+            error_source=source,
+        ),
+        assumed=_assumed(request, own),
+        uncovered=tuple(own.uncovered),
+        fit=where,
+        unfit_because=_why_no_fit(request, row) if where is None else None,
+    )
+
+
+def _fit(request: Request, row: Accelerator | None, peak_bytes: int) -> Fit | None:
+    return None if row is None else fit(request, row, peak_bytes)
+
+
+def _why_no_fit(request: Request, row: Accelerator | None) -> str:
+    return (
+        "a CPU's memory is the machine's: add --device 'NVIDIA H100 80GB HBM3' to see whether it fits one"
+        if row is None
+        else f"the table of accelerators does not know how much memory {request.device} has"
+    )
+
+
+def _held(peak: SectionPeak) -> dict[str, int]:
+    sums: Counter[str] = Counter()
+    for (kind, _), n_bytes in peak.holdings.items():
+        sums[kind] += n_bytes
+    return {kind: sums[kind] for kind in KINDS if sums[kind]}
+
+
+def _modules(peaks: dict[str, SectionPeak]) -> tuple[ModuleBytes, ...]:
+    """Where the activations of the fullest moment with any were made, largest first."""
+    fullest = max((peaks[name] for name in ("forward", "backward") if name in peaks), key=lambda one: one.n_bytes)
+    held = [
+        ModuleBytes(module=module, n_bytes=n_bytes)
+        for (kind, module), n_bytes in fullest.holdings.items()
+        if kind == "activations" and n_bytes
+    ]
+    return tuple(sorted(held, key=lambda one: (-one.n_bytes, one.module))[:_MOST_MODULES])
+
+
+def _assumed(request: Request, own: Simulated) -> tuple[str, ...]:
+    told = list(own.assumed)
+    if request.backward:
+        told.insert(
+            0, "gradients are dropped before the forward pass; the last step's outputs live until the next ones"
+        )
+    if not request.on_cpu:
+        told.append("sizes are rounded to 512 B; attention and RMS normalisation run as fused kernels, as on CUDA")
+        told.append("what the allocator keeps cached beyond this, and workspaces of convolutions, are not in it")
+    if request.strategy in {"zero1", "zero2", "zero3"}:
+        told.append(
+            f"{request.strategy}: the step of one device, with what that stage divides divided by {request.ranks}"
+        )
+    return tuple(told)
+
+
+def _remedies(
+    request: Request, row: Accelerator | None, whole: Simulated, found: Prediction, simulator: Simulator
+) -> list[Remedy]:
+    """Remedies that save something, largest saving first; of more ranks the fewest that fit, else the most."""
+    tried = []
+    for text, options, other in remedies.alternatives(request, has_blocks=whole.blocks is not None):
+        try:
+            step = simulator.run(other)
+        except WhystallError:
+            continue  # what the model cannot do is no remedy
+        tried.append(_remedy(text, options, other, sharding.divided(step, other.strategy, other.ranks), row, found))
+    shared = [
+        _remedy(text, options, other, sharding.divided(whole, other.strategy, other.ranks), row, found)
+        for text, options, other in remedies.sharded(request)
+    ]
+    fitting = [one for one in shared if one.fits]
+    tried += fitting[:1] or shared[-1:]
+    return sorted((one for one in tried if one.saved_bytes > 0), key=lambda one: (not one.fits, -one.saved_bytes))
+
+
+def _remedy(
+    text: str, options: str, request: Request, step: Simulated, row: Accelerator | None, found: Prediction
+) -> Remedy:
+    where = _fit(request, row, step.peak_bytes)
+    before = [one.least_ns for one in found.work]
+    return Remedy(
+        text=text,
+        options=options,
+        peak_bytes=step.peak_bytes,
+        saved_bytes=found.peak_bytes - step.peak_bytes,
+        more_flops=sum(one.flops for one in step.work.values()) - found.flops,
+        more_ns=None if None in before else sum(one.time_ns for one in step.work.values()) - sum(filter(None, before)),
+        fits=where is not None and where.fits,
+    )

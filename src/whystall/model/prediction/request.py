@@ -1,0 +1,59 @@
+"""What a prediction is asked for; free of torch, since it crosses from one process to another."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Checkpoint = Literal["none", "selective", "full"]
+Strategy = Literal["none", "ddp", "zero1", "zero2", "zero3", "fsdp2"]
+Kernels = Literal["default", "foreach", "single", "fused"]
+
+CHECKPOINTS: tuple[Checkpoint, ...] = ("none", "selective", "full")
+STRATEGIES: tuple[Strategy, ...] = ("none", "ddp", "zero1", "zero2", "zero3", "fsdp2")
+KERNELS: tuple[Kernels, ...] = ("default", "foreach", "single", "fused")
+DTYPES = ("float32", "fp32", "bfloat16", "bf16", "float16", "fp16", "float64")
+OPTIMIZERS = (
+    "adamw",
+    "adam",
+    "amsgrad",
+    "nadam",
+    "adamax",
+    "adagrad",
+    "rmsprop",
+    "rmsprop-centered-momentum",
+    "sgd",
+    "sgd-momentum",
+    "muon",
+)
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """A model, how a step of it runs, and the device that it should run on.
+
+    ``device`` is ``cpu``, or the name of an accelerator; ``capability`` is that of the accelerator where the table
+    knows it. ``optimizer`` is ``None`` for a forward and backward pass alone, ``backward`` false for inference.
+    ``events`` asks for the list of allocations, for which every block is run.
+    """
+
+    target: str
+    batch: int | None = None
+    input_shape: tuple[int, ...] | None = None
+    dtype: str | None = None
+    autocast: str | None = None
+    optimizer: str | None = "adamw"
+    kernels: Kernels = "default"
+    backward: bool = True
+    checkpoint: Checkpoint = "none"
+    strategy: Strategy = "none"
+    ranks: int = 1
+    device: str = "cpu"
+    capability: tuple[int, int] | None = None
+    extrapolate: bool = True
+    events: bool = False
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether the step runs on a CPU."""
+        return self.device == "cpu"

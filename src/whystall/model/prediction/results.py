@@ -1,0 +1,104 @@
+"""What a prediction says: frozen results, free of torch, that print and serialise."""
+
+from __future__ import annotations
+
+import msgspec
+
+from whystall.model.prediction.request import Request
+
+
+class PhasePeak(msgspec.Struct, frozen=True, kw_only=True):
+    """The fullest moment of a phase: what is held by kind adds up to ``n_bytes``."""
+
+    phase: str
+    n_bytes: int
+    held: dict[str, int]
+
+
+class ModuleBytes(msgspec.Struct, frozen=True, kw_only=True):
+    """Activations that a module keeps for the backward pass; a star stands for every repeated block."""
+
+    module: str
+    n_bytes: int
+
+
+class PhaseWork(msgspec.Struct, frozen=True, kw_only=True):
+    """What a phase computes and moves; ``least_ns`` is its time at the device's peaks, if they are known."""
+
+    phase: str
+    flops: int
+    n_bytes: int
+    least_ns: int | None
+
+
+class Outside(msgspec.Struct, frozen=True, kw_only=True):
+    """Memory that no tensor of the step holds: an assumption, with what it rests on."""
+
+    what: str
+    n_bytes: int
+    source: str
+
+
+class Fit(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether the step fits a device: ``spare_bytes`` is what is left, below 0 what is missing."""
+
+    device: str
+    capacity_bytes: int
+    outside: tuple[Outside, ...]
+    spare_bytes: int
+    fits: bool
+
+
+class Remedy(msgspec.Struct, frozen=True, kw_only=True):
+    """A change that needs less memory, predicted like the step itself; ``more_ns`` is added to the least time."""
+
+    text: str
+    options: str
+    peak_bytes: int
+    saved_bytes: int
+    more_flops: int
+    more_ns: int | None
+    fits: bool
+
+
+class Basis(msgspec.Struct, frozen=True, kw_only=True):
+    """What the numbers rest on: ``blocks`` repeated ones, of which ``depths`` were run, and by how much that missed."""
+
+    blocks_path: str | None
+    blocks: int
+    depths: tuple[int, ...]
+    depth_error: float | None
+    error_share: float | None
+    error_source: str
+
+
+class Prediction(msgspec.Struct, frozen=True, kw_only=True):
+    """What a training step on one rank would hold at most, in which phase, and of what."""
+
+    request: Request
+    parameters: int
+    trainable_parameters: int
+    peak_bytes: int
+    peak_phase: str
+    phases: tuple[PhasePeak, ...]
+    activations: tuple[ModuleBytes, ...]
+    work: tuple[PhaseWork, ...]
+    basis: Basis
+    assumed: tuple[str, ...]
+    uncovered: tuple[str, ...]
+    fit: Fit | None = None
+    unfit_because: str | None = None
+    remedies: tuple[Remedy, ...] = ()
+    conventions: dict[str, int] = {}
+
+    @property
+    def flops(self) -> int:
+        """All FLOPs of a step, recomputation included."""
+        return sum(one.flops for one in self.work)
+
+    def phase(self, name: str) -> PhasePeak:
+        """The peak of one phase. Raises ``KeyError`` where it did not run."""
+        for one in self.phases:
+            if one.phase == name:
+                return one
+        raise KeyError(f"no phase {name!r}; there are {', '.join(one.phase for one in self.phases)}")

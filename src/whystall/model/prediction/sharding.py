@@ -1,0 +1,41 @@
+"""What a rank holds under ZeRO, from what one device holds: the parts that a stage divides, divided.
+
+Stage 1 divides the optimizer's state, stage 2 the gradients too, stage 3 the parameters too (Rajbhandari et al.,
+arXiv 1910.02054). Under stage 3 the parameters of one unit, and of the one fetched ahead, are whole on every rank.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from whystall.model.prediction.outcome import Simulated
+from whystall.model.prediction.peaks import SectionPeak
+
+_DIVIDED = {
+    "zero1": ("optimizer state",),
+    "zero2": ("optimizer state", "gradients"),
+    "zero3": ("optimizer state", "gradients", "parameters"),
+}
+_UNITS_AHEAD = 2
+
+
+def divided(whole: Simulated, strategy: str, ranks: int) -> Simulated:
+    """The step of one of ``ranks`` ranks under a ZeRO stage; as it is under any other strategy."""
+    if strategy not in _DIVIDED or ranks < 2:
+        return whole
+    gathered = _UNITS_AHEAD * whole.largest_unit_bytes if strategy == "zero3" else 0
+
+    def part(phase: str, peak: SectionPeak) -> SectionPeak:
+        held = {}
+        for (kind, module), n_bytes in peak.holdings.items():
+            own = kind in _DIVIDED[strategy] or (phase == "optimizer" and kind == "temporaries")
+            held[kind, module] = -(-n_bytes // ranks) if own else n_bytes
+        if gathered and phase != "optimizer":
+            held["communication", ""] = held.get(("communication", ""), 0) + gathered
+        return SectionPeak(sum(held.values()), held)
+
+    return replace(
+        whole,
+        sections={key: part(key[0], peak) for key, peak in whole.sections.items()},
+        state_bytes=-(-whole.state_bytes // ranks),
+    )

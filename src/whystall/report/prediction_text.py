@@ -1,0 +1,161 @@
+"""A prediction as text: what is held when, whether it fits, what would help, and what all that rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from textwrap import fill
+
+from whystall.model.prediction.peaks import KINDS
+from whystall.model.prediction.results import Prediction, Remedy
+from whystall.report.format import UNKNOWN, count, duration, plural, rate, share, size
+from whystall.report.names import clean
+
+_REMEDIES = 6
+
+
+def render_prediction(found: Prediction, *, width: int = 100) -> str:
+    """The prediction as text of at most ``width`` columns, tables apart."""
+    parts = [
+        fill(_verdict(found), width),
+        _phases(found),
+        _activations(found),
+        _work(found),
+        _fit(found, width),
+        _remedies(found),
+        _conventions(found),
+        "\n".join(fill(f"- {line}", width, subsequent_indent="  ") for line in _basis(found)),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _verdict(found: Prediction) -> str:
+    request = found.request
+    peak = found.phase(found.peak_phase)
+    largest = max(peak.held, key=lambda kind: peak.held[kind])
+    where = "on a CPU" if request.on_cpu else f"on {clean(request.device)}"
+    each = f" on each of {plural(request.ranks, 'rank')} ({request.strategy})" if request.ranks > 1 else ""
+    step = "a training step" if request.backward else "a forward pass"
+    text = (
+        f"{clean(request.target)}: {step} {where} holds {size(found.peak_bytes)} at most{each}, in the "
+        f"{found.peak_phase} phase; most of it is {largest} ({size(peak.held[largest])})."
+    )
+    temporaries = peak.held.get("temporaries", 0)
+    if found.peak_phase == "optimizer" and temporaries > found.peak_bytes // 20:
+        text += (
+            f" {size(temporaries)} are temporaries of the optimizer"
+            + (", which works on all parameters at once (foreach)" if request.kernels in {"default", "foreach"} else "")
+            + "."
+        )
+    if found.fit is not None:
+        text += (
+            f" It fits, with {size(found.fit.spare_bytes)} to spare."
+            if found.fit.fits
+            else f" It does not fit: {size(-found.fit.spare_bytes)} are missing."
+        )
+    return text
+
+
+def _phases(found: Prediction) -> str:
+    kinds = [kind for kind in KINDS if any(phase.held.get(kind) for phase in found.phases)]
+    rows = [["held at the peak of", *(phase.phase for phase in found.phases)]]
+    rows += [[kind, *(_amount(phase.held.get(kind, 0)) for phase in found.phases)] for kind in kinds]
+    rows.append(["all", *(size(phase.n_bytes) for phase in found.phases)])
+    trained = (
+        ""
+        if found.trainable_parameters == found.parameters
+        else f", {count(found.trainable_parameters)} of them trained"
+    )
+    return f"{count(found.parameters)} parameters{trained}\n\n{_columns(rows)}"
+
+
+def _amount(n_bytes: int) -> str:
+    return size(n_bytes) if n_bytes else "-"
+
+
+def _activations(found: Prediction) -> str:
+    whole = sum(one.n_bytes for one in found.activations)
+    shown = [one for one in found.activations if one.n_bytes * 100 >= whole]
+    rows = [["activations made in", "kept"]]
+    rows += [[clean(one.module) or "the model itself", size(one.n_bytes)] for one in shown]
+    return _columns(rows) if shown else ""
+
+
+def _work(found: Prediction) -> str:
+    rows = [["work of", "FLOPs", "bytes", "at least"]]
+    rows += [[one.phase, _flops(one.flops), size(one.n_bytes), _least(one.least_ns)] for one in found.work]
+    known = [one.least_ns for one in found.work if one.least_ns is not None]
+    if known and len(known) == len(found.work):
+        moved = sum(one.n_bytes for one in found.work)
+        rows.append(["all", _flops(found.flops), size(moved), _least(sum(known))])
+    return _columns(rows) if found.work else ""
+
+
+def _flops(value: int) -> str:
+    return rate(float(value), "").strip() if value >= 1000 else str(value)
+
+
+def _least(value: int | None) -> str:
+    return UNKNOWN if value is None else duration(value)
+
+
+def _fit(found: Prediction, width: int) -> str:
+    fit = found.fit
+    if fit is None:
+        return fill(f"Whether it fits is not said: {found.unfit_because}.", width) if found.unfit_because else ""
+    rows = [
+        [f"on {clean(fit.device)}", ""],
+        ["usable", size(fit.capacity_bytes)],
+        ["this step", size(found.peak_bytes)],
+    ]
+    rows += [[f"outside of tensors: {one.what}", f"{size(one.n_bytes)}  assumed ({one.source})"] for one in fit.outside]
+    rows.append(["to spare" if fit.fits else "missing", size(abs(fit.spare_bytes))])
+    widest = max(len(row[0]) for row in rows)
+    return "\n".join(f"{name.ljust(widest)}  {value}".rstrip() for name, value in rows)
+
+
+def _remedies(found: Prediction) -> str:
+    if not found.remedies:
+        return ""
+    lines = ["What needs less, each predicted like the step itself:"]
+    lines += [_remedy(number, one) for number, one in enumerate(found.remedies[:_REMEDIES], 1)]
+    return "\n".join(lines)
+
+
+def _remedy(number: int, one: Remedy) -> str:
+    more = [rate(float(one.more_flops), "FLOP")] if one.more_flops > 0 else []
+    more += [f"at least {duration(one.more_ns)}"] if one.more_ns is not None and one.more_ns > 0 else []
+    cost = f", {' and '.join(more)} more a step" if more else ""
+    fits = ", and fits" if one.fits else ""
+    return f"{number}. {one.text}: {size(one.saved_bytes)} less ({size(one.peak_bytes)}{fits}{cost})\n   {one.options}"
+
+
+def _conventions(found: Prediction) -> str:
+    if not found.conventions:
+        return ""
+    rows = [["parameters, gradients and optimizer by convention", "bytes per rank"]]
+    return _columns([*rows, *([name, size(value)] for name, value in found.conventions.items())])
+
+
+def _basis(found: Prediction) -> Iterator[str]:
+    basis = found.basis
+    if basis.depths:
+        depths = ", ".join(map(str, basis.depths))
+        yield (
+            f"Of the {basis.blocks} blocks in {clean(basis.blocks_path or 'the model')} {depths} were run, the rest "
+            f"follows from them; the deepest was foretold from the others to {share(basis.depth_error)}."
+        )
+    error = "unknown" if basis.error_share is None else f"up to {share(basis.error_share)}"
+    yield f"Error of the peak: {error} ({basis.error_source})."
+    for line in found.assumed:
+        yield f"Assumed: {line}."
+    if found.uncovered:
+        yield f"Without a formula for their work: {', '.join(map(clean, found.uncovered))}."
+
+
+def _columns(rows: Sequence[Sequence[str]]) -> str:
+    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
+    lines = [
+        [row[0].ljust(widths[0]), *(cell.rjust(size_) for cell, size_ in zip(row[1:], widths[1:], strict=True))]
+        for row in rows
+    ]
+    return "\n".join("  ".join(line).rstrip() for line in lines)

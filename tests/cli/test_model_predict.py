@@ -1,0 +1,105 @@
+"""``whystall model --predict``: options, formats, and what it says of mistakes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Cli
+
+pytest.importorskip("torch", reason="steps are simulated with torch")
+
+FACTORIES = """
+import torch
+from torch import nn
+
+def square(batch=4):
+    return nn.Linear(512, 512, bias=False), torch.randn(batch, 512)
+
+def bare():
+    return nn.Linear(8, 8)
+
+def raising():
+    raise KeyError("weights")
+"""
+H100 = "NVIDIA H100 80GB HBM3"
+
+
+@pytest.fixture(autouse=True)
+def factories(tmp_path: Path) -> Path:
+    path = tmp_path / "factories.py"
+    path.write_text(FACTORIES)
+    return path
+
+
+def test_text(cli: Cli) -> None:
+    outcome = cli("model", "factories.py:square", "--predict", "--device", H100)
+
+    assert outcome.code == 0, outcome.err
+    assert "a training step on NVIDIA H100 80GB HBM3 holds" in outcome.out.replace("\n", " ")
+    assert "in the optimizer phase" in outcome.out.replace("\n", " ")
+    assert "262,144 parameters" in outcome.out
+    assert "It fits, with" in outcome.out
+    assert "assumed (what drivers commonly show)" in outcome.out
+    assert outcome.err.startswith("next: whystall model factories.py:square --predict --remedies")
+    assert all(len(line) <= 120 for line in outcome.out.splitlines())
+
+
+def test_json(cli: Cli) -> None:
+    outcome = cli("model", "factories.py:square", "--predict", "--json", "--batch", "8", "--optimizer", "sgd-momentum")
+    found: dict[str, Any] = json.loads(outcome.out)
+    weights = 512 * 512 * 4
+
+    assert found["schema"] == "whystall.prediction/1"
+    assert found["request"]["batch"] == 8
+    optimizer = next(one for one in found["phases"] if one["phase"] == "optimizer")
+    assert [optimizer["held"][kind] for kind in ("parameters", "gradients", "optimizer state")] == [weights] * 3
+    assert optimizer["n_bytes"] == sum(optimizer["held"].values())
+    assert found["peak_bytes"] == max(one["n_bytes"] for one in found["phases"])
+    assert found["fit"] is None
+    assert "--device" in found["unfit_because"]
+
+
+def test_inference_has_no_gradients(cli: Cli) -> None:
+    found = json.loads(cli("model", "factories.py:square", "--predict", "--infer", "--json").out)
+
+    assert [one["phase"] for one in found["phases"]] == ["forward"]
+    assert found["peak_bytes"] == 512 * 512 * 4 + 3 * 4 * 512 * 4  # weights, the input, and two outputs
+
+
+def test_conventions_and_remedies_on_request(cli: Cli) -> None:
+    outcome = cli("model", "factories.py:square", "--predict", "--conventions", "--remedies", "--device", H100)
+
+    assert "ZeRO 2 (DeepSpeed's estimator)" in outcome.out
+    assert "a fused optimizer (fused=True)" in outcome.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("factories.py:square", "--checkpoint", "full"), 2, "--checkpoint belongs to --predict"),
+        (("factories.py:square", "--predict", "--html", "x.html"), 2, "--predict writes no page"),
+        (("factories.py:square", "--predict", "--ranks", "none"), 2, "--ranks wants a number"),
+        (("factories.py:square", "--predict", "--ranks", "4"), 2, "add --strategy"),
+        (("factories.py:square", "--predict", "--device", "cuda"), 2, "knows no 'cuda'"),
+        (("factories.py:square", "--predict", "--optimizer", "adamx"), 2, "no optimizer 'adamx'"),
+        (("factories.py:bare", "--predict"), 2, "gives no inputs"),
+        (("factories.py:raising", "--predict"), 3, "failed: KeyError: 'weights'"),
+        (("nowhere.py:square", "--predict"), 3, "no such file"),
+    ],
+)
+def test_mistakes(cli: Cli, arguments: tuple[str, ...], code: int, said: str) -> None:
+    outcome = cli("model", *arguments)
+
+    assert outcome.code == code
+    assert said in outcome.err
+    assert "Traceback" not in outcome.err
+    assert outcome.out == ""
+
+
+def test_a_traceback_of_the_users_own_on_request(cli: Cli) -> None:
+    assert 'raise KeyError("weights")' in cli("model", "factories.py:raising", "--predict", "-v").err

@@ -1,0 +1,49 @@
+"""Formulas of papers and other tools, at the figures that they print."""
+
+from __future__ import annotations
+
+import pytest
+
+from whystall.model.prediction import conventions
+
+LLAMA_7B = 6_738_415_616
+LARGEST_LAYER = 131_072_000  # the embedding: DeepSpeed's layer is a module with parameters of its own
+GIB = 2**30
+
+
+@pytest.mark.parametrize(("stage", "expected_gib"), [(1, 34.5), (2, 23.5), (3, 12.6)])
+def test_the_paper_for_a_model_of_7b_on_8_ranks(stage: int, expected_gib: float) -> None:
+    assert round(conventions.zero_paper(LLAMA_7B, 8, stage) / GIB, 1) == expected_gib
+
+
+def test_the_paper_for_its_own_example() -> None:
+    stages = [conventions.zero_paper(7_500_000_000, 64, stage) / 1e9 for stage in range(4)]
+
+    assert [round(one, 1) for one in stages] == [120.0, 31.4, 16.6, 1.9]
+
+
+def test_deepspeeds_estimators() -> None:
+    assert round(conventions.deepspeed_zero2(LLAMA_7B, 8) / GIB, 1) == 26.7
+    assert round(conventions.deepspeed_zero3(LLAMA_7B, 8, LARGEST_LAYER) / GIB, 1) == 14.6
+
+
+@pytest.mark.parametrize(
+    ("settings", "units"),
+    [
+        ({}, 23),
+        ({"sequence_parallel": True}, 14.25),
+        ({"sequence_parallel": True, "recompute": "selective"}, 4.25),
+        ({"recompute": "full"}, 2),
+    ],
+)
+def test_activations_of_a_block_under_tensor_parallelism(settings: dict[str, object], units: float) -> None:
+    found = conventions.gpt_activation_bytes(
+        sequence=2048,
+        batch=1,
+        hidden=12288,
+        heads=96,
+        tensor_parallel=8,
+        **settings,  # type: ignore[arg-type]
+    )
+
+    assert found == units * 2048 * 12288

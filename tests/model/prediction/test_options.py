@@ -1,0 +1,84 @@
+"""What options change in a step, by arithmetic or by an order that must hold."""
+
+from __future__ import annotations
+
+import pytest
+
+from whystall.hardware import find
+from whystall.model.prediction.fitting import capacity_bytes
+from whystall.model.prediction.predict import predict
+from whystall.model.prediction.simulator import Simulator
+
+H100 = "NVIDIA H100 80GB HBM3"
+GIB = 2**30
+
+
+def test_checkpointing_keeps_less_and_computes_more(simulator: Simulator, models: str) -> None:
+    none, selective, full = (
+        predict(f"{models}:deep", simulator=simulator, checkpoint=mode, device=H100, dtype="bf16")
+        for mode in ("none", "selective", "full")
+    )
+    kept = [one.phase("forward").held["activations"] for one in (none, selective, full)]
+    inputs_of_blocks = 9 * 2 * 32 * 64 * 2
+
+    assert kept[0] > kept[1] > kept[2] >= inputs_of_blocks
+    assert none.flops == selective.flops < full.flops  # products and attention are kept
+    again = full.flops - none.flops
+    blocks = 9 * (2 * 64 * 64 * 12 * 64 + 4 * 32 * 32 * 64 * 2)  # products of weights, and both of attention
+    assert again == pytest.approx(blocks, rel=0.01)
+
+
+def test_kernels_of_an_optimizer(simulator: Simulator, models: str) -> None:
+    each = {
+        kernels: predict(f"{models}:square", simulator=simulator, device=H100, kernels=kernels)
+        for kernels in ("foreach", "single", "fused")
+    }
+    temporaries = {name: one.phase("optimizer").held.get("temporaries", 0) for name, one in each.items()}
+
+    assert temporaries["foreach"] == 512 * 512 * 4
+    assert temporaries["fused"] < 4096
+
+
+def test_ranks_share_what_their_strategy_divides(simulator: Simulator, models: str) -> None:
+    alone = predict(f"{models}:deep", simulator=simulator)
+    ddp = predict(f"{models}:deep", simulator=simulator, ranks=4, strategy="ddp")
+    zero = predict(f"{models}:deep", simulator=simulator, ranks=4, strategy="zero1")
+    fsdp = predict(f"{models}:deep", simulator=simulator, ranks=4, strategy="fsdp2")
+    state = alone.phase("backward").held["optimizer state"]
+
+    assert ddp.peak_bytes - alone.peak_bytes == 4 * alone.parameters  # buckets as large as the gradients
+    assert zero.phase("backward").held["optimizer state"] == pytest.approx(state / 4, rel=0.001)
+    assert fsdp.phase("backward").held["parameters"] == pytest.approx(alone.parameters, rel=0.01)  # 4 bytes over 4
+
+
+def test_autocast_keeps_weights_and_halves_what_products_keep(simulator: Simulator, models: str) -> None:
+    whole = predict(f"{models}:deep", simulator=simulator, device=H100)
+    cast = predict(f"{models}:deep", simulator=simulator, device=H100, autocast="bf16")
+
+    assert cast.phase("forward").held["parameters"] == whole.phase("forward").held["parameters"]
+    assert cast.phase("forward").held["activations"] < whole.phase("forward").held["activations"]
+
+
+def test_a_misfit_is_told_with_what_would_help(simulator: Simulator, models: str) -> None:
+    fits = predict(f"{models}:deep", simulator=simulator, device=H100)
+    large = predict(f"{models}:llama_7b", simulator=simulator, device="NVIDIA A100-SXM4-40GB", dtype="bf16")
+
+    assert fits.remedies == ()
+    assert large.fit is not None
+    assert not large.fit.fits
+    outside = sum(one.n_bytes for one in large.fit.outside)
+    assert large.fit.spare_bytes == large.fit.capacity_bytes - outside - large.peak_bytes
+    assert [one.fits for one in large.remedies] == sorted((one.fits for one in large.remedies), reverse=True)
+    assert all(one.saved_bytes == large.peak_bytes - one.peak_bytes > 0 for one in large.remedies)
+    assert {"--kernels fused", "--kernels fused --checkpoint full"} <= {one.options for one in large.remedies}
+
+
+@pytest.mark.parametrize(
+    ("name", "shown_gib"),  # what drivers show: nvidia-smi's MiB over 1024
+    [(H100, 79.6), ("NVIDIA A100-SXM4-40GB", 40.0), ("NVIDIA A100-SXM4-80GB", 80.0), ("Tesla V100-SXM2-16GB", 16.0)],
+)
+def test_capacity_is_within_two_percent_of_what_drivers_show(name: str, shown_gib: float) -> None:
+    row = find(name)
+
+    assert row is not None
+    assert capacity_bytes(row, name) == pytest.approx(shown_gib * GIB, rel=0.02)
