@@ -25,7 +25,8 @@ from whystall.report.memory_text import render_memory
 CASES = int(os.environ.get("WHYSTALL_FUZZ_CASES", "300"))
 ODD: tuple[Any, ...] = (
     None, True, -1, 0, 1, 511, 1 << 31, 1 << 44, 1 << 62, (1 << 63) - 1, 1 << 63, -(1 << 63), 1 << 200, 0.5,
-    float("nan"), float("inf"), -1e300, "", "alloc", "\ud800", "\x1b[2J", [], {}, (), [[]], {"action": "oom"}, "x" * 70_000,
+    float("nan"), float("inf"), -1e300, "", "alloc", "\ud800", "\x1b[2J", [], {}, (), [[]],
+    {"action": "oom"}, "x" * 70_000,
 )  # fmt: skip
 
 

@@ -52,6 +52,12 @@ def test_each_byte_at_the_peak_of_a_training_job_is_named(tmp_path: Path, chosen
         Category.GRADIENTS: 2 * MIB,
     }
     assert (peak.phase, peak.step, peak.annotations) == ("backward", 2, ("ProfilerStep#1",))
+    assert [(one.phase, one.allocated_bytes) for one in device.phases] == [
+        ("set-up", 4 * MIB),
+        ("forward", (4 + 8 + 24 + 1) * MIB),
+        ("backward", 38 * MIB),
+        ("optimizer", 20 * MIB),
+    ]
     sites = {(one.category, one.site, one.function): one.bytes for one in peak.holders}
     assert sites[Category.ACTIVATIONS, "model.py:40", "forward"] == 12 * MIB
     assert sites[Category.PARAMETERS, "model.py:12", "__init__"] == 4 * MIB

@@ -55,6 +55,10 @@ Matched match_allocations(const std::int8_t* move, const std::int64_t* address, 
   const auto is = [move](std::size_t row, Move kind) { return move[row] == static_cast<std::int8_t>(kind); };
   bool asks = false;  // where frees are asked for, one that only settles ended before the record began
   for (std::size_t row = 0; row < rows && !asks; ++row) asks = is(row, Move::Frees);
+  std::size_t allocations = 0;
+  for (std::size_t row = 0; row < rows; ++row) allocations += is(row, Move::Allocates) ? 1 : 0;
+  out.begin.reserve(allocations);
+  out.end.reserve(allocations);
   Addresses addresses;
   for (std::size_t row = 0; row < rows; ++row) {
     if (is(row, Move::None)) continue;

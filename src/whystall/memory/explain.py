@@ -16,7 +16,7 @@ from whystall.memory.growth import find_growth
 from whystall.memory.holders import categorize, held_by, holders_of
 from whystall.memory.lifetimes import BEFORE, Lifetimes, Reserved, allocated_course, lifetimes, reserved_course
 from whystall.memory.phases import Phase, Phases, find_phases
-from whystall.memory.results import AtEnd, DeviceMemory, MemoryReport, OutOfMemory, Peak
+from whystall.memory.results import AtEnd, DeviceMemory, MemoryReport, OutOfMemory, Peak, PhasePeak
 from whystall.memory.snapshot import HOST, Action, DeviceRecord, Snapshot, State
 from whystall.memory.stacks import Stacks, read_stacks
 
@@ -77,6 +77,7 @@ def _device(snapshot: Snapshot, record: DeviceRecord, stacks: Stacks, most: int)
         given_back_under_pressure=pressed,
         out_of_memory=tuple(_out_of_memory(record, stacks, course, reserved)),
         curve=_curve(course),
+        phases=tuple(_by_phase(phases, course)),
         findings=(),
         notes=tuple(_notes(record, alive, phases, fits=fits)),
     )
@@ -112,6 +113,13 @@ def _peak(
         holders=tuple(holders[:most]),
         holders_left_out=max(len(holders) - most, 0),
     )
+
+
+def _by_phase(phases: Phases, course: NDArray[np.int64]) -> Iterator[PhasePeak]:
+    for phase, name in _PHASES.items():
+        inside = course[phases.at == phase]
+        if len(inside):
+            yield PhasePeak(name, int(inside.max()))
 
 
 def _known_by(guessed: bool) -> str:

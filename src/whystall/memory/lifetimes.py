@@ -19,6 +19,7 @@ BEFORE: Final = -1
 """The row at which an allocation began that the record does not hold."""
 
 Rows = NDArray[np.int64]
+Numbers = NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +34,8 @@ class Lifetimes:
     end: Rows
     size: Rows
     requested: Rows
-    stack: Rows
-    metadata: Rows
-    context: Rows
+    stack: Numbers
+    metadata: Numbers
     lost: int
     """Allocations whose end the record lacks: their address was handed out again."""
 
@@ -44,7 +44,7 @@ class Lifetimes:
 
     def chosen(self, rows: Rows) -> Lifetimes:
         """Some of them."""
-        names = ("begin", "end", "size", "requested", "stack", "metadata", "context")
+        names = ("begin", "end", "size", "requested", "stack", "metadata")
         return replace(self, **{name: getattr(self, name)[rows] for name in names})
 
     def alive_at(self, row: int) -> NDArray[np.bool_]:
@@ -62,7 +62,7 @@ def lifetimes(record: DeviceRecord, settings: AllocatorSettings) -> Lifetimes:
     end = np.concatenate([np.full(len(lived_on), len(events)), unmatched, inside.end])
     rows = np.concatenate([unmatched, inside.begin])  # whose event tells the size
     requested = np.concatenate([blocks.requested[lived_on], events.size[rows].astype(np.int64)])
-    none = np.full(len(lived_on) + len(unmatched), -1)
+    none = np.full(len(lived_on) + len(unmatched), -1, np.int32)
     metadata = _labelled(inside, events)
     size = np.concatenate([blocks.size[lived_on], _rounded(events.size[rows], settings)])
     _correct(size[len(lived_on) + len(unmatched) :], inside, record)
@@ -71,9 +71,10 @@ def lifetimes(record: DeviceRecord, settings: AllocatorSettings) -> Lifetimes:
         end=end,
         size=size,
         requested=requested,
-        stack=np.concatenate([blocks.stack[lived_on], none[len(lived_on) :], events.stack[inside.begin]]),
+        stack=np.concatenate(
+            [blocks.stack[lived_on].astype(np.int32), none[len(lived_on) :], events.stack[inside.begin]]
+        ),
         metadata=np.concatenate([none, metadata]),
-        context=np.concatenate([none, events.context[inside.begin]]),
         lost=inside.lost,
     )
 
@@ -97,9 +98,9 @@ def _matched(events: Events) -> tuple[_Inside, Rows]:
     return _Inside(begin, end, lost), unmatched
 
 
-def _labelled(inside: _Inside, events: Events) -> Rows:
+def _labelled(inside: _Inside, events: Events) -> Numbers:
     """The label of each allocation: the one that it was made under, or one that was put on it later, at its address."""
-    labels: Rows = events.metadata[inside.begin].astype(np.int64)
+    labels: Numbers = events.metadata[inside.begin].astype(np.int32)
     later = np.flatnonzero((events.action == Action.ANNOTATE) & (events.metadata >= 0))
     if not len(later):
         return labels

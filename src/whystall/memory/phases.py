@@ -61,7 +61,8 @@ def find_phases(record: DeviceRecord, stacks: Stacks) -> Phases:
     forward = bool((stacks.marks[seen[:-1]] & Mark.FORWARD).any())
     engine = forward and stackless < _MOST_STACKLESS * int(np.count_nonzero(allocs))
     by_stack = _by_stack(stacks, engine=engine)  # the last is of what has no stack
-    latest = np.where(tells, np.arange(len(tells), dtype=np.int32), np.int32(-1))
+    latest = np.arange(len(tells), dtype=np.int32)
+    latest[~tells] = -1
     if len(latest):
         np.maximum.accumulate(latest, out=latest)
     filled = by_stack[events.stack[latest]] if len(latest) else np.zeros(0, np.int8)

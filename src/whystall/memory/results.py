@@ -17,6 +17,7 @@ __all__ = [
     "MemoryReport",
     "OutOfMemory",
     "Peak",
+    "PhasePeak",
     "SiteChange",
     "SnapshotComparison",
 ]  # fmt: skip
@@ -73,6 +74,14 @@ class Peak:
     held: tuple[Held, ...]
     holders: tuple[Holder, ...]
     holders_left_out: int
+
+
+@dataclass(frozen=True, slots=True)
+class PhasePeak:
+    """The most that was allocated while a phase lasted."""
+
+    phase: str
+    allocated_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +170,7 @@ class DeviceMemory:
     given_back_under_pressure: int
     out_of_memory: tuple[OutOfMemory, ...]
     curve: tuple[tuple[int, int], ...]
+    phases: tuple[PhasePeak, ...]
     findings: tuple[MemoryFinding, ...]
     notes: tuple[str, ...]
 

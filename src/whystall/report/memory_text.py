@@ -54,7 +54,7 @@ def summarize(report: MemoryReport) -> str:
     if peak.event is None:
         return f"{head}{size(peak.allocated_bytes)} allocated when the snapshot was made{_most(device)}."
     where = f", in the {peak.phase}{_pass(peak.phase)}" if peak.phase else ""
-    of_step = f" of step {peak.step}" if peak.step else ""
+    of_step = f" of recorded step {peak.step}" if peak.step else ""
     return f"{head}at most {size(peak.allocated_bytes)} allocated{where}{of_step}{_most(device)}."
 
 
@@ -87,7 +87,8 @@ def _overview(reports: Sequence[MemoryReport]) -> str:
 
 
 def _file(report: MemoryReport, width: int) -> str:
-    parts = [f"{_name(report.file)}: {summarize(report)}" if report.devices else summarize(report)]
+    head = f"{_name(report.file)}: {summarize(report)}" if report.devices else summarize(report)
+    parts = [_wrapped(head, width)[2:]]
     for device in report.devices:
         parts += _device(device, width, alone=len(report.devices) == 1)
     notes = [*report.warnings, *([f"settings of the allocator: {report.settings}"] if report.settings else [])]
@@ -126,6 +127,8 @@ def _when(device: DeviceMemory) -> Iterator[str]:
     yield f"peak: {size(peak.allocated_bytes)} allocated{reserved}, {at}"
     if peak.phase_known_by is not None:
         yield f"phase: {peak.phase}, known by {peak.phase_known_by}"
+    if len(device.phases) > 1:
+        yield f"most in each phase: {', '.join(f'{one.phase} {size(one.allocated_bytes)}' for one in device.phases)}"
     if peak.annotations:
         yield f"inside: {' > '.join(middle_cut(clean(name, _LONGEST_NAME), 40) for name in peak.annotations)}"
 
