@@ -230,8 +230,8 @@ class Branches(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         hidden = self.into(x)
-        places = torch.zeros(64, 256, dtype=torch.int64)
-        return (hidden.sin() * hidden.cos() + hidden.exp()).sum() + hidden.gather(0, places).sum()
+        rows = torch.zeros(8, 256, dtype=torch.int64)
+        return (hidden * 2.0).sum() + (hidden * 3.0).sum() + hidden.gather(0, rows).sum()
 
 
 def branches() -> Any:
