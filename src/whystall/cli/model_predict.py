@@ -36,6 +36,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     group.add_argument("--ranks", metavar="N", help="how many ranks share the work")
     group.add_argument("--strategy", choices=STRATEGIES, help="how they share it")
     group.add_argument("--remedies", action="store_true", help="also what would need less, if it fits")
+    group.add_argument(
+        "--reserved", action="store_true", help="also what torch's caching allocator would reserve (runs every block)"
+    )
     group.add_argument("--conventions", action="store_true", help="also what others count for parameters and optimizer")
 
 
@@ -43,7 +46,7 @@ def is_asked_for(options: Namespace) -> bool:
     """Whether a prediction is wanted. Raises ``UsageError`` for its options alone, and for what it does not take."""
     own = ("optimizer", "kernels", "checkpoint", "autocast", "ranks", "strategy")
     given = [f"--{name}" for name in own if getattr(options, name) is not None]
-    given += [f"--{name}" for name in ("remedies", "conventions") if getattr(options, name)]
+    given += [f"--{name}" for name in ("remedies", "conventions", "reserved") if getattr(options, name)]
     if given and not options.predict:
         raise UsageError(f"{given[0]} belongs to --predict: add it")
     if options.predict and options.html:
@@ -64,6 +67,7 @@ def run(options: Namespace, console: Console, *, batch: int | None, input_shape:
                 simulator=simulator,
                 remedies=True if options.remedies else None,
                 conventions=options.conventions,
+                reserved=options.reserved,
                 **_settings(options, batch, input_shape),
             )
         except InputError:

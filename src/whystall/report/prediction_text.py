@@ -146,6 +146,12 @@ def _basis(found: Prediction) -> Iterator[str]:
         )
     error = "unknown" if basis.error_share is None else f"up to {share(basis.error_share)}"
     yield f"Error of the peak: {error} ({basis.error_source})."
+    if found.reserved_bytes is not None:
+        yield (
+            f"torch's caching allocator would reserve {size(found.reserved_bytes)} for it, "
+            f"{size(max(found.reserved_bytes - found.peak_bytes, 0))} of them beyond what is held at the peak: free "
+            "blocks that nothing fits (by torch's rules, on one stream; on no device compared)."
+        )
     for line in found.assumed:
         yield f"Assumed: {line}."
     if found.uncovered:

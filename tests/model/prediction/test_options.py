@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from whystall.errors import UsageError
 from whystall.hardware import find
 from whystall.model.prediction.fitting import capacity_bytes
 from whystall.model.prediction.predict import predict
@@ -26,6 +29,22 @@ def test_checkpointing_keeps_less_and_computes_more(simulator: Simulator, models
     again = full.flops - none.flops
     blocks = 9 * (2 * 64 * 64 * 12 * 64 + 4 * 32 * 32 * 64 * 2)  # products of weights, and both of attention
     assert again == pytest.approx(blocks, rel=0.01)
+
+
+def test_what_is_reserved_is_whole_segments_and_no_less_than_is_held(simulator: Simulator, models: str) -> None:
+    found = predict(f"{models}:deep", simulator=simulator, device=H100, reserved=True)
+    assert found.reserved_bytes is not None
+    assert found.reserved_bytes >= found.peak_bytes
+    assert found.reserved_bytes % 2**21 == 0
+    assert predict(f"{models}:deep", simulator=simulator, device=H100).reserved_bytes is None
+
+
+@pytest.mark.parametrize("where", [{}, {"device": H100, "ranks": 2, "strategy": "ddp"}])
+def test_what_is_reserved_is_told_of_one_rank_on_an_accelerator(
+    simulator: Simulator, models: str, where: dict[str, Any]
+) -> None:
+    with pytest.raises(UsageError, match=r"one rank on an accelerator"):
+        predict(f"{models}:deep", simulator=simulator, reserved=True, **where)
 
 
 def test_kernels_of_an_optimizer(simulator: Simulator, models: str) -> None:

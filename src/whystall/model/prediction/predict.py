@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections import Counter
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from whystall.model.prediction.fitting import device_named, fit
 from whystall.model.prediction.outcome import Simulated
 from whystall.model.prediction.peaks import KINDS, SectionPeak
 from whystall.model.prediction.request import DTYPES, OPTIMIZERS, Request
+from whystall.model.prediction.reserving import reserved_bytes
 from whystall.model.prediction.results import Basis, Fit, ModuleBytes, PhasePeak, PhaseWork, Prediction, Remedy
 from whystall.model.prediction.simulator import Simulator
 
@@ -34,6 +36,7 @@ def predict(
     *,
     remedies: bool | None = None,
     conventions: bool = False,
+    reserved: bool = False,
     simulator: Simulator | None = None,
     **options: Any,
 ) -> Prediction:
@@ -42,7 +45,8 @@ def predict(
     ``model`` is ``package.module:function`` or ``file.py:function``, or such a function itself, as ``whystall model``
     takes it. ``options`` are the fields of ``Request``: ``batch``, ``dtype``, ``optimizer``, ``device`` and so on.
     ``remedies`` are worked out where the step does not fit its device, or where they are asked for; ``conventions`` are
-    the figures of papers and other tools for parameters and optimizer. Raises
+    the figures of papers and other tools for parameters and optimizer; ``reserved`` is what the caching allocator of an
+    accelerator would hold, for which every block is run. Raises
     ``UsageError`` for what makes no sense and ``InputError`` where the model fails.
     """
     name = model if isinstance(model, str) else _named(model)
@@ -51,13 +55,17 @@ def predict(
     except TypeError as error:
         raise UsageError(f"predict: {error}") from None
     _check(request)
+    if reserved and (request.on_cpu or request.ranks > 1):
+        raise UsageError("what is reserved is told of one rank on an accelerator: name it by --device, without --ranks")
     row = device_named(request.device)
     if row is not None and row.capability is not None:
         request = replace(request, capability=row.capability)
-    if simulator is not None:
-        return _predicted(request, row, simulator, remedies, conventions)
-    with Simulator() as own:
-        return _predicted(request, row, own, remedies, conventions)
+    with contextlib.nullcontext(simulator) if simulator is not None else Simulator() as own:
+        found = _predicted(request, row, own, remedies, conventions)
+        if not reserved:
+            return found
+        record = own.run(replace(request, events=True)).record
+        return replace(found, reserved_bytes=reserved_bytes(record))
 
 
 def allocations(model: str | Callable[..., Any], *, simulator: Simulator, **options: Any) -> Record:

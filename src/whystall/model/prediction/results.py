@@ -90,6 +90,8 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     unfit_because: str | None = None
     remedies: tuple[Remedy, ...] = ()
     conventions: dict[str, int] = {}
+    reserved_bytes: int | None = None
+    """What torch's caching allocator would reserve for it at most; ``None``: nobody asked."""
 
     @property
     def flops(self) -> int:
