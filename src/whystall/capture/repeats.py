@@ -19,6 +19,8 @@ from whystall.capture.stacks import is_library, shown_file, text_of
 from whystall.capture.torch_hooks import has_compiled
 from whystall.run_folder.description import RepeatedModule, RepeatedWork
 
+_WAITS: Final = 12
+"""So many steps pass first, that even a short job leaves enough for the samples of the whole run."""
 _LEAST_READ: Final = 4
 """Of these the first has nothing before it."""
 _MOST_READ: Final = 17
@@ -56,7 +58,7 @@ class RepeatsSeen:
         self._on_stepping_thread = on_stepping_thread
         self._handles: list[Any] = []
         self._open: list[_Call] = []
-        self._step = 0
+        self._step = self._passed = 0
         self._ours_ns = 0
         self._times: defaultdict[int, int] = defaultdict(int)
         self._outermost: set[int] = set()
@@ -68,9 +70,11 @@ class RepeatsSeen:
         """Of each step that counts what was computed again in it, and how long it was."""
 
     def step_ended(self, duration_ns: int) -> None:
-        """Begins with the first step that ends, and goes on with each."""
+        """Begins when some steps have ended, and goes on with each."""
         if not self.looking:
-            self._begin()
+            self._passed += 1
+            if self._passed > _WAITS:
+                self._begin()
             return
         duration_ns -= self._ours_ns
         if self._step == 0:

@@ -47,7 +47,7 @@ class Run:
             "--active",
             type=int,
             metavar="N",
-            help="steps to record (3; in a job of one rank up to 16 where steps are short or differ)",
+            help="steps to record (3; in a job of one rank up to 8 where steps are short or differ)",
         )
         parser.add_argument("--repeat", type=int, default=1, metavar="N", help="how many windows to record (1)")
         parser.add_argument("--on-slow", metavar="1.5x", help="record again after a step that slow (times the median)")
@@ -133,7 +133,7 @@ class Run:
 def _beforehand(launch: Launch, config: CaptureConfig) -> str:
     """What watching will do to the job, said before it starts."""
     active = config.schedule.active
-    steps = "3 to 16 steps" if active is None else "1 step" if active == 1 else f"{active} steps"
+    steps = "3 to 8 steps" if active is None else "1 step" if active == 1 else f"{active} steps"
     asked = [name for name in ("stacks", "modules", "memory") if getattr(config, name)]
     longer = f", for longer with --{' and --'.join(asked)}" if asked else ""
     return (

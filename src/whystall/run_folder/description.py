@@ -17,8 +17,8 @@ from whystall.run_folder.layout import RUN_JSON, rank_files
 SCHEMA: Final = "whystall.run/1"
 LEAST_ACTIVE: Final = 3
 """So many steps a window records at least where no number was asked for, ..."""
-MOST_ACTIVE: Final = 16
-"""... and so many at most."""
+MOST_ACTIVE: Final = 8
+"""... and so many at most: of a short job enough are to be left for the samples, which are not taken meanwhile."""
 _LARGEST_BYTES: Final = 16 << 20
 _MOST_SIZES: Final = 256
 _MOST_MODULES: Final = 16
