@@ -1,0 +1,163 @@
+"""Products with matrices of which nearly all entries are zero: sparse ones made dense, and one-hot rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from math import prod
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whystall._native import nearest_marked
+from whystall.diagnosis import evidence
+from whystall.diagnosis.candidate import Replayed
+from whystall.diagnosis.case import Case
+from whystall.diagnosis.causes import cause_beside
+from whystall.diagnosis.rank_case import RankCase
+from whystall.diagnosis.rule import Finder, Rule
+from whystall.diagnosis.where import code_of
+from whystall.replay.graph import Mask
+from whystall.trace.columns import judged, matching
+
+CAUSE: Final = cause_beside(__name__)
+_MOST_DENSE: Final = CAUSE.threshold("most_dense")
+_SLOWER: Final = CAUSE.threshold("slower")
+_LEAST_SHARE: Final = CAUSE.threshold("least_share")
+_MAKERS: Final = frozenset({"aten::to_dense", "aten::one_hot"})
+_PRODUCTS: Final = frozenset({"aten::mm", "aten::addmm"})
+_MOST_OFF: Final = 3.0
+_LARGEST: Final = 1 << 40
+_MATRIX: Final = 2
+
+Shape = tuple[int, int]
+
+
+def on_a_cpu(case: Case) -> Iterator[Replayed]:
+    """By recorded sizes: what makes such matrices, and the products that read them."""
+    for rank in case.ranks:
+        makers = np.flatnonzero(matching(rank.trace.operators["name"], _MAKERS.__contains__))
+        dense_of = _made(rank, makers)
+        if not dense_of:
+            continue
+        making = _making(rank, makers)
+        products = _left(rank, dense_of)
+        expected, most, least = (
+            case.operator_values(rank, np.where(making, 0.0, np.minimum(products * off, 1.0)), 1.0)
+            for off in (1.0, _MOST_OFF, 1 / _MOST_OFF)
+        )
+        nodes = case.work_of(rank, making | (products < 1))
+        saved = int((case.replayed.duration * (1 - expected))[case.in_window(nodes)].sum()) // max(case.steps, 1)
+        if saved < _LEAST_SHARE * case.step_ns or not (products < 1).any():
+            continue
+        per_step = case.time_of(nodes)
+        (rows, columns), share = min(dense_of.items(), key=lambda one: (one[1], one[0]))
+        yield Replayed(
+            cause=CAUSE.id,
+            attributed_ns=per_step,
+            evidence=(
+                evidence.time(
+                    "making such matrices and multiplying them", per_step, case.events_of(nodes), per=case.per
+                ),
+                evidence.share("of the entries of the sparsest are not zero", share),
+            ),
+            removal=case.without(nodes, expected),
+            floor=case.without(nodes, most),
+            ceiling=case.without(nodes, least),
+            method="replay: products over the entries that are not zero",
+            code=code_of(case, nodes),
+            ranks=(rank.rank,),
+            uncertainty=0.3,
+            confidence=0.85,
+            detail=f"{rows:,} x {columns:,}, {share:.2%} of it not zero",
+            rivals=("compute.cast-churn", "host.small-operators", "compute.redundant-work"),
+        )
+
+
+def _made(rank: RankCase, makers: NDArray[np.intp]) -> dict[Shape, float]:
+    """Sizes of matrices that are made, and the share of their entries that is not zero (the largest of a size)."""
+    table = rank.trace.operators
+    if not len(makers):
+        return {}
+    marked = np.zeros(len(table), np.uint8)
+    marked[makers] = 1
+    maker_of = nearest_marked(rank.workings.tree.order, rank.workings.tree.parent, marked)
+    inside = np.flatnonzero(maker_of >= 0)
+    lengths: dict[int, list[int]] = {}
+    for row, length in zip(inside.tolist(), judged(table.select("input_dims")[inside], _length), strict=True):
+        lengths.setdefault(int(maker_of[row]), []).append(length)
+    found: dict[Shape, float] = {}
+    told = judged(table.select("name", "input_dims", "concrete_inputs")[makers], _size)
+    for row, one in zip(makers.tolist(), told, strict=True):
+        if one is None:
+            continue
+        (rows, columns), entries = one
+        # A sparse matrix names its entries only in what it calls: the longest list that is not the matrix itself.
+        entries = entries or max((n for n in lengths.get(row, ()) if n not in {rows + 1, rows * columns}), default=0)
+        found[rows, columns] = max(found.get((rows, columns), 0.0), entries / (rows * columns))
+    return {size: share for size, share in found.items() if 0 < share <= _MOST_DENSE}
+
+
+def _size(name: str, dims: str | None, concrete: str | None) -> tuple[Shape, int] | None:
+    """The matrix that a call makes and, of one-hot rows, how many entries are not zero (else 0)."""
+    try:
+        given = json.loads(dims or "")[0]
+        if name == "aten::one_hot":
+            rows, columns = prod(given), int(json.loads(concrete or "")[1])
+        else:
+            rows, columns = given
+    except (ValueError, TypeError, IndexError):
+        return None
+    if not all(isinstance(n, int) and 0 < n < _LARGEST for n in (rows, columns)):
+        return None
+    return (rows, columns), rows if name == "aten::one_hot" else 0
+
+
+def _length(dims: str | None) -> int:
+    """The length of a call's first tensor where that is a list, else 0."""
+    try:
+        (length,) = json.loads(dims or "")[0]
+    except (ValueError, TypeError, IndexError):
+        return 0
+    return length if isinstance(length, int) else 0
+
+
+def _making(rank: RankCase, makers: NDArray[np.intp]) -> Mask:
+    """The calls that make such matrices, with all that they call."""
+    marked = np.zeros(len(rank.trace.operators), np.bool_)
+    marked[makers] = True
+    inside: Mask = marked | rank.workings.tree.below(marked)
+    return inside
+
+
+def _left(rank: RankCase, dense_of: dict[Shape, float]) -> NDArray[np.float64]:
+    """Per operator the share of its time that is left, 1 but for products with such a matrix.
+
+    Sizes that no product of the forward pass is given are not multiplied: one-hot targets have the size of the logits,
+    whose gradient the backward pass multiplies.
+    """
+    table = rank.trace.operators
+    rows = np.flatnonzero(matching(table["name"], _PRODUCTS.__contains__))
+    forward = judged(table.select("input_dims")[rows[~rank.backward[rows]]], _matrices)
+    given = {size for sizes in forward for size in sizes}
+    dense_of = {size: share for size, share in dense_of.items() if size in given}
+
+    def left(dims: str | None) -> float:
+        shares = [dense_of[size] for one in _matrices(dims) for size in (one, one[::-1]) if size in dense_of]
+        return min(min(shares, default=1.0) * _SLOWER, 1.0)
+
+    out = np.ones(len(table))
+    out[rows] = judged(table.select("input_dims")[rows], left)
+    return out
+
+
+def _matrices(dims: str | None) -> tuple[Shape, ...]:
+    """The sizes of the matrices that a call is given."""
+    try:
+        return tuple((one[0], one[1]) for one in json.loads(dims or "[]") if len(one) == _MATRIX)
+    except (ValueError, TypeError):
+        return ()
+
+
+RULE = Rule(CAUSE, (Finder(on_a_cpu, ("trace", "no_device", "operators", "shapes")),))

@@ -1,0 +1,64 @@
+"""compute.sparse-as-dense: products with a matrix that to_dense or one_hot has just made, and no other products."""
+
+from __future__ import annotations
+
+import pytest
+from tests.diagnosis.cases import found_in
+from tests.diagnosis.jobs import Job, is_worth
+
+PRODUCT_NS = 5_000_000
+MAKING_NS = 1_000_000
+OTHER_NS = 4_000_000
+ENTRIES = 1_000
+SIZE = [1_000, 1_000]
+WIDE = [1_000, 64]
+
+
+def call(job: Job, name: str, sizes: list[list[int]], lasts_ns: int, concrete: list[str] | None = None) -> None:
+    recorded = {"Input Dims": sizes, "Input type": ["float"] * len(sizes)}
+    if concrete is not None:
+        recorded["Concrete Inputs"] = concrete
+    with job.inside(name, **recorded):  # type: ignore[arg-type]
+        job.python(lasts_ns)
+
+
+def sparse(entries: int, operand: list[int] = SIZE) -> Job:
+    """Eight steps of a matrix that is made dense, a product, and other work."""
+    job = Job()
+    for _ in job.steps(8):
+        with job.inside("aten::to_dense", **{"Input Dims": [SIZE, [], []], "Input type": ["float", "", ""]}):  # type: ignore[arg-type]
+            call(job, "aten::to", [[entries]], 1_000)
+            job.python(MAKING_NS)
+        call(job, "aten::mm", [operand, WIDE], PRODUCT_NS)
+        call(job, "aten::relu", [WIDE], OTHER_NS)
+    return job
+
+
+def one_hot(operands: list[list[int]]) -> Job:
+    job = Job()
+    for _ in job.steps(8):
+        call(job, "aten::one_hot", [[1_000], []], MAKING_NS, ["", "1000"])
+        call(job, "aten::mm", operands, PRODUCT_NS)
+        call(job, "aten::relu", [WIDE], OTHER_NS)
+    return job
+
+
+def test_a_sparse_matrix_that_is_made_dense_is_worth_its_making_and_most_of_its_products() -> None:
+    finding = found_in(sparse(ENTRIES).built)["compute.sparse-as-dense"]
+    is_worth(finding, (MAKING_NS + PRODUCT_NS + OTHER_NS) / (OTHER_NS + 20 * ENTRIES / 1e6 * PRODUCT_NS))
+
+
+def test_products_with_one_hot_rows_are_named() -> None:
+    assert "compute.sparse-as-dense" in found_in(one_hot([SIZE, WIDE]).built)
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        sparse(200_000),  # a fifth of the entries
+        sparse(ENTRIES, [900, 1_000]),  # made dense for something else
+        one_hot([WIDE[::-1], WIDE]),  # targets of a loss
+    ],
+)
+def test_others_are_not(job: Job) -> None:
+    assert "compute.sparse-as-dense" not in found_in(job.built)
