@@ -1,6 +1,6 @@
 """Thousands of damaged traces end in a report that adds up, or in one plain sentence.
 
-``WHYSTALL_FUZZ_CASES`` sets how many. A failure names its seed: ``python -m tests.fuzz.worker SEED 1
+``WHYSTALL_FUZZ_CASES`` sets how many (`.ci/run` asks for more). A failure names its seed: ``python -m tests.fuzz.worker SEED 1
 [FOLDER]``, with ``--nsys``, ``--rocpd`` or ``--rocprof`` for those formats, runs that case alone.
 """
 
@@ -17,7 +17,7 @@ from tests.conftest import TRACES
 from tests.fuzz.mutations import bases, built, damaged
 
 ROOT = Path(__file__).resolve().parents[2]
-CASES = int(os.environ.get("WHYSTALL_FUZZ_CASES", "2000"))
+CASES = int(os.environ.get("WHYSTALL_FUZZ_CASES", "800"))
 _HEALTHY_S = 3600  # the worker ends a case that hangs; this ends a worker that does
 
 
