@@ -155,8 +155,9 @@ def test_other_threads_and_calls_that_fail_are_left_out(model: Any) -> None:
     assert not torch.nn.modules.module._global_forward_pre_hooks
 
 
-@pytest.mark.parametrize(("step_ns", "steps"), [(SECOND // 1000, 18), (SECOND // 2, 5), (10 * SECOND, 5)])
-def test_it_is_over_after_a_second_or_eighteen_steps(model: Any, step_ns: int, steps: int) -> None:
+# Where modules show little, operators are looked at: those that are long in such a step are none in the latter two.
+@pytest.mark.parametrize(("step_ns", "steps"), [(SECOND // 1000, 36), (100 * SECOND, 6)])
+def test_a_look_is_over_after_a_second_or_eighteen_steps(model: Any, step_ns: int, steps: int) -> None:
     repeats = RepeatsSeen(torch, lambda: True)
     looked = 0
     while not repeats.over:

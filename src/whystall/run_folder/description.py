@@ -57,7 +57,7 @@ class PaddedBatches(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RepeatedModule(msgspec.Struct, frozen=True):
-    """A module that was called again with what it was given before: its class, where it is called, and for how long."""
+    """A module or operator that was called again with what it was given before: its class or name, where, how long."""
 
     name: str
     file: str

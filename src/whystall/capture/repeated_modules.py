@@ -1,0 +1,126 @@
+"""Calls of modules that are given what they were given before, and give the same back."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from whystall.capture.sums import Sum, sum_of
+from whystall.capture.tally import Place, Tally, place_of
+
+_LONG: Final = 0.03
+_MOST_MODULES: Final = 64
+
+
+@dataclass(slots=True)
+class _Call:
+    module: int
+    began_ns: int
+    ours_ns: int
+    again: Counter[Place] = field(default_factory=Counter)
+    times: int = 0
+    """How often something was computed again in it."""
+
+
+class RepeatedModules:
+    """Hooks into all modules; reads what the outermost ones and those that take long are given and give."""
+
+    def __init__(self, torch: Any, on_stepping_thread: Callable[[], bool]) -> None:
+        self.tally = Tally()
+        self._torch = torch
+        self._on_stepping_thread = on_stepping_thread
+        self._handles: list[Any] = []
+        self._open: list[_Call] = []
+        self._times: defaultdict[int, int] = defaultdict(int)
+        self._outermost: set[int] = set()
+        self._read: set[int] | None = None
+        self._seen: dict[Sum, Sum] = {}
+
+    def begin(self) -> bool:
+        """Starts to look; whether it could."""
+        from torch.nn.modules import module  # noqa: PLC0415 - the user has imported torch
+
+        self._handles = [
+            module.register_module_forward_pre_hook(self._called),
+            module.register_module_forward_hook(self._returned, with_kwargs=True),
+        ]
+        return True
+
+    def choose(self, step_ns: int) -> bool:
+        """Decides after a timed step which modules are read; whether any is."""
+        long = sorted((module for module, ns in self._times.items() if ns >= _LONG * step_ns), key=self._of)
+        self._read = {*self._outermost, *long[-_MOST_MODULES:]}
+        return bool(self._read)
+
+    def step_ended(self) -> None:
+        """A step is over, and with it all calls."""
+        self.tally.ours_ns = 0
+        self._open.clear()
+
+    def close(self) -> bool:
+        """Takes the hooks out."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+        self._seen.clear()
+        return True
+
+    def _of(self, module: int) -> int:
+        return self._times[module]
+
+    def _called(self, module: Any, _given: object) -> None:
+        if self._read is not None and id(module) not in self._read:
+            return
+        if self._on_stepping_thread() and not in_backward(self._torch):
+            self._open.append(_Call(id(module), time.perf_counter_ns(), self.tally.ours_ns))
+
+    def _ended(self, module: int) -> _Call | None:
+        """The innermost open call of a module; those inside it ended by an exception."""
+        if (
+            not self._on_stepping_thread()
+            or in_backward(self._torch)
+            or all(call.module != module for call in self._open)
+        ):
+            return None
+        while self._open[-1].module != module:
+            self._open.pop()
+        return self._open.pop()
+
+    def _returned(self, module: Any, given: object, named: object, output: object) -> None:
+        now = time.perf_counter_ns()
+        call = self._ended(id(module))
+        if call is None:
+            return
+        tally = self.tally
+        lasted = now - call.began_ns - (tally.ours_ns - call.ours_ns)
+        if self._read is None:
+            self._times[call.module] += lasted
+            if not self._open:
+                self._outermost.add(call.module)
+            return
+        taken, made = sum_of(self._torch, (given, named)), sum_of(self._torch, output)
+        key = (call.module, *taken) if taken else None
+        before = self._seen.get(key) if key is not None else None
+        if key is not None and made is not None:
+            self._seen[key] = made
+        if before is not None and before == made:
+            place = place_of(type(module).__name__, sys._getframe(1))  # noqa: SLF001 - the documented way to the caller
+            call.again, call.times = Counter({place: lasted}), 1
+        if before is None and not self._open:
+            tally.fresh += 1
+        if self._open:
+            self._open[-1].again += call.again
+            self._open[-1].times += call.times
+        else:
+            tally.again += call.again
+            tally.calls += call.times
+        tally.ours_ns += time.perf_counter_ns() - now
+
+
+def in_backward(torch: Any) -> bool:
+    """Whether this thread is in a backward pass."""
+    return torch._C._current_graph_task_id() != -1  # type: ignore[no-any-return] # noqa: SLF001

@@ -1,0 +1,158 @@
+"""Single operators that are given what they were given before: what nothing but constants goes into, in each step.
+
+A dispatch mode hears every operator of the stepping thread for a few steps. It is put in and taken out between two
+steps, where nobody else's is in force, and not in jobs of several ranks, whose reducers call operators on their own.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from whystall.capture.repeated_modules import in_backward
+from whystall.capture.sums import Sum, sum_of
+from whystall.capture.tally import Tally, place_of
+
+_LONG: Final = 0.01
+_MOST_KINDS: Final = 64
+# Conversions are told from the recording (compute.cast-churn), and copies may be there to be written to.
+_NEVER: Final = frozenset({"clone", "_to_copy", "copy", "detach", "alias", "lift_fresh_copy", "_local_scalar_dense"})
+_MOST_FRAMES: Final = 30
+
+Kind = tuple[object, ...]
+"""An operator and the sizes of the tensors that it is given."""
+
+
+class RepeatedOperators:
+    """Reads what operators that take long are given, where they compute and write nothing that is theirs not."""
+
+    def __init__(self, torch: Any, on_stepping_thread: Callable[[], bool]) -> None:
+        self.tally = Tally()
+        self._torch = torch
+        self._on_stepping_thread = on_stepping_thread
+        self._mode: Any = None
+        self._hears = False
+        self._times: defaultdict[Kind, int] = defaultdict(int)
+        self._read: frozenset[Kind] | None = None
+        self._seen: set[Sum] = set()
+        self._judged: dict[Any, bool] = {}
+
+    def begin(self) -> bool:
+        """Starts to look; whether it could."""
+        torch = self._torch
+        alone = not (torch.distributed.is_available() and torch.distributed.is_initialized())
+        if not alone or not self._on_stepping_thread() or torch._C._len_torch_dispatch_stack():  # noqa: SLF001 - somebody else's mode is in force
+            return False
+        self._mode = _mode_of(self._called)
+        self._mode.__enter__()
+        self._hears = True
+        return True
+
+    def choose(self, step_ns: int) -> bool:
+        """Decides after a timed step which kinds of calls are read; whether any is."""
+        long = [kind for kind, ns in self._times.items() if ns >= _LONG * step_ns]
+        self._read = frozenset(sorted(long, key=lambda kind: -self._times[kind])[:_MOST_KINDS])
+        return bool(self._read)
+
+    def step_ended(self) -> None:
+        """A step is over."""
+        self.tally.ours_ns = 0
+
+    def close(self) -> bool:
+        """Takes the mode out; whether it could: under another one, or on another thread, it stays and does nothing."""
+        self._hears = False
+        self._seen.clear()
+        if self._mode is None:
+            return True
+        from torch.utils._python_dispatch import _get_current_dispatch_mode  # noqa: PLC0415
+
+        if not self._on_stepping_thread() or _get_current_dispatch_mode() is not self._mode:
+            return False
+        self._mode.__exit__(None, None, None)
+        self._mode = None
+        return True
+
+    def _called(self, function: Any, given: tuple[Any, ...], named: Mapping[str, Any]) -> object:
+        if not self._hears or in_backward(self._torch):
+            return function(*given, **named)
+        began = time.perf_counter_ns()
+        output = function(*given, **named)
+        ended = time.perf_counter_ns()
+        try:
+            self._note(function, given, named, ended - began)
+        except Exception:  # noqa: BLE001 - whatever a job's tensors do when they are read: the job goes on
+            self._hears = False
+        self.tally.ours_ns += time.perf_counter_ns() - ended
+        return output
+
+    def _note(self, function: Any, given: tuple[Any, ...], named: Mapping[str, Any], lasted: int) -> None:
+        if not self._judges(function):
+            return
+        kind = (function, *(tuple(one.shape) for one in given if isinstance(one, self._torch.Tensor)))
+        if len(kind) == 1 and not any(isinstance(one, list | tuple) and one for one in given):
+            return  # makes a tensor of nothing
+        if self._read is None:
+            self._times[kind] += lasted
+            return
+        if kind not in self._read:
+            return
+        taken = sum_of(self._torch, (given, dict(named)))
+        if taken is None:
+            return
+        key = (function, *taken)
+        if key not in self._seen:
+            self._seen.add(key)
+            self.tally.fresh += 1
+        elif not _in_loader(sys._getframe(2)):  # noqa: SLF001 - the documented way to the callers
+            self.tally.again[place_of(_shown(function), sys._getframe(2))] += lasted  # noqa: SLF001
+            self.tally.calls += 1
+
+    def _judges(self, function: Any) -> bool:
+        """Whether an operator computes something from what it is given, and nothing else."""
+        known = self._judged.get(function)
+        if known is None:
+            name = function._schema.name.partition("::")  # noqa: SLF001 - as torch's own modes read it
+            known = (
+                name[0] == "aten"
+                and name[2] not in _NEVER
+                and not name[2].endswith("_like")
+                and not name[2].startswith("new_")
+                and not function._schema.is_mutable  # noqa: SLF001
+                and not function.is_view
+                and self._torch.Tag.nondeterministic_seeded not in function.tags
+            )
+            self._judged[function] = known
+        return known
+
+
+def _mode_of(called: Callable[[Any, tuple[Any, ...], Mapping[str, Any]], object]) -> Any:
+    """A dispatch mode that hands each operator to ``called``."""
+    from torch.utils._python_dispatch import TorchDispatchMode  # noqa: PLC0415 - the user has imported torch
+
+    class Hears(TorchDispatchMode):  # type: ignore[misc]
+        def __torch_dispatch__(
+            self, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+        ) -> object:
+            del types
+            return called(func, args, kwargs or {})
+
+    return Hears()
+
+
+def _shown(function: Any) -> str:
+    """The name as traces have it."""
+    return str(function._schema.name)  # noqa: SLF001
+
+
+def _in_loader(frame: Any) -> bool:
+    """Whether a data loader calls: an epoch of few batches comes again, and how it is fed is told by itself."""
+    for _ in range(_MOST_FRAMES):
+        if frame is None:
+            return False
+        if frame.f_globals.get("__name__", "").startswith("torch.utils.data"):
+            return True
+        frame = frame.f_back
+    return False

@@ -1,0 +1,139 @@
+"""What a job computes again outside of modules, known by what operators are given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.capture.test_repeats import seen
+
+torch = pytest.importorskip("torch")
+CATALOGUE = torch.randn(20_000, 64)
+
+
+def rank(query: Any) -> Any:
+    """A request against vectors that are normalised again for each."""
+    normal = CATALOGUE / CATALOGUE.norm(dim=1, keepdim=True)
+    return (normal @ query).topk(8)
+
+
+def stack() -> int:
+    depth: int = torch._C._len_torch_dispatch_stack()
+    return depth
+
+
+def test_what_only_constants_go_into_is_computed_again() -> None:
+    found = seen(lambda: rank(torch.randn(64))).found
+    assert found is not None
+    assert {one.name for one in found.modules} <= {"aten::linalg_vector_norm", "aten::div"}
+    assert {one.function for one in found.modules} == {"rank"}
+    assert all("CATALOGUE" in one.text for one in found.modules)
+    assert found.again_ns > 0.3 * found.measured_ns
+    assert stack() == 0
+
+
+WEIGHT = torch.randn(512, 512, requires_grad=True)
+ONE_BATCH = torch.randn(512, 512)
+
+
+def train() -> None:
+    """The same batch in each step: it is the weights that are new."""
+    (ONE_BATCH @ WEIGHT).square().sum().backward()
+    with torch.no_grad():
+        WEIGHT.sub_(1e-3 * WEIGHT.grad)
+        WEIGHT.grad = None
+
+
+def draws() -> None:
+    """What chance makes of the same."""
+    torch.nn.functional.dropout(CATALOGUE, 0.5).sum(dim=1).topk(8)
+    rank_of_new = CATALOGUE @ torch.randn(64)
+    rank_of_new.topk(8)
+
+
+def copies() -> None:
+    """A copy to write to."""
+    mine = CATALOGUE.clone()
+    mine.mul_(torch.rand(()))
+
+
+def measures() -> None:
+    """Nothing new comes in: somebody times it."""
+    (CATALOGUE @ CATALOGUE[:64].T).topk(8)
+
+
+def loads() -> None:
+    for (batch,) in torch.utils.data.DataLoader(torch.utils.data.TensorDataset(CATALOGUE[:512]), batch_size=512):
+        batch @ torch.randn(64, 4096)
+
+
+@pytest.mark.parametrize("step", [train, draws, copies, measures, loads])
+def test_others_are_not(step: Callable[[], None]) -> None:
+    assert seen(step).found is None
+    assert stack() == 0
+
+
+def test_a_mode_of_somebody_else_is_left_alone() -> None:
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with FlopCounterMode(display=False):
+        assert seen(lambda: rank(torch.randn(64))).found is None
+        assert stack() == 1
+    assert stack() == 0
+
+
+def test_a_mode_that_somebody_puts_on_it_ends_as_he_wants() -> None:
+    """One that is entered in a step and left in another, with ours below it."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    modes: list[Any] = []
+
+    def step() -> None:
+        rank(torch.randn(64, 1)[:, 0])
+        if stack() == 1 and not modes:
+            modes.append(FlopCounterMode(display=False))
+            modes[0].__enter__()
+            CATALOGUE @ torch.randn(64, 8)
+
+    repeats = seen(step, 60)
+    assert not repeats.looking
+    assert not repeats.over
+    modes[0].__exit__(None, None, None)
+    assert modes[0].get_total_flops() == 2 * CATALOGUE.numel() * 8
+    repeats.step_ended(1)
+    assert repeats.over
+    assert stack() == 0
+
+
+def test_tensors_that_fail_when_they_are_read_end_the_look_and_not_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise RuntimeError("not to be read")
+
+    monkeypatch.setattr("whystall.capture.repeated_operators.sum_of", fails)
+    assert seen(lambda: rank(torch.randn(64))).found is None
+    assert stack() == 0
+
+
+def test_the_results_of_a_job_are_the_same_to_the_bit() -> None:
+    def run(look: bool) -> list[Any]:
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Dropout(0.1), torch.nn.LSTM(64, 32))
+        optimizer = torch.optim.AdamW(model.parameters())
+        out = []
+
+        def step() -> None:
+            optimizer.zero_grad()
+            loss = model(torch.randn(8, 4, 64))[0].square().mean()
+            loss.backward()
+            optimizer.step()
+            out.append(loss.item())
+
+        if look:
+            seen(step, 40)
+        else:
+            for _ in range(40):
+                step()
+        return out
+
+    assert run(look=True) == run(look=False)
