@@ -1,7 +1,7 @@
 """Runs the strangers' jobs: the true gain by plain runs, what whystall says, and what its remedy is worth.
 
-    python -m benchmarks.accuracy.strangers [--second | --third] [--only NAME ...] [--out DIR] [--pairs N]
-        [--seconds S] [--table]
+    python -m benchmarks.accuracy.strangers [--second | --third | --fourth | --fifth] [--only NAME ...] [--out DIR]
+        [--pairs N] [--seconds S] [--table]
 
 For each job: plain runs of the original and of the author's repaired version in alternation, one `whystall run` of the
 original, and, where `remedied/NAME.diff` exists, plain runs of the original and of that variant. Results gather in
@@ -208,8 +208,8 @@ def table(jobs: Job, truths: Job) -> str:
 def main() -> int:
     """Runs what is asked for, writes the JSON after each job, prints the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--second", dest="author", action="store_const", const="second", help="a second author's jobs")
-    parser.add_argument("--third", dest="author", action="store_const", const="third", help="a third author's jobs")
+    for author in ("second", "third", "fourth", "fifth"):
+        parser.add_argument(f"--{author}", dest="author", action="store_const", const=author, help=f"a {author} author's")
     parser.add_argument("--only", action="append", default=[], metavar="NAME")
     parser.add_argument("--out", type=Path, default=Path("whystall-runs/strangers"))
     parser.add_argument("--pairs", type=int, default=2)
