@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from tests.capture.test_repeats import seen
+
+from whystall.capture.repeats import RepeatsSeen
 
 torch = pytest.importorskip("torch")
 CATALOGUE = torch.randn(20_000, 64)
@@ -31,6 +34,70 @@ def test_what_only_constants_go_into_is_computed_again() -> None:
     assert all("CATALOGUE" in one.text for one in found.modules)
     assert found.again_ns > 0.3 * found.measured_ns
     assert stack() == 0
+
+
+class Service:
+    """Requests under inference mode, whose steps end within it."""
+
+    def __init__(self) -> None:
+        self.repeats = RepeatsSeen(torch, lambda: True)
+        self.encoder = torch.nn.Linear(64, 64)
+        self.began = time.perf_counter_ns()
+
+    @torch.inference_mode()
+    def handle(self, *, ends: bool = True) -> None:
+        query = self.encoder(torch.randn(64))
+        if ends and not self.repeats.over:
+            self.repeats.step_ended(time.perf_counter_ns() - self.began)
+        self.began = time.perf_counter_ns()
+        rank(query)
+
+
+def test_steps_that_end_within_inference_mode_are_looked_at() -> None:
+    service = Service()
+    for _ in range(60):
+        service.handle()
+    assert service.repeats.over
+    assert service.repeats.found is not None
+    assert {one.function for one in service.repeats.found.modules} == {"rank"}
+    assert stack() == 0
+
+
+@pytest.mark.parametrize("within", [True, False])
+def test_a_mode_is_taken_out_as_it_was_put_in(*, within: bool) -> None:
+    """Else operators would be dispatched to no mode, and the job would end."""
+    repeats = RepeatsSeen(torch, lambda: True)
+
+    def step(*, inside: bool) -> None:
+        with torch.inference_mode(inside):
+            rank(torch.randn(64))
+            repeats.step_ended(10_000_000)
+
+    while stack() == 0:
+        step(inside=within)
+    for _ in range(60):
+        step(inside=not within)
+        rank(torch.randn(64))
+    assert not repeats.over
+    step(inside=within)
+    assert repeats.over
+    assert stack() == 0
+    rank(torch.randn(64))
+
+
+ADJACENCY = (torch.rand(600, 600) < 0.01).float()
+
+
+def test_zeros_in_what_is_multiplied_are_counted() -> None:
+    features = torch.randn(600, 700)
+
+    def step() -> None:
+        ADJACENCY @ (features * torch.rand(())) @ torch.randn(700, 500)
+
+    seen_matrices = seen(step).sparse
+    [adjacency] = seen_matrices
+    assert (adjacency.rows, adjacency.columns) == (600, 600)
+    assert adjacency.share == float(ADJACENCY.mean())
 
 
 WEIGHT = torch.randn(512, 512, requires_grad=True)

@@ -1,7 +1,10 @@
-"""Single operators that are given what they were given before: what nothing but constants goes into, in each step.
+"""Single operators that are given what they were given before, and products with matrices that are nearly all zeros.
 
 A dispatch mode hears every operator of the stepping thread for a few steps. It is put in and taken out between two
 steps, where nobody else's is in force, and not in jobs of several ranks, whose reducers call operators on their own.
+Where steps end within ``torch.inference_mode`` its end makes the mode deaf (it restores what is dispatched to), until
+the next step ends; for the same reason the mode is only taken out where it was put in, within or without: taken out
+within, one put in without would leave operators dispatched to no mode, which ends the job.
 """
 
 from __future__ import annotations
@@ -15,12 +18,21 @@ from typing import Any, Final
 from whystall.capture.repeated_modules import in_backward
 from whystall.capture.sums import Sum, sum_of
 from whystall.capture.tally import Tally, place_of
+from whystall.run_folder.description import MOST_SPARSE, SparseMatrix
 
 _LONG: Final = 0.01
 _MOST_KINDS: Final = 64
 # Conversions are told from the recording (compute.cast-churn), and copies may be there to be written to.
 _NEVER: Final = frozenset({"clone", "_to_copy", "copy", "detach", "alias", "lift_fresh_copy", "_local_scalar_dense"})
 _MOST_FRAMES: Final = 30
+_PRODUCTS: Final = frozenset({"aten::mm", "aten::addmm"})
+_MATRIX: Final = 2
+_LARGE: Final = 1 << 16
+"""Entries of a matrix whose zeros are counted."""
+_MOST_COUNTED: Final = 1 << 25
+_MOST_DENSE: Final = 0.1
+_COUNTS: Final = 3
+"""So often the zeros of a size are counted: they may differ from step to step."""
 
 Kind = tuple[object, ...]
 """An operator and the sizes of the tensors that it is given."""
@@ -34,18 +46,21 @@ class RepeatedOperators:
         self._torch = torch
         self._on_stepping_thread = on_stepping_thread
         self._mode: Any = None
-        self._hears = False
+        self._hears = self._in_inference = False
         self._times: defaultdict[Kind, int] = defaultdict(int)
         self._read: frozenset[Kind] | None = None
         self._seen: set[Sum] = set()
         self._judged: dict[Any, bool] = {}
+        self._counted: defaultdict[tuple[int, int], list[float]] = defaultdict(list)
 
     def begin(self) -> bool:
         """Starts to look; whether it could."""
         torch = self._torch
         alone = not (torch.distributed.is_available() and torch.distributed.is_initialized())
-        if not alone or not self._on_stepping_thread() or torch._C._len_torch_dispatch_stack():  # noqa: SLF001 - somebody else's mode is in force
+        others = torch._C._len_torch_dispatch_stack()  # noqa: SLF001
+        if not alone or others or in_backward(torch) or not self._on_stepping_thread():
             return False
+        self._in_inference = torch.is_inference_mode_enabled()
         self._mode = _mode_of(self._called)
         self._mode.__enter__()
         self._hears = True
@@ -57,23 +72,34 @@ class RepeatedOperators:
         self._read = frozenset(sorted(long, key=lambda kind: -self._times[kind])[:_MOST_KINDS])
         return bool(self._read)
 
+    def sparse(self) -> list[SparseMatrix]:
+        """The sizes of matrices that were nearly all zeros each time."""
+        told = [(max(shares), size) for size, shares in self._counted.items() if 0 < max(shares) <= _MOST_DENSE]
+        return [SparseMatrix(*size, share) for share, size in sorted(told)[:MOST_SPARSE]]
+
     def step_ended(self) -> None:
-        """A step is over."""
+        """A step is over: hears again where the end of ``torch.inference_mode`` has made the mode deaf."""
         self.tally.ours_ns = 0
+        if self._in_inference and self._may_leave():
+            self._mode.__exit__(None, None, None)
+            self._mode.__enter__()
 
     def close(self) -> bool:
-        """Takes the mode out; whether it could: under another one, or on another thread, it stays and does nothing."""
+        """Takes the mode out; whether it could: elsewhere than where it was put in it stays and does nothing."""
         self._hears = False
         self._seen.clear()
-        if self._mode is None:
-            return True
+        if self._mode is not None and self._may_leave():
+            self._mode.__exit__(None, None, None)
+            self._mode = None
+        return self._mode is None
+
+    def _may_leave(self) -> bool:
+        """Whether the mode can be taken out: on its thread, with no other on it, within inference as it was put in."""
         from torch.utils._python_dispatch import _get_current_dispatch_mode  # noqa: PLC0415
 
-        if not self._on_stepping_thread() or _get_current_dispatch_mode() is not self._mode:
-            return False
-        self._mode.__exit__(None, None, None)
-        self._mode = None
-        return True
+        torch = self._torch
+        here = self._on_stepping_thread() and not in_backward(torch) and _get_current_dispatch_mode() is self._mode
+        return here and torch.is_inference_mode_enabled() == self._in_inference
 
     def _called(self, function: Any, given: tuple[Any, ...], named: Mapping[str, Any]) -> object:
         if not self._hears or in_backward(self._torch):
@@ -99,6 +125,8 @@ class RepeatedOperators:
             return
         if kind not in self._read:
             return
+        if function._schema.name in _PRODUCTS:  # noqa: SLF001 - as torch's own modes read it
+            self._count_zeros(given)
         taken = sum_of(self._torch, (given, dict(named)))
         if taken is None:
             return
@@ -109,6 +137,15 @@ class RepeatedOperators:
         elif not _in_loader(sys._getframe(2)):  # noqa: SLF001 - the documented way to the callers
             self.tally.again[place_of(_shown(function), sys._getframe(2))] += lasted  # noqa: SLF001
             self.tally.calls += 1
+
+    def _count_zeros(self, given: tuple[Any, ...]) -> None:
+        torch = self._torch
+        for one in given:
+            if not isinstance(one, torch.Tensor) or one.dim() != _MATRIX or one.layout is not torch.strided:
+                continue
+            shares = self._counted[tuple(one.shape)] if _LARGE <= one.numel() <= _MOST_COUNTED else None
+            if shares is not None and len(shares) < _COUNTS and all(share <= _MOST_DENSE for share in shares):
+                shares.append(int(torch.count_nonzero(one)) / one.numel())
 
     def _judges(self, function: Any) -> bool:
         """Whether an operator computes something from what it is given, and nothing else."""

@@ -1,8 +1,8 @@
 """What a job computes again: calls that are given what they were given before, and give the same back.
 
 A few steps are looked at once the windows are over, on the CPU alone: elsewhere reading a tensor would wait for the
-device. Calls of modules come first; where they show nothing, single operators do. In the first step of a look calls are
-timed, in the others what those that take long are given is read. Nothing of the job's is kept but sums of bytes. What
+device. Calls of modules come first, single operators then. In the first step of a look calls are timed, in the others
+what those that take long are given is read. Nothing of the job's is kept but sums of bytes. What
 autograd calls again in its backward pass is told by the recording.
 """
 
@@ -14,7 +14,7 @@ from typing import Any, Final
 from whystall.capture.repeated_modules import RepeatedModules
 from whystall.capture.repeated_operators import RepeatedOperators
 from whystall.capture.torch_hooks import has_compiled
-from whystall.run_folder.description import RepeatedWork
+from whystall.run_folder.description import RepeatedWork, SparseMatrix
 
 _WAITS: Final = 12
 """So many steps pass first, that even a short job leaves enough for the samples of the whole run."""
@@ -22,8 +22,6 @@ _LEAST_READ: Final = 4
 """Of these the first has nothing before it."""
 _MOST_READ: Final = 17
 _ENOUGH_NS: Final = 1_000_000_000
-_LEAST_SHARE: Final = 0.05
-"""Of less nothing is told, and the next look may find more."""
 
 
 class RepeatsSeen:
@@ -32,6 +30,7 @@ class RepeatsSeen:
     def __init__(self, torch: Any, on_stepping_thread: Callable[[], bool]) -> None:
         self.looking = self.over = False
         self.found: RepeatedWork | None = None
+        self.sparse: list[SparseMatrix] = []
         self._torch = torch
         self._looks: list[RepeatedModules | RepeatedOperators] = [
             RepeatedModules(torch, on_stepping_thread),
@@ -80,10 +79,12 @@ class RepeatsSeen:
         self.looking = True
 
     def _end(self) -> None:
-        found = self._looks[0].tally.told()
+        look = self._looks[0]
+        found = look.tally.told()
         if found is not None and (self.found is None or found.again_ns > self.found.again_ns):
             self.found = found
-        if len(self._looks) == 1 or (found is not None and found.again_ns >= _LEAST_SHARE * found.measured_ns):
+        self.sparse = look.sparse()
+        if len(self._looks) == 1:
             self.close()
         else:
             self._looks.pop(0).close()

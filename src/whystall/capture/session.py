@@ -366,6 +366,7 @@ class Session:
             ended_unix_ns=time.time_ns() if ended else None,
             padding=self._padding.told(),
             repeated=self._repeats.found,
+            sparse=self._repeats.sparse,
         )
         staging = self.folder / staged_description(writer.rank, self._pid)
         staging.write_bytes(encode(description))

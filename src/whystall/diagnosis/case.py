@@ -30,7 +30,7 @@ from whystall.replay.outcome import (
     step_lengths_ns,
 )
 from whystall.replay.outcome import window_ns as replayed_window
-from whystall.run_folder.description import PaddedBatches, RepeatedWork
+from whystall.run_folder.description import PaddedBatches, RepeatedWork, SparseMatrix
 from whystall.trace.link import HOST_TABLES, rows_of
 
 _ALIKE: Final = 0.05
@@ -51,6 +51,8 @@ class RunFacts:
     """Of all ranks together; ``None`` where no sequences of unequal length were seen."""
     repeated: dict[int, RepeatedWork] = field(default_factory=dict)
     """Per rank what it was seen to compute again."""
+    sparse: dict[int, tuple[SparseMatrix, ...]] = field(default_factory=dict)
+    """Per rank the matrices in its products that are nearly all zeros."""
     trainer: Trainer | None = None
     """What runs the loop, where the user's script does not."""
     command: str | None = None

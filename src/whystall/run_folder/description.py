@@ -22,6 +22,7 @@ MOST_ACTIVE: Final = 8
 _LARGEST_BYTES: Final = 16 << 20
 _MOST_SIZES: Final = 256
 _MOST_MODULES: Final = 16
+MOST_SPARSE: Final = 16
 _LONGEST_WORD: Final = 1_000
 _PLAIN: Final = re.compile(r"(?![-/])[\w.+/-]{1,240}")
 
@@ -81,6 +82,14 @@ class RepeatedWork(msgspec.Struct, frozen=True, kw_only=True):
     """Those that took longest."""
 
 
+class SparseMatrix(msgspec.Struct, frozen=True):
+    """A matrix that products were given, of which at most a share of the entries was not zero."""
+
+    rows: int
+    columns: int
+    share: float
+
+
 class RankDescription(msgspec.Struct, frozen=True, kw_only=True):
     """What one rank writes of itself."""
 
@@ -107,6 +116,8 @@ class RankDescription(msgspec.Struct, frozen=True, kw_only=True):
     """``None`` where no sequences of unequal length were seen."""
     repeated: RepeatedWork | None = None
     """``None`` where nothing was computed again, or nobody looked."""
+    sparse: list[SparseMatrix] = []
+    """Of the products that were looked at, those with matrices that are nearly all zeros."""
 
 
 class RunDescription(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,6 +168,7 @@ class RankFacts(msgspec.Struct, frozen=True):
     loaders: tuple[dict[str, int | bool | None], ...]
     padding: PaddedBatches | None = None
     repeated: RepeatedWork | None = None
+    sparse: tuple[SparseMatrix, ...] = ()
     rank: int = 0
     trainer: Literal["transformers"] | None = None
 
@@ -210,6 +222,7 @@ def _rank(rank: dict[str, Any]) -> RankFacts:
         ),
         padding=_padding(rank.get("padding")),
         repeated=_repeated(rank.get("repeated")),
+        sparse=_sparse(rank.get("sparse")),
         rank=_integer(rank.get("rank")) or 0,
         trainer="transformers" if facts.get("trainer") == "transformers" else None,
     )
@@ -236,6 +249,15 @@ def _repeated(value: object) -> RepeatedWork | None:
     told = 0 < len(found.modules) <= _MOST_MODULES and all(len(word) <= _LONGEST_WORD for word in words)
     told &= 0 < sum(one.ns for one in found.modules) <= found.again_ns and all(one.ns > 0 for one in found.modules)
     return found if counted and told else None
+
+
+def _sparse(value: object) -> tuple[SparseMatrix, ...]:
+    try:
+        found = msgspec.convert(value, list[SparseMatrix])
+    except msgspec.ValidationError:
+        return ()
+    plain = all(min(one.rows, one.columns) > 0 and 0 < one.share <= 1 for one in found)
+    return tuple(found) if plain and len(found) <= MOST_SPARSE else ()
 
 
 def all_padding(seen: Sequence[PaddedBatches]) -> PaddedBatches | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import pytest
 from tests.diagnosis.cases import found_in
 from tests.diagnosis.jobs import Job, is_worth, shaped
 
@@ -118,6 +119,19 @@ def test_what_an_optimizer_is_given_in_a_list_may_be_any_gradient() -> None:
     assert "compute.redundant-work" not in found_in(made.job.built)
 
 
+def test_an_optimizer_that_tells_the_shapes_of_its_lists_reads_no_others() -> None:
+    made = Training()
+    for _ in made.job.steps(6):
+        for of in (CRITIC, GENERATOR):
+            for _ in range(4):
+                made.forward()
+            made.backward(*CRITIC, *GENERATOR)
+            with made.job.marked("Optimizer.step#AdamW.step"):
+                lists = {"Input Dims": [[*of], [*of], []], "Input type": ["TensorList", "TensorList", "Scalar"]}
+                made.works("aten::_fused_adamw_", 50_000, **lists)
+    is_worth(found_in(made.job.built)["compute.redundant-work"], 16 / 14)
+
+
 def test_layers_that_no_optimizer_steps_are_worked_through_for_nothing() -> None:
     made = Training()
     for _ in made.job.steps(6):
@@ -156,4 +170,60 @@ def test_gradients_of_micro_batches_are_added_up_for_the_optimizer() -> None:
             made.forward()
             made.backward(STUDENT, STUDENT, onto=onto)
         made.optimizer(STUDENT, STUDENT)
+    assert "compute.redundant-work" not in found_in(made.job.built)
+
+
+ATOMS: Final = [216, 3]
+WIDE: Final = [512, 500]
+
+
+def forces(*, reads: bool = True, onto: bool = True, steps: bool = False, convolution: bool = False) -> Training:
+    """Energies whose gradient by positions is wanted; those of the weights come along."""
+    made = Training()
+    for _ in made.job.steps(6):
+        made.forward()
+        made.node("SumBackward0", [])
+        numbers = {"Sequence number": made._number, "Fwd thread id": 1}
+        name = "ConvolutionBackward0" if convolution else "AddmmBackward0"
+        with made.job.inside(f"autograd::engine::evaluate_function: {name}", **numbers):
+            if convolution:
+                made.works("aten::convolution_backward", 2 * LAYER_NS, **shaped([8, 512, 9, 9], [8, 500, 9, 9], WIDE))
+            else:
+                made.works("aten::mm", LAYER_NS, **shaped([216, 512], [512, 500]))
+                made.works("aten::mm", LAYER_NS, **shaped([512, 216], [216, 500]))
+        made.node("TBackward0", WIDE)
+        for shape, adds in ((WIDE, onto), (ATOMS, False)):
+            if shape == ATOMS:
+                made.node("IndexBackward0", [100, 3], lasts=LAYER_NS)
+            with (
+                made.job.inside("autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"),
+                made.job.inside("torch::autograd::AccumulateGrad", **shaped(shape)),
+            ):
+                made.works("aten::add_" if adds else "aten::detach", 1_000, **shaped(shape))
+        if reads:
+            made.works("aten::neg", 1_000, **shaped(ATOMS))
+        if steps:
+            made.optimizer(WIDE)
+    return made
+
+
+def test_gradients_of_weights_beside_those_of_inputs_are_half_of_the_products() -> None:
+    made = forces()
+    is_worth(found_in(made.job.built)["compute.redundant-work"], made.job.step_ns / (made.job.step_ns - LAYER_NS))
+
+
+def test_of_a_convolution_half_of_its_backward_pass_is_left() -> None:
+    made = forces(convolution=True)
+    is_worth(found_in(made.job.built)["compute.redundant-work"], made.job.step_ns / (made.job.step_ns - LAYER_NS))
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        forces(reads=False),  # micro-batches of which the optimizer's step is not recorded
+        forces(onto=False),  # dropped after each pass, by whoever has looked at them
+        forces(steps=True),
+    ],
+)
+def test_gradients_of_weights_that_may_be_read_are_needed(made: Training) -> None:
     assert "compute.redundant-work" not in found_in(made.job.built)

@@ -7,6 +7,7 @@ over was dropped, one that is added to was kept.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -18,12 +19,16 @@ from numpy.typing import NDArray
 from whystall._native import nearest_marked
 from whystall.diagnosis.rank_case import RankCase, within
 from whystall.replay.graph import Mask
-from whystall.trace.columns import matching
+from whystall.trace.columns import judged, matching
 from whystall.trace.link import rows_of
 
 _ACCUMULATE: Final = "torch::autograd::AccumulateGrad"
 _ENGINE: Final = "autograd::engine::evaluate_function"
 _ADDS: Final = frozenset({"aten::add_", "aten::add"})
+_CONVOLUTION: Final = "aten::convolution_backward"
+_MAKE_WEIGHTS: Final = frozenset({"aten::mm", _CONVOLUTION})
+# Between what makes a gradient and what adds it are at most a transposition and a few views.
+_NEAR: Final = 4
 _ZEROS: Final = frozenset({"aten::zero_", "aten::_foreach_zero_"})
 # Parameters, and what is done to them with.
 _TWO_LISTS: Final = 2
@@ -41,24 +46,52 @@ class _Accumulated:
     begin_ns: int
 
 
-def discarded_backward(rank: RankCase) -> Mask:
-    """The operators of backward passes that only make gradients which are dropped before anything reads them."""
+def discarded_backward(rank: RankCase) -> NDArray[np.float64]:
+    """Per operator the share that is left without gradients which are dropped before anything reads them.
+
+    0 for what backward passes do for such gradients alone, a half for a convolution's backward pass that makes one of a
+    weight beside the one that goes on, 1 for all others.
+    """
     table = rank.trace.operators
-    nothing = np.zeros(len(table), np.bool_)
+    left = np.ones(len(table))
     if table.is_empty() or table["input_dims"].null_count() == len(table):
-        return nothing
+        return left
     accumulates = matching(table["name"], lambda name: name == _ACCUMULATE)
-    if not accumulates.any() or len(rank.optimizer_steps[0]) < _LEAST_STEPS:
-        return nothing
+    if not accumulates.any():
+        return left
     lost = np.zeros(len(table), np.bool_)
     found = list(_by_shape(rank, accumulates))
-    if not any(len(read) for _, read in found):  # an optimizer that tells nothing of what it reads
-        return nothing
+    if len(rank.optimizer_steps[0]) < _LEAST_STEPS:
+        if not _of_inputs(found):
+            return left
+        found = [(passes, read) for passes, read in found if not len(read) and _piles_up(passes)]
+    elif not any(len(read) for _, read in found):  # an optimizer that tells nothing of what it reads
+        return left
     for passes, read in found:
         for one, used in zip(passes, _used(passes, read), strict=True):
             if not used:
                 lost[one.rows] = True
-    return _only_for(rank, accumulates, lost) if lost.any() else nothing
+    if lost.any():
+        _leave_out_weights(rank, accumulates, lost, left)
+        left[_only_for(rank, accumulates, lost)] = 0.0
+    return left
+
+
+def _piles_up(passes: list[_Accumulated]) -> bool:
+    """Whether each pass adds to the gradients of a shape: nothing has dropped them."""
+    return len(passes) >= _LEAST_PASSES and not any(one.begins_anew for one in passes)
+
+
+def _of_inputs(found: list[tuple[list[_Accumulated], NDArray[np.int64]]]) -> bool:
+    """Whether each pass makes gradients of what is made anew for it, and something reads them.
+
+    Forces, attacks, pictures: a job without an optimizer's step that asks for gradients of inputs. What piles up beside
+    them is no accumulation for a step that lies outside of the recording.
+    """
+    count = max((len(passes) for passes, _ in found), default=0)
+    return count >= _LEAST_PASSES and any(
+        len(passes) == count and len(read) >= count and all(one.begins_anew for one in passes) for passes, read in found
+    )
 
 
 def _by_shape(rank: RankCase, accumulates: Mask) -> Iterator[tuple[list[_Accumulated], NDArray[np.int64]]]:
@@ -123,15 +156,26 @@ def _used(passes: list[_Accumulated], read: NDArray[np.int64]) -> list[bool]:
 
 
 def _of_lists(rank: RankCase) -> Mask:
-    """Operators that may read any gradient: the shapes within a list of tensors are not recorded.
+    """Operators that may read any gradient: the shapes within a list of more than 30 tensors are not recorded.
 
     One list alone, and in no optimizer's step, is scaled or measured (clipped) and not used.
     """
     table = rank.trace.operators
-    lists = table["input_types"].cast(str).fill_null("").str.count_matches("TensorList").to_numpy()
+    given = np.flatnonzero(table["input_types"].cast(str).fill_null("").str.contains("TensorList").to_numpy())
+    lists = np.zeros(len(table), np.int64)
+    lists[given] = judged(table.select("input_types", "input_dims")[given], _untold_lists)
     begin, end, _ = rank.optimizer_steps
     in_step = within(table["ts_ns"].to_numpy(), begin, end)
     return (lists >= _TWO_LISTS) | ((lists > 0) & in_step)
+
+
+def _untold_lists(types: str | None, dims: str | None) -> int:
+    """How many lists of tensors a call is given of which the shapes are not told."""
+    try:
+        given = zip(json.loads(types or "[]"), json.loads(dims or "[]"), strict=True)
+        return sum(kind == "TensorList" and not sizes for kind, sizes in given)
+    except (ValueError, TypeError):
+        return (types or "").count("TensorList")
 
 
 def _numbered_forward(rank: RankCase) -> Mask:
@@ -190,6 +234,58 @@ def _only_for(rank: RankCase, accumulates: Mask, lost: Mask) -> Mask:
         if len(hits) and not is_used[first + hits[0] : last].any():
             out[rows[_maker(first, first + int(hits[0]), is_lost | is_used) : last]] = True
     return out | tree.below(out)
+
+
+def _leave_out_weights(rank: RankCase, accumulates: Mask, lost: Mask, left: NDArray[np.float64]) -> None:
+    """Leaves out what makes lost gradients of weights in calls that hand another gradient on."""
+    table, tree = rank.trace.operators, rank.workings.tree
+    engine = matching(table["name"], lambda name: name.startswith(_ENGINE))
+    products = matching(table["name"], _MAKE_WEIGHTS.__contains__)
+    sizes = dict(
+        zip(
+            np.flatnonzero(products | lost).tolist(),
+            judged(table.select("name", "input_dims")[np.flatnonzero(products | lost)], _made_size),
+            strict=True,
+        )
+    )
+    caller = nearest_marked(tree.order, tree.parent, engine.astype(np.uint8))
+    made_in: dict[int, list[int]] = {}
+    for row in np.flatnonzero(products & (caller >= 0)).tolist():
+        made_in.setdefault(int(caller[row]), []).append(row)
+    at = table["ts_ns"].to_numpy()
+    calls = np.flatnonzero(engine & ~_calls(caller, accumulates))
+    calls = calls[np.argsort(at[calls], kind="stable")]
+    out: list[int] = []
+    for row in np.flatnonzero(lost).tolist():
+        last = int(np.searchsorted(at[calls], at[row]))
+        near = (made for call in calls[max(last - _NEAR, 0) : last][::-1].tolist() for made in made_in.get(call, ()))
+        made = next((one for one in near if sizes[one] and sizes[one] == sizes[row]), None)
+        if made is not None:
+            out.append(made)
+    halves = matching(table["name"], lambda name: name == _CONVOLUTION)
+    for chosen, share in ((True, 0.5), (False, 0.0)):
+        rows = np.array([row for row in out if halves[row] == chosen], np.int64)
+        marked = np.zeros(len(table), np.bool_)
+        marked[rows] = True
+        left[marked | tree.below(marked)] = share
+
+
+def _calls(caller: NDArray[np.int32], chosen: Mask) -> Mask:
+    """Which rows call the chosen ones."""
+    out = np.zeros(len(chosen), np.bool_)
+    out[caller[chosen & (caller >= 0)]] = True
+    return out
+
+
+def _made_size(name: str, dims: str | None) -> tuple[int, ...]:
+    """The sizes, in order, of the gradient of a weight that a call makes or adds; of a product either way round."""
+    try:
+        given = json.loads(dims or "")
+        if name == "aten::mm":
+            return tuple(sorted((int(given[0][0]), int(given[1][1]))))
+        return tuple(sorted(int(size) for size in given[2 if name == _CONVOLUTION else 0]))
+    except (ValueError, TypeError, IndexError):
+        return ()
 
 
 def _maker(first: int, hit: int, accumulates: Mask) -> int:

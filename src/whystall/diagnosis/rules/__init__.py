@@ -25,6 +25,7 @@ from whystall.diagnosis.rules.communication import (
 from whystall.diagnosis.rules.compute import (
     at_limit,
     cast_churn,
+    copied_buffer,
     dense_embedding,
     double_precision,
     fp32_matmul,
@@ -138,6 +139,7 @@ RULES: tuple[Rule, ...] = (
     slow_dtype.RULE,
     sparse_as_dense.RULE,
     cast_churn.RULE,
+    copied_buffer.RULE,
     dense_embedding.RULE,
     double_precision.RULE,
     low_occupancy.RULE,

@@ -6,6 +6,9 @@ import pytest
 from tests.diagnosis.cases import found_in
 from tests.diagnosis.jobs import Job, is_worth
 
+from whystall.diagnosis.case import RunFacts
+from whystall.run_folder.description import SparseMatrix
+
 PRODUCT_NS = 5_000_000
 MAKING_NS = 1_000_000
 OTHER_NS = 4_000_000
@@ -50,6 +53,13 @@ def test_a_sparse_matrix_that_is_made_dense_is_worth_its_making_and_most_of_its_
 
 def test_products_with_one_hot_rows_are_named() -> None:
     assert "compute.sparse-as-dense" in found_in(one_hot([SIZE, WIDE]).built)
+
+
+def test_a_matrix_whose_zeros_were_counted_is_named() -> None:
+    job = sparse(ENTRIES, [900, 1_000])
+    seen = RunFacts(sparse={0: (SparseMatrix(900, 1_000, 0.001),)})
+    finding = found_in(job.built, facts=seen)["compute.sparse-as-dense"]
+    is_worth(finding, (MAKING_NS + PRODUCT_NS + OTHER_NS) / (MAKING_NS + OTHER_NS + 0.02 * PRODUCT_NS), within=0.2)
 
 
 @pytest.mark.parametrize(

@@ -65,21 +65,23 @@ def in_trace(case: Case) -> Iterator[Replayed]:
     """All kinds: by the numbers that autograd gives what it will differentiate, and by the gradients that it adds."""
     for rank in case.ranks:
         again, unused = _repeated_operators(rank)
-        for rows, what, remedy in (
-            (again, "forward work done again in the backward pass", None),
-            (unused, "forward work that no backward pass uses", _NOT_DIFFERENTIATED),
+        for left, what, remedy in (
+            (1.0 - again, "forward work done again in the backward pass", None),
+            (1.0 - unused, "forward work that no backward pass uses", _NOT_DIFFERENTIATED),
             (discarded_backward(rank), "backward work whose gradients nothing reads", _NOT_TRAINED),
         ):
+            rows = left < 1
             if not rows.any():
                 continue
             nodes = case.work_of(rank, rows)
-            per_step = case.time_of(nodes)
+            kept = np.where(case.host_within_operators(rank, left == 0), 0.0, case.operator_values(rank, left, 1.0))
+            per_step = case.time_of(nodes & (kept == 0)) + case.time_of(nodes & (kept > 0)) // 2
             if per_step >= _LEAST_SHARE * case.step_ns and _in_most_steps(case, rank, nodes):
                 yield Replayed(
                     cause=CAUSE.id,
                     attributed_ns=per_step,
                     evidence=(evidence.time(what, per_step, case.events_of(nodes), per=case.per),),
-                    removal=case.without(nodes | case.host_within_operators(rank, rows)),
+                    removal=case.without(nodes | (kept < 1), kept),
                     method="replay: without it",
                     code=code_of(case, nodes),
                     ranks=(rank.rank,),

@@ -1,4 +1,7 @@
-"""Products with matrices of which nearly all entries are zero: sparse ones made dense, and one-hot rows."""
+"""Products with matrices of which nearly all entries are zero: sparse ones made dense, and one-hot rows.
+
+A recording shows what makes them; of a watched job on a CPU the zeros of some are counted (`whystall.capture`).
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,8 @@ def on_a_cpu(case: Case) -> Iterator[Replayed]:
     """By recorded sizes: what makes such matrices, and the products that read them."""
     for rank in case.ranks:
         makers = np.flatnonzero(matching(rank.trace.operators["name"], _MAKERS.__contains__))
-        dense_of = _made(rank, makers)
+        seen = {(one.rows, one.columns): one.share for one in case.facts.sparse.get(rank.rank, ())}
+        dense_of = {size: share for size, share in {**_made(rank, makers), **seen}.items() if 0 < share <= _MOST_DENSE}
         if not dense_of:
             continue
         making = _making(rank, makers)
@@ -96,7 +100,7 @@ def _made(rank: RankCase, makers: NDArray[np.intp]) -> dict[Shape, float]:
         # A sparse matrix names its entries only in what it calls: the longest list that is not the matrix itself.
         entries = entries or max((n for n in lengths.get(row, ()) if n not in {rows + 1, rows * columns}), default=0)
         found[rows, columns] = max(found.get((rows, columns), 0.0), entries / (rows * columns))
-    return {size: share for size, share in found.items() if 0 < share <= _MOST_DENSE}
+    return found
 
 
 def _size(name: str, dims: str | None, concrete: str | None) -> tuple[Shape, int] | None:

@@ -1,0 +1,116 @@
+"""Large tensors that are made anew in each step, only to have a few rows more or others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from math import prod
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whystall.diagnosis import evidence
+from whystall.diagnosis.candidate import Replayed
+from whystall.diagnosis.case import Case
+from whystall.diagnosis.causes import cause_beside
+from whystall.diagnosis.rank_case import RankCase
+from whystall.diagnosis.rule import Finder, Rule
+from whystall.diagnosis.where import code_of
+from whystall.trace.columns import judged, matching
+
+CAUSE: Final = cause_beside(__name__)
+_LEAST_BYTES: Final = CAUSE.threshold("least_bytes")
+_MOST_ADDED: Final = CAUSE.threshold("most_added")
+_LEAST_SHARE: Final = CAUSE.threshold("least_share")
+_COPIES: Final = frozenset({"aten::clone", "aten::copy_", "aten::contiguous"})
+_LEAST_STEPS: Final = 0.5
+_BYTES: Final = 4
+_LARGEST: Final = 1 << 40
+
+
+def on_a_cpu(case: Case) -> Iterator[Replayed]:
+    """By recorded sizes: concatenations that add little, in most steps, and copies beside them."""
+    for rank in case.ranks:
+        left, sizes = _concatenated(rank)
+        chosen = left < 1
+        if not _in_most_steps(rank, chosen):
+            continue
+        copied = _copied(rank, sizes) & ~chosen
+        nodes = case.work_of(rank, chosen | _called(rank, chosen | copied) | copied)
+        per_step = case.time_of(nodes)
+        if per_step < _LEAST_SHARE * case.step_ns:
+            continue
+        alone = case.work_of(rank, chosen | _called(rank, chosen))
+        share = float(np.median(left[chosen]))
+        yield Replayed(
+            cause=CAUSE.id,
+            attributed_ns=per_step,
+            evidence=(
+                evidence.time("concatenations and copies of that size", per_step, case.events_of(nodes), per=case.per),
+                evidence.share("of what is concatenated is new", share),
+            ),
+            removal=case.without(nodes, share),
+            floor=case.without(alone, share),
+            method="replay: what is appended, without what was there",
+            code=code_of(case, nodes),
+            ranks=(rank.rank,),
+            uncertainty=0.3,
+            confidence=0.85,
+            rivals=("host.small-operators", "host.allocator"),
+        )
+
+
+def _concatenated(rank: RankCase) -> tuple[NDArray[np.float64], frozenset[int]]:
+    """Per operator the share of a concatenation that is new (1 for all others), and how large the results are."""
+    table = rank.trace.operators
+    rows = np.flatnonzero(matching(table["name"], lambda name: name == "aten::cat"))
+    told = judged(table.select("input_dims")[rows], _added)
+    left = np.ones(len(table))
+    left[rows] = [share for share, _ in told]
+    return left, frozenset(size for share, total in told if share < 1 for size in (total, round(total * (1 - share))))
+
+
+def _added(dims: str | None) -> tuple[float, int]:
+    """The share of a concatenation that is not its largest tensor's, and its elements; 1 where that is much."""
+    try:
+        sizes = [prod(one) for one in json.loads(dims or "")[0] if one]
+        total, largest = sum(sizes), max(sizes)
+    except (ValueError, TypeError, IndexError):
+        return 1.0, 0
+    plain = all(isinstance(one, int) and 0 <= one < _LARGEST for one in (total, largest)) and len(sizes) > 1
+    if not plain or total * _BYTES < _LEAST_BYTES or total - largest > _MOST_ADDED * total:
+        return 1.0, 0
+    return max((total - largest) / total, 1 / total), total
+
+
+def _copied(rank: RankCase, sizes: frozenset[int]) -> NDArray[np.bool_]:
+    """Copies of tensors of these sizes."""
+    table = rank.trace.operators
+    rows = np.flatnonzero(matching(table["name"], _COPIES.__contains__))
+    out = np.zeros(len(table), np.bool_)
+    out[rows] = [size in sizes for size in judged(table.select("input_dims")[rows], _elements)]
+    return out
+
+
+def _elements(dims: str | None) -> int:
+    try:
+        return int(prod(json.loads(dims or "")[0]))
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return 0
+
+
+def _called(rank: RankCase, chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    return rank.workings.tree.below(chosen)
+
+
+def _in_most_steps(rank: RankCase, chosen: NDArray[np.bool_]) -> bool:
+    """Whether most steps have one (with no steps: whether there are any)."""
+    steps = rank.trace.steps["ts_ns"].to_numpy()
+    if not chosen.any() or len(steps) < 2:
+        return bool(chosen.any())
+    place = np.searchsorted(steps, rank.trace.operators["ts_ns"].to_numpy()[chosen], side="right") - 1
+    return len(np.unique(place[place >= 0])) >= _LEAST_STEPS * len(steps)
+
+
+RULE = Rule(CAUSE, (Finder(on_a_cpu, ("trace", "no_device", "operators", "shapes")),))
