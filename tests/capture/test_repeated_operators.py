@@ -44,7 +44,7 @@ class Service:
         self.encoder = torch.nn.Linear(64, 64)
         self.began = time.perf_counter_ns()
 
-    @torch.inference_mode()
+    @torch.inference_mode()  # type: ignore[untyped-decorator]
     def handle(self, *, ends: bool = True) -> None:
         query = self.encoder(torch.randn(64))
         if ends and not self.repeats.over:
@@ -97,7 +97,7 @@ def test_zeros_in_what_is_multiplied_are_counted() -> None:
     seen_matrices = seen(step).sparse
     [adjacency] = seen_matrices
     assert (adjacency.rows, adjacency.columns) == (600, 600)
-    assert adjacency.share == float(ADJACENCY.mean())
+    assert adjacency.share == pytest.approx(float(ADJACENCY.mean()))
 
 
 WEIGHT = torch.randn(512, 512, requires_grad=True)

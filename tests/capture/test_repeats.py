@@ -30,7 +30,7 @@ class Search(torch.nn.Module):  # type: ignore[name-defined]
         return self.users(user) @ (self.items(self.features) if self.kept is None else self.kept)[:, :64].T
 
 
-def seen(step: Callable[[], object], steps: int = 32, *, on_thread: bool = True) -> RepeatsSeen:
+def seen(step: Callable[[], object], steps: int = 60, *, on_thread: bool = True) -> RepeatsSeen:
     """What was seen of some steps."""
     repeats = RepeatsSeen(torch, lambda: on_thread)
     began = time.perf_counter_ns()

@@ -1,7 +1,8 @@
 """Thousands of damaged traces end in a report that adds up, or in one plain sentence.
 
-``WHYSTALL_FUZZ_CASES`` sets how many (`.ci/run` asks for more). A failure names its seed: ``python -m tests.fuzz.worker SEED 1
-[FOLDER]``, with ``--nsys``, ``--rocpd`` or ``--rocprof`` for those formats, runs that case alone.
+``WHYSTALL_FUZZ_CASES`` sets how many (`.ci/run` asks for more). A failure names its seed: ``python -m
+tests.fuzz.worker SEED 1 [FOLDER]``, with ``--nsys``, ``--rocpd`` or ``--rocprof`` for those formats, runs that case
+alone.
 """
 
 from __future__ import annotations

@@ -209,7 +209,9 @@ def main() -> int:
     """Runs what is asked for, writes the JSON after each job, prints the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for author in ("second", "third", "fourth", "fifth"):
-        parser.add_argument(f"--{author}", dest="author", action="store_const", const=author, help=f"a {author} author's")
+        parser.add_argument(
+            f"--{author}", dest="author", action="store_const", const=author, help=f"a {author} author's"
+        )
     parser.add_argument("--only", action="append", default=[], metavar="NAME")
     parser.add_argument("--out", type=Path, default=Path("whystall-runs/strangers"))
     parser.add_argument("--pairs", type=int, default=2)

@@ -53,7 +53,7 @@ def discarded_backward(rank: RankCase) -> NDArray[np.float64]:
     weight beside the one that goes on, 1 for all others.
     """
     table = rank.trace.operators
-    left = np.ones(len(table))
+    left: NDArray[np.float64] = np.ones(len(table))
     if table.is_empty() or table["input_dims"].null_count() == len(table):
         return left
     accumulates = matching(table["name"], lambda name: name == _ACCUMULATE)

@@ -1,4 +1,5 @@
 """Physics-informed network for viscous Burgers: u_t + u u_x = nu u_xx (Raissi et al.)."""
+
 import argparse, json, time
 import numpy as np
 import torch

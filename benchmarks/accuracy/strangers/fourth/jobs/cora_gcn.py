@@ -1,4 +1,5 @@
 """GCN (Kipf & Welling) on a citation graph, written for the graph learning seminar."""
+
 import argparse
 import json
 import time

@@ -1,6 +1,7 @@
 """Response ranking for dialogues. All annotations of the corpus stay in memory as Python objects
 since the analysis scripts at the end of the chapter need them too.
 """
+
 import argparse
 import gc
 import json
@@ -18,12 +19,14 @@ def make_corpus(n_dialogues=3_000, seed=3):
     for d in range(n_dialogues):
         turns = []
         for t in range(6):
-            turns.append({
-                "speaker": "AB"[t % 2],
-                "tokens": [rng.randrange(6000) for _ in range(12)],
-                "acts": [rng.randrange(40)],
-                "span": {"start": t * 12, "end": t * 12 + 12},
-            })
+            turns.append(
+                {
+                    "speaker": "AB"[t % 2],
+                    "tokens": [rng.randrange(6000) for _ in range(12)],
+                    "acts": [rng.randrange(40)],
+                    "span": {"start": t * 12, "end": t * 12 + 12},
+                }
+            )
         corpus.append({"id": d, "turns": turns, "meta": {"topic": rng.randrange(30)}})
     return corpus
 

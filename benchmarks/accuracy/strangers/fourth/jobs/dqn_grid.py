@@ -7,7 +7,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-Transition = namedtuple('Transition', 'state action reward next_state done')
+Transition = namedtuple("Transition", "state action reward next_state done")
 OBS, ACTIONS = 150, 6
 
 
@@ -79,9 +79,9 @@ class Agent:
 
 def main():
     ap = argparse.ArgumentParser()
-    ap.add_argument('--seconds', type=float, default=12)
-    ap.add_argument('--better', action='store_true')
-    ap.add_argument('--times')
+    ap.add_argument("--seconds", type=float, default=12)
+    ap.add_argument("--better", action="store_true")
+    ap.add_argument("--times")
     args = ap.parse_args()
     random.seed(1)
     torch.manual_seed(1)
@@ -106,11 +106,11 @@ def main():
         loss = agent.learn(memory.sample(256))
         if len(times) % 250 == 249:
             agent.target.load_state_dict(agent.q.state_dict())
-            print(f'learn step {len(times) + 1}, td loss {loss.item():.4f}, eps {agent.eps:.2f}')
+            print(f"learn step {len(times) + 1}, td loss {loss.item():.4f}, eps {agent.eps:.2f}")
         times.append(time.perf_counter() - t0)
     if args.times:
-        json.dump(times, open(args.times, 'w'))
+        json.dump(times, open(args.times, "w"))
 
 
-if __name__ == '__main__':
+if __name__ == "__main__":
     main()

@@ -1,4 +1,5 @@
 """Cross-session motor imagery decoding (4 classes) with a shallow ConvNet on 22 channel EEG."""
+
 import argparse
 import json
 import time

@@ -1,4 +1,5 @@
 """GAN on 1D galaxy spectra (400 bins). Hinge loss, two critic updates per generator update."""
+
 import argparse
 import json
 import time

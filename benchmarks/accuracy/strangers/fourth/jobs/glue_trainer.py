@@ -1,4 +1,5 @@
 """Fine-tuning a BERT-type encoder on a GLUE-like pair task with the HF Trainer (seminar: transfer learning)."""
+
 import argparse
 import json
 import tempfile

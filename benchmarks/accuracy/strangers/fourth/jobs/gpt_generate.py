@@ -1,4 +1,5 @@
 """Sampling continuations for the human evaluation. Requests come one after another from the annotation front end."""
+
 import argparse
 import json
 import time

@@ -1,4 +1,5 @@
 """Citation intent classification, trained with accelerate. Sentences are sorted into buckets of equal length."""
+
 import argparse
 import json
 import time

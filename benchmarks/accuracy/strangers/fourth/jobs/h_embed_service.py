@@ -1,4 +1,5 @@
 """Embedding endpoint used by the digital humanities group: letters in, vectors out. Micro-batches of whatever came in."""
+
 import argparse
 import json
 import random
@@ -23,7 +24,8 @@ class Letters:
     def burst(self):
         base = self.rng.choice((32, 48, 64, 96))
         return [
-            [self.rng.randrange(3, VOCAB) for _ in range(base - self.rng.randrange(4))] for _ in range(self.rng.randint(5, 8))
+            [self.rng.randrange(3, VOCAB) for _ in range(base - self.rng.randrange(4))]
+            for _ in range(self.rng.randint(5, 8))
         ]
 
 

@@ -1,4 +1,5 @@
 """Knowledge graph link prediction with ComplEx and 1-vs-all scoring; MRR on a few test triples at the end."""
+
 import argparse
 import json
 import time

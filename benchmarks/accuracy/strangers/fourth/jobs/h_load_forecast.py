@@ -1,4 +1,5 @@
 """Electric load forecasting: patch transformer on hourly series. DataLoader with one worker."""
+
 import argparse
 import json
 import os

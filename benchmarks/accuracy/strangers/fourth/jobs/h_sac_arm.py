@@ -1,4 +1,5 @@
 """Soft actor-critic for a planar reaching arm, batched simulator. Twin critics, fixed temperature."""
+
 import argparse
 import copy
 import json

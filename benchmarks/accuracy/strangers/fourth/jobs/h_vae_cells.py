@@ -1,4 +1,5 @@
 """VAE for single-cell expression profiles (counts -> log1p), in the style of scVI but Gaussian."""
+
 import argparse
 import json
 import time

@@ -1,4 +1,5 @@
 """Keyword spotting on 1 s of 16 kHz audio. Log-mel front end in torch (torchaudio was not on the cluster)."""
+
 import argparse
 import json
 import math

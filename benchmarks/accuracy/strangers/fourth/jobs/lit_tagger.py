@@ -1,4 +1,5 @@
 """POS tagging with Lightning. Character CNN + word embeddings + transformer."""
+
 import argparse
 import json
 import logging

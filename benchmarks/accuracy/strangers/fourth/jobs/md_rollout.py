@@ -1,4 +1,5 @@
 """Short NVE trajectories with a learned many-body potential (weights are random here, the checkpoint is private)."""
+
 import argparse
 import json
 import time
@@ -25,8 +26,14 @@ class Potential(nn.Module):
         self.rbf = RadialBasis()
         self.embed = nn.Linear(32, width)
         self.body = nn.Sequential(
-            nn.Linear(width, width), nn.SiLU(), nn.Linear(width, width), nn.SiLU(),
-            nn.Linear(width, width), nn.SiLU(), nn.Linear(width, width), nn.SiLU(),
+            nn.Linear(width, width),
+            nn.SiLU(),
+            nn.Linear(width, width),
+            nn.SiLU(),
+            nn.Linear(width, width),
+            nn.SiLU(),
+            nn.Linear(width, width),
+            nn.SiLU(),
         )
         self.energy = nn.Linear(width, 1)
 

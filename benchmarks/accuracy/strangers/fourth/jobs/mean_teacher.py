@@ -12,7 +12,8 @@ class Encoder(nn.Module):
         super().__init__()
         self.emb = nn.Embedding(vocab, d)
         self.blocks = nn.ModuleList(
-            nn.TransformerEncoderLayer(d, 4, 2 * d, dropout=0.1, batch_first=True, norm_first=True) for _ in range(layers)
+            nn.TransformerEncoderLayer(d, 4, 2 * d, dropout=0.1, batch_first=True, norm_first=True)
+            for _ in range(layers)
         )
         self.cls = nn.Linear(d, classes)
 

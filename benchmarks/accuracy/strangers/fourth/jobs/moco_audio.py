@@ -1,4 +1,5 @@
 """Momentum contrast on pre-computed audio features (own implementation, follows the MoCo v1 pseudo code)."""
+
 import argparse
 import copy
 import json

@@ -1,4 +1,5 @@
 """Neural collaborative filtering baseline for the thesis (chapter 4), implicit feedback, BCE loss."""
+
 import argparse
 import json
 import time

@@ -1,5 +1,6 @@
 #!/usr/bin/env python
 """Weather nowcasting with a gated MLP over station tokens."""
+
 import argparse
 import json
 import time

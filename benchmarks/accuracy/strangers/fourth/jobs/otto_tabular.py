@@ -6,9 +6,9 @@ import torch.nn as nn
 from torch.utils.data import DataLoader, TensorDataset
 
 p = argparse.ArgumentParser()
-p.add_argument('--seconds', type=float, default=12.)
-p.add_argument('--better', action='store_true')
-p.add_argument('--times', default='')
+p.add_argument("--seconds", type=float, default=12.0)
+p.add_argument("--better", action="store_true")
+p.add_argument("--times", default="")
 cfg = p.parse_args()
 
 SEED = 42
@@ -17,8 +17,8 @@ torch.manual_seed(SEED)
 
 # ---- "train.csv"
 N, D, K = 61_878, 93, 9
-X = np.random.poisson(0.4, size=(N, D)).astype('float32')
-W = np.random.randn(D, K).astype('float32')
+X = np.random.poisson(0.4, size=(N, D)).astype("float32")
+W = np.random.randn(D, K).astype("float32")
 y = (X @ W + np.random.gumbel(size=(N, K))).argmax(1)
 X = np.log1p(X)
 
@@ -57,7 +57,7 @@ class Block(nn.Module):
         return self.drop(self.act(self.bn(self.fc(x))))
 
 
-model = nn.Sequential(Block(D, 128, .2), Block(128, 64, .2), nn.Linear(64, K))
+model = nn.Sequential(Block(D, 128, 0.2), Block(128, 64, 0.2), nn.Linear(64, K))
 opt = torch.optim.Adam(model.parameters(), lr=2e-3, weight_decay=1e-5, fused=True)
 crit = nn.CrossEntropyLoss(label_smoothing=0.05)
 
@@ -68,7 +68,7 @@ stop = False
 while not stop:
     model.train()
     tic = time.perf_counter()
-    total, nb = 0., 0
+    total, nb = 0.0, 0
     for xb, yb in train_dl:
         opt.zero_grad(set_to_none=True)
         loss = crit(model(xb), yb)
@@ -83,11 +83,11 @@ while not stop:
             stop = True
             break
     epoch += 1
-    print(f'epoch {epoch}: train logloss {total / nb:.4f}')
+    print(f"epoch {epoch}: train logloss {total / nb:.4f}")
 
 model.eval()
 with torch.no_grad():
-    print('valid logloss', round(nn.functional.cross_entropy(model(Xva), yva).item(), 4))
+    print("valid logloss", round(nn.functional.cross_entropy(model(Xva), yva).item(), 4))
 
 if cfg.times:
-    json.dump(times, open(cfg.times, 'w'))
+    json.dump(times, open(cfg.times, "w"))

@@ -1,4 +1,5 @@
 """Inverse problem: recover the feed/kill fields of a three-species reaction-diffusion system from snapshots."""
+
 import argparse
 import json
 import time

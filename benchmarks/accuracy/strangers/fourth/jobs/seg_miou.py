@@ -1,4 +1,5 @@
 """Small encoder-decoder for land cover segmentation, CrossEntropy + running mIoU. (remote sensing group)"""
+
 import argparse, json, time
 import torch
 import torch.nn as nn

@@ -2,6 +2,7 @@
 Eligibility-trace learning (e-prop flavoured) in a layer of leaky integrate-and-fire neurons.
 Each window of a recording gives one update of the input weights.
 """
+
 import argparse
 import json
 import time

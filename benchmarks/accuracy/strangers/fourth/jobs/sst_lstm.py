@@ -2,6 +2,7 @@
 
 Course project, group 14.
 """
+
 import argparse
 import json
 import time

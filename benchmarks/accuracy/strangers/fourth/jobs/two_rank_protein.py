@@ -2,6 +2,7 @@
 
 Residue-contact classifier, two ranks, gloo.
 """
+
 import argparse
 import json
 import os

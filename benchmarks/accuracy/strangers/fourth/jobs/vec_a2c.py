@@ -110,7 +110,10 @@ def main():
                 probs = net(obs)[0].softmax(-1)
                 act = torch.multinomial(probs, 1).squeeze(1)
                 nxt, rew, done = envs.step(act.tolist())
-                S.append(obs); A.append(act); R.append(rew); M.append(done)
+                S.append(obs)
+                A.append(act)
+                R.append(rew)
+                M.append(done)
                 obs = torch.tensor(nxt)
             ret = net(obs)[1]
             rew = torch.tensor(R)

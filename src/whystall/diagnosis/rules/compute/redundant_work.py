@@ -66,8 +66,8 @@ def in_trace(case: Case) -> Iterator[Replayed]:
     for rank in case.ranks:
         again, unused = _repeated_operators(rank)
         for left, what, remedy in (
-            (1.0 - again, "forward work done again in the backward pass", None),
-            (1.0 - unused, "forward work that no backward pass uses", _NOT_DIFFERENTIATED),
+            (np.where(again, 0.0, 1.0), "forward work done again in the backward pass", None),
+            (np.where(unused, 0.0, 1.0), "forward work that no backward pass uses", _NOT_DIFFERENTIATED),
             (discarded_backward(rank), "backward work whose gradients nothing reads", _NOT_TRAINED),
         ):
             rows = left < 1

@@ -45,8 +45,9 @@ def on_a_cpu(case: Case) -> Iterator[Replayed]:
         dense_of = {size: share for size, share in {**_made(rank, makers), **seen}.items() if 0 < share <= _MOST_DENSE}
         if not dense_of:
             continue
-        making = _making(rank, makers)
-        products = _left(rank, dense_of)
+        given = _given(rank)
+        products = _left(rank, {size: share for size, share in dense_of.items() if size in given})
+        making = _making(rank, makers, given)
         expected, most, least = (
             case.operator_values(rank, np.where(making, 0.0, np.minimum(products * off, 1.0)), 1.0)
             for off in (1.0, _MOST_OFF, 1 / _MOST_OFF)
@@ -56,7 +57,9 @@ def on_a_cpu(case: Case) -> Iterator[Replayed]:
         if saved < _LEAST_SHARE * case.step_ns or not (products < 1).any():
             continue
         per_step = case.time_of(nodes)
-        (rows, columns), share = min(dense_of.items(), key=lambda one: (one[1], one[0]))
+        (rows, columns), share = min(
+            (one for one in dense_of.items() if one[0] in given), key=lambda one: (one[1], one[0])
+        )
         yield Replayed(
             cause=CAUSE.id,
             attributed_ns=per_step,
@@ -127,31 +130,36 @@ def _length(dims: str | None) -> int:
     return length if isinstance(length, int) else 0
 
 
-def _making(rank: RankCase, makers: NDArray[np.intp]) -> Mask:
-    """The calls that make such matrices, with all that they call."""
-    marked = np.zeros(len(rank.trace.operators), np.bool_)
-    marked[makers] = True
+def _making(rank: RankCase, makers: NDArray[np.intp], given: frozenset[Shape]) -> Mask:
+    """The calls that make matrices which products are given, with all that they call."""
+    table = rank.trace.operators
+    marked = np.zeros(len(table), np.bool_)
+    told = judged(table.select("name", "input_dims", "concrete_inputs")[makers], _size)
+    marked[makers] = [one is not None and one[0] in given for one in told]
     inside: Mask = marked | rank.workings.tree.below(marked)
     return inside
 
 
-def _left(rank: RankCase, dense_of: dict[Shape, float]) -> NDArray[np.float64]:
-    """Per operator the share of its time that is left, 1 but for products with such a matrix.
+def _given(rank: RankCase) -> frozenset[Shape]:
+    """The sizes of matrices that products of the forward pass are given.
 
-    Sizes that no product of the forward pass is given are not multiplied: one-hot targets have the size of the logits,
-    whose gradient the backward pass multiplies.
+    Others are not multiplied: one-hot targets have the size of the logits, whose gradient the backward pass multiplies.
     """
     table = rank.trace.operators
-    rows = np.flatnonzero(matching(table["name"], _PRODUCTS.__contains__))
-    forward = judged(table.select("input_dims")[rows[~rank.backward[rows]]], _matrices)
-    given = {size for sizes in forward for size in sizes}
-    dense_of = {size: share for size, share in dense_of.items() if size in given}
+    rows = np.flatnonzero(matching(table["name"], _PRODUCTS.__contains__) & ~rank.backward)
+    return frozenset(size for sizes in judged(table.select("input_dims")[rows], _matrices) for size in sizes)
+
+
+def _left(rank: RankCase, dense_of: dict[Shape, float]) -> NDArray[np.float64]:
+    """Per operator the share of its time that is left, 1 but for products with such a matrix."""
+    table = rank.trace.operators
 
     def left(dims: str | None) -> float:
         shares = [dense_of[size] for one in _matrices(dims) for size in (one, one[::-1]) if size in dense_of]
         return min(min(shares, default=1.0) * _SLOWER, 1.0)
 
     out = np.ones(len(table))
+    rows = np.flatnonzero(matching(table["name"], _PRODUCTS.__contains__))
     out[rows] = judged(table.select("input_dims")[rows], left)
     return out
 
