@@ -60,8 +60,9 @@ def discarded_backward(rank: RankCase) -> NDArray[np.float64]:
     if not accumulates.any():
         return left
     lost = np.zeros(len(table), np.bool_)
-    found = list(_by_shape(rank, accumulates))
-    if len(rank.optimizer_steps[0]) < _LEAST_STEPS:
+    steps = len(rank.optimizer_steps[0]) >= _LEAST_STEPS
+    found = list(_by_shape(rank, accumulates, _outside_of_autograd(rank) if steps else _arithmetic(rank)))
+    if not steps:
         if not _of_inputs(found):
             return left
         found = [(passes, read) for passes, read in found if not len(read) and _piles_up(passes)]
@@ -94,7 +95,21 @@ def _of_inputs(found: list[tuple[list[_Accumulated], NDArray[np.int64]]]) -> boo
     )
 
 
-def _by_shape(rank: RankCase, accumulates: Mask) -> Iterator[tuple[list[_Accumulated], NDArray[np.int64]]]:
+def _arithmetic(rank: RankCase) -> Mask:
+    """What is computed element by element outside of backward passes: an update by hand is, whatever autograd numbers.
+
+    Where gradients are recorded it numbers also what it will not differentiate.
+    """
+    engine = matching(rank.trace.operators["name"], lambda name: name.startswith(_ENGINE))
+    work = rank.workings.work
+    elementwise: Mask = (work.elementwise > 0) & (work.dense == 0)
+    chosen: Mask = elementwise & ~rank.backward & ~rank.workings.tree.below(engine)
+    return chosen
+
+
+def _by_shape(
+    rank: RankCase, accumulates: Mask, reading: Mask
+) -> Iterator[tuple[list[_Accumulated], NDArray[np.int64]]]:
     """For each shape of gradients: the backward passes that make some, and when something reads or drops that shape."""
     table = rank.trace.operators
     at = table["ts_ns"].to_numpy()
@@ -103,7 +118,7 @@ def _by_shape(rank: RankCase, accumulates: Mask) -> Iterator[tuple[list[_Accumul
     kept = np.zeros(len(table), np.bool_)
     kept[parent[adds]] = True
     of_pass = np.searchsorted(np.sort(at[_numbered_forward(rank)]), at)
-    other = np.flatnonzero(_outside_of_autograd(rank))
+    other = np.flatnonzero(reading)
     dims = table["input_dims"].cast(str).fill_null("")
     texts = dims.gather(other).to_list()
     of_any = _of_lists(rank)[other]
@@ -170,12 +185,13 @@ def _of_lists(rank: RankCase) -> Mask:
 
 
 def _untold_lists(types: str | None, dims: str | None) -> int:
-    """How many lists of tensors a call is given of which the shapes are not told."""
+    """How many lists of tensors a call is given of which the shapes are not told; where one's are, others are empty."""
     try:
         given = zip(json.loads(types or "[]"), json.loads(dims or "[]"), strict=True)
-        return sum(kind == "TensorList" and not sizes for kind, sizes in given)
+        lists = [sizes for kind, sizes in given if kind == "TensorList"]
     except (ValueError, TypeError):
         return (types or "").count("TensorList")
+    return 0 if any(lists) else len(lists)
 
 
 def _numbered_forward(rank: RankCase) -> Mask:
