@@ -58,11 +58,13 @@ def in_trace_of_a_cpu(case: Case) -> Iterator[Replayed]:
 
 def _in_fewer_calls(case: Case, rank: RankCase, nodes: Mask, small: Mask, taken: int) -> Replayed:
     steps = max(case.steps, 1)
-    needed = _needed_ns(rank, small & _in_window(case, rank)) / steps
-    count = int(np.count_nonzero(small & _in_window(case, rank))) / steps
+    chosen = small & _in_window(case, rank)
+    needed = _needed_ns(rank, chosen, 1.0) / steps
+    count = int(np.count_nonzero(chosen)) / steps
 
-    def left(of_calls: float, arithmetic: float) -> float:
-        return min((needed * arithmetic + of_calls * max(taken - needed * arithmetic, 0)) / max(taken, 1), 1.0)
+    def left(of_calls: float, slower: float) -> float:
+        arithmetic = _needed_ns(rank, chosen, slower) / steps
+        return min((arithmetic + of_calls * max(taken - arithmetic, 0)) / max(taken, 1), 1.0)
 
     least, expected, most = left(_LEFT[0], 1 / _FASTER), left(_LEFT[1], 1.0), left(_LEFT[2], _FASTER)
     run = case.sampled(rank)
@@ -182,11 +184,18 @@ def _nodes(case: Case, rank: RankCase, small: Mask) -> Mask:
     return chosen & ~case.host_within(rank, begin, end) if len(begin) else chosen
 
 
-def _needed_ns(rank: RankCase, chosen: Mask) -> float:
-    """What the arithmetic of operators takes on a usual core."""
+def _needed_ns(rank: RankCase, chosen: Mask, slower: float) -> float:
+    """What the arithmetic of operators takes on a core that is so many times slower than a usual one.
+
+    No more of each than it took itself beyond what calling one takes here, as those show that compute nothing (views).
+    """
     work = rank.workings.work
     flops = work.causal[chosen].astype(np.float64) + work.elementwise[chosen]
-    return float(np.maximum(flops / _FLOPS_PER_S, work.moved[chosen] / _BYTES_PER_S).sum() * 1e9)
+    needed = slower * 1e9 * np.maximum(flops / _FLOPS_PER_S, work.moved[chosen] / _BYTES_PER_S)
+    own = rank.trace.operators["self_ns"].to_numpy()[chosen]
+    views = own[needed == 0]
+    call = float(np.median(views)) if len(views) else 0.0
+    return float(np.minimum(needed, np.maximum(own - call, 0.0)).sum())
 
 
 def _places(case: Case, rank: RankCase) -> Code:
