@@ -119,6 +119,30 @@ def test_what_an_optimizer_is_given_in_a_list_may_be_any_gradient() -> None:
     assert "compute.redundant-work" not in found_in(made.job.built)
 
 
+def test_layers_that_a_backward_pass_computes_again_are_of_that_pass() -> None:
+    """As activation checkpointing does, layer by layer: the gradients wait for one optimizer."""
+    made = Training()
+    for _ in made.job.steps(6):
+        made.forward()
+        made.node("MseLossBackward0", [])
+        for _ in range(4):
+            numbers = {"Sequence number": made._number, "Fwd thread id": 1}
+            with made.job.inside("autograd::engine::evaluate_function: AddmmBackward0", **numbers):
+                made.forward()  # again
+                made.works("AddmmBackward0", LAYER_NS, **numbers, **shaped([128, 64]))
+            with (
+                made.job.inside("autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"),
+                made.job.inside("torch::autograd::AccumulateGrad", **shaped(STUDENT)),
+            ):
+                made.works("aten::detach", 1_000, **shaped(STUDENT))
+        with made.job.marked("Optimizer.step#AdamW.step"):
+            lists = {"Input Dims": [[], [], []], "Input type": ["TensorList", "TensorList", "Scalar"]}
+            made.works("aten::_fused_adamw_", 50_000, **lists)
+    finding = found_in(made.job.built)["compute.redundant-work"]
+    assert "done again" in finding.title
+    is_worth(finding, 18 / 10)
+
+
 def test_an_optimizer_that_tells_the_shapes_of_its_lists_reads_no_others() -> None:
     made = Training()
     for _ in made.job.steps(6):

@@ -195,10 +195,11 @@ def _untold_lists(types: str | None, dims: str | None) -> int:
 
 
 def _numbered_forward(rank: RankCase) -> Mask:
-    """Operators of forward passes that autograd will differentiate."""
+    """Operators of forward passes that autograd will differentiate; not what a backward pass computes again."""
     table = rank.trace.operators
     numbered: Mask = table["sequence"].fill_null(-1).to_numpy() >= 0
-    return numbered & ~rank.backward
+    engine = matching(table["name"], lambda name: name.startswith(_ENGINE))
+    return numbered & ~rank.backward & ~rank.workings.tree.below(engine)
 
 
 def _outside_of_autograd(rank: RankCase) -> Mask:
