@@ -41,29 +41,37 @@ class Recorder:
         """Whether somebody else is profiling; two profilers cannot run at once."""
         return bool(self._torch.autograd.profiler._is_profiler_enabled) and not self.running  # noqa: SLF001
 
+    def start_at_once(self) -> None:
+        """Opens a window that knows no steps: it records from now on until it is stopped.
+
+        Without Python stacks: called on the main thread from outside, CPython 3.11 does not return from the call in which
+        a profiler sets its trace function.
+        """
+        self._begin(None, stacks=False)
+
     def start(self) -> None:
         """Opens a window."""
+        schedule = self._config.schedule
+        steps = self._torch.profiler.schedule(
+            wait=0, warmup=schedule.warmup, active=schedule.active or MOST_ACTIVE, repeat=1, skip_first=0
+        )
+        self._begin(steps, stacks=self._config.stacks or self._config.modules)
+
+    def _begin(self, schedule: Any, *, stacks: bool) -> None:
         torch, config = self._torch, self._config
         activities = [torch.profiler.ProfilerActivity.CPU]
         if torch.cuda.is_initialized() and torch.cuda.is_available():
             activities.append(torch.profiler.ProfilerActivity.CUDA)
-        schedule = config.schedule
         self._marks = 0
         self.starting = True
         try:
             self._profiler = torch.profiler.profile(
                 activities=activities,
-                schedule=torch.profiler.schedule(
-                    wait=0,
-                    warmup=schedule.warmup,
-                    active=schedule.active or MOST_ACTIVE,
-                    repeat=1,
-                    skip_first=0,
-                ),
+                schedule=schedule,
                 on_trace_ready=self._write,
                 record_shapes=config.shapes,
                 profile_memory=config.memory,
-                with_stack=config.stacks or config.modules,
+                with_stack=stacks,
                 with_modules=config.modules,
                 experimental_config=_experimental_config(torch),
                 **_keeping_events(torch),

@@ -28,6 +28,7 @@ from whystall.capture.recording import Recording
 from whystall.capture.repeats import RepeatsSeen
 from whystall.capture.sampling import StepSampler
 from whystall.capture.stacks import StackSampler
+from whystall.capture.stepless import NO_STEPS, SteplessWindow
 from whystall.capture.steps import StepFinder
 from whystall.capture.torch_hooks import TorchHooks, compiles_now
 from whystall.capture.windows import Action
@@ -66,6 +67,7 @@ class Session:
         self._padding = PaddingSeen()
         self._look_at_padding = self.faults.guard("padding of batches", self._padding.look)
         self._repeats = RepeatsSeen(torch, self.on_stepping_thread)
+        self._stepless = SteplessWindow(torch, config, self.folder, self.faults)
         self._hooks = TorchHooks(torch, guarded(Heard(self, self._finder, self._sampler.parts), self.faults))
         self._finder.several_optimizers = lambda: len(self._hooks.optimizers_alive) > 1
         # Once: making a guard costs more than the sample.
@@ -142,6 +144,10 @@ class Session:
         guard("sampler", self._machine.stop)()
         self._stop_listening()
         guard("repeated work", self._repeats.close)()
+        by_the_clock = guard("trace", self._stepless.close)()
+        if by_the_clock:
+            self._recording.recorder.files += by_the_clock
+            self._note(NO_STEPS)
         if self._recording.running:
             self._paused(self._recording.stop)
         guard("flight recorder", self._flight.close)(
@@ -243,6 +249,7 @@ class Session:
         guard, sampler = self.faults.guard, self._sampler
         self.stepping_thread = threading.get_ident()
         self.steps = 1
+        guard("trace", self._stepless.discard)()
         sampler.count()
         rank = guard("rank", self._rank)() or 0
         ranks = guard("rank", self._ranks)() or 1
@@ -300,6 +307,8 @@ class Session:
         self._look_for_standstill(now)
         if made != self._modules_made:
             self._modules_made, self._last_made_ns = made, now
+        if self.steps == 0 and not self._closed:
+            self._stepless.look()
         if self._needs_forward() and self._is_without_optimizer(now) and made != self._modules_looked_at:
             self._modules_looked_at = made
             call_on_main_thread(self.faults.guard("module times", self._watch_any_module))
@@ -343,7 +352,7 @@ class Session:
 
         Also once a window is recorded: a job that is killed later says nothing any more.
         """
-        if self.steps == 0:
+        if self.steps == 0 and not self._recording.recorder.files:
             return
         writer, recorder = self._sampler.writer, self._recording.recorder
         description = RankDescription(

@@ -1,0 +1,96 @@
+"""A window by the clock for jobs in which no step is seen: loops of tensors without optimizer, module or loader.
+
+What the main thread does some seconds after torch was imported is recorded for a while. Where steps come after all (the
+job was preparing itself), what was recorded is deleted.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from whystall._native import call_on_main_thread
+from whystall.capture.config import CaptureConfig
+from whystall.capture.faults import Faults
+from whystall.capture.recorder import Recorder
+from whystall.run_folder.layout import rank_files
+
+NO_STEPS: Final = (
+    "no step was seen (no optimizer step, no forward pass of a module, no data loader): a moment of the job was recorded by "
+    "the clock, and what is said is of that"
+)
+_AFTER_S: Final = 6.0
+_LASTS_S: Final = 1.5
+_MOST_WINDOWS: Final = 2
+"""A second one, later: the first may show a preparation."""
+_AGAIN_S: Final = 20.0
+
+
+class SteplessWindow:
+    """Opens and closes the window on the main thread, as ``look`` finds that it is time."""
+
+    def __init__(self, torch: Any, config: CaptureConfig, folder: Path, faults: Faults) -> None:
+        self._torch = torch
+        self._config = config
+        self._folder = folder
+        self._faults = faults
+        self._recorder: Recorder | None = None
+        self._due_s = time.monotonic() + _AFTER_S
+        self._windows = 0
+
+    @property
+    def _aside(self) -> Path:
+        """Where it lies until it is known that this process is the one to tell of."""
+        return self._folder / f".stepless-{os.getpid()}"
+
+    def look(self) -> None:
+        """Called now and then, while no step has been seen, from a thread beside the job."""
+        if time.monotonic() < self._due_s:
+            return
+        self._due_s = float("inf")  # until what is asked for here is done: the main thread may not come to it soon
+        if self._recorder is not None and self._recorder.running:
+            call_on_main_thread(self._faults.guard("trace", self._end))
+        elif self._windows < _MOST_WINDOWS:
+            call_on_main_thread(self._faults.guard("trace", self._begin))
+
+    def _begin(self) -> None:
+        self._windows += 1
+        self.discard()  # the later one shows more of the job
+        self._aside.mkdir(exist_ok=True)
+        recorder = Recorder(self._torch, self._config, self._aside)
+        if not recorder.is_busy():
+            self._recorder = recorder
+            recorder.start_at_once()  # seconds, the first time: torch imports its compiler
+        self._due_s = time.monotonic() + _LASTS_S
+
+    def _end(self) -> None:
+        if self._recorder is not None:
+            self._recorder.stop()
+        self._due_s = time.monotonic() + _AGAIN_S
+
+    def discard(self) -> None:
+        """Ends a window that is open, and deletes what was recorded."""
+        recorder, self._recorder = self._recorder, None
+        if recorder is not None:
+            recorder.stop()
+            shutil.rmtree(self._aside, ignore_errors=True)
+
+    def close(self) -> list[str]:
+        """Names the file of the window in the run's folder, if there is one and no other process has told anything.
+
+        A process that starts others, or is a worker of one that steps, sees no step itself.
+        """
+        if self._recorder is None:
+            return []
+        self._recorder.stop()
+        named = list(self._recorder.files)
+        if rank_files(self._folder, "samples") or rank_files(self._folder, "trace"):
+            named = []
+        for name in named:
+            (self._aside / name).replace(self._folder / name)
+        shutil.rmtree(self._aside, ignore_errors=True)
+        self._recorder = None
+        return named
