@@ -43,6 +43,7 @@ from whystall.diagnosis.rules.compute import (
     unfused_attention,
     unfused_optimizer,
     wave_quantization,
+    written_out_product,
     zeroed_gradients,
 )
 from whystall.diagnosis.rules.device import (
@@ -129,6 +130,7 @@ RULES: tuple[Rule, ...] = (
     low_tensor_core.RULE,
     misaligned_shape.RULE,
     wave_quantization.RULE,
+    written_out_product.RULE,
     fusible.RULE,
     unfused_optimizer.RULE,
     zeroed_gradients.RULE,

@@ -112,3 +112,16 @@ def test_what_a_trainers_callback_works_out_to_write_is_logging(part: str, *, fi
 )
 def test_short_lines_and_arithmetic_are_none(share: float, text: str, leaf: str, part: str) -> None:
     assert found_in_runs(run(shares={"other": 0.22}, places=[line(share, text, leaf=leaf, part=part)])) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "leaf"),
+    [
+        ('payload = json.dumps({"vectors": vectors.tolist()}).encode()', "json.encoder:iterencode"),
+        ("record = json.loads(row)", "json.decoder:decode"),
+        ("for row in csv.DictReader(file):", "csv:__next__"),
+    ],
+)
+def test_messages_and_rows_that_are_read_are_python(text: str, leaf: str) -> None:
+    found = found_in_runs(run(shares={"other": 0.22}, places=[line(0.2, text, leaf=leaf, part="other")]))
+    assert list(found) == ["host.python"]

@@ -1,0 +1,135 @@
+"""Products of matrices that are written out: a large tensor by broadcasting, and a sum over it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from math import prod
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whystall.diagnosis import evidence
+from whystall.diagnosis.candidate import Replayed
+from whystall.diagnosis.case import Case
+from whystall.diagnosis.causes import cause_beside
+from whystall.diagnosis.rank_case import RankCase
+from whystall.diagnosis.rule import Finder, Rule
+from whystall.diagnosis.where import code_of
+from whystall.trace.columns import judged
+
+CAUSE: Final = cause_beside(__name__)
+_LEAST_TIMES: Final = CAUSE.threshold("least_times")
+_LEAST_BYTES: Final = CAUSE.threshold("least_bytes")
+_FLOPS_PER_S: Final = CAUSE.threshold("flops_per_thread")
+_LEAST_SHARE: Final = CAUSE.threshold("least_share")
+_BYTES: Final = 4
+_LARGEST: Final = 1 << 40
+_FASTER: Final = 3.0
+_MULTIPLIES: Final = "aten::mul"
+_SUBTRACTS: Final = "aten::sub"
+_SQUARES: Final = frozenset({"aten::pow", "aten::square", "aten::mul"})
+_SUMS: Final = frozenset({"aten::sum", "aten::mean"})
+
+Shape = tuple[int, ...]
+
+
+def on_a_cpu(case: Case) -> Iterator[Replayed]:
+    """By recorded sizes: what is made large by broadcasting, and summed next."""
+    for rank in case.ranks:
+        products = _products(rank)
+        if not products:
+            continue
+        over = _operators_over(rank, frozenset(products))
+        nodes = case.work_of(rank, over)
+        taken = case.time_of(nodes)
+        begin, end = case.window_on(rank)
+        # A multiplication and an addition for each element; twice more where gradients go back through it.
+        flops = (6 if rank.trains else 2) * sum(
+            prod(shape) * sum(begin <= at < end for at in times) for shape, times in products.items()
+        )
+        needed = flops / _FLOPS_PER_S * 1e9 / max(case.steps, 1)
+        left = min(needed / max(taken, 1), 1.0)
+        if taken * (1 - left) < _LEAST_SHARE * case.step_ns:
+            continue
+        largest = max(products, key=lambda shape: (prod(shape), shape))
+        yield Replayed(
+            cause=CAUSE.id,
+            attributed_ns=taken,
+            evidence=(
+                evidence.time("operators on what broadcasting makes", taken, case.events_of(nodes), per=case.per),
+                evidence.time("what the arithmetic of a product takes on a usual core", needed, per=case.per),
+            ),
+            removal=case.without(nodes, left),
+            floor=case.without(nodes, min(left * _FASTER, 1.0)),
+            ceiling=case.without(nodes, left / _FASTER),
+            method="replay: the same arithmetic at the rate of products on a usual core",
+            code=code_of(case, nodes),
+            ranks=(rank.rank,),
+            uncertainty=0.3,
+            confidence=0.85,
+            detail="a tensor of " + " x ".join(f"{size:,}" for size in largest),
+            rivals=("compute.fusible", "host.small-operators", "host.allocator"),
+        )
+
+
+def _products(rank: RankCase) -> dict[Shape, list[int]]:
+    """The sizes that multiplications make by broadcasting and sums read next, and when."""
+    table, work = rank.trace.operators, rank.workings.work
+    rows = np.flatnonzero(work.counted)
+    at = table["ts_ns"].to_numpy()
+    rows = rows[np.lexsort((at[rows], table["thread"].to_numpy()[rows]))]
+    names = table["name"].gather(rows).cast(str).to_list()
+    sizes = judged(table.select("input_dims")[rows], _sizes)
+    found: dict[Shape, list[int]] = {}
+    for place, (name, given) in enumerate(zip(names, sizes, strict=True)):
+        if name not in {_MULTIPLIES, _SUBTRACTS}:
+            continue
+        made = _broadcast(given)
+        after = place + 1
+        if made is None or after >= len(rows):
+            continue
+        if name == _SUBTRACTS:
+            if names[after] not in _SQUARES or sizes[after][:1] != [made]:
+                continue
+            after += 1
+        if after < len(rows) and names[after] in _SUMS and sizes[after][:1] == [made]:
+            found.setdefault(made, []).append(int(at[rows[place]]))
+    return found
+
+
+def _operators_over(rank: RankCase, shapes: frozenset[Shape]) -> NDArray[np.bool_]:
+    """Operators that make or are given tensors of these sizes, with all that they call."""
+    table, work = rank.trace.operators, rank.workings.work
+    rows = np.flatnonzero(work.counted)
+    out = np.zeros(len(table), np.bool_)
+    told = judged(table.select("input_dims")[rows], _sizes)
+    out[rows] = [any(one in shapes for one in (*given, _broadcast(given))) for given in told]
+    out |= rank.workings.tree.below(out)
+    return out
+
+
+def _sizes(dims: str | None) -> list[Shape]:
+    """The sizes of a call's tensors that have any."""
+    try:
+        given = json.loads(dims or "[]")
+    except ValueError:
+        return []
+    return [tuple(one) for one in given if one and all(isinstance(n, int) and 0 < n < _LARGEST for n in one)]
+
+
+def _broadcast(given: list[Shape]) -> Shape | None:
+    """The size that two tensors make, where it is many times that of the larger one."""
+    if len(given) != len(("one", "other")):
+        return None
+    try:
+        made = tuple(int(size) for size in np.broadcast_shapes(*given))
+    except ValueError:
+        return None
+    count = prod(made)
+    large = _LARGEST > count * _BYTES >= _LEAST_BYTES
+    return made if large and count >= _LEAST_TIMES * max(map(prod, given)) else None
+
+
+RULE = Rule(CAUSE, (Finder(on_a_cpu, ("trace", "no_device", "operators", "shapes")),))

@@ -1,0 +1,63 @@
+"""Jobs in which no step is seen: a moment is recorded by the clock, and dropped where steps come after all."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from whystall.capture.config import CaptureConfig
+from whystall.capture.faults import Faults
+from whystall.capture.stepless import SteplessWindow
+
+torch = pytest.importorskip("torch")
+
+
+@pytest.fixture
+def window(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SteplessWindow:
+    monkeypatch.setattr("whystall.capture.stepless._AFTER_S", 0.0)
+    monkeypatch.setattr("whystall.capture.stepless._LASTS_S", 0.2)
+    return SteplessWindow(torch, CaptureConfig(folder=str(tmp_path)), tmp_path, Faults())
+
+
+def works(window: SteplessWindow, seconds: float) -> None:
+    """A loop of tensors, with somebody who looks now and then (here on its own thread)."""
+    given, end = torch.randn(64, 64), time.monotonic() + seconds
+    while time.monotonic() < end:
+        given @ given
+        window.look()
+
+
+def test_a_moment_of_the_loop_is_recorded(window: SteplessWindow, tmp_path: Path) -> None:
+    works(window, 5.0)  # torch imports its compiler first
+    [name] = window.close()
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    with gzip.open(tmp_path / name) as file:
+        at = [event["ts"] for event in json.load(file)["traceEvents"] if event.get("name") == "aten::mm"]
+    assert len(at) > 100
+    assert 0.1e6 < max(at) - min(at) < 4e6
+    assert window.close() == []
+
+
+def test_steps_that_come_after_all_drop_it(window: SteplessWindow, tmp_path: Path) -> None:
+    works(window, 2.0)
+    window.discard()
+    assert window.close() == []
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_process_beside_one_that_steps_tells_nothing(window: SteplessWindow, tmp_path: Path) -> None:
+    works(window, 5.0)
+    (tmp_path / "rank0.samples.jsonl").write_text(json.dumps({}))
+    assert window.close() == []
+    assert [path.name for path in tmp_path.iterdir()] == ["rank0.samples.jsonl"]
+
+
+def test_a_job_that_profiles_itself_is_left_alone(window: SteplessWindow, tmp_path: Path) -> None:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+        works(window, 1.0)
+    assert len(profiler.events()) > 100
+    assert window.close() == []

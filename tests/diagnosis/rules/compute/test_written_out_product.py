@@ -1,0 +1,48 @@
+"""compute.written-out-product: a large tensor made by broadcasting and summed fires it; other sums and scales do not."""
+
+from __future__ import annotations
+
+import pytest
+from tests.diagnosis.cases import found_in
+from tests.diagnosis.jobs import Job, is_worth
+
+MADE_NS = 8_000_000
+OTHER_NS = 10_000_000
+LEFT, RIGHT, MADE = [32, 800, 1], [32, 1, 256], [32, 800, 256]
+PRODUCT_NS = int(2 * 32 * 800 * 256 / 80)  # 80 GFLOP/s
+
+
+def job(*calls: tuple[str, list[list[int]]]) -> Job:
+    """Eight steps of some calls, and of other work."""
+    made = Job()
+    for _ in made.steps(8):
+        for name, sizes in (*calls, ("aten::relu", [[64, 128]])):
+            recorded = {"Input Dims": [*sizes, []], "Input type": ["float"] * len(sizes) + ["Scalar"]}
+            with made.inside(name, **recorded):  # type: ignore[arg-type]
+                made.python(OTHER_NS if name == "aten::relu" else MADE_NS)
+    return made
+
+
+def test_a_product_takes_the_place_of_what_is_written_out() -> None:
+    made = job(("aten::mul", [LEFT, RIGHT]), ("aten::sum", [MADE]))
+    finding = found_in(made.built)["compute.written-out-product"]
+    is_worth(finding, (2 * MADE_NS + OTHER_NS) / (PRODUCT_NS + OTHER_NS))
+
+
+def test_squares_of_differences_are_distances() -> None:
+    made = job(("aten::sub", [LEFT, RIGHT]), ("aten::pow", [MADE]), ("aten::sum", [MADE]))
+    finding = found_in(made.built)["compute.written-out-product"]
+    is_worth(finding, (3 * MADE_NS + OTHER_NS) / (PRODUCT_NS + OTHER_NS))
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        job(("aten::mul", [MADE, [256]]), ("aten::sum", [MADE])),  # a scale of each column
+        job(("aten::mul", [LEFT, RIGHT]), ("aten::exp", [MADE])),  # something else comes of it
+        job(("aten::sub", [LEFT, RIGHT]), ("aten::sum", [MADE])),
+        job(("aten::mul", [[8, 1], [1, 8]]), ("aten::sum", [[8, 8]])),  # small
+    ],
+)
+def test_others_are_not(made: Job) -> None:
+    assert "compute.written-out-product" not in found_in(made.built)
