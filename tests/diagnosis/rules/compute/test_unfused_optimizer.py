@@ -6,6 +6,7 @@ from typing import Final
 
 import pytest
 from tests.diagnosis.cases import case_of, found_in, found_in_runs, line, run
+from tests.diagnosis.jobs import is_worth, shaped
 
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.rules.compute import unfused_optimizer
@@ -182,3 +183,24 @@ def test_the_loop_of_a_base_class_does_not_say_which_optimizer_it_is(*, recorded
     assert found.remedy.patch is not None
     assert ("torch.optim.AdamW(" in found.remedy.patch) is recorded
     assert "torch.optim.Adam(" not in found.remedy.patch
+
+
+@pytest.mark.parametrize(("name", "fires"), [("aten::mul", True), ("aten::mm", False)])
+def test_of_an_optimizer_that_torch_does_not_know_one_pass_is_left(name: str, *, fires: bool) -> None:
+    """Of 64 operators that read one tensor of a parameter's size and write another, seven passes are left."""
+    built = trace()
+    size = [512, 512]
+    for number in range(8):
+        at = number * 4_000_000
+        built.step(number, at=at, lasts=4_000_000)
+        built.operator("aten::mm", at=at, lasts=1_000_000)
+        built.operator("torch::autograd::AccumulateGrad", at=at + 1_000_000, lasts=80_000, **shaped(size))
+        begin = at + 1_080_000
+        built.annotation("Optimizer.step#MyOwn.step", at=begin, lasts=64 * 40_000)
+        for place in range(64):
+            built.operator(name, at=begin + place * 40_000, lasts=40_000, **shaped(size, size))
+    found = found_in(built)
+    assert ("compute.unfused-optimizer" in found) is fires
+    if fires:
+        update = 64 * 40_000
+        is_worth(found["compute.unfused-optimizer"], 4_000_000 / (4_000_000 - update * (1 - 7 / (64 * 3))))

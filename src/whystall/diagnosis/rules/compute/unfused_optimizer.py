@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from typing import Final
@@ -24,6 +25,7 @@ from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rank_case import RankCase, within
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.replay.graph import Change, EdgeKind, Mask
+from whystall.trace.columns import judged
 from whystall.vocabulary.optimizers import optimizer_named, optimizers
 
 CAUSE: Final = cause_beside(__name__)
@@ -34,6 +36,9 @@ _FEW_KERNELS: Final = 4
 # "torch.optim.adam:_single_tensor_adam".
 _MARKED: Final = re.compile(r"^Optimizer\.step#(?:\w+\.)*?(\w+)\.step$")
 _LOOP: Final = re.compile(r"_single_tensor_(\w+)$")
+_ACCUMULATE: Final = "torch::autograd::AccumulateGrad"
+_BYTES: Final = 4
+_MOST_PRODUCTS: Final = 0.2
 # Optimizers that have nothing to join: they work on one long vector, or on other matrices each.
 _WHOLE: Final = frozenset({"LBFGS", "SparseAdam", "Muon"})
 
@@ -121,11 +126,13 @@ def on_a_cpu(case: Case) -> Iterator[Replayed]:
     for rank in case.ranks:
         begin, end, _ = rank.optimizer_steps
         names = _marked(rank)
-        left = _left_on_cpu(names)
-        if not len(begin) or left is None:
+        if not len(begin):
             continue
         table = rank.trace.operators
         inside = within(table["ts_ns"].to_numpy(), begin, end)
+        left = _left_on_cpu(names) or _left_of_its_own(rank, inside, names)
+        if left is None:
+            continue
         count = int(np.count_nonzero(inside & table["parent"].is_null().to_numpy())) / len(begin)
         if count < _LEAST_KERNELS or table["name"].cast(str).str.contains("_fused_").to_numpy()[inside].any():
             continue
@@ -178,6 +185,32 @@ def _remedy_in_run(case: Case, run: RunSummary) -> Remedy:
     if marked:
         return _remedy(marked)
     return Remedy(text=CAUSE.remedy, patch="fused=True  # among the optimizer's arguments", risk=CAUSE.risk)
+
+
+def _left_of_its_own(rank: RankCase, inside: Mask, names: list[str]) -> tuple[float, float, float] | None:
+    """What one pass over parameters and state leaves of an optimizer that torch does not know, by what it moves now.
+
+    ``None`` where it does more than arithmetic element by element, or where sizes were not recorded. Parameters are
+    known by their gradients, and have two moments each at the most.
+    """
+    table, work = rank.trace.operators, rank.workings.work
+    if not names or any(optimizer_named(name) is not None or name in _WHOLE for name in names):
+        return None
+    own, products = table["self_ns"].to_numpy(), inside & (work.dense > 0)
+    moved = float(work.moved[inside].sum())
+    gradients = np.flatnonzero((table["name"].cast(str) == _ACCUMULATE).to_numpy())
+    sizes = judged(table.select("input_dims")[gradients], _elements)
+    if moved <= 0 or not sum(sizes) or own[products].sum() > _MOST_PRODUCTS * own[inside].sum():
+        return None
+    least = sum(sizes) * _BYTES * _ADAM_PASSES / moved
+    return (min(least / 2, 1.0), min(least, 1.0), min(2 * least, 1.0))
+
+
+def _elements(dims: str | None) -> int:
+    try:
+        return int(np.prod(json.loads(dims or "")[0], dtype=np.int64))
+    except (ValueError, TypeError, IndexError):
+        return 0
 
 
 def _left_on_cpu(names: list[str]) -> tuple[float, float, float] | None:
