@@ -44,8 +44,8 @@ class Recorder:
     def start_at_once(self) -> None:
         """Opens a window that knows no steps: it records from now on until it is stopped.
 
-        Without Python stacks: called on the main thread from outside, CPython 3.11 does not return from the call in which
-        a profiler sets its trace function.
+        Without Python stacks: called on the main thread from outside, CPython 3.11 did not return from the call in
+        which a profiler sets its trace function.
         """
         self._begin(None, stacks=False)
 

@@ -19,8 +19,8 @@ from whystall.capture.recorder import Recorder
 from whystall.run_folder.layout import rank_files
 
 NO_STEPS: Final = (
-    "no step was seen (no optimizer step, no forward pass of a module, no data loader): a moment of the job was recorded by "
-    "the clock, and what is said is of that"
+    "no step was seen (no optimizer step, no forward pass of a module, no data loader): a moment of the job was "
+    "recorded by the clock, and what is said is of that"
 )
 _AFTER_S: Final = 6.0
 _LASTS_S: Final = 1.5

@@ -1,4 +1,4 @@
-"""compute.written-out-product: a large tensor made by broadcasting and summed fires it; other sums and scales do not."""
+"""compute.written-out-product: a large tensor made by broadcasting and summed fires it; other sums do not."""
 
 from __future__ import annotations
 
