@@ -32,6 +32,20 @@ def test_what_is_appended_alone_is_left(copies: int) -> None:
     is_worth(finding, (OTHER_NS + (1 + copies) * CAT_NS) / OTHER_NS)
 
 
+def test_giving_back_what_was_there_is_part_of_it() -> None:
+    """The pause after it, until the next operator."""
+    job = Job()
+    for _ in job.steps(8):
+        with job.inside(
+            "aten::cat", **{"Input Dims": [[QUEUE, [64, 128]], []], "Input type": ["TensorList", "Scalar"]}
+        ):  # type: ignore[arg-type]
+            job.python(CAT_NS)
+        job.python(CAT_NS // 2)
+        with job.inside("aten::relu", **{"Input Dims": [[64, 128]], "Input type": ["float"]}):  # type: ignore[arg-type]
+            job.python(OTHER_NS)
+    is_worth(found_in(job.built)["compute.copied-buffer"], (OTHER_NS + 1.5 * CAT_NS) / OTHER_NS)
+
+
 @pytest.mark.parametrize(
     "job",
     [

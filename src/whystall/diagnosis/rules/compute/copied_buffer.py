@@ -42,6 +42,8 @@ def on_a_cpu(case: Case) -> Iterator[Replayed]:
         if per_step < _LEAST_SHARE * case.step_ns:
             continue
         alone = case.work_of(rank, chosen | _called(rank, chosen))
+        # What was there is given back to the system when the new tensor takes its place.
+        freed = _python_after(case, rank, chosen | copied)
         share = float(np.median(left[chosen]))
         yield Replayed(
             cause=CAUSE.id,
@@ -50,7 +52,7 @@ def on_a_cpu(case: Case) -> Iterator[Replayed]:
                 evidence.time("concatenations and copies of that size", per_step, case.events_of(nodes), per=case.per),
                 evidence.share("of what is concatenated is new", share),
             ),
-            removal=case.without(nodes, share),
+            removal=case.without(nodes | freed, share),
             floor=case.without(alone, share),
             method="replay: what is appended, without what was there",
             code=code_of(case, nodes),
@@ -102,6 +104,19 @@ def _elements(dims: str | None) -> int:
 
 def _called(rank: RankCase, chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
     return rank.workings.tree.below(chosen)
+
+
+def _python_after(case: Case, rank: RankCase, chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """The host's nodes between the end of a chosen operator and the next of its thread that is no view."""
+    table = rank.trace.operators
+    outer = np.flatnonzero(rank.workings.work.counted)
+    thread, begin = table["thread"].to_numpy()[outer], table["ts_ns"].to_numpy()[outer]
+    order = np.lexsort((begin, thread))
+    outer, thread, begin = outer[order], thread[order], begin[order]
+    end = begin + table["duration_ns"].to_numpy()[outer]
+    follows = np.append(thread[1:] == thread[:-1], False)
+    which = np.flatnonzero(chosen[outer] & follows)
+    return case.host_within(rank, end[which], begin[which + 1])
 
 
 def _in_most_steps(rank: RankCase, chosen: NDArray[np.bool_]) -> bool:
