@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from tests.diagnosis.cases import found_in
 from tests.diagnosis.jobs import Job, is_worth
@@ -35,10 +37,9 @@ def test_what_is_appended_alone_is_left(copies: int) -> None:
 def test_giving_back_what_was_there_is_part_of_it() -> None:
     """The pause after it, until the next operator."""
     job = Job()
+    appended: dict[str, Any] = {"Input Dims": [[QUEUE, [64, 128]], []], "Input type": ["TensorList", "Scalar"]}
     for _ in job.steps(8):
-        with job.inside(
-            "aten::cat", **{"Input Dims": [[QUEUE, [64, 128]], []], "Input type": ["TensorList", "Scalar"]}
-        ):  # type: ignore[arg-type]
+        with job.inside("aten::cat", **appended):
             job.python(CAT_NS)
         job.python(CAT_NS // 2)
         with job.inside("aten::relu", **{"Input Dims": [[64, 128]], "Input type": ["float"]}):  # type: ignore[arg-type]
