@@ -55,7 +55,7 @@ class Service:
 
 def test_steps_that_end_within_inference_mode_are_looked_at() -> None:
     service = Service()
-    for _ in range(60):
+    for _ in range(120):
         service.handle()
     assert service.repeats.over
     assert service.repeats.found is not None
@@ -75,7 +75,7 @@ def test_a_mode_is_taken_out_as_it_was_put_in(*, within: bool) -> None:
 
     while stack() == 0:
         step(inside=within)
-    for _ in range(60):
+    for _ in range(120):
         step(inside=not within)
         rank(torch.randn(64))
     assert not repeats.over
@@ -108,7 +108,7 @@ def train() -> None:
     """The same batch in each step: it is the weights that are new."""
     (ONE_BATCH @ WEIGHT).square().sum().backward()
     with torch.no_grad():
-        WEIGHT.sub_(1e-3 * WEIGHT.grad)
+        WEIGHT.sub_(1e-9 * WEIGHT.grad)
         WEIGHT.grad = None
 
 
@@ -163,7 +163,7 @@ def test_a_mode_that_somebody_puts_on_it_ends_as_he_wants() -> None:
             modes[0].__enter__()
             CATALOGUE @ torch.randn(64, 8)
 
-    repeats = seen(step, 60)
+    repeats = seen(step, 120)
     assert not repeats.looking
     assert not repeats.over
     modes[0].__exit__(None, None, None)
@@ -197,9 +197,9 @@ def test_the_results_of_a_job_are_the_same_to_the_bit() -> None:
             out.append(loss.item())
 
         if look:
-            seen(step, 40)
+            seen(step, 120)
         else:
-            for _ in range(40):
+            for _ in range(120):
                 step()
         return out
 

@@ -18,6 +18,9 @@ from whystall.run_folder.description import RepeatedWork, SparseMatrix
 
 _WAITS: Final = 12
 """So many steps pass first, that even a short job leaves enough for the samples of the whole run."""
+_WAITS_FURTHER: Final = 48
+"""So many pass before operators are looked at: a job that is over by then keeps its samples."""
+_READ_FURTHER: Final = 6
 _LEAST_READ: Final = 4
 """Of these the first has nothing before it."""
 _MOST_READ: Final = 17
@@ -48,7 +51,7 @@ class RepeatsSeen:
             return
         if not self.looking:
             self._passed += 1
-            if self._passed > _WAITS:
+            if self._passed > (_WAITS if len(self._looks) > 1 else _WAITS_FURTHER):
                 self._begin()
             return
         look = self._looks[0]
@@ -63,7 +66,8 @@ class RepeatsSeen:
             tally.step_ended(duration_ns)
         look.step_ended()
         self._step += 1
-        if not something or self._step > (_LEAST_READ if tally.measured_ns >= _ENOUGH_NS else _MOST_READ):
+        most = _MOST_READ if len(self._looks) > 1 else _READ_FURTHER
+        if not something or self._step > (_LEAST_READ if tally.measured_ns >= _ENOUGH_NS else most):
             self._end()
 
     def close(self) -> None:
@@ -90,7 +94,7 @@ class RepeatsSeen:
             self.close()
         else:
             self._looks.pop(0).close()
-            self._begin()
+            self.looking, self._passed = False, 0
 
 
 def _share(found: RepeatedWork) -> float:
