@@ -9,14 +9,18 @@ import pytest
 
 from whystall.analysis.run_memory import allocator_runs, memory_rises
 from whystall.analysis.run_results import AllocatorRun
-from whystall.run_folder.samples import PROFILED, STEP_COLUMNS
+from whystall.run_folder.samples import LOOKED_AT, PROFILED, STEP_COLUMNS
 from whystall.trace.samples import RunSamples
 
 MIB = 1 << 20
 
 
 def samples(
-    rss_mib: Sequence[int | None], profiled: Sequence[int] = (), allocated: Sequence[tuple[int, int, int]] = ()
+    rss_mib: Sequence[int | None],
+    profiled: Sequence[int] = (),
+    allocated: Sequence[tuple[int, int, int]] = (),
+    looked_at: Sequence[int] = (),
+    heap_mib: Sequence[int | None] | None = None,
 ) -> RunSamples:
     """A run with the memory after each step, and what an allocator said: step, device, bytes."""
     rows = [
@@ -24,7 +28,8 @@ def samples(
             **dict.fromkeys(STEP_COLUMNS, 0),
             "step": i,
             "rss_kib": None if mib is None else mib * 1024,
-            "flags": PROFILED if i in profiled else 0,
+            "heap_kib": None if heap_mib is None or (heap := heap_mib[i]) is None else heap * 1024,
+            "flags": PROFILED * (i in profiled) | LOOKED_AT * (i in looked_at),
         }
         for i, mib in enumerate(rss_mib)
     ]
@@ -64,6 +69,24 @@ def test_what_rises_while_the_profiler_runs_is_not_the_jobs() -> None:
     rising = [400] * 10 + [400 + 20 * i for i in range(10)] + [600 + i for i in range(40)]
     (rise,) = memory_rises(samples(rising, profiled=range(10, 20)))
     assert rise.rise_bytes / rise.over_steps == pytest.approx(MIB, rel=0.05)
+
+
+def test_steps_that_are_looked_at_belong_to_the_stretch() -> None:
+    rss = [100 + 2 * step for step in range(40)]
+    (rise,) = memory_rises(samples(rss, looked_at=range(15, 32)))
+    assert rise.over_steps == 3 * (35 // 4)
+    assert rise.rise_bytes / rise.over_steps == 2 * MIB
+
+
+def test_free_memory_that_stays_resident_does_not_hide_what_is_held() -> None:
+    heap = [50 + step if step % 3 == 0 else None for step in range(90)]
+    (rise,) = memory_rises(samples([400] * 90, heap_mib=heap))
+    assert rise.heap
+    assert rise.rise_bytes / rise.over_steps == MIB
+    assert rise.start_bytes == pytest.approx((50 + 5 + 10) * MIB, rel=0.05)
+    # What others than the C library's allocator hold is seen in what is resident.
+    (rise,) = memory_rises(samples([100 + 2 * step for step in range(60)], heap_mib=[50] * 60))
+    assert not rise.heap
 
 
 def test_steps_that_share_a_count() -> None:

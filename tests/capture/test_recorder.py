@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 import json
+import weakref
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +14,7 @@ import pytest
 
 from whystall.capture.config import CaptureConfig, Schedule
 from whystall.capture.recorder import Recorder
+from whystall.run_folder.layout import is_written_by_a_run, rank_file, trace_name
 
 torch = pytest.importorskip("torch")
 
@@ -79,3 +82,42 @@ def test_a_window_that_ends_within_a_step_says_how_many_are_whole(
     trace = json.loads(gzip.decompress((tmp_path / name).read_bytes()))
     assert trace.get("whystall_whole_steps") == told
     assert sum(each["name"].startswith("ProfilerStep") for each in trace["traceEvents"]) >= marks
+
+
+def test_nothing_of_the_profilers_stays_in_the_job(tmp_path: Path) -> None:
+    recorder = Recorder(torch, CaptureConfig(folder=str(tmp_path), schedule=Schedule(warmup=1, active=2)), tmp_path)
+    gc.disable()  # what is in a circle would go when it happens to run
+    try:
+        recorder.start()
+        gone = [weakref.ref(recorder._profiler), weakref.ref(recorder._profiler.profiler)]
+        for _ in range(3):
+            torch.ones(3).neg()
+            recorder.mark()
+        recorder.stop()
+        assert [each() for each in gone] == [None, None]
+    finally:
+        gc.enable()
+
+
+def test_a_trace_that_is_held_has_no_name_until_it_is_published(tmp_path: Path) -> None:
+    recorder = Recorder(torch, CaptureConfig(folder=str(tmp_path)), tmp_path, held=True)
+    recorder.start_at_once()
+    torch.ones(3).neg()
+    recorder.stop()
+    (path,) = tmp_path.iterdir()
+    assert recorder.files == []
+    assert rank_file(path.name) is None
+    assert is_written_by_a_run(path.name)
+    recorder.publish()
+    assert recorder.files == [path.name for path in tmp_path.iterdir()] == [trace_name(0)]
+
+
+def test_a_moment_by_the_clock_has_no_python_stacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, Any]] = []
+    profile = torch.profiler.profile
+    monkeypatch.setattr(torch.profiler, "profile", lambda **given: asked.append(given) or profile(**given))
+    recorder = Recorder(torch, CaptureConfig(folder=str(tmp_path), modules=True, stacks=True), tmp_path)
+    recorder.start_at_once()
+    recorder.drop()
+    assert [(each["with_stack"], each["with_modules"]) for each in asked] == [(False, False)]
+    assert not list(tmp_path.iterdir())

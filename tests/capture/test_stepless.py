@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from whystall.capture.config import CaptureConfig
-from whystall.capture.faults import Faults
 from whystall.capture.stepless import SteplessWindow
 
 torch = pytest.importorskip("torch")
@@ -20,7 +19,7 @@ torch = pytest.importorskip("torch")
 def window(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SteplessWindow:
     monkeypatch.setattr("whystall.capture.stepless._AFTER_S", 0.0)
     monkeypatch.setattr("whystall.capture.stepless._LASTS_S", 0.2)
-    return SteplessWindow(torch, CaptureConfig(folder=str(tmp_path)), tmp_path, Faults())
+    return SteplessWindow(torch, CaptureConfig(folder=str(tmp_path)), tmp_path, lambda work: work())
 
 
 def works(window: SteplessWindow, seconds: float) -> None:
@@ -61,3 +60,29 @@ def test_a_job_that_profiles_itself_is_left_alone(window: SteplessWindow, tmp_pa
         works(window, 1.0)
     assert len(profiler.events()) > 100
     assert window.close() == []
+
+
+def test_a_profiler_of_the_jobs_own_ends_it_for_good(window: SteplessWindow, tmp_path: Path) -> None:
+    until = time.monotonic() + 60.0
+    while not window.running and time.monotonic() < until:
+        works(window, 0.05)
+    assert window.running
+    window.make_room()
+    assert not window.running
+    works(window, 0.5)
+    assert window.close() == []
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_open_window_that_is_dropped_writes_nothing(
+    window: SteplessWindow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("whystall.capture.stepless._LASTS_S", 60.0)
+    written: list[str] = []
+    monkeypatch.setattr(torch.profiler.profile, "export_chrome_trace", lambda _, path: written.append(path))
+    until = time.monotonic() + 60.0
+    while not window.running and time.monotonic() < until:
+        works(window, 0.05)
+    window.discard()
+    assert window.close() == written == []
+    assert not list(tmp_path.iterdir())

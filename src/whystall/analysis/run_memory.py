@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
@@ -25,14 +26,11 @@ _LEAST_OF_ITS_PART: Final = 0.3
 
 
 def memory_rises(samples: RunSamples) -> list[MemoryRise]:
-    """The resident memory and that of each device, where it rose steadily."""
+    """The memory of the host (what is in use of its heap, else what is resident) and of each device."""
     steps = samples.steps
-    if "rss_kib" not in steps.columns:
-        return []
     first, last = _longest_stretch((steps["flags"] & PROFILED).fill_null(0).to_numpy() != 0)
     stretch = steps[first:last]
-    known = stretch.select("step", "rss_kib").drop_nulls()
-    found = [_rise(None, known["step"].to_numpy(), known["rss_kib"].to_numpy() * 1024, 0.5)]
+    found = [_of_the_host(stretch)]
     if len(stretch):
         looks = samples.allocators.filter(pl.col("step").is_between(stretch["step"][0], stretch["step"][-1]))
         for device in looks["device"].unique(maintain_order=True).to_list():
@@ -40,6 +38,16 @@ def memory_rises(samples: RunSamples) -> list[MemoryRise]:
             # These come at any moment of a step: the least of several is what stays between steps.
             found.append(_rise(device, each["step"].to_numpy(), each["allocated"].to_numpy(), 0.0))
     return [rise for rise in found if rise is not None]
+
+
+def _of_the_host(stretch: pl.DataFrame) -> MemoryRise | None:
+    for column in ("heap_kib", "rss_kib"):
+        if column in stretch.columns:
+            known = stretch.select("step", column).drop_nulls()
+            rise = _rise(None, known["step"].to_numpy(), known[column].to_numpy() * 1024, 0.5)
+            if rise is not None:
+                return msgspec.structs.replace(rise, heap=column == "heap_kib")
+    return None
 
 
 def _longest_stretch(profiled: NDArray[np.bool_]) -> tuple[int, int]:
@@ -56,6 +64,8 @@ def _rise(device: int | None, step: NDArray[np.int64], value: NDArray[np.int64],
     """What a series rises by from the first of its quarters to the last, if it does so in each."""
     if len(value) < _FEWEST_LOOKS:
         return None
+    odd = len(value) % _QUARTERS  # of equal quarters the rate is exact
+    step, value = step[odd:], value[odd:]
     levels = [float(np.quantile(part, quantile)) for part in np.array_split(value, _QUARTERS)]
     rises = np.diff(levels)
     if rises.min() <= 0 or rises.min() * len(rises) < _LEAST_OF_ITS_PART * rises.sum():

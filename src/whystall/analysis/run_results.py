@@ -34,13 +34,15 @@ class SampledLine(Result):
 class MemoryRise(Result):
     """Memory that rises steadily over the longest stretch of steps without the profiler.
 
-    ``device`` is ``None`` for the host.
+    ``device`` is ``None`` for the host. ``heap`` says that it is what the host's allocator has given out, which free
+    memory that stays with the process does not hide, and not what is resident.
     """
 
     device: int | None
     start_bytes: int
     rise_bytes: int
     over_steps: int
+    heap: bool = False
 
 
 class AllocatorRun(Result):

@@ -18,7 +18,7 @@ from whystall.analysis.run_clocks import device_clocks
 from whystall.analysis.run_memory import allocator_runs, memory_rises
 from whystall.analysis.run_results import RunSummary, SampledLine, SlowStep
 from whystall.analysis.step_errors import mean_error, median_error
-from whystall.run_folder.samples import PROFILED
+from whystall.run_folder.samples import DISTURBED
 from whystall.trace.samples import RunSamples
 from whystall.vocabulary.step_parts import OTHER, TIMED
 
@@ -39,7 +39,7 @@ _MAD_TO_SIGMA: Final = 1.4826
 
 def run_summary(samples: RunSamples) -> RunSummary | None:
     """The account of one rank's run; ``None`` when no step was measured."""
-    measured = samples.steps.filter((pl.col("flags") & PROFILED) == 0)
+    measured = samples.steps.filter((pl.col("flags") & DISTURBED) == 0)
     if measured.is_empty():
         return None
     everything = _ns(measured, "duration_us")
@@ -82,7 +82,7 @@ def run_summary(samples: RunSamples) -> RunSummary | None:
         allocators=allocator_runs(samples),
         clocks=device_clocks(samples),
         windows=recorded_windows(
-            _ns(samples.steps, "duration_us"), ((samples.steps["flags"] & PROFILED) != 0).to_numpy(), warm_up
+            _ns(samples.steps, "duration_us"), ((samples.steps["flags"] & DISTURBED) != 0).to_numpy(), warm_up
         ),
         slow_ns=_excess_of_slow(duration),
         slow=_slow_steps(measured, duration, parts),

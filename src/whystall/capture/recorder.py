@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from whystall.capture.config import CaptureConfig
+from whystall.capture.heap import give_back_free_memory
 from whystall.run_folder.description import MOST_ACTIVE
 from whystall.run_folder.layout import WHOLE_STEPS, staged_trace, trace_name
 
@@ -18,9 +19,12 @@ _COPY_BYTES = 1 << 20
 
 
 class Recorder:
-    """Runs the profiler over one window and writes the trace of it."""
+    """Runs the profiler over one window and writes the trace of it.
 
-    def __init__(self, torch: Any, config: CaptureConfig, folder: Path) -> None:
+    A trace that is ``held`` has no name of its own, and is not among the run's ``files``, until it is published.
+    """
+
+    def __init__(self, torch: Any, config: CaptureConfig, folder: Path, *, held: bool = False) -> None:
         self._torch = torch
         self._config = config
         self._folder = folder
@@ -31,6 +35,9 @@ class Recorder:
         self.export_ns = 0
         self.starting = False
         self._marks = 0
+        self._held = held
+        self._written: Path | None = None
+        self._unwanted = False
 
     @property
     def running(self) -> bool:
@@ -44,10 +51,10 @@ class Recorder:
     def start_at_once(self) -> None:
         """Opens a window that knows no steps: it records from now on until it is stopped.
 
-        Without Python stacks: called on the main thread from outside, CPython 3.11 did not return from the call in
-        which a profiler sets its trace function.
+        Without Python stacks and modules: called on the main thread from outside, CPython 3.11 did not return from the
+        call in which a profiler sets its trace function.
         """
-        self._begin(None, stacks=False)
+        self._begin(None, stacks=False, modules=False)
 
     def start(self) -> None:
         """Opens a window."""
@@ -55,9 +62,9 @@ class Recorder:
         steps = self._torch.profiler.schedule(
             wait=0, warmup=schedule.warmup, active=schedule.active or MOST_ACTIVE, repeat=1, skip_first=0
         )
-        self._begin(steps, stacks=self._config.stacks or self._config.modules)
+        self._begin(steps, stacks=self._config.stacks or self._config.modules, modules=self._config.modules)
 
-    def _begin(self, schedule: Any, *, stacks: bool) -> None:
+    def _begin(self, schedule: Any, *, stacks: bool, modules: bool) -> None:
         torch, config = self._torch, self._config
         activities = [torch.profiler.ProfilerActivity.CPU]
         if torch.cuda.is_initialized() and torch.cuda.is_available():
@@ -72,7 +79,7 @@ class Recorder:
                 record_shapes=config.shapes,
                 profile_memory=config.memory,
                 with_stack=stacks,
-                with_modules=config.modules,
+                with_modules=modules,
                 experimental_config=_experimental_config(torch),
                 **_keeping_events(torch),
             )
@@ -101,24 +108,50 @@ class Recorder:
         ended = self._marks - self._config.schedule.warmup
         if not whole and ended >= 0:
             profiler.add_metadata_json(WHOLE_STEPS, str(ended))
-        profiler.stop()
+        try:
+            profiler.stop()
+        finally:
+            # It holds itself, and with it all events until the next great garbage collection.
+            profiler.profiler, profiler.action_map = None, {}
+            give_back_free_memory()
+
+    def drop(self) -> None:
+        """Closes the window; nothing is written, and a trace that was held is deleted."""
+        self._unwanted = True
+        self.stop()
+        self._unwanted = False
+        if self._written is not None:
+            self._written.unlink(missing_ok=True)
+            self._written = None
+
+    def publish(self) -> None:
+        """Gives the trace its name in the run's folder, if one was written that has none."""
+        written, self._written = self._written, None
+        if written is None:
+            return
+        name = trace_name(self.rank, len(self.files))
+        written.replace(self._folder / name)
+        self.files.append(name)
+        self.bytes_written += (self._folder / name).stat().st_size
 
     def _write(self, profiler: Any) -> None:
+        if self._unwanted:
+            return
         began = time.perf_counter_ns()
-        number = len(self.files)
-        name = trace_name(self.rank, number)
-        packed = self._folder / staged_trace(name, os.getpid())
+        packed = self._folder / staged_trace(trace_name(self.rank, len(self.files)), os.getpid())
         plain = packed.with_name(f"{packed.name}.json")
         try:
             profiler.export_chrome_trace(str(plain))
             with plain.open("rb") as source, gzip.open(packed, "wb", compresslevel=2) as target:
                 shutil.copyfileobj(source, target, _COPY_BYTES)
-            packed.replace(self._folder / name)
+            self._written = packed
+            if not self._held:
+                self.publish()
+        except BaseException:
+            packed.unlink(missing_ok=True)
+            raise
         finally:
             plain.unlink(missing_ok=True)
-            packed.unlink(missing_ok=True)
-        self.files.append(name)
-        self.bytes_written += (self._folder / name).stat().st_size
         self.export_ns += time.perf_counter_ns() - began
 
 

@@ -74,7 +74,8 @@ class RepeatedOperators:
 
     def sparse(self) -> list[SparseMatrix]:
         """The sizes of matrices that were nearly all zeros each time."""
-        told = [(max(shares), size) for size, shares in self._counted.items() if 0 < max(shares) <= _MOST_DENSE]
+        most = [(max(shares), size) for size, shares in self._counted.items() if shares]
+        told = [(share, size) for share, size in most if 0 < share <= _MOST_DENSE]
         return [SparseMatrix(*size, share) for share, size in sorted(told)[:MOST_SPARSE]]
 
     def step_ended(self) -> None:

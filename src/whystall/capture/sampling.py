@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from whystall.capture.device_times import DeviceTimes
+from whystall.capture.heap import HeapInUse
 from whystall.capture.samples import NOT_COUNTED, GarbageCollections, SampleWriter, Stopwatch, ThreadCounters
 
 _COUNT_EVERY_NS: Final = 10_000_000
@@ -62,6 +63,7 @@ class StepSampler:
         self.writer = SampleWriter(folder)
         self.device = DeviceTimes(torch)
         self._counters: ThreadCounters | None = None
+        self._heap = HeapInUse()
         self._counted_ns = self._began_ns = 0
 
     def count(self) -> None:
@@ -85,9 +87,10 @@ class StepSampler:
         self.device.mark()
         # Asking the kernel costs as much as all else: steps that are shorter share an answer.
         counted: tuple[int | None, ...] = NOT_COUNTED
-        rss_kib = None
+        rss_kib = heap_kib = None
         if now - self._counted_ns >= _COUNT_EVERY_NS:
             counted, rss_kib = self._counters.since_last(), self._counters.rss_kib()
+            heap_kib = self._heap.kib()
             self._counted_ns = now
         self.writer.write(
             (
@@ -98,6 +101,7 @@ class StepSampler:
                 *counted,
                 self.device.latest_us(),
                 rss_kib,
+                heap_kib,
                 flags,
             )
         )

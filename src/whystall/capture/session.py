@@ -34,7 +34,7 @@ from whystall.capture.torch_hooks import TorchHooks, compiles_now
 from whystall.capture.windows import Action
 from whystall.run_folder.description import RankDescription, encode
 from whystall.run_folder.layout import CAPTURE_NOW, description_name, staged_description
-from whystall.run_folder.samples import PROFILED
+from whystall.run_folder.samples import LOOKED_AT, PROFILED
 
 _MOST_LOADERS: Final = 32
 # Timing the forward pass costs some 10 us a step, the rest some 20 (benchmarks/bench_capture.py): of steps shorter than
@@ -67,7 +67,7 @@ class Session:
         self._padding = PaddingSeen()
         self._look_at_padding = self.faults.guard("padding of batches", self._padding.look)
         self._repeats = RepeatsSeen(torch, self.on_stepping_thread)
-        self._stepless = SteplessWindow(torch, config, self.folder, self.faults)
+        self._stepless = SteplessWindow(torch, config, self.folder, self._paused)
         self._hooks = TorchHooks(torch, guarded(Heard(self, self._finder, self._sampler.parts), self.faults))
         self._finder.several_optimizers = lambda: len(self._hooks.optimizers_alive) > 1
         # Once: making a guard costs more than the sample.
@@ -196,6 +196,7 @@ class Session:
     def make_room(self) -> None:
         """The job starts a profiler of its own."""
         self._recording.make_room()
+        self._stepless.make_room()
 
     # --- a step has ended ---------------------------------------------------------------------------
 
@@ -212,7 +213,8 @@ class Session:
         duration = now - self._step_began_ns
         recording = self._recording.recorder.running
         looking = self._repeats.looking
-        self._guarded_sample(self.steps, now, duration, flags | (PROFILED if recording or looking else 0))
+        disturbed = (PROFILED if recording else 0) | (LOOKED_AT if looking else 0)
+        self._guarded_sample(self.steps, now, duration, flags | disturbed)
         self.steps += 1
         if self.steps == _STEPS_BEFORE_JUDGING:
             self.faults.guard("module times", self._judge_cost)(now)
@@ -250,6 +252,7 @@ class Session:
         self.stepping_thread = threading.get_ident()
         self.steps = 1
         guard("trace", self._stepless.discard)()
+        self._costs = Costs()  # of the steps
         sampler.count()
         rank = guard("rank", self._rank)() or 0
         ranks = guard("rank", self._ranks)() or 1

@@ -6,15 +6,13 @@ job was preparing itself), what was recorded is deleted.
 
 from __future__ import annotations
 
-import os
-import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 from whystall._native import call_on_main_thread
 from whystall.capture.config import CaptureConfig
-from whystall.capture.faults import Faults
 from whystall.capture.recorder import Recorder
 from whystall.run_folder.layout import rank_files
 
@@ -30,37 +28,41 @@ _AGAIN_S: Final = 20.0
 
 
 class SteplessWindow:
-    """Opens and closes the window on the main thread, as ``look`` finds that it is time."""
+    """Opens and closes the window on the main thread, as ``look`` finds that it is time.
 
-    def __init__(self, torch: Any, config: CaptureConfig, folder: Path, faults: Faults) -> None:
+    ``pausing`` does what it is given, guarded, and counts for how long the job stood still.
+    """
+
+    def __init__(
+        self, torch: Any, config: CaptureConfig, folder: Path, pausing: Callable[[Callable[[], None]], None]
+    ) -> None:
         self._torch = torch
         self._config = config
         self._folder = folder
-        self._faults = faults
+        self._pausing = pausing
         self._recorder: Recorder | None = None
         self._due_s = time.monotonic() + _AFTER_S
         self._windows = 0
 
     @property
-    def _aside(self) -> Path:
-        """Where it lies until it is known that this process is the one to tell of."""
-        return self._folder / f".stepless-{os.getpid()}"
+    def running(self) -> bool:
+        """Whether the window is open."""
+        return self._recorder is not None and self._recorder.running
 
     def look(self) -> None:
         """Called now and then, while no step has been seen, from a thread beside the job."""
         if time.monotonic() < self._due_s:
             return
         self._due_s = float("inf")  # until what is asked for here is done: the main thread may not come to it soon
-        if self._recorder is not None and self._recorder.running:
-            call_on_main_thread(self._faults.guard("trace", self._end))
+        if self.running:
+            call_on_main_thread(lambda: self._pausing(self._end))
         elif self._windows < _MOST_WINDOWS:
-            call_on_main_thread(self._faults.guard("trace", self._begin))
+            call_on_main_thread(lambda: self._pausing(self._begin))
 
     def _begin(self) -> None:
         self._windows += 1
         self.discard()  # the later one shows more of the job
-        self._aside.mkdir(exist_ok=True)
-        recorder = Recorder(self._torch, self._config, self._aside)
+        recorder = Recorder(self._torch, self._config, self._folder, held=True)
         if not recorder.is_busy():
             self._recorder = recorder
             recorder.start_at_once()  # seconds, the first time: torch imports its compiler
@@ -75,22 +77,25 @@ class SteplessWindow:
         """Ends a window that is open, and deletes what was recorded."""
         recorder, self._recorder = self._recorder, None
         if recorder is not None:
-            recorder.stop()
-            shutil.rmtree(self._aside, ignore_errors=True)
+            recorder.drop()
+
+    def make_room(self) -> None:
+        """The job starts a profiler of its own: ours ends, and no other follows."""
+        if self._recorder is not None and not self._recorder.starting and self._recorder.running:
+            self._windows = _MOST_WINDOWS
+            self.discard()
 
     def close(self) -> list[str]:
         """Names the file of the window in the run's folder, if there is one and no other process has told anything.
 
         A process that starts others, or is a worker of one that steps, sees no step itself.
         """
-        if self._recorder is None:
+        recorder, self._recorder = self._recorder, None
+        if recorder is None:
             return []
-        self._recorder.stop()
-        named = list(self._recorder.files)
         if rank_files(self._folder, "samples") or rank_files(self._folder, "trace"):
-            named = []
-        for name in named:
-            (self._aside / name).replace(self._folder / name)
-        shutil.rmtree(self._aside, ignore_errors=True)
-        self._recorder = None
-        return named
+            recorder.drop()
+        else:
+            recorder.stop()
+            recorder.publish()
+        return recorder.files

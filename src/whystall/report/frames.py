@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Final
 import polars as pl
 
 from whystall.report.registry import Fill
-from whystall.run_folder.samples import PROFILED, SKIPPED
+from whystall.run_folder.samples import LOOKED_AT, PROFILED, SKIPPED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,6 +60,7 @@ def write_steps(samples: Sequence[RunSamples], stream: IO[bytes]) -> None:
             pl.lit(one.rank).alias("rank"),
             pl.exclude("flags"),
             ((pl.col("flags") & PROFILED) != 0).alias("profiled"),
+            ((pl.col("flags") & LOOKED_AT) != 0).alias("looked_at"),
             ((pl.col("flags") & SKIPPED) != 0).alias("skipped"),
         )
         for one in samples

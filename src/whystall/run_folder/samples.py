@@ -10,7 +10,8 @@ from typing import Final
 SCHEMA: Final = "whystall.samples/1"
 
 # Microseconds unless a name says otherwise. What the kernel counts (cpu_us to queued_us, rss_kib) is asked every
-# ten milliseconds: of shorter steps one has it for those before.
+# ten milliseconds: of shorter steps one has it for those before. heap_kib, what the process's allocator has given
+# out, is asked more seldom.
 STEP_COLUMNS: Final = (
     "step",
     "end_us",
@@ -31,6 +32,7 @@ STEP_COLUMNS: Final = (
     "queued_us",
     "device_us",
     "rss_kib",
+    "heap_kib",
     "flags",
 )
 NEEDED_COLUMNS: Final = frozenset(("step", "duration_us", "flags"))
@@ -38,6 +40,10 @@ NEEDED_COLUMNS: Final = frozenset(("step", "duration_us", "flags"))
 
 PROFILED: Final = 1
 """The flag of a step while which the profiler was recording."""
+LOOKED_AT: Final = 4
+"""The flag of a step whose calls were looked at: its time says nothing, its memory does."""
+DISTURBED: Final = PROFILED | LOOKED_AT
+"""Either: what such a step took is not what the job takes."""
 SKIPPED: Final = 2
 """The flag of a step whose optimizer was skipped, by a gradient scaler that found infinities."""
 

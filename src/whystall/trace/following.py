@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from whystall.run_folder.samples import PROFILED, SCHEMA
+from whystall.run_folder.samples import DISTURBED, SCHEMA
 from whystall.trace.errors import InputError
 
 _LONGEST_LINE: Final = 1 << 16
@@ -79,7 +79,7 @@ class Followed:
         if type(duration) is not int or type(flags) is not int or not 0 <= duration < 1 << 50:
             return
         self.steps += 1
-        if flags & PROFILED:
+        if flags & DISTURBED:
             return
         seconds = duration / 1e6
         self.total_s += seconds

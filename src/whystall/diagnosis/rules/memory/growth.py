@@ -17,13 +17,14 @@ _LEAST_GROWTH_BYTES: Final = CAUSE.threshold("least_growth_bytes")
 
 
 def in_samples(case: Case) -> Iterator[Standing]:
-    """Resident memory of the process, and what torch has allocated on each device."""
+    """Memory of the process, and what torch has allocated on each device."""
     for run in case.runs:
         for rise in run.memory_rises:
             least = max(_LEAST_GROWTH_BYTES, _GROWTH_SHARE * rise.start_bytes)
             if rise.rise_bytes < least or run.steps < FEWEST_SAMPLED_STEPS:
                 continue
-            what = "resident memory" if rise.device is None else f"memory allocated on device {rise.device}"
+            of_the_host = "what is in use of the heap" if rise.heap else "resident memory"
+            what = of_the_host if rise.device is None else f"memory allocated on device {rise.device}"
             yield Standing(
                 cause=CAUSE.id,
                 attributed_ns=0,

@@ -1,0 +1,65 @@
+"""glibc's heap in the job's process: what is in use of it, and giving back what is not.
+
+Where another allocator is preloaded its own holds nothing, and where the C library is another, or older than 2.33,
+nothing is known.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from typing import Any, Final
+
+_SELDOM: Final = 400
+"""Asking walks over all free pieces, 0.1 ms of some hundred: so many times as long passes until the next time."""
+
+
+class _Mallinfo2(ctypes.Structure):
+    """What ``mallinfo2`` gives back: bytes and counts, of all arenas together."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_size_t)
+        for name in (
+            "arena",
+            "ordblks",
+            "smblks",
+            "hblks",
+            "hblkhd",
+            "usmblks",
+            "fsmblks",
+            "uordblks",
+            "fordblks",
+            "keepcost",
+        )
+    )
+
+
+class HeapInUse:
+    """Asks how many bytes are in use, as seldom as it costs nothing."""
+
+    def __init__(self) -> None:
+        self._ask: Any = getattr(ctypes.CDLL(None), "mallinfo2", None)
+        self._next_ns = 0
+        if self._ask is not None:
+            self._ask.restype, self._ask.argtypes = _Mallinfo2, ()
+
+    def kib(self) -> int | None:
+        """Kibibytes that were given out and not freed, mapped ones too; ``None`` where nobody knows, or not now."""
+        began = time.perf_counter_ns()
+        if self._ask is None or began < self._next_ns:
+            return None
+        told = self._ask()
+        ended = time.perf_counter_ns()
+        self._next_ns = ended + _SELDOM * (ended - began)
+        return int(told.uordblks + told.hblkhd) >> 10
+
+
+def give_back_free_memory() -> None:
+    """Free pieces go back to the system, which glibc keeps where they are small.
+
+    A profiler whose trace had 21 MB left 1.8 GB with the job, in which what the job itself came to hold could not be
+    seen either.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(ctypes.c_size_t(0))
