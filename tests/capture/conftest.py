@@ -81,3 +81,9 @@ class Jobs:
 @pytest.fixture
 def jobs(tmp_path: Path) -> Jobs:
     return Jobs(tmp_path)
+
+
+@pytest.fixture
+def steps_that_take_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look at what is computed again does not wait for seconds to pass."""
+    monkeypatch.setattr("whystall.capture.repeats._WAITS_NS", 0)

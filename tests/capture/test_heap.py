@@ -13,7 +13,6 @@ libc = ctypes.CDLL(None)
 if not hasattr(libc, "mallinfo2"):
     pytest.skip("the C library is not glibc from 2.33 on", allow_module_level=True)
 libc.malloc.restype = ctypes.c_void_p
-libc.malloc.argtypes = libc.free.argtypes = None
 PIECE, PIECES = 4000, 20_000
 
 

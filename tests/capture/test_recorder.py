@@ -115,7 +115,12 @@ def test_a_trace_that_is_held_has_no_name_until_it_is_published(tmp_path: Path) 
 def test_a_moment_by_the_clock_has_no_python_stacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[dict[str, Any]] = []
     profile = torch.profiler.profile
-    monkeypatch.setattr(torch.profiler, "profile", lambda **given: asked.append(given) or profile(**given))
+
+    def asks(**given: Any) -> Any:
+        asked.append(given)
+        return profile(**given)
+
+    monkeypatch.setattr(torch.profiler, "profile", asks)
     recorder = Recorder(torch, CaptureConfig(folder=str(tmp_path), modules=True, stacks=True), tmp_path)
     recorder.start_at_once()
     recorder.drop()

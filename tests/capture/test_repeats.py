@@ -12,6 +12,7 @@ from whystall.capture.repeats import RepeatsSeen
 
 torch = pytest.importorskip("torch")
 SECOND = 1_000_000_000
+pytestmark = pytest.mark.usefixtures("steps_that_take_no_time")
 
 
 class Search(torch.nn.Module):  # type: ignore[name-defined]
@@ -101,6 +102,28 @@ def test_a_model_that_is_given_one_batch_again_and_again_is_being_measured(model
     assert seen(lambda: model.items(batch)).found is None
 
 
+def test_evaluation_of_what_trains_is_no_repetition_and_that_of_what_does_not_is(model: Any) -> None:
+    teacher, given = Search(), torch.randn(2, 64)
+    step = train(model, lambda: torch.randn(2, 64))
+
+    def evaluates() -> None:
+        step()
+        model.eval()
+        with torch.no_grad():
+            for _ in range(3):
+                model(given)
+        model.train()
+
+    assert seen(evaluates, 40).found is None
+
+    def is_taught() -> None:
+        step()
+        with torch.no_grad():
+            teacher.eval()(given)
+
+    assert seen(is_taught, 40).found is not None
+
+
 def test_what_chance_changes_is_no_repetition_and_what_comes_before_it_is(model: Any) -> None:
     model.train()  # with dropout
     found = seen(lambda: model(torch.randn(2, 64))).found
@@ -165,3 +188,15 @@ def test_a_look_is_over_after_a_second_or_eighteen_steps(model: Any, step_ns: in
         looked += repeats.looking
         model(torch.randn(2, 64))
     assert looked == steps
+
+
+def test_a_short_job_leaves_its_steps_to_the_samples(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("whystall.capture.repeats._WAITS_NS", 3 * SECOND)
+    repeats = RepeatsSeen(torch, lambda: True)
+    looked = []
+    for _ in range(60):
+        repeats.step_ended(SECOND // 10)
+        looked.append(repeats.looking)
+        model(torch.randn(2, 64))
+    repeats.close()
+    assert looked.index(True) == 30  # three seconds have passed

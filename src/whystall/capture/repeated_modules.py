@@ -38,6 +38,7 @@ class RepeatedModules:
         self._open: list[_Call] = []
         self._times: defaultdict[int, int] = defaultdict(int)
         self._outermost: set[int] = set()
+        self._trained: set[int] = set()
         self._read: set[int] | None = None
         self._seen: dict[Sum, Sum] = {}
 
@@ -81,6 +82,8 @@ class RepeatedModules:
         if self._read is not None and id(module) not in self._read:
             return
         if self._on_stepping_thread() and not in_backward(self._torch):
+            if module.training and self._torch.is_grad_enabled():
+                self._trained.add(id(module))
             self._open.append(_Call(id(module), time.perf_counter_ns(), self.tally.ours_ns))
 
     def _ended(self, module: int) -> _Call | None:
@@ -95,10 +98,16 @@ class RepeatedModules:
             self._open.pop()
         return self._open.pop()
 
+    def _is_evaluated(self, module: Any) -> bool:
+        """Whether a call is of a model that trains in other calls: evaluation is told by itself."""
+        if module.training or self._torch.is_grad_enabled():
+            return False
+        return any(id(part) in self._trained for part in module.modules())
+
     def _returned(self, module: Any, given: object, named: object, output: object) -> None:
         now = time.perf_counter_ns()
         call = self._ended(id(module))
-        if call is None:
+        if call is None or self._is_evaluated(module):
             return
         tally = self.tally
         lasted = now - call.began_ns - (tally.ours_ns - call.ours_ns)

@@ -17,7 +17,8 @@ from whystall.capture.torch_hooks import has_compiled
 from whystall.run_folder.description import RepeatedWork, SparseMatrix
 
 _WAITS: Final = 12
-"""So many steps pass first, that even a short job leaves enough for the samples of the whole run."""
+_WAITS_NS: Final = 3_000_000_000
+"""So many steps pass first, and so much time: a short job leaves all to the samples of the whole run."""
 _WAITS_FURTHER: Final = 48
 """So many pass before operators are looked at: a job that is over by then keeps its samples."""
 _READ_FURTHER: Final = 6
@@ -41,7 +42,7 @@ class RepeatsSeen:
             RepeatedModules(torch, on_stepping_thread),
             RepeatedOperators(torch, on_stepping_thread),
         ]
-        self._step = self._passed = 0
+        self._step = self._passed = self._passed_ns = 0
         self._ended = False
 
     def step_ended(self, duration_ns: int) -> None:
@@ -51,7 +52,8 @@ class RepeatsSeen:
             return
         if not self.looking:
             self._passed += 1
-            if self._passed > (_WAITS if len(self._looks) > 1 else _WAITS_FURTHER):
+            self._passed_ns += duration_ns
+            if self._passed > (_WAITS if len(self._looks) > 1 else _WAITS_FURTHER) and self._passed_ns > _WAITS_NS:
                 self._begin()
             return
         look = self._looks[0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from math import prod
 from typing import Final
@@ -14,6 +13,7 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
+from whystall.diagnosis.detectors.recorded_sizes import first_elements, sizes_by_argument
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
@@ -26,7 +26,6 @@ _LEAST_SHARE: Final = CAUSE.threshold("least_share")
 _COPIES: Final = frozenset({"aten::clone", "aten::copy_", "aten::contiguous"})
 _LEAST_STEPS: Final = 0.5
 _BYTES: Final = 4
-_LARGEST: Final = 1 << 40
 
 
 def on_a_cpu(case: Case) -> Iterator[Replayed]:
@@ -75,13 +74,9 @@ def _concatenated(rank: RankCase) -> tuple[NDArray[np.float64], frozenset[int]]:
 
 def _added(dims: str | None) -> tuple[float, int]:
     """The share of a concatenation that is not its largest tensor's, and its elements; 1 where that is much."""
-    try:
-        sizes = [prod(one) for one in json.loads(dims or "")[0] if one]
-        total, largest = sum(sizes), max(sizes)
-    except (ValueError, TypeError, IndexError):
-        return 1.0, 0
-    plain = all(isinstance(one, int) and 0 <= one < _LARGEST for one in (total, largest)) and len(sizes) > 1
-    if not plain or total * _BYTES < _LEAST_BYTES or total - largest > _MOST_ADDED * total:
+    sizes = [prod(one) for given in sizes_by_argument(dims)[:1] for one in given]
+    total, largest = sum(sizes), max(sizes, default=0)
+    if len(sizes) < len(("one", "other")) or total * _BYTES < _LEAST_BYTES or total - largest > _MOST_ADDED * total:
         return 1.0, 0
     return max((total - largest) / total, 1 / total), total
 
@@ -91,15 +86,8 @@ def _copied(rank: RankCase, sizes: frozenset[int]) -> NDArray[np.bool_]:
     table = rank.trace.operators
     rows = np.flatnonzero(matching(table["name"], _COPIES.__contains__))
     out = np.zeros(len(table), np.bool_)
-    out[rows] = [size in sizes for size in judged(table.select("input_dims")[rows], _elements)]
+    out[rows] = [size in sizes for size in judged(table.select("input_dims")[rows], first_elements)]
     return out
-
-
-def _elements(dims: str | None) -> int:
-    try:
-        return int(prod(json.loads(dims or "")[0]))
-    except (ValueError, TypeError, IndexError, OverflowError):
-        return 0
 
 
 def _called(rank: RankCase, chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import polars as pl
@@ -14,6 +14,7 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
+from whystall.diagnosis.detectors.recorded_sizes import all_sizes
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
@@ -27,7 +28,6 @@ _SCATTERED: Final = CAUSE.threshold("scattered")
 _BACKWARD: Final = "aten::embedding_dense_backward"
 _READS_FEW: Final = frozenset({"aten::embedding", "aten::index_select", "aten::gather"})
 _PRODUCTS: Final = frozenset({"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"})
-_MOST_TENSORS: Final = 100_000
 
 Table = tuple[int, ...]
 """The rows of an embedding and the size of one."""
@@ -81,7 +81,7 @@ def _tables(rank: RankCase) -> dict[Table, int]:
             if rows >= _LEAST_ROWS * indices and rows * size >= _LEAST_ELEMENTS:
                 found[rows, size] = max(found.get((rows, size), 0), indices)
     products = table.filter(pl.Series(matching(table["name"], _PRODUCTS.__contains__)))
-    taken = {one for sizes in set(judged(products.select("input_dims"), _sizes)) for one in sizes}
+    taken = {one for sizes in set(judged(products.select("input_dims"), all_sizes)) for one in sizes}
     return {one: read for one, read in found.items() if one not in taken and one[::-1] not in taken}
 
 
@@ -96,25 +96,6 @@ def _read(dims: str | None, concrete: str | None) -> tuple[Table, int] | None:
     return ((rows, size), indices) if min(rows, size, indices) > 0 else None
 
 
-def _sizes(dims: str | None) -> tuple[tuple[int, ...], ...]:
-    """The sizes of all tensors of a call, those in lists among them."""
-    try:
-        given = json.loads(dims or "[]")
-    except ValueError:
-        return ()
-    out: list[tuple[int, ...]] = []
-    stack: list[Any] = list(given) if isinstance(given, list) else []
-    while stack and len(out) < _MOST_TENSORS:
-        one = stack.pop()
-        if not isinstance(one, list):
-            continue
-        if one and all(isinstance(size, int) and size >= 0 for size in one):
-            out.append(tuple(one))
-        else:
-            stack += one
-    return tuple(out)
-
-
 def _left(rank: RankCase, tables: dict[Table, int]) -> NDArray[np.float64]:
     """Per operator the share of its time that is left when it goes over the rows alone that a batch reads.
 
@@ -124,7 +105,7 @@ def _left(rank: RankCase, tables: dict[Table, int]) -> NDArray[np.float64]:
     of_table = {one: np.minimum(np.array([1, _SCATTERED]) * read / one[0], 1.0) for one, read in tables.items()}
 
     def left(dims: str | None) -> NDArray[np.float64]:
-        sizes = [(one, float(np.prod(one, dtype=np.float64))) for one in _sizes(dims)]
+        sizes = [(one, float(np.prod(one, dtype=np.float64))) for one in all_sizes(dims)]
         kept = np.zeros(2)
         for one, size in sizes:
             kept += size * of_table.get(one, np.ones(2))

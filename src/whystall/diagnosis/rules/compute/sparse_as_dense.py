@@ -18,6 +18,7 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
+from whystall.diagnosis.detectors.recorded_sizes import all_sizes, first_size
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
@@ -92,8 +93,9 @@ def _made(rank: RankCase, makers: NDArray[np.intp]) -> dict[Shape, float]:
     maker_of = nearest_marked(rank.workings.tree.order, rank.workings.tree.parent, marked)
     inside = np.flatnonzero(maker_of >= 0)
     lengths: dict[int, list[int]] = {}
-    for row, length in zip(inside.tolist(), judged(table.select("input_dims")[inside], _length), strict=True):
-        lengths.setdefault(int(maker_of[row]), []).append(length)
+    for row, size in zip(inside.tolist(), judged(table.select("input_dims")[inside], first_size), strict=True):
+        if len(size) == 1:
+            lengths.setdefault(int(maker_of[row]), []).append(size[0])
     found: dict[Shape, float] = {}
     told = judged(table.select("name", "input_dims", "concrete_inputs")[makers], _size)
     for row, one in zip(makers.tolist(), told, strict=True):
@@ -108,26 +110,14 @@ def _made(rank: RankCase, makers: NDArray[np.intp]) -> dict[Shape, float]:
 
 def _size(name: str, dims: str | None, concrete: str | None) -> tuple[Shape, int] | None:
     """The matrix that a call makes and, of one-hot rows, how many entries are not zero (else 0)."""
+    given = first_size(dims)
     try:
-        given = json.loads(dims or "")[0]
-        if name == "aten::one_hot":
-            rows, columns = prod(given), int(json.loads(concrete or "")[1])
-        else:
-            rows, columns = given
+        rows, columns = (prod(given), int(json.loads(concrete or "")[1])) if name == "aten::one_hot" else given
     except (ValueError, TypeError, IndexError):
         return None
-    if not all(isinstance(n, int) and 0 < n < _LARGEST for n in (rows, columns)):
+    if not all(0 < n < _LARGEST for n in (rows, columns)):
         return None
     return (rows, columns), rows if name == "aten::one_hot" else 0
-
-
-def _length(dims: str | None) -> int:
-    """The length of a call's first tensor where that is a list, else 0."""
-    try:
-        (length,) = json.loads(dims or "")[0]
-    except (ValueError, TypeError, IndexError):
-        return 0
-    return length if isinstance(length, int) else 0
 
 
 def _making(rank: RankCase, makers: NDArray[np.intp], given: frozenset[Shape]) -> Mask:
@@ -150,6 +140,11 @@ def _given(rank: RankCase) -> frozenset[Shape]:
     return frozenset(size for sizes in judged(table.select("input_dims")[rows], _matrices) for size in sizes)
 
 
+def _matrices(dims: str | None) -> tuple[tuple[int, int], ...]:
+    """The sizes of the matrices that a call is given."""
+    return tuple((one[0], one[1]) for one in all_sizes(dims) if len(one) == _MATRIX)
+
+
 def _left(rank: RankCase, dense_of: dict[Shape, float]) -> NDArray[np.float64]:
     """Per operator the share of its time that is left, 1 but for products with such a matrix."""
     table = rank.trace.operators
@@ -162,14 +157,6 @@ def _left(rank: RankCase, dense_of: dict[Shape, float]) -> NDArray[np.float64]:
     rows = np.flatnonzero(matching(table["name"], _PRODUCTS.__contains__))
     out[rows] = judged(table.select("input_dims")[rows], left)
     return out
-
-
-def _matrices(dims: str | None) -> tuple[Shape, ...]:
-    """The sizes of the matrices that a call is given."""
-    try:
-        return tuple((one[0], one[1]) for one in json.loads(dims or "[]") if len(one) == _MATRIX)
-    except (ValueError, TypeError):
-        return ()
 
 
 RULE = Rule(CAUSE, (Finder(on_a_cpu, ("trace", "no_device", "operators", "shapes")),))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from typing import Final
@@ -19,6 +18,7 @@ from whystall.diagnosis.candidate import Replayed, Sampled
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.kernels import prompt
+from whystall.diagnosis.detectors.recorded_sizes import first_elements
 from whystall.diagnosis.detectors.samples import code_of_lines, from_samples, lines_where, measured_runs
 from whystall.diagnosis.detectors.stretches import work_within
 from whystall.diagnosis.finding import Remedy
@@ -199,18 +199,11 @@ def _left_of_its_own(rank: RankCase, inside: Mask, names: list[str]) -> tuple[fl
     own, products = table["self_ns"].to_numpy(), inside & (work.dense > 0)
     moved = float(work.moved[inside].sum())
     gradients = np.flatnonzero((table["name"].cast(str) == _ACCUMULATE).to_numpy())
-    sizes = judged(table.select("input_dims")[gradients], _elements)
+    sizes = judged(table.select("input_dims")[gradients], first_elements)
     if moved <= 0 or not sum(sizes) or own[products].sum() > _MOST_PRODUCTS * own[inside].sum():
         return None
     least = sum(sizes) * _BYTES * _ADAM_PASSES / moved
     return (min(least / 2, 1.0), min(least, 1.0), min(2 * least, 1.0))
-
-
-def _elements(dims: str | None) -> int:
-    try:
-        return int(np.prod(json.loads(dims or "")[0], dtype=np.int64))
-    except (ValueError, TypeError, IndexError):
-        return 0
 
 
 def _left_on_cpu(names: list[str]) -> tuple[float, float, float] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from math import prod
 from typing import Final
@@ -14,6 +13,7 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
+from whystall.diagnosis.detectors.recorded_sizes import Shape, all_sizes
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
@@ -31,8 +31,6 @@ _MULTIPLIES: Final = "aten::mul"
 _SUBTRACTS: Final = "aten::sub"
 _SQUARES: Final = frozenset({"aten::pow", "aten::square", "aten::mul"})
 _SUMS: Final = frozenset({"aten::sum", "aten::mean"})
-
-Shape = tuple[int, ...]
 
 
 def on_a_cpu(case: Case) -> Iterator[Replayed]:
@@ -111,12 +109,8 @@ def _operators_over(rank: RankCase, shapes: frozenset[Shape]) -> NDArray[np.bool
 
 
 def _sizes(dims: str | None) -> list[Shape]:
-    """The sizes of a call's tensors that have any."""
-    try:
-        given = json.loads(dims or "[]")
-    except ValueError:
-        return []
-    return [tuple(one) for one in given if one and all(isinstance(n, int) and 0 < n < _LARGEST for n in one)]
+    """The sizes of a call's tensors that have any elements."""
+    return [one for one in all_sizes(dims) if 0 < prod(one) < _LARGEST]
 
 
 def _broadcast(given: list[Shape]) -> Shape | None:
