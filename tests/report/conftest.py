@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import pytest
@@ -50,6 +50,7 @@ from whystall.analysis.work_results import (
 from whystall.diagnosis.experiment import Experiment
 from whystall.diagnosis.finding import (
     Abstention,
+    Blocking,
     CodeLocation,
     Evidence,
     EvidenceEvent,
@@ -303,6 +304,19 @@ def report(**changes: Any) -> Report:
     return msgspec.structs.replace(full, **changes)
 
 
+def blocks(
+    dimension: Literal["data"] | None, collective: str | None, calls: float, transfer_ns: int, blocking_ns: int
+) -> Blocking:
+    return Blocking(
+        dimension=dimension,
+        collective=collective,
+        group_size=8,
+        calls_per_step=calls,
+        transfer_ns=transfer_ns,
+        blocking_ns=blocking_ns,
+    )
+
+
 def finding() -> Finding:
     return Finding(
         id="host.sync", title="loss.item() drains the queue every step", severity="major",
@@ -339,6 +353,11 @@ def diagnosed() -> Report:
             Abstention(id="compute.padding", missing_signals=["operator shapes"]),
             Abstention(id="communication.straggler", missing_signals=["traces of several ranks"]),
             Abstention(id="compute.low-tensor-core", missing_signals=["operator shapes"]),
+        ],
+        blocking=[
+            blocks("data", None, 6.5, 9_400_000, 3_100_000),
+            blocks("data", "all_reduce", 4.0, 8_000_000, 3_000_000),
+            blocks(None, "broadcast", 1.0, 210_000, 0),
         ],
         fidelity=0.9968,
         noise=0.0042,

@@ -11,6 +11,7 @@ from whystall.analysis.run_results import RunSummary
 from whystall.analysis.trace_analysis import TraceAnalysis
 from whystall.analysis.wholeness import shows_work_of_host
 from whystall.diagnosis.asking import ask
+from whystall.diagnosis.blocking import blocking
 from whystall.diagnosis.candidate import Standing, Valued
 from whystall.diagnosis.case import Case, RunFacts
 from whystall.diagnosis.detectors.limits import far_from_limits
@@ -46,6 +47,7 @@ def diagnose(case: Case, rules: Sequence[Rule]) -> Diagnosis:
         noise=case.noise if case.has_steps else None,
         failures=answers.failures,
         critical_path=_critical_path(case),
+        blocking=blocking(case),
     )
 
 

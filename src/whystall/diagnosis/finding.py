@@ -153,6 +153,22 @@ class PathPart(_Result):
     share: float
 
 
+class Blocking(_Result):
+    """What collectives of one kind and parallel dimension hold a step up for; ``collective`` ``None``: of all kinds.
+
+    ``transfer_ns`` is per step and rank, with the waiting for ranks that nobody recorded. By ``blocking_ns`` a step
+    were shorter if transfers took no time, by the replay, in which who is late stays late. ``group_size`` is of the
+    largest group.
+    """
+
+    dimension: Literal["data", "tensor", "pipeline", "expert", "context"] | None
+    collective: str | None
+    group_size: int | None
+    calls_per_step: float
+    transfer_ns: int
+    blocking_ns: int
+
+
 class Diagnosis(_Result):
     """Everything that rules say of a run.
 
@@ -167,6 +183,7 @@ class Diagnosis(_Result):
     noise: float | None = None
     failures: list[str] = []
     critical_path: list[PathPart] = []
+    blocking: list[Blocking] = []
 
 
 class Verdict(_Result):

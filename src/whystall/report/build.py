@@ -75,6 +75,7 @@ def build_report(
         plan=diagnosis.plan,
         abstained=diagnosis.abstained,
         critical_path=diagnosis.critical_path,
+        blocking=diagnosis.blocking,
         fidelity=diagnosis.fidelity,
         noise=diagnosis.noise,
         experiments=list(experiments),

@@ -24,7 +24,7 @@ from whystall.analysis.results import (
 from whystall.analysis.run_results import RunSummary
 from whystall.analysis.work_results import Efficiency, KernelChains, KernelOrigins
 from whystall.diagnosis.experiment import Experiment
-from whystall.diagnosis.finding import Abstention, Finding, PathPart, Plan, Verdict
+from whystall.diagnosis.finding import Abstention, Blocking, Finding, PathPart, Plan, Verdict
 from whystall.report.registry import Options, render
 
 SCHEMA: Final = "whystall.report/1"
@@ -95,6 +95,7 @@ class Report(Result, frozen=True, kw_only=True):
     plan: Plan | None = None
     abstained: list[Abstention] = msgspec.field(default_factory=list)
     critical_path: list[PathPart] = msgspec.field(default_factory=list)
+    blocking: list[Blocking] = msgspec.field(default_factory=list)
     fidelity: float | None = None
     noise: float | None = None
     experiments: list[Experiment] = msgspec.field(default_factory=list)

@@ -109,6 +109,13 @@ SECTIONS: tuple[Section, ...] = (
         build=run.meetings,
         terminal=InTerminal(columns=("Rank", "Collectives", "Came last", "Waited", "Later than all", "Clock"), rows=16),
     ),
+    Section(
+        id="blocking",
+        scope="job",
+        build=resources.blocking,
+        terminal=InTerminal(columns=("Parallel by", "Collective", "Calls", "Transfer", "Blocks", "Share"), rows=6),
+        page=OnPage(chapter="communication"),
+    ),
     # Of each device.
     Section(
         id="steps",

@@ -5,7 +5,8 @@ from __future__ import annotations
 from whystall.report import format as fmt
 from whystall.report import tables
 from whystall.report.ranks import RankReport
-from whystall.report.tables import Column, Limits, Table
+from whystall.report.schema import Report
+from whystall.report.tables import Cell, Column, Limits, Table
 
 
 def communication(rank: RankReport, limits: Limits) -> Table:
@@ -50,6 +51,34 @@ def communication(rank: RankReport, limits: Limits) -> Table:
     )
     caption = "Collectives by kind, group and dtype. Only exposed time delays the step."
     return tables.table("communication", "Communication", caption, columns, rows, total=len(rank.communication))
+
+
+def blocking(report: Report, limits: Limits) -> Table:
+    """What collectives hold a step up for."""
+    columns = (
+        Column("Parallel by", "text", priority=1),
+        Column("Collective", "name", priority=1),
+        Column("Size", note="Ranks in the group", priority=3),
+        Column("Calls", note="Per step and rank", priority=3),
+        Column("Transfer", note="Per step and rank; waiting for recorded ranks is left out", priority=2),
+        Column("Blocks", note="By so much a step were shorter if transfers took no time", priority=1),
+        Column("Share", note="Of the step", priority=2),
+    )
+    shown = report.blocking[: limits.rows]
+    rows = (
+        (
+            tables.name(row.dimension or fmt.UNKNOWN, limits),
+            tables.name(row.collective or "all of it", limits),
+            tables.count(row.group_size),
+            Cell(f"{row.calls_per_step:g}", row.calls_per_step),
+            tables.duration(row.transfer_ns),
+            tables.duration(row.blocking_ns),
+            tables.share(fmt.ratio(row.blocking_ns, report.verdict.step_ns or 0)),
+        )
+        for row in shown
+    )
+    caption = "By a replay in which transfers take no time: what is exposed need not block, and the other way about."
+    return tables.table("blocking", "What communication holds up", caption, columns, rows, total=len(report.blocking))
 
 
 def waits(rank: RankReport, limits: Limits) -> Table:

@@ -1,0 +1,133 @@
+"""How long a step waits for each kind of collective of each parallel dimension, by the replay.
+
+What runs beside compute may still hold up what comes after it, and what is exposed may fall into a wait for something
+else: what a step is longer by is known by playing it with transfers that take no time. Who is late for them stays late.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whystall.analysis.backward import forward_operator_of, is_backward
+from whystall.diagnosis.case import Case
+from whystall.diagnosis.detectors.collectives import Collectives, collectives, has_stages, spent_ns
+from whystall.diagnosis.finding import Blocking
+from whystall.diagnosis.rank_case import RankCase
+from whystall.replay.graph import Mask
+from whystall.trace.link import rows_of
+from whystall.vocabulary.collectives import kind_named
+from whystall.vocabulary.dimensions import Dimension, dimension_named
+
+_MOST_ROWS: Final = 8
+_LEAST_SHARE: Final = 0.002
+"""Of a step: what takes less is not played."""
+_LARGE_BYTES: Final = 1 << 16
+"""A smaller sum may be a count or a norm, which tells nothing of what a group is for."""
+_NEVER: Final = np.iinfo(np.int64).max
+_SUMS: Final = frozenset({"all_reduce", "reduce_scatter"})
+
+
+class _Key(NamedTuple):
+    """What is told in one row: of all groups of one dimension, or (where that is not known) of groups of one size."""
+
+    kind: str
+    dimension: Dimension | None
+    ranks: int
+
+
+def blocking(case: Case) -> list[Blocking]:
+    """A row for each kind of collective of a dimension, and one for a dimension with several; what blocks most first.
+
+    Empty where nothing was replayed or no collective takes time that counts.
+    """
+    if case.graph is None:
+        return []
+    nodes = _nodes(case)
+    least = _LEAST_SHARE * case.step_ns
+    spent = {key: spent_ns(case, mask) for key, mask in nodes.items()}
+    chosen = sorted((key for key in nodes if spent[key] >= least), key=lambda key: (-spent[key], key.kind, key.ranks))
+    rows = [_row(case, nodes[key], key.dimension, key.kind, key.ranks, spent[key]) for key in chosen[:_MOST_ROWS]]
+    for dimension, count in Counter(key.dimension for key in chosen).items():
+        if dimension is not None and count > 1:
+            keys = [key for key in nodes if key.dimension == dimension]
+            together = np.logical_or.reduce([nodes[key] for key in keys])
+            rows.append(_row(case, together, dimension, None, max(key.ranks for key in keys), spent_ns(case, together)))
+    return sorted(rows, key=lambda row: (-row.blocking_ns, -row.transfer_ns, row.dimension or "", row.collective or ""))
+
+
+def _row(case: Case, nodes: Mask, dimension: Dimension | None, kind: str | None, ranks: int, spent: int) -> Blocking:
+    free = case.without(case.with_transfers(nodes))
+    saved = max(case.length_ns() - case.length_ns(free), 0)
+    steps = max(case.steps, 1)
+    calls = np.count_nonzero(case.in_window(nodes)) / max(steps * len(case.ranks), 1)
+    return Blocking(
+        dimension=dimension,
+        collective=kind,
+        group_size=ranks or None,
+        calls_per_step=round(calls, 2),
+        transfer_ns=spent,
+        blocking_ns=saved // steps,
+    )
+
+
+def _nodes(case: Case) -> dict[_Key, Mask]:
+    """The nodes of all ranks' collectives by kind and dimension."""
+    out: dict[_Key, Mask] = {}
+    for rank in case.ranks:
+        found = collectives(case, rank)
+        dimension_of = _dimensions(case, rank, found)
+        sizes = found.ranks.tolist()
+        keys = [
+            _Key(kind_named(kind) or kind, dimension_of[group], size)
+            for kind, group, size in zip(found.kind, found.group, sizes, strict=True)
+        ]
+        for key in dict.fromkeys(keys):
+            own = found.nodes(case, np.array([each == key for each in keys], np.bool_))
+            out[key] = out[key] | own if key in out else own
+    return out
+
+
+def _dimensions(case: Case, rank: RankCase, found: Collectives) -> dict[str, Dimension | None]:
+    """What each group of a rank is for: by its description, else by what it does and when."""
+    described = {group.name: dimension_named(group.description) for group in rank.trace.metadata.groups}
+    groups = np.array(found.group, object)
+    return {
+        name: described.get(name) or _by_use(case, rank, found, np.flatnonzero(groups == name))
+        for name in dict.fromkeys(found.group)
+    }
+
+
+def _by_use(case: Case, rank: RankCase, found: Collectives, own: NDArray[np.intp]) -> Dimension | None:
+    """By messages, or by sums of many bytes: before a backward pass they are of slices, after and in it of replicas."""
+    kinds = {kind_named(found.kind[at]) for at in own.tolist()}
+    if kinds <= {"send", "recv", "send_recv"}:
+        return "pipeline" if has_stages(case) else None
+    sums = own[[kind_named(found.kind[at]) in _SUMS and found.size[at] >= _LARGE_BYTES for at in own.tolist()]]
+    if not len(sums):
+        return None
+    if not rank.trains:
+        return "tensor"
+    if found.row is None:
+        return None
+    operator = rows_of(rank.trace.device_events["operator"])[found.row[sums]]
+    if not (operator >= 0).all():
+        return None
+    return "tensor" if _before_backward(rank, operator).any() else "data"
+
+
+def _before_backward(rank: RankCase, operators: NDArray[np.int32]) -> NDArray[np.bool_]:
+    """Which calls lie in no backward pass and are followed by one in the same step."""
+    table = rank.trace.operators
+    backward = is_backward(rank.workings.tree, forward_operator_of(rank.trace, rank.workings.tree))
+    start = table["ts_ns"].to_numpy()
+    begins = np.append(np.sort(start[backward]), _NEVER)
+    steps = np.append(np.sort(rank.trace.steps["ts_ns"].to_numpy()), _NEVER)
+    at = start[operators]
+    next_backward = begins[np.searchsorted(begins, at, side="right")]
+    next_step = steps[np.searchsorted(steps, at, side="right")]
+    found: NDArray[np.bool_] = ~backward[operators] & (next_backward < next_step)
+    return found
