@@ -24,7 +24,7 @@ def window(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SteplessWindow:
 
 def works(window: SteplessWindow, seconds: float) -> None:
     """A loop of tensors, with somebody who looks now and then (here on its own thread)."""
-    given, end = torch.randn(64, 64), time.monotonic() + seconds
+    given, end = torch.randn(256, 256), time.monotonic() + seconds
     while time.monotonic() < end:
         given @ given
         window.look()

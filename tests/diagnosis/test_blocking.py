@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from tests.diagnosis.cases import case_of
 from tests.diagnosis.jobs import Job, meet, message, together
@@ -42,7 +43,10 @@ def steps(*, stream: int, groups: str = "undefined", late: int = 0) -> list[Job]
 
 
 def blocking(jobs: list[Job]) -> list[Blocking]:
-    return found_by(case_of(*(job.built for job in jobs)))
+    found = found_by(case_of(*(job.built for job in jobs)))
+    # As a report holds it: plain numbers.
+    assert msgspec.json.decode(msgspec.json.encode(found), type=list[Blocking]) == found
+    return found
 
 
 def test_what_is_in_the_way_blocks_for_all_of_its_time() -> None:

@@ -12,13 +12,11 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from whystall.analysis.backward import forward_operator_of, is_backward
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.detectors.collectives import Collectives, collectives, has_stages, spent_ns
 from whystall.diagnosis.finding import Blocking
 from whystall.diagnosis.rank_case import RankCase
 from whystall.replay.graph import Mask
-from whystall.trace.link import rows_of
 from whystall.vocabulary.collectives import kind_named
 from whystall.vocabulary.dimensions import Dimension, dimension_named
 
@@ -27,6 +25,7 @@ _LEAST_SHARE: Final = 0.002
 """Of a step: what takes less is not played."""
 _LARGE_BYTES: Final = 1 << 16
 """A smaller sum may be a count or a norm, which tells nothing of what a group is for."""
+_FIRST: Final = np.iinfo(np.int64).min
 _NEVER: Final = np.iinfo(np.int64).max
 _SUMS: Final = frozenset({"all_reduce", "reduce_scatter"})
 
@@ -62,15 +61,15 @@ def blocking(case: Case) -> list[Blocking]:
 def _row(case: Case, nodes: Mask, dimension: Dimension | None, kind: str | None, ranks: int, spent: int) -> Blocking:
     free = case.without(case.with_transfers(nodes))
     saved = max(case.length_ns() - case.length_ns(free), 0)
-    steps = max(case.steps, 1)
-    calls = np.count_nonzero(case.in_window(nodes)) / max(steps * len(case.ranks), 1)
+    # Of the whole graph: the window ends with what the last step computes, and may leave out what comes at its end.
+    calls = np.count_nonzero(nodes) / sum(max(len(rank.trace.steps), 1) for rank in case.ranks)
     return Blocking(
         dimension=dimension,
         collective=kind,
-        group_size=ranks or None,
-        calls_per_step=round(calls, 2),
+        group_size=int(ranks) or None,
+        calls_per_step=round(float(calls), 2),
         transfer_ns=spent,
-        blocking_ns=saved // steps,
+        blocking_ns=saved // max(case.steps, 1),
     )
 
 
@@ -111,23 +110,18 @@ def _by_use(case: Case, rank: RankCase, found: Collectives, own: NDArray[np.intp
         return None
     if not rank.trains:
         return "tensor"
-    if found.row is None:
+    began = found.start[sums] if found.row is None else rank.launch_time[found.row[sums]]
+    if (began < 0).any():
         return None
-    operator = rows_of(rank.trace.device_events["operator"])[found.row[sums]]
-    if not (operator >= 0).all():
-        return None
-    return "tensor" if _before_backward(rank, operator).any() else "data"
+    return "tensor" if _before_backward(rank, began).any() else "data"
 
 
-def _before_backward(rank: RankCase, operators: NDArray[np.int32]) -> NDArray[np.bool_]:
-    """Which calls lie in no backward pass and are followed by one in the same step."""
-    table = rank.trace.operators
-    backward = is_backward(rank.workings.tree, forward_operator_of(rank.trace, rank.workings.tree))
-    start = table["ts_ns"].to_numpy()
-    begins = np.append(np.sort(start[backward]), _NEVER)
-    steps = np.append(np.sort(rank.trace.steps["ts_ns"].to_numpy()), _NEVER)
-    at = start[operators]
-    next_backward = begins[np.searchsorted(begins, at, side="right")]
-    next_step = steps[np.searchsorted(steps, at, side="right")]
-    found: NDArray[np.bool_] = ~backward[operators] & (next_backward < next_step)
+def _before_backward(rank: RankCase, at: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which times lie in a step before its first backward operator."""
+    backward = np.sort(rank.trace.operators["ts_ns"].to_numpy()[rank.backward])
+    steps = np.concatenate([[_FIRST], np.sort(rank.trace.steps["ts_ns"].to_numpy()), [_NEVER]])
+    step = np.searchsorted(steps, at, side="right") - 1
+    # The first backward operator from the step's begin on; with none before the next step it says nothing.
+    first = np.append(backward, _NEVER)[np.searchsorted(backward, steps[step])]
+    found: NDArray[np.bool_] = (at < first) & (first < steps[step + 1])
     return found
