@@ -1,4 +1,5 @@
 """Matrix factorisation with BPR loss on made-up shop clicks."""
+
 import argparse
 import json
 import time

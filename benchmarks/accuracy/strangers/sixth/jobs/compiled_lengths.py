@@ -54,7 +54,7 @@ pool = torch.randn(40_000, WIDTH, generator=g)
 def batch(k):
     n = lengths[k % len(lengths)]
     start = (k * 131) % (len(pool) - 16 * n)
-    return pool[start:start + 16 * n].view(16, n, WIDTH)
+    return pool[start : start + 16 * n].view(16, n, WIDTH)
 
 
 with torch.inference_mode():

@@ -1,4 +1,5 @@
 """Two-process DDP training with micro-batches."""
+
 import argparse
 import contextlib
 import json

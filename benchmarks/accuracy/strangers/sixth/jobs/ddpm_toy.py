@@ -1,4 +1,5 @@
 """Noise-prediction model on 64-d latents with an exponential moving average of the weights."""
+
 from __future__ import annotations
 
 import argparse

@@ -1,4 +1,5 @@
 """Embeds short documents, one request after another, as our gateway sends them."""
+
 import argparse
 import hashlib
 import json

@@ -4,7 +4,8 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-Transition = collections.namedtuple('Transition', 'state action reward next_state done')
+Transition = collections.namedtuple("Transition", "state action reward next_state done")
+
 
 class ReplayMemory(object):
     def __init__(self, capacity, stacked):
@@ -18,8 +19,13 @@ class ReplayMemory(object):
         rows = random.sample(self.memory, n)
         cols = Transition(*zip(*rows))
         pack = (lambda c: torch.from_numpy(np.stack(c))) if self.stacked else (lambda c: torch.tensor(c))
-        return (pack(cols.state), torch.tensor(cols.action), torch.tensor(cols.reward),
-                pack(cols.next_state), torch.tensor(cols.done))
+        return (
+            pack(cols.state),
+            torch.tensor(cols.action),
+            torch.tensor(cols.reward),
+            pack(cols.next_state),
+            torch.tensor(cols.done),
+        )
 
     def __len__(self):
         return len(self.memory)
@@ -42,6 +48,7 @@ class QNet(nn.Module):
 
 class GridWorld:
     """Noisy sensor readings around a drifting position."""
+
     def __init__(self, n_obs=192):
         self.rng = np.random.default_rng(1)
         self.n = n_obs
@@ -59,12 +66,13 @@ class GridWorld:
 
 
 ap = argparse.ArgumentParser()
-ap.add_argument('--seconds', type=float, default=12)
-ap.add_argument('--better', action='store_true')
-ap.add_argument('--times')
+ap.add_argument("--seconds", type=float, default=12)
+ap.add_argument("--better", action="store_true")
+ap.add_argument("--times")
 args = ap.parse_args()
 
-random.seed(0); torch.manual_seed(0)
+random.seed(0)
+torch.manual_seed(0)
 BATCH = 128
 GAMMA = 0.98
 env = GridWorld()
@@ -107,7 +115,7 @@ while time.perf_counter() - start < args.seconds:
     times.append(time.perf_counter() - t)
     if len(times) % 200 == 0:
         target.load_state_dict(policy.state_dict())
-        print('iter', len(times), 'td', loss.item())
+        print("iter", len(times), "td", loss.item())
 
 if args.times:
-    json.dump(times, open(args.times, 'w'))
+    json.dump(times, open(args.times, "w"))

@@ -4,15 +4,16 @@ import torch.nn.functional as F
 
 # small DCGAN on 32x32 sprites
 p = argparse.ArgumentParser()
-p.add_argument('--seconds', type=float, default=12)
-p.add_argument('--better', action='store_true')
-p.add_argument('--times', default='')
+p.add_argument("--seconds", type=float, default=12)
+p.add_argument("--better", action="store_true")
+p.add_argument("--times", default="")
 opt = p.parse_args()
 
 nz = 64
 ngf = 64
 ndf = 12
 bs = 16
+
 
 class Generator(nn.Module):
     def __init__(self):
@@ -69,7 +70,7 @@ it = 0
 while time.time() - begin < opt.seconds:
     tick = time.perf_counter()
     k = (it * bs) % (len(sprites) - bs)
-    real = sprites[k:k + bs]
+    real = sprites[k : k + bs]
     z = torch.randn(bs, nz, 1, 1)
     fake = netG(z)
 
@@ -92,11 +93,11 @@ while time.time() - begin < opt.seconds:
     times.append(time.perf_counter() - tick)
     it += 1
     if it % 25 == 0:
-        print('it %d  D %.3f  G %.3f' % (it, lossD.item(), lossG.item()))
+        print("it %d  D %.3f  G %.3f" % (it, lossD.item(), lossG.item()))
 
 netG.eval()
 with torch.no_grad():
     grid = netG(fixed)
-print('samples', tuple(grid.shape), float(grid.std()))
+print("samples", tuple(grid.shape), float(grid.std()))
 if opt.times:
-    json.dump(times, open(opt.times, 'w'))
+    json.dump(times, open(opt.times, "w"))

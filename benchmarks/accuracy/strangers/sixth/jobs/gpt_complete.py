@@ -39,7 +39,7 @@ class Completer:
             do_sample=False,
             use_cache=self.reuse,
         )
-        return out[0, ids.shape[1]:].tolist()
+        return out[0, ids.shape[1] :].tolist()
 
 
 class Requests:

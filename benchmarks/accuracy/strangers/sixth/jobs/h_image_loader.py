@@ -29,8 +29,11 @@ class Residual(nn.Module):
     def __init__(self, c):
         super().__init__()
         self.f = nn.Sequential(
-            nn.Conv2d(c, c, 3, padding=1, bias=False), nn.BatchNorm2d(c), nn.ReLU(inplace=True),
-            nn.Conv2d(c, c, 3, padding=1, bias=False), nn.BatchNorm2d(c),
+            nn.Conv2d(c, c, 3, padding=1, bias=False),
+            nn.BatchNorm2d(c),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(c, c, 3, padding=1, bias=False),
+            nn.BatchNorm2d(c),
         )
 
     def forward(self, x):
@@ -39,9 +42,15 @@ class Residual(nn.Module):
 
 def network():
     return nn.Sequential(
-        nn.Conv2d(3, 32, 5, stride=2, padding=2), Residual(32), Residual(32),
-        nn.Conv2d(32, 96, 3, stride=2, padding=1), Residual(96), Residual(96),
-        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(96, 10),
+        nn.Conv2d(3, 32, 5, stride=2, padding=2),
+        Residual(32),
+        Residual(32),
+        nn.Conv2d(32, 96, 3, stride=2, padding=1),
+        Residual(96),
+        Residual(96),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(96, 10),
     ).to(memory_format=torch.channels_last)
 
 

@@ -1,4 +1,5 @@
 """Policy gradient on a batch of point-mass worlds simulated with tensors."""
+
 import argparse
 import json
 import time

@@ -1,4 +1,5 @@
 """Answers classification requests; each carries a few images as raw bytes."""
+
 import argparse
 import base64
 import json
@@ -14,7 +15,12 @@ LABELS = [f"class_{i}" for i in range(50)]
 
 
 def stage(i, o):
-    return nn.Sequential(nn.Conv2d(i, o, 3, stride=2, padding=1), nn.ReLU(inplace=True), nn.Conv2d(o, o, 3, padding=1), nn.ReLU(inplace=True))
+    return nn.Sequential(
+        nn.Conv2d(i, o, 3, stride=2, padding=1),
+        nn.ReLU(inplace=True),
+        nn.Conv2d(o, o, 3, padding=1),
+        nn.ReLU(inplace=True),
+    )
 
 
 class Classifier(nn.Module):
@@ -56,7 +62,9 @@ def make_bodies(n=20, per=8):
     rng = np.random.default_rng(0)
     bodies = []
     for _ in range(n):
-        imgs = [base64.b64encode(rng.integers(0, 256, (SIDE, SIDE, 3), np.uint8).tobytes()).decode() for _ in range(per)]
+        imgs = [
+            base64.b64encode(rng.integers(0, 256, (SIDE, SIDE, 3), np.uint8).tobytes()).decode() for _ in range(per)
+        ]
         bodies.append(json.dumps({"images": imgs}))
     return bodies
 

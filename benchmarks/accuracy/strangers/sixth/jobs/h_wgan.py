@@ -1,4 +1,5 @@
 """Two-network adversarial training with one critic update per generator update."""
+
 import argparse
 import json
 import time

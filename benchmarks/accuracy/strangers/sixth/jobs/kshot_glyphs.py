@@ -1,4 +1,5 @@
 """Trains on a small glyph collection; many short epochs."""
+
 import argparse
 import json
 import time

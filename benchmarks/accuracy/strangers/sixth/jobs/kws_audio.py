@@ -1,4 +1,5 @@
 """Keyword spotting on synthetic one-second clips: log-mel front end and a small CNN."""
+
 import argparse
 import json
 import math

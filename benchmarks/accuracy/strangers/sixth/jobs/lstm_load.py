@@ -1,4 +1,5 @@
 """Day-ahead electricity load: encode four days of hourly readings, predict the next 24 values."""
+
 import argparse
 import json
 import math

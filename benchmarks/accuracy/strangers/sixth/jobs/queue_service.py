@@ -1,4 +1,5 @@
 """A worker thread owns the model; callers put jobs into a queue and wait for the answer."""
+
 import argparse
 import json
 import queue

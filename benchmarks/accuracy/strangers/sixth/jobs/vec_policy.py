@@ -1,4 +1,5 @@
 """A2C on a handful of hand-written cart-pole copies."""
+
 import argparse
 import json
 import math

@@ -1,4 +1,5 @@
 """Trains a small VQ autoencoder on 1-d feature patches."""
+
 import argparse
 import json
 import time
@@ -21,7 +22,7 @@ class Quantizer(nn.Module):
         if not self.expanded:
             return torch.addmm(self.codebook.pow(2).sum(1), z, self.codebook.T, alpha=-2).argmin(1)
         diff = z.unsqueeze(1) - self.codebook.unsqueeze(0)
-        return (diff ** 2).sum(-1).argmin(1)
+        return (diff**2).sum(-1).argmin(1)
 
     def forward(self, z):
         with torch.no_grad():
@@ -34,9 +35,13 @@ class Quantizer(nn.Module):
 class VQAE(nn.Module):
     def __init__(self, expanded, patch=128, width=384):
         super().__init__()
-        self.enc = nn.Sequential(nn.Linear(patch, width), nn.SiLU(), nn.Linear(width, width), nn.SiLU(), nn.Linear(width, DIM))
+        self.enc = nn.Sequential(
+            nn.Linear(patch, width), nn.SiLU(), nn.Linear(width, width), nn.SiLU(), nn.Linear(width, DIM)
+        )
         self.vq = Quantizer(expanded)
-        self.dec = nn.Sequential(nn.Linear(DIM, width), nn.SiLU(), nn.Linear(width, width), nn.SiLU(), nn.Linear(width, patch))
+        self.dec = nn.Sequential(
+            nn.Linear(DIM, width), nn.SiLU(), nn.Linear(width, width), nn.SiLU(), nn.Linear(width, patch)
+        )
 
     def forward(self, x):
         q, commit, idx = self.vq(self.enc(x))
