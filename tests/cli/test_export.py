@@ -44,14 +44,19 @@ def test_of_several_traces_one_must_be_named(cli: Cli, run_folder: Path) -> None
 def test_steps_of_a_watched_run_as_csv(tmp_path: Path, cli: Cli) -> None:
     head = {"schema": "whystall.samples/1", "rank": 0, "columns": ["step", "duration_us", "flags"]}
     for rank in (0, 1):
-        lines = [json.dumps({**head, "rank": rank}), "[1,500,0]", "[2,700,1]", "[3,600,2]"]
+        lines = [json.dumps({**head, "rank": rank}), "[1,500,0]", "[2,700,1]", "[3,600,2]", "[4,800,4]"]
         (tmp_path / f"rank{rank}.samples.jsonl").write_text("\n".join(lines))
     path = tmp_path / "steps.csv"
     assert cli("export", str(tmp_path), "--format", "steps", "-o", str(path)).code == 0
     rows = path.read_text().splitlines()
-    assert rows[0] == "rank,step,duration_us,profiled,skipped"
-    assert rows[1:4] == ["0,1,500,false,false", "0,2,700,true,false", "0,3,600,false,true"]
-    assert len(rows) == 7
+    assert rows[0] == "rank,step,duration_us,profiled,looked_at,skipped"
+    assert rows[1:5] == [
+        "0,1,500,false,false,false",
+        "0,2,700,true,false,false",
+        "0,3,600,false,false,true",
+        "0,4,800,false,true,false",
+    ]
+    assert len(rows) == 9
     assert cli("export", str(tmp_path), "--format", "steps", "-o", str(path)).code == 2  # it exists
     (tmp_path / "empty").mkdir()
     outcome = cli("export", str(tmp_path / "empty"), "--format", "steps")
