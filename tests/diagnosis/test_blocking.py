@@ -103,6 +103,11 @@ def test_what_a_group_is_for_is_else_known_by_when_it_sums(forward: bool, dimens
     assert of(trains(forward=forward), "all_reduce").dimension == dimension
 
 
+def test_without_operators_nobody_knows_what_a_group_is_for() -> None:
+    """The sums of a training job look the same as those of a served model whose layers are sliced."""
+    assert of(blocking(steps(stream=7)), "all_reduce").dimension is None
+
+
 def test_a_count_that_is_summed_tells_nothing() -> None:
     assert of(trains(forward=True, size=8), "all_reduce").dimension is None
 

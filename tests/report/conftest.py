@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import pytest
@@ -65,6 +65,7 @@ from whystall.diagnosis.finding import (
     Verification,
 )
 from whystall.report.schema import Dropped, Report, Source, SourceFile
+from whystall.vocabulary.dimensions import Dimension
 
 MS = 10**6
 
@@ -305,7 +306,7 @@ def report(**changes: Any) -> Report:
 
 
 def blocks(
-    dimension: Literal["data"] | None, collective: str | None, calls: float, transfer_ns: int, blocking_ns: int
+    dimension: Dimension | None, collective: str | None, calls: float, transfer_ns: int, blocking_ns: int
 ) -> Blocking:
     return Blocking(
         dimension=dimension,

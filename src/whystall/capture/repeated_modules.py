@@ -100,7 +100,7 @@ class RepeatedModules:
 
     def _is_evaluated(self, module: Any) -> bool:
         """Whether a call is of a model that trains in other calls: evaluation is told by itself."""
-        if module.training or self._torch.is_grad_enabled():
+        if not self._trained or module.training or self._torch.is_grad_enabled():
             return False
         return any(id(part) in self._trained for part in module.modules())
 

@@ -108,8 +108,8 @@ def _by_use(case: Case, rank: RankCase, found: Collectives, own: NDArray[np.intp
     sums = own[[kind_named(found.kind[at]) in _SUMS and found.size[at] >= _LARGE_BYTES for at in own.tolist()]]
     if not len(sums):
         return None
-    if not rank.trains:
-        return "tensor"
+    if not rank.trains:  # or nobody recorded what launched them
+        return None
     began = found.start[sums] if found.row is None else rank.launch_time[found.row[sums]]
     if (began < 0).any():
         return None

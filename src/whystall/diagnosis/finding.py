@@ -6,6 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from whystall.vocabulary.dimensions import Dimension
+
 Severity = Literal["info", "minor", "major", "critical"]
 Per = Literal["step", "recording"]
 """What an amount or a gain is of: where no step is known, of the whole recording."""
@@ -161,7 +163,7 @@ class Blocking(_Result):
     largest group.
     """
 
-    dimension: Literal["data", "tensor", "pipeline", "expert", "context"] | None
+    dimension: Dimension | None
     collective: str | None
     group_size: int | None
     calls_per_step: float
