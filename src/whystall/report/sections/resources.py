@@ -77,7 +77,10 @@ def blocking(report: Report, limits: Limits) -> Table:
         )
         for row in shown
     )
-    caption = "By a replay in which transfers take no time: what is exposed need not block, and the other way about."
+    caption = (
+        "By a replay in which transfers take no time: what is exposed need not block, and the other way about. "
+        "Waiting for ranks that were not recorded counts as transfer."
+    )
     return tables.table("blocking", "What communication holds up", caption, columns, rows, total=len(report.blocking))
 
 
