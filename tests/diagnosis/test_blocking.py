@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.diagnosis.cases import case_of
+from tests.diagnosis.cases import case_of, diagnosed
 from tests.diagnosis.jobs import Job, meet, message, together
 
 from whystall.diagnosis.blocking import blocking as found_by
@@ -139,3 +139,19 @@ def test_without_communication_there_is_nothing_to_tell() -> None:
         job.launch("gemm", COMPUTE_NS)
         job.wait()
     assert blocking([job]) == []
+
+
+def test_where_it_fails_the_findings_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(case: object) -> list[Blocking]:
+        raise ValueError(str(type(case)))
+
+    monkeypatch.setattr("whystall.diagnosis.diagnose.blocking", fails)
+    job = Job()
+    for _ in job.steps(5):
+        job.python(3 * COMPUTE_NS)
+        job.launch("gemm", COMPUTE_NS)
+        job.wait()
+    found = diagnosed(job.built)
+    assert found.findings
+    assert found.blocking == []
+    assert "what communication holds up could not be told" in found.failures[0]

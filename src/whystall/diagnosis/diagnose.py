@@ -15,7 +15,7 @@ from whystall.diagnosis.blocking import blocking
 from whystall.diagnosis.candidate import Standing, Valued
 from whystall.diagnosis.case import Case, RunFacts
 from whystall.diagnosis.detectors.limits import far_from_limits
-from whystall.diagnosis.finding import Diagnosis, PathPart, Verdict
+from whystall.diagnosis.finding import Blocking, Diagnosis, PathPart, Verdict
 from whystall.diagnosis.planning import plan
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Rule
@@ -39,15 +39,16 @@ def diagnose(case: Case, rules: Sequence[Rule]) -> Diagnosis:
     weighed = weigh(case, valued)
     teller = Teller(case, {rule.cause.id: rule.cause for rule in rules})
     findings = teller.findings(weighed, standing)
+    held_up, unknown = _blocking(case)
     return Diagnosis(
         findings=findings if case.may_be_pytorch else [without_advice(finding) for finding in findings],
         abstained=answers.abstained,
         plan=plan(case, weighed.firing),
         fidelity=case.fidelity.share if case.graph is not None else None,
         noise=case.noise if case.has_steps else None,
-        failures=answers.failures,
+        failures=[*answers.failures, *unknown],
         critical_path=_critical_path(case),
-        blocking=blocking(case),
+        blocking=held_up,
     )
 
 
@@ -101,6 +102,14 @@ def _graph(traces: Sequence[Trace], analyses: Sequence[TraceAnalysis]) -> tuple[
     except Exception as error:  # noqa: BLE001 - what else was found is still worth saying
         return None, [f"the steps could not be replayed ({type(error).__name__}: {error})"]
     return (graph, []) if len(graph.start) else (None, [])
+
+
+def _blocking(case: Case) -> tuple[list[Blocking], list[str]]:
+    """What collectives hold up, or nothing and the reason."""
+    try:
+        return blocking(case), []
+    except Exception as error:  # noqa: BLE001 - findings are worth saying without it
+        return [], [f"what communication holds up could not be told ({type(error).__name__}: {error})"]
 
 
 def _critical_path(case: Case) -> list[PathPart]:
