@@ -328,3 +328,64 @@ def test_nothing_recorded_is_no_graph() -> None:
     assert length_ns(graph, play(graph)) == 0
     base = play(graph)
     assert fidelity(graph, base, critical_path(graph, base)).share == 1.0
+
+
+def on_hosts(*lasts: int, told_late: int = 0) -> Graph:
+    """Ranks of a CPU job: two steps of 10 ms of compute, a gradient that gloo's thread sums up, 1 ms of an optimizer.
+
+    The thread begins 50 us after it was asked, and the collective takes each rank so long from the last arrival. The
+    training thread waits, and goes on before the end is recorded. The second of the steps is the window.
+    """
+    ranks = [trace() for _ in lasts]
+    at = [0 for _ in lasts]
+    for number in range(2):
+        arrived = max(at) + 10_070_000
+        for rank, built in enumerate(ranks):
+            begin = at[rank]
+            built.operator("aten::mm", at=begin, lasts=10_000_000)
+            built.operator("c10d::allreduce_", at=begin + 10_000_000, lasts=20_000)
+            done = arrived + lasts[rank]
+            talks = {"at": begin + 10_070_000, "lasts": done - begin - 10_070_000 + told_late}
+            built.operator("gloo:all_reduce", **talks, thread=300, **MESSAGE)
+            built.operator("aten::add_", at=done, lasts=1_000_000)
+            at[rank] = done + 1_000_000
+            built.step(number, at=begin, lasts=at[rank] - begin)
+    return build_graph([(number, built.load()) for number, built in enumerate(ranks)])
+
+
+def explained(graph: Graph) -> float:
+    played = play(graph)
+    return fidelity(graph, played, critical_path(graph, played)).share
+
+
+def played_without(graph: Graph, chosen: np.ndarray) -> int:
+    """How long the window takes if nodes take no time."""
+    return length_ns(graph, play(graph, without(graph, chosen)))
+
+
+@pytest.mark.parametrize("told_late", [0, 900_000])
+def test_a_thread_that_goes_on_before_an_end_is_recorded_waited_for_it(told_late: int) -> None:
+    """A step of 11 ms of work, 0.07 ms to begin, and 20 ms of a collective that its removal takes away."""
+    graph = on_hosts(20_000_000, 20_000_000, told_late=told_late)
+    assert explained(graph) == pytest.approx(1.0, abs=1e-3)
+    transfers = (graph.kind == NodeKind.JOINT) & (graph.duration > 0)
+    assert length_ns(graph, play(graph)) == 31_070_000
+    assert played_without(graph, transfers) == pytest.approx(11_070_000, rel=0.01)
+
+
+def test_a_rank_that_leaves_a_collective_late_still_communicates() -> None:
+    """One rank has its part after 12 ms, the other after 20 ms, as over a link that is slower one way."""
+    graph = on_hosts(12_000_000, 20_000_000)
+    assert explained(graph) == pytest.approx(1.0, abs=1e-3)
+    rests = (graph.kind == NodeKind.JOINT) & (graph.rank >= 0) & (graph.duration > 0)
+    assert graph.duration[rests].tolist() == [8_000_000, 8_000_000]
+    transfers = (graph.kind == NodeKind.JOINT) & (graph.duration > 0)
+    assert played_without(graph, transfers) == pytest.approx(11_070_000, rel=0.01)
+
+
+def test_what_a_thread_is_asked_for_begins_once_it_was_asked() -> None:
+    """Without its compute a rank asks at once, and its thread begins so much earlier."""
+    graph = on_hosts(5_000_000, 5_000_000)
+    assert np.count_nonzero(graph.edge_kind == EdgeKind.LAUNCH) == 4
+    compute = (graph.kind == NodeKind.HOST) & (graph.duration >= 9_000_000)
+    assert played_without(graph, compute) == pytest.approx(70_000 + 5_000_000 + 1_000_000, rel=0.02)

@@ -15,6 +15,7 @@ from types import FrameType
 from typing import Any, Final
 
 from whystall._native import TimedCall, call_on_main_thread
+from whystall.capture.compile_limits import CompileLimits
 from whystall.capture.config import CaptureConfig
 from whystall.capture.ending import last_exception
 from whystall.capture.experiments import Injected
@@ -67,6 +68,7 @@ class Session:
         self._padding = PaddingSeen()
         self._look_at_padding = self.faults.guard("padding of batches", self._padding.look)
         self._repeats = RepeatsSeen(torch, self.on_stepping_thread)
+        self._compiler = CompileLimits()
         self._stepless = SteplessWindow(torch, config, self.folder, self._paused)
         self._hooks = TorchHooks(torch, guarded(Heard(self, self._finder, self._sampler.parts), self.faults))
         self._finder.several_optimizers = lambda: len(self._hooks.optimizers_alive) > 1
@@ -94,6 +96,7 @@ class Session:
             guard("experiment", self._experiment.install)()
         guard("hooks", self._hooks.install)(modules_made_before=not whole_process)
         guard("garbage collections", self._sampler.parts.collections.install)()
+        guard("compiler", self._compiler.install)()
         guard("sampler", self._machine.start)()
         guard("stacks", self._stacks.start)()
         if whole_process:
@@ -133,6 +136,7 @@ class Session:
     def _stop_listening(self) -> None:
         self._hooks.remove()
         self._sampler.parts.collections.remove()
+        self._compiler.remove()
 
     def close(self) -> None:
         """Writes what there is and says once what failed."""
@@ -379,6 +383,7 @@ class Session:
             padding=self._padding.told(),
             repeated=self._repeats.found,
             sparse=self._repeats.sparse,
+            given_up=self._compiler.found,
         )
         staging = self.folder / staged_description(writer.rank, self._pid)
         staging.write_bytes(encode(description))

@@ -14,12 +14,13 @@ from whystall.analysis.host_states import HostState
 from whystall.analysis.results import Step
 from whystall.analysis.run_results import RunSummary
 from whystall.analysis.steadiness import mean_step
+from whystall.diagnosis import transfers
 from whystall.diagnosis.experiment import Experiment
 from whystall.diagnosis.finding import EvidenceEvent, Per
 from whystall.diagnosis.frameworks import Trainer
 from whystall.diagnosis.noise import FEWEST_SPREAD, NOISE_OF_FEW, noise_of, standard_error
 from whystall.diagnosis.rank_case import RankCase, within
-from whystall.replay.graph import Change, EdgeKind, Graph, Mask, NodeKind, Played, Times, play
+from whystall.replay.graph import Change, Graph, Mask, NodeKind, Played, Times, play
 from whystall.replay.outcome import (
     Fidelity,
     critical_path,
@@ -30,7 +31,7 @@ from whystall.replay.outcome import (
     step_lengths_ns,
 )
 from whystall.replay.outcome import window_ns as replayed_window
-from whystall.run_folder.description import PaddedBatches, RepeatedWork, SparseMatrix
+from whystall.run_folder.description import CompileLimit, PaddedBatches, RepeatedWork, SparseMatrix
 from whystall.trace.link import HOST_TABLES, rows_of
 
 _ALIKE: Final = 0.05
@@ -53,6 +54,8 @@ class RunFacts:
     """Per rank what it was seen to compute again."""
     sparse: dict[int, tuple[SparseMatrix, ...]] = field(default_factory=dict)
     """Per rank the matrices in its products that are nearly all zeros."""
+    given_up: dict[int, tuple[CompileLimit, ...]] = field(default_factory=dict)
+    """Per rank the functions that torch's compiler gave up."""
     trainer: Trainer | None = None
     """What runs the loop, where the user's script does not."""
     command: str | None = None
@@ -321,20 +324,16 @@ class Case:
     @cached_property
     def transfer_of(self) -> NDArray[np.int64]:
         """Per node the transfer of a collective in which it meets other ranks, or -1."""
-        graph = self.replayed
-        out = np.full(len(graph.start), -1, np.int64)
-        met = np.flatnonzero(graph.edge_kind == EdgeKind.RENDEZVOUS)
-        met = met[graph.rank[graph.target[met]] == -1]
-        out[graph.source[met].astype(np.int64)] = graph.target[met]
-        return out
+        return transfers.transfers_met(self.replayed)
+
+    @cached_property
+    def leaving(self) -> transfers.Leaving:
+        """Transfers, and what follows them on ranks that leave later than the first."""
+        return transfers.leaving(self.replayed)
 
     def with_transfers(self, nodes: Mask) -> Mask:
         """Collectives' nodes together with the transfers that all their ranks wait for."""
-        graph = self.replayed
-        met = (graph.edge_kind == EdgeKind.RENDEZVOUS) & nodes[graph.source.astype(np.int64)]
-        out = nodes.copy()
-        out[graph.target[met]] = True
-        return out
+        return transfers.with_transfers(self.replayed, self.leaving, nodes)
 
     def in_window(self, nodes: Mask) -> Mask:
         """Those of the nodes that begin in the replayed window."""
@@ -358,6 +357,7 @@ class Case:
         """The change by which nodes take only a part of their time."""
         graph = self.replayed
         scaled = np.where(nodes, np.floor(graph.duration * np.asarray(factor)).astype(np.int64), graph.duration)
+        transfers.scale_leaving(graph, self.leaving, scaled)
         return Change(duration=scaled)
 
     def events_of(self, nodes: Mask, limit: int = 5) -> list[EvidenceEvent]:

@@ -20,6 +20,7 @@ from whystall.replay.graph import Draft, EdgeKind, Graph, Times
 from whystall.replay.host import HostLane, Spans, Waits
 from whystall.replay.rank import DrawnRank, drawn_rank
 from whystall.replay.rendezvous import Member, meet
+from whystall.replay.talks import link_enqueued
 from whystall.replay.waits import WaitingCalls, waiting_calls
 from whystall.replay.windows import MOST_EVENTS, chosen_windows
 from whystall.trace.columns import rows_by_value
@@ -112,6 +113,8 @@ def _draw(
     for waiting, working, begin, end in passed:
         draft.edges(lanes[waiting].ending_by(begin), lanes[working].beginning_at(begin), EdgeKind.HANDOVER)
         draft.edges(lanes[working].ending_by(end), lanes[waiting].beginning_at(end), EdgeKind.HANDOVER)
+    if rank.talking:
+        link_enqueued(draft, rank.trace, rank.host, lanes)
     for number, nodes in drawn.items():
         _link_launches(draft, nodes, lanes, calls)
         devices.link_stream_waits(draft, rank.trace, nodes)
@@ -236,6 +239,7 @@ def _member(
         return _host_member(draft, rank, number, lanes)
     talks = [(nodes, np.flatnonzero(nodes.events.class_of == COMMUNICATION)) for nodes in drawn.values()]
     return Member(
+        rank.number,
         number,
         np.concatenate([nodes.body[at] for nodes, at in talks]),
         np.concatenate([nodes.exit[at] for nodes, at in talks]),
@@ -258,4 +262,4 @@ def _host_member(draft: Draft, rank: DrawnRank, number: NDArray[np.int64], lanes
         leaves = np.where(here, lane.exit[at] if len(order) else -1, leaves)
     known = np.flatnonzero(body >= 0)
     start, end = draft.clock.shared(rank.host.start[row]), draft.clock.shared(rank.host.end[row])
-    return Member(number[known], body[known], leaves[known], start[known], end[known])
+    return Member(rank.number, number[known], body[known], leaves[known], start[known], end[known])

@@ -16,7 +16,8 @@ from whystall.analysis.intervals import merged_times
 from whystall.replay.graph import Draft, EdgeKind, NodeKind, Times
 from whystall.replay.windows import Window
 
-_SOFT = (HostState.NONE, HostState.PYTHON)
+SOFT_STATES = (HostState.NONE, HostState.PYTHON)
+"""In which a thread may wait for another one."""
 # Shorter stretches are the pause between two events, not a wait for another thread.
 _LEAST_WAIT_NS = 1_000
 # A thread that polls sees the end of what it waits for within so long, and does so for at least ten times as long.
@@ -97,7 +98,7 @@ def handovers(waiting: Spans, working: Spans, *, in_collectives: bool) -> tuple[
     While the waiting thread is in Python or in nothing (or in a collective, when the other one communicates for it),
     the time from the other's first event in that stretch to its last is a wait.
     """
-    states = (*_SOFT, HostState.COMMUNICATION) if in_collectives else _SOFT
+    states = (*SOFT_STATES, HostState.COMMUNICATION) if in_collectives else SOFT_STATES
     soft = np.flatnonzero(np.isin(waiting.state, states) & (waiting.end - waiting.begin >= _LEAST_WAIT_NS))
     busy = np.flatnonzero(working.event >= 0)
     none = np.zeros(0, np.int64)

@@ -12,6 +12,8 @@ from whystall.analysis.device import DeviceEvents, devices_of
 from whystall.analysis.host_states import HostEvents, HostState, host_events
 from whystall.analysis.hosts import backward_threads, training_thread
 from whystall.analysis.idle import Launches
+from whystall.replay.host import spans_of
+from whystall.replay.talks import as_others_saw
 from whystall.replay.windows import Window
 from whystall.trace.model import Trace
 
@@ -51,11 +53,14 @@ def drawn_rank(number: int, trace: Trace, class_of: NDArray[np.uint8], window: W
     counts = np.bincount(np.concatenate([np.zeros(0, np.int32), *threads]))
     busiest = [int(thread) for thread in np.argsort(-counts, kind="stable")[:_MOST_THREADS] if counts[thread]]
     talking = np.unique(host.thread[host.state == HostState.COMMUNICATION])[:_MOST_THREADS].tolist()
+    training = training_thread(trace)
+    if talking and training is not None:
+        host = as_others_saw(host, spans_of(host, training, None), training)
     return DrawnRank(
         number,
         trace,
         host,
-        training_thread(trace),
+        training,
         frozenset(sorted(backward_threads(trace))[:_MOST_THREADS]),
         frozenset(talking),
         tuple(busiest),

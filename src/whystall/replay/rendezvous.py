@@ -9,13 +9,14 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from whystall.replay.graph import Draft, EdgeKind, NodeKind, Times
+from whystall.replay.graph import LATENCY_NS, Draft, EdgeKind, NodeKind, Times
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
     """One rank's collectives: ``number`` says which meeting each is, times are on the clock of all."""
 
+    rank: int
     number: NDArray[np.int64]
     body: NDArray[np.int64]
     exit: NDArray[np.int64]
@@ -27,7 +28,7 @@ def meet(draft: Draft, members: Sequence[Member]) -> int:
     """Joins the collectives that all ranks of the run recorded; returns how many were joined.
 
     A rank's own part ends when it has arrived; the transfer, from the last arrival to the first end, is a node of its
-    own that every rank waits for.
+    own that every rank waits for. What a rank then still takes to leave is another one, of that rank.
     """
     tables = [
         pl.DataFrame(
@@ -37,6 +38,7 @@ def meet(draft: Draft, members: Sequence[Member]) -> int:
                 "exit": member.exit,
                 "start": member.start,
                 "end": member.end,
+                "rank": np.full(len(member.number), member.rank, np.int64),
             }
         )
         for member in members
@@ -62,7 +64,25 @@ def meet(draft: Draft, members: Sequence[Member]) -> int:
     draft.shorten(body)
     draft.edges(body, node, EdgeKind.RENDEZVOUS)
     draft.edges(node, leaves, EdgeKind.RENDEZVOUS)
+    _leave_later(draft, parts, shared)
     # What begins at the very instant at which a transfer ended may have waited for it.
     lasting = (shared["ended"] > shared["arrived"]).to_numpy()
     draft.first(leaves[np.isin(node, transfer[lasting])])
     return len(shared)
+
+
+def _leave_later(draft: Draft, parts: pl.DataFrame, shared: pl.DataFrame) -> None:
+    """Draws what a rank goes on with in a collective after the first rank has left it: receiving what is still sent."""
+    late = parts.join(shared.select("number", "ended"), on="number", how="inner").filter(
+        pl.col("end") - pl.col("ended") > LATENCY_NS
+    )
+    for (rank,), own in late.group_by("rank", maintain_order=True):
+        rest = draft.nodes(
+            own["ended"].to_numpy(),
+            own["end"].to_numpy(),
+            kind=NodeKind.JOINT,
+            lane=draft.lane(f"rank {rank} leaving"),
+            rank=int(rank),
+        )
+        draft.edges(own["transfer"].to_numpy(), rest, EdgeKind.RENDEZVOUS)
+        draft.edges(rest, own["exit"].to_numpy(), EdgeKind.RENDEZVOUS)

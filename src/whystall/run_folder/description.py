@@ -24,6 +24,8 @@ _MOST_SIZES: Final = 256
 _MOST_MODULES: Final = 16
 MOST_SPARSE: Final = 16
 _LONGEST_WORD: Final = 1_000
+MOST_LIMITS: Final = 8
+"""So many functions that torch's compiler gave up are written."""
 _PLAIN: Final = re.compile(r"(?![-/])[\w.+/-]{1,240}")
 
 
@@ -90,6 +92,17 @@ class SparseMatrix(msgspec.Struct, frozen=True):
     share: float
 
 
+class CompileLimit(msgspec.Struct, frozen=True):
+    """A function that torch's compiler gave up: where it begins, after how many versions, and why it needed another."""
+
+    function: str
+    file: str
+    line: int
+    text: str
+    versions: int
+    reason: str
+
+
 class RankDescription(msgspec.Struct, frozen=True, kw_only=True):
     """What one rank writes of itself."""
 
@@ -118,6 +131,8 @@ class RankDescription(msgspec.Struct, frozen=True, kw_only=True):
     """``None`` where nothing was computed again, or nobody looked."""
     sparse: list[SparseMatrix] = []
     """Of the products that were looked at, those with matrices that are nearly all zeros."""
+    given_up: list[CompileLimit] = []
+    """What torch's compiler runs as it is, since it was compiled too often."""
 
 
 class RunDescription(msgspec.Struct, frozen=True, kw_only=True):
@@ -169,6 +184,7 @@ class RankFacts(msgspec.Struct, frozen=True):
     padding: PaddedBatches | None = None
     repeated: RepeatedWork | None = None
     sparse: tuple[SparseMatrix, ...] = ()
+    given_up: tuple[CompileLimit, ...] = ()
     rank: int = 0
     trainer: Literal["transformers"] | None = None
 
@@ -223,6 +239,7 @@ def _rank(rank: dict[str, Any]) -> RankFacts:
         padding=_padding(rank.get("padding")),
         repeated=_repeated(rank.get("repeated")),
         sparse=_sparse(rank.get("sparse")),
+        given_up=_given_up(rank.get("given_up")),
         rank=_integer(rank.get("rank")) or 0,
         trainer="transformers" if facts.get("trainer") == "transformers" else None,
     )
@@ -258,6 +275,16 @@ def _sparse(value: object) -> tuple[SparseMatrix, ...]:
         return ()
     plain = all(min(one.rows, one.columns) > 0 and 0 < one.share <= 1 for one in found)
     return tuple(found) if plain and len(found) <= MOST_SPARSE else ()
+
+
+def _given_up(value: object) -> tuple[CompileLimit, ...]:
+    try:
+        found = msgspec.convert(value, list[CompileLimit])
+    except msgspec.ValidationError:
+        return ()
+    words = (word for one in found for word in (one.function, one.file, one.text, one.reason))
+    plain = all(len(word) <= _LONGEST_WORD for word in words) and all(min(one.line, one.versions) >= 0 for one in found)
+    return tuple(found) if plain and len(found) <= MOST_LIMITS else ()
 
 
 def all_padding(seen: Sequence[PaddedBatches]) -> PaddedBatches | None:

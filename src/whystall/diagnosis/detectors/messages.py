@@ -12,6 +12,7 @@ from whystall.diagnosis.case import Case
 from whystall.diagnosis.detectors.collectives import collectives, transfer_ns
 from whystall.diagnosis.finding import Evidence
 from whystall.diagnosis.rank_case import RankCase
+from whystall.diagnosis.transfers import scale_leaving
 
 SMALL_BYTES: Final = 1 << 20
 """Below this a message between devices mostly costs its latency."""
@@ -73,3 +74,4 @@ def shorten(
     transfer = case.transfer_of[nodes]
     at = np.where(transfer >= 0, transfer, nodes)
     duration[at] = np.minimum(duration[at], target_ns)
+    scale_leaving(case.replayed, case.leaving, duration)

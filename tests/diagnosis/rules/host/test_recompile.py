@@ -4,11 +4,14 @@ compiled code does not.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from tests.diagnosis.cases import found_in, found_in_runs, line, run
 from tests.diagnosis.jobs import Job
+
+from whystall.diagnosis.case import RunFacts
+from whystall.run_folder.description import CompileLimit
 
 STEP_NS: Final = 2_000_000
 
@@ -76,3 +79,52 @@ def test_looks_that_found_the_compiler(share: float, part: str, leaf: str, *, fi
     if fires:
         [where] = found["host.recompile"].code
         assert (where.file, where.line, where.symbol) == ("train.py", 7, "x = f()")
+
+
+PRODUCT: Final[dict[str, Any]] = {"Input Dims": [[4096, 96], [96, 96]], "Input type": ["float", "float"]}
+COMPILED_NS: Final = 10_000_000
+AS_IT_IS_NS: Final = 40_000_000
+
+
+def looked_up(versions: list[int | None]) -> Job:
+    """Steps of one function on a CPU: a compiled version of it by number, or itself where none fits."""
+    job = Job()
+    for number in job.steps(len(versions)):
+        with job.inside("TorchDynamo Cache Lookup"):
+            job.python(50_000)
+        version = versions[number]
+        around = "aten::linear" if version is None else f"Torch-Compiled Region: 1/{version}"
+        with job.inside(around):
+            with job.inside("aten::mm", **PRODUCT):
+                job.python(2_000_000)
+            job.python((AS_IT_IS_NS if version is None else COMPILED_NS) - 2_000_000)
+    return job
+
+
+def test_what_runs_as_it_is_past_the_limit_is_worth_what_compiled_versions_save() -> None:
+    """Seven of ten replayed steps take four times what compiled ones do; one version for all sizes is a bit slower."""
+    finding = found_in(looked_up([0, 1, *[None] * 4, 2, *[None] * 4, 3]).built)["host.recompile"]
+    assert finding.gain is not None
+    mixed = (8 * AS_IT_IS_NS + 2 * COMPILED_NS) / (10 * COMPILED_NS)
+    assert finding.gain.floor <= mixed / 1.3 <= finding.gain.expected <= mixed <= finding.gain.ceiling
+
+
+def test_the_compilers_own_word_tells_of_it_where_no_version_was_recorded() -> None:
+    limit = CompileLimit(
+        function="forward",
+        file="job.py",
+        line=40,
+        text="def forward(self, x):",
+        versions=8,
+        reason="0/7: size mismatch",
+    )
+    facts = RunFacts(given_up={0: (limit,)})
+    finding = found_in(looked_up([None] * 12).built, facts=facts)["host.recompile"]
+    assert finding.code[0].line == 40
+    assert "(size mismatch)" in finding.title
+    assert "host.recompile" not in found_in(looked_up([None] * 12).built)
+
+
+def test_one_version_that_fits_in_most_steps_is_no_such_thing() -> None:
+    assert "host.recompile" not in found_in(looked_up([0] * 12).built)
+    assert "host.recompile" not in found_in(looked_up([0, None] * 6).built)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Final
 
-from whystall.diagnosis.candidate import Replayed, Sampled
+from whystall.diagnosis import evidence
+from whystall.diagnosis.candidate import Code, Replayed, Sampled
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.episodes import named_episodes
@@ -16,9 +18,23 @@ from whystall.diagnosis.detectors.samples import (
     measured_runs,
     share_of,
 )
+from whystall.diagnosis.detectors.uncompiled import uncompiled
+from whystall.diagnosis.finding import CodeLocation, Remedy
 from whystall.diagnosis.rule import Finder, Rule
+from whystall.run_folder.description import CompileLimit
 
 CAUSE: Final = cause_beside(__name__)
+_MANY_VERSIONS: Final = CAUSE.threshold("many_versions")
+_LEAST_SHARE: Final = CAUSE.threshold("least_share")
+# What torch writes before a reason: the number of the function and its version.
+_NUMBER: Final = re.compile(r"^\d+/\d+: ")
+_ONE_VERSION: Final = Remedy(
+    text="Compile one version for all sizes, or for a few of them: dynamic=True (or mark_dynamic) for a shape that "
+    "changes, batches padded to a few lengths, a tensor for a number that changes. A higher "
+    "torch._dynamo.config.recompile_limit only helps where the versions are few.",
+    patch="model = torch.compile(model, dynamic=True)",
+    risk="Code for dynamic shapes can be slower than for one shape.",
+)
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
@@ -35,4 +51,51 @@ def in_samples(case: Case) -> Iterator[Sampled]:
             yield from_stack_samples(CAUSE.id, run, lines, share, "the compiler of models", ("host.python",))
 
 
-RULE = Rule(CAUSE, (Finder(in_trace, ("trace",)), Finder(in_samples, ("samples", "no_device"))))
+def past_the_limit(case: Case) -> Iterator[Replayed]:
+    """Functions that are looked up among compiled versions, and run as they are since none of these fits."""
+    for rank in case.ranks:
+        found = uncompiled(rank)
+        given_up = case.facts.given_up.get(rank.rank, ())
+        if found is None or not (given_up or found.versions >= _MANY_VERSIONS):
+            continue
+        nodes = case.host_within(rank, found.begin, found.end)
+        per_step = case.time_of(nodes)
+        least, left, most = found.left
+        if per_step * (1 - left) < _LEAST_SHARE * case.step_ns:
+            continue
+        versions = max([found.versions, *(one.versions for one in given_up)])
+        yield Replayed(
+            cause=CAUSE.id,
+            attributed_ns=per_step,
+            evidence=(
+                evidence.time("run as it is, after compiled versions were looked up in vain", per_step, per=case.per),
+                evidence.count("compiled versions of a function", versions),
+            ),
+            removal=case.without(nodes, left),
+            floor=case.without(nodes, most),
+            ceiling=case.without(nodes, least),
+            method="replay: what is run as it is takes, for its products, what the compiled versions took for theirs"
+            if found.measured
+            else "replay: a compiled version takes a part of the time",
+            code=Code(tuple(CodeLocation(file=one.file, line=one.line, symbol=one.text) for one in given_up[:3])),
+            ranks=(rank.rank,),
+            uncertainty=0.3,
+            confidence=0.9 if given_up else 0.75,
+            detail="past the limit of versions it runs uncompiled" + "".join(map(_because, given_up[:1])),
+            remedy=_ONE_VERSION,
+            rivals=("compute.fusible", "host.small-operators", "host.python"),
+        )
+
+
+def _because(limit: CompileLimit) -> str:
+    return f" ({_NUMBER.sub('', limit.reason)})" if limit.reason else ""
+
+
+RULE = Rule(
+    CAUSE,
+    (
+        Finder(in_trace, ("trace",)),
+        Finder(past_the_limit, ("trace", "no_device", "operators")),
+        Finder(in_samples, ("samples", "no_device")),
+    ),
+)

@@ -1,0 +1,99 @@
+"""Functions that torch's compiler looks up among its compiled versions, finds none that fits, and runs as they are."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whystall.diagnosis.rank_case import RankCase
+from whystall.replay.graph import Mask, Times
+from whystall.trace.columns import codes, distinct, matching
+
+# torch 2.1 and later: the evaluation of guards, and a compiled function ("frame/version").
+_LOOKUP: Final = "TorchDynamo Cache Lookup"
+_REGION: Final = re.compile(r"^Torch-Compiled Region: (\d+)/(\d+)")
+# What a compiled version leaves of the time where none was recorded: at least, usually, at most. Chains of elementwise
+# operators become a few passes, products stay.
+_LEFT: Final = (0.2, 0.45, 0.8)
+# A version for all sizes is slower than those for one, and a profiler slows many operators more than one call of
+# compiled code.
+_SLOWER: Final = 1.3
+_MOST_OFF: Final = 1.8
+
+
+@dataclass(frozen=True, slots=True)
+class Uncompiled:
+    """Stretches in which functions ran as they are, and the share that a compiled version leaves (is it measured?)."""
+
+    begin: Times
+    end: Times
+    versions: int
+    left: tuple[float, float, float]
+    measured: bool
+
+
+def uncompiled(rank: RankCase) -> Uncompiled | None:
+    """What runs as it is, from a lookup in vain to the next lookup, the optimizer's step or the end of the step."""
+    table = rank.trace.operators
+    if table.is_empty():
+        return None
+    own = table["thread"].to_numpy() == rank.training
+    lookups = own & matching(table["name"], lambda name: name == _LOOKUP)
+    regions = own & matching(table["name"], lambda name: bool(_REGION.match(name)))
+    if not lookups.any():
+        return None
+    at = table["ts_ns"].to_numpy()
+    until = at + table["duration_ns"].to_numpy()
+    lookups &= ~rank.workings.tree.below(regions)
+    begin = np.sort(until[lookups])
+    cuts = np.sort(np.concatenate([at[lookups], rank.optimizer_steps[0], _ends_of_steps(rank)]))
+    next_cut = np.searchsorted(cuts, begin, side="left")
+    end = np.append(cuts, until.max())[next_cut]
+    compiled = np.sort(at[regions])
+    hit = np.searchsorted(compiled, end) > np.searchsorted(compiled, begin)
+    begin, end = begin[~hit], end[~hit]
+    inside = _within(at, begin, end) & own
+    if not inside.any():
+        return None
+    share = _measured(rank, regions, inside)
+    left = _LEFT if share is None else (share, min(share * _SLOWER, 1.0), min(share * _MOST_OFF, 1.0))
+    return Uncompiled(begin, end, _versions(rank, regions), left, share is not None)
+
+
+def _ends_of_steps(rank: RankCase) -> Times:
+    steps = rank.trace.steps
+    return (steps["ts_ns"] + steps["duration_ns"]).to_numpy()
+
+
+def _within(at: Times, begin: Times, end: Times) -> Mask:
+    place = np.searchsorted(begin, at, side="right") - 1
+    inside: Mask = (place >= 0) & (at < end[np.maximum(place, 0)]) if len(begin) else np.zeros(len(at), np.bool_)
+    return inside
+
+
+def _versions(rank: RankCase, regions: Mask) -> int:
+    """The most compiled versions of one function that were recorded."""
+    names = distinct(rank.trace.operators["name"])
+    frames: dict[str, set[str]] = {}
+    for code in np.unique(codes(rank.trace.operators["name"])[regions]).tolist():
+        match = _REGION.match(names[code])
+        if match is not None:
+            frames.setdefault(match[1], set()).add(match[2])
+    return max(map(len, frames.values()), default=0)
+
+
+def _measured(rank: RankCase, regions: Mask, uncompiled: Mask) -> float | None:
+    """The time of compiled functions for each operation of their products, against that of those that are not."""
+    table, work = rank.trace.operators, rank.workings.work
+    compiled = rank.workings.tree.below(regions)
+    outermost = regions & ~compiled
+    flops = float(work.dense[compiled].sum()), float(work.dense[uncompiled].sum())
+    own: NDArray[np.int64] = table["self_ns"].to_numpy()
+    times = float(table["duration_ns"].to_numpy()[outermost].sum()), float(own[uncompiled].sum())
+    if min(*flops, *times) <= 0:
+        return None
+    return min((times[0] / flops[0]) / (times[1] / flops[1]), 1.0)
