@@ -28,6 +28,8 @@ _SMALL_NS: Final = CAUSE.threshold("small_ns")
 _LEAST_SMALL: Final = CAUSE.threshold("least_small")
 _LEAST_REPEATS: Final = CAUSE.threshold("least_repeats")
 _LEAST_LOOPED: Final = CAUSE.threshold("least_looped")
+_WAKING_NS: Final = CAUSE.threshold("waking_ns")
+_MOSTLY_CALLED: Final = CAUSE.threshold("mostly_called")
 _ONE_CALL_NS: Final = CAUSE.threshold("one_call_ns")
 _FLOPS_PER_S: Final = CAUSE.threshold("flops_per_thread")
 _BYTES_PER_S: Final = CAUSE.threshold("bytes_per_s")
@@ -35,6 +37,10 @@ _BYTES_PER_S: Final = CAUSE.threshold("bytes_per_s")
 _LEFT: Final = (0.0, 0.3, 0.6)
 # The rates are those of a usual core: one may be so many times as fast, or as slow.
 _FASTER: Final = 3.0
+# What threads are woken for however little it is.
+_PRODUCTS: Final = frozenset({"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"})
+# A module of torch that one of the user's calls.
+_MODULES: Final = "torch.nn.modules."
 # Parts of a step in which the user's own lines call operators (a closure's are the optimizer's by the clock).
 _CALLERS: Final = frozenset({"forward", "optimizer", "other"})
 
@@ -42,7 +48,7 @@ _CALLERS: Final = frozenset({"forward", "optimizer", "other"})
 def in_trace_of_a_cpu(case: Case) -> Iterator[Replayed]:
     """Small operators and the pauses between them, where they fill the step again and again, or a loop within it."""
     for rank in case.ranks:
-        small = (_usual_own_ns(rank) < _SMALL_NS) & ~_in_optimizer(rank) & ~_in_one_call(rank)
+        small = _small(case, rank) & ~_in_optimizer(rank) & ~_in_one_call(rank)
         if not small.any():
             continue
         nodes = _nodes(case, rank, small)
@@ -87,6 +93,22 @@ def _in_fewer_calls(case: Case, rank: RankCase, nodes: Mask, small: Mask, taken:
         tier=1,
         rivals=("host.python", "compute.unfused-optimizer", "input.synchronous-loader"),
     )
+
+
+def _small(case: Case, rank: RankCase) -> Mask:
+    """Which calls of operators cost more than they compute.
+
+    Those that take little, and those that come again and again and take a while because threads are woken for them.
+    """
+    usual = _usual_own_ns(rank)
+    waking = matching(rank.trace.operators["name"], _PRODUCTS.__contains__)
+    waking &= (usual >= _SMALL_NS) & (usual < _WAKING_NS) & (_MOSTLY_CALLED * _each_needs_ns(rank, 1.0) < usual)
+    if waking.any():
+        alike = _alike(rank)
+        often = np.bincount(alike[_in_window(case, rank)], minlength=int(alike.max()) + 1)[alike]
+        waking &= often >= _LEAST_REPEATS * max(case.steps, 1)
+    small: Mask = (usual < _SMALL_NS) | waking
+    return small
 
 
 def _usual_own_ns(rank: RankCase) -> NDArray[np.int64]:
@@ -189,20 +211,24 @@ def _needed_ns(rank: RankCase, chosen: Mask, slower: float) -> float:
 
     No more of each than it took itself beyond what calling one takes here, as those show that compute nothing (views).
     """
-    work = rank.workings.work
-    flops = work.causal[chosen].astype(np.float64) + work.elementwise[chosen]
-    needed = slower * 1e9 * np.maximum(flops / _FLOPS_PER_S, work.moved[chosen] / _BYTES_PER_S)
+    needed = _each_needs_ns(rank, slower)[chosen]
     own = rank.trace.operators["self_ns"].to_numpy()[chosen]
     views = own[needed == 0]
     call = float(np.median(views)) if len(views) else 0.0
     return float(np.minimum(needed, np.maximum(own - call, 0.0)).sum())
 
 
+def _each_needs_ns(rank: RankCase, slower: float) -> NDArray[np.float64]:
+    work = rank.workings.work
+    flops = work.causal.astype(np.float64) + work.elementwise
+    return slower * 1e9 * np.maximum(flops / _FLOPS_PER_S, work.moved / _BYTES_PER_S)
+
+
 def _places(case: Case, rank: RankCase) -> Code:
     run = case.sampled(rank)
     if run is None:
         return Code()
-    called = lines_where(run, lambda line: line.leaf == CALLED and line.part in _CALLERS)
+    called = lines_where(run, lambda line: line.part in _CALLERS and line.leaf.startswith((CALLED, _MODULES)))
     return code_of_lines(called or lines_where(run, lambda line: line.part == "forward"))
 
 
