@@ -5,7 +5,7 @@ other work does not.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from tests.diagnosis.cases import found_in, found_in_runs, run
@@ -150,3 +150,68 @@ def test_calls_that_come_out_as_before_are_worth_their_time(again: float, *, fir
         assert finding.remedy is not None
         assert "Compute it once" in finding.remedy.text
     assert "compute.redundant-work" not in found_in_runs(run(), repeated={1: seen}, cores=4, threads=4)
+
+
+HEAD: Final[dict[str, Any]] = {"Input Dims": [[576, 192], [192, 16000]], "Input type": ["float", "float"]}
+MADE: Final = [6, 96, 16000]
+HEAD_NS: Final = 30_000_000
+LAYERS_NS: Final = 20_000_000
+
+
+def reading(name: str, dims: list[list[int]], *values: str) -> tuple[str, dict[str, Any]]:
+    """A call as Kineto records it: sizes, and what is no tensor as it is written."""
+    return name, {"Input Dims": dims, "Input type": ["float"], "Concrete Inputs": ["", *values]}
+
+
+LAST: Final = reading("aten::select", [MADE, [], []], "1", "-1")
+VIEW: Final = reading("aten::_unsafe_view", [[576, 16000], []], "[6, 96, 16000]")
+
+
+def scoring(*after: tuple[str, dict[str, Any]], **head: list[list[int]]) -> Job:
+    """Eight steps without a backward pass: layers, a head for all places, and what reads what it made."""
+    made = Job()
+    for _ in made.steps(8):
+        with made.inside("aten::silu", **{"Input Dims": [[6, 96, 512]], "Input type": ["float"]}):  # type: ignore[arg-type]
+            made.python(LAYERS_NS)
+        with made.inside("aten::mm", **{**HEAD, **({"Input Dims": head["head"]} if head else {})}):
+            made.python(HEAD_NS)
+        for name, recorded in after:
+            with made.inside(name, **recorded):
+                made.python(10_000)
+    return made
+
+
+def test_a_head_of_which_the_last_place_is_read_is_worth_all_others() -> None:
+    finding = found_in(scoring(VIEW, LAST).built)["compute.redundant-work"]
+    is_worth(finding, (HEAD_NS + LAYERS_NS) / (HEAD_NS / 96 + LAYERS_NS))
+    assert finding.remedy is not None
+    assert "logits_to_keep" in finding.remedy.text
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        pytest.param(scoring(VIEW), id="nobody knows who reads it"),
+        pytest.param(scoring(VIEW, reading("aten::argmax", [MADE], "-1")), id="all of it is read"),
+        pytest.param(
+            scoring(VIEW, LAST, reading("aten::cross_entropy_loss", [[576, 16000]])), id="a loss reads it too"
+        ),
+        pytest.param(
+            scoring(VIEW, reading("aten::slice", [MADE, [], [], [], []], "1", "", "-1", "1")), id="all but one is read"
+        ),
+        pytest.param(
+            scoring(VIEW, *(reading("aten::select", [MADE, [], []], "1", str(place)) for place in range(96))),
+            id="all are read, one by one",
+        ),
+        pytest.param(
+            scoring(VIEW, reading("aten::slice", [MADE, [], [], [], []], "2", "0", "100", "1")),
+            id="columns of all rows",
+        ),
+        pytest.param(
+            scoring(reading("aten::select", [[576, 192], [], []], "0", "-1"), head=[[576, 768], [768, 192]]),
+            id="no head, as what makes no more than it is given",
+        ),
+    ],
+)
+def test_heads_that_are_read(job: Job) -> None:
+    assert "compute.redundant-work" not in found_in(job.built)

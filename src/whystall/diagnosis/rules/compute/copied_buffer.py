@@ -13,6 +13,7 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
+from whystall.diagnosis.detectors.frees import given_back
 from whystall.diagnosis.detectors.recorded_sizes import first_elements, sizes_by_argument
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
@@ -42,7 +43,7 @@ def on_a_cpu(case: Case) -> Iterator[Replayed]:
             continue
         alone = case.work_of(rank, chosen | _called(rank, chosen))
         # What was there is given back to the system when the new tensor takes its place.
-        freed = _python_after(case, rank, chosen | copied)
+        freed = given_back(case, rank, chosen | copied)
         share = float(np.median(left[chosen]))
         yield Replayed(
             cause=CAUSE.id,
@@ -92,19 +93,6 @@ def _copied(rank: RankCase, sizes: frozenset[int]) -> NDArray[np.bool_]:
 
 def _called(rank: RankCase, chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
     return rank.workings.tree.below(chosen)
-
-
-def _python_after(case: Case, rank: RankCase, chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """The host's nodes between the end of a chosen operator and the next of its thread that is no view."""
-    table = rank.trace.operators
-    outer = np.flatnonzero(rank.workings.work.counted)
-    thread, begin = table["thread"].to_numpy()[outer], table["ts_ns"].to_numpy()[outer]
-    order = np.lexsort((begin, thread))
-    outer, thread, begin = outer[order], thread[order], begin[order]
-    end = begin + table["duration_ns"].to_numpy()[outer]
-    follows = np.append(thread[1:] == thread[:-1], False)
-    which = np.flatnonzero(chosen[outer] & follows)
-    return case.host_within(rank, end[which], begin[which + 1])
 
 
 def _in_most_steps(rank: RankCase, chosen: NDArray[np.bool_]) -> bool:

@@ -15,6 +15,8 @@ from whystall.diagnosis.candidate import Code, Replayed, Sampled
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.discarded import discarded_backward
+from whystall.diagnosis.detectors.frees import between
+from whystall.diagnosis.detectors.narrowed import narrowed_products
 from whystall.diagnosis.detectors.prefixes import Products, longer_passes, operators_within, products
 from whystall.diagnosis.detectors.samples import NINE_IN_TEN, SPREAD, from_samples, measured_runs
 from whystall.diagnosis.finding import Remedy
@@ -61,6 +63,14 @@ _KEPT: Final = Remedy(
 )
 
 
+_READ_ONLY: Final = Remedy(
+    text="Take the places that are read before the last layer computes for all of them (in Transformers "
+    "logits_to_keep=1 leaves the last one).",
+    patch="logits = head(hidden[:, -1])  # not head(hidden)[:, -1]",
+    risk="Only where nothing else reads the other places, such as a loss on all of them.",
+)
+
+
 def in_trace(case: Case) -> Iterator[Replayed]:
     """All kinds: by the numbers that autograd gives what it will differentiate, and by the gradients that it adds."""
     for rank in case.ranks:
@@ -75,6 +85,9 @@ def in_trace(case: Case) -> Iterator[Replayed]:
                 continue
             nodes = case.work_of(rank, rows)
             kept = np.where(case.host_within_operators(rank, left == 0), 0.0, case.operator_values(rank, left, 1.0))
+            if not rank.on_device:  # what calls them is gone as well: hooks, and the states of random numbers
+                pauses = between(case, rank, left == 0)
+                nodes, kept = nodes | pauses, np.where(pauses, 0.0, kept)
             per_step = case.time_of(nodes & (kept == 0)) + case.time_of(nodes & (kept > 0)) // 2
             if per_step >= _LEAST_SHARE * case.step_ns and _in_most_steps(case, rank, nodes):
                 yield Replayed(
@@ -128,6 +141,37 @@ def in_trace_of_decoding(case: Case) -> Iterator[Replayed]:
             detail="all of a sequence for each place appended to it",
             remedy=_REMEMBERED,
             rivals=("host.small-operators",),
+        )
+
+
+def in_trace_of_heads(case: Case) -> Iterator[Replayed]:
+    """Products that make rows for all places, where few of them are read."""
+    for rank in case.ranks:
+        found = narrowed_products(rank)
+        if found is None:
+            continue
+        left = case.operator_values(rank, found.left, 1.0)
+        nodes = case.work_of(rank, found.left < 1)
+        saved = int((case.replayed.duration * (1 - left))[case.in_window(nodes)].sum()) // max(case.steps, 1)
+        if saved < _LEAST_SHARE * case.step_ns:
+            continue
+        yield Replayed(
+            cause=CAUSE.id,
+            attributed_ns=saved,
+            evidence=(
+                evidence.count("rows that a product makes", found.made),
+                evidence.share("of them are read", found.read),
+                evidence.time("work on rows that nothing reads", saved, case.events_of(nodes), per=case.per),
+            ),
+            removal=case.without(nodes, left),
+            method="replay: the rows that are read instead of all",
+            code=code_of(case, nodes),
+            ranks=(rank.rank,),
+            uncertainty=0.15,
+            confidence=0.85,
+            detail="an output of all places, of which few are read",
+            remedy=_READ_ONLY,
+            rivals=("compute.at-limit",),
         )
 
 
@@ -235,6 +279,7 @@ RULE = Rule(
     (
         Finder(in_trace, ("trace", "operators")),
         Finder(in_trace_of_decoding, ("trace", "operators", "shapes")),
+        Finder(in_trace_of_heads, ("trace", "operators", "shapes")),
         Finder(in_watched, ("samples", "no_device")),
     ),
 )

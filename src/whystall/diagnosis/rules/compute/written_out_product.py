@@ -13,6 +13,7 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
+from whystall.diagnosis.detectors.frees import given_back
 from whystall.diagnosis.detectors.recorded_sizes import Shape, all_sizes
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
@@ -27,6 +28,8 @@ _LEAST_SHARE: Final = CAUSE.threshold("least_share")
 _BYTES: Final = 4
 _LARGEST: Final = 1 << 40
 _FASTER: Final = 3.0
+# The tensor that broadcasting makes is a variable of the function that makes it, and is given back where that ends.
+_FREED_WITHIN: Final = 3
 _MULTIPLIES: Final = "aten::mul"
 _SUBTRACTS: Final = "aten::sub"
 _SQUARES: Final = frozenset({"aten::pow", "aten::square", "aten::mul"})
@@ -59,9 +62,9 @@ def on_a_cpu(case: Case) -> Iterator[Replayed]:
                 evidence.time("operators on what broadcasting makes", taken, case.events_of(nodes), per=case.per),
                 evidence.time("what the arithmetic of a product takes on a usual core", needed, per=case.per),
             ),
-            removal=case.without(nodes, left),
+            removal=case.without(nodes | given_back(case, rank, over, _FREED_WITHIN), left),
             floor=case.without(nodes, min(left * _FASTER, 1.0)),
-            ceiling=case.without(nodes, left / _FASTER),
+            ceiling=case.without(nodes | given_back(case, rank, over, _FREED_WITHIN), left / _FASTER),
             method="replay: the same arithmetic at the rate of products on a usual core",
             code=code_of(case, nodes),
             ranks=(rank.rank,),
