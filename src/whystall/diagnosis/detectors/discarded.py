@@ -61,7 +61,7 @@ def discarded_backward(rank: RankCase) -> NDArray[np.float64]:
         return left
     lost = np.zeros(len(table), np.bool_)
     steps = len(rank.optimizer_steps[0]) >= _LEAST_STEPS
-    found = list(_by_shape(rank, accumulates, _outside_of_autograd(rank) if steps else _arithmetic(rank)))
+    found = list(_by_shape(rank, accumulates, outside_of_autograd(rank) if steps else _arithmetic(rank)))
     if not steps:
         if not _of_inputs(found):
             return left
@@ -202,7 +202,7 @@ def _numbered_forward(rank: RankCase) -> Mask:
     return numbered & ~rank.backward & ~rank.workings.tree.below(engine)
 
 
-def _outside_of_autograd(rank: RankCase) -> Mask:
+def outside_of_autograd(rank: RankCase) -> Mask:
     """Operators that neither autograd differentiates nor a backward pass calls: an optimizer's, and all by hand.
 
     Those that fill gradients with zeros are none: they drop what was there.

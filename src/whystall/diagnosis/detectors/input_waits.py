@@ -48,6 +48,8 @@ _MOSTLY_TAKING_OVER: Final = 1 / 3
 # A thread that is off its core for this share of the time in which it takes batches over waits for them.
 _MOSTLY_WAITING: Final = 0.7
 
+_COMPUTED: Final = frozenset({"forward", "backward", "optimizer"})
+
 Starved = Literal["input.too-few-workers", "input.cpu-bound", "input.storage-bound"]
 Spikes = Literal["input.worker-restart", "input.heavy-tail"]
 
@@ -125,9 +127,11 @@ def spiked(case: Case, cause: Spikes, least: float) -> Iterator[Sampled]:
     for waits in input_waits(case):
         if waits.spiked == cause:
             slow = evidence.count("steps that waited far longer than usual", len(waits.run.slow))
-            share = waits.spikes
+            share, beside = waits.spikes, 0.0
             if cause == "input.worker-restart":
                 share += time_in(waits.run, ends_of_workers(case, waits.run))
+                beside = _while_workers_start(waits)
+            scarce = waits.workers >= (case.facts.cores or DEFAULT_CORES)
             yield from_samples(
                 cause,
                 waits.run,
@@ -135,9 +139,15 @@ def spiked(case: Case, cause: Spikes, least: float) -> Iterator[Sampled]:
                 part="input",
                 evidence=(*waits.evidence, slow),
                 code=waits.code,
-                saved=(share * least, share, min(share * 1.1, 0.99)),
+                saved=(share * least, share + beside * scarce, min(share * 1.1 + beside, 0.99)),
                 rivals=("input.too-few-workers", "input.worker-restart", "input.heavy-tail"),
             )
+
+
+def _while_workers_start(waits: InputWaits) -> float:
+    """The share that steps which wait for new workers lose elsewhere: processes that start take cores from them."""
+    lost = sum(sum(ns for part, ns in step.lost_ns.items() if part in _COMPUTED) for step in waits.run.slow)
+    return lost / max(waits.run.total_ns, 1)
 
 
 SURE_OF_SPIKES: Final = 1 - SPREAD

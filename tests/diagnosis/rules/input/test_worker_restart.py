@@ -183,3 +183,23 @@ def test_ending_the_workers_of_an_epoch_is_part_of_it(*, persistent: bool) -> No
         gain = found["input.worker-restart"].gain
         assert gain is not None
         assert gain.floor <= 1 / (1 - 0.2 - 0.1) <= gain.ceiling
+
+
+@pytest.mark.parametrize(("cores", "saved"), [(2, 0.5), (16, 0.2)])
+def test_processes_that_start_slow_the_steps_down_that_they_share_cores_with(cores: int, saved: float) -> None:
+    """A fifth of the time is waited for new workers, and three tenths are lost to them where they fill the cores."""
+    spikes = [
+        SlowStep(
+            step=step,
+            duration_ns=9 * STEP_NS,
+            excess_ns=8 * STEP_NS,
+            lost_ns={"input": 4 * STEP_NS, "forward": 4 * STEP_NS, "backward": 2 * STEP_NS, "other": STEP_NS},
+        )
+        for step in range(0, 100, 20)
+    ]
+    sampled = run(shares={"input": 0.2}, slow=spikes, total_ns=100 * STEP_NS, workers=2)
+    gain = found_in_runs(sampled, **{**loader(2, persistent=False), "cores": cores})["input.worker-restart"].gain
+    assert gain is not None
+    assert gain.expected == pytest.approx(1 / (1 - saved), rel=0.02)
+    assert gain.floor <= 1 / 0.8
+    assert gain.ceiling >= 2

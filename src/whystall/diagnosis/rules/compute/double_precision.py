@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
@@ -16,13 +17,14 @@ from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
 from whystall.replay.graph import Mask
-from whystall.trace.columns import judged
+from whystall.trace.columns import judged, matching
 
 CAUSE: Final = cause_beside(__name__)
 _LEFT: Final = CAUSE.threshold("left")
 # Of what is not arithmetic (calls, small tensors) nothing goes away; at best caches hold what they did not.
 _LEFT_AT_MOST: Final = 0.75
 _LEFT_AT_LEAST: Final = 0.4
+_LEFT_OF_CONVOLUTIONS: Final = tuple(CAUSE.threshold("left_of_convolution") * off for off in (1.0, 1.6, 0.5))
 _OTHERS: Final = frozenset({"float", "c10::Half", "c10::BFloat16"})
 
 
@@ -34,6 +36,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
             continue
         nodes = case.work_of(rank, rows)
         per_step = case.time_of(nodes)
+        expected, most, least = _left(case, rank, rows)
         yield Replayed(
             cause=CAUSE.id,
             attributed_ns=per_step,
@@ -43,9 +46,9 @@ def in_trace(case: Case) -> Iterator[Replayed]:
                 ),
                 evidence.count("operators that do it", int(np.count_nonzero(rows)) / max(len(rank.trace.steps), 1)),
             ),
-            removal=case.without(nodes, _LEFT),
-            floor=case.without(nodes, _LEFT_AT_MOST),
-            ceiling=case.without(nodes, _LEFT_AT_LEAST),
+            removal=case.without(nodes, expected),
+            floor=case.without(nodes, most),
+            ceiling=case.without(nodes, least),
             method="replay: the same arithmetic on half as many bytes",
             code=code_of(case, nodes),
             ranks=(rank.rank,),
@@ -53,6 +56,16 @@ def in_trace(case: Case) -> Iterator[Replayed]:
             confidence=0.8,
             rivals=("compute.cast-churn", "host.small-operators"),
         )
+
+
+def _left(case: Case, rank: RankCase, rows: Mask) -> list[NDArray[np.float64]]:
+    """Per node the share that is left: as expected, at most, at least. oneDNN knows no convolution of doubles."""
+    convolutions = matching(rank.trace.operators["name"], lambda name: "conv" in name)
+    convolutions |= rank.workings.tree.below(convolutions)
+    shares = zip((_LEFT, _LEFT_AT_MOST, _LEFT_AT_LEAST), _LEFT_OF_CONVOLUTIONS, strict=True)
+    if rank.on_device:
+        convolutions[:] = False
+    return [case.operator_values(rank, np.where(rows & convolutions, of_one, other), other) for other, of_one in shares]
 
 
 def _in_double(rank: RankCase) -> Mask:

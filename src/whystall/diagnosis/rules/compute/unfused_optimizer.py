@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
+from math import prod
 from typing import Final
 
 import numpy as np
@@ -17,20 +19,26 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed, Sampled
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
+from whystall.diagnosis.detectors.discarded import outside_of_autograd
 from whystall.diagnosis.detectors.kernels import prompt
-from whystall.diagnosis.detectors.recorded_sizes import first_elements
+from whystall.diagnosis.detectors.recorded_sizes import Shape, first_elements, first_size
 from whystall.diagnosis.detectors.samples import code_of_lines, from_samples, lines_where, measured_runs
 from whystall.diagnosis.detectors.stretches import work_within
 from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rank_case import RankCase, within
 from whystall.diagnosis.rule import Finder, Rule
-from whystall.replay.graph import Change, EdgeKind, Mask
+from whystall.diagnosis.where import code_of
+from whystall.replay.graph import Change, EdgeKind, Mask, Times
 from whystall.trace.columns import judged
 from whystall.vocabulary.optimizers import optimizer_named, optimizers
 
 CAUSE: Final = cause_beside(__name__)
 _LEAST_KERNELS: Final = CAUSE.threshold("least_kernels")
 _ADAM_PASSES: Final = int(CAUSE.threshold("adam_passes"))
+_LEAST_SHARE: Final = CAUSE.threshold("least_share")
+_BYTES_PER_S: Final = CAUSE.threshold("bytes_per_s")
+_AVERAGE_PASSES: Final = int(CAUSE.threshold("average_passes"))
+_MOST_OF_THEM: Final = 0.8
 _FEW_KERNELS: Final = 4
 # How torch marks an optimizer's step, and names its loop over parameters: "Optimizer.step#AdamW.step",
 # "torch.optim.adam:_single_tensor_adam".
@@ -41,6 +49,16 @@ _BYTES: Final = 4
 _MOST_PRODUCTS: Final = 0.2
 # Optimizers that have nothing to join: they work on one long vector, or on other matrices each.
 _WHOLE: Final = frozenset({"LBFGS", "SparseAdam", "Muon"})
+
+
+_AVERAGED: Final = Remedy(
+    text="Go through all parameters in one call, in place, and without copies of them: an average with "
+    "torch._foreach_lerp_ (torch.optim.swa_utils.AveragedModel takes it as multi_avg_fn), and less often than in each "
+    "step where that is enough.",
+    patch="with torch.no_grad():\n"
+    "    torch._foreach_lerp_(list(average.parameters()), list(model.parameters()), 1 - decay)",
+    risk="Buffers (running statistics of norms) are no parameters: copy them as before.",
+)
 
 
 def _marked(rank: RankCase) -> list[str]:
@@ -159,6 +177,93 @@ def on_a_cpu(case: Case) -> Iterator[Replayed]:
         )
 
 
+def beside_the_optimizer(case: Case) -> Iterator[Replayed]:
+    """All parameters gone through again, one by one: an average of the weights that is kept by hand."""
+    for rank in case.ranks:
+        again = _over_parameters(rank)
+        if again is None:
+            continue
+        nodes = case.host_within(rank, *_stretches(rank, again))
+        per_step = case.time_of(nodes)
+        once = _parameters(rank) * _BYTES * _AVERAGE_PASSES
+        moved = float(rank.workings.work.moved[again].sum()) / len(rank.optimizer_steps[0])
+        left = min(once / _BYTES_PER_S * 1e9 / max(per_step, 1), once / max(moved, 1.0), 1.0)
+        if per_step * (1 - left) < _LEAST_SHARE * case.step_ns:
+            continue
+        run = case.sampled(rank)
+        lines = lines_where(run, lambda line: line.part == "other") if run is not None else []
+        yield Replayed(
+            cause=CAUSE.id,
+            attributed_ns=per_step,
+            evidence=(
+                evidence.time(
+                    "work on parameters beside the optimizer's", per_step, case.events_of(nodes), per=case.per
+                ),
+                evidence.count("times as many bytes as one average of them moves", moved / max(once, 1.0)),
+            ),
+            removal=case.without(nodes, left),
+            floor=case.without(nodes, min(2 * left, 1.0)),
+            ceiling=case.without(nodes, left / 2),
+            method="replay: one pass that reads the weights and their average, and writes it, at a core's bandwidth",
+            code=code_of_lines(lines) if lines else code_of(case, nodes),
+            ranks=(rank.rank,),
+            uncertainty=0.3,
+            confidence=0.8,
+            detail="all are gone through again beside the optimizer, as for an average of the weights",
+            remedy=_AVERAGED,
+            rivals=("host.python", "host.small-operators"),
+        )
+
+
+def _over_parameters(rank: RankCase) -> Mask | None:
+    """Arithmetic and copies on tensors of the parameters' sizes that is neither autograd's nor an optimizer's.
+
+    ``None`` where that is not done to most of the sizes, for each of the steps.
+    """
+    table, work = rank.trace.operators, rank.workings.work
+    begin, end, _ = rank.optimizer_steps
+    sizes = _sizes_of_parameters(rank)
+    if not len(begin) or not sizes:
+        return None
+    outside = outside_of_autograd(rank) & ~within(table["ts_ns"].to_numpy(), begin, end) & (work.dense == 0)
+    rows = np.flatnonzero(outside & (work.moved > 0))
+    given = judged(table.select("input_dims")[rows], first_size)
+    on_one = np.array([size in sizes for size in given], np.bool_)
+    touched = Counter(size for size, one in zip(given, on_one.tolist(), strict=True) if one)
+    often = [size for size in sizes if touched[size] >= len(begin) * sizes[size] / 2]
+    if sum(prod(size) * sizes[size] for size in often) < _MOST_OF_THEM * _parameters(rank):
+        return None
+    again = np.zeros(len(table), np.bool_)
+    again[rows[on_one]] = True
+    return again
+
+
+def _stretches(rank: RankCase, again: Mask) -> tuple[Times, Times]:
+    """From the first of such operators to the last, with all that is between them, but for what autograd sees."""
+    table = rank.trace.operators
+    at = table["ts_ns"].to_numpy()
+    end = at + table["duration_ns"].to_numpy()
+    seen = np.sort(at[rank.backward | (table["sequence"].fill_null(-1).to_numpy() >= 0)])
+    rows = np.flatnonzero(again & (table["thread"].to_numpy() == rank.training))
+    rows = rows[np.argsort(at[rows], kind="stable")]
+    run = np.searchsorted(seen, at[rows])
+    first = np.flatnonzero(np.diff(run, prepend=-1))
+    return at[rows[first]], np.maximum.reduceat(end[rows], first) if len(rows) else end[rows]
+
+
+def _sizes_of_parameters(rank: RankCase) -> Counter[Shape]:
+    """The sizes of the gradients that are added up, and how many parameters have each."""
+    table = rank.trace.operators
+    gradients = np.flatnonzero((table["name"].cast(str) == _ACCUMULATE).to_numpy())
+    found = Counter(judged(table.select("input_dims")[gradients], first_size))
+    passes = max(len(rank.optimizer_steps[0]), 1)
+    return Counter({size: max(count // passes, 1) for size, count in found.items() if size})
+
+
+def _parameters(rank: RankCase) -> int:
+    return sum(prod(size) * count for size, count in _sizes_of_parameters(rank).items())
+
+
 def in_samples(case: Case) -> Iterator[Sampled]:
     """Time in an optimizer that was found in its loop; a profiler makes its many small operators look longer."""
     for run in measured_runs(case):
@@ -218,6 +323,7 @@ RULE = Rule(
     (
         Finder(on_a_device, ("trace", "device_events")),
         Finder(on_a_cpu, ("trace", "no_device")),
+        Finder(beside_the_optimizer, ("trace", "no_device", "operators", "shapes")),
         Finder(in_samples, ("samples", "no_device")),
     ),
 )
