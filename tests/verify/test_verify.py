@@ -185,3 +185,27 @@ def test_a_loss_that_is_not_found_proves_nothing(
     assert told.out == ""
     assert says in told.err
     assert "nothing is proven" in told.err
+
+
+REQUESTS = """
+import os, torch
+small, large = torch.nn.Linear(64, 64), torch.nn.Linear(512, 512)
+together = os.environ.get("TOGETHER") == "1"
+with torch.inference_mode():
+    for request in range(40 if together else 320):
+        for _ in range(8 if together else 1):
+            hidden = torch.ones(256, 512) @ large.weight  # no call of a module: the rhythm is that of the other
+        small(hidden[:, :64])
+"""
+
+
+def test_steps_that_hold_more_after_a_change_are_not_slower(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The same work in all, of which a step is an eighth before: times of steps would say 8 times as slow."""
+    path = tmp_path / "serve.py"
+    path.write_text(REQUESTS)
+    words = ["verify", "--pairs", "2", "--toggle", "TOGETHER=0,1", "--finding", "host.python", "--json", "--no-record"]
+    assert main([*words, "--", sys.executable, str(path)]) == 0
+    proof = json.loads(capsys.readouterr().out)
+    assert proof["measured_by"] == "runs"
+    assert "another kind of step" in proof["warnings"][0]
+    assert 0.5 < proof["paired"]["speedup"]["ratio"] < 2

@@ -15,9 +15,8 @@ if TYPE_CHECKING:
 
     from whystall.cli.console import Console
     from whystall.diagnosis.causes import Statistic
-    from whystall.diagnosis.finding import Finding
     from whystall.verify.measure import Variant
-    from whystall.verify.proof import Proof
+    from whystall.verify.proof import Proof, Recorded
 
 LOSSES_DIFFER = 1
 
@@ -99,11 +98,16 @@ def _statistic(cause: str | None) -> Statistic:
     return "median" if cause is None else known_rules()[cause].cause.statistic
 
 
-def _diagnose(folder: Path) -> list[Finding]:
-    """What is found in a run folder."""
+def _diagnose(folder: Path) -> Recorded:
+    """What is found in a run folder, and what its steps compute."""
     import whystall
+    from whystall.verify.proof import Recorded
 
-    return whystall.analyze(folder, cache=False).findings
+    report = whystall.analyze(folder, cache=False)
+    rank = report.source.ranks[0] if report.source.ranks else 0
+    steps = max((len(device.steps) for device in report.devices if device.rank == rank), default=0)
+    flops = sum(row.flops or 0 for row in report.operators if row.rank == rank)
+    return Recorded(report.findings, flops / steps if steps else 0.0)
 
 
 def _variants(options: Namespace) -> tuple[Variant, Variant]:

@@ -6,6 +6,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
@@ -20,9 +21,19 @@ from whystall.verify.measure import Block, Variant, call_block, interleaved, run
 
 DEFAULT_PAIRS: Final = 8
 DEFAULT_TOLERANCE: Final = 0.01
+# Of the same step the work before and after differs by less: a padded batch, another precision.
+_OTHER_KIND: Final = 1.5
 
 
-Diagnose = Callable[[Path], Sequence[Finding]]
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What a recorded run shows: its findings, and the FLOPs of products in a step (0: not known)."""
+
+    findings: Sequence[Finding]
+    flops_per_step: float = 0.0
+
+
+Diagnose = Callable[[Path], Recorded]
 """What diagnoses a run folder. It is given from above: the public API reads records of ours."""
 
 
@@ -116,11 +127,14 @@ def prove(
         blocks[variant].append(block)
         seconds = block.by[statistic] if block.by is not None else block.run_s
         progress(f"pair {pair + 1} of {pairs}: {('before', 'after')[variant]} {seconds * 1e3:.4g} ms")
-    by_steps = all(block.by is not None for side in blocks for block in side)
+    recorded = [_recorded(variant, timeout_s, diagnose) if cause and diagnose else None for variant in (before, after)]
+    seen = all(block.by is not None for side in blocks for block in side)
+    larger = _larger(recorded) if seen and paired(*_times(blocks, statistic)).worsened else None
+    by_steps = seen and larger is None
     other: Statistic = "median" if statistic == "mean" else "mean"
     times = _times(blocks, statistic if by_steps else None)
     otherwise = paired(*_times(blocks, other)) if by_steps else None
-    found = [_causes(variant, timeout_s, diagnose) if cause and diagnose else None for variant in (before, after)]
+    found = [_causes(one) if one is not None else None for one in recorded]
     predicted = (found[0] or {}).get(cause) if cause is not None else None
     return Proof(
         paired=paired(*times),
@@ -134,7 +148,7 @@ def prove(
         before_has_cause=None if found[0] is None else cause in found[0],
         after_has_cause=None if found[1] is None else cause in found[1],
         numerics=_numerics(blocks, tolerance) if loss is not None else None,
-        warnings=_warnings(by_steps=by_steps, cause=cause, found=found),
+        warnings=_warnings(by_steps=by_steps, cause=cause, found=found, larger=larger),
         statistic=statistic if by_steps else None,
         otherwise=otherwise,
     )
@@ -181,26 +195,35 @@ def prove_calls(
     )
 
 
-def _causes(
-    variant: Variant, timeout_s: float | None, diagnose: Diagnose
-) -> dict[str, tuple[float, float, float]] | None:
-    """The causes that a recorded run of a variant shows, with what removing each is worth.
-
-    ``None`` without a report.
-    """
+def _recorded(variant: Variant, timeout_s: float | None, diagnose: Diagnose) -> Recorded | None:
+    """What a recorded run of a variant shows; ``None`` without a report."""
     folder = Path(tempfile.mkdtemp(prefix="whystall-verify-"))
     try:
         run_command(variant, CaptureConfig(folder=str(folder), schedule=Schedule()), timeout_s)
-        findings = diagnose(folder)
+        return diagnose(folder)
     except InputError:
         return None
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _causes(recorded: Recorded) -> dict[str, tuple[float, float, float]]:
+    """The causes that were found, with what removing each is worth."""
     return {
         finding.id: (finding.gain.floor, finding.gain.expected, finding.gain.ceiling)
-        for finding in findings
+        for finding in recorded.findings
         if finding.severity != "info" and finding.gain is not None
     }
+
+
+def _larger(recorded: Sequence[Recorded | None]) -> float | None:
+    """How many times as much a step computes after the change, where that is more; else ``None``.
+
+    What a job without an optimizer repeats is found by its rhythm, and may be one pass of a request before, and the
+    whole request after; a batch of requests is more than one of them. Such steps take longer, and nothing is slower.
+    """
+    before, after = (one.flops_per_step if one is not None else 0.0 for one in recorded)
+    return after / before if before > 0 and after > _OTHER_KIND * before else None
 
 
 def _numerics(blocks: tuple[list[Block], list[Block]], tolerance: float) -> Numerics:
@@ -213,10 +236,19 @@ def _numerics(blocks: tuple[list[Block], list[Block]], tolerance: float) -> Nume
 
 
 def _warnings(
-    *, by_steps: bool, cause: str | None, found: Sequence[dict[str, tuple[float, float, float]] | None]
+    *,
+    by_steps: bool,
+    cause: str | None,
+    found: Sequence[dict[str, tuple[float, float, float]] | None],
+    larger: float | None,
 ) -> list[str]:
     out = []
-    if not by_steps:
+    if larger is not None:
+        out.append(
+            f"a step computes {larger:.3g} times as much after the change: it is another kind of step, and whole runs "
+            "were compared, which says nothing where a run goes on for a set time and not for a set amount of work"
+        )
+    elif not by_steps:
         out.append("no training steps were seen: whole runs were compared, start-up included")
     if cause is not None and found[0] is not None and cause not in found[0]:
         out.append(f"{cause} was not found before the change: it may not be what the change removes")

@@ -63,10 +63,12 @@ def loop(
 
 
 def test_a_loop_of_small_operators_is_worth_the_calls_that_one_operator_saves() -> None:
-    """100 x 295 kFLOP of products take 0.37 ms at 80 GFLOP/s, of 4.8 ms: the rest is calls, of which 0 to 60 % stay."""
+    """100 x 295 kFLOP of products take 0.37 ms at 80 GFLOP/s, functions of 2 x 768 elements 0.15 ms, of 4.8 ms: the
+    rest is calls, of which 0 to 60 % stay.
+    """
     finding = found_in(loop())["host.small-operators"]
     assert finding.gain is not None
-    step, needed = 400 * (CALL_NS + PAUSE_NS), 100 * 295_000 / 80
+    step, needed = 400 * (CALL_NS + PAUSE_NS), 100 * (295_000 / 80 + 2 * 16 * 48)
     assert finding.gain.floor <= step / (needed + 0.6 * (step - needed))
     assert finding.gain.ceiling >= step / needed
     is_worth(finding, step / (needed + 0.3 * (step - needed)))

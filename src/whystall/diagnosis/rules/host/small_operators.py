@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -30,6 +31,7 @@ _LEAST_REPEATS: Final = CAUSE.threshold("least_repeats")
 _LEAST_LOOPED: Final = CAUSE.threshold("least_looped")
 _WAKING_NS: Final = CAUSE.threshold("waking_ns")
 _MOSTLY_CALLED: Final = CAUSE.threshold("mostly_called")
+_FUNCTION_NS: Final = CAUSE.threshold("function_ns")
 _ONE_CALL_NS: Final = CAUSE.threshold("one_call_ns")
 _FLOPS_PER_S: Final = CAUSE.threshold("flops_per_thread")
 _BYTES_PER_S: Final = CAUSE.threshold("bytes_per_s")
@@ -39,6 +41,9 @@ _LEFT: Final = (0.0, 0.3, 0.6)
 _FASTER: Final = 3.0
 # What threads are woken for however little it is.
 _PRODUCTS: Final = frozenset({"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"})
+# Functions of single elements that torch cuts into small parts for its threads, since each takes a while.
+_FUNCTIONS: Final = re.compile(r"^aten::(gelu|silu|mish|softplus|elu|sigmoid|tanh|exp|log|erf|sin|cos)(_backward)?_?$")
+_BYTES: Final = 4
 # A module of torch that one of the user's calls.
 _MODULES: Final = "torch.nn.modules."
 # Parts of a step in which the user's own lines call operators (a closure's are the optimizer's by the clock).
@@ -101,7 +106,7 @@ def _small(case: Case, rank: RankCase) -> Mask:
     Those that take little, and those that come again and again and take a while because threads are woken for them.
     """
     usual = _usual_own_ns(rank)
-    waking = matching(rank.trace.operators["name"], _PRODUCTS.__contains__)
+    waking = matching(rank.trace.operators["name"], _PRODUCTS.__contains__) | _transcendental(rank)
     waking &= (usual >= _SMALL_NS) & (usual < _WAKING_NS) & (_MOSTLY_CALLED * _each_needs_ns(rank, 1.0) < usual)
     if waking.any():
         alike = _alike(rank)
@@ -221,7 +226,13 @@ def _needed_ns(rank: RankCase, chosen: Mask, slower: float) -> float:
 def _each_needs_ns(rank: RankCase, slower: float) -> NDArray[np.float64]:
     work = rank.workings.work
     flops = work.causal.astype(np.float64) + work.elementwise
-    return slower * 1e9 * np.maximum(flops / _FLOPS_PER_S, work.moved / _BYTES_PER_S)
+    needed = 1e9 * np.maximum(flops / _FLOPS_PER_S, work.moved / _BYTES_PER_S)
+    elements = work.moved / _BYTES / 2  # each is read and written at the least
+    return slower * np.maximum(needed, np.where(_transcendental(rank), elements * _FUNCTION_NS, 0.0))
+
+
+def _transcendental(rank: RankCase) -> Mask:
+    return matching(rank.trace.operators["name"], lambda name: bool(_FUNCTIONS.match(name)))
 
 
 def _places(case: Case, rank: RankCase) -> Code:
