@@ -56,6 +56,7 @@ def read_run_facts(folders: Sequence[Path], failures: list[str], *, remedies: bo
         padding=all_padding([rank.padding for rank in ranks if rank.padding is not None]),
         repeated={rank.rank: rank.repeated for rank in ranks if rank.repeated is not None},
         sparse={rank.rank: rank.sparse for rank in ranks if rank.sparse},
+        in_windows={rank.rank: rank.in_windows for rank in ranks if rank.in_windows},
         given_up={rank.rank: rank.given_up for rank in ranks if rank.given_up},
         trainer=ranks[0].trainer,
         remedies=worth,

@@ -346,6 +346,11 @@ class Session:
         if self.steps > 0 and not self._closed:
             self._sampler.writer.write(line)
 
+    @property
+    def recording(self) -> bool:
+        """Whether steps are recorded at the moment."""
+        return not self._closed and self.steps > 0 and self._recording.running
+
     def part_of_step(self, at_ns: int) -> str | None:
         """What the stepping thread was at a moment ago; ``None`` in the first steps and while the profiler runs."""
         if self._closed or self.steps <= _UNSTEADY_STEPS or self._recording.running or self._repeats.looking:
@@ -384,6 +389,7 @@ class Session:
             repeated=self._repeats.found,
             sparse=self._repeats.sparse,
             given_up=self._compiler.found,
+            in_windows=self._stacks.in_windows.told(),
         )
         staging = self.folder / staged_description(writer.rank, self._pid)
         staging.write_bytes(encode(description))

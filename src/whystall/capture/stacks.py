@@ -23,6 +23,8 @@ from types import FrameType
 from typing import Any, Final
 
 from whystall.capture.watched import Watched
+from whystall.capture.window_looks import EVERY_S as WINDOW_S
+from whystall.capture.window_looks import WindowLooks
 from whystall.run_folder.samples import BEFORE, CALLED
 from whystall.vocabulary.episodes import episode_of
 
@@ -178,6 +180,8 @@ class StackSampler:
         self._thread: threading.Thread | None = None
         self._counts, self._threads = OfSteps(), OfSteps()
         self._looks = 0
+        self.in_windows = WindowLooks(shown_file, text_of)
+        """What was found while windows were recorded."""
         self._whystall = str(Path(__file__).parent.parent)
 
     def start(self) -> None:
@@ -198,6 +202,7 @@ class StackSampler:
         unwritten = 0.0
         while True:
             pause = min(_EVERY_S * 2 ** (self._looks // _SLOWER_AFTER), _SLOWEST_S)
+            pause = WINDOW_S if self._session.recording else pause
             queued, wanted = _queued_ns(), time.perf_counter_ns() + int(pause * 1e9)
             if self._stop.wait(pause):
                 return
@@ -214,6 +219,9 @@ class StackSampler:
         let go nothing may give the lock up: a function that returned meanwhile would leave its variables to us, to be
         ended on this thread.
         """
+        if self._session.recording:
+            self._look_at_window()
+            return
         part = self._session.part_of_step(wanted_ns)
         thread = self._session.stepping_thread
         if part is None or thread is None:
@@ -239,6 +247,14 @@ class StackSampler:
             place = (*place[:4], CALLED)
         self._looks += 1
         self._counts.count(place, step)
+
+    def _look_at_window(self) -> None:
+        """Notes where the stepping thread is, and when."""
+        frames = sys._current_frames()  # noqa: SLF001 - the documented way to another thread's frames
+        at = time.time_ns()
+        frame = frames.get(self._session.stepping_thread or 0)
+        if frame is not None:
+            self.in_windows.add(at, self._place("", frame))
 
     def _beside(self, frame: FrameType) -> LineKey | None:
         """Where a thread beside the job's is, unless it waits or is ours."""

@@ -20,6 +20,10 @@ class Watched(Protocol):
     def stepping_thread(self) -> int | None:
         """The thread that steps, once it has."""
 
+    @property
+    def recording(self) -> bool:
+        """Whether a window is recorded at the moment."""
+
     def part_of_step(self, at_ns: int) -> str | None:
         """What the stepping thread was at a moment ago; ``None`` where a look would say nothing of usual steps."""
 

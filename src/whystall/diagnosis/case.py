@@ -31,7 +31,7 @@ from whystall.replay.outcome import (
     step_lengths_ns,
 )
 from whystall.replay.outcome import window_ns as replayed_window
-from whystall.run_folder.description import CompileLimit, PaddedBatches, RepeatedWork, SparseMatrix
+from whystall.run_folder.description import CompileLimit, PaddedBatches, RepeatedWork, SparseMatrix, WindowPlace
 from whystall.trace.link import HOST_TABLES, rows_of
 
 _ALIKE: Final = 0.05
@@ -54,6 +54,8 @@ class RunFacts:
     """Per rank what it was seen to compute again."""
     sparse: dict[int, tuple[SparseMatrix, ...]] = field(default_factory=dict)
     """Per rank the matrices in its products that are nearly all zeros."""
+    in_windows: dict[int, tuple[WindowPlace, ...]] = field(default_factory=dict)
+    """Per rank where its thread was found while steps were recorded."""
     given_up: dict[int, tuple[CompileLimit, ...]] = field(default_factory=dict)
     """Per rank the functions that torch's compiler gave up."""
     trainer: Trainer | None = None

@@ -24,6 +24,9 @@ _MOST_SIZES: Final = 256
 _MOST_MODULES: Final = 16
 MOST_SPARSE: Final = 16
 _LONGEST_WORD: Final = 1_000
+MOST_WINDOW_PLACES: Final = 100
+"""So many places of looks in recorded windows are written."""
+_LATEST_NS: Final = 1 << 62
 MOST_LIMITS: Final = 8
 """So many functions that torch's compiler gave up are written."""
 _PLAIN: Final = re.compile(r"(?![-/])[\w.+/-]{1,240}")
@@ -103,6 +106,17 @@ class CompileLimit(msgspec.Struct, frozen=True):
     reason: str
 
 
+class WindowPlace(msgspec.Struct, frozen=True):
+    """A place in the code, the innermost function called there, and when the thread was found in it (Unix, ns)."""
+
+    file: str
+    line: int
+    function: str
+    text: str
+    leaf: str
+    at_unix_ns: list[int]
+
+
 class RankDescription(msgspec.Struct, frozen=True, kw_only=True):
     """What one rank writes of itself."""
 
@@ -133,6 +147,8 @@ class RankDescription(msgspec.Struct, frozen=True, kw_only=True):
     """Of the products that were looked at, those with matrices that are nearly all zeros."""
     given_up: list[CompileLimit] = []
     """What torch's compiler runs as it is, since it was compiled too often."""
+    in_windows: list[WindowPlace] = []
+    """Where the stepping thread was found while windows were recorded."""
 
 
 class RunDescription(msgspec.Struct, frozen=True, kw_only=True):
@@ -185,6 +201,7 @@ class RankFacts(msgspec.Struct, frozen=True):
     repeated: RepeatedWork | None = None
     sparse: tuple[SparseMatrix, ...] = ()
     given_up: tuple[CompileLimit, ...] = ()
+    in_windows: tuple[WindowPlace, ...] = ()
     rank: int = 0
     trainer: Literal["transformers"] | None = None
 
@@ -240,6 +257,7 @@ def _rank(rank: dict[str, Any]) -> RankFacts:
         repeated=_repeated(rank.get("repeated")),
         sparse=_sparse(rank.get("sparse")),
         given_up=_given_up(rank.get("given_up")),
+        in_windows=_in_windows(rank.get("in_windows")),
         rank=_integer(rank.get("rank")) or 0,
         trainer="transformers" if facts.get("trainer") == "transformers" else None,
     )
@@ -285,6 +303,17 @@ def _given_up(value: object) -> tuple[CompileLimit, ...]:
     words = (word for one in found for word in (one.function, one.file, one.text, one.reason))
     plain = all(len(word) <= _LONGEST_WORD for word in words) and all(min(one.line, one.versions) >= 0 for one in found)
     return tuple(found) if plain and len(found) <= MOST_LIMITS else ()
+
+
+def _in_windows(value: object) -> tuple[WindowPlace, ...]:
+    try:
+        found = msgspec.convert(value, list[WindowPlace])
+    except msgspec.ValidationError:
+        return ()
+    words = (word for one in found for word in (one.file, one.function, one.text, one.leaf))
+    plain = all(len(word) <= _LONGEST_WORD for word in words)
+    plain &= all(one.line >= 0 and all(0 < at < _LATEST_NS for at in one.at_unix_ns) for one in found)
+    return tuple(found) if plain and len(found) <= MOST_WINDOW_PLACES else ()
 
 
 def all_padding(seen: Sequence[PaddedBatches]) -> PaddedBatches | None:
