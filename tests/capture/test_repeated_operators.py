@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -65,7 +67,7 @@ def test_steps_that_end_within_inference_mode_are_looked_at() -> None:
 
 
 @pytest.mark.parametrize("within", [True, False])
-def test_a_mode_is_taken_out_as_it_was_put_in(*, within: bool) -> None:
+def test_a_mode_is_taken_out_wherever_steps_end(*, within: bool) -> None:
     """Else operators would be dispatched to no mode, and the job would end."""
     repeats = RepeatsSeen(torch, lambda: True)
 
@@ -78,12 +80,51 @@ def test_a_mode_is_taken_out_as_it_was_put_in(*, within: bool) -> None:
         step(inside=within)
     for _ in range(120):
         step(inside=not within)
-        rank(torch.randn(64))
-    assert not repeats.over
-    step(inside=within)
+        rank(torch.randn(64)).values.numpy()  # turns dispatch to modes on again, where one is on the stack
     assert repeats.over
     assert stack() == 0
     rank(torch.randn(64))
+
+
+def test_a_request_that_is_handed_on_as_an_array_goes_on() -> None:
+    """Dispatch to the mode is on again after `numpy()`, outside of the inference in which steps end."""
+    service = Service()
+    for _ in range(120):
+        service.handle()
+        torch.ones(3).numpy()
+    assert service.repeats.over
+    assert service.repeats.found is not None
+    assert stack() == 0
+    assert not torch._C._dispatch_tls_is_dispatch_key_included(torch._C.DispatchKey.Python)
+    torch.ones(3).numpy()
+
+
+def test_one_inference_around_all_requests_and_one_around_each_are_followed() -> None:
+    repeats = RepeatsSeen(torch, lambda: True)
+    enter, leave = torch.inference_mode.__enter__, torch.inference_mode.__exit__
+    with torch.inference_mode():
+        for _ in range(120):
+            with torch.inference_mode():
+                rank(torch.randn(64)).values.numpy()
+                repeats.step_ended(10_000_000)
+        assert repeats.over
+        assert stack() == 0
+        torch.ones(3).numpy()
+    torch.ones(3).numpy()
+    assert (torch.inference_mode.__enter__, torch.inference_mode.__exit__) == (enter, leave)
+
+
+def test_the_compiler_is_not_imported_into_the_job() -> None:
+    """It takes a second and more, in the midst of a step."""
+    code = (
+        "import sys, torch\n"
+        "from whystall.capture.repeated_operators import _mode_of\n"
+        "with _mode_of(lambda function, given, named: function(*given, **named)):\n"
+        "    torch.ones(3) + 1\n"
+        "print([name for name in sys.modules if name.startswith(('torch._dynamo.', 'sympy'))])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout.strip() == "[]"
 
 
 ADJACENCY = (torch.rand(600, 600) < 0.01).float()

@@ -200,3 +200,11 @@ def test_a_short_job_leaves_its_steps_to_the_samples(model: Any, monkeypatch: py
         model(torch.randn(2, 64))
     repeats.close()
     assert looked.index(True) == 30  # three seconds have passed
+
+
+def test_numbers_of_a_job_that_diverged_are_no_repetition() -> None:
+    """All that are no numbers look alike."""
+    lost = torch.nn.Linear(64, 4096)
+    with torch.no_grad():
+        lost.weight.fill_(float("nan"))
+    assert seen(lambda: lost(torch.randn(256, 64))).found is None

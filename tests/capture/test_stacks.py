@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Mapping
 from types import FrameType, SimpleNamespace
 from typing import Any, Final, cast
 
@@ -28,18 +29,25 @@ def looked(
     monkeypatch: pytest.MonkeyPatch, late_ns: int, *, queued_ns: int = 0, file: str = "<library>", **others: str
 ) -> str:
     """The innermost function that one look counted."""
-    [(place, count)] = sampler_after(
-        monkeypatch, late_ns, queued_ns=queued_ns, file=file, **others
-    )._counts._open.items()
+    sampler = sampler_after(monkeypatch, late_ns, queued_ns=queued_ns, file=file, others=others)
+    [(place, count)] = sampler._counts._open.items()
     assert count == 1
     return place[4].partition(":")[2] or place[4]
 
 
 def sampler_after(
-    monkeypatch: pytest.MonkeyPatch, late_ns: int, *, queued_ns: int = 0, file: str = "<library>", **others: str
+    monkeypatch: pytest.MonkeyPatch,
+    late_ns: int,
+    *,
+    queued_ns: int = 0,
+    file: str = "<library>",
+    recording: bool = False,
+    others: Mapping[str, str] = {},
 ) -> StackSampler:
     """A sampler that has looked once, while other threads were in functions of these names."""
-    session: Any = SimpleNamespace(part_of_step=lambda _at: "other", stepping_thread=STEPPING, steps=5)
+    session: Any = SimpleNamespace(
+        part_of_step=lambda _at: "other", stepping_thread=STEPPING, steps=5, recording=recording
+    )
     frames = {
         STEPPING: frame_in("zero_grad", file),
         OURS: frame_in("run"),
@@ -92,7 +100,7 @@ def test_another_thread_may_have_held_the_lock(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_threads_beside_are_counted_unless_they_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    sampler = sampler_after(monkeypatch, 0, first="decode", second="wait", third="select")
+    sampler = sampler_after(monkeypatch, 0, others={"first": "decode", "second": "wait", "third": "select"})
     [(place, count)] = sampler._threads._open.items()
     assert (place[0], place[4].rpartition(":")[2], count) == ("thread", "decode", 1)
 
@@ -181,3 +189,13 @@ def test_the_part_is_that_of_the_moment_at_which_the_look_was_wanted() -> None:
     after = time.perf_counter_ns()
     assert watch.ran_at(within)
     assert not watch.ran_at(after)
+
+
+def test_a_look_in_a_window_is_kept_with_its_time_and_counts_for_no_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = time.time_ns()
+    sampler = sampler_after(monkeypatch, 200_000, file="/home/me/train.py", recording=True)
+    assert sampler._counts._open == {}
+    (place,) = sampler.in_windows.told()
+    assert (place.line, place.function) == (2, "zero_grad")
+    (at,) = place.at_unix_ns
+    assert before <= at <= time.time_ns()

@@ -9,10 +9,13 @@ import pytest
 from tests.diagnosis.cases import case_of
 
 from whystall.diagnosis.candidate import Code
+from whystall.diagnosis.case import RunFacts
 from whystall.diagnosis.finding import CodeLocation
 from whystall.diagnosis.where import code_of, heaviest
 from whystall.replay.graph import NodeKind
+from whystall.run_folder.description import WindowPlace
 from whystall.testing import TraceBuilder, trace
+from whystall.testing.builder import EPOCH_NS
 from whystall.vocabulary.frames import owner
 
 STEP: Final = 1_000_000
@@ -126,3 +129,53 @@ def test_whose_code_a_file_is(file: str, whose: str) -> None:
 def test_masks_of_no_nodes_have_no_places() -> None:
     case = case_of(recorded([(["model.py(10): forward"], 50_000)]))
     assert code_of(case, np.zeros(len(case.replayed.start), np.bool_)) == Code((), None)
+
+
+LOOK_EVERY: Final = 500_000
+
+
+def looked_at(line: int, instants: list[int], *, leaf: str = "torch.nn.functional:linear") -> WindowPlace:
+    return WindowPlace(
+        file="job.py",
+        line=line,
+        function="main",
+        text=f"line {line}",
+        leaf=leaf,
+        at_unix_ns=[EPOCH_NS + at for at in instants],
+    )
+
+
+def of_products(*seen: WindowPlace) -> Code:
+    """Four steps of a product of 8 ms and a pause of 2 ms on a CPU, of which the products' lines are asked for."""
+    built = trace()
+    for step in range(4):
+        built.operator("aten::mm", at=step * 10_000_000, lasts=8_000_000)
+        built.step(step, at=step * 10_000_000, lasts=10_000_000)
+    case = case_of(built, facts=RunFacts(in_windows={0: seen}))
+    products = (case.replayed.kind == NodeKind.HOST) & (case.replayed.duration == 8_000_000)
+    return code_of(case, products)
+
+
+def test_without_stacks_looks_in_the_window_tell_the_lines() -> None:
+    """Looks every half a millisecond: sixteen in each product, twelve of one line and four of another."""
+    steps = range(0, 40_000_000, 10_000_000)
+    most = [begin + at for begin in steps for at in range(0, 6_000_000, LOOK_EVERY)]
+    few = [begin + at for begin in steps for at in range(6_000_000, 8_000_000, LOOK_EVERY)]
+    pauses = [begin + at for begin in steps for at in range(8_000_000, 10_000_000, LOOK_EVERY)]
+    found = of_products(looked_at(7, most), looked_at(9, few), looked_at(11, pauses))
+    assert [(place.line, place.symbol, place.share) for place in found.lines] == [
+        (7, "line 7", 0.75),
+        (9, "line 9", 0.25),
+    ]
+
+
+def test_a_few_looks_tell_nothing_and_those_at_a_backward_pass_little() -> None:
+    steps = range(0, 40_000_000, 10_000_000)
+    assert of_products(looked_at(7, [1_000_000, 11_000_000])).lines == ()
+    engine = looked_at(5, [begin + at for begin in steps for at in range(0, 6_000_000, LOOK_EVERY)], leaf=ENGINE)
+    forward = looked_at(7, [begin + 7_000_000 for begin in steps] + [begin + 7_500_000 for begin in steps])
+    assert [place.line for place in of_products(engine, forward).lines] == [7]
+    assert [place.line for place in of_products(engine).lines] == [5]
+
+
+ENGINE: Final = "torch.autograd.graph:_engine_run_backward"

@@ -42,6 +42,9 @@ class RepeatedModules:
         self._read: set[int] | None = None
         self._seen: dict[Sum, Sum] = {}
 
+    def prepare(self) -> None:
+        """Needs nothing before it begins."""
+
     def begin(self) -> bool:
         """Starts to look; whether it could."""
         from torch.nn.modules import module  # noqa: PLC0415 - the user has imported torch

@@ -2,9 +2,11 @@
 
 A dispatch mode hears every operator of the stepping thread for a few steps. It is put in and taken out between two
 steps, where nobody else's is in force, and not in jobs of several ranks, whose reducers call operators on their own.
-Where steps end within ``torch.inference_mode`` its end makes the mode deaf (it restores what is dispatched to), until
-the next step ends; for the same reason the mode is only taken out where it was put in, within or without: taken out
-within, one put in without would leave operators dispatched to no mode, which ends the job.
+
+``torch.inference_mode`` restores, when it ends, what is dispatched to as it was when it began. A mode that was put in
+within is deaf then, or (where an operator has turned dispatch on again meanwhile, as ``numpy()`` does) operators are
+dispatched to a mode that is gone, which ends the job. So begins and ends of inference are followed while the mode is
+in: it is put in anew where the one ends that it was put in, and taken out only at the depth at which it was put in.
 """
 
 from __future__ import annotations
@@ -46,12 +48,19 @@ class RepeatedOperators:
         self._torch = torch
         self._on_stepping_thread = on_stepping_thread
         self._mode: Any = None
-        self._hears = self._in_inference = False
+        self._hears = False
+        self._inference: _Inference | None = None
+        self._put_in_at = 0
         self._times: defaultdict[Kind, int] = defaultdict(int)
         self._read: frozenset[Kind] | None = None
         self._seen: set[Sum] = set()
         self._judged: dict[Any, bool] = {}
         self._counted: defaultdict[tuple[int, int], list[float]] = defaultdict(list)
+
+    def prepare(self) -> None:
+        """Follows inference from here on: of one that has begun already Python holds the end as it was."""
+        if self._inference is None:
+            self._inference = _Inference(self._torch, self._on_stepping_thread, self._inference_ended)
 
     def begin(self) -> bool:
         """Starts to look; whether it could."""
@@ -60,11 +69,25 @@ class RepeatedOperators:
         others = torch._C._len_torch_dispatch_stack()  # noqa: SLF001
         if not alone or others or in_backward(torch) or not self._on_stepping_thread():
             return False
-        self._in_inference = torch.is_inference_mode_enabled()
+        self.prepare()
         self._mode = _mode_of(self._called)
-        self._mode.__enter__()
+        self._put_in()
         self._hears = True
         return True
+
+    def _put_in(self) -> None:
+        self._mode.__enter__()
+        self._put_in_at = self._inference.depth if self._inference is not None else 0
+
+    def _inference_ended(self, depth: int) -> None:
+        """An inference has ended: perhaps that in which the mode was put in, or the last one within it."""
+        if self._mode is None or depth > self._put_in_at:
+            return
+        if depth < self._put_in_at and self._is_on_top():
+            self._mode.__exit__(None, None, None)
+            self._put_in()
+        if not self._hears:
+            self.close()
 
     def choose(self, step_ns: int) -> bool:
         """Decides after a timed step which kinds of calls are read; whether any is."""
@@ -79,28 +102,27 @@ class RepeatedOperators:
         return [SparseMatrix(*size, share) for share, size in sorted(told)[:MOST_SPARSE]]
 
     def step_ended(self) -> None:
-        """A step is over: hears again where the end of ``torch.inference_mode`` has made the mode deaf."""
+        """A step is over."""
         self.tally.ours_ns = 0
-        if self._in_inference and self._may_leave():
-            self._mode.__exit__(None, None, None)
-            self._mode.__enter__()
 
     def close(self) -> bool:
-        """Takes the mode out; whether it could: elsewhere than where it was put in it stays and does nothing."""
+        """Takes the mode out; whether it could: within an inference that began meanwhile it stays until that ends."""
         self._hears = False
         self._seen.clear()
-        if self._mode is not None and self._may_leave():
+        depth = self._inference.depth if self._inference is not None else 0
+        if self._mode is not None and depth == self._put_in_at and self._is_on_top():
             self._mode.__exit__(None, None, None)
             self._mode = None
+        if self._mode is None and self._inference is not None:
+            self._inference.remove()
         return self._mode is None
 
-    def _may_leave(self) -> bool:
-        """Whether the mode can be taken out: on its thread, with no other on it, within inference as it was put in."""
+    def _is_on_top(self) -> bool:
+        """Whether the mode can be taken out: on its thread, with no other on it."""
         from torch.utils._python_dispatch import _get_current_dispatch_mode  # noqa: PLC0415
 
-        torch = self._torch
-        here = self._on_stepping_thread() and not in_backward(torch) and _get_current_dispatch_mode() is self._mode
-        return here and torch.is_inference_mode_enabled() == self._in_inference
+        own = self._on_stepping_thread() and not in_backward(self._torch)
+        return own and _get_current_dispatch_mode() is self._mode
 
     def _called(self, function: Any, given: tuple[Any, ...], named: Mapping[str, Any]) -> object:
         if not self._hears or in_backward(self._torch):
@@ -166,11 +188,46 @@ class RepeatedOperators:
         return known
 
 
+class _Inference:
+    """How many ``torch.inference_mode`` the stepping thread has begun since, and not ended; ``ended`` hears of ends."""
+
+    def __init__(self, torch: Any, on_stepping_thread: Callable[[], bool], ended: Callable[[int], None]) -> None:
+        self.depth = 0
+        self._kind: Any = torch.inference_mode
+        begins, ends = self._kind.__enter__, self._kind.__exit__
+
+        def enter(guard: Any) -> object:
+            found = begins(guard)
+            if on_stepping_thread():
+                self.depth += 1
+            return found
+
+        def leave(guard: Any, *why: object) -> object:
+            found = ends(guard, *why)
+            if on_stepping_thread():
+                self.depth -= 1
+                ended(self.depth)
+            return found
+
+        self._before, self._ours = (begins, ends), (enter, leave)
+        self._kind.__enter__, self._kind.__exit__ = enter, leave
+
+    def remove(self) -> None:
+        """Follows no more; what somebody else has put over it stays, and counts for nobody."""
+        if (self._kind.__enter__, self._kind.__exit__) == self._ours:
+            self._kind.__enter__, self._kind.__exit__ = self._before
+
+
 def _mode_of(called: Callable[[Any, tuple[Any, ...], Mapping[str, Any]], object]) -> Any:
     """A dispatch mode that hands each operator to ``called``."""
     from torch.utils._python_dispatch import TorchDispatchMode  # noqa: PLC0415 - the user has imported torch
 
     class Hears(TorchDispatchMode):  # type: ignore[misc]
+        @classmethod
+        def _should_skip_dynamo(cls) -> bool:
+            """Else torch imports its compiler with the first operator: a second of the job's, many on a slow disk."""
+            return False
+
         def __torch_dispatch__(
             self, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
         ) -> object:

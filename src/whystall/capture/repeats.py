@@ -75,6 +75,8 @@ class RepeatsSeen:
     def close(self) -> None:
         """Takes the hooks out, whatever was seen; what cannot be taken out now is tried again when a step ends."""
         self.looking, self._ended = False, True
+        for later in self._looks[1:]:
+            later.close()
         self._looks = [look for look in self._looks[:1] if not look.close()]
         self.over = not self._looks
 
@@ -84,6 +86,8 @@ class RepeatsSeen:
         if has_compiled() or self._torch.cuda.is_initialized() or not self._looks[0].begin():
             self.close()
             return
+        for later in self._looks[1:]:
+            later.prepare()
         self.looking = True
 
     def _end(self) -> None:

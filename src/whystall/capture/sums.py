@@ -16,7 +16,8 @@ Sum = tuple[object, ...]
 def sum_of(torch: Any, value: object) -> Sum | None:
     """Sums of all tensors in a value, and its plain numbers and words; ``None`` where it holds something else.
 
-    What cannot be read (other devices, sparse, subclasses, more than 64 MiB) was never the same.
+    What cannot be read (other devices, sparse, subclasses, more than 64 MiB) was never the same, nor were numbers of a
+    job that diverged: all that are none look alike.
     """
     out: list[object] = []
     return tuple(out) if _add(torch, value, out, _DEEPEST) and len(out) <= 8 * _MOST_TENSORS else None
@@ -48,6 +49,9 @@ def _add_tensor(torch: Any, tensor: Any, out: list[object]) -> bool:
     if tensor.numel() * tensor.element_size() > _MOST_BYTES or torch._C._len_torch_dispatch_stack():  # noqa: SLF001
         return False
     with torch.no_grad():
-        values = tensor.detach().contiguous().view(-1).view(torch.uint8).numpy()
+        flat = tensor.detach().contiguous().view(-1)
+        if tensor.is_floating_point() and flat.numel() and bool(flat[[0, flat.numel() // 2, -1]].isnan().all()):
+            return False
+        values = flat.view(torch.uint8).numpy()
     out += [tuple(tensor.shape), str(tensor.dtype), zlib.crc32(values), zlib.adler32(values)]
     return True

@@ -13,7 +13,7 @@ from whystall.trace.readers.registry import READERS
 
 MAIN_THREAD = 100
 BACKWARD_THREAD = 200
-_EPOCH_NS = 1_700_000_000_000_000_000
+EPOCH_NS = 1_700_000_000_000_000_000
 _PROCESS = 100
 
 
@@ -49,7 +49,7 @@ class TraceBuilder:
                 "name": name,
                 "pid": pid,
                 "tid": thread,
-                "ts": _microseconds(_EPOCH_NS + at),
+                "ts": _microseconds(EPOCH_NS + at),
                 "dur": _microseconds(lasts),
                 "args": arguments,
             }
@@ -137,7 +137,7 @@ class TraceBuilder:
                 "name": "[memory]",
                 "pid": _PROCESS,
                 "tid": MAIN_THREAD,
-                "ts": _microseconds(_EPOCH_NS + at),
+                "ts": _microseconds(EPOCH_NS + at),
                 "args": {
                     "Device Type": 1,
                     "Device Id": device,

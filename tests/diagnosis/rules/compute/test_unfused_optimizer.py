@@ -254,6 +254,7 @@ def test_an_average_kept_by_hand_is_worth_all_but_one_pass() -> None:
     [
         pytest.param(averaged(), id="nothing beside the optimizer"),
         pytest.param(averaged(*((name, [64, 1024]) for name, _ in AVERAGE)), id="sizes of activations"),
+        pytest.param(averaged(("aten::clamp_", WEIGHT)), id="one pass, as where weights are kept within bounds"),
         pytest.param(averaged(("aten::mm", WEIGHT)), id="products, as of an optimizer by hand"),
     ],
 )

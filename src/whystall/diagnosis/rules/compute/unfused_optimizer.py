@@ -39,6 +39,7 @@ _LEAST_SHARE: Final = CAUSE.threshold("least_share")
 _BYTES_PER_S: Final = CAUSE.threshold("bytes_per_s")
 _AVERAGE_PASSES: Final = int(CAUSE.threshold("average_passes"))
 _MOST_OF_THEM: Final = 0.8
+_MOST_OF_ONE: Final = 1.5
 _FEW_KERNELS: Final = 4
 # How torch marks an optimizer's step, and names its loop over parameters: "Optimizer.step#AdamW.step",
 # "torch.optim.adam:_single_tensor_adam".
@@ -187,10 +188,12 @@ def beside_the_optimizer(case: Case) -> Iterator[Replayed]:
         per_step = case.time_of(nodes)
         once = _parameters(rank) * _BYTES * _AVERAGE_PASSES
         moved = float(rank.workings.work.moved[again].sum()) / len(rank.optimizer_steps[0])
+        if moved < _MOST_OF_ONE * once:  # as clamping the weights is, one pass or two
+            continue
         left = min(once / _BYTES_PER_S * 1e9 / max(per_step, 1), once / max(moved, 1.0), 1.0)
         if per_step * (1 - left) < _LEAST_SHARE * case.step_ns:
             continue
-        run = case.sampled(rank)
+        run, code = case.sampled(rank), code_of(case, nodes)
         lines = lines_where(run, lambda line: line.part == "other") if run is not None else []
         yield Replayed(
             cause=CAUSE.id,
@@ -205,7 +208,7 @@ def beside_the_optimizer(case: Case) -> Iterator[Replayed]:
             floor=case.without(nodes, min(2 * left, 1.0)),
             ceiling=case.without(nodes, left / 2),
             method="replay: one pass that reads the weights and their average, and writes it, at a core's bandwidth",
-            code=code_of_lines(lines) if lines else code_of(case, nodes),
+            code=code if code.lines or not lines else code_of_lines(lines),
             ranks=(rank.rank,),
             uncertainty=0.3,
             confidence=0.8,
@@ -239,11 +242,12 @@ def _over_parameters(rank: RankCase) -> Mask | None:
 
 
 def _stretches(rank: RankCase, again: Mask) -> tuple[Times, Times]:
-    """From the first of such operators to the last, with all that is between them, but for what autograd sees."""
+    """From the first of such operators to the last, with all that is between them, but for passes of a model."""
     table = rank.trace.operators
     at = table["ts_ns"].to_numpy()
     end = at + table["duration_ns"].to_numpy()
-    seen = np.sort(at[rank.backward | (table["sequence"].fill_null(-1).to_numpy() >= 0)])
+    differentiated = table["sequence"].fill_null(-1).to_numpy() >= 0
+    seen = np.sort(at[rank.backward | differentiated | (rank.workings.work.dense > 0)])
     rows = np.flatnonzero(again & (table["thread"].to_numpy() == rank.training))
     rows = rows[np.argsort(at[rows], kind="stable")]
     run = np.searchsorted(seen, at[rows])

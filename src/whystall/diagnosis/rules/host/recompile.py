@@ -28,6 +28,8 @@ _MANY_VERSIONS: Final = CAUSE.threshold("many_versions")
 _LEAST_SHARE: Final = CAUSE.threshold("least_share")
 # What torch writes before a reason: the number of the function and its version.
 _NUMBER: Final = re.compile(r"^\d+/\d+: ")
+# What it writes behind one: the line of code as a comment, and hints.
+_AFTERWARDS: Final = re.compile(r"\s+#|\s\(HINT")
 _ONE_VERSION: Final = Remedy(
     text="Compile one version for all sizes, or for a few of them: dynamic=True (or mark_dynamic) for a shape that "
     "changes, batches padded to a few lengths, a tensor for a number that changes. A higher "
@@ -47,7 +49,8 @@ def in_samples(case: Case) -> Iterator[Sampled]:
     for run in measured_runs(case):
         lines = lines_where(run, lambda line: line.part == "compile")
         share = share_of(lines)
-        if share >= LEAST_SEEN:
+        # What was given up was compiled before; what it costs since then is another thing.
+        if share >= LEAST_SEEN and not case.facts.given_up.get(run.rank):
             yield from_stack_samples(CAUSE.id, run, lines, share, "the compiler of models", ("host.python",))
 
 
@@ -88,7 +91,8 @@ def past_the_limit(case: Case) -> Iterator[Replayed]:
 
 
 def _because(limit: CompileLimit) -> str:
-    return f" ({_NUMBER.sub('', limit.reason)})" if limit.reason else ""
+    reason = _AFTERWARDS.split(_NUMBER.sub("", limit.reason))[0]
+    return f" ({reason})" if reason else ""
 
 
 RULE = Rule(
