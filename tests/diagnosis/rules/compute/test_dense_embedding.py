@@ -51,9 +51,12 @@ def training(
 @pytest.mark.parametrize("on_device", [True, False])
 @pytest.mark.parametrize("lists", [True, False])
 def test_the_rows_that_no_batch_reads_are_spared(on_device: bool, lists: bool) -> None:
-    """The gradient and the optimizer's step are half of a step, and 500 rows of 100,000 are read."""
+    """The gradient and the optimizer's step are half of a step, and 500 rows of 100,000 are read.
+
+    On a CPU a sparse gradient takes 0.3 ms, and 0.7 us for each of its rows.
+    """
     finding = found_in(training(on_device=on_device, lists=lists).built)["compute.dense-embedding"]
-    is_worth(finding, 2.0)
+    is_worth(finding, 2.0 if on_device else 16 / (8 + 0.3 + 500 * 0.0007))
     assert "500 of 100,000" in finding.title
 
 

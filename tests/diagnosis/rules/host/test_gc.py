@@ -72,3 +72,15 @@ def test_collections_that_python_timed(share: float, *, fires: bool) -> None:
 def test_pauses_of_the_collector_are_not_python_of_the_users() -> None:
     sampled = run(shares={"gc": 0.3, "other": 0.04}, places=[line(0.3, "total += token")])
     assert list(found_in_runs(sampled)) == ["host.gc"]
+
+
+@pytest.mark.parametrize(
+    ("text", "own"), [("gc.collect()", True), ("import gc; gc.collect(2)", True), ("tidy()", False)]
+)
+def test_collections_that_a_line_asks_for_are_left_out_there(text: str, *, own: bool) -> None:
+    """What Python collects by itself is frozen and switched off; what the job asks for is asked for less often."""
+    sampled = run(shares={"gc": 0.5}, places=[line(0.3, text), line(0.5, "loss.backward()", part="backward")])
+    finding = found_in_runs(sampled)["host.gc"]
+    assert finding.remedy is not None
+    assert ("out of the loop" in finding.remedy.text) is own
+    assert [place.symbol for place in finding.code] == ([text] if own else [])

@@ -25,6 +25,9 @@ _LEAST_ROWS: Final = CAUSE.threshold("least_rows")
 _LEAST_ELEMENTS: Final = CAUSE.threshold("least_elements")
 _LEAST_SHARE: Final = CAUSE.threshold("least_share")
 _SCATTERED: Final = CAUSE.threshold("scattered")
+_FIXED_NS: Final = CAUSE.threshold("sparse_ns")
+_INDEX_NS: Final = CAUSE.threshold("index_ns")
+_MOST_OFF: Final = 1.6
 _BACKWARD: Final = "aten::embedding_dense_backward"
 _READS_FEW: Final = frozenset({"aten::embedding", "aten::index_select", "aten::gather"})
 _PRODUCTS: Final = frozenset({"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"})
@@ -42,6 +45,10 @@ def in_trace(case: Case) -> Iterator[Replayed]:
         left = _left(rank, tables)
         nodes = case.work_of(rank, left[:, 0] < 1)
         kept, at_most = (case.operator_values(rank, values, 1.0) for values in left.T)
+        # What a sparse gradient takes beside: its indices are sorted and joined, and the optimizer picks rows.
+        sparse = 0.0 if rank.on_device else sum(_FIXED_NS + read * _INDEX_NS for read in tables.values())
+        share = np.where(at_most < 1, min(sparse / max(case.time_of(nodes), 1), 1.0), 0.0)
+        at_most, least = np.maximum(at_most, share), np.minimum(np.maximum(at_most, _MOST_OFF * share), 1.0)
         saved = int((case.replayed.duration * (1 - at_most))[case.in_window(nodes)].sum()) // max(case.steps, 1)
         if saved < _LEAST_SHARE * case.step_ns:
             continue
@@ -57,6 +64,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
                 evidence.count("rows that a batch reads, at most", read),
             ),
             removal=case.without(nodes, at_most),
+            floor=case.without(nodes, least),
             ceiling=case.without(nodes, kept),
             method="replay: the rows that a batch reads instead of all",
             code=code_of(case, nodes),

@@ -76,7 +76,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
     for rank in case.ranks:
         again, unused = _repeated_operators(rank)
         for left, what, remedy in (
-            (np.where(again, 0.0, 1.0), "forward work done again in the backward pass", None),
+            (np.where(again, 0.0, 1.0), "forward work done again in the backward pass", _recomputed(case)),
             (np.where(unused, 0.0, 1.0), "forward work that no backward pass uses", _NOT_DIFFERENTIATED),
             (discarded_backward(rank), "backward work whose gradients nothing reads", _NOT_TRAINED),
         ):
@@ -201,6 +201,18 @@ def in_watched(case: Case) -> Iterator[Sampled]:
             remedy=_KEPT,
             rivals=("host.small-operators", "host.python"),
         )
+
+
+def _recomputed(case: Case) -> Remedy:
+    """What to do about activation checkpointing, in the words of what runs the loop."""
+    patch = "TrainingArguments(gradient_checkpointing=False)" if case.facts.trainer == "transformers" else None
+    return Remedy(
+        text="Turn activation checkpointing off where memory allows it (gradient_checkpointing=False, "
+        "model.gradient_checkpointing_disable(); torch.utils.checkpoint.checkpoint(f, x) becomes f(x)), else "
+        "checkpoint only the layers that memory asks for.",
+        patch=patch,
+        risk=CAUSE.risk,
+    )
 
 
 def _called_at(seen: RepeatedWork) -> Code:

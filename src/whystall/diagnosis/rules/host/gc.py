@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -13,11 +14,27 @@ from whystall.diagnosis.candidate import Replayed, Sampled
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.host_calls import hidden
-from whystall.diagnosis.detectors.samples import from_samples, measured_runs
+from whystall.diagnosis.detectors.samples import (
+    code_of_lines,
+    from_samples,
+    lines_where,
+    measured_runs,
+    share_of,
+)
 from whystall.diagnosis.detectors.stretches import recurrence
+from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rule import Finder, Rule
 
 CAUSE: Final = cause_beside(__name__)
+_BY_HAND: Final = re.compile(r"\bgc\.collect\(")
+# Looks need Python's lock, which a collection keeps: they find few of them.
+_MOSTLY_BY_HAND: Final = 0.25
+_LEFT_OUT: Final = Remedy(
+    text="Leave gc.collect() out of the loop, or call it seldom (every some hundred steps): Python collects by itself "
+    "when there is something to collect.",
+    patch="-gc.collect()\n+if step % 500 == 0:\n+    gc.collect()",
+    risk="Cycles that hold large tensors keep their memory until the next collection: find what makes them.",
+)
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
@@ -49,6 +66,7 @@ def in_samples(case: Case) -> Iterator[Sampled]:
     """Collections as Python itself times them."""
     for run in measured_runs(case):
         share = run.shares.get("gc", 0.0)
+        own = lines_where(run, lambda line: bool(_BY_HAND.search(line.text)))
         if share > 0:
             yield from_samples(
                 CAUSE.id,
@@ -59,6 +77,8 @@ def in_samples(case: Case) -> Iterator[Sampled]:
                     evidence.time("garbage collection, on average", round(share * run.mean_ns), per="step"),
                     evidence.share("of the steps' time", share),
                 ),
+                code=code_of_lines(own),
+                remedy=_LEFT_OUT if share_of(own) >= _MOSTLY_BY_HAND * share else None,
                 rivals=("host.python",),
             )
 
