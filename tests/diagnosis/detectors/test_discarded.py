@@ -71,6 +71,22 @@ def test_a_generator_that_the_critics_loss_reaches_is_worked_through_for_nothing
     is_worth(finding, 16 / 14)
 
 
+def test_a_shape_that_both_have_hides_no_more_than_its_own_layer() -> None:
+    """The generator's last layer has the shape of one of the critic's, which its optimizer reads: one layer is told."""
+    generator = (CRITIC[1], *GENERATOR)
+    made = Training()
+    for _ in made.job.steps(6):
+        for _ in range(4):
+            made.forward()
+        made.backward(*CRITIC, *generator)
+        made.optimizer(*CRITIC)
+        for _ in range(4):
+            made.forward()
+        made.backward(*CRITIC, *generator)
+        made.optimizer(*generator)
+    is_worth(found_in(made.job.built)["compute.redundant-work"], 18 / 16)
+
+
 def test_gradients_of_a_critic_on_the_way_to_the_generator_are_needed() -> None:
     made = Training()
     for _ in made.job.steps(6):

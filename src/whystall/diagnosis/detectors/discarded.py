@@ -247,9 +247,12 @@ def _only_for(rank: RankCase, accumulates: Mask, lost: Mask) -> Mask:
     out = np.zeros(len(table), np.bool_)
     edges = [*np.flatnonzero(begins).tolist(), len(rows)]
     for first, last in pairwise(edges):
-        hits = np.flatnonzero(is_lost[first:last])
-        if len(hits) and not is_used[first + hits[0] : last].any():
-            out[rows[_maker(first, first + int(hits[0]), is_lost | is_used) : last]] = True
+        used = first + np.flatnonzero(is_used[first:last])
+        needed = int(used[-1]) + 1 if len(used) else first
+        hits = needed + np.flatnonzero(is_lost[needed:last])
+        if len(hits):  # after the last gradient that is used nothing is needed any more
+            begin = needed if len(used) else _maker(first, int(hits[0]), is_lost | is_used)
+            out[rows[begin:last]] = True
     return out | tree.below(out)
 
 
