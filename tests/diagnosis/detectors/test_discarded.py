@@ -72,8 +72,8 @@ def test_a_generator_that_the_critics_loss_reaches_is_worked_through_for_nothing
 
 
 def test_a_shape_that_both_have_hides_no_more_than_its_own_layer() -> None:
-    """The generator's last layer has the shape of one of the critic's, which its optimizer reads: one layer is told."""
-    generator = (CRITIC[1], *GENERATOR)
+    """The generator's second layer has the shape of one that the critic's optimizer reads: what comes after is lost."""
+    generator = (GENERATOR[0], CRITIC[1], GENERATOR[1], [64, 32], [32, 8])
     made = Training()
     for _ in made.job.steps(6):
         for _ in range(4):
@@ -84,7 +84,7 @@ def test_a_shape_that_both_have_hides_no_more_than_its_own_layer() -> None:
             made.forward()
         made.backward(*CRITIC, *generator)
         made.optimizer(*generator)
-    is_worth(found_in(made.job.built)["compute.redundant-work"], 18 / 16)
+    is_worth(found_in(made.job.built)["compute.redundant-work"], 22 / 19)
 
 
 def test_gradients_of_a_critic_on_the_way_to_the_generator_are_needed() -> None:
