@@ -8,9 +8,11 @@ from collections.abc import Sequence
 from typing import Final
 
 import pytest
-from tests.diagnosis.cases import found_in
+from tests.diagnosis.cases import case_of, found_in, run
 from tests.diagnosis.jobs import message
 
+from whystall.diagnosis.diagnose import diagnose
+from whystall.diagnosis.rules import RULES
 from whystall.testing import TraceBuilder, trace
 
 GEMM_NS: Final = 500_000
@@ -85,3 +87,37 @@ def test_gradients_that_are_reduced_in_every_pass(ranks: int, kernel: str, api: 
 )
 def test_reductions_that_are_needed(step: list[list[int]], optimizer_after: tuple[int, ...]) -> None:
     assert "communication.redundant-sync" not in found_in(passes(step, optimizer_after=optimizer_after))
+
+
+def on_hosts(micro_batches: int) -> list[TraceBuilder]:
+    """Two ranks over gloo: eight steps of passes of 10 ms, of which each reduces for 4 ms, and an optimizer's step."""
+    ranks = []
+    for _ in range(2):
+        built, at = trace(), 0
+        for number in range(8):
+            begin = at
+            for _ in range(micro_batches):
+                built.annotation("DistributedDataParallel.forward", at=at, lasts=20_000)
+                built.operator("aten::mm", at=at, lasts=10_000_000)
+                built.operator("gloo:all_reduce", at=at + 10_000_000, lasts=4_000_000, **message("all_reduce", MIB))
+                at += 14_000_000
+            built.annotation("Optimizer.step#AdamW.step", at=at, lasts=1_000_000)
+            at += 1_000_000
+            built.step(number, at=begin, lasts=at - begin)
+        ranks.append(built)
+    return ranks
+
+
+def test_reducing_takes_cores_from_what_computes_beside_it() -> None:
+    """By the recording 12 of 57 ms go away; the ranks of the whole run were off their cores for 40 % of the time."""
+    runs = [run(rank=rank, on_cpu_share=0.6) for rank in range(2)]
+    told = {one.id: one for one in diagnose(case_of(*on_hosts(4), runs=runs), RULES).findings}
+    gain = told["communication.redundant-sync"].gain
+    assert gain is not None
+    assert gain.method.startswith("samples")
+    off = 0.4 * 3 / 4
+    assert gain.expected == pytest.approx(1 / (1 - 0.85 * off), rel=0.02)
+    assert gain.floor <= 57 / 45
+    assert gain.ceiling >= 1 / (1 - off)
+    once = {one.id for one in diagnose(case_of(*on_hosts(1), runs=runs), RULES).findings}
+    assert "communication.redundant-sync" not in once

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whystall.diagnosis import evidence
-from whystall.diagnosis.candidate import Replayed
+from whystall.diagnosis.candidate import Replayed, Sampled
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.collectives import (
@@ -23,6 +23,7 @@ from whystall.diagnosis.detectors.collectives import (
     not_made,
     spent_ns,
 )
+from whystall.diagnosis.detectors.samples import from_samples, off_core
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.replay.graph import Mask
@@ -30,6 +31,8 @@ from whystall.trace.columns import matching
 from whystall.trace.steps import OPTIMIZER_STEP
 
 CAUSE: Final = cause_beside(__name__)
+# Of the time off its core a rank keeps some: it waits for the last reduction a little longer, and for other ranks.
+_SURE, _USUAL = 0.5, 0.85
 _REDUCTION: Final = re.compile(r"^all_?reduce", re.IGNORECASE)
 
 
@@ -47,6 +50,32 @@ def in_trace(case: Case) -> Iterator[Replayed]:
             passes = max(passes, per_step)
     if nodes.any():
         yield _reduced_once(case, nodes, host, passes)
+
+
+def in_samples(case: Case) -> Iterator[Sampled]:
+    """The same of a watched job on CPUs: reducing takes cores as well, which the graph of a recording does not know.
+
+    A rank that waits for a reduction, or for a core that one has, is on none.
+    """
+    for rank in case.ranks:
+        run = case.sampled(rank)
+        found = collectives(case, rank)
+        again, _ = _reduced_again(rank, found)
+        if run is None or not again.any():
+            continue
+        spent = spent_ns(case, found.nodes(case, again))
+        share = spent / max(spent_ns(case, found.nodes(case, np.ones(len(again), np.bool_))), 1)
+        off = min(max(off_core(run, lambda line: "sleep" in line.text), 0.0) * share, 1.0)
+        yield from_samples(
+            CAUSE.id,
+            run,
+            off,
+            evidence=(evidence.share("of the steps' time a rank was on no core, in the share of its reductions", off),),
+            saved=(_SURE * off, _USUAL * off, off),
+            method="samples: time off the core, in the share of the reductions that are made again",
+            confidence=0.9,
+            rivals=("communication.exposed", "communication.small-messages", "communication.low-bandwidth"),
+        )
 
 
 def _reduced_once(case: Case, nodes: Mask, host: Mask, passes: float) -> Replayed:
@@ -98,4 +127,7 @@ def _reduced_again(rank: RankCase, found: Collectives) -> tuple[NDArray[np.bool_
     return out, float(np.median(lengths))
 
 
-RULE = Rule(CAUSE, (Finder(in_trace, ("trace", "operators")),))
+RULE = Rule(
+    CAUSE,
+    (Finder(in_trace, ("trace", "operators")), Finder(in_samples, ("trace", "operators", "samples", "no_device"))),
+)
