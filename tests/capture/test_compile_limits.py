@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -49,18 +52,31 @@ def test_a_job_that_gives_up_again_and_again_is_no_long_list(heard: CompileLimit
     assert len(heard.found) == MOST_LIMITS
 
 
-def test_torch_itself_says_so(heard: CompileLimits) -> None:
-    torch = pytest.importorskip("torch")
+def test_torch_itself_says_so(tmp_path: Path) -> None:
+    """In a process of its own: where the compiler has worked, others are not looked at."""
+    pytest.importorskip("torch")
+    job = tmp_path / "job.py"
+    job.write_text(JOB)
+    done = subprocess.run([sys.executable, str(job)], capture_output=True, text=True, check=True, timeout=300)
+    function, file, versions, reason = done.stdout.strip().split("|")
+    assert (function, versions) == ("doubled", "8")
+    assert file.endswith("job.py")
+    assert "size" in reason
 
-    def doubled(given: object) -> object:
-        return given * 2  # type: ignore[operator]
 
-    compiled = torch.compile(doubled, backend="eager", dynamic=False)
-    for size in range(2, 12):
-        compiled(torch.ones(size))
-    torch._dynamo.reset()
-    (limit,) = heard.found
-    assert limit.function == "doubled"
-    assert limit.file.endswith("test_compile_limits.py")
-    assert limit.versions == 8
-    assert "size" in limit.reason
+JOB: Final = """
+import torch
+from whystall.capture.compile_limits import CompileLimits
+
+limits = CompileLimits()
+limits.install()
+
+def doubled(given):
+    return given * 2
+
+compiled = torch.compile(doubled, backend="eager", dynamic=False)
+for size in range(2, 12):
+    compiled(torch.ones(size))
+(limit,) = limits.found
+print(limit.function, limit.file, limit.versions, limit.reason.replace(chr(10), " "), sep="|")
+"""
