@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from whystall.cli import main
-from whystall.verify.proof import prove_calls
+from whystall.diagnosis.causes import Statistic
+from whystall.verify.measure import Block, Variant
+from whystall.verify.proof import Proof, Recorded, prove, prove_calls
 from whystall.verify.remedies import Tried, append, brought, read, record_file
 
 SCRIPT = """
@@ -187,25 +189,47 @@ def test_a_loss_that_is_not_found_proves_nothing(
     assert "nothing is proven" in told.err
 
 
-REQUESTS = """
-import os, torch
-small, large = torch.nn.Linear(64, 64), torch.nn.Linear(512, 512)
-together = os.environ.get("TOGETHER") == "1"
-with torch.inference_mode():
-    for request in range(40 if together else 320):
-        for _ in range(8 if together else 1):
-            hidden = torch.ones(256, 512) @ large.weight  # no call of a module: the rhythm is that of the other
-        small(hidden[:, :64])
-"""
+def proof_of(monkeypatch: pytest.MonkeyPatch, *, after_ns: float, flops: tuple[float, float]) -> Proof:
+    """What is said of steps of 10 ms before a change, of runs that take 4 s before and 2 s after it."""
+    steps = {"before": 0.01, "after": after_ns / 1e9}
+    runs = {"before": 4.0, "after": 2.0}
+
+    def block(variant: Variant, _loss: object, **_more: object) -> Block:
+        (name,) = variant.command
+        times: dict[Statistic, float] = {"mean": steps[name], "median": steps[name]}
+        return Block(run_s=runs[name], by=times, steps=100, loss=None, exit_code=0)
+
+    recorded = iter(flops)
+    monkeypatch.setattr("whystall.verify.proof.run_block", block)
+    monkeypatch.setattr("whystall.verify.proof.run_command", lambda *_: (0, ""))
+    return prove(
+        Variant(("before",)),
+        Variant(("after",)),
+        pairs=4,
+        cause="compute.redundant-work",
+        diagnose=lambda _folder: Recorded([], next(recorded)),
+    )
 
 
-def test_steps_that_hold_more_after_a_change_are_not_slower(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The same work in all, of which a step is an eighth before: times of steps would say 8 times as slow."""
-    path = tmp_path / "serve.py"
-    path.write_text(REQUESTS)
-    words = ["verify", "--pairs", "2", "--toggle", "TOGETHER=0,1", "--finding", "host.python", "--json", "--no-record"]
-    assert main([*words, "--", sys.executable, str(path)]) == 0
-    proof = json.loads(capsys.readouterr().out)
-    assert proof["measured_by"] == "runs"
-    assert "another kind of step" in proof["warnings"][0]
-    assert 0.5 < proof["paired"]["speedup"]["ratio"] < 2
+def test_steps_that_hold_more_after_a_change_are_not_slower(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step was one of eight passes of a request, and is the whole request after it."""
+    proof = proof_of(monkeypatch, after_ns=40_000_000, flops=(1e9, 8e9))
+    assert proof.measured_by == "runs"
+    assert proof.paired.speedup.ratio == pytest.approx(2)
+    assert "computes 8 times as much" in proof.warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("after_ns", "flops"),
+    [
+        (40_000_000, (1e9, 1.1e9)),  # the same work, and slower
+        (5_000_000, (1e9, 8e9)),  # a product in the place of what is no product: faster whatever it computes
+        (40_000_000, (0.0, 8e9)),  # not known
+    ],
+)
+def test_other_steps_are_compared_by_their_times(
+    monkeypatch: pytest.MonkeyPatch, after_ns: float, flops: tuple[float, float]
+) -> None:
+    proof = proof_of(monkeypatch, after_ns=after_ns, flops=flops)
+    assert proof.measured_by == "steps"
+    assert proof.paired.speedup.ratio == pytest.approx(1e7 / after_ns)
