@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pytest
 from tests.diagnosis.cases import case_of, run, told_of
-from tests.diagnosis.jobs import is_worth, shaped
+from tests.diagnosis.jobs import shaped
 
 from whystall.diagnosis.case import RunFacts
 from whystall.diagnosis.diagnose import diagnose
@@ -41,17 +41,17 @@ def found(
     return {finding.id: finding for finding in told.findings}
 
 
-def test_one_thread_beside_an_idle_core_is_worth_nearly_half_of_its_operators() -> None:
+def test_one_thread_beside_an_idle_core_is_worth_knowing_and_no_more() -> None:
+    """One thread may be meant: a healthy job is not alarmed, and other causes go first."""
     finding = found(steps())["host.few-threads"]
-    is_worth(finding, 10 / (2 + 8 * 0.575))
+    assert (finding.severity, finding.gain) == ("info", None)
+    assert finding.evidence[1].value == pytest.approx(2)
     assert finding.remedy is not None
     assert finding.remedy.patch == "torch.set_num_threads(2)"
 
 
-def test_of_many_cores_no_more_is_promised_than_four_times_the_threads() -> None:
+def test_of_many_cores_all_are_told() -> None:
     finding = found(steps(), cores=64)["host.few-threads"]
-    assert finding.gain is not None
-    assert finding.gain.expected == pytest.approx(10 / (2 + 8 * 0.2875), rel=0.02)
     assert finding.remedy is not None
     assert finding.remedy.patch == "torch.set_num_threads(64)"
 

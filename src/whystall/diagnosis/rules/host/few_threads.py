@@ -1,4 +1,8 @@
-"""A job on CPUs whose operators are given fewer threads than there are cores for them."""
+"""A job on CPUs whose operators are given fewer threads than there are cores for them.
+
+It is told and not counted: who sets one thread may mean it (a measurement, a neighbour that comes later), and nothing
+in a recording tells that from an oversight.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ import numpy as np
 
 from whystall.analysis.run_results import RunSummary
 from whystall.diagnosis import evidence
-from whystall.diagnosis.candidate import Replayed
+from whystall.diagnosis.candidate import Standing
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.finding import Remedy
@@ -21,13 +25,11 @@ _LONG_NS: Final = CAUSE.threshold("long_ns")
 _LEAST_FREE: Final = CAUSE.threshold("least_free")
 _LEAST_SHARE: Final = CAUSE.threshold("least_share")
 _LOST: Final = CAUSE.threshold("lost")
-# Nobody is promised more than twice as many threads bring, unless many more are free; never more than four times.
+# Beyond so many times the threads nobody knows what more of them bring.
 _MOST_TIMES: Final = 4
-# At the least a quarter of the ideal saving comes.
-_SURE: Final = 0.25
 
 
-def of_watched(case: Case) -> Iterator[Replayed]:
+def of_watched(case: Case) -> Iterator[Standing]:
     """Threads that torch was given, against the cores that the process may use and that nothing else uses."""
     threads, cores = case.facts.threads, case.facts.cores
     if threads is None or cores is None:
@@ -48,7 +50,7 @@ def of_watched(case: Case) -> Iterator[Replayed]:
         if per_step * (1 - left) < _LEAST_SHARE * case.step_ns:
             continue
         wanted = max(cores // case.facts.processes, threads + 1)
-        yield Replayed(
+        yield Standing(
             cause=CAUSE.id,
             attributed_ns=per_step,
             evidence=(
@@ -58,15 +60,10 @@ def of_watched(case: Case) -> Iterator[Replayed]:
                     "in operators that are long enough to be shared", per_step, case.events_of(nodes), per=case.per
                 ),
             ),
-            removal=case.without(nodes, left),
-            floor=case.without(nodes, 1 - _SURE * (1 - ideal)),
-            ceiling=case.without(nodes, ideal),
-            method="replay: long operators on all cores that are free",
             code=code_of(case, nodes),
             ranks=(rank.rank,),
-            uncertainty=0.3,
             confidence=0.85,
-            tier=1,
+            severity="info",
             remedy=Remedy(text=CAUSE.remedy, patch=f"torch.set_num_threads({wanted})", risk=CAUSE.risk),
             rivals=("compute.at-limit", "host.cpu-contention"),
         )
