@@ -210,7 +210,7 @@ WEIGHT: Final = [512, 1024]
 PASS_NS: Final = 2_000_000
 
 
-def averaged(*beside: tuple[str, list[int]], weights: int = 4) -> TraceBuilder:
+def averaged(*beside: tuple[str, list[int]], weights: int = 4, within: str = "") -> TraceBuilder:
     """Eight steps of a product, a gradient for each weight, a fused optimizer, and what is done to each weight."""
     built = trace()
     at = 0
@@ -230,6 +230,8 @@ def averaged(*beside: tuple[str, list[int]], weights: int = 4) -> TraceBuilder:
         built.annotation("Optimizer.step#AdamW.step", at=first, lasts=at - first)
         for _ in range(weights):
             for name, size in beside:
+                if within:
+                    built.operator(within, at=at, lasts=PASS_NS + 500)
                 run(name, PASS_NS, size, size)
         built.step(number, at=begin, lasts=at - begin)
     return built
@@ -260,3 +262,9 @@ def test_an_average_kept_by_hand_is_worth_all_but_one_pass() -> None:
 )
 def test_other_work_beside_the_optimizer_is_none(built: TraceBuilder) -> None:
     assert "compute.unfused-optimizer" not in found_in(built)
+
+
+def test_what_a_reducer_does_with_gradients_is_no_average() -> None:
+    """It copies each bucket to the gradients after the backward pass, under a name of its own."""
+    within = "torch.distributed.ddp.reducer::copy_bucket_to_grad"
+    assert "compute.unfused-optimizer" not in found_in(averaged(*AVERAGE, within=within))

@@ -29,7 +29,7 @@ from whystall.diagnosis.rank_case import RankCase, within
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
 from whystall.replay.graph import Change, EdgeKind, Mask, Times
-from whystall.trace.columns import judged
+from whystall.trace.columns import judged, matching
 from whystall.vocabulary.optimizers import optimizer_named, optimizers
 
 CAUSE: Final = cause_beside(__name__)
@@ -45,6 +45,8 @@ _FEW_KERNELS: Final = 4
 # "torch.optim.adam:_single_tensor_adam".
 _MARKED: Final = re.compile(r"^Optimizer\.step#(?:\w+\.)*?(\w+)\.step$")
 _LOOP: Final = re.compile(r"_single_tensor_(\w+)$")
+# What DistributedDataParallel does with gradients, which have the parameters' sizes.
+_REDUCER: Final = re.compile(r"^(torch(\.|::)distributed|c10d)")
 _ACCUMULATE: Final = "torch::autograd::AccumulateGrad"
 _BYTES: Final = 4
 _MOST_PRODUCTS: Final = 0.2
@@ -229,7 +231,8 @@ def _over_parameters(rank: RankCase) -> Mask | None:
     if not len(begin) or not sizes:
         return None
     outside = outside_of_autograd(rank) & ~within(table["ts_ns"].to_numpy(), begin, end) & (work.dense == 0)
-    rows = np.flatnonzero(outside & (work.moved > 0))
+    library = matching(table["name"], lambda name: bool(_REDUCER.match(name)))
+    rows = np.flatnonzero(outside & (work.moved > 0) & ~rank.workings.tree.below(library))
     given = judged(table.select("input_dims")[rows], first_size)
     on_one = np.array([size in sizes for size in given], np.bool_)
     touched = Counter(size for size, one in zip(given, on_one.tolist(), strict=True) if one)
