@@ -266,3 +266,17 @@ def test_a_line_in_a_call_is_python_as_far_as_a_recording_shows_it(monkeypatch: 
         assert found.gain is not None
         assert found.gain.expected == pytest.approx(1 / (1 - share), rel=0.01)
         assert [where.symbol for where in found.code][-1] == "total += token"
+
+
+def test_a_hook_that_fills_a_ranks_backward_pass_is_its_own_where_others_are_only_found_waiting() -> None:
+    """One rank is nearly always found in its hook, the other nearly always in the backward pass, where it waits."""
+    engine = "torch.autograd.graph:_engine_run_backward"
+    waits = line(0.94, "loss.backward()", part="backward", leaf=engine, at=99)
+    hook = line(0.94, "time.sleep(HOOK_S)", part="backward", leaf="(a call)", at=63)
+    short = line(0.02, "loss.backward()", part="backward", leaf=engine, at=99)
+    shares = {"backward": 0.95, "forward": 0.03, "optimizer": 0.01, "other": 0.01}
+    runs = [
+        run(rank=0, shares=shares, places=[waits], on_cpu_share=0.2),
+        run(rank=1, shares=shares, places=[hook, short], on_cpu_share=0.2),
+    ]
+    assert found_in_runs(*runs, processes=2)["host.python"].scope.ranks == [1]
