@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import sys
+import threading
 import time
+import weakref
 from collections.abc import Mapping
 from types import FrameType, SimpleNamespace
 from typing import Any, Final, cast
@@ -199,3 +202,35 @@ def test_a_look_in_a_window_is_kept_with_its_time_and_counts_for_no_share(monkey
     assert (place.line, place.function) == (2, "zero_grad")
     (at,) = place.at_unix_ns
     assert before <= at <= time.time_ns()
+
+
+@pytest.mark.parametrize("recording", [True, False])
+def test_no_look_keeps_what_a_function_of_the_users_held(recording: bool) -> None:
+    """Its tensors would stay until Python collects garbage: gigabytes, in a job that has the collection off."""
+    holds, may_end = threading.Event(), threading.Event()
+    held: list[weakref.ref[Any]] = []
+
+    def step() -> None:
+        activations = threading.Event()  # stands for a tensor
+        held.append(weakref.ref(activations))
+        holds.set()
+        may_end.wait()
+
+    thread = threading.Thread(target=step)
+    thread.start()
+    holds.wait()
+    session: Any = SimpleNamespace(
+        part_of_step=lambda _at: "other", stepping_thread=thread.ident, steps=5, recording=recording
+    )
+    sampler = StackSampler(session)
+    gc.collect()
+    gc.disable()
+    try:
+        sampler._look(0, 0, 0)
+    finally:
+        may_end.set()
+        thread.join()
+        gone = held[0]() is None
+        gc.enable()
+    assert gone
+    assert len(sampler.in_windows.told()) == recording

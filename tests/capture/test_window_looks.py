@@ -27,10 +27,10 @@ def test_a_long_window_is_thinned_evenly() -> None:
         found.add(at, ("", "a.py", 1 if at % 1000 < 750 else 2, "main", "torch:mm"))
     often, seldom = found.told()
     times = sorted(often.at_unix_ns + seldom.at_unix_ns)
-    assert 1_000 <= len(times) <= 4_000
+    assert 400 <= len(times) <= 1_000
     assert 0.7 <= len(often.at_unix_ns) / len(times) <= 0.8
     assert times[-1] >= 95_000
-    assert max(later - earlier for earlier, later in pairwise(times)) <= 200
+    assert max(later - earlier for earlier, later in pairwise(times)) <= 800
 
 
 def test_many_places_are_cut_at_the_least_frequent() -> None:

@@ -11,6 +11,7 @@ in: it is put in anew where the one ends that it was put in, and taken out only 
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections import defaultdict
@@ -71,21 +72,25 @@ class RepeatedOperators:
             return False
         self.prepare()
         self._mode = _mode_of(self._called)
-        self._put_in()
+        self._mode.__enter__()
+        self._put_in_at = self._depth
         self._hears = True
         return True
 
-    def _put_in(self) -> None:
-        self._mode.__enter__()
-        self._put_in_at = self._inference.depth if self._inference is not None else 0
+    @property
+    def _depth(self) -> int:
+        """How deep in inference the stepping thread is."""
+        return self._inference.depth if self._inference is not None else 0
 
     def _inference_ended(self, depth: int) -> None:
         """An inference has ended: perhaps that in which the mode was put in, or the last one within it."""
         if self._mode is None or depth > self._put_in_at:
             return
-        if depth < self._put_in_at and self._is_on_top():
-            self._mode.__exit__(None, None, None)
-            self._put_in()
+        if depth < self._put_in_at:
+            self._put_in_at = depth
+            if self._is_on_top():
+                self._mode.__exit__(None, None, None)
+                self._mode.__enter__()
         if not self._hears:
             self.close()
 
@@ -109,8 +114,7 @@ class RepeatedOperators:
         """Takes the mode out; whether it could: within an inference that began meanwhile it stays until that ends."""
         self._hears = False
         self._seen.clear()
-        depth = self._inference.depth if self._inference is not None else 0
-        if self._mode is not None and depth == self._put_in_at and self._is_on_top():
+        if self._mode is not None and self._depth == self._put_in_at and self._is_on_top():
             self._mode.__exit__(None, None, None)
             self._mode = None
         if self._mode is None and self._inference is not None:
@@ -206,7 +210,8 @@ class _Inference:
             found = ends(guard, *why)
             if on_stepping_thread():
                 self.depth -= 1
-                ended(self.depth)
+                with contextlib.suppress(Exception):  # this is called in the user's job
+                    ended(self.depth)
             return found
 
         self._before, self._ours = (begins, ends), (enter, leave)

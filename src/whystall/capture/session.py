@@ -33,7 +33,7 @@ from whystall.capture.stepless import NO_STEPS, SteplessWindow
 from whystall.capture.steps import StepFinder
 from whystall.capture.torch_hooks import TorchHooks, compiles_now
 from whystall.capture.windows import Action
-from whystall.run_folder.description import RankDescription, encode
+from whystall.run_folder.description import RANKS_IN_WINDOWS, RankDescription, encode
 from whystall.run_folder.layout import CAPTURE_NOW, description_name, staged_description
 from whystall.run_folder.samples import LOOKED_AT, PROFILED
 
@@ -389,7 +389,7 @@ class Session:
             repeated=self._repeats.found,
             sparse=self._repeats.sparse,
             given_up=self._compiler.found,
-            in_windows=self._stacks.in_windows.told(),
+            in_windows=self._stacks.in_windows.told() if writer.rank < RANKS_IN_WINDOWS else [],
         )
         staging = self.folder / staged_description(writer.rank, self._pid)
         staging.write_bytes(encode(description))

@@ -213,16 +213,14 @@ class StackSampler:
                 unwritten = 0.0
 
     def _look(self, wanted_ns: int, late_ns: int, queued_ns: int) -> None:
-        """Counts where the stepping thread is. The look was wanted at an instant, and is so late.
+        """Counts where the stepping thread is; while a window is recorded, notes it with the time.
 
-        ``queued_ns`` is what this thread had waited for a core before. Until the places are known and the frames are
-        let go nothing may give the lock up: a function that returned meanwhile would leave its variables to us, to be
-        ended on this thread.
+        The look was wanted at an instant, and is so late. ``queued_ns`` is what this thread had waited for a core
+        before. Until the places are known and the frames are let go nothing may give the lock up: a function that
+        returned meanwhile would leave its variables to us, to be ended on this thread.
         """
-        if self._session.recording:
-            self._look_at_window()
-            return
-        part = self._session.part_of_step(wanted_ns)
+        recording = self._session.recording
+        part = "" if recording else self._session.part_of_step(wanted_ns)
         thread = self._session.stepping_thread
         if part is None or thread is None:
             return
@@ -231,6 +229,11 @@ class StackSampler:
         if frame is None:
             return
         frames.pop(threading.get_ident(), None)
+        if recording:
+            at, place = time.time_ns(), self._place(part, frame)
+            del frame, frames
+            self.in_windows.add(at, place)
+            return
         place, in_library = self._place(part, frame), self._is_library(self._leaf(frame).f_code.co_filename)
         others = list(map(self._beside, list(frames.values())[:_MOST_THREADS]))
         all_wait = all(other.f_code.co_name in _WAITING for other in frames.values())
@@ -247,14 +250,6 @@ class StackSampler:
             place = (*place[:4], CALLED)
         self._looks += 1
         self._counts.count(place, step)
-
-    def _look_at_window(self) -> None:
-        """Notes where the stepping thread is, and when."""
-        frames = sys._current_frames()  # noqa: SLF001 - the documented way to another thread's frames
-        at = time.time_ns()
-        frame = frames.get(self._session.stepping_thread or 0)
-        if frame is not None:
-            self.in_windows.add(at, self._place("", frame))
 
     def _beside(self, frame: FrameType) -> LineKey | None:
         """Where a thread beside the job's is, unless it waits or is ours."""

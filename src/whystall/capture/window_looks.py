@@ -11,7 +11,7 @@ Place = tuple[str, str, int, str, str]
 """Part of the step, file, line, function, and the innermost function of all."""
 EVERY_S: Final = 0.005
 """A window is short: it is looked at as often as costs a hundredth of a core."""
-_MOST_LOOKS: Final = 4_000
+_MOST_LOOKS: Final = 1_000
 
 
 class WindowLooks:

@@ -18,6 +18,7 @@ from whystall.diagnosis.case import Case
 from whystall.diagnosis.finding import CodeLocation
 from whystall.diagnosis.rank_case import RankCase
 from whystall.replay.graph import Mask, NodeKind
+from whystall.run_folder.samples import ENGINE
 from whystall.trace.columns import codes, distinct
 from whystall.trace.link import HOST_TABLES, rows_of
 from whystall.trace.lookup import last_row_before
@@ -28,7 +29,6 @@ _LEAST_EXPLAINED: Final = 0.5
 """Lines that explain less of a cause would send the reader to the wrong place: then it is not known."""
 _DEEPEST_STACK: Final = 200
 _FEWEST_LOOKS: Final = 5
-_BACKWARD: Final = ":_engine_run_backward"
 _NOWHERE: Final = -1
 _PROFILED: Final = -2
 _NOBODY, _USER, _LIBRARY, _PROFILER = range(4)
@@ -73,7 +73,7 @@ def _code_of_looks(case: Case, chosen: Mask) -> Code:
             at = at if clock is None else clock.shared(at)
             node = own[np.clip(np.searchsorted(begin, at, side="right") - 1, 0, len(own) - 1)]
             inside = chosen[node] & (at >= graph.start[node]) & (at < graph.start[node] + graph.duration[node])
-            counted = backward if one.leaf.endswith(_BACKWARD) else looks
+            counted = backward if one.leaf == ENGINE else looks
             if inside.any():
                 counted[one.file, one.line, one.text or one.function] += int(np.count_nonzero(inside))
     # What a backward pass does is told at lines of forward passes where there are any: they are what it follows from.

@@ -58,24 +58,22 @@ def meet(draft: Draft, members: Sequence[Member]) -> int:
         rank=-1,
     )
     parts = everything.join(
-        shared.select("number").with_columns(transfer=pl.Series(transfer)), on="number", how="inner"
+        shared.select("number", "ended").with_columns(transfer=pl.Series(transfer)), on="number", how="inner"
     )
     body, leaves, node = (parts[name].to_numpy() for name in ("body", "exit", "transfer"))
     draft.shorten(body)
     draft.edges(body, node, EdgeKind.RENDEZVOUS)
     draft.edges(node, leaves, EdgeKind.RENDEZVOUS)
-    _leave_later(draft, parts, shared)
+    _leave_later(draft, parts)
     # What begins at the very instant at which a transfer ended may have waited for it.
     lasting = (shared["ended"] > shared["arrived"]).to_numpy()
     draft.first(leaves[np.isin(node, transfer[lasting])])
     return len(shared)
 
 
-def _leave_later(draft: Draft, parts: pl.DataFrame, shared: pl.DataFrame) -> None:
+def _leave_later(draft: Draft, parts: pl.DataFrame) -> None:
     """Draws what a rank goes on with in a collective after the first rank has left it: receiving what is still sent."""
-    late = parts.join(shared.select("number", "ended"), on="number", how="inner").filter(
-        pl.col("end") - pl.col("ended") > LATENCY_NS
-    )
+    late = parts.filter(pl.col("end") - pl.col("ended") > LATENCY_NS)
     for (rank,), own in late.group_by("rank", maintain_order=True):
         rest = draft.nodes(
             own["ended"].to_numpy(),

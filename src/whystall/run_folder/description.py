@@ -26,6 +26,8 @@ MOST_SPARSE: Final = 16
 _LONGEST_WORD: Final = 1_000
 MOST_WINDOW_PLACES: Final = 100
 """So many places of looks in recorded windows are written."""
+RANKS_IN_WINDOWS: Final = 8
+"""Of so many ranks: what a thousand would write makes the run's description too large to be read."""
 _LATEST_NS: Final = 1 << 62
 MOST_LIMITS: Final = 8
 """So many functions that torch's compiler gave up are written."""

@@ -71,5 +71,7 @@ ALLOCATOR: Final = ("allocated", "reserved", "peak_allocated", "inactive_split",
 
 BEFORE: Final = "(python before)"
 """In place of the innermost function: the look waited for the lock, and Python ended just before this line."""
+ENGINE: Final = "torch.autograd.graph:_engine_run_backward"
+"""The innermost function of a thread that is in its backward pass (torch 2.2 and later)."""
 CALLED: Final = "(a call)"
 """In place of the innermost function: nobody held the lock, so that the line was in a call that needs none."""

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.detectors.stretches import LONG_NS, soft_nodes, soft_stretch_ns
 from whystall.diagnosis.rank_case import RankCase
-from whystall.replay.graph import Mask
+from whystall.replay.graph import Mask, Times
 
 
 def given_back(case: Case, rank: RankCase, chosen: NDArray[np.bool_], within: int = 1) -> Mask:
@@ -16,12 +16,7 @@ def given_back(case: Case, rank: RankCase, chosen: NDArray[np.bool_], within: in
 
     Up to the ``within``-th next one the long pauses count: a variable lives to the end of its function.
     """
-    table = rank.trace.operators
-    outer = np.flatnonzero(rank.workings.work.counted)
-    thread, begin = table["thread"].to_numpy()[outer], table["ts_ns"].to_numpy()[outer]
-    order = np.lexsort((begin, thread))
-    outer, thread, begin = outer[order], thread[order], begin[order]
-    end = begin + table["duration_ns"].to_numpy()[outer]
+    outer, thread, begin, end = _by_thread(rank, rank.workings.work.counted)
     which = np.flatnonzero(chosen[outer])
 
     def until(later: int) -> Mask:
@@ -38,15 +33,21 @@ def given_back(case: Case, rank: RankCase, chosen: NDArray[np.bool_], within: in
 
 def between(case: Case, rank: RankCase, chosen: NDArray[np.bool_]) -> Mask:
     """The host's nodes from the first to the last of chosen operators in a row, with the pauses between them."""
-    table = rank.trace.operators
-    outer = np.flatnonzero(table["parent"].is_null().to_numpy() | rank.workings.work.counted)
-    thread, begin = table["thread"].to_numpy()[outer], table["ts_ns"].to_numpy()[outer]
-    order = np.lexsort((begin, thread))
-    outer, thread, begin = outer[order], thread[order], begin[order]
-    end = begin + table["duration_ns"].to_numpy()[outer]
+    outermost = rank.trace.operators["parent"].is_null().to_numpy()
+    outer, thread, begin, end = _by_thread(rank, outermost | rank.workings.work.counted)
     flags = chosen[outer]
     run = np.cumsum(~flags | (np.diff(thread, prepend=-1) != 0))[flags]
     if not len(run):
         return np.zeros(len(case.replayed.start), np.bool_)
     first = np.flatnonzero(np.diff(run, prepend=-1))
     return case.host_within(rank, begin[flags][first], np.maximum.reduceat(end[flags], first))
+
+
+def _by_thread(rank: RankCase, rows: Mask) -> tuple[NDArray[np.intp], NDArray[np.int32], Times, Times]:
+    """Rows of operators thread by thread and by time, with the thread, begin and end of each."""
+    table = rank.trace.operators
+    found = np.flatnonzero(rows)
+    thread, begin = table["thread"].to_numpy()[found], table["ts_ns"].to_numpy()[found]
+    order = np.lexsort((begin, thread))
+    found, thread, begin = found[order], thread[order], begin[order]
+    return found, thread, begin, begin + table["duration_ns"].to_numpy()[found]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 from typing import Final
 
@@ -72,47 +73,29 @@ _NARROWS: Final = frozenset({_SELECT, _SLICE, _INDEX_SELECT})
 
 @dataclass(frozen=True, slots=True)
 class Narrowed:
-    """Products whose rows are mostly thrown away, and per operator the share of its time that is left without them."""
+    """What is left of each operator's time without the rows that nothing reads.
 
-    products: NDArray[np.int64]
+    ``rows`` are those that the largest of such products makes, ``read`` is the share of them that anything reads.
+    """
+
     left: NDArray[np.float64]
-    made: int
+    rows: int
     read: float
-    """How many rows the largest of them makes, and the share of them that anything reads."""
 
 
 def narrowed_products(rank: RankCase) -> Narrowed | None:
     """The products of a rank of which few rows are read; ``None`` where there are none, or sizes were not recorded."""
     table = rank.trace.operators
-    if table.is_empty() or table["input_dims"].null_count() == len(table):
+    if table["input_dims"].null_count() == len(table) or "concrete_inputs" not in table.columns:
         return None
-    heads = _heads(rank)
+    forward = _forward(rank)
+    heads = np.flatnonzero(matching(table["name"], _MATRIX_AT.__contains__) & forward)
+    made = np.array(judged(table.select("name", "input_dims")[heads], _made), np.int64)
     left: NDArray[np.float64] = np.ones(len(table))
-    found: list[_Head] = []
-    for elements in sorted(set(heads.values()), reverse=True)[:_MOST_SIZES]:
-        of_size = np.array([row for row, made in heads.items() if made == elements], np.int64)
-        found += _of_size(rank, of_size, elements, left)
-    if not found:
-        return None
-    largest = max(found, key=lambda one: one.rows)
-    return Narrowed(np.array([one.row for one in found], np.int64), left, largest.rows, largest.read)
-
-
-@dataclass(frozen=True, slots=True)
-class _Head:
-    """A product that is narrowed: its row in the table of operators, how many rows it makes, the share that is read."""
-
-    row: int
-    rows: int
-    read: float
-
-
-def _heads(rank: RankCase) -> dict[int, int]:
-    """Products of the forward pass that make much more than they are given, and how many elements each makes."""
-    table = rank.trace.operators
-    rows = np.flatnonzero(matching(table["name"], _MATRIX_AT.__contains__) & _forward(rank))
-    told = judged(table.select("name", "input_dims")[rows], _made)
-    return {row: made for row, made in zip(rows.tolist(), told, strict=True) if made >= _LEAST_ELEMENTS}
+    found: list[tuple[int, float]] = []
+    for elements in np.unique(made[made >= _LEAST_ELEMENTS])[::-1][:_MOST_SIZES].tolist():
+        found += _of_size(table, heads[made == elements], elements, forward, left)
+    return Narrowed(left, *max(found)) if found else None
 
 
 def _forward(rank: RankCase) -> Mask:
@@ -133,28 +116,28 @@ def _made(name: str, dims: str | None) -> int:
     return int(rows * columns) if columns >= _WIDER * inner else 0
 
 
-def _of_size(rank: RankCase, heads: NDArray[np.int64], elements: int, left: NDArray[np.float64]) -> list[_Head]:
-    """Which of the products that make so many elements are narrowed.
+def _of_size(
+    table: pl.DataFrame, heads: NDArray[np.intp], elements: int, forward: Mask, left: NDArray[np.float64]
+) -> list[tuple[int, float]]:
+    """Of the products that make so many elements and are narrowed, the rows of each and the share that is read.
 
     Notes in ``left`` what stays of them, and of what works on as many elements, forward and backward.
     """
-    table = rank.trace.operators
     at, thread = table["ts_ns"].to_numpy(), table["thread"].to_numpy()
     given = _given(table["input_dims"], elements)
-    forward = given & _forward(rank)
-    forward[heads] = False
+    given[heads] = False
+    rows = np.flatnonzero(given)
+    rows = rows[np.argsort(at[rows], kind="stable")]
     heads = heads[np.argsort(at[heads], kind="stable")]
-    ends = np.append(at[heads][1:], np.iinfo(np.int64).max)
+    edges = np.append(np.searchsorted(at[rows], at[heads], side="right"), len(rows))
     out = []
-    for head, end in zip(heads.tolist(), ends.tolist(), strict=True):
-        until = given & (at > at[head]) & (at < end)
-        readers = np.flatnonzero(until & forward)
-        read = _share_read(table[readers[np.argsort(at[readers], kind="stable")]], elements)
-        if read is None or read > _MOST_READ or (thread[readers] != thread[head]).any():
-            continue
-        left[head] = read
-        left[until] = np.minimum(left[until], read)
-        out.append(_Head(head, _rows_of(table["input_dims"][head]), read))
+    for head, (first, last) in zip(heads.tolist(), pairwise(edges.tolist()), strict=True):
+        until = rows[first:last]
+        readers = until[forward[until]]
+        read = _share_read(table[readers], elements) if (thread[readers] == thread[head]).all() else None
+        if read is not None and read <= _MOST_READ:
+            left[[head, *until.tolist()]] = read
+            out.append((_rows_of(table["input_dims"][head]), read))
     return out
 
 
@@ -173,8 +156,6 @@ def _rows_of(dims: str | None) -> int:
 
 def _share_read(readers: pl.DataFrame, elements: int) -> float | None:
     """The share of a product that its readers, by time, take; ``None`` where any takes all of it, or it is unknown."""
-    if "concrete_inputs" not in readers.columns:
-        return None
     shares: dict[tuple[str, str | None, str | None], float] = {}
     columns = readers.select("name", "input_dims", "concrete_inputs").cast(pl.String)
     for name, dims, concrete in columns.iter_rows():

@@ -19,7 +19,7 @@ from whystall.diagnosis.candidate import Code, Sampled
 from whystall.diagnosis.case import FEWEST_SAMPLED_STEPS, Case
 from whystall.diagnosis.gains import CPU_ERROR
 from whystall.diagnosis.where import Place, heaviest
-from whystall.run_folder.samples import BEFORE, CALLED
+from whystall.run_folder.samples import BEFORE, CALLED, ENGINE
 from whystall.vocabulary.episodes import is_episode
 from whystall.vocabulary.step_parts import BUSY, OTHER
 
@@ -122,9 +122,6 @@ def lines_where(run: RunSummary, test: Callable[[SampledLine], bool]) -> list[Sa
     return [line for line in run.places if test(line)]
 
 
-_ENGINE: Final = ":_engine_run_backward"
-
-
 def lines_of_one_rank(case: Case) -> tuple[int, list[SampledLine]] | None:
     """The rank that alone is found at some lines of the user's, and these; ``None`` where ranks run different code.
 
@@ -143,7 +140,7 @@ def lines_of_one_rank(case: Case) -> tuple[int, list[SampledLine]] | None:
         others = [counts for at, counts in enumerate(seen) if at != number]
         where = {at for at, share in seen[number].items() if all(each[at] <= _ELSEWHERE * share for each in others)}
         # A rank that is in its backward pass waits there for the one that does more within its own.
-        lines = [line for line in run.places if (line.file, line.line) in where and not line.leaf.endswith(_ENGINE)]
+        lines = [line for line in run.places if (line.file, line.line) in where and line.leaf != ENGINE]
         alone.append((share_of(lines), run.rank, lines))
     alone.sort(key=lambda each: each[0])
     (next_most, _, _), (most, rank, lines) = alone[-2:]

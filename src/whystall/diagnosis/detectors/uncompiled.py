@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
-from whystall.diagnosis.rank_case import RankCase
+from whystall.diagnosis.rank_case import RankCase, within
 from whystall.replay.graph import Mask, Times
-from whystall.trace.columns import codes, distinct, matching
+from whystall.trace.columns import matching
 
 # torch 2.1 and later: the evaluation of guards, and a compiled function ("frame/version").
 _LOOKUP: Final = "TorchDynamo Cache Lookup"
@@ -56,7 +57,7 @@ def uncompiled(rank: RankCase) -> Uncompiled | None:
     compiled = np.sort(at[regions])
     hit = np.searchsorted(compiled, end) > np.searchsorted(compiled, begin)
     begin, end = begin[~hit], end[~hit]
-    inside = _within(at, begin, end) & own
+    inside = within(at, begin, end) & own
     if not inside.any():
         return None
     share = _measured(rank, regions, inside)
@@ -69,21 +70,10 @@ def _ends_of_steps(rank: RankCase) -> Times:
     return (steps["ts_ns"] + steps["duration_ns"]).to_numpy()
 
 
-def _within(at: Times, begin: Times, end: Times) -> Mask:
-    place = np.searchsorted(begin, at, side="right") - 1
-    inside: Mask = (place >= 0) & (at < end[np.maximum(place, 0)]) if len(begin) else np.zeros(len(at), np.bool_)
-    return inside
-
-
 def _versions(rank: RankCase, regions: Mask) -> int:
-    """The most compiled versions of one function that were recorded."""
-    names = distinct(rank.trace.operators["name"])
-    frames: dict[str, set[str]] = {}
-    for code in np.unique(codes(rank.trace.operators["name"])[regions]).tolist():
-        match = _REGION.match(names[code])
-        if match is not None:
-            frames.setdefault(match[1], set()).add(match[2])
-    return max(map(len, frames.values()), default=0)
+    """How many versions of one function have been compiled at least: they are numbered from 0."""
+    names = rank.trace.operators["name"].filter(pl.Series(regions)).cast(str).unique().to_list()
+    return max((int(match[2]) + 1 for name in names if (match := _REGION.match(name))), default=0)
 
 
 def _measured(rank: RankCase, regions: Mask, uncompiled: Mask) -> float | None:

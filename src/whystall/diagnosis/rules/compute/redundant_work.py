@@ -159,7 +159,7 @@ def in_trace_of_heads(case: Case) -> Iterator[Replayed]:
             cause=CAUSE.id,
             attributed_ns=saved,
             evidence=(
-                evidence.count("rows that a product makes", found.made),
+                evidence.count("rows that a product makes", found.rows),
                 evidence.share("of them are read", found.read),
                 evidence.time("work on rows that nothing reads", saved, case.events_of(nodes), per=case.per),
             ),

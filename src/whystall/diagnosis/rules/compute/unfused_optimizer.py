@@ -183,12 +183,14 @@ def on_a_cpu(case: Case) -> Iterator[Replayed]:
 def beside_the_optimizer(case: Case) -> Iterator[Replayed]:
     """All parameters gone through again, one by one: an average of the weights that is kept by hand."""
     for rank in case.ranks:
-        again = _over_parameters(rank)
+        sizes = _sizes_of_parameters(rank)
+        parameters = sum(prod(size) * count for size, count in sizes.items())
+        again = _over_parameters(rank, sizes, parameters)
         if again is None:
             continue
         nodes = case.host_within(rank, *_stretches(rank, again))
         per_step = case.time_of(nodes)
-        once = _parameters(rank) * _BYTES * _AVERAGE_PASSES
+        once = parameters * _BYTES * _AVERAGE_PASSES
         moved = float(rank.workings.work.moved[again].sum()) / len(rank.optimizer_steps[0])
         if moved < _MOST_OF_ONE * once:  # as clamping the weights is, one pass or two
             continue
@@ -220,14 +222,13 @@ def beside_the_optimizer(case: Case) -> Iterator[Replayed]:
         )
 
 
-def _over_parameters(rank: RankCase) -> Mask | None:
+def _over_parameters(rank: RankCase, sizes: Counter[Shape], parameters: int) -> Mask | None:
     """Arithmetic and copies on tensors of the parameters' sizes that is neither autograd's nor an optimizer's.
 
     ``None`` where that is not done to most of the sizes, for each of the steps.
     """
     table, work = rank.trace.operators, rank.workings.work
     begin, end, _ = rank.optimizer_steps
-    sizes = _sizes_of_parameters(rank)
     if not len(begin) or not sizes:
         return None
     outside = outside_of_autograd(rank) & ~within(table["ts_ns"].to_numpy(), begin, end) & (work.dense == 0)
@@ -237,7 +238,7 @@ def _over_parameters(rank: RankCase) -> Mask | None:
     on_one = np.array([size in sizes for size in given], np.bool_)
     touched = Counter(size for size, one in zip(given, on_one.tolist(), strict=True) if one)
     often = [size for size in sizes if touched[size] >= len(begin) * sizes[size] / 2]
-    if sum(prod(size) * sizes[size] for size in often) < _MOST_OF_THEM * _parameters(rank):
+    if sum(prod(size) * sizes[size] for size in often) < _MOST_OF_THEM * parameters:
         return None
     again = np.zeros(len(table), np.bool_)
     again[rows[on_one]] = True
@@ -261,14 +262,10 @@ def _stretches(rank: RankCase, again: Mask) -> tuple[Times, Times]:
 def _sizes_of_parameters(rank: RankCase) -> Counter[Shape]:
     """The sizes of the gradients that are added up, and how many parameters have each."""
     table = rank.trace.operators
-    gradients = np.flatnonzero((table["name"].cast(str) == _ACCUMULATE).to_numpy())
+    gradients = np.flatnonzero(matching(table["name"], lambda name: name == _ACCUMULATE))
     found = Counter(judged(table.select("input_dims")[gradients], first_size))
     passes = max(len(rank.optimizer_steps[0]), 1)
     return Counter({size: max(count // passes, 1) for size, count in found.items() if size})
-
-
-def _parameters(rank: RankCase) -> int:
-    return sum(prod(size) * count for size, count in _sizes_of_parameters(rank).items())
 
 
 def in_samples(case: Case) -> Iterator[Sampled]:

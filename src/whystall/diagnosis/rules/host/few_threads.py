@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-import numpy as np
-
 from whystall.analysis.run_results import RunSummary
 from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Standing
@@ -72,7 +70,7 @@ def of_watched(case: Case) -> Iterator[Standing]:
 def _used(run: RunSummary) -> float:
     """Cores that other processes, loaders' workers and other threads of Python's use."""
     workers = run.workers * (run.worker_cpu_share or 0.0)
-    return float(np.sum([run.other_cores or 0.0, run.thread_cores, workers]))
+    return (run.other_cores or 0.0) + run.thread_cores + workers
 
 
 RULE = Rule(CAUSE, (Finder(of_watched, ("trace", "samples", "no_device", "operators")),))
