@@ -9,9 +9,9 @@ from pathlib import Path
 from whystall._inputs import installed_rules, read_kernel_classes, read_run_facts, stood_still
 from whystall.analysis.run_summary import run_summary
 from whystall.analysis.throughput import Workload
-from whystall.diagnosis.case import RunFacts
 from whystall.diagnosis.comparison import Comparison, compare_reports
 from whystall.diagnosis.diagnose import diagnose_run
+from whystall.diagnosis.run_facts import RunFacts
 from whystall.fleet.engines import engine_named
 from whystall.fleet.ranks import Ranks, read_ranks
 from whystall.fleet.summarise import in_manner

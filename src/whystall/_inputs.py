@@ -17,12 +17,12 @@ from whystall.analysis.kernel_classes import (
     KernelClasses,
     parse_kernel_classes,
 )
-from whystall.diagnosis.case import RunFacts
 from whystall.diagnosis.catalogue import causes
 from whystall.diagnosis.causes import Statistic
 from whystall.diagnosis.experiment import Experiment
 from whystall.diagnosis.rule import RULES_GROUP, Rule
 from whystall.diagnosis.rules import RULES
+from whystall.diagnosis.run_facts import RunFacts
 from whystall.errors import InputError
 from whystall.fleet import find_hangs, read_dumps
 from whystall.plugins import brought
@@ -56,6 +56,7 @@ def read_run_facts(folders: Sequence[Path], failures: list[str], *, remedies: bo
         padding=all_padding([rank.padding for rank in ranks if rank.padding is not None]),
         repeated={rank.rank: rank.repeated for rank in ranks if rank.repeated is not None},
         sparse={rank.rank: rank.sparse for rank in ranks if rank.sparse},
+        labels={rank.rank: rank.labels for rank in ranks if rank.labels},
         in_windows={rank.rank: rank.in_windows for rank in ranks if rank.in_windows},
         given_up={rank.rank: rank.given_up for rank in ranks if rank.given_up},
         trainer=ranks[0].trainer,

@@ -39,6 +39,19 @@ def test_what_only_constants_go_into_is_computed_again() -> None:
     assert stack() == 0
 
 
+def test_steps_that_were_kept_off_their_core_do_not_end_the_look() -> None:
+    late = RepeatsSeen(torch, lambda: True)
+    late._looks = late._looks[1:]  # operators alone, which come after 48 steps
+    for _ in range(49):
+        late.step_ended(1)
+    assert late.looking
+    for kept_off_ns in (1 << 40, 1, 1 << 40, *[0] * 8):  # no call takes a hundredth of such steps
+        began = time.perf_counter_ns()
+        rank(torch.randn(64, 32))
+        late.step_ended(time.perf_counter_ns() - began + kept_off_ns)
+    assert late.found is not None
+
+
 class Service:
     """Requests under inference mode, whose steps end within it."""
 
@@ -138,10 +151,33 @@ def test_zeros_in_what_is_multiplied_are_counted() -> None:
     def step() -> None:
         ADJACENCY @ (features * torch.rand(())) @ torch.randn(700, 500)
 
-    seen_matrices = seen(step).sparse
+    seen_matrices = seen(step).contents.sparse()
     [adjacency] = seen_matrices
     assert (adjacency.rows, adjacency.columns) == (600, 600)
     assert adjacency.share == pytest.approx(float(ADJACENCY.mean()))
+
+
+HIDDEN, HEAD = torch.randn(8, 64, 32), torch.randn(32, 500, requires_grad=True)
+
+
+@pytest.mark.parametrize("by_place", [False, True])
+def test_labels_that_a_loss_ignores_are_counted(by_place: bool) -> None:
+    labels = torch.randint(500, (8, 64)).masked_fill(torch.arange(64) % 4 != 0, -7)
+
+    def step() -> None:
+        scores = HIDDEN @ HEAD
+        given = (scores.transpose(1, 2), labels) if by_place else (scores.flatten(0, 1), labels.flatten())
+        torch.nn.functional.cross_entropy(*given, ignore_index=-7).backward()
+
+    [found] = seen(step).contents.labels()
+    assert (found.rows, found.columns, found.share) == (512, 500, 0.25)
+
+
+def test_labels_that_all_count_are_not_told() -> None:
+    labels = torch.randint(500, (512,))
+    assert (
+        seen(lambda: torch.nn.functional.cross_entropy((HIDDEN @ HEAD).flatten(0, 1), labels)).contents.labels() == []
+    )
 
 
 WEIGHT = torch.randn(512, 512, requires_grad=True)

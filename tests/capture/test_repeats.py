@@ -54,7 +54,7 @@ def model() -> Iterator[Any]:
 def test_a_part_that_is_given_the_same_each_time_is_computed_again(model: Any) -> None:
     found = seen(lambda: model(torch.randn(2, 64))).found
     assert found is not None
-    assert (found.steps, found.calls) == (16, 16)  # of those that are read the first has nothing before it
+    assert 3 <= found.steps == found.calls <= 16  # of those that are read the first has nothing before it
     assert 0 < found.error < 0.5
     [part] = found.modules
     assert (part.name, part.function) == ("Sequential", "forward")
@@ -154,7 +154,7 @@ def test_what_cannot_be_read_was_never_the_same(model: Any, given: object) -> No
         part(given)
         model.users(torch.randn(2, 64))
 
-    assert seen(step).found is None
+    assert seen(step, steps=40).found is None  # operators, which come later, are given matrices that can be read
 
 
 def test_other_threads_and_calls_that_fail_are_left_out(model: Any) -> None:
@@ -178,9 +178,10 @@ def test_other_threads_and_calls_that_fail_are_left_out(model: Any) -> None:
     assert not torch.nn.modules.module._global_forward_pre_hooks
 
 
-# Where modules show little, operators are looked at: those that are long in such a step are none in the latter two.
-@pytest.mark.parametrize(("step_ns", "steps"), [(SECOND // 1000, 25), (100 * SECOND, 6)])
-def test_a_look_is_over_after_a_second_or_eighteen_steps(model: Any, step_ns: int, steps: int) -> None:
+# Calls are timed in three steps. Where modules show little, operators are looked at: those that are long in such steps
+# are none in the others.
+@pytest.mark.parametrize(("step_ns", "steps"), [(SECOND // 1000, 29), (100 * SECOND, 10)])
+def test_a_look_is_over_after_a_second_or_twenty_steps(model: Any, step_ns: int, steps: int) -> None:
     repeats = RepeatsSeen(torch, lambda: True)
     looked = 0
     while not repeats.over:

@@ -12,13 +12,14 @@ import numpy as np
 from whystall.analysis.run_results import RunSummary, SampledLine
 from whystall.analysis.trace_analysis import analyze_trace
 from whystall.diagnosis.candidate import Candidate, Replayed, Sampled
-from whystall.diagnosis.case import Case, RunFacts
+from whystall.diagnosis.case import Case
 from whystall.diagnosis.catalogue import causes
 from whystall.diagnosis.diagnose import diagnose
 from whystall.diagnosis.finding import Diagnosis, Finding
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.rules import RULES
+from whystall.diagnosis.run_facts import RunFacts
 from whystall.replay.build import build_graph
 from whystall.replay.graph import Change
 from whystall.testing import TraceBuilder, trace

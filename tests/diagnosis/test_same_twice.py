@@ -9,11 +9,11 @@ from benchmarks.same_twice import MODELS, Draw, Simulated, simulated_rates, summ
 from tests.diagnosis.cases import case_of, fixed, loop
 
 from whystall.cli.thresholds import parse
-from whystall.diagnosis.case import RunFacts
 from whystall.diagnosis.catalogue import causes
 from whystall.diagnosis.comparison import compare_reports
 from whystall.diagnosis.diagnose import diagnose
 from whystall.diagnosis.finding import Finding, Gain, Scope
+from whystall.diagnosis.run_facts import RunFacts
 from whystall.diagnosis.verdict import run_verdict
 
 NAMES = ("base", "candidate")

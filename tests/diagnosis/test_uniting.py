@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 from tests.diagnosis.cases import case_of, fixed, found_in, line, loader, loop, run
 
-from whystall.diagnosis.case import Case, RunFacts
+from whystall.diagnosis.case import Case
 from whystall.diagnosis.diagnose import diagnose
 from whystall.diagnosis.rules import RULES
+from whystall.diagnosis.run_facts import RunFacts
 from whystall.run_folder.samples import CALLED
 
 

@@ -10,11 +10,11 @@ from tests.diagnosis.jobs import H100, shaped
 
 import whystall
 from whystall.analysis.trace_analysis import analyze_trace
-from whystall.diagnosis.case import RunFacts
 from whystall.diagnosis.catalogue import causes
 from whystall.diagnosis.diagnose import diagnose, diagnose_run
 from whystall.diagnosis.finding import Finding
 from whystall.diagnosis.rule import Rule
+from whystall.diagnosis.run_facts import RunFacts
 from whystall.testing import TraceBuilder, trace
 
 SIZE: Final = 8192

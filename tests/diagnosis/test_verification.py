@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from tests.diagnosis.cases import case_of, fixed, loop
 
-from whystall.diagnosis.case import RunFacts
 from whystall.diagnosis.diagnose import diagnose
+from whystall.diagnosis.run_facts import RunFacts
 from whystall.run_folder.description import command_line
 
 

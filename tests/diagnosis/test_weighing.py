@@ -17,13 +17,14 @@ from tests.diagnosis.jobs import Job
 import whystall
 import whystall.plugins
 from whystall.diagnosis.candidate import Candidate, Replayed
-from whystall.diagnosis.case import Case, RunFacts
+from whystall.diagnosis.case import Case
 from whystall.diagnosis.catalogue import causes
 from whystall.diagnosis.diagnose import diagnose
 from whystall.diagnosis.experiment import outcome
 from whystall.diagnosis.gains import severity_of
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.rules import RULES
+from whystall.diagnosis.run_facts import RunFacts
 from whystall.diagnosis.weighing import LEAST_SHARE
 from whystall.replay.graph import Change
 from whystall.testing import trace

@@ -9,8 +9,8 @@ import pytest
 from tests.diagnosis.cases import case_of
 
 from whystall.diagnosis.candidate import Code
-from whystall.diagnosis.case import RunFacts
 from whystall.diagnosis.finding import CodeLocation
+from whystall.diagnosis.run_facts import RunFacts
 from whystall.diagnosis.where import code_of, heaviest
 from whystall.replay.graph import NodeKind
 from whystall.run_folder.description import WindowPlace

@@ -7,11 +7,11 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, Final
 
 from whystall.capture.sums import Sum, sum_of
 from whystall.capture.tally import Place, Tally, place_of
-from whystall.run_folder.description import SparseMatrix
 
 _LONG: Final = 0.03
 _MOST_MODULES: Final = 64
@@ -37,6 +37,7 @@ class RepeatedModules:
         self._handles: list[Any] = []
         self._open: list[_Call] = []
         self._times: defaultdict[int, int] = defaultdict(int)
+        self._shortest: tuple[float, dict[int, int]] = (inf, {})
         self._outermost: set[int] = set()
         self._trained: set[int] = set()
         self._read: set[int] | None = None
@@ -55,9 +56,15 @@ class RepeatedModules:
         ]
         return True
 
-    def choose(self, step_ns: int) -> bool:
-        """Decides after a timed step which modules are read; whether any is."""
-        long = sorted((module for module, ns in self._times.items() if ns >= _LONG * step_ns), key=self._of)
+    def timed(self, step_ns: int) -> None:
+        """A step is over in which calls were timed."""
+        self._shortest = min(self._shortest, (step_ns, dict(self._times)), key=lambda step: step[0])
+        self._times.clear()
+
+    def choose(self) -> bool:
+        """Decides by the shortest timed step which modules are read; whether any is."""
+        step_ns, times = self._shortest
+        long = sorted((module for module, ns in times.items() if ns >= _LONG * step_ns), key=times.__getitem__)
         self._read = {*self._outermost, *long[-_MOST_MODULES:]}
         return bool(self._read)
 
@@ -66,10 +73,6 @@ class RepeatedModules:
         self.tally.ours_ns = 0
         self._open.clear()
 
-    def sparse(self) -> list[SparseMatrix]:
-        """None: what modules multiply is theirs."""
-        return []
-
     def close(self) -> bool:
         """Takes the hooks out."""
         for handle in self._handles:
@@ -77,9 +80,6 @@ class RepeatedModules:
         self._handles = []
         self._seen.clear()
         return True
-
-    def _of(self, module: int) -> int:
-        return self._times[module]
 
     def _called(self, module: Any, _given: object) -> None:
         if self._read is not None and id(module) not in self._read:

@@ -1,4 +1,4 @@
-"""Single operators that are given what they were given before, and products with matrices that are nearly all zeros.
+"""Single operators that are given what they were given before; what is in what they are given is counted beside.
 
 A dispatch mode hears every operator of the stepping thread for a few steps. It is put in and taken out between two
 steps, where nobody else's is in force, and not in jobs of several ranks, whose reducers call operators on their own.
@@ -16,26 +16,19 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from math import inf
 from typing import Any, Final
 
+from whystall.capture.contents import Contents
 from whystall.capture.repeated_modules import in_backward
 from whystall.capture.sums import Sum, sum_of
 from whystall.capture.tally import Tally, place_of
-from whystall.run_folder.description import MOST_SPARSE, SparseMatrix
 
 _LONG: Final = 0.01
 _MOST_KINDS: Final = 64
 # Conversions are told from the recording (compute.cast-churn), and copies may be there to be written to.
 _NEVER: Final = frozenset({"clone", "_to_copy", "copy", "detach", "alias", "lift_fresh_copy", "_local_scalar_dense"})
 _MOST_FRAMES: Final = 30
-_PRODUCTS: Final = frozenset({"aten::mm", "aten::addmm"})
-_MATRIX: Final = 2
-_LARGE: Final = 1 << 16
-"""Entries of a matrix whose zeros are counted."""
-_MOST_COUNTED: Final = 1 << 25
-_MOST_DENSE: Final = 0.1
-_COUNTS: Final = 3
-"""So often the zeros of a size are counted: they may differ from step to step."""
 
 Kind = tuple[object, ...]
 """An operator and the sizes of the tensors that it is given."""
@@ -44,8 +37,9 @@ Kind = tuple[object, ...]
 class RepeatedOperators:
     """Reads what operators that take long are given, where they compute and write nothing that is theirs not."""
 
-    def __init__(self, torch: Any, on_stepping_thread: Callable[[], bool]) -> None:
+    def __init__(self, torch: Any, on_stepping_thread: Callable[[], bool], contents: Contents) -> None:
         self.tally = Tally()
+        self._contents = contents
         self._torch = torch
         self._on_stepping_thread = on_stepping_thread
         self._mode: Any = None
@@ -53,10 +47,10 @@ class RepeatedOperators:
         self._inference: _Inference | None = None
         self._put_in_at = 0
         self._times: defaultdict[Kind, int] = defaultdict(int)
+        self._shortest: tuple[float, dict[Kind, int]] = (inf, {})
         self._read: frozenset[Kind] | None = None
         self._seen: set[Sum] = set()
         self._judged: dict[Any, bool] = {}
-        self._counted: defaultdict[tuple[int, int], list[float]] = defaultdict(list)
 
     def prepare(self) -> None:
         """Follows inference from here on: of one that has begun already Python holds the end as it was."""
@@ -94,17 +88,17 @@ class RepeatedOperators:
         if not self._hears:
             self.close()
 
-    def choose(self, step_ns: int) -> bool:
-        """Decides after a timed step which kinds of calls are read; whether any is."""
-        long = [kind for kind, ns in self._times.items() if ns >= _LONG * step_ns]
-        self._read = frozenset(sorted(long, key=lambda kind: -self._times[kind])[:_MOST_KINDS])
-        return bool(self._read)
+    def timed(self, step_ns: int) -> None:
+        """A step is over in which calls were timed."""
+        self._shortest = min(self._shortest, (step_ns, dict(self._times)), key=lambda step: step[0])
+        self._times.clear()
 
-    def sparse(self) -> list[SparseMatrix]:
-        """The sizes of matrices that were nearly all zeros each time."""
-        most = [(max(shares), size) for size, shares in self._counted.items() if shares]
-        told = [(share, size) for share, size in most if 0 < share <= _MOST_DENSE]
-        return [SparseMatrix(*size, share) for share, size in sorted(told)[:MOST_SPARSE]]
+    def choose(self) -> bool:
+        """Decides by the shortest timed step which kinds of calls are read; whether any is."""
+        step_ns, times = self._shortest
+        long = [kind for kind, ns in times.items() if ns >= _LONG * step_ns]
+        self._read = frozenset(sorted(long, key=lambda kind: -times[kind])[:_MOST_KINDS])
+        return bool(self._read)
 
     def step_ended(self) -> None:
         """A step is over."""
@@ -150,10 +144,9 @@ class RepeatedOperators:
         if self._read is None:
             self._times[kind] += lasted
             return
+        self._contents.note(function._schema.name, given, zeros=kind in self._read)  # noqa: SLF001 - as torch's own modes read it
         if kind not in self._read:
             return
-        if function._schema.name in _PRODUCTS:  # noqa: SLF001 - as torch's own modes read it
-            self._count_zeros(given)
         taken = sum_of(self._torch, (given, dict(named)))
         if taken is None:
             return
@@ -164,15 +157,6 @@ class RepeatedOperators:
         elif not _in_loader(sys._getframe(2)):  # noqa: SLF001 - the documented way to the callers
             self.tally.again[place_of(_shown(function), sys._getframe(2))] += lasted  # noqa: SLF001
             self.tally.calls += 1
-
-    def _count_zeros(self, given: tuple[Any, ...]) -> None:
-        torch = self._torch
-        for one in given:
-            if not isinstance(one, torch.Tensor) or one.dim() != _MATRIX or one.layout is not torch.strided:
-                continue
-            shares = self._counted[tuple(one.shape)] if _LARGE <= one.numel() <= _MOST_COUNTED else None
-            if shares is not None and len(shares) < _COUNTS and all(share <= _MOST_DENSE for share in shares):
-                shares.append(int(torch.count_nonzero(one)) / one.numel())
 
     def _judges(self, function: Any) -> bool:
         """Whether an operator computes something from what it is given, and nothing else."""

@@ -1,7 +1,7 @@
 """What a job computes again: calls that are given what they were given before, and give the same back.
 
 A few steps are looked at once the windows are over, on the CPU alone: elsewhere reading a tensor would wait for the
-device. Calls of modules come first, single operators then. In the first step of a look calls are timed, in the others
+device. Calls of modules come first, single operators then. In the first steps of a look calls are timed, in the others
 what those that take long are given is read. Nothing of the job's is kept but sums of bytes. What
 autograd calls again in its backward pass is told by the recording.
 """
@@ -11,16 +11,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from whystall.capture.contents import Contents
 from whystall.capture.repeated_modules import RepeatedModules
 from whystall.capture.repeated_operators import RepeatedOperators
 from whystall.capture.torch_hooks import has_compiled
-from whystall.run_folder.description import RepeatedWork, SparseMatrix
+from whystall.run_folder.description import RepeatedWork
 
 _WAITS: Final = 12
 _WAITS_NS: Final = 3_000_000_000
 """So many steps pass first, and so much time: a short job leaves all to the samples of the whole run."""
 _WAITS_FURTHER: Final = 48
 """So many pass before operators are looked at: a job that is over by then keeps its samples."""
+_TIMED: Final = 3
+"""In so many steps calls are timed, of which the shortest counts: in others the job was perhaps kept off its core."""
 _READ_FURTHER: Final = 6
 _LEAST_READ: Final = 4
 """Of these the first has nothing before it."""
@@ -36,13 +39,13 @@ class RepeatsSeen:
     def __init__(self, torch: Any, on_stepping_thread: Callable[[], bool]) -> None:
         self.looking = self.over = False
         self.found: RepeatedWork | None = None
-        self.sparse: list[SparseMatrix] = []
+        self.contents = Contents(torch)
         self._torch = torch
         self._looks: list[RepeatedModules | RepeatedOperators] = [
             RepeatedModules(torch, on_stepping_thread),
-            RepeatedOperators(torch, on_stepping_thread),
+            RepeatedOperators(torch, on_stepping_thread, self.contents),
         ]
-        self._step = self._passed = self._passed_ns = 0
+        self._step = self._timed = self._passed = self._passed_ns = 0
         self._ended = False
 
     def step_ended(self, duration_ns: int) -> None:
@@ -61,7 +64,12 @@ class RepeatsSeen:
         duration_ns -= tally.ours_ns
         something = True
         if self._step == 0:
-            something = look.choose(duration_ns)
+            self._timed += 1
+            look.timed(duration_ns)
+            if self._timed < _TIMED:
+                look.step_ended()
+                return
+            something = look.choose()
         elif self._step == 1:  # what it saw again was within the step alone
             tally.forget()
         else:
@@ -82,7 +90,7 @@ class RepeatsSeen:
 
     def _begin(self) -> None:
         """Not where torch's compiler has worked, which would compile again for hooks and modes."""
-        self._step = 0
+        self._step = self._timed = 0
         if has_compiled() or self._torch.cuda.is_initialized() or not self._looks[0].begin():
             self.close()
             return
@@ -95,7 +103,6 @@ class RepeatsSeen:
         found = look.tally.told()
         if found is not None and (self.found is None or _share(found) > _MORE * _share(self.found)):
             self.found = found
-        self.sparse = look.sparse()
         if len(self._looks) == 1:
             self.close()
         else:

@@ -387,7 +387,8 @@ class Session:
             ended_unix_ns=time.time_ns() if ended else None,
             padding=self._padding.told(),
             repeated=self._repeats.found,
-            sparse=self._repeats.sparse,
+            sparse=self._repeats.contents.sparse(),
+            labels=self._repeats.contents.labels(),
             given_up=self._compiler.found,
             in_windows=self._stacks.in_windows.told() if writer.rank < RANKS_IN_WINDOWS else [],
         )

@@ -15,11 +15,10 @@ from whystall.analysis.results import Step
 from whystall.analysis.run_results import RunSummary
 from whystall.analysis.steadiness import mean_step
 from whystall.diagnosis import transfers
-from whystall.diagnosis.experiment import Experiment
 from whystall.diagnosis.finding import EvidenceEvent, Per
-from whystall.diagnosis.frameworks import Trainer
 from whystall.diagnosis.noise import FEWEST_SPREAD, NOISE_OF_FEW, noise_of, standard_error
 from whystall.diagnosis.rank_case import RankCase, within
+from whystall.diagnosis.run_facts import RunFacts
 from whystall.replay.graph import Change, Graph, Mask, NodeKind, Played, Times, play
 from whystall.replay.outcome import (
     Fidelity,
@@ -31,41 +30,11 @@ from whystall.replay.outcome import (
     step_lengths_ns,
 )
 from whystall.replay.outcome import window_ns as replayed_window
-from whystall.run_folder.description import CompileLimit, PaddedBatches, RepeatedWork, SparseMatrix, WindowPlace
 from whystall.trace.link import HOST_TABLES, rows_of
 
 _ALIKE: Final = 0.05
 FEWEST_SAMPLED_STEPS: Final = 10
 """With fewer steps samples say nothing of a run."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunFacts:
-    """What ``run.json`` says of a watched run that a diagnosis needs; ``None`` where it does not."""
-
-    cores: int | None = None
-    threads: int | None = None
-    processes: int = 1
-    loaders: tuple[dict[str, int | bool | None], ...] = ()
-    profiled_over_unprofiled: float | None = None
-    padding: PaddedBatches | None = None
-    """Of all ranks together; ``None`` where no sequences of unequal length were seen."""
-    repeated: dict[int, RepeatedWork] = field(default_factory=dict)
-    """Per rank what it was seen to compute again."""
-    sparse: dict[int, tuple[SparseMatrix, ...]] = field(default_factory=dict)
-    """Per rank the matrices in its products that are nearly all zeros."""
-    in_windows: dict[int, tuple[WindowPlace, ...]] = field(default_factory=dict)
-    """Per rank where its thread was found while steps were recorded."""
-    given_up: dict[int, tuple[CompileLimit, ...]] = field(default_factory=dict)
-    """Per rank the functions that torch's compiler gave up."""
-    trainer: Trainer | None = None
-    """What runs the loop, where the user's script does not."""
-    command: str | None = None
-    """The job's command as one types it; ``None``: not known."""
-    remedies: dict[str, tuple[float, float]] = field(default_factory=dict)
-    """Per cause the least and the most that its remedies brought here of what was predicted (`whystall verify`)."""
-    experiments: tuple[Experiment, ...] = ()
-    """What further runs with one thing changed showed (``whystall run --experiments``)."""
 
 
 Lanes = tuple[NDArray[np.int64], NDArray[np.int64]]

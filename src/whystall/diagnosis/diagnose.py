@@ -13,13 +13,14 @@ from whystall.analysis.wholeness import shows_work_of_host
 from whystall.diagnosis.asking import ask
 from whystall.diagnosis.blocking import blocking
 from whystall.diagnosis.candidate import Standing, Valued
-from whystall.diagnosis.case import Case, RunFacts
+from whystall.diagnosis.case import Case
 from whystall.diagnosis.detectors.limits import far_from_limits
 from whystall.diagnosis.finding import Blocking, Diagnosis, PathPart, Verdict
 from whystall.diagnosis.planning import plan
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Rule
 from whystall.diagnosis.rules import RULES
+from whystall.diagnosis.run_facts import RunFacts
 from whystall.diagnosis.telling import Teller, without_advice
 from whystall.diagnosis.uniting import not_overruled, on_all_ranks, once
 from whystall.diagnosis.verdict import finding_verdict, ledger_verdict, run_verdict

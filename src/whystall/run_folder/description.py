@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
@@ -97,6 +97,14 @@ class SparseMatrix(msgspec.Struct, frozen=True):
     share: float
 
 
+class CountedLabels(msgspec.Struct, frozen=True):
+    """Scores that a loss was given, row by row, and the share of the rows whose label the loss does not ignore."""
+
+    rows: int
+    columns: int
+    share: float
+
+
 class CompileLimit(msgspec.Struct, frozen=True):
     """A function that torch's compiler gave up: where it begins, after how many versions, and why it needed another."""
 
@@ -147,6 +155,8 @@ class RankDescription(msgspec.Struct, frozen=True, kw_only=True):
     """``None`` where nothing was computed again, or nobody looked."""
     sparse: list[SparseMatrix] = []
     """Of the products that were looked at, those with matrices that are nearly all zeros."""
+    labels: list[CountedLabels] = []
+    """Of the losses that were looked at, those that ignore some of their labels."""
     given_up: list[CompileLimit] = []
     """What torch's compiler runs as it is, since it was compiled too often."""
     in_windows: list[WindowPlace] = []
@@ -202,6 +212,7 @@ class RankFacts(msgspec.Struct, frozen=True):
     padding: PaddedBatches | None = None
     repeated: RepeatedWork | None = None
     sparse: tuple[SparseMatrix, ...] = ()
+    labels: tuple[CountedLabels, ...] = ()
     given_up: tuple[CompileLimit, ...] = ()
     in_windows: tuple[WindowPlace, ...] = ()
     rank: int = 0
@@ -257,7 +268,8 @@ def _rank(rank: dict[str, Any]) -> RankFacts:
         ),
         padding=_padding(rank.get("padding")),
         repeated=_repeated(rank.get("repeated")),
-        sparse=_sparse(rank.get("sparse")),
+        sparse=_shares(rank.get("sparse"), SparseMatrix),
+        labels=_shares(rank.get("labels"), CountedLabels),
         given_up=_given_up(rank.get("given_up")),
         in_windows=_in_windows(rank.get("in_windows")),
         rank=_integer(rank.get("rank")) or 0,
@@ -288,9 +300,12 @@ def _repeated(value: object) -> RepeatedWork | None:
     return found if counted and told else None
 
 
-def _sparse(value: object) -> tuple[SparseMatrix, ...]:
+_Shares = TypeVar("_Shares", SparseMatrix, CountedLabels)
+
+
+def _shares(value: object, kind: type[_Shares]) -> tuple[_Shares, ...]:
     try:
-        found = msgspec.convert(value, list[SparseMatrix])
+        found = [msgspec.convert(one, kind) for one in listed(value)]
     except msgspec.ValidationError:
         return ()
     plain = all(min(one.rows, one.columns) > 0 and 0 < one.share <= 1 for one in found)

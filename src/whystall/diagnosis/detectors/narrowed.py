@@ -1,12 +1,14 @@
 """Products of which all rows are computed and few are read: logits of every position, where the last one is asked for.
 
 Nobody records which tensor an operator is given. The size tells: what is given as many elements as the product made,
-between it and the next one like it, is given what it made. Where anything reads all of them, nothing is said.
+between it and the next one like it, is given what it made. Where anything reads all of them, nothing is said; a loss
+that was seen to ignore most of its labels reads those rows alone that have one which counts.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
@@ -19,6 +21,7 @@ from numpy.typing import NDArray
 from whystall.diagnosis.detectors.recorded_sizes import all_sizes, first_size
 from whystall.diagnosis.rank_case import RankCase
 from whystall.replay.graph import Mask
+from whystall.run_folder.description import CountedLabels
 from whystall.trace.columns import distinct, judged, matching
 
 # Where the first matrix stands among the arguments.
@@ -75,16 +78,23 @@ _NARROWS: Final = frozenset({_SELECT, _SLICE, _INDEX_SELECT})
 class Narrowed:
     """What is left of each operator's time without the rows that nothing reads.
 
-    ``rows`` are those that the largest of such products makes, ``read`` is the share of them that anything reads.
+    ``rows`` are those that the largest of such products makes, ``read`` is the share of them that anything reads, by
+    the labels of a loss or by what is taken of them.
     """
 
     left: NDArray[np.float64]
     rows: int
     read: float
+    by_labels: bool
 
 
-def narrowed_products(rank: RankCase) -> Narrowed | None:
-    """The products of a rank of which few rows are read; ``None`` where there are none, or sizes were not recorded."""
+def narrowed_products(rank: RankCase, labels: Sequence[CountedLabels]) -> Narrowed | None:
+    """The products of a rank of which few rows are read; ``None`` where there are none, or sizes were not recorded.
+
+    Args:
+        rank: The rank.
+        labels: The sizes of scores, and the shares of their rows that have a label which counts.
+    """
     table = rank.trace.operators
     if table["input_dims"].null_count() == len(table) or "concrete_inputs" not in table.columns:
         return None
@@ -92,9 +102,10 @@ def narrowed_products(rank: RankCase) -> Narrowed | None:
     heads = np.flatnonzero(matching(table["name"], _MATRIX_AT.__contains__) & forward)
     made = np.array(judged(table.select("name", "input_dims")[heads], _made), np.int64)
     left: NDArray[np.float64] = np.ones(len(table))
-    found: list[tuple[int, float]] = []
+    found: list[tuple[int, float, bool]] = []
+    counted = {(one.rows, one.rows * one.columns): one.share for one in labels}
     for elements in np.unique(made[made >= _LEAST_ELEMENTS])[::-1][:_MOST_SIZES].tolist():
-        found += _of_size(table, heads[made == elements], elements, forward, left)
+        found += _of_size(table, heads[made == elements], elements, forward, counted, left)
     return Narrowed(left, *max(found)) if found else None
 
 
@@ -117,10 +128,16 @@ def _made(name: str, dims: str | None) -> int:
 
 
 def _of_size(
-    table: pl.DataFrame, heads: NDArray[np.intp], elements: int, forward: Mask, left: NDArray[np.float64]
-) -> list[tuple[int, float]]:
+    table: pl.DataFrame,
+    heads: NDArray[np.intp],
+    elements: int,
+    forward: Mask,
+    counted: Mapping[tuple[int, int], float],
+    left: NDArray[np.float64],
+) -> list[tuple[int, float, bool]]:
     """Of the products that make so many elements and are narrowed, the rows of each and the share that is read.
 
+    ``counted`` is that share by rows and elements where the labels tell it, which the last value says of each.
     Notes in ``left`` what stays of them, and of what works on as many elements, forward and backward.
     """
     at, thread = table["ts_ns"].to_numpy(), table["thread"].to_numpy()
@@ -134,10 +151,13 @@ def _of_size(
     for head, (first, last) in zip(heads.tolist(), pairwise(edges.tolist()), strict=True):
         until = rows[first:last]
         readers = until[forward[until]]
-        read = _share_read(table[readers], elements) if (thread[readers] == thread[head]).all() else None
+        made = _rows_of(table["input_dims"][head])
+        read = by_labels = counted.get((made, elements))
+        if read is None and (thread[readers] == thread[head]).all():
+            read = _share_read(table[readers], elements)
         if read is not None and read <= _MOST_READ:
             left[[head, *until.tolist()]] = read
-            out.append((_rows_of(table["input_dims"][head]), read))
+            out.append((made, read, by_labels is not None))
     return out
 
 

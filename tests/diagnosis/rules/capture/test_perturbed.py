@@ -9,8 +9,8 @@ from tests.diagnosis.cases import run, told_of
 from tests.diagnosis.jobs import Job
 
 from whystall.analysis.trace_analysis import analyze_trace
-from whystall.diagnosis.case import RunFacts
 from whystall.diagnosis.diagnose import diagnose_run
+from whystall.diagnosis.run_facts import RunFacts
 from whystall.testing import trace
 
 

@@ -6,10 +6,10 @@ import pytest
 from tests.diagnosis.cases import case_of, run, told_of
 from tests.diagnosis.jobs import H100, Job, is_worth, shaped
 
-from whystall.diagnosis.case import RunFacts
 from whystall.diagnosis.diagnose import diagnose
 from whystall.diagnosis.finding import Finding
 from whystall.diagnosis.rules import RULES
+from whystall.diagnosis.run_facts import RunFacts
 from whystall.run_folder.description import PaddedBatches
 
 ROWS, PLACES = 64, 512

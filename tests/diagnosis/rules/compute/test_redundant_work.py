@@ -11,7 +11,8 @@ import pytest
 from tests.diagnosis.cases import found_in, found_in_runs, run
 from tests.diagnosis.jobs import Job, is_worth
 
-from whystall.run_folder.description import RepeatedModule, RepeatedWork
+from whystall.diagnosis.run_facts import RunFacts
+from whystall.run_folder.description import CountedLabels, RepeatedModule, RepeatedWork
 from whystall.testing.builder import BACKWARD_THREAD
 
 LAYERS: Final = 4
@@ -215,3 +216,19 @@ def test_a_head_of_which_the_last_place_is_read_is_worth_all_others() -> None:
 )
 def test_heads_that_are_read(job: Job) -> None:
     assert "compute.redundant-work" not in found_in(job.built)
+
+
+def test_a_head_whose_labels_are_mostly_ignored_is_worth_the_rest_of_its_rows() -> None:
+    """A quarter of the rows has a label; what the loss does with the scores goes with them."""
+    loss = reading("aten::_log_softmax", [[576, 16000], [], []], "1", "False")
+    facts = RunFacts(labels={0: (CountedLabels(576, 16000, 0.25),)})
+    finding = found_in(scoring(VIEW, loss).built, facts=facts)["compute.redundant-work"]
+    is_worth(finding, (HEAD_NS + LAYERS_NS) / (HEAD_NS / 4 + LAYERS_NS))
+    assert finding.remedy is not None
+    assert "labels[keep]" in (finding.remedy.patch or "")
+
+
+@pytest.mark.parametrize("seen", [CountedLabels(576, 16000, 0.9), CountedLabels(288, 32000, 0.25)])
+def test_labels_that_count_or_are_those_of_other_scores(seen: CountedLabels) -> None:
+    facts = RunFacts(labels={0: (seen,)})
+    assert "compute.redundant-work" not in found_in(scoring(VIEW).built, facts=facts)

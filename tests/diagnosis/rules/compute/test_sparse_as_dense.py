@@ -6,7 +6,7 @@ import pytest
 from tests.diagnosis.cases import found_in
 from tests.diagnosis.jobs import Job, is_worth
 
-from whystall.diagnosis.case import RunFacts
+from whystall.diagnosis.run_facts import RunFacts
 from whystall.run_folder.description import SparseMatrix
 
 PRODUCT_NS = 5_000_000

@@ -8,10 +8,10 @@ import pytest
 from tests.diagnosis.cases import case_of, run, told_of
 from tests.diagnosis.jobs import shaped
 
-from whystall.diagnosis.case import RunFacts
 from whystall.diagnosis.diagnose import diagnose
 from whystall.diagnosis.finding import Finding
 from whystall.diagnosis.rules import RULES
+from whystall.diagnosis.run_facts import RunFacts
 from whystall.testing import TraceBuilder, trace
 
 LONG_NS: Final = 8_000_000

@@ -10,7 +10,7 @@ import pytest
 from tests.diagnosis.cases import found_in, found_in_runs, line, run
 from tests.diagnosis.jobs import Job
 
-from whystall.diagnosis.case import RunFacts
+from whystall.diagnosis.run_facts import RunFacts
 from whystall.run_folder.description import CompileLimit
 
 STEP_NS: Final = 2_000_000

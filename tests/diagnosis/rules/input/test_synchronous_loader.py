@@ -10,9 +10,9 @@ import pytest
 from tests.diagnosis.cases import found_in, found_in_runs, loader, run, told_of
 from tests.diagnosis.jobs import Job, is_worth
 
-from whystall.diagnosis.case import RunFacts
 from whystall.diagnosis.catalogue import causes
 from whystall.diagnosis.rules.input.synchronous_loader import WORKERS_OF_REMEDY
+from whystall.diagnosis.run_facts import RunFacts
 
 STEP_NS: Final = 1_000_000
 TORCH: Final = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"

@@ -11,7 +11,7 @@ from tests.diagnosis.cases import STEP_NS, found_in, found_in_runs, line, loader
 from tests.diagnosis.jobs import Job
 
 from whystall.analysis.run_results import SlowStep
-from whystall.diagnosis.case import RunFacts
+from whystall.diagnosis.run_facts import RunFacts
 
 START_NS: Final = 30_000_000  # seen: 29 ms against 1.1 ms (reference: causes.md)
 PRODUCT_NS: Final = 2_000_000

@@ -69,6 +69,11 @@ _READ_ONLY: Final = Remedy(
     patch="logits = head(hidden[:, -1])  # not head(hidden)[:, -1]",
     risk="Only where nothing else reads the other places, such as a loss on all of them.",
 )
+_LABELLED_ONLY: Final = Remedy(
+    text="Take the places that have a label before the last layer computes for all of them.",
+    patch="keep = labels != -100\nloss = F.cross_entropy(head(hidden[keep]), labels[keep])  # not head(hidden)",
+    risk="Only where nothing else reads the other places, such as a metric on all of them.",
+)
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
@@ -147,7 +152,7 @@ def in_trace_of_decoding(case: Case) -> Iterator[Replayed]:
 def in_trace_of_heads(case: Case) -> Iterator[Replayed]:
     """Products that make rows for all places, where few of them are read."""
     for rank in case.ranks:
-        found = narrowed_products(rank)
+        found = narrowed_products(rank, case.facts.labels.get(rank.rank, ()))
         if found is None:
             continue
         left = case.operator_values(rank, found.left, 1.0)
@@ -160,7 +165,9 @@ def in_trace_of_heads(case: Case) -> Iterator[Replayed]:
             attributed_ns=saved,
             evidence=(
                 evidence.count("rows that a product makes", found.rows),
-                evidence.share("of them are read", found.read),
+                evidence.share(
+                    "of them have a label that counts" if found.by_labels else "of them are read", found.read
+                ),
                 evidence.time("work on rows that nothing reads", saved, case.events_of(nodes), per=case.per),
             ),
             removal=case.without(nodes, left),
@@ -170,8 +177,8 @@ def in_trace_of_heads(case: Case) -> Iterator[Replayed]:
             uncertainty=0.15,
             confidence=0.85,
             detail="an output of all places, of which few are read",
-            remedy=_READ_ONLY,
-            rivals=("compute.at-limit",),
+            remedy=_LABELLED_ONLY if found.by_labels else _READ_ONLY,
+            rivals=("compute.at-limit", "compute.padding"),
         )
 
 

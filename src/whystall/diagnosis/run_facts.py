@@ -1,0 +1,47 @@
+"""What a watched run said of itself that rules need."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from whystall.diagnosis.experiment import Experiment
+from whystall.diagnosis.frameworks import Trainer
+from whystall.run_folder.description import (
+    CompileLimit,
+    CountedLabels,
+    PaddedBatches,
+    RepeatedWork,
+    SparseMatrix,
+    WindowPlace,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """What ``run.json`` says of a watched run that a diagnosis needs; ``None`` where it does not."""
+
+    cores: int | None = None
+    threads: int | None = None
+    processes: int = 1
+    loaders: tuple[dict[str, int | bool | None], ...] = ()
+    profiled_over_unprofiled: float | None = None
+    padding: PaddedBatches | None = None
+    """Of all ranks together; ``None`` where no sequences of unequal length were seen."""
+    repeated: dict[int, RepeatedWork] = field(default_factory=dict)
+    """Per rank what it was seen to compute again."""
+    sparse: dict[int, tuple[SparseMatrix, ...]] = field(default_factory=dict)
+    """Per rank the matrices in its products that are nearly all zeros."""
+    labels: dict[int, tuple[CountedLabels, ...]] = field(default_factory=dict)
+    """Per rank the scores of which not all have a label that counts."""
+    in_windows: dict[int, tuple[WindowPlace, ...]] = field(default_factory=dict)
+    """Per rank where its thread was found while steps were recorded."""
+    given_up: dict[int, tuple[CompileLimit, ...]] = field(default_factory=dict)
+    """Per rank the functions that torch's compiler gave up."""
+    trainer: Trainer | None = None
+    """What runs the loop, where the user's script does not."""
+    command: str | None = None
+    """The job's command as one types it; ``None``: not known."""
+    remedies: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """Per cause the least and the most that its remedies brought here of what was predicted (`whystall verify`)."""
+    experiments: tuple[Experiment, ...] = ()
+    """What further runs with one thing changed showed (``whystall run --experiments``)."""
