@@ -157,6 +157,18 @@ def test_zeros_in_what_is_multiplied_are_counted() -> None:
     assert adjacency.share == pytest.approx(float(ADJACENCY.mean()))
 
 
+def test_zeros_of_a_matrix_that_has_another_size_in_each_step_are_counted() -> None:
+    sizes = iter(range(500, 1_000))
+
+    def step() -> None:
+        size = next(sizes)
+        torch.eye(size) @ torch.randn(size, 300)
+
+    matrices = seen(step).contents.sparse()
+    assert len(matrices) > 1
+    assert all(one.rows == one.columns and one.share == pytest.approx(1 / one.rows) for one in matrices)
+
+
 HIDDEN, HEAD = torch.randn(8, 64, 32), torch.randn(32, 500, requires_grad=True)
 
 

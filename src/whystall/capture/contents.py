@@ -15,6 +15,7 @@ _LARGE: Final = 1 << 16
 """Entries of a matrix whose zeros are counted, and of scores whose labels are."""
 _MOST_COUNTED: Final = 1 << 25
 _MOST_DENSE: Final = 0.1
+_MOST_SIZES: Final = 64
 _COUNTS: Final = 3
 """So often the zeros or labels of a size are counted: they may differ from step to step."""
 
@@ -53,7 +54,9 @@ class Contents:
         torch = self._torch
         if matrix.dim() != _MATRIX or matrix.layout is not torch.strided:
             return
-        shares = self._filled[tuple(matrix.shape)] if _LARGE <= matrix.numel() <= _MOST_COUNTED else None
+        size = tuple(matrix.shape)
+        large = _LARGE <= matrix.numel() <= _MOST_COUNTED
+        shares = self._filled[size] if large and (size in self._filled or len(self._filled) < _MOST_SIZES) else None
         if shares is not None and len(shares) < _COUNTS and all(share <= _MOST_DENSE for share in shares):
             shares.append(int(torch.count_nonzero(matrix)) / matrix.numel())
 

@@ -49,6 +49,7 @@ class RepeatedOperators:
         self._times: defaultdict[Kind, int] = defaultdict(int)
         self._shortest: tuple[float, dict[Kind, int]] = (inf, {})
         self._read: frozenset[Kind] | None = None
+        self._long: frozenset[object] = frozenset()
         self._seen: set[Sum] = set()
         self._judged: dict[Any, bool] = {}
 
@@ -98,6 +99,7 @@ class RepeatedOperators:
         step_ns, times = self._shortest
         long = [kind for kind, ns in times.items() if ns >= _LONG * step_ns]
         self._read = frozenset(sorted(long, key=lambda kind: -times[kind])[:_MOST_KINDS])
+        self._long = frozenset(kind[0] for kind in self._read)  # a batch may have other sizes than the one before
         return bool(self._read)
 
     def step_ended(self) -> None:
@@ -144,7 +146,7 @@ class RepeatedOperators:
         if self._read is None:
             self._times[kind] += lasted
             return
-        self._contents.note(function._schema.name, given, zeros=kind in self._read)  # noqa: SLF001 - as torch's own modes read it
+        self._contents.note(function._schema.name, given, zeros=function in self._long)  # noqa: SLF001 - as torch's own modes read it
         if kind not in self._read:
             return
         taken = sum_of(self._torch, (given, dict(named)))

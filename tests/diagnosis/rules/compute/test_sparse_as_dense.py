@@ -62,6 +62,34 @@ def test_a_matrix_whose_zeros_were_counted_is_named() -> None:
     is_worth(finding, (MAKING_NS + PRODUCT_NS + OTHER_NS) / (MAKING_NS + OTHER_NS + 0.02 * PRODUCT_NS), within=0.2)
 
 
+def of_graphs(*sizes: int) -> Job:
+    """Each step multiplies with another graph's matrix."""
+    job = Job()
+    for step in job.steps(8):
+        size = sizes[step % len(sizes)]
+        call(job, "aten::mm", [[size, size], [size, 96]], PRODUCT_NS)
+        call(job, "aten::relu", [WIDE], OTHER_NS)
+    return job
+
+
+def test_a_graph_of_another_size_in_each_batch_is_known_by_those_of_other_batches() -> None:
+    seen = RunFacts(sparse={0: (SparseMatrix(900, 900, 0.001), SparseMatrix(940, 940, 0.002))})
+    finding = found_in(of_graphs(950, 890, 1_010).built, facts=seen)["compute.sparse-as-dense"]
+    is_worth(finding, (PRODUCT_NS + OTHER_NS) / (OTHER_NS + 0.04 * PRODUCT_NS), within=0.2)
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        (SparseMatrix(900, 900, 0.001),),  # one may be a constant of its own
+        (SparseMatrix(300, 300, 0.001), SparseMatrix(320, 320, 0.001)),
+    ],
+)
+def test_matrices_of_quite_another_size_are_not(seen: tuple[SparseMatrix, ...]) -> None:
+    job = of_graphs(950, 890, 1_010)
+    assert "compute.sparse-as-dense" not in found_in(job.built, facts=RunFacts(sparse={0: seen}))
+
+
 @pytest.mark.parametrize(
     "job",
     [

@@ -9,6 +9,8 @@ from typing import Final
 import pytest
 from tests.diagnosis.cases import HEALTHY, found_in_runs, line, loader, run
 
+from whystall.analysis.run_results import SampledLine
+
 SHARES: Final = {**HEALTHY, "input": 0.4, "forward": 0.2, "backward": 0.3}
 
 
@@ -62,3 +64,28 @@ def test_a_loader_without_workers_takes_nothing_over() -> None:
 def test_a_healthy_loader_takes_over_in_no_time() -> None:
     rebuilding = line(0.005, part="input", leaf="torch.multiprocessing.reductions:rebuild_storage_fd")
     assert found_in_runs(run(places=[rebuilding], worker_cpu_share=0.2, workers=2), **loader(2)) == {}
+
+
+ROWS: Final = line(0.2, part="input", leaf="torch.utils.data.dataset:<genexpr>")
+STACKING: Final = line(0.2, part="input", leaf="torch.utils.data._utils.collate:collate_tensor_fn", at=7)
+
+
+def test_rows_of_tensors_that_are_taken_one_by_one_are_worth_most_of_the_wait() -> None:
+    found = found_in_runs(run(shares=SHARES, places=[ROWS, STACKING]), **loader(0))
+    gain = found["input.collate"].gain
+    assert gain is not None
+    assert gain.floor <= 1 / (1 - 0.4 * 0.75) <= gain.expected <= 1 / (1 - 0.4 * 0.94) <= gain.ceiling
+    assert "batch_size=None" in (found["input.collate"].remedy.patch or "")  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("places", "workers"),
+    [
+        ([line(0.2, part="input", leaf="__main__:__getitem__"), STACKING], 0),  # a dataset of the user's own
+        ([ROWS, line(0.3, part="input", leaf="PIL.Image:resize")], 0),
+        ([STACKING], 0),  # whose rows these are is not known
+        ([ROWS, STACKING], 2),  # how long a worker takes over is not known
+    ],
+)
+def test_rows_that_others_make_are_not(places: list[SampledLine], workers: int) -> None:
+    assert "input.collate" not in found_in_runs(run(shares=SHARES, places=places, workers=workers), **loader(workers))

@@ -34,6 +34,9 @@ _PRODUCTS: Final = frozenset({"aten::mm", "aten::addmm"})
 _MOST_OFF: Final = 3.0
 _LARGEST: Final = 1 << 40
 _MATRIX: Final = 2
+_SEVERAL: Final = 2
+# Batches differ in size by no more than this.
+_NEAR: Final = 1.25
 
 Shape = tuple[int, int]
 
@@ -47,6 +50,7 @@ def on_a_cpu(case: Case) -> Iterator[Replayed]:
         if not dense_of:
             continue
         given = _given(rank)
+        dense_of.update(_of_other_batches(dense_of, given))
         products = _left(rank, {size: share for size, share in dense_of.items() if size in given})
         making = _making(rank, makers, given)
         expected, most, least = (
@@ -118,6 +122,16 @@ def _size(name: str, dims: str | None, concrete: str | None) -> tuple[Shape, int
     if not all(0 < n < _LARGEST for n in (rows, columns)):
         return None
     return (rows, columns), rows if name == "aten::one_hot" else 0
+
+
+def _of_other_batches(dense_of: dict[Shape, float], given: frozenset[Shape]) -> dict[Shape, float]:
+    """Square matrices whose size is another in each batch (a graph's), where those of some batches are known."""
+    known = {rows: share for (rows, columns), share in dense_of.items() if rows == columns}
+    if len(known) < _SEVERAL:
+        return {}
+    least, most = min(known) / _NEAR, max(known) * _NEAR
+    share = max(known.values())
+    return {size: share for size in given - set(dense_of) if size[0] == size[1] and least <= size[0] <= most}
 
 
 def _making(rank: RankCase, makers: NDArray[np.intp], given: frozenset[Shape]) -> Mask:

@@ -1,7 +1,8 @@
-"""Batches that workers have made and the training thread takes long to take over."""
+"""Batches that the training thread puts together itself: what workers have made, and rows of tensors one by one."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -11,10 +12,26 @@ from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.input_waits import InputWaits, input_waits, takes_over
 from whystall.diagnosis.detectors.samples import NINE_IN_TEN, code_of_lines, from_samples, lines_where, share_of
+from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rule import Finder, Rule
+from whystall.run_folder.samples import BEFORE
 
 CAUSE: Final = cause_beside(__name__)
 _LEFT_OF_HANDOVER: Final = CAUSE.threshold("left_of_handover")
+_LEFT_OF_ROWS: Final = CAUSE.threshold("left_of_rows")
+# The rows of a TensorDataset are taken in a generator within its __getitem__.
+_TAKES_ROWS: Final = re.compile(r"^torch\.utils\.data\.dataset:(<genexpr>|__getitem__)$")
+_OF_TORCH: Final = ("torch.utils.data.",)
+# Python in between is found at the line that asked for the batch.
+_LEAST_TAKING: Final = 0.02
+_MOSTLY: Final = 0.8
+_ONE_INDEX: Final = Remedy(
+    text="Take all rows of a batch by one index: a sampler of batches and no automatic batching do so for a "
+    "TensorDataset; or index the tensors with torch.randperm in the loop.",
+    patch="batches = BatchSampler(RandomSampler(dataset), batch_size, drop_last=False)\n"
+    "loader = DataLoader(dataset, sampler=batches, batch_size=None)  # dataset[list of rows]",
+    risk="The rows of a batch come as the tensors' own types; a collate_fn of your own is not called.",
+)
 
 
 def in_samples(case: Case) -> Iterator[Sampled]:
@@ -47,4 +64,39 @@ def _handed_over(waits: InputWaits) -> Sampled:
     )
 
 
-RULE = Rule(CAUSE, (Finder(in_samples, ("samples", "no_device")),))
+def row_by_row(case: Case) -> Iterator[Sampled]:
+    """Stack samples that found the training thread taking rows out of tensors, one at a time, and stacking them.
+
+    That is a TensorDataset without workers. Of a dataset of the user's, whose functions are found, it is not known
+    whether it could give several rows at a time.
+    """
+    for waits in input_waits(case):
+        lines = lines_where(waits.run, lambda line: line.part == "input")
+        in_torch = [line for line in lines if line.leaf.startswith((*_OF_TORCH, BEFORE))]
+        taking = share_of([line for line in lines if _TAKES_ROWS.match(line.leaf)])
+        if not waits.made or taking < _LEAST_TAKING * share_of(lines) or share_of(in_torch) < _MOSTLY * share_of(lines):
+            continue
+        share = waits.made * share_of(in_torch) / share_of(lines)
+        saved = share * (1 - _LEFT_OF_ROWS)
+        yield from_samples(
+            CAUSE.id,
+            waits.run,
+            share,
+            part="input",
+            evidence=(
+                *waits.evidence,
+                evidence.share("of the loader's stack samples taking rows and stacking them", share / waits.made),
+            ),
+            code=waits.code,
+            saved=(saved * 0.6, saved, share),
+            method="samples: the rows of a batch taken by one index",
+            detail="rows of a TensorDataset are taken one by one",
+            remedy=_ONE_INDEX,
+            rivals=("input.synchronous-loader", "host.gc"),
+        )
+
+
+RULE = Rule(
+    CAUSE,
+    (Finder(in_samples, ("samples", "no_device")), Finder(row_by_row, ("samples", "no_device"))),
+)
