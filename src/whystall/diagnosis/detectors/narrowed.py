@@ -2,7 +2,9 @@
 
 Nobody records which tensor an operator is given. The size tells: what is given as many elements as the product made,
 between it and the next one like it, is given what it made. Where anything reads all of them, nothing is said; a loss
-that was seen to ignore most of its labels reads those rows alone that have one which counts.
+that was seen to ignore most of its labels reads those rows alone that have one which counts. What no operator is given
+may still be handed out as it is; where what it was made from is worked on afterwards, in a job that does not train, the
+answer is made of that.
 """
 
 from __future__ import annotations
@@ -68,6 +70,10 @@ _BY_ROW: Final = frozenset(
         "aten::to",
     }
 )
+# What makes an answer of hidden states without another product.
+_POOLS: Final = frozenset(
+    {"aten::linalg_vector_norm", "aten::masked_fill", "aten::mean", "aten::mul", "aten::select", "aten::sum"}
+)
 _SELECT: Final = "aten::select"
 _SLICE: Final = "aten::slice"
 _INDEX_SELECT: Final = "aten::index_select"
@@ -105,7 +111,7 @@ def narrowed_products(rank: RankCase, labels: Sequence[CountedLabels]) -> Narrow
     found: list[tuple[int, float, bool]] = []
     counted = {(one.rows, one.rows * one.columns): one.share for one in labels}
     for elements in np.unique(made[made >= _LEAST_ELEMENTS])[::-1][:_MOST_SIZES].tolist():
-        found += _of_size(table, heads[made == elements], elements, forward, counted, left)
+        found += _of_size(rank, heads[made == elements], elements, forward, counted, left)
     return Narrowed(left, *max(found)) if found else None
 
 
@@ -128,7 +134,7 @@ def _made(name: str, dims: str | None) -> int:
 
 
 def _of_size(
-    table: pl.DataFrame,
+    rank: RankCase,
     heads: NDArray[np.intp],
     elements: int,
     forward: Mask,
@@ -140,6 +146,7 @@ def _of_size(
     ``counted`` is that share by rows and elements where the labels tell it, which the last value says of each.
     Notes in ``left`` what stays of them, and of what works on as many elements, forward and backward.
     """
+    table = rank.trace.operators
     at, thread = table["ts_ns"].to_numpy(), table["thread"].to_numpy()
     given = _given(table["input_dims"], elements)
     given[heads] = False
@@ -155,10 +162,28 @@ def _of_size(
         read = by_labels = counted.get((made, elements))
         if read is None and (thread[readers] == thread[head]).all():
             read = _share_read(table[readers], elements)
+            if read is None and _is_left(rank, head, readers):
+                read = 0.0
         if read is not None and read <= _MOST_READ:
             left[[head, *until.tolist()]] = read
             out.append((made, read, by_labels is not None))
     return out
+
+
+def _is_left(rank: RankCase, head: int, readers: NDArray[np.intp]) -> bool:
+    """Whether nothing is given what a product made, while what it was made from is worked on right after it."""
+    table = rank.trace.operators
+    at = table["ts_ns"].to_numpy()
+    ended = at[head] + table["duration_ns"][head]
+    others = table["name"][readers[at[readers] >= ended]].to_list()  # what a product calls is its own
+    if rank.trains or rank.backward.any() or not all(map(_VIEWS.__contains__, others)):
+        return False
+    begins = (rank.workings.work.dense > 0) | matching(table["name"], lambda name: name == "aten::embedding")
+    until = at[begins & (at >= ended)].min(initial=np.iinfo(np.int64).max)
+    later = np.flatnonzero((at >= ended) & (at < until))
+    later = later[matching(table["name"][later], _POOLS.__contains__)]
+    source = next((prod(one) for one in all_sizes(table["input_dims"][head]) if len(one) == _DIMENSIONS), 0)
+    return bool(_given(table["input_dims"][later], source).any())
 
 
 def _given(dims: pl.Series, elements: int) -> Mask:

@@ -232,3 +232,26 @@ def test_a_head_whose_labels_are_mostly_ignored_is_worth_the_rest_of_its_rows() 
 def test_labels_that_count_or_are_those_of_other_scores(seen: CountedLabels) -> None:
     facts = RunFacts(labels={0: (seen,)})
     assert "compute.redundant-work" not in found_in(scoring(VIEW).built, facts=facts)
+
+
+POOLED: Final = reading("aten::mul", [[6, 96, 192], [6, 96, 1]])
+
+
+def test_a_head_that_nothing_reads_is_worth_its_time_where_what_it_was_made_from_is_worked_on() -> None:
+    finding = found_in(scoring(VIEW, POOLED).built)["compute.redundant-work"]
+    is_worth(finding, (HEAD_NS + LAYERS_NS) / LAYERS_NS, within=0.1)
+    assert "nothing reads" in finding.title
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        pytest.param(scoring(VIEW, reading("aten::mul", [[6, 192], [6, 1]])), id="something else is worked on"),
+        pytest.param(scoring(VIEW, reading("aten::argmax", [MADE], "-1"), POOLED), id="it is read, too"),
+        pytest.param(
+            scoring(VIEW, reading("aten::embedding", [[9000, 192], [6, 96]]), POOLED), id="the next request's"
+        ),
+    ],
+)
+def test_heads_that_are_handed_out(job: Job) -> None:
+    assert "compute.redundant-work" not in found_in(job.built)

@@ -15,7 +15,7 @@ from whystall.diagnosis.candidate import Code, Replayed, Sampled
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.discarded import discarded_backward
-from whystall.diagnosis.detectors.frees import between
+from whystall.diagnosis.detectors.frees import between, given_back
 from whystall.diagnosis.detectors.narrowed import narrowed_products
 from whystall.diagnosis.detectors.prefixes import Products, longer_passes, operators_within, products
 from whystall.diagnosis.detectors.samples import NINE_IN_TEN, SPREAD, from_samples, measured_runs
@@ -68,6 +68,12 @@ _READ_ONLY: Final = Remedy(
     "logits_to_keep=1 leaves the last one).",
     patch="logits = head(hidden[:, -1])  # not head(hidden)[:, -1]",
     risk="Only where nothing else reads the other places, such as a loss on all of them.",
+)
+_NOT_READ: Final = Remedy(
+    text="Call the part of the model that makes what is used, and not its last layer (in Transformers the model "
+    "without a head: AutoModel, or model.base_model).",
+    patch="hidden = model.base_model(**batch).last_hidden_state  # not model(**batch).hidden_states[-1]",
+    risk="Only where nothing outside of torch reads the output.",
 )
 _LABELLED_ONLY: Final = Remedy(
     text="Take the places that have a label before the last layer computes for all of them.",
@@ -160,6 +166,7 @@ def in_trace_of_heads(case: Case) -> Iterator[Replayed]:
         saved = int((case.replayed.duration * (1 - left))[case.in_window(nodes)].sum()) // max(case.steps, 1)
         if saved < _LEAST_SHARE * case.step_ns:
             continue
+        freed = given_back(case, rank, found.left < 1)  # large outputs go back to the system, which takes a while
         yield Replayed(
             cause=CAUSE.id,
             attributed_ns=saved,
@@ -170,14 +177,15 @@ def in_trace_of_heads(case: Case) -> Iterator[Replayed]:
                 ),
                 evidence.time("work on rows that nothing reads", saved, case.events_of(nodes), per=case.per),
             ),
-            removal=case.without(nodes, left),
+            removal=case.without(nodes | freed, np.where(freed, found.read, left)),
+            floor=case.without(nodes, left),
             method="replay: the rows that are read instead of all",
             code=code_of(case, nodes),
             ranks=(rank.rank,),
             uncertainty=0.15,
-            confidence=0.85,
-            detail="an output of all places, of which few are read",
-            remedy=_LABELLED_ONLY if found.by_labels else _READ_ONLY,
+            confidence=0.85 if found.read else 0.75,
+            detail="an output of all places, of which few are read" if found.read else "an output that nothing reads",
+            remedy=_LABELLED_ONLY if found.by_labels else _READ_ONLY if found.read else _NOT_READ,
             rivals=("compute.at-limit", "compute.padding"),
         )
 

@@ -21,7 +21,7 @@ _LEFT_OF_HANDOVER: Final = CAUSE.threshold("left_of_handover")
 _LEFT_OF_ROWS: Final = CAUSE.threshold("left_of_rows")
 # The rows of a TensorDataset are taken in a generator within its __getitem__.
 _TAKES_ROWS: Final = re.compile(r"^torch\.utils\.data\.dataset:(<genexpr>|__getitem__)$")
-_OF_TORCH: Final = ("torch.utils.data.",)
+_OF_TORCH: Final = "torch.utils.data."
 # Python in between is found at the line that asked for the batch.
 _LEAST_TAKING: Final = 0.02
 _MOSTLY: Final = 0.8
@@ -72,11 +72,12 @@ def row_by_row(case: Case) -> Iterator[Sampled]:
     """
     for waits in input_waits(case):
         lines = lines_where(waits.run, lambda line: line.part == "input")
-        in_torch = [line for line in lines if line.leaf.startswith((*_OF_TORCH, BEFORE))]
         taking = share_of([line for line in lines if _TAKES_ROWS.match(line.leaf)])
-        if not waits.made or taking < _LEAST_TAKING * share_of(lines) or share_of(in_torch) < _MOSTLY * share_of(lines):
+        in_torch = share_of([line for line in lines if line.leaf.startswith((_OF_TORCH, BEFORE))])
+        seen = share_of(lines)
+        if not waits.made or not taking or taking < _LEAST_TAKING * seen or in_torch < _MOSTLY * seen:
             continue
-        share = waits.made * share_of(in_torch) / share_of(lines)
+        share = waits.made * in_torch / seen
         saved = share * (1 - _LEFT_OF_ROWS)
         yield from_samples(
             CAUSE.id,
