@@ -51,3 +51,15 @@ def test_convolutions_on_a_cpu_gain_more_than_half() -> None:
     assert finding.gain.floor <= 2 / 1.64
     assert finding.gain.expected >= 2 / 1.48
     assert finding.gain.ceiling >= 2 / 1.21
+
+
+@pytest.mark.parametrize(("lasts", "fires"), [(PRODUCT_NS, False), (PRODUCT_NS // 20, True)])
+def test_where_matrices_are_factored_the_precision_is_wanted(lasts: int, fires: bool) -> None:
+    job = Job()
+    doubles = {"Input Dims": [MATRIX, MATRIX], "Input type": ["double", "double"]}
+    for _ in job.steps(8):
+        with job.inside("aten::mm", **doubles):  # type: ignore[arg-type]
+            job.python(PRODUCT_NS)
+        with job.inside("aten::linalg_cholesky_ex", **doubles):  # type: ignore[arg-type]
+            job.python(lasts)
+    assert ("compute.double-precision" in found_in(job.built)) == fires

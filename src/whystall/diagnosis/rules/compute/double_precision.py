@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -25,6 +26,10 @@ _LEFT: Final = CAUSE.threshold("left")
 _LEFT_AT_MOST: Final = 0.75
 _LEFT_AT_LEAST: Final = 0.4
 _LEFT_OF_CONVOLUTIONS: Final = tuple(CAUSE.threshold("left_of_convolution") * off for off in (1.0, 1.6, 0.5))
+_FACTORS: Final = re.compile(
+    r"^aten::_?(linalg_(cholesky|eig|inv|ldl|lstsq|lu|qr|slogdet|det|solve|svd)|cholesky|triangular_solve)"
+)
+_ASKED_FOR: Final = CAUSE.threshold("asked_for")
 _OTHERS: Final = frozenset({"float", "c10::Half", "c10::BFloat16"})
 
 
@@ -32,7 +37,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
     """Operators whose floating-point tensors are all double, by the types of their arguments."""
     for rank in case.ranks:
         rows = _in_double(rank)
-        if not rows.any():
+        if not rows.any() or _is_asked_for(rank, rows):
             continue
         nodes = case.work_of(rank, rows)
         per_step = case.time_of(nodes)
@@ -66,6 +71,15 @@ def _left(case: Case, rank: RankCase, rows: Mask) -> list[NDArray[np.float64]]:
     if rank.on_device:
         convolutions[:] = False
     return [case.operator_values(rank, np.where(rows & convolutions, of_one, other), other) for other, of_one in shares]
+
+
+def _is_asked_for(rank: RankCase, rows: Mask) -> bool:
+    """Whether a good part of the arithmetic factors matrices: single precision fails where they are near singular."""
+    table = rank.trace.operators
+    own = table["self_ns"].to_numpy()
+    factoring = matching(table["name"], lambda name: bool(_FACTORS.match(name)))
+    factoring |= rank.workings.tree.below(factoring)
+    return float(own[factoring & rows].sum()) >= _ASKED_FOR * float(own[rows].sum())
 
 
 def _in_double(rank: RankCase) -> Mask:
