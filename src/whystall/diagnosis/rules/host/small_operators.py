@@ -15,6 +15,7 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Code, Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
+from whystall.diagnosis.detectors.one_by_one import one_by_one
 from whystall.diagnosis.detectors.samples import code_of_lines, lines_where
 from whystall.diagnosis.detectors.stretches import LONG_NS, soft_nodes, soft_stretch_ns
 from whystall.diagnosis.rank_case import RankCase
@@ -37,6 +38,8 @@ _FLOPS_PER_S: Final = CAUSE.threshold("flops_per_thread")
 _BYTES_PER_S: Final = CAUSE.threshold("bytes_per_s")
 # A remedy leaves so much of what calling costs: at least, as expected, at most.
 _LEFT: Final = (0.0, 0.3, 0.6)
+# A batch is moved and reshaped where an item was not.
+_LEFT_OF_BATCH: Final = 0.1
 # The rates are those of a usual core: one may be so many times as fast, or as slow.
 _FASTER: Final = 3.0
 # What threads are woken for however little it is.
@@ -65,6 +68,44 @@ def in_trace_of_a_cpu(case: Case) -> Iterator[Replayed]:
         if len(begin):
             nodes = _nodes(case, rank, looped) & case.host_within(rank, begin, end)
             yield _in_fewer_calls(case, rank, nodes, looped, case.time_of(nodes))
+
+
+def in_trace_item_by_item(case: Case) -> Iterator[Replayed]:
+    """A model that is called with one item at a time, however long its operators take: a batch is one call."""
+    for rank in case.ranks:
+        found = one_by_one(rank, _alike(rank))
+        if found is None:
+            continue
+        nodes = _nodes(case, rank, found.operators) & case.host_within(rank, found.begin, found.end)
+        taken = max(case.time_of(nodes), 1)
+        chosen = found.operators & _in_window(case, rank)
+        needed = float(_each_needs_ns(rank, 1.0)[chosen].sum()) / max(case.steps, 1)
+
+        def left(of_calls: float, slower: float, taken: int = taken, needed: float = needed) -> float:
+            arithmetic = min(needed * slower, taken)
+            return (arithmetic + of_calls * (taken - arithmetic)) / taken
+
+        one_call = 1 / found.items
+        yield Replayed(
+            cause=CAUSE.id,
+            attributed_ns=taken,
+            evidence=(
+                evidence.count("items that are computed one by one, and joined", found.items),
+                evidence.time("in their operators and between them", taken, case.events_of(nodes), per=case.per),
+                evidence.time("what their arithmetic takes on a usual core", round(needed), per=case.per),
+            ),
+            removal=case.without(nodes, left(one_call + _LEFT_OF_BATCH, 1.0)),
+            floor=case.without(nodes, left(_LEFT[2], _FASTER)),
+            ceiling=case.without(nodes, left(one_call, 1 / _FASTER)),
+            method="replay: one call for all items, their arithmetic at the rates of a usual core",
+            code=_places(case, rank) if case.sampled(rank) is not None else code_of(case, nodes),
+            ranks=(rank.rank,),
+            uncertainty=0.3,
+            confidence=0.8,
+            detail=f"{found.items} items are computed one by one",
+            tier=1,
+            rivals=("host.python", "compute.unfused-attention"),
+        )
 
 
 def _in_fewer_calls(case: Case, rank: RankCase, nodes: Mask, small: Mask, taken: int) -> Replayed:
@@ -243,4 +284,5 @@ def _places(case: Case, rank: RankCase) -> Code:
     return code_of_lines(called or lines_where(run, lambda line: line.part == "forward"))
 
 
-RULE = Rule(CAUSE, (Finder(in_trace_of_a_cpu, ("trace", "no_device", "operators", "shapes")),))
+_NEEDS: Final = ("trace", "no_device", "operators", "shapes")
+RULE = Rule(CAUSE, (Finder(in_trace_of_a_cpu, _NEEDS), Finder(in_trace_item_by_item, _NEEDS)))

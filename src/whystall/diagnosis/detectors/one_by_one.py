@@ -1,0 +1,124 @@
+"""Items that a model is called with one at a time, and whose results are joined: one call could have taken all of them.
+
+The join tells how many there are: a concatenation of that many tensors of one row each. Before it the same products ran
+as often in turn, and something in each turn has the size of what is joined. Where a number was read in between for each
+item, the next one may depend on it, and nothing is said.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from math import prod
+from typing import Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from whystall.diagnosis.detectors.recorded_sizes import Shape, all_sizes, sizes_by_argument
+from whystall.diagnosis.rank_case import RankCase
+from whystall.replay.graph import Mask
+from whystall.trace.columns import matching
+
+_JOINS: Final = frozenset({"aten::cat", "aten::stack"})
+_READS: Final = "aten::_local_scalar_dense"
+_FEWEST: Final = 4
+_MATRIX: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class OneByOne:
+    """The operators that were called for each item, and begin and end of the stretches in which they were.
+
+    ``items`` are those of the largest join.
+    """
+
+    operators: Mask
+    begin: NDArray[np.int64]
+    end: NDArray[np.int64]
+    items: int
+
+
+def one_by_one(rank: RankCase, alike: NDArray[np.intp]) -> OneByOne | None:
+    """What is done item by item on the training thread, by joins of its results.
+
+    Args:
+        rank: The rank.
+        alike: Per operator a number that calls of its name and sizes have in common.
+    """
+    table = rank.trace.operators
+    at = table["ts_ns"].to_numpy()
+    rows = np.flatnonzero((table["thread"].to_numpy() == rank.training) & ~rank.backward)
+    rows = rows[np.argsort(at[rows], kind="stable")]
+    joins = np.flatnonzero(matching(table["name"][rows], _JOINS.__contains__))
+    told = [_joined(*call) for call in table.select("name", "input_dims")[rows[joins]].cast(pl.String).iter_rows()]
+    # A recording may begin before a join and end after the last one: what ran there is only a part of the items.
+    ends = [(int(place), *one, first) for first, (place, one) in enumerate(zip(joins, told, strict=True)) if one[0]]
+    if not ends:
+        return None
+    ends.append((len(rows), *ends[-1][1:3], 0))
+    reads = matching(table["name"], lambda name: name == _READS)
+    operators = np.zeros(len(table), np.bool_)
+    begin, end, first = [], [], 0
+    for place, items, elements, whole in ends:
+        found = _repeated(rank, alike, rows[first:place], items, elements, whole=bool(whole))
+        if found is not None and not reads[found].any():
+            operators[found] = True
+            begin.append(at[found[0]])
+            end.append(at[found[-1]] + table["duration_ns"][int(found[-1])])
+        first = place
+    return OneByOne(operators, np.array(begin), np.array(end), max(one[1] for one in ends)) if begin else None
+
+
+def _joined(name: str, dims: str | None) -> tuple[int, int]:
+    """How many tensors of one row each a join is given, and the elements of each; zeros for anything else."""
+    joined: tuple[Shape, ...] = next(iter(sizes_by_argument(dims)), ())
+    if len(joined) < _FEWEST or len(set(joined)) != 1:
+        return 0, 0
+    one_row = joined[0][0] == 1 if name == "aten::cat" else len(joined[0]) == 1
+    return (len(joined), prod(joined[0])) if one_row else (0, 0)
+
+
+def _repeated(
+    rank: RankCase, alike: NDArray[np.intp], since: NDArray[np.intp], items: int, elements: int, *, whole: bool
+) -> NDArray[np.intp] | None:
+    """The rows of what ran again and again up to a join, the same products in turn, as often as it has items.
+
+    Where the recording has not the ``whole`` of it, less often.
+    """
+    products = since[rank.workings.work.dense[since] > 0]
+    if not len(products):
+        return None
+    kinds = alike[products]
+    often = int(np.count_nonzero(kinds == kinds[-1]))
+    for times in (items,) if whole else (items, often):
+        turn = _turn(kinds, times) if times >= _FEWEST else 0
+        if not turn:
+            continue
+        from_first, from_last = (int(np.flatnonzero(since == products[-turn * of])[0]) for of in (times, 1))
+        inside = since[from_first:]
+        if elements in _sizes(rank, since[from_last:]):
+            _, kind, count = np.unique(alike[inside], return_inverse=True, return_counts=True)
+            return inside[(count >= times - 1)[kind]]
+    return None
+
+
+def _turn(kinds: NDArray[np.intp], times: int) -> int:
+    """How many products make a turn, of which the last ones are so many alike; 0 where they are not."""
+    for turn in range(len(kinds) // times, 0, -1):
+        turns = kinds[len(kinds) - turn * times :].reshape(times, turn)
+        if (turns == turns[0]).all():
+            return turn
+    return 0
+
+
+def _sizes(rank: RankCase, rows: NDArray[np.intp]) -> set[int]:
+    """The elements of what operators are given, and of what products make."""
+    found: set[int] = set()
+    for text in rank.trace.operators["input_dims"][rows].cast(str).unique().to_list():
+        sizes = all_sizes(text)
+        found.update(map(prod, sizes))
+        matrices = [size for size in sizes if len(size) == _MATRIX]
+        found.update(one[0] * other[1] for one, other in pairwise(matrices))
+    return found
