@@ -181,6 +181,33 @@ def test_a_closure_whose_forward_pass_nobody_hooks_is_no_optimizer() -> None:
         assert 1_000 <= optimizer < 3_000
 
 
+def test_a_look_before_the_backward_pass_of_a_closure_finds_the_forward_pass() -> None:
+    """From the second step on: of the first nobody knows yet that the optimizer calls it."""
+    parts = PartTimes()
+    heard = Heard(FakeStepper(), StepFinder(), parts)
+    found = []
+    for _ in range(2):
+        heard.optimizer_begins()
+        found.append(parts.at(time.perf_counter_ns()))
+        heard.backward_begins()
+        found.append(parts.at(time.perf_counter_ns()))
+        heard.backward_ends()
+        found.append(parts.at(time.perf_counter_ns()))
+        parts.optimizer.end()
+    assert found == ["optimizer", "backward", "optimizer", "forward", "backward", "optimizer"]
+
+
+def test_a_look_at_an_optimizer_after_the_backward_pass_finds_the_optimizer() -> None:
+    parts = PartTimes()
+    heard = Heard(FakeStepper(), StepFinder(), parts)
+    for _ in range(2):
+        heard.backward_begins()
+        heard.backward_ends()
+        heard.optimizer_begins()
+        assert parts.at(time.perf_counter_ns()) == "optimizer"
+        parts.optimizer.end()
+
+
 def test_a_part_that_an_exception_left_open_takes_nothing_of_later_steps() -> None:
     parts = PartTimes()
     parts.take_us()

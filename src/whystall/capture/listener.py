@@ -71,17 +71,9 @@ class Heard:
         self.input_begins = self._if_stepping(parts.input.begin)
         self.loader_ends = self._if_stepping(parts.input.end)
         self._found = False
-        self.backward_begins = self._if_stepping(self._begin_backward)
+        self.backward_begins = self._if_stepping(parts.backward_begins)
         self.backward_ends = self._if_stepping(parts.backward.end)
         self.user_profiler_begins = stepper.make_room
-
-    def _begin_backward(self) -> None:
-        """Begins a backward pass. One within an optimizer's step is a closure's: before it came the forward pass.
-
-        Lightning's `training_step` calls parts of a model, so that no call of the whole tells where that begins.
-        """
-        self._parts.optimizer.was_another(self._parts.forward)
-        self._parts.backward.begin()
 
     def _if_stepping(self, then: Callable[[], None]) -> Callable[[], None]:
         on_stepping_thread = self._stepper.on_stepping_thread

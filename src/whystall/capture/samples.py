@@ -171,6 +171,16 @@ class Stopwatch:
             self._began_ns, self.inner_ns = now, 0
 
     @property
+    def runs(self) -> bool:
+        """Whether it counts."""
+        return self._depth > 0
+
+    @property
+    def began_ns(self) -> int:
+        """When it began last."""
+        return self._began_ns
+
+    @property
     def ended_ns(self) -> int:
         """When it ended last."""
         return self._ended_ns

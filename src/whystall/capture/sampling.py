@@ -25,6 +25,7 @@ class PartTimes:
         )
         self.collections = GarbageCollections()
         self._running, self._taken_ns = running, 0
+        self._calls_the_step = False
         self._by_name = {
             "save": self.save,
             "input": self.input,
@@ -51,8 +52,22 @@ class PartTimes:
         )
 
     def at(self, at_ns: int) -> str:
-        """The part that ran at an instant not long ago; ``other`` for none."""
-        return next((name for name, watch in self._by_name.items() if watch.ran_at(at_ns)), "other")
+        """The part that ran at an instant not long ago; ``other`` for none.
+
+        Of an optimizer that calls the training step (a closure) what comes before the backward pass is the forward pass.
+        """
+        found = next((name for name, watch in self._by_name.items() if watch.ran_at(at_ns)), "other")
+        before_backward = self.backward.ended_ns < self.optimizer.began_ns
+        return "forward" if found == "optimizer" and self._calls_the_step and before_backward else found
+
+    def backward_begins(self) -> None:
+        """Begins a backward pass. One within an optimizer's step is a closure's: before it came the forward pass.
+
+        Lightning's `training_step` calls parts of a model, so that no call of the whole tells where that begins.
+        """
+        self._calls_the_step = self.optimizer.runs
+        self.optimizer.was_another(self.forward)
+        self.backward.begin()
 
 
 class StepSampler:
