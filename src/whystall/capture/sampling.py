@@ -54,7 +54,7 @@ class PartTimes:
     def at(self, at_ns: int) -> str:
         """The part that ran at an instant not long ago; ``other`` for none.
 
-        Of an optimizer that calls the training step (a closure) what comes before the backward pass is the forward pass.
+        Of an optimizer that calls the training step (a closure) what comes before the backward pass is the forward.
         """
         found = next((name for name, watch in self._by_name.items() if watch.ran_at(at_ns)), "other")
         before_backward = self.backward.ended_ns < self.optimizer.began_ns
