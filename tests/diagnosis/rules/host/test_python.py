@@ -280,3 +280,22 @@ def test_a_hook_that_fills_a_ranks_backward_pass_is_its_own_where_others_are_onl
         run(rank=1, shares=shares, places=[hook, short], on_cpu_share=0.2),
     ]
     assert found_in_runs(*runs, processes=2)["host.python"].scope.ranks == [1]
+
+
+@pytest.mark.parametrize(("pauses", "found"), [(1, (4 - 4 / 20) / 6), (20, 0.0)])
+def test_short_pauses_that_a_profiler_makes_longer_are_no_python(pauses: int, found: float) -> None:
+    """Twenty operators of 0.3 ms and 4 ms of pauses in recorded steps of 10 ms; others take 6 ms.
+
+    Of the 4 ms that a recorded step is longer each pause is taken to have a twentieth: of one that is little, of twenty
+    it is all.
+    """
+    job = Job()
+    for _ in job.steps(8):
+        for number in range(20):
+            with job.inside("aten::mul", **{"Input Dims": [[64]], "Input type": ["float"]}):  # type: ignore[arg-type]
+                job.python(300_000)
+            if number < pauses:
+                job.python(4_000_000 // pauses)
+    sampled = run(total_ns=100 * 6_000_000)
+    share = python._recorded_python(replace(case_of(job.built), runs=(sampled,)), sampled)
+    assert share == pytest.approx(found, abs=0.01)

@@ -172,11 +172,19 @@ def _recorded_python(case: Case, run: RunSummary) -> float:
     """The part of a step in which a recording of the rank shows Python for long, and no operator.
 
     A line in a call without the interpreter's lock may be in an operator of torch's, which is no Python; the pauses
-    between operators, which a profiler makes longer, are none of its own either.
+    between operators, which a profiler makes longer, are none of its own either. What recorded steps are longer than
+    others is shared out among the pauses, so that many short ones are nothing and a long one is.
     """
     for rank in case.ranks:
         if rank.rank == run.rank and case.graph is not None:
-            return case.time_of(long_python(case, rank)) / max(run.mean_ns, 1)
+            long = long_python(case, rank)
+            outermost = rank.trace.operators["parent"].is_null().to_numpy()
+            begin, end = case.window_on(rank)
+            at = rank.trace.operators["ts_ns"].to_numpy()[outermost]
+            operators = int(np.count_nonzero((at >= begin) & (at < end)))
+            longer = max(case.recorded_ns - run.mean_ns * case.steps, 0) / max(operators, 1)
+            pauses = np.count_nonzero(case.in_window(long)) / max(case.steps, 1)
+            return max(case.time_of(long) - pauses * longer, 0.0) / max(run.mean_ns, 1)
     return 0.0
 
 
