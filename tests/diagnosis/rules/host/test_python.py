@@ -299,3 +299,4 @@ def test_short_pauses_that_a_profiler_makes_longer_are_no_python(pauses: int, fo
     sampled = run(total_ns=100 * 6_000_000)
     share = python._recorded_python(replace(case_of(job.built), runs=(sampled,)), sampled)
     assert share == pytest.approx(found, abs=0.01)
+    assert type(share) is float  # the report is written with it

@@ -183,7 +183,7 @@ def _recorded_python(case: Case, run: RunSummary) -> float:
             at = rank.trace.operators["ts_ns"].to_numpy()[outermost]
             operators = int(np.count_nonzero((at >= begin) & (at < end)))
             longer = max(case.recorded_ns - run.mean_ns * case.steps, 0) / max(operators, 1)
-            pauses = np.count_nonzero(case.in_window(long)) / max(case.steps, 1)
+            pauses = int(np.count_nonzero(case.in_window(long))) / max(case.steps, 1)
             return max(case.time_of(long) - pauses * longer, 0.0) / max(run.mean_ns, 1)
     return 0.0
 
