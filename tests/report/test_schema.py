@@ -11,6 +11,7 @@ from typing import Any
 
 import jsonschema
 import msgspec
+import numpy as np
 import pytest
 
 from whystall.errors import UsageError
@@ -37,6 +38,13 @@ def test_every_sample_obeys_the_shipped_schema(sample: Report) -> None:
 def test_json_is_read_back_as_the_same_report(sample: Report) -> None:
     assert decode(encode(sample)) == sample
     assert encode(decode(encode(sample))) == encode(sample)
+
+
+def test_a_number_of_numpy_that_a_rule_lets_through_is_written(sample: Report) -> None:
+    changed = msgspec.structs.replace(sample, noise=np.float64(0.25))
+    assert msgspec.json.decode(encode(changed), type=Report) == msgspec.structs.replace(sample, noise=0.25)
+    with pytest.raises(NotImplementedError):
+        encode(msgspec.structs.replace(sample, noise=object()))
 
 
 def test_json_that_is_no_report_is_refused_with_its_path() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final, Literal
 
 import msgspec
+import numpy as np
 
 from whystall.analysis.results import (
     Collective,
@@ -107,7 +108,14 @@ class Report(Result, frozen=True, kw_only=True):
 
 def encode(report: Report) -> bytes:
     """The report as JSON: same report, same bytes."""
-    return msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n"
+    return msgspec.json.format(msgspec.json.encode(report, enc_hook=_plain), indent=1) + b"\n"
+
+
+def _plain(number: object) -> object:
+    """NumPy's numbers as Python's: a rule (perhaps a plugin's) that lets one through costs nobody the report."""
+    if isinstance(number, np.generic):
+        return number.item()
+    raise NotImplementedError(type(number))
 
 
 def render_json(report: Report, _options: Options | None = None) -> str:
