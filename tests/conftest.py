@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,14 @@ TRACES = Path(__file__).resolve().parents[2] / "shared" / "traces"
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WHYSTALL_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("WHYSTALL_DATA", str(tmp_path / "data"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _kept_for_good() -> Iterator[None]:
+    """What the tests of a module leave (recorded traces, their reports) is passed over by collections of garbage."""
+    yield
+    gc.collect()
+    gc.freeze()
 
 
 class RealTraces:
