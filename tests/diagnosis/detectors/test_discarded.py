@@ -31,16 +31,23 @@ class Training:
         self._number += 1
         self.works("aten::gelu", LAYER_NS, **{"Sequence number": self._number, "Fwd thread id": 0})
 
-    def backward(self, *layers: list[int], onto: bool = False) -> None:
-        """From a loss through layers; ``onto`` gradients that are there already."""
+    def backward(self, *layers: list[int], onto: bool = False, biases: bool = False) -> None:
+        """From a loss through layers, perhaps with ``biases``; ``onto`` gradients that are there already."""
         self.node("MseLossBackward0", [])
         for shape in layers:
             self.node("AddmmBackward0", [128, shape[0]], lasts=LAYER_NS)
-            with (
-                self.job.inside("autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"),
-                self.job.inside("torch::autograd::AccumulateGrad", **shaped(shape)),
-            ):
-                self.works("aten::add_" if onto else "aten::detach", 1_000, **shaped(shape))
+            if biases:
+                self.adds([shape[0]], onto=onto)
+                self.node("TBackward0", shape)
+            self.adds(shape, onto=onto)
+
+    def adds(self, shape: list[int], *, onto: bool = False) -> None:
+        """Adds a gradient of this shape."""
+        with (
+            self.job.inside("autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"),
+            self.job.inside("torch::autograd::AccumulateGrad", **shaped(shape)),
+        ):
+            self.works("aten::add_" if onto else "aten::detach", 1_000, **shaped(shape))
 
     def node(self, name: str, gradient: list[int], lasts: int = 1_000) -> None:
         numbers = {"Sequence number": self._number, "Fwd thread id": 1}
@@ -85,6 +92,31 @@ def test_a_shape_that_both_have_hides_no_more_than_its_own_layer() -> None:
         made.backward(*CRITIC, *generator)
         made.optimizer(*generator)
     is_worth(found_in(made.job.built)["compute.redundant-work"], 22 / 19)
+
+
+def test_biases_as_long_as_the_critics_hide_nothing_of_a_layer_that_is_lost() -> None:
+    """The last of the generator's layers has a bias of 256 numbers, as the critic's first has."""
+    generator = ([784, 1024], [1024, 64], [256, 32])
+    made = Training()
+    for _ in made.job.steps(6):
+        for optimized in (CRITIC, generator):
+            for _ in range(4):
+                made.forward()
+            made.backward(*CRITIC, *generator, biases=True)
+            made.optimizer(*optimized, *([shape[0]] for shape in optimized))
+    is_worth(found_in(made.job.built)["compute.redundant-work"], 18 / 15)
+
+
+def test_a_norm_that_is_trained_before_a_layer_that_is_not_is_needed() -> None:
+    """Only the norm is tuned: the gradient of the layer after it is lost, and its own is not."""
+    made = Training()
+    for _ in made.job.steps(6):
+        made.forward()
+        made.backward(CRITIC[0])
+        made.node("NativeLayerNormBackward0", [128, 784], lasts=LAYER_NS)
+        made.adds([784])
+        made.optimizer([784])
+    assert "compute.redundant-work" not in found_in(made.job.built)
 
 
 def test_gradients_of_a_critic_on_the_way_to_the_generator_are_needed() -> None:

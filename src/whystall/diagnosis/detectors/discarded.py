@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whystall._native import nearest_marked
+from whystall.diagnosis.detectors.recorded_sizes import first_size
 from whystall.diagnosis.rank_case import RankCase, within
 from whystall.replay.graph import Mask
 from whystall.trace.columns import judged, matching
@@ -24,6 +25,8 @@ from whystall.trace.link import rows_of
 
 _ACCUMULATE: Final = "torch::autograd::AccumulateGrad"
 _ENGINE: Final = "autograd::engine::evaluate_function"
+# What lies between the gradients of a layer's weight and bias.
+_WITHIN_LAYER: Final = ("AccumulateGrad", "TBackward0", "TransposeBackward0")
 _ADDS: Final = frozenset({"aten::add_", "aten::add"})
 _CONVOLUTION: Final = "aten::convolution_backward"
 _MAKE_WEIGHTS: Final = frozenset({"aten::mm", _CONVOLUTION})
@@ -73,6 +76,7 @@ def discarded_backward(rank: RankCase) -> NDArray[np.float64]:
             if not used:
                 lost[one.rows] = True
     if lost.any():
+        lost |= _of_the_same_layer(rank, accumulates, lost)
         _leave_out_weights(rank, accumulates, lost, left)
         left[_only_for(rank, accumulates, lost)] = 0.0
     return left
@@ -254,6 +258,23 @@ def _only_for(rank: RankCase, accumulates: Mask, lost: Mask) -> Mask:
             begin = needed if len(used) else _maker(first, int(hits[0]), is_lost | is_used)
             out[rows[begin:last]] = True
     return out | tree.below(out)
+
+
+def _of_the_same_layer(rank: RankCase, accumulates: Mask, lost: Mask) -> Mask:
+    """The gradients of vectors (biases) that come with the gradient of a matrix which is lost.
+
+    Many layers have biases of one length, and another network's optimizer reads it.
+    """
+    table = rank.trace.operators
+    at = table["ts_ns"].to_numpy()
+    nodes = matching(table["name"], lambda name: name.startswith(_ENGINE) and not name.endswith(_WITHIN_LAYER))
+    rows = np.flatnonzero(accumulates)
+    layer = np.searchsorted(np.sort(at[nodes]), at[rows])
+    matrix = np.array([len(size) > 1 for size in judged(table.select("input_dims")[rows], first_size)], np.bool_)
+    of_lost = np.isin(layer, layer[lost[rows] & matrix])
+    also = np.zeros(len(table), np.bool_)
+    also[rows[of_lost & ~matrix]] = True
+    return also
 
 
 def _leave_out_weights(rank: RankCase, accumulates: Mask, lost: Mask, left: NDArray[np.float64]) -> None:
