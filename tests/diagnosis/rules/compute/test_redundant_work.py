@@ -99,6 +99,33 @@ def test_a_forward_pass_that_no_backward_pass_uses_is_worth_its_time(kernel: str
     is_worth(finding, job.step_ns / (job.step_ns - LAYERS * FORWARD_NS))
 
 
+def penalised(*, inside: str) -> Job:
+    """Four layers, a gradient of which the gradient is taken, and what its backward nodes call, numbered again."""
+    job = Job()
+    for step in job.steps(8):
+        first = step * 100
+        for layer in range(LAYERS):
+            with job.inside("aten::linear", **{"Sequence number": first + layer, "Fwd thread id": 0}):
+                job.python(FORWARD_NS)
+        for later in (0, 50):
+            for layer in reversed(range(LAYERS)):
+                numbers = {"Sequence number": first + layer + later, "Fwd thread id": 1}
+                with (
+                    job.inside("autograd::engine::evaluate_function: AddmmBackward0", **numbers),
+                    job.inside("AddmmBackward0", **numbers),
+                ):
+                    again = {"Sequence number": first + layer + 50, "Fwd thread id": 0} if not later else {}
+                    with job.inside(inside, **again):
+                        job.python(FORWARD_NS)
+    return job
+
+
+def test_the_gradient_of_a_gradient_is_no_forward_pass_done_again() -> None:
+    """Penalties on gradients, differential equations: a backward node calls products, and no layer."""
+    assert "compute.redundant-work" in found_in(penalised(inside="aten::linear").built)
+    assert "compute.redundant-work" not in found_in(penalised(inside="aten::mm").built)
+
+
 def _a_little(job: Job, number: int) -> None:
     forward(job, number, CUDA, lasts=50_000)
 

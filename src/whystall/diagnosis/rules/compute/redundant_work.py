@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from typing import Final
@@ -10,6 +11,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from whystall._native import nearest_marked
 from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Code, Replayed, Sampled
 from whystall.diagnosis.case import Case
@@ -33,6 +35,13 @@ _CALL_NS: Final = CAUSE.threshold("call_ns")
 _BYTES_PER_S: Final = CAUSE.threshold("bytes_per_s")
 # Of a weight; fewer where it is in half precision.
 _BYTES: Final = 4
+_CHECKPOINT: Final = "CheckpointFunctionBackward"
+# What derivatives are made of.
+_OF_DERIVATIVES: Final = re.compile(
+    r"^aten::(_to_copy|add_?|as_strided|bmm|clone|conj|contiguous|copy_|detach|div|empty|expand(_as)?|fill_|full|mm|mul_?"
+    r"|narrow|neg|new_empty|new_zeros|(ones|zeros)_like|permute|pow|reciprocal|reshape|rsub|select|slice|sqrt|squeeze|sub"
+    r"|sum(_to_size)?|t|to|transpose|unsqueeze|view|where|zeros)$"
+)
 _PRODUCTS: Final = frozenset({"aten::mm", "aten::addmm", "aten::bmm", "aten::convolution"})
 
 _NOT_DIFFERENTIATED: Final = Remedy(
@@ -292,9 +301,30 @@ def _repeated_operators(rank: RankCase) -> tuple[Mask, Mask]:
     inside = in_backward | tree.below(in_backward)
     unused_own = forward & ~np.isin(sequence, used)
     again_own = forward & inside & ~in_backward
+    again_own &= _computed_again(rank, again_own, outside=~inside, nodes=backward)
     again = again_own | tree.below(again_own)
     unused = (unused_own | tree.below(unused_own)) & ~inside
     return again, unused if _does_matrices(table, unused) else nothing
+
+
+def _computed_again(rank: RankCase, numbered: Mask, *, outside: Mask, nodes: Mask) -> Mask:
+    """Which numbered operators within backward nodes are a forward pass's, and no derivatives of a higher order.
+
+    A gradient of a gradient (create_graph: penalties, differential equations) makes autograd number what a backward
+    node computes, too. Only a forward pass calls what it calls outside as well, and no derivative is made of; where it
+    has nothing of that kind, all is taken for its own.
+    """
+    table, tree = rank.trace.operators, rank.workings.tree
+    names = table["name"].cast(str)
+    distinct = {one for one in names.filter(pl.Series(outside)).unique().to_list() if not _OF_DERIVATIVES.match(one)}
+    if not distinct:
+        return numbered
+    tells = numbered & matching(table["name"], distinct.__contains__)
+    node_of = nearest_marked(tree.order, tree.parent, nodes.astype(np.uint8))
+    again = np.append(matching(table["name"], lambda name: name == _CHECKPOINT), False)
+    again[node_of[tells]] = True
+    again[-1] = bool((tells & (node_of < 0)).any())
+    return again[node_of]
 
 
 def _does_matrices(table: pl.DataFrame, rows: Mask) -> bool:
