@@ -20,6 +20,8 @@ from whystall.vocabulary.signals import SIGNALS
 
 REACHED: Final = 0.7
 """The share of a matrix peak that good kernels reach (reference: causes.md, "eta = 0.7")."""
+LEAST_REACHED: Final = 0.3
+"""The share that products of few rows reach, which fill the multiprocessors of a device once and not evenly."""
 BANDWIDTH_REACHED: Final = 0.85
 """The share of the bandwidth in the data sheet that copies reach."""
 MATRIX_PRODUCTS: Final = frozenset(
@@ -76,8 +78,11 @@ def faster_matrices(
     flops = work.flops()
     ideal = flops / peak_flops_per_s * 1e9
     known = flops > 0
-    expected = np.where(known, np.maximum(ideal / REACHED, moved), np.maximum(duration * ratio / REACHED, moved))
     ceiling = np.where(known, np.maximum(ideal, work.transfer_ns()), duration * ratio)
+
+    def at(share: float) -> NDArray[np.float64]:
+        return np.maximum(np.where(known, ideal, duration * ratio) / share, moved)
+
     nodes = case.nodes(rank, device=chosen)
     per_step = case.time_of(nodes)
     eligible = max(duration[work.could_use_tensor_cores].sum(), 1)
@@ -88,7 +93,8 @@ def faster_matrices(
             evidence.time("matrix kernels without tensor cores", per_step, case.events_of(nodes), per=case.per),
             evidence.share("of the time of kernels that could use them", float(duration[chosen].sum() / eligible)),
         ),
-        removal=shortened(case, rank, chosen, expected),
+        removal=shortened(case, rank, chosen, at(REACHED)),
+        floor=shortened(case, rank, chosen, at(LEAST_REACHED)),
         ceiling=shortened(case, rank, chosen, ceiling),
         method=f"replay: the same products at {REACHED:.0%} of the {peak} peak, or at memory bandwidth",
         code=code_of(case, nodes),
