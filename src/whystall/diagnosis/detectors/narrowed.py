@@ -148,6 +148,11 @@ def _of_size(
     """
     table = rank.trace.operators
     at, thread = table["ts_ns"].to_numpy(), table["thread"].to_numpy()
+    infers = not rank.trains and not rank.backward.any()
+    pools = np.flatnonzero(matching(table["name"], _POOLS.__contains__))
+    pools = pools[np.argsort(at[pools], kind="stable")]
+    embeds = matching(table["name"], lambda name: name == "aten::embedding")
+    begins = np.sort(at[(rank.workings.work.dense > 0) | embeds])
     given = _given(table["input_dims"], elements)
     given[heads] = False
     rows = np.flatnonzero(given)
@@ -162,7 +167,7 @@ def _of_size(
         read = by_labels = counted.get((made, elements))
         if read is None and (thread[readers] == thread[head]).all():
             read = _share_read(table[readers], elements)
-            if read is None and _is_left(rank, head, readers):
+            if read is None and infers and _is_left(table, head, readers, pools, begins):
                 read = 0.0
         if read is not None and read <= _MOST_READ:
             left[[head, *until.tolist()]] = read
@@ -170,18 +175,21 @@ def _of_size(
     return out
 
 
-def _is_left(rank: RankCase, head: int, readers: NDArray[np.intp]) -> bool:
-    """Whether nothing is given what a product made, while what it was made from is worked on right after it."""
-    table = rank.trace.operators
+def _is_left(
+    table: pl.DataFrame, head: int, readers: NDArray[np.intp], pools: NDArray[np.intp], begins: NDArray[np.int64]
+) -> bool:
+    """Whether nothing is given what a product made, while what it was made from is worked on right after it.
+
+    By the rows, in time, of what makes answers, and by when the next products or embeddings begin.
+    """
     at = table["ts_ns"].to_numpy()
     ended = at[head] + table["duration_ns"][head]
     others = table["name"][readers[at[readers] >= ended]].to_list()  # what a product calls is its own
-    if rank.trains or rank.backward.any() or not all(map(_VIEWS.__contains__, others)):
+    if not all(map(_VIEWS.__contains__, others)):
         return False
-    begins = (rank.workings.work.dense > 0) | matching(table["name"], lambda name: name == "aten::embedding")
-    until = at[begins & (at >= ended)].min(initial=np.iinfo(np.int64).max)
-    later = np.flatnonzero((at >= ended) & (at < until))
-    later = later[matching(table["name"][later], _POOLS.__contains__)]
+    later = pools[np.searchsorted(at[pools], ended) :]
+    place = int(np.searchsorted(begins, ended))
+    later = later[: np.searchsorted(at[later], begins[place])] if place < len(begins) else later
     source = next((prod(one) for one in all_sizes(table["input_dims"][head]) if len(one) == _DIMENSIONS), 0)
     return bool(_given(table["input_dims"][later], source).any())
 

@@ -25,6 +25,9 @@ _JOINS: Final = frozenset({"aten::cat", "aten::stack"})
 _READS: Final = "aten::_local_scalar_dense"
 _FEWEST: Final = 4
 _MATRIX: Final = 2
+# Models have no more products than this, and of lengths that a turn may have so many are tried.
+_LONGEST: Final = 1 << 14
+_MOST_TRIED: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +109,14 @@ def _repeated(
 
 def _turn(kinds: NDArray[np.intp], times: int) -> int:
     """How many products make a turn, of which the last ones are so many alike; 0 where they are not."""
-    for turn in range(len(kinds) // times, 0, -1):
+    longest = min(len(kinds) // times, _LONGEST)
+    # A turn ends as the last one did, and so does the one before.
+    ends = np.arange(1, longest + 1)
+    ends = ends[(kinds[len(kinds) - 1 - ends] == kinds[-1]) & (kinds[len(kinds) - 1 - 2 * ends] == kinds[-1])]
+    for turn in ends[::-1][:_MOST_TRIED].tolist():
         turns = kinds[len(kinds) - turn * times :].reshape(times, turn)
         if (turns == turns[0]).all():
-            return turn
+            return int(turn)
     return 0
 
 

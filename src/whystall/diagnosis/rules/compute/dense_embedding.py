@@ -48,7 +48,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
         nodes = case.work_of(rank, left[:, 0] < 1)
         kept, at_most = (case.operator_values(rank, values, 1.0) for values in left.T)
         # What a sparse gradient takes beside: its indices are sorted and joined, and the optimizer picks rows.
-        sparse = 0.0 if rank.on_device else sum(_FIXED_NS + read * _index_ns(rank) for read in tables.values())
+        sparse = 0.0 if rank.on_device else len(tables) * _FIXED_NS + sum(tables.values()) * _index_ns(rank)
         share = np.where(at_most < 1, min(sparse / max(case.time_of(nodes), 1), 1.0), 0.0)
         at_most, least = np.maximum(at_most, share), np.minimum(np.maximum(at_most, _MOST_OFF * share), 1.0)
         saved = int((case.replayed.duration * (1 - at_most))[case.in_window(nodes)].sum()) // max(case.steps, 1)

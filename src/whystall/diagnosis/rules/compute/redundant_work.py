@@ -311,19 +311,22 @@ def _computed_again(rank: RankCase, numbered: Mask, *, outside: Mask, nodes: Mas
     """Which numbered operators within backward nodes are a forward pass's, and no derivatives of a higher order.
 
     A gradient of a gradient (create_graph: penalties, differential equations) makes autograd number what a backward
-    node computes, too. Only a forward pass calls what it calls outside as well, and no derivative is made of; where it
-    has nothing of that kind, all is taken for its own.
+    node computes, too. Only a forward pass calls what it calls outside as well, and no derivative is made of, and
+    nothing else (a sum's derivative turns it around). Where it has nothing of that kind, all is taken for its own.
     """
     table, tree = rank.trace.operators, rank.workings.tree
     names = table["name"].cast(str)
-    distinct = {one for one in names.filter(pl.Series(outside)).unique().to_list() if not _OF_DERIVATIVES.match(one)}
-    if not distinct:
+    known = set(names.filter(pl.Series(outside)).unique().to_list())
+    distinct = numbered & ~matching(table["name"], lambda name: bool(_OF_DERIVATIVES.match(name)))
+    called = matching(table["name"], known.__contains__)
+    if not any(not _OF_DERIVATIVES.match(one) for one in known):
         return numbered
-    tells = numbered & matching(table["name"], distinct.__contains__)
+    tells = distinct & called
     node_of = nearest_marked(tree.order, tree.parent, nodes.astype(np.uint8))
-    again = np.append(matching(table["name"], lambda name: name == _CHECKPOINT), False)
+    again = np.zeros(len(table) + 1, np.bool_)  # the last stands for no node
     again[node_of[tells]] = True
-    again[-1] = bool((tells & (node_of < 0)).any())
+    again[node_of[distinct & ~called]] = False
+    again[:-1] |= matching(table["name"], lambda name: name == _CHECKPOINT)
     return again[node_of]
 
 
