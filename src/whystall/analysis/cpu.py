@@ -15,7 +15,7 @@ from whystall.analysis import intervals
 from whystall.analysis.device import marked_outliers
 from whystall.analysis.host_states import HostEvents, HostState, host_events, overlay, state_at
 from whystall.analysis.hosts import backward_threads, training_thread
-from whystall.analysis.intervals import Cumulative, Timeline
+from whystall.analysis.intervals import Cumulative, Spans, Timeline
 from whystall.analysis.kernel_classes import COMMUNICATION, COMPUTE
 from whystall.analysis.results import ClassCounts, Device, LaunchLinks, Ledger, ShortKernels, Step
 from whystall.trace.model import Trace
@@ -72,6 +72,13 @@ class CpuAccount:
         """The ledger of each window."""
         columns = [part.within(begin, end).tolist() for part in self._parts.values()]
         return [Ledger(**dict(zip(self._parts, row, strict=True))) for row in zip(*columns, strict=True)]
+
+    def spans(self) -> tuple[tuple[str, ...], Spans]:
+        """The ledger's parts, and the stretches of time that each has."""
+        names = tuple(self._parts)
+        times = self._parts[names[0]].times
+        part = np.argmax(np.stack([self._parts[name].flags for name in names]), axis=0)
+        return names, Spans.joined([Spans(times[:-1], times[1:], part.astype(np.uint8))])
 
     def work_within(
         self, counted: NDArray[np.bool_], begin: NDArray[np.int64], end: NDArray[np.int64]

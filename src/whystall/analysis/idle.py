@@ -15,8 +15,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from whystall.analysis.host_states import HostEvents, HostState, overlay
-from whystall.analysis.intervals import Gaps, Timeline
+from whystall.analysis.host_states import HostEvents, HostState, overlay, state_at
+from whystall.analysis.intervals import Gaps, Spans, Timeline, merged_times
 
 IDLE_PARTS: Final = (
     "idle_input",
@@ -123,6 +123,48 @@ def _split_host_time(
         parts[rows, column["idle_unknown"]] += left - np.minimum(left, within)
         silent += int((left - np.minimum(left, within)).sum())
     return silent
+
+
+def idle_spans(gaps: Gaps, launches: Launches, host: HostEvents) -> Spans:
+    """The stretches of the gaps, by begin, each with its part (a place in `IDLE_PARTS`): what `split_idle` adds up."""
+    column = {part: index for index, part in enumerate(IDLE_PARTS)}
+    event, begin, end = gaps.next_event, gaps.begin, gaps.end
+    known = launches.known[event]
+    host_late = known & ((launches.end[event] > begin) | (launches.start[event] >= begin))
+    called = np.where(host_late, np.clip(launches.end[event], begin, end), begin)
+    arrived = np.where(host_late, np.minimum(called + SHORT_NS, end), begin)
+    short = ~host_late & (end - begin < SHORT_NS)
+    rest = np.select([~known, short], [column["idle_unknown"], column["idle_gap"]], column["idle_dependency"])
+    pieces = [
+        Spans(called, arrived, np.full(len(event), column["idle_launch"], np.uint8)),
+        Spans(arrived, end, rest.astype(np.uint8)),
+        *_host_spans(begin, called, launches.thread[event], launches.thread[launches.known], host),
+    ]
+    return Spans.joined(pieces)
+
+
+def _host_spans(
+    begin: NDArray[np.int64],
+    end: NDArray[np.int64],
+    thread: NDArray[np.int32],
+    launching: NDArray[np.int32],
+    host: HostEvents,
+) -> Iterator[Spans]:
+    """What the thread of each window was doing, instant by instant."""
+    column = {part: index for index, part in enumerate(IDLE_PARTS)}
+    part_of = np.array([column[_PART_OF_STATE[state]] for state in HostState], np.uint8)
+    for member, timeline in launching_timelines(host, launching):
+        rows = np.flatnonzero((thread == member) & (end > begin))
+        if not len(rows):
+            continue
+        times = merged_times(timeline.times, begin[rows], end[rows])
+        at = times[:-1]
+        window = np.searchsorted(begin[rows], at, side="right") - 1
+        inside = (window >= 0) & (at < end[rows][window])
+        state = state_at(timeline, at)
+        recorded = (at >= timeline.times[0]) & (at < timeline.times[-1]) & host.tells_python
+        part = np.where((state == HostState.NONE) & recorded, column["idle_python"], part_of[state])
+        yield Spans(at[inside], times[1:][inside], part[inside].astype(np.uint8))
 
 
 def _only(state: HostState) -> NDArray[np.bool_]:

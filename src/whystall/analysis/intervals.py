@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -80,6 +81,36 @@ def class_timeline(start: Times, end: Times, class_of: NDArray[np.uint8]) -> Tim
         np.ascontiguousarray(start), np.ascontiguousarray(end), np.ascontiguousarray(class_of, dtype=np.uint8)
     )
     return Timeline(times, states)
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """Stretches of time that do not overlap, by begin, each of one part (a number whose meaning the maker tells)."""
+
+    begin: Times
+    end: Times
+    part: NDArray[np.uint8]
+
+    @classmethod
+    def joined(cls, pieces: Sequence[Spans]) -> Spans:
+        """All of them in order, without empty ones; neighbours of one part are one."""
+        begin, end, part = (
+            np.concatenate([getattr(piece, field) for piece in pieces]) for field in ("begin", "end", "part")
+        )
+        order = np.argsort(begin, kind="stable")
+        order = order[end[order] > begin[order]]
+        begin, end, part = begin[order], end[order], part[order]
+        if not len(begin):
+            return cls(begin, end, part)
+        new = np.append(True, (part[1:] != part[:-1]) | (begin[1:] != end[:-1]))
+        last = np.append(new[1:], True)
+        return cls(begin[new], end[last], part[new])
+
+    def within(self, begin: int, end: int) -> Spans:
+        """What of them lies in a window."""
+        low, high = np.clip(self.begin, begin, end), np.clip(self.end, begin, end)
+        kept = high > low
+        return Spans(low[kept], high[kept], self.part[kept])
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,7 +82,7 @@ def analyze_trace(
     ``classes`` are kernel classes that go before the shipped ones; ``calibrations`` fill gaps in the table of
     accelerators.
     """
-    origin = _origin(trace)
+    origin = origin_of(trace)
     classified = classify(trace.device_events, classes)
     accounts, devices, host_compute = _devices(trace, rank, classified, origin)
     collectives = collectives_of(trace, accounts, rank, host_compute)
@@ -146,7 +146,7 @@ def _devices(
     return accounts, devices, None
 
 
-def _origin(trace: Trace) -> int:
+def origin_of(trace: Trace) -> int:
     """The earliest time in the trace, which reports count from."""
     tables = (
         trace.device_events,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from whystall.cli import inputs, output
 from whystall.cli.progress import ReadingProgress
@@ -44,6 +44,12 @@ class Export:
             metavar="LIST|all",
             help="of these ranks (such as 0,7) one timeline on one clock; perfetto alone",
         )
+        parser.add_argument(
+            "--finding",
+            metavar="ID",
+            help="what was recorded around this finding (such as host.sync), with rows that say what it is: at most "
+            "20 MB, however large the trace; perfetto alone",
+        )
         inputs.add_reading(parser)
         output.add_force(parser)
 
@@ -52,6 +58,9 @@ class Export:
         export = next(export for export in _OFFERED if export.name == options.format)
         if options.ranks is not None and not isinstance(export, TraceFile):
             raise UsageError(f"--ranks is for timelines (perfetto), not for {options.format}")
+        if options.finding is not None and (options.ranks is not None or not isinstance(export, TraceFile)):
+            told = "--ranks" if options.ranks is not None else options.format
+            raise UsageError(f"--finding is for the timeline of one rank (perfetto), not for {told}")
         if isinstance(export, ReportFormat):
             _export_report(options, console)
         elif isinstance(export, TraceFolder):
@@ -117,15 +126,38 @@ def _export_steps(export: RunFile, options: Namespace, console: Console) -> None
 
 def _export_timeline(export: TraceFile, options: Namespace, console: Console) -> None:
     path = _output_file(options)
-    write = (
-        partial(export.write, _single_trace(options, console)) if options.ranks is None else _aligned(options, console)
-    )
+    write: Callable[..., None]
+    if options.finding is not None:
+        write = _around_finding(options, console)
+    elif options.ranks is not None:
+        write = _aligned(options, console)
+    else:
+        write = partial(export.write, _single_trace(options, console))
     if path is None:
         write(sys.stdout.buffer, compress=False)
         return
     output.write(path, lambda stream: write(stream, compress=path.suffix == ".gz"))
     console.result(str(path))
     console.next(export.hint.format(path))
+
+
+def _around_finding(options: Namespace, console: Console) -> Callable[..., None]:
+    """What writes the evidence of a finding."""
+    from whystall.view.evidence import cut_from
+    from whystall.view.recorded import Recorded
+
+    report = inputs.report_from(options.paths, options, console)
+    ids = [finding.id for finding in report.findings]
+    if options.finding not in ids:
+        known = f"it has {', '.join(dict.fromkeys(ids))}" if ids else "it has none"
+        raise UsageError(f"the report has no finding {options.finding!r}: {known}")
+    recorded = Recorded(options.paths, report, cache=not options.no_cache, limits=inputs.limits(options))
+    shown = cut_from(report, recorded.trace_of)(ids.index(options.finding))
+
+    def write(stream: IO[bytes], *, compress: bool) -> None:
+        stream.write(shown.gzipped if compress else shown.json)
+
+    return write
 
 
 def _aligned(options: Namespace, console: Console) -> Callable[..., None]:

@@ -19,6 +19,7 @@ from whystall.cli.ranks import Ranks
 from whystall.cli.report import Report
 from whystall.cli.run import Run
 from whystall.cli.verify import Verify
+from whystall.cli.view import View
 from whystall.cli.watch import Watch
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ COMMANDS: tuple[Command, ...] = (
     Watch(),
     Analyze(),
     Report(),
+    View(),
     Compare(),
     Verify(),
     Explain(),

@@ -129,6 +129,11 @@ class Finding(_Result):
     in_step: InStep | None = None
     """Where in a step it is at work; ``None``: that is not known."""
 
+    @property
+    def shown(self) -> bool:
+        """Whether it says where in a recording it is to be seen."""
+        return self.in_step is not None or any(one.events for one in self.evidence)
+
 
 class Abstention(_Result):
     """A cause that could not be looked for, and the signals that would allow it."""

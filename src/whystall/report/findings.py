@@ -64,6 +64,8 @@ class FindingView:
     missing: str | None
     """The signals that would make it surer, and what it cannot be told from without them."""
     picture: PictureView | None
+    place: int | None
+    """Its place among the report's findings, if it says where in a recording it is to be seen."""
 
     @property
     def facts(self) -> tuple[str, ...]:
@@ -114,11 +116,12 @@ def findings_view(report: Report, most: int) -> FindingsView:
     """The findings of a report, at most so many of those to fix and of those to know."""
     one_rank = len(report.source.ranks) < 2 and len(report.run) < 2
 
-    def view(finding: Finding) -> FindingView:
-        return _finding(finding, report.verdict.step_ns, one_rank=one_rank)
+    def view(placed: tuple[int, Finding]) -> FindingView:
+        place, finding = placed
+        return _finding(finding, place, report.verdict.step_ns, one_rank=one_rank)
 
-    named = [finding for finding in report.findings if finding.severity != "info"]
-    notes = [finding for finding in report.findings if finding.severity == "info"]
+    named = [one for one in enumerate(report.findings) if one[1].severity != "info"]
+    notes = [one for one in enumerate(report.findings) if one[1].severity == "info"]
     return FindingsView(
         named=tuple(map(view, named[:most])),
         notes=tuple(map(view, notes[:most])),
@@ -170,7 +173,7 @@ def value_words(value: float | str, unit: str) -> str:
     return f"{amount} {clean(unit, 40)}".strip()
 
 
-def _finding(finding: Finding, step_ns: int | None, *, one_rank: bool) -> FindingView:
+def _finding(finding: Finding, place: int, step_ns: int | None, *, one_rank: bool) -> FindingView:
     remedy, proof = finding.remedy, finding.verify
     patch = remedy.patch.split("\n")[:_MOST_PATCH_LINES] if remedy and remedy.patch else []
     # What is only told gains nothing by itself, or perhaps nothing: a speed-up beside it would read as a promise. It is
@@ -198,6 +201,7 @@ def _finding(finding: Finding, step_ns: int | None, *, one_rank: bool) -> Findin
         rejected=tuple((clean(one.id, 80), clean(one.because, 200)) for one in finding.rejected[:8]),
         missing=_missing(finding),
         picture=picture_of(finding, gain),
+        place=place if finding.shown else None,
     )
 
 

@@ -16,7 +16,7 @@ from whystall.report import overview
 from whystall.report.findings import findings_view, gain_words
 from whystall.report.names import clean
 from whystall.report.page import BUDGETS, Budget, page
-from whystall.report.registry import Options
+from whystall.report.registry import Options, TimelineLinks
 from whystall.report.schema import Report
 from whystall.report.sections.registry import SECTIONS
 from whystall.report.sections.section import Section
@@ -30,15 +30,16 @@ _IN_SCRIPT = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u
 def render_html(report: Report, options: Options | None = None) -> str:
     """The page of a report: same report, same bytes; what does not fit is counted, not dropped in silence."""
     sections = (*SECTIONS, *(options.more_sections if options else ()))
+    timelines = options.timelines if options else None
     document = ""
     for budget in BUDGETS:
-        document = _render(report, budget, sections)
+        document = _render(report, budget, sections, timelines)
         if len(document.encode()) <= MAX_BYTES:
             break
     return document
 
 
-def _render(report: Report, budget: Budget, sections: Sequence[Section]) -> str:
+def _render(report: Report, budget: Budget, sections: Sequence[Section], timelines: TimelineLinks | None) -> str:
     style = _style()
     scripts = tuple(map(_asset, _SCRIPTS))
     return (
@@ -56,6 +57,7 @@ def _render(report: Report, budget: Budget, sections: Sequence[Section]) -> str:
             findings=findings_view(report, max(budget.rows // 4, 3)),
             gain=gain_words(report.verdict.gain) if report.verdict.gain else None,
             parts=PARTS,
+            timelines=timelines,
             style=Markup(style),  # noqa: S704 - the package's own file
             scripts=[Markup(script) for script in scripts],  # noqa: S704 - the package's own files
             policy=_policy(style, scripts),

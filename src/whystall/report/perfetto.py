@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from whystall.trace.model import Trace
 
+OWN: Final = "whystall"
+"""The process that rows of whystall's own stand in."""
 BATCH: Final = 50_000  # events per write: some MB of text at a time
 HOST_TABLES: Final = {
     "annotations": "user_annotation",
@@ -40,9 +42,17 @@ ARGUMENTS: Final = {  # column: the name that Kineto gives it
 }
 
 
-def write_chrome_trace(trace: Trace, stream: IO[bytes], *, compress: bool = False) -> None:
+@dataclass(frozen=True, slots=True)
+class Track:
+    """A row of whystall's own above what was recorded; ``slices`` are its ts_ns, duration_ns and name (text)."""
+
+    label: str
+    slices: pl.DataFrame
+
+
+def write_chrome_trace(trace: Trace, stream: IO[bytes], *, compress: bool = False, above: Sequence[Track] = ()) -> None:
     """Writes ``trace`` to ``stream`` as JSON, gzipped if ``compress``; the same trace gives the same bytes."""
-    _write([("", trace)], stream, compress=compress)
+    _write([("", trace)], stream, compress=compress, above=above)
 
 
 def write_chrome_traces(
@@ -66,9 +76,11 @@ def _on_clock(trace: Trace, clock: RankClock) -> Trace:
     return replace(trace, **changed)
 
 
-def _write(traces: Sequence[tuple[str, Trace]], stream: IO[bytes], *, compress: bool) -> None:
+def _write(
+    traces: Sequence[tuple[str, Trace]], stream: IO[bytes], *, compress: bool, above: Sequence[Track] = ()
+) -> None:
     with _compressed(stream, compress=compress) as out:
-        for chunk in _chunks(traces):
+        for chunk in _chunks(traces, above):
             out.write(chunk)
 
 
@@ -81,24 +93,48 @@ def _compressed(stream: IO[bytes], *, compress: bool) -> Iterator[IO[bytes]]:
         yield cast("IO[bytes]", out)
 
 
-def _chunks(traces: Sequence[tuple[str, Trace]]) -> Iterator[bytes]:
-    origin = min((first for _, trace in traces if (first := _origin_ns(trace)) is not None), default=0)
+def _chunks(traces: Sequence[tuple[str, Trace]], above: Sequence[Track]) -> Iterator[bytes]:
+    firsts = [first_ns(trace, above) for _, trace in traces]
+    origin = min((first for first in firsts if first is not None), default=0)
     yield f'{{"displayTimeUnit":"ns","baseTimeNanoseconds":{origin},"traceEvents":['.encode()
     separator = b"\n"
+    for lines in _all_lines(traces, above, origin):
+        if lines:
+            yield separator + ",\n".join(lines).encode("utf-8", "replace")
+            separator = b",\n"
+    yield b"\n]}\n"
+
+
+def _all_lines(traces: Sequence[tuple[str, Trace]], above: Sequence[Track], origin: int) -> Iterator[list[str]]:
     places = _Places()
+    if above:
+        yield from _lines_above(above, origin)
+        places = _Places(pid=places.pid + 1, tid=places.tid + 1 + len(above))
     for prefix, trace in traces:
         tracks = _tracks(trace, prefix, places)
-        for lines in _lines(trace, tracks, origin):
-            if lines:
-                yield separator + ",\n".join(lines).encode("utf-8", "replace")
-                separator = b",\n"
+        yield from _lines(trace, tracks, origin)
         places = tracks.next
-    yield b"\n]}\n"
+
+
+def _lines_above(above: Sequence[Track], origin: int) -> Iterator[list[str]]:
+    """The rows of whystall's own, in a process that stands first."""
+    place = _Places()
+    # A thread with its process's number would be taken for the main one.
+    rows = list(enumerate(above, place.tid + 1))
+    streams = pl.DataFrame(
+        [(place.pid, tid, OWN, track.label) for tid, track in rows],
+        schema={"pid": pl.Int64, "tid": pl.Int64, "process": pl.String, "label": pl.String},
+        orient="row",
+    )
+    yield list(_labels([streams]))
+    for tid, track in rows:
+        slices = track.slices.with_columns(pid=pl.lit(place.pid), tid=pl.lit(tid), category=pl.lit(OWN))
+        yield from _slices(slices, origin)
 
 
 def _lines(trace: Trace, tracks: _Tracks, origin: int) -> Iterator[list[str]]:
     """Every event as JSON, in batches."""
-    yield list(_labels(tracks))
+    yield list(_labels([tracks.streams, tracks.threads]))
     device_events = _on_streams(trace.device_events, tracks).with_columns(
         category=pl.col("kind").cast(pl.String).replace_strict(DEVICE_CATEGORIES, default="kernel")
     )
@@ -109,9 +145,9 @@ def _lines(trace: Trace, tracks: _Tracks, origin: int) -> Iterator[list[str]]:
     yield from _arrows(trace, tracks, origin)
 
 
-def _origin_ns(trace: Trace) -> int | None:
-    """The start of the first event that is written; ``None`` where there is none."""
-    tables = [trace.device_events, *(getattr(trace, table) for table in HOST_TABLES)]
+def first_ns(trace: Trace, above: Sequence[Track] = ()) -> int | None:
+    """The start of the first event that is written, from which times count; ``None`` where there is none."""
+    tables = [trace.device_events, *(getattr(trace, table) for table in HOST_TABLES), *(one.slices for one in above)]
     starts = [int(frame["ts_ns"].min()) for frame in tables if len(frame)]
     return min(starts, default=None)
 
@@ -204,8 +240,8 @@ def _on_threads(frame: pl.DataFrame, tracks: _Tracks) -> pl.DataFrame:
 # --- events to text ---------------------------------------------------------------------------------------------------
 
 
-def _labels(tracks: _Tracks) -> Iterator[str]:
-    for frame in (tracks.streams, tracks.threads):
+def _labels(rows: Sequence[pl.DataFrame]) -> Iterator[str]:
+    for frame in rows:
         for pid, process in frame.select("pid", "process").unique(maintain_order=True).iter_rows():
             yield _metadata("process_name", pid, 0, {"name": process})
             yield _metadata("process_sort_index", pid, 0, {"sort_index": pid})

@@ -23,6 +23,18 @@ Fill = Callable[[IO[bytes]], object]
 """Writes one file's content to the stream that it is given."""
 
 
+@dataclass(frozen=True, slots=True)
+class TimelineLinks:
+    """Where a page's server shows a timeline, and what links to it say.
+
+    After ``prefix`` comes a finding's place, or the word step.
+    """
+
+    prefix: str
+    finding: str
+    step: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """What a format may want to know besides the report; each takes notice of what concerns it."""
@@ -34,6 +46,8 @@ class Options:
     """The folder that paths of code are named relative to."""
     more_sections: Sequence[Section] = ()
     """Sections of other packages, shown after whystall's."""
+    timelines: TimelineLinks | None = None
+    """Links to timelines; a page that stands alone has none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,66 @@
+"""The recording of one rank of a report, found again by the name that the report gives it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from whystall.errors import InputError
+from whystall.fleet.inputs import RecordedFile, find_files
+from whystall.fleet.remote import fetched
+from whystall.report.schema import Report
+from whystall.trace.files import Limits
+from whystall.trace.load import load_traces
+from whystall.trace.model import Trace
+from whystall.trace.ranks import facts_of
+
+_STORED = ".json"
+
+
+class Recorded:
+    """The recordings that a report on ``paths`` is of; the one that was asked for last is kept."""
+
+    def __init__(
+        self, paths: Sequence[str], report: Report, *, cache: bool = True, limits: Limits | None = None
+    ) -> None:
+        self._paths = [_folder_of(path, report) for path in paths]
+        self._report = report
+        self._cache = cache
+        self._limits = limits
+        self._last: tuple[int, Trace] | None = None
+
+    def trace_of(self, rank: int) -> Trace:
+        """The recording of a rank. Raises `InputError` where it is not there any more."""
+        if self._last is None or self._last[0] != rank:
+            self._last = None  # before the next one is read: of two large ones only one is held
+            self._last = (rank, self._load(rank))
+        return self._last[1]
+
+    def _load(self, rank: int) -> Trace:
+        failures: list[str] = []
+        names = {file.path for file in self._report.source.files if file.rank == rank}
+        files = [file for file in find_files(self._paths, failures) if file.name in names]
+        found: list[Trace] = []
+        for file in files:
+            try:
+                found += self._traces(file)
+            except InputError as error:
+                failures.append(str(error))
+        same = [trace for trace in found if facts_of(trace, alone=True).rank == rank]
+        if not found:
+            raise InputError(f"no recording of rank {rank} is there: {'; '.join(failures) or 'its file is gone'}")
+        return (same or found)[0]
+
+    def _traces(self, file: RecordedFile) -> list[Trace]:
+        with contextlib.ExitStack() as copies:
+            path = copies.enter_context(fetched(file.address)) if file.is_remote else file.address
+            return load_traces(Path(path), cache=self._cache and not file.is_remote, limits=self._limits)
+
+
+def _folder_of(path: str, report: Report) -> str:
+    """The path, or of a report that was stored the folder that it lies in, where its traces are."""
+    recorded = {file.path for file in report.source.files}
+    file = Path(path)
+    stored = file.suffix == _STORED and file.is_file() and file.name not in recorded
+    return str(file.parent) if stored else path
