@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 from typing import TYPE_CHECKING, Any
@@ -105,3 +106,31 @@ def test_ranks_are_of_timelines(cli: Cli, run_folder: Path) -> None:
     outcome = cli("export", run_folder, "--format", "csv", "--ranks", "0", "-o", "tables")
     assert outcome.code == 2
     assert "--ranks is for timelines" in outcome.err
+
+
+def test_the_evidence_of_a_finding_is_exported(cli: Cli, run_folder: Path, tmp_path: Path) -> None:
+    (run_folder / "report.json").unlink()
+    report = whystall.analyze(run_folder, cache=False)
+    finding = next(finding for finding in report.findings if finding.shown)
+    arguments = ("export", run_folder, "--format", "perfetto", "--finding", finding.id)
+    assert cli(*arguments, "-o", "evidence.json").code == 0
+    evidence = json.loads((tmp_path / "evidence.json").read_text())
+    names = {event["args"]["name"] for event in evidence["traceEvents"] if event["name"] == "thread_name"}
+    assert {f"finding {finding.id}", "ledger"} <= names
+    assert cli(*arguments, "-o", "evidence.json.gz").code == 0
+    assert gzip.decompress((tmp_path / "evidence.json.gz").read_bytes()) == (tmp_path / "evidence.json").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        (["--format", "perfetto", "--finding", "no.such"], "no finding 'no.such'"),
+        (["--format", "perfetto", "--finding", "host.sync", "--ranks", "all"], "not for --ranks"),
+        (["--format", "csv", "--finding", "host.sync", "-o", "x"], "not for csv"),
+    ],
+)
+def test_a_finding_that_cannot_be_exported_is_told(cli: Cli, run_folder: Path, more: list[str], told: str) -> None:
+    (run_folder / "report.json").unlink()
+    outcome = cli("export", run_folder, *more)
+    assert outcome.code == 2
+    assert told in outcome.err

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
+from tests.browsers import chromium
 from tests.report.conftest import SAMPLES
 
 from whystall.diagnosis.catalogue import causes
@@ -28,30 +26,8 @@ pytestmark = pytest.mark.browser
 
 DESKTOP = {"width": 1440, "height": 900}
 PHONE = {"width": 390, "height": 844}
-ARGUMENTS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 
 Opener = Callable[..., "Page"]
-
-
-def missing(reason: str) -> None:
-    if os.environ.get("WHYSTALL_REQUIRE_BROWSER") == "1":
-        pytest.fail(f"WHYSTALL_REQUIRE_BROWSER=1, but {reason}")
-    pytest.skip(reason)
-
-
-@contextmanager
-def chromium() -> Iterator[Browser]:
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
-        missing("playwright is not installed")
-    executable = shutil.which("chromium")
-    if executable is None:
-        missing("chromium is not installed: apt-get install chromium")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=executable, args=ARGUMENTS)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")

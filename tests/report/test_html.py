@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from whystall.report.html import MAX_BYTES, as_json, render_html
+from whystall.report.registry import Options, TimelineLinks
 from whystall.report.schema import Report
 
 VOID = {"meta", "link", "input", "br"}
@@ -167,3 +168,16 @@ def test_no_character_makes_the_page_too_large(huge_report: Report, character: s
         timelines=[msgspec.structs.replace(t, names=[name + str(i) for i in range(5000)], lanes=lanes) for t in huge_report.timelines[:2]],
     )  # fmt: skip
     assert len(render_html(swollen).encode()) <= MAX_BYTES
+
+
+def test_links_to_timelines_are_on_a_page_that_is_served_and_on_no_other(samples: dict[str, Report]) -> None:
+    links = TimelineLinks("timeline/", "Open it in <Perfetto>", "Open a step")
+    served = render_html(samples["diagnosed"], Options(timelines=links))
+    shown = [number for number, finding in enumerate(samples["diagnosed"].findings) if finding.shown]
+    assert shown
+    assert re.findall(r'href="timeline/(\w+)" target="_blank" rel="noopener"', served) == [
+        "step",
+        *(str(number) for number in shown),
+    ]
+    assert "Open it in &lt;Perfetto&gt;" in served
+    assert "timeline/" not in render_html(samples["diagnosed"])

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from whystall.analysis.rank_clocks import RankClock
-from whystall.report.perfetto import write_chrome_trace, write_chrome_traces
+from whystall.report.perfetto import Track, write_chrome_trace, write_chrome_traces
 from whystall.testing import trace as builder
 from whystall.trace.model import Trace
 
@@ -156,3 +156,22 @@ def test_several_ranks_stand_on_one_clock_and_in_rows_of_their_own() -> None:
     assert len({pid for _, pid, _, _ in slices}) == 4
     arrows = [event["id"] for event in events if event["ph"] == "s"]
     assert len(arrows) == len(set(arrows)) == 2
+
+
+def test_rows_of_our_own_stand_first_and_names_stay_text() -> None:
+    slices = pl.DataFrame({"ts_ns": [ORIGIN - 500], "duration_ns": [1_250], "name": ['</script>"']})
+    stream = io.BytesIO()
+    write_chrome_trace(recording(), stream, above=[Track("ledger", slices), Track("idle", slices)])
+    trace = json.loads(stream.getvalue(), parse_float=str)
+    assert trace["baseTimeNanoseconds"] == ORIGIN - 500
+    own = [event for event in trace["traceEvents"] if event["pid"] == 1]
+    assert [event["args"]["name"] for event in own if event["ph"] == "M" and "name" in event["args"]] == [
+        "whystall",
+        "ledger",
+        "idle",
+    ]
+    drawn = [(event["name"], event["ts"], event["dur"]) for event in own if event["ph"] == "X"]
+    assert drawn == [('</script>"', "0.000", "1.250")] * 2
+    places = [(event["pid"], event["tid"]) for event in trace["traceEvents"] if event["name"] == "thread_name"]
+    assert len(places) == len(set(places)) == 6
+    assert all(pid != tid for pid, tid in places if pid == 1)

@@ -28,7 +28,7 @@ _EMPTIED: Final = (
 def excerpt(trace: Trace, window: tuple[int, int]) -> Trace:
     """The events that overlap a window (ns, the trace's own clock), and the calls that launched those on a device.
 
-    Each is there whole. Of the links between tables only those from device events to their launches are kept; steps are all there.
+    Each is there whole, and all steps are. Of the links between tables only those to launches are kept.
     """
     device = _overlapping(trace.device_events, window)
     launch = rows_of(trace.device_events["launch"])[device]
