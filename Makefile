@@ -111,7 +111,7 @@ format: $(VENV)/.tools
 	$(BIN)/ruff format $(CHECKED)
 
 # What needs no running job and no browser: for the minutes between two changes.
-UNIT := tests/analysis tests/cost tests/diagnosis tests/hardware tests/memory tests/native tests/replay tests/report tests/trace \
+UNIT := tests/analysis tests/cost tests/diagnosis tests/hardware tests/memory tests/native tests/replay tests/report tests/trace tests/view \
 	tests/test_causes_pages.py tests/test_house.py
 # What watches or times jobs has the cores for itself; all else runs on all of them.
 ALONE := tests/capture tests/deepspeed tests/integrations tests/model/test_stopwatch.py tests/probe tests/verify \
