@@ -8,7 +8,7 @@ from tests.conftest import RealTraces
 
 from whystall.analysis.excerpt import excerpt
 from whystall.analysis.ledger_spans import ledger_spans
-from whystall.analysis.results import Ledger
+from whystall.analysis.results import Device, Ledger, Step
 from whystall.analysis.trace_analysis import origin_of
 from whystall.testing import trace
 from whystall.testing.builder import EPOCH_NS
@@ -42,7 +42,8 @@ def test_every_window_adds_up_to_its_ledger_also_where_it_is_cut_out(name: str, 
     loaded, report = real_traces.load(name), real_traces.report(name)
     origin = origin_of(loaded)
     for device in report.devices:
-        for one in (device, *device.steps):
+        windows: list[Device | Step] = [device, *device.steps]
+        for one in windows:
             begin, end = origin + one.start_ns, origin + one.start_ns + one.window_ns
             around = excerpt(loaded, (begin - one.window_ns, end + one.window_ns))
             for source in (loaded, around):
