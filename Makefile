@@ -114,7 +114,7 @@ format: $(VENV)/.tools
 UNIT := tests/analysis tests/cost tests/diagnosis tests/hardware tests/memory tests/native tests/replay tests/report tests/trace tests/view \
 	tests/test_causes_pages.py tests/test_house.py
 # What watches or times jobs has the cores for itself; all else runs on all of them.
-ALONE := tests/capture tests/deepspeed tests/integrations tests/model/test_stopwatch.py tests/probe tests/verify \
+ALONE := tests/capture tests/cli/test_attach.py tests/deepspeed tests/integrations tests/model/test_stopwatch.py tests/probe tests/verify \
 	tests/foreign_package
 test: lint .venv-frameworks/.ready
 	$(BIN)/python -m pytest -n auto -m 'not browser' $(ALONE:%=--ignore=%) $(PYTEST_ARGS)

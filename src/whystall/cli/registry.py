@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from whystall.cli.analyze import Analyze
+from whystall.cli.attach import Attach
 from whystall.cli.compare import Compare
 from whystall.cli.demo import Demo
 from whystall.cli.doctor import Doctor
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 COMMANDS: tuple[Command, ...] = (
     Run(),
     Watch(),
+    Attach(),
     Analyze(),
     Report(),
     View(),

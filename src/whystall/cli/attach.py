@@ -1,0 +1,57 @@
+"""``whystall attach``: a running process that was not started through whystall, asked from outside."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from whystall.errors import UsageError
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+    from whystall.cli.console import Console
+
+_LOW_PRIORITY = 5  # lower, and a job on all cores would leave no time to look at it
+_LEAST_S, _MOST_S = 1, 600
+
+
+class Attach:
+    """The verb ``attach``."""
+
+    name = "attach"
+    help = "a running process that whystall did not start: what class of cause its time goes to"
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Declares the verb's arguments."""
+        parser.add_argument("pid", type=int, metavar="PID", help="the process, as ps and nvidia-smi number it")
+        parser.add_argument("--seconds", type=float, default=8.0, metavar="S", help="how long to watch (8)")
+        parser.add_argument("--json", action="store_true", help="print what was found as JSON")
+
+    def run(self, options: Namespace, console: Console) -> int:
+        """Watches, and says what was seen; 0."""
+        if not sys.platform.startswith("linux"):
+            raise UsageError("`whystall attach` reads /proc, which only Linux has")
+        if not _LEAST_S <= options.seconds <= _MOST_S:
+            raise UsageError(f"--seconds wants {_LEAST_S} to {_MOST_S}, not {options.seconds:g}")
+        from whystall.live.attach import attach
+        from whystall.live.kinds import kind_of
+        from whystall.live.rhythm import step_seconds
+        from whystall.live.stacks import PER_SECOND, spy
+        from whystall.live.telling import as_data, told
+        from whystall.live.verdict import verdict_of
+
+        os.nice(_LOW_PRIORITY)
+        found = attach(options.pid, options.seconds, program=spy())
+        verdict = verdict_of(found.seen, found.line_of) if found.seen.ticks else None
+        kinds = [kind_of(stack, found.line_of) for stack in found.seen.ticks]
+        step_s = step_seconds(kinds, PER_SECOND)
+        if options.json:
+            import json
+
+            console.result(json.dumps(as_data(found.seen, verdict, step_s), indent=1))
+        else:
+            console.result("\n".join(told(found.seen, verdict, step_s)))
+        console.next("whystall run SCRIPT, to have the causes named and what mending them is worth")
+        return 0
