@@ -22,6 +22,8 @@ from tests.live.seen import (
     torch,
 )
 
+from whystall.diagnosis.catalogue import causes
+from whystall.live.kinds import KINDS
 from whystall.live.observation import Observation, Stack
 from whystall.live.verdict import verdict_of
 from whystall.vocabulary.frames import Frame
@@ -148,3 +150,7 @@ def test_what_is_beside_the_cause_is_told() -> None:
     facts = " ".join(verdict_of(seen(*WORK, processes={PID: use}), nothing).facts)
     assert "waits for a core 40%" in facts
     assert "grows by 20.0 MiB a second" in facts
+
+
+def test_the_causes_that_it_leads_to_are_explained() -> None:
+    assert {kind.cause for kind in KINDS.values()} - {None} <= causes().keys()

@@ -36,6 +36,7 @@ class Attach:
         if not _LEAST_S <= options.seconds <= _MOST_S:
             raise UsageError(f"--seconds wants {_LEAST_S} to {_MOST_S}, not {options.seconds:g}")
         from whystall.live.attach import attach
+        from whystall.live.devices import device_facts, open_devices, package
         from whystall.live.kinds import kind_of
         from whystall.live.rhythm import step_seconds
         from whystall.live.stacks import PER_SECOND, spy
@@ -47,11 +48,12 @@ class Attach:
         verdict = verdict_of(found.seen, found.line_of) if found.seen.ticks else None
         kinds = [kind_of(stack, found.line_of) for stack in found.seen.ticks]
         step_s = step_seconds(kinds, PER_SECOND)
+        devices = device_facts(open_devices(options.pid), package())
         if options.json:
             import json
 
-            console.result(json.dumps(as_data(found.seen, verdict, step_s), indent=1))
+            console.result(json.dumps(as_data(found.seen, verdict, step_s, devices), indent=1))
         else:
-            console.result("\n".join(told(found.seen, verdict, step_s)))
+            console.result("\n".join(told(found.seen, verdict, step_s, devices)))
         console.next("whystall run SCRIPT, to have the causes named and what mending them is worth")
         return 0

@@ -19,7 +19,7 @@ UNSEEN = (
 NO_STACKS = "Stacks need py-spy: pip install 'whystall[attach]'"
 
 
-def told(seen: Observation, verdict: Verdict | None, step_s: float | None) -> list[str]:
+def told(seen: Observation, verdict: Verdict | None, step_s: float | None, devices: Sequence[str] = ()) -> list[str]:
     """The lines, the verdict first."""
     out = [verdict.sentence if verdict else _without_stacks(seen)]
     if verdict is not None:
@@ -33,6 +33,7 @@ def told(seen: Observation, verdict: Verdict | None, step_s: float | None) -> li
             out.append(f"A step takes about {duration(round(step_s * 1e9))}, by what its stacks repeat.")
     else:
         out.append(NO_STACKS)
+    out += devices
     out.append(
         f"Watched for {seen.seconds:g} s: {len(seen.ticks):,} stacks, {len(seen.looks):,} looks at who held the GIL, "
         f"{len(seen.processes)} process{'es' if len(seen.processes) > 1 else ''}."
@@ -63,7 +64,9 @@ def _without_stacks(seen: Observation) -> str:
     )
 
 
-def as_data(seen: Observation, verdict: Verdict | None, step_s: float | None) -> dict[str, object]:
+def as_data(
+    seen: Observation, verdict: Verdict | None, step_s: float | None, devices: Sequence[str] = ()
+) -> dict[str, object]:
     """The same as data."""
     return {
         "schema": "whystall.attach/1",
@@ -76,7 +79,7 @@ def as_data(seen: Observation, verdict: Verdict | None, step_s: float | None) ->
         "shares": verdict.shares if verdict else {},
         "step_ns": None if step_s is None else round(step_s * 1e9),
         "code": _code(verdict.places if verdict else ()),
-        "facts": list(verdict.facts) if verdict else [],
+        "facts": [*(verdict.facts if verdict else ()), *devices],
         "unseen": list(UNSEEN),
     }
 
