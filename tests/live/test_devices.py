@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -15,27 +14,21 @@ class NVMLError(Exception):
     pass
 
 
-class Nvml:
-    """Two devices; the second answers nothing."""
+def name(handle: int) -> str:
+    """The second device answers nothing."""
+    if handle:
+        raise NVMLError
+    return "NVIDIA H100"
 
-    NVMLError = NVMLError
 
-    def nvmlInit(self) -> None:
-        pass
-
-    def nvmlDeviceGetHandleByIndex(self, number: int) -> int:
-        return number
-
-    def nvmlDeviceGetName(self, handle: int) -> str:
-        if handle:
-            raise NVMLError
-        return "NVIDIA H100"
-
-    def nvmlDeviceGetUtilizationRates(self, handle: int) -> Any:
-        return SimpleNamespace(gpu=37)
-
-    def nvmlDeviceGetMemoryInfo(self, handle: int) -> Any:
-        return SimpleNamespace(used=3 << 30)
+NVML = SimpleNamespace(
+    NVMLError=NVMLError,
+    nvmlInit=lambda: None,
+    nvmlDeviceGetHandleByIndex=lambda number: number,
+    nvmlDeviceGetName=name,
+    nvmlDeviceGetUtilizationRates=lambda handle: SimpleNamespace(gpu=37),
+    nvmlDeviceGetMemoryInfo=lambda handle: SimpleNamespace(used=3 << 30),
+)
 
 
 def test_a_process_s_devices_are_those_it_has_open(tmp_path: Path) -> None:
@@ -49,11 +42,11 @@ def test_a_process_s_devices_are_those_it_has_open(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("numbers", [[0], [0, 1]])
 def test_each_that_answers_has_a_sentence(numbers: list[int]) -> None:
-    assert device_facts(numbers, Nvml()) == [
+    assert device_facts(numbers, NVML) == [
         "GPU 0 (NVIDIA H100) ran something 37% of the last moments; 3.00 GiB are held."
     ]
 
 
 def test_where_there_is_none_nothing_is_said() -> None:
-    assert device_facts([], Nvml()) == []
+    assert device_facts([], NVML) == []
     assert device_facts([0], None) == []

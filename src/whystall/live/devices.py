@@ -13,7 +13,10 @@ _OPEN: Final = re.compile(r"^/dev/nvidia(\d+)$")
 
 
 def open_devices(pid: int, *, proc: Path = Path("/proc")) -> list[int]:
-    """The numbers of the NVIDIA devices that a process has open: in a container, too, where NVML knows it by another id."""
+    """The numbers of the NVIDIA devices that a process has open.
+
+    In a container, too, where NVML knows the process by another number.
+    """
     found = set()
     try:
         for one in (proc / str(pid) / "fd").iterdir():
@@ -36,9 +39,8 @@ def device_facts(numbers: list[int], nvml: Any) -> list[str]:
             handle = nvml.nvmlDeviceGetHandleByIndex(number)
             name, use = nvml.nvmlDeviceGetName(handle), nvml.nvmlDeviceGetUtilizationRates(handle).gpu
             held = size(int(nvml.nvmlDeviceGetMemoryInfo(handle).used))
-            out.append(
-                f"GPU {number} ({clean(str(name), 60)}) ran something {int(use)}% of the last moments; {held} are held."
-            )
+            known = f"GPU {number} ({clean(str(name), 60)})"
+            out.append(f"{known} ran something {int(use)}% of the last moments; {held} are held.")
     except nvml.NVMLError:
         return out
     return out
