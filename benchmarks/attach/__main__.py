@@ -27,9 +27,9 @@ class Case:
 
 
 CASES = (
-    Case("one worker", "signals.py", ("500", "1"), "workers"),
-    Case("no workers", "signals.py", ("400", "0"), "batches"),
-    Case("metric in Python", "python_metric.py", ("500",), "python"),
+    Case("one worker", "signals.py", ("250", "1"), "workers"),
+    Case("no workers", "signals.py", ("220", "0"), "batches"),
+    Case("metric in Python", "python_metric.py", ("220",), "python"),
     Case("cold files", "cold_files.py", ("500",), "storage"),
     Case("collections", "collects_garbage.py", ("200",), "gc"),
     Case("long backward", "long_backward.py", ("120",), "backward"),

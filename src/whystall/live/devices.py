@@ -29,7 +29,7 @@ def open_devices(pid: int, *, proc: Path = Path("/proc")) -> list[int]:
 
 
 def device_facts(numbers: list[int], nvml: Any) -> list[str]:
-    """A sentence for each of the devices (by NVML's numbers): its use in the last moments, and the memory held on it."""
+    """A sentence for each device (by NVML's numbers): its use in the last moments, and the memory held on it."""
     if not numbers or nvml is None:
         return []
     out = []
