@@ -154,3 +154,14 @@ def test_what_is_beside_the_cause_is_told() -> None:
 
 def test_the_causes_that_it_leads_to_are_explained() -> None:
     assert {kind.cause for kind in KINDS.values()} - {None} <= causes().keys()
+
+
+def test_threads_that_wait_for_a_core_are_not_one_busy_thread() -> None:
+    use = process(PID, thread(on_core=0.4, late=0.6), thread(101, on_core=0.4, late=0.5))
+    verdict = verdict_of(seen((FORWARD, 30), (BACKWARD, 70), processes={PID: use}), nothing)
+    assert verdict.sentence.startswith("It computes, on 0.8 cores")
+
+
+def test_too_few_looks_at_a_line_do_not_make_it_python() -> None:
+    few = looks(OWN, 2) + looks(FORWARD, 20)
+    assert named(seen(*WORK, (OWN, 20), looks=few)) is None

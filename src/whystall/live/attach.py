@@ -63,7 +63,7 @@ def attach(pid: int, seconds: float, *, program: str | None) -> Attached:
         cores=_cores(pid),
         processes=processes,
         training=training,
-        ticks=own[training],
+        ticks=[stack for stack in own[training] if stack],  # none of an ending thread says anything
         looks=[names.short_look(look) for threads in raw if (look := stacks.look_of(threads, training)) is not None],
         children={process: names.shortened(one) for (process, tid), one in found.items() if process == tid != pid},
     )

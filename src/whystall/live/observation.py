@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -39,6 +40,11 @@ class ProcessUse:
     def cores(self) -> float:
         """How many cores it kept busy on average."""
         return sum(thread.on_core for thread in self.threads)
+
+    @property
+    def wanted_cores(self) -> float:
+        """How many it would have kept busy had others left it theirs: with the time that threads waited for a core."""
+        return self.cores + sum(thread.late for thread in self.threads if not math.isnan(thread.late))
 
     def thread(self, tid: int) -> ThreadUse | None:
         """The thread with this number."""

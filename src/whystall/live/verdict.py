@@ -105,6 +105,8 @@ class _Decided:
         if self._waits(UNDECIDED):
             return "waits"
         looks, own = self._of.get(UNDECIDED, []), self._seen.training
+        if len(looks) < _FEWEST_LOOKS and self._seen.looks:
+            return "operator"  # so few looks found it there that nobody can say that it is Python
         return "python" if not looks or _share(looks, lambda look: look.holder == own) >= _MOST else "operator"
 
 
@@ -147,7 +149,7 @@ def _work(
     busy = training.on_core if training else 0.0
     backward = shares.get("backward", 0.0)
     chosen = [stack for stack, kind in zip(seen.ticks, kinds, strict=True) if kind == "backward"]
-    if backward >= _BACKWARD and seen.job.cores < _ONE_CORE and seen.cores > 1:
+    if backward >= _BACKWARD and seen.job.wanted_cores < _ONE_CORE and seen.cores > 1:
         found = _places(chosen, line_of)
         return f"One thread is busy in the backward pass: {backward:.0%} of the time{_at(found)}.", backward, found
     told = ", ".join(f"{kind} {share:.0%}" for kind, share in shares.items() if share >= _TOLD)
