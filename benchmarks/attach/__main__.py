@@ -35,10 +35,10 @@ CASES = (
     Case("long backward", "long_backward.py", ("250",), "backward"),
     Case("checkpoints", "saves_often.py", ("150",), "checkpoint"),
     Case("logs", "writes_logs.py", ("600",), "logging"),
-    Case("busy thread", "busy_thread.py", ("200",), "gil"),
+    Case("busy thread", "busy_thread.py", ("1500",), "gil"),
     Case("remote features", "remote_features.py", ("300",), "network"),
     Case("slow rank", "slow_rank.py", ("200",), "ranks"),
-    Case("all compute", "all_compute.py", ("300",), "computes"),
+    Case("all compute", "all_compute.py", ("150",), "computes"),
 )
 
 
