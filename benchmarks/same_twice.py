@@ -97,6 +97,7 @@ class Simulated:
     modules: Sequence[Any] = field(default_factory=list)
     findings: Sequence[Any] = field(default_factory=list)
     abstained: Sequence[Any] = field(default_factory=list)
+    counts: Sequence[Any] = field(default_factory=list)
 
 
 def summary_of(steps: NDArray[np.float64]) -> RunSummary:
@@ -159,6 +160,20 @@ def simulated_rates(draw: Draw, pairs: int, seed: int = 0) -> Rates:
         medians, means = ([[float(of(run)) for run in side] for side in runs] for of in (np.median, np.mean))
         rates.add_proof((medians[0], medians[1]), (means[0], means[1]))
     return rates
+
+
+def caught(draw: Draw, slower: float, repeats: int, seed: int = 0) -> float:
+    """How often eight pairs of runs fail ``step>+0%`` where the candidate's steps are so many times as long."""
+    generator = np.random.default_rng([seed, MODELS.index(draw), 1])
+    found = 0
+    for _ in range(repeats):
+        pairs = [
+            tuple(Simulated([summary_of(draw(generator, STEPS) * length)]) for length in (1.0, slower))
+            for _ in range(PAIRS_OF_VERIFY)
+        ]
+        (base, candidate), *again = [(one, other) for one, other in pairs]
+        found += parse("step>+0%").crossed(compare_reports(base, candidate, ("base", "candidate"), again))
+    return found / repeats
 
 
 JOB: Final = """
@@ -238,6 +253,10 @@ def main() -> None:
     print("runs         pairs  compare   by mean  fail-on   verify   by mean")
     for draw in MODELS:
         print(row(draw.__name__, simulated_rates(draw, options.pairs)), flush=True)
+    print("\nEight pairs fail step>+0%, of candidates as fast, and 3 % slower:")
+    for draw in MODELS:
+        rates = [caught(draw, slower, options.pairs) for slower in (1.0, 1.03)]
+        print(f"{draw.__name__:<12}" + "".join(f"{rate:8.1%}" for rate in rates), flush=True)
     if options.jobs:
         runs = real_runs(2 * options.jobs, options.steps)
         print(row("real jobs", real_rates(runs)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -221,3 +222,71 @@ def test_workers_removed_the_wait_for_input_of_the_recorded_resnet() -> None:
     assert gain is not None
     assert found.speedup is not None
     assert gain.floor <= found.speedup <= gain.ceiling
+
+
+def counting(
+    *, launches: int = 3, irregular: bool = False, synchronizes: bool = False, device: str = "NVIDIA H100 80GB HBM3"
+) -> TraceBuilder:
+    """Eight steps with so many launches; ``irregular``: each third step has one more."""
+    built = trace(deviceProperties=[{"id": 0, "name": device}])
+    for number in range(8):
+        at = number * 1_000_000
+        built.step(number, at=at, lasts=900_000)
+        for launch in range(launches + (irregular and number % 3 == 0)):
+            built.launch(
+                "gemm", at=at + 20_000 * launch, call_lasts=5_000, runs_at=at + 20_000 * launch + 9_000, lasts=8_000
+            )
+        if synchronizes:
+            built.runtime("cudaDeviceSynchronize", at=at + 800_000, lasts=10_000)
+    return built
+
+
+def crossed(condition: str, base: TraceBuilder, candidate: TraceBuilder) -> bool:
+    return parse(condition).crossed(compared(base, candidate))
+
+
+def test_a_gate_on_a_count_catches_one_launch_more() -> None:
+    assert crossed("launches>+0", counting(), counting(launches=4))
+    assert crossed("kernels>+0", counting(), counting(launches=4))
+    assert not crossed("launches>+1", counting(), counting(launches=4))
+    assert crossed("launches>+20%", counting(), counting(launches=4))
+    assert not crossed("launches>+0", counting(), counting())
+    assert not crossed("launches>+0", counting(launches=4), counting())
+    assert crossed("launches<-0", counting(launches=4), counting())
+
+
+def test_what_never_happened_before_is_caught_too() -> None:
+    assert crossed("synchronizations>+0", counting(), counting(synchronizes=True))
+    assert not crossed("synchronizations>+0", counting(), counting())
+
+
+def test_an_odd_step_changes_no_count() -> None:
+    assert not crossed("launches>+0", counting(), counting(irregular=True))
+    assert crossed("launches>+0", counting(irregular=True), counting(launches=4, irregular=True))
+    (row,) = [
+        row for row in compared(counting(), counting(launches=5, irregular=True)).counts if row.name == "launches"
+    ]
+    assert (row.base, row.candidate, row.certain) == (3, 5, True)
+
+
+def test_counts_and_times_of_what_cannot_be_compared_are_not_judged() -> None:
+    without_steps = compared(counting(), trace().launch("gemm", at=0, call_lasts=5_000, runs_at=9_000, lasts=8_000))
+    assert parse("launches>+0").is_open(without_steps) is not None
+    assert not parse("launches>+0").crossed(without_steps)
+    other_device = compared(counting(), counting(launches=4, device="NVIDIA A100-SXM4-80GB"))
+    assert "devices differ" in str(parse("step>+3%").is_open(other_device))
+    assert parse("launches>+0").crossed(other_device)
+
+
+def test_counts_are_shown_where_they_changed() -> None:
+    text = render_comparison(compared(counting(), counting(launches=4)), "terminal")
+    assert re.search(r"^launches +3 +4 +\+1$", text, re.MULTILINE)
+    assert "COUNTS" not in render_comparison(compared(counting(), counting()), "terminal")
+    for format_ in ("markdown", "html"):
+        assert "launches" in render_comparison(compared(counting(), counting(launches=4)), format_)
+
+
+@pytest.mark.parametrize("text", ["launches>+3ms", "step>+3", "idle_input>+2"])
+def test_a_count_has_no_unit_and_a_time_needs_one(text: str) -> None:
+    with pytest.raises(UsageError, match="is no condition"):
+        parse(text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 import pytest
-from benchmarks.same_twice import MODELS, Draw, Simulated, simulated_rates, summary_of
+from benchmarks.same_twice import MODELS, Draw, Simulated, caught, simulated_rates, stalling, summary_of, white
 from tests.diagnosis.cases import case_of, fixed, loop
 
 from whystall.cli.thresholds import parse
@@ -25,6 +25,11 @@ def test_at_most_five_in_a_hundred_pairs_of_the_same_are_called_different(draw: 
     told = (rates.compared, rates.by_mean, rates.failed_on, rates.proven, rates.proven_by_mean)
     assert (rates.pairs, rates.proofs) == (100, 100)
     assert max(told) <= 5, told
+
+
+@pytest.mark.parametrize("draw", [white, stalling])
+def test_eight_pairs_catch_steps_that_are_three_per_cent_longer(draw: Draw) -> None:
+    assert caught(draw, 1.03, 40) >= 0.95
 
 
 def steps(seed: int, *, every: int = 0, stall: float = 0.0, slower: float = 1.0) -> np.ndarray:

@@ -97,7 +97,8 @@ def _number(text: str | None) -> int | str:
     return int(text) if text is not None and text.isdecimal() and len(text) < 19 else text or ""
 
 
-def _kind(name: str) -> CallKind:
+def call_kind(name: str) -> CallKind:
+    """What a runtime call of this name is for."""
     state = call_state(name)
     if state is HostState.SYNC:
         return "sync"
@@ -116,7 +117,7 @@ def _calls(trace: Trace, rank: int) -> list[HostCall]:
         HostCall(
             rank=rank,
             name=name,
-            kind=_kind(name),
+            kind=call_kind(name),
             count=len(each),
             total_ns=int(each.sum()),
             mean_ns=round(int(each.sum()) / len(each)),

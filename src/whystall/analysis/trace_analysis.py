@@ -10,6 +10,7 @@ import polars as pl
 from whystall.analysis import intervals
 from whystall.analysis.chains import kernel_chains
 from whystall.analysis.communication import Collectives, collectives_of
+from whystall.analysis.counts import step_counts
 from whystall.analysis.cpu import cpu_account, cpu_device
 from whystall.analysis.device import DeviceAccount, account_for, device_result, devices_of
 from whystall.analysis.efficiency import accelerator_of, device_efficiency, kernel_work, tensor_core_use, with_work
@@ -39,7 +40,7 @@ from whystall.analysis.results import (
 from whystall.analysis.timelines import device_timeline
 from whystall.analysis.wholeness import gaps_of
 from whystall.analysis.work import least_ns, uses_tf32
-from whystall.analysis.work_results import DeviceEfficiency, KernelChains, KernelOrigins
+from whystall.analysis.work_results import DeviceEfficiency, KernelChains, KernelOrigins, StepCount
 from whystall.analysis.workings import Workings, workings_of
 from whystall.hardware.calibration import Calibration
 from whystall.trace.model import Trace
@@ -71,6 +72,7 @@ class TraceAnalysis:
     """What the recording visibly lacks, a sentence each."""
     chains: list[KernelChains]
     origins: list[KernelOrigins]
+    counts: list[StepCount]
     workings: Workings
 
 
@@ -127,6 +129,7 @@ def analyze_trace(
             if device.kind != "cpu"
         ],
         origins=[kernel_origins(trace, device, tree, places) for device in devices if device.kind != "cpu"],
+        counts=step_counts(trace, rank),
         workings=workings,
     )
 

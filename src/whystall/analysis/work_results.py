@@ -1,4 +1,4 @@
-"""The frozen results that say what work was done: efficiency, roofline, chains of kernels, origins of kernels.
+"""The frozen results that say what work was done: efficiency, roofline, chains and origins of kernels, counts of a step.
 
 As in `whystall.analysis.results`: integer nanoseconds and bytes, ``None`` where something is not known.
 """
@@ -10,6 +10,34 @@ from typing import Literal
 import msgspec
 
 from whystall.analysis.results import Result
+
+CountName = Literal[
+    "launches",
+    "graph_launches",
+    "synchronizations",
+    "allocator_calls",
+    "operators",
+    "compiled_regions",
+    "kernels",
+    "copies",
+    "copied_bytes",
+]
+
+
+class StepCount(Result):
+    """How often something happens in a step of one rank: ``usual`` in the median step, in ``alike`` of ``steps`` ones.
+
+    ``least`` and ``most`` are of all steps. Runtime calls are counted by kind (``launches`` ask for kernels, copies and
+    fills); a function that torch compiled is one of ``compiled_regions``, and each break in its graph one more.
+    """
+
+    rank: int
+    name: CountName
+    steps: int
+    usual: int
+    alike: int
+    least: int
+    most: int
 
 
 class FusibleChain(Result):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from whystall.cli import inputs, output, thresholds
+from whystall.cli import inputs, output
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -38,7 +38,7 @@ class Compare:
             default=[],
             metavar="CONDITION",
             help="exit with 1 when it holds beyond the noise: "
-            "step>+3%%, idle_input>+2ms, operator:NAME>+10%%, new-cause",
+            "step>+3%%, idle_input>+2ms, operator:NAME>+10%%, new-cause; or of a count: launches>+0",
         )
         parser.add_argument(
             "--again",
@@ -53,6 +53,7 @@ class Compare:
 
     def run(self, options: Namespace, console: Console) -> int:
         """Prints the comparison; 1 when a condition of ``--fail-on`` holds, else 0."""
+        from whystall.cli import thresholds
         from whystall.diagnosis.comparison import compare_reports
         from whystall.report.comparison import render_comparison
 
@@ -77,7 +78,7 @@ class Compare:
         for text in crossed:
             console.note(f"crossed: {text}")
         for condition in conditions:
-            if condition.is_open(comparison):
-                console.note(f"not judged: {condition.text}, for want of steps that tell a change from noise")
+            if (why := condition.is_open(comparison)) is not None:
+                console.note(f"not judged: {condition.text}: {why}")
         console.next(f"whystall report {inputs.shell_quote([options.candidate])} -o report.html")
         return CROSSED if crossed else 0

@@ -50,17 +50,20 @@ class Export:
             help="what was recorded around this finding (such as host.sync), with rows that say what it is: at most "
             "20 MB, however large the trace; perfetto alone",
         )
+        output.add_redact(parser)
         inputs.add_reading(parser)
         output.add_force(parser)
 
     def run(self, options: Namespace, console: Console) -> int:
         """Writes what was asked for; 0."""
         export = next(export for export in _OFFERED if export.name == options.format)
-        if options.ranks is not None and not isinstance(export, TraceFile):
+        if options.ranks is not None and export.name != "perfetto":
             raise UsageError(f"--ranks is for timelines (perfetto), not for {options.format}")
-        if options.finding is not None and (options.ranks is not None or not isinstance(export, TraceFile)):
+        if options.finding is not None and (options.ranks is not None or export.name != "perfetto"):
             told = "--ranks" if options.ranks is not None else options.format
             raise UsageError(f"--finding is for the timeline of one rank (perfetto), not for {told}")
+        if options.redact and not isinstance(export, ReportFormat):
+            raise UsageError(f"--redact is for reports, not for {options.format}")
         if isinstance(export, ReportFormat):
             _export_report(options, console)
         elif isinstance(export, TraceFolder):
@@ -82,7 +85,8 @@ def _told() -> dict[str, str]:
 
 def _export_report(options: Namespace, console: Console) -> None:
     path = _output_file(options)
-    text = render(inputs.report_from(options.paths, options, console), options.format)
+    report = output.to_share(inputs.report_from(options.paths, options, console), options)
+    text = render(report, options.format)
     if path is None:
         console.result(text)
     else:

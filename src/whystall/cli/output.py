@@ -8,9 +8,11 @@ from typing import IO, TYPE_CHECKING
 from whystall.errors import UsageError
 
 if TYPE_CHECKING:
-    from argparse import ArgumentParser
+    from argparse import ArgumentParser, Namespace
     from collections.abc import Callable
     from pathlib import Path
+
+    from whystall.report.schema import Report
 
 STDOUT = "-"
 
@@ -18,6 +20,24 @@ STDOUT = "-"
 def add_force(parser: ArgumentParser) -> None:
     """Declares ``-f/--force``."""
     parser.add_argument("-f", "--force", action="store_true", help="overwrite files that exist")
+
+
+def add_redact(parser: ArgumentParser) -> None:
+    """Declares ``--redact``."""
+    parser.add_argument(
+        "--redact",
+        action="store_true",
+        help="for sharing outside: replace the names of files, functions, modules and hosts, leave out lines of code",
+    )
+
+
+def to_share(report: Report, options: Namespace) -> Report:
+    """The report as it may be shared: without its names where ``--redact`` was given."""
+    if not options.redact:
+        return report
+    from whystall.report.redaction import redacted
+
+    return redacted(report)
 
 
 def format_of(path: Path) -> str:

@@ -31,6 +31,7 @@ class Report:
             metavar="FILE",
             help=f"where to write; .html, .json, .md or .txt picks the format (default: {REPORT_HTML})",
         )
+        output.add_redact(parser)
         inputs.add_reading(parser)
         output.add_force(parser)
 
@@ -39,7 +40,7 @@ class Report:
         path = Path(options.output)
         format_ = output.format_of(path)
         output.check_free(path, force=options.force)
-        report = inputs.report_from(options.paths, options, console)
+        report = output.to_share(inputs.report_from(options.paths, options, console), options)
         output.write_text(path, render(report, format_))
         console.result(str(path))
         console.next(f"open {path} in a browser" if format_ == "html" else f"less {path}")

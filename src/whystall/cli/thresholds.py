@@ -1,20 +1,24 @@
-"""``--fail-on``: conditions on a comparison, such as ``step>+3%`` or ``idle_input>+2ms``."""
+"""``--fail-on``: conditions on a comparison, such as ``step>+3%``, ``idle_input>+2ms`` or ``launches>+0``."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, get_args
 
+from whystall.analysis.work_results import CountName
 from whystall.errors import UsageError
 
 if TYPE_CHECKING:
     from whystall.diagnosis.comparison import Comparison, Kind, Recorded
 
 _CONDITION: Final = re.compile(
-    r"^\s*(?P<what>\S.*?)\s*(?P<sign>[<>])\s*(?P<number>[+-]?\d+(\.\d+)?)\s*(?P<unit>%|ns|us|µs|ms|s)\s*$"
+    r"^\s*(?P<what>\S.*?)\s*(?P<sign>[<>])\s*(?P<number>[+-]?\d+(\.\d+)?)\s*(?P<unit>%|ns|us|µs|ms|s|)\s*$"
 )
 _NS: Final = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9}
+_UNITS: Final = {"%", *_NS}
+_COUNT_UNITS: Final = {"%", ""}
+COUNTS: Final = get_args(CountName)
 NEW_CAUSE: Final = "new-cause"
 _STEP: Final = "step"
 _KINDS: Final[dict[str, Kind]] = {"operator": "operator", "kernel": "kernel", "module": "module"}
@@ -22,7 +26,7 @@ _KINDS: Final[dict[str, Kind]] = {"operator": "operator", "kernel": "kernel", "m
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """One condition; ``unit`` is ``%`` of the base or nanoseconds."""
+    """One condition; ``number`` is in per cent of the base, in nanoseconds, or a count."""
 
     text: str
     what: str
@@ -34,17 +38,32 @@ class Threshold:
         """Whether the change crosses the threshold, and is more than noise."""
         if self.what == NEW_CAUSE:
             return any(row.change in ("new", "more") for row in comparison.causes)
-        base, candidate, beyond_noise = self._times(comparison)
+        if self.is_open(comparison) is not None:
+            return False
+        base, candidate, beyond_noise = self._compared(comparison)
         if base is None or candidate is None or not beyond_noise:
             return False
         change = (candidate - base) / max(base, 1) * 100 if self.percent else candidate - base
         return change > self.number if self.above else change < self.number
 
-    def is_open(self, comparison: Comparison) -> bool:
-        """Whether nothing can be said of it: there are too few steps to tell a change from noise."""
-        return self.what == _STEP and comparison.speedup_low is None
+    def is_open(self, comparison: Comparison) -> str | None:
+        """Why nothing can be said of it; ``None`` where something can."""
+        if self.what == NEW_CAUSE:
+            return None
+        if self.what in COUNTS:
+            known = any(row.name == self.what for row in comparison.counts)
+            return None if known else "counts need steps in both recordings, and as many ranks"
+        if comparison.incomparable:
+            return comparison.incomparable[0]
+        if self.what == _STEP and comparison.speedup_low is None:
+            return "too few steps to tell a change from noise"
+        return None
 
-    def _times(self, comparison: Comparison) -> tuple[int | None, int | None, bool]:
+    def _compared(self, comparison: Comparison) -> tuple[int | None, int | None, bool]:
+        """Both sides' value, and whether they differ beyond noise."""
+        if self.what in COUNTS:
+            count = next(row for row in comparison.counts if row.name == self.what)
+            return count.base, count.candidate, count.certain
         if self.what == _STEP:
             return comparison.base.step_ns, comparison.candidate.step_ns, comparison.significant
         kind, name = _named(self.what)
@@ -62,10 +81,10 @@ class Threshold:
         from whystall.analysis.results import Ledger
         from whystall.diagnosis.comparison import names
 
-        if self.what in (NEW_CAUSE, _STEP):
+        if self.what in (NEW_CAUSE, _STEP, *COUNTS):
             return
         kind, name = _named(self.what)
-        known = set(Ledger.__struct_fields__) if kind == "ledger" else names(kind, *reports)
+        known = {*Ledger.__struct_fields__, *COUNTS} if kind == "ledger" else names(kind, *reports)
         if name in known:
             return
         import difflib
@@ -88,10 +107,16 @@ def parse(text: str) -> Threshold:
         return Threshold(text, NEW_CAUSE, above=True, number=0.0, percent=False)
     match = _CONDITION.match(text)
     kind, separator, _ = match["what"].partition(":") if match is not None else ("", "", "")
-    if match is None or (separator and kind not in _KINDS):
+    counted = match is not None and match["what"] in COUNTS
+    if (
+        match is None
+        or (separator and kind not in _KINDS)
+        or match["unit"] not in (_COUNT_UNITS if counted else _UNITS)
+    ):
         raise UsageError(
-            f"--fail-on {text!r} is no condition: write step>+3%, idle_input>+2ms, operator:NAME>+10% or {NEW_CAUSE}"
+            f"--fail-on {text!r} is no condition: write step>+3%, idle_input>+2ms, operator:NAME>+10%, launches>+0 "
+            f"or {NEW_CAUSE}"
         )
     percent = match["unit"] == "%"
-    number = float(match["number"]) * (1 if percent else _NS[match["unit"]])
+    number = float(match["number"]) * _NS.get(match["unit"], 1)
     return Threshold(text, match["what"], above=match["sign"] == ">", number=number, percent=percent)

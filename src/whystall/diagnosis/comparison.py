@@ -22,6 +22,7 @@ from whystall.analysis.step_errors import FEWEST_STEPS
 from whystall.diagnosis.catalogue import causes
 from whystall.diagnosis.cause_changes import CauseChange, Judged, cause_changes, named_causes, what_changed
 from whystall.diagnosis.causes import Statistic
+from whystall.diagnosis.count_changes import CountChange, Counted, count_changes
 from whystall.diagnosis.sides import (
     SIGMAS,
     RunSteps,
@@ -45,7 +46,7 @@ Kind = Literal["ledger", "operator", "kernel", "module"]
 _Noise = Callable[[str], float]
 
 
-class Recorded(Judged, Protocol):
+class Recorded(Judged, Counted, Protocol):
     """What of a report is compared."""
 
     @property
@@ -84,7 +85,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """What changed from the base to the candidate. ``speedup`` above 1: the candidate's step is shorter.
 
     It is by the ``statistic`` that decides; ``mean`` and ``median`` hold both, with intervals where enough steps were
-    seen. ``pairs`` counts the runs of each side.
+    seen. ``pairs`` counts the runs of each side. ``counts`` are of a step; ``incomparable`` says why times of the two
+    cannot be held against each other: other devices, or another number of ranks.
     """
 
     schema: Literal["whystall.comparison/1"] = "whystall.comparison/1"
@@ -105,6 +107,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     pairs: int = 1
     mean: Interval | None = None
     median: Interval | None = None
+    counts: list[CountChange] = []
+    incomparable: list[str] = []
 
 
 def compare_reports(
@@ -123,6 +127,7 @@ def compare_reports(
     before, after = side(names[0], sides[0], statistic), side(names[1], sides[1], statistic)
     ratio, interval = speedup(*sides, statistic) or (None, None)
     both = {key: (speedup(*sides, key) or (None, None))[1] for key in _STATISTICS}
+    incomparable = _incomparable(base, candidate)
     comparison = Comparison(
         base=before,
         candidate=after,
@@ -140,7 +145,9 @@ def compare_reports(
         operators=_changes("operator", base, candidate),
         kernels=_changes("kernel", base, candidate),
         modules=_changes("module", base, candidate),
-        warnings=[*_warnings(base, candidate, before, after), *_otherwise(sides, statistic)],
+        warnings=[*incomparable, *_warnings(base, candidate, before, after), *_otherwise(sides, statistic)],
+        counts=count_changes(base, candidate),
+        incomparable=incomparable,
     )
     return msgspec.structs.replace(comparison, summary=_summary(comparison))
 
@@ -277,11 +284,17 @@ def _warnings(base: Recorded, candidate: Recorded, before: Side, after: Side) ->
         out.append(f"one side is measured by {before.measured_by}, the other by {after.measured_by}")
     if 0 < min(before.steps, after.steps) < FEWEST_STEPS:
         out.append("too few steps to tell a change from noise")
-    if _ranks(base) != _ranks(candidate):
-        out.append(f"the base has {_ranks(base)} ranks, the candidate {_ranks(candidate)}")
     for report, which in ((base, "base"), (candidate, "candidate")):
         if not any(device.kind != "cpu" for device in report.devices) and other_cores(report) >= _MANY_CORES:
             out.append(f"other programs used {other_cores(report):.1f} cores of the machine beside the {which}")
+    return out
+
+
+def _incomparable(base: Recorded, candidate: Recorded) -> list[str]:
+    """Why times of the two are of different things."""
+    out = []
+    if _ranks(base) != _ranks(candidate):
+        out.append(f"the base has {_ranks(base)} ranks, the candidate {_ranks(candidate)}")
     names = [sorted({device.name or "" for device in report.devices}) for report in (base, candidate)]
     if names[0] != names[1]:
         out.append(f"the devices differ: {', '.join(names[0]) or 'none'} and {', '.join(names[1]) or 'none'}")

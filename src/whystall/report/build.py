@@ -69,6 +69,7 @@ def build_report(
         timelines=[row for analysis in analyses for row in analysis.timelines],
         kernel_chains=[row for analysis in analyses for row in analysis.chains],
         kernel_origins=[row for analysis in analyses for row in analysis.origins],
+        counts=[row for analysis in analyses for row in analysis.counts],
         ranks=meetings,
         run=runs,
         findings=diagnosis.findings,

@@ -23,6 +23,8 @@ _TABLES: tuple[tuple[str, str], ...] = (
 _WORDS = {"gone": "gone", "new": "new", "stays": "stays", "less": "less", "more": "more", "unknown": "?"}
 _LONGEST_NAME = 60
 
+Cells = tuple[str, str, str, str]
+
 
 def render_comparison(comparison: Comparison, format_: str, *, rows: int = 10) -> str:
     """The comparison in ``terminal``, ``json``, ``markdown`` or ``html``. Raises ``ValueError`` for other formats."""
@@ -45,7 +47,7 @@ def _name(row: Change) -> str:
     return PART[row.name].label if row.kind == "ledger" and row.name in PART else clean(row.name, _LONGEST_NAME)
 
 
-def _cells(row: Change) -> tuple[str, str, str, str]:
+def _cells(row: Change) -> Cells:
     sign = "+" if row.delta_ns > 0 else ""
     delta = f"{sign}{fmt.duration(row.delta_ns)}{'' if row.beyond_noise else ' (noise)'}"
     return _name(row), fmt.duration(row.base_ns), fmt.duration(row.candidate_ns), delta
@@ -70,6 +72,22 @@ def _tables(comparison: Comparison, rows: int) -> Iterator[tuple[str, Sequence[C
             yield heading, changes[:rows], max(len(changes) - rows, 0)
 
 
+def _counts(comparison: Comparison) -> list[Cells]:
+    """What a step does more or less often, in cells; what is as before is left out."""
+    return [
+        (row.name.replace("_", " "), f"{row.base:,}", f"{row.candidate:,}", f"{row.candidate - row.base:+,}")
+        for row in comparison.counts
+        if row.certain
+    ]
+
+
+def _in_cells(comparison: Comparison, rows: int) -> Iterator[tuple[str, Sequence[Cells], int]]:
+    if counts := _counts(comparison):
+        yield "Counts", counts, 0
+    for heading, changes, more in _tables(comparison, rows):
+        yield heading, [_cells(row) for row in changes], more
+
+
 def _terminal(comparison: Comparison, rows: int) -> str:
     lines = [comparison.summary, ""]
     lines += [f"! {clean(warning, 200)}" for warning in comparison.warnings]
@@ -81,8 +99,8 @@ def _terminal(comparison: Comparison, rows: int) -> str:
             for row in comparison.causes
         ]
         lines += [""]
-    for heading, changes, more in _tables(comparison, rows):
-        table = [("per step", "base", "candidate", "change"), *map(_cells, changes)]
+    for heading, cells, more in _in_cells(comparison, rows):
+        table = [("per step", "base", "candidate", "change"), *cells]
         widths = [max(len(row[column]) for row in table) for column in range(4)]
         lines += [heading.upper()]
         lines += [
@@ -103,9 +121,9 @@ def _markdown(comparison: Comparison, rows: int) -> str:
             f"| `{row.id}` {escape(row.title)} | {_WORDS[row.change]} | {_gain(row)} |" for row in comparison.causes
         ]
         lines += [""]
-    for heading, changes, more in _tables(comparison, rows):
+    for heading, table, more in _in_cells(comparison, rows):
         lines += [f"| {heading}, per step | base | candidate | change |", "|---|---:|---:|---:|"]
-        lines += [f"| {escape(cells[0])} | {cells[1]} | {cells[2]} | {cells[3]} |" for cells in map(_cells, changes)]
+        lines += [f"| {escape(cells[0])} | {cells[1]} | {cells[2]} | {cells[3]} |" for cells in table]
         lines += ["", f"… {more} more", ""] if more else [""]
     return "\n".join(lines).rstrip() + "\n"
 
@@ -121,6 +139,9 @@ th:first-child, td:first-child { text-align: left; white-space: normal; min-widt
 .less { color: #1a7f37; } .more { color: #c2410c; } .noise { opacity: .6; }
 @media (prefers-color-scheme: dark) { .less { color: #6fdd8b; } .more { color: #ff9d5c; } }
 """
+
+
+_HEAD = "<thead><tr><th>name</th><th>base</th><th>candidate</th><th>change</th></tr></thead>"
 
 
 def _html(comparison: Comparison, rows: int) -> str:
@@ -141,11 +162,13 @@ def _html(comparison: Comparison, rows: int) -> str:
             for row in comparison.causes
         )
         parts.append(f"<h2>Causes</h2><div class='scroll'><table><tbody>{body}</tbody></table></div>")
+    if counts := _counts(comparison):
+        body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>" for cells in counts)
+        parts.append(f"<h2>Counts, per step</h2><div class='scroll'><table>{_HEAD}<tbody>{body}</tbody></table></div>")
     for heading, changes, more in _tables(comparison, rows * 4):
         body = "".join(map(_html_row, changes))
         parts.append(
-            f"<h2>{heading}, per step</h2><div class='scroll'><table><thead><tr><th>name</th><th>base</th>"
-            f"<th>candidate</th><th>change</th></tr></thead><tbody>{body}</tbody></table></div>"
+            f"<h2>{heading}, per step</h2><div class='scroll'><table>{_HEAD}<tbody>{body}</tbody></table></div>"
         )
         parts += [f"<p>… {more} more</p>"] if more else []
     return "".join(parts) + "</body></html>\n"

@@ -79,13 +79,14 @@ def _on_clock(trace: Trace, clock: RankClock) -> Trace:
 def _write(
     traces: Sequence[tuple[str, Trace]], stream: IO[bytes], *, compress: bool, above: Sequence[Track] = ()
 ) -> None:
-    with _compressed(stream, compress=compress) as out:
+    with compressed(stream, compress=compress) as out:
         for chunk in _chunks(traces, above):
             out.write(chunk)
 
 
 @contextmanager
-def _compressed(stream: IO[bytes], *, compress: bool) -> Iterator[IO[bytes]]:
+def compressed(stream: IO[bytes], *, compress: bool) -> Iterator[IO[bytes]]:
+    """The stream, which packs what is written to it if ``compress``."""
     if not compress:
         yield stream
         return

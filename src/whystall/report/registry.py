@@ -120,6 +120,9 @@ EXPORTS: tuple[ReportFormat | TraceFile | TraceFolder | RunFile, ...] = (
     ReportFormat("html", "the report", "whystall.report.html:render_html", (".html", ".htm")),
     ReportFormat("notebook", "the cell of a notebook", "whystall.report.notebook:render_fragment", exported=False),
     ReportFormat("sarif", "its findings for code hosts and editors", "whystall.report.sarif:render_sarif"),
+    ReportFormat(
+        "github", "its findings as annotations of a GitHub workflow", "whystall.report.annotations:render_annotations"
+    ),
     TraceFolder("csv", "one file per table of the trace, into a folder", "whystall.report.frames:csv_files"),
     TraceFolder("parquet", "one file per table of the trace, into a folder", "whystall.report.frames:parquet_files"),
     RunFile("steps", "every step of a watched run, as one CSV", "whystall.report.frames:write_steps"),
@@ -128,6 +131,12 @@ EXPORTS: tuple[ReportFormat | TraceFile | TraceFolder | RunFile, ...] = (
         "a Chrome trace without metadata, gzipped if the output ends in .gz",
         "whystall.report.perfetto:write_chrome_trace",
         "open {} at https://ui.perfetto.dev (it stays in your browser)",
+    ),
+    TraceFile(
+        "speedscope",
+        "a flame chart per thread and stream, gzipped if the output ends in .gz",
+        "whystall.report.speedscope:write_speedscope",
+        "open {} at https://www.speedscope.app (it stays in your browser)",
     ),
 )
 

@@ -23,7 +23,7 @@ from whystall.analysis.results import (
     Timeline,
 )
 from whystall.analysis.run_results import RunSummary
-from whystall.analysis.work_results import Efficiency, KernelChains, KernelOrigins
+from whystall.analysis.work_results import Efficiency, KernelChains, KernelOrigins, StepCount
 from whystall.diagnosis.experiment import Experiment
 from whystall.diagnosis.finding import Abstention, Blocking, Finding, PathPart, Plan, Verdict
 from whystall.report.registry import Options, render
@@ -90,6 +90,7 @@ class Report(Result, frozen=True, kw_only=True):
     timelines: list[Timeline]
     kernel_chains: list[KernelChains] = msgspec.field(default_factory=list)
     kernel_origins: list[KernelOrigins] = msgspec.field(default_factory=list)
+    counts: list[StepCount] = msgspec.field(default_factory=list)
     ranks: list[RankMeetings] = msgspec.field(default_factory=list)
     run: list[RunSummary] = msgspec.field(default_factory=list)
     findings: list[Finding] = msgspec.field(default_factory=list)

@@ -1,0 +1,51 @@
+"""What a step does more or less often than before: counts, which are the same on any machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from whystall.analysis.work_results import CountName, StepCount
+
+
+class Counted(Protocol):
+    """What of a report says how often things happen in a step."""
+
+    @property
+    def counts(self) -> Sequence[StepCount]:
+        """Counts by rank and name."""
+
+
+class CountChange(msgspec.Struct, frozen=True, kw_only=True):
+    """How often something happens in the usual step of each side, all ranks together.
+
+    ``certain``: where most steps of both sides are alike the usual counts are exact, and any difference is one; else
+    only what lies outside of all that the base's steps show.
+    """
+
+    name: CountName
+    base: int
+    candidate: int
+    certain: bool
+
+
+def count_changes(base: Counted, candidate: Counted) -> list[CountChange]:
+    """The counts that both sides know, in their order; none where ranks differ in number or steps are not known."""
+    before, after = _by_name(base), _by_name(candidate)
+    return [_change(name, rows, after[name]) for name, rows in before.items() if len(rows) == len(after.get(name, ()))]
+
+
+def _by_name(report: Counted) -> dict[CountName, list[StepCount]]:
+    out: dict[CountName, list[StepCount]] = {}
+    for row in report.counts:
+        out.setdefault(row.name, []).append(row)
+    return out
+
+
+def _change(name: CountName, before: Sequence[StepCount], after: Sequence[StepCount]) -> CountChange:
+    base, candidate = (sum(row.usual for row in rows) for rows in (before, after))
+    alike = all(2 * row.alike > row.steps for row in (*before, *after))
+    beyond = not sum(row.least for row in before) <= candidate <= sum(row.most for row in before)
+    return CountChange(name=name, base=base, candidate=candidate, certain=base != candidate and (alike or beyond))
