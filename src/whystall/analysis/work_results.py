@@ -1,4 +1,4 @@
-"""The frozen results that say what work was done: efficiency, roofline, chains and origins of kernels, counts of a step.
+"""The frozen results that say what work was done: efficiency, roofline, chains and origins of kernels, step counts.
 
 As in `whystall.analysis.results`: integer nanoseconds and bytes, ``None`` where something is not known.
 """
