@@ -22,7 +22,7 @@ from whystall.fleet.summary import Candidate, renumbered
 from whystall.fleet.summary_cache import SummaryCache
 from whystall.trace.files import Progress
 from whystall.trace.model import Trace
-from whystall.trace.ranks import one_per_rank
+from whystall.trace.ranks import of_each_rank
 
 _MOST_NAMED: Final = 8
 _MOST_WORLD: Final = 1 << 20  # a damaged file may say anything
@@ -89,7 +89,8 @@ def summarise_all(
         SummaryCache(cache).shrink()
     failures = list(dict.fromkeys(sentence for outcome in outcomes for sentence in outcome.failures))
     found = [(summary, file) for outcome, file in zip(outcomes, files, strict=True) for summary in outcome.summaries]
-    places, ranks, notes = one_per_rank([summary.facts for summary, _ in found])
+    windows, ranks, notes = of_each_rank([summary.facts for summary, _ in found], windows=False)
+    places = [own[-1] for own in windows]
     candidates = [Candidate(rank, renumbered(found[place][0], rank)) for place, rank in zip(places, ranks, strict=True)]
     files = [found[place][1] for place in places]
     return Fleet(candidates, files, failures, [*bounded(notes), *_missing(candidates)])

@@ -15,7 +15,7 @@ from typing import Final
 
 from whystall.trace.cache import SCHEMA_VERSION, is_ours, sealed, unsealed
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Raise whenever a summary of the same file becomes another."""
 FOLDER: Final = "summaries"
 LARGEST_BYTES: Final = 1 << 30

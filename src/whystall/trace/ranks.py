@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
 import numpy as np
+import polars as pl
 
 from whystall.trace.model import Trace
 
 _RANK_IN_NAME: Final = re.compile(r"rank[-_]?(\d{1,6})", re.IGNORECASE)
 _TIMED_TABLES: Final = ("operators", "python_functions", "runtime_calls", "device_events", "annotations")
+_NUMBERED_STEP: Final = re.compile(r"^ProfilerStep\s*#\s*(\d+)$")
 _COMPARE: Final = "two runs are compared with `whystall compare`"
 _MOST_NAMES: Final = 4
+_MOST_DIGITS: Final = 18
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """What tells a recording from others: the rank that it or its name states, when it was made, and a digest of it.
+
+    ``process`` is that of its thread of steps, ``first_step`` and ``last_step`` are the profiler's own numbers.
 
     All that is asked of a recording here, so that the same can be asked of a thousand that nobody holds at once.
     """
@@ -29,6 +34,15 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     start_ns: int
     end_ns: int
     digest: str
+    process: str | None = None
+    first_step: int | None = None
+    last_step: int | None = None
+
+    def goes_on_to(self, later: Facts) -> bool:
+        """Whether the same process recorded the other later: its steps are counted on."""
+        if self.process is None or self.last_step is None or later.first_step is None:
+            return False
+        return self.process == later.process and self.last_step < later.first_step and self.end_ns <= later.start_ns
 
     def overlaps(self, other: Facts) -> bool:
         """Whether both were recorded at some moment: then they are of different processes."""
@@ -40,13 +54,26 @@ def facts_of(trace: Trace, *, alone: bool = False) -> Facts:
     frames = [frame for table in _TIMED_TABLES if len(frame := getattr(trace, table))]
     starts = [int(frame["ts_ns"].min()) for frame in frames]
     ends = [int((frame["ts_ns"] + frame["duration_ns"]).max()) for frame in frames]
+    process, numbers = _steps_of(trace)
     return Facts(
+        process=process,
+        first_step=min(numbers, default=None),
+        last_step=max(numbers, default=None),
         name=trace.name,
         rank=trace.rank if trace.rank is not None else rank_in_name(trace.name),
         start_ns=min(starts, default=0),
         end_ns=max(ends, default=0),
         digest="" if alone else _digest(trace),
     )
+
+
+def _steps_of(trace: Trace) -> tuple[str | None, list[int]]:
+    """The process whose thread runs the steps, and the numbers that the profiler gave these."""
+    if trace.steps.is_empty():
+        return None, []
+    found = map(_NUMBERED_STEP.match, trace.steps["name"].cast(pl.String))
+    process: str | None = trace.threads["pid"][int(trace.steps["thread"][0])]
+    return process, [int(match[1][:_MOST_DIGITS]) for match in found if match]
 
 
 def rank_in_name(name: str) -> int | None:
@@ -72,18 +99,20 @@ def _digest(trace: Trace) -> str:
     return digest.hexdigest()
 
 
-def one_per_rank(recordings: Sequence[Facts]) -> tuple[list[int], list[int], list[str]]:
-    """The places of those that stand for a rank each, by rank, their ranks (no two alike), and sentences on the others.
+def of_each_rank(recordings: Sequence[Facts], *, windows: bool = True) -> tuple[list[list[int]], list[int], list[str]]:
+    """The places of the recordings of each rank, by rank, the ranks (no two alike), and sentences on the others.
 
-    Of one rank's recordings one after another the latest counts (of several ranks the latest that most of them share).
+    A rank's windows are those of one process, its steps counted on, in order of time. Of other recordings of a rank,
+    and without ``windows`` of these, the latest counts (of several ranks the latest that most of them share).
     """
     distinct, twice = _distinct(recordings)
-    kept, left_out = _without_windows(distinct)
-    ranks, renumbered = _numbered(kept)
+    kept, left_out = _latest(distinct, windows=windows)
+    latest = [own[-1] for own in kept]
+    ranks, renumbered = _numbered(latest)
     in_order = sorted(range(len(kept)), key=ranks.__getitem__)
-    notes = [*twice, *left_out, *renumbered, *_strangers(kept)]
+    notes = [*twice, *left_out, *renumbered, *_strangers(latest)]
     place = {one.digest: number for number, one in reversed(list(enumerate(recordings)))}
-    return [place[kept[one].digest] for one in in_order], [ranks[one] for one in in_order], notes
+    return [[place[one.digest] for one in kept[rank]] for rank in in_order], [ranks[rank] for rank in in_order], notes
 
 
 def _distinct(recordings: Sequence[Facts]) -> tuple[list[Facts], list[str]]:
@@ -97,36 +126,73 @@ def _distinct(recordings: Sequence[Facts]) -> tuple[list[Facts], list[str]]:
     return list(kept.values()), notes
 
 
-def _without_windows(recordings: list[Facts]) -> tuple[list[Facts], list[str]]:
-    """One recording of each rank: the others were made before or after it. Those made at the same time all stay."""
+def _latest(recordings: list[Facts], *, windows: bool) -> tuple[list[list[Facts]], list[str]]:
+    """The latest recording of each rank, after windows of the same process; those made at the same time all stay."""
     of_rank: dict[int, list[Facts]] = {}
     for one in recordings:
         if one.rank is not None:
             of_rank.setdefault(one.rank, []).append(one)
-    if all(len(own) == 1 for own in of_rank.values()):
-        return recordings, []
+    before = _before_of_no_rank(recordings) if windows else {}
+    gone = {one.digest for own in before.values() for one in own}
+    notes = []
+    if any(len(own) > 1 for own in of_rank.values()):
+        notes = _latest_of_ranks(of_rank, before, gone, windows=windows)
+    return [[*before.get(one.digest, ()), one] for one in recordings if one.digest not in gone], notes
+
+
+def _before_of_no_rank(recordings: Sequence[Facts]) -> dict[str, list[Facts]]:
+    """By the digest of the latest the windows before it, of processes whose files state no rank."""
+    of_process: dict[str, list[Facts]] = {}
+    for one in recordings:
+        if one.rank is None and one.process is not None:
+            of_process.setdefault(one.process, []).append(one)
+    latest = [max(own, key=lambda one: one.start_ns) for own in of_process.values()]
+    return {one.digest: _going_on_to(one, of_process[str(one.process)]) for one in latest}
+
+
+def _latest_of_ranks(
+    of_rank: Mapping[int, Sequence[Facts]], before: dict[str, list[Facts]], gone: set[str], *, windows: bool
+) -> list[str]:
+    """Adds each rank's windows to ``before`` its latest recording and to ``gone`` what stands not for itself.
+
+    Returns a sentence on each rank of which recordings are left out.
+    """
     moment = _latest_shared(of_rank)
-    gone: list[Facts] = []
+    shared = _shared_by(moment, of_rank)
     notes = []
     for rank, own in of_rank.items():
         chosen = max(own, key=lambda one: (one.overlaps(moment), one.start_ns))
-        earlier = [one for one in own if not one.overlaps(chosen)]
-        gone += earlier
-        if earlier:
+        others = [one for one in own if not one.overlaps(chosen)]
+        alike = [one for one in others if _shared_by(one, of_rank) == shared] if windows else []
+        joined = _going_on_to(chosen, alike)
+        before[chosen.digest] = joined
+        gone |= {one.digest for one in others}
+        if earlier := [one for one in others if one not in joined]:
             notes.append(
                 f"rank {rank} was recorded more than once and {chosen.name} is diagnosed; left out: "
                 f"{_names(earlier)} (analyze a file by itself to see it; {_COMPARE})"
             )
-    return [one for one in recordings if one not in gone], notes
+    return notes
 
 
-def _latest_shared(of_rank: dict[int, list[Facts]]) -> Facts:
+def _going_on_to(latest: Facts, earlier: Sequence[Facts]) -> list[Facts]:
+    """The windows before the latest of the same process, in order of time."""
+    found: list[Facts] = []
+    for one in sorted(earlier, key=lambda one: one.start_ns, reverse=True):
+        if one.goes_on_to(found[-1] if found else latest):
+            found.append(one)
+    return found[::-1]
+
+
+def _shared_by(one: Facts, of_rank: Mapping[int, Sequence[Facts]]) -> int:
+    """How many ranks recorded something at that time."""
+    return sum(any(map(one.overlaps, own)) for own in of_rank.values())
+
+
+def _latest_shared(of_rank: Mapping[int, Sequence[Facts]]) -> Facts:
     """The latest of the recordings that most ranks have a counterpart of."""
     everything = [one for own in of_rank.values() for one in own]
-    return max(
-        everything,
-        key=lambda one: (sum(any(map(one.overlaps, own)) for own in of_rank.values()), one.start_ns),
-    )
+    return max(everything, key=lambda one: (_shared_by(one, of_rank), one.start_ns))
 
 
 def _numbered(recordings: list[Facts]) -> tuple[list[int], list[str]]:

@@ -14,10 +14,11 @@ from whystall.trace.errors import InputError
 from whystall.trace.files import Limits, Progress
 from whystall.trace.load import load_traces
 from whystall.trace.model import TABLES, Trace
-from whystall.trace.ranks import facts_of, one_per_rank
+from whystall.trace.ranks import Facts, facts_of, of_each_rank
 from whystall.trace.readers.reader import Reader
 from whystall.trace.readers.registry import installed_readers
 from whystall.trace.samples import RunSamples, read_samples
+from whystall.trace.windows import as_one, shifts
 
 Sources = PathLike | Trace | Iterable[PathLike | Trace]
 
@@ -51,8 +52,19 @@ def read_recordings(
     samples = read_all_samples(folders, failures)
     if not traces and not samples:
         raise nothing_to_analyze(failures)
-    places, ranks, notes = one_per_rank([facts_of(trace, alone=len(traces) == 1) for trace in traces])
-    return Recordings([traces[place] for place in places], ranks, samples, folders, failures, notes)
+    facts = [facts_of(trace, alone=len(traces) == 1) for trace in traces]
+    # A watched run's samples tell of all its steps; its windows were recorded for one reason each.
+    places, ranks, notes = of_each_rank(facts, windows=not samples)
+    return Recordings(_whole(traces, facts, places), ranks, samples, folders, failures, notes)
+
+
+def _whole(traces: Sequence[Trace], facts: Sequence[Facts], places: Sequence[Sequence[int]]) -> list[Trace]:
+    """Each rank's windows as one trace, the time that none recorded cut out of all alike."""
+    if all(len(own) == 1 for own in places):
+        return [traces[own[0]] for own in places]
+    used = [place for own in places for place in own]
+    moved = dict(zip(used, shifts([(facts[place].start_ns, facts[place].end_ns) for place in used]), strict=True))
+    return [as_one([traces[place] for place in own], [moved[place] for place in own]) for own in places]
 
 
 def each_source(sources: Sources) -> list[PathLike | Trace]:
