@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.browsers import chromium, missing
 from tests.report.conftest import SAMPLES
-from tests.report.test_browser import DESKTOP, PHONE, chromium, missing
+from tests.report.test_browser import DESKTOP, PHONE
 
 from whystall.report.html import render_html
 
