@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whystall.cli import model_predict, output
-from whystall.errors import InputError, UsageError, WhystallError
+from whystall.cli.users_code import users_own_errors
+from whystall.errors import UsageError
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
-    from collections.abc import Iterator
 
     from whystall.cli.console import Console
     from whystall.hardware.accelerators import Precision
@@ -65,7 +64,7 @@ class Model:
         if page is not None:
             output.check_free(page, force=options.force)
         console.detail("importing torch")
-        with _users_own_errors(options.target, console):
+        with users_own_errors(options.target, console):
             target = _load(options)
             profile = _profile(target, options, repeats)
         conventions = {} if options.infer else _conventions(target, profile)
@@ -85,20 +84,6 @@ class Model:
         else:
             console.next(f"whystall model {options.target} --depth all --html model.html")
         return 0
-
-
-@contextmanager
-def _users_own_errors(target: str, console: Console) -> Iterator[None]:
-    """Says that it was the user's model that failed; ``-v`` shows where."""
-    try:
-        yield
-    except WhystallError:
-        raise
-    except Exception as error:
-        import traceback
-
-        console.detail(traceback.format_exc())
-        raise InputError(f"{target} failed: {type(error).__name__}: {error}") from error
 
 
 def _number(text: str, option: str) -> int:

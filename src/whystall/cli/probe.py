@@ -1,10 +1,10 @@
-"""``whystall probe``: what this machine can do, measured, and kept for later reports."""
+"""``whystall probe``: what this machine, or a loader on it, can do, measured."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from whystall.cli import probe_comm
+from whystall.cli import probe_comm, probe_data
 from whystall.errors import UsageError
 
 if TYPE_CHECKING:
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from whystall.probe.run import Probed
 
 _SECONDS = "0.2"
-KINDS = ("compute", "memory", "comm", "all")
+KINDS = ("compute", "memory", "comm", "data", "all")
 
 
 class Probe:
     """The verb ``probe``."""
 
     name = "probe"
-    help = "measure this machine: matrix products, memory bandwidth, launches, collectives"
+    help = "measure this machine: matrix products, memory, launches, collectives, a data loader"
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declares the verb's arguments."""
@@ -33,16 +33,21 @@ class Probe:
         parser.add_argument(
             "--seconds",
             metavar="S",
-            help=f"time for each measurement (default: {_SECONDS}, of comm {probe_comm.SECONDS})",
+            help=f"time for each measurement (default: {_SECONDS}; comm {probe_comm.SECONDS}, data {probe_data.SECONDS})",
         )
         parser.add_argument("--no-save", action="store_true", help="do not keep the result for later reports")
         parser.add_argument("--json", action="store_true", help="print the result as JSON")
         probe_comm.add_arguments(parser)
+        probe_data.add_arguments(parser)
 
     def run(self, options: Namespace, console: Console) -> int:
         """Prints what was measured, keeps it; 0."""
+        if options.what != "data" and options.target is not None:
+            raise UsageError(f"probe {options.what} takes no {options.target!r}: that is for probe data")
         if options.what == "comm":
             return probe_comm.run(options, console, _seconds(options.seconds or probe_comm.SECONDS))
+        if options.what == "data":
+            return probe_data.run(options, console, _seconds(options.seconds or probe_data.SECONDS))
         from whystall.probe.run import PROBES, probe
 
         found = probe(

@@ -73,7 +73,7 @@ def made_target(
     ``dummy_inputs``. Raises ``UsageError`` or ``InputError`` with what is wrong.
     """
     _check(device)
-    factory = _factory(name)
+    factory = named_object(name, "factory")
     with torch.device(device or "cpu"):
         made = factory(batch=batch) if batch and _takes_batch(factory) else factory() if _makes(factory) else factory
         target = _with_inputs(made, name, input_shape)
@@ -90,10 +90,14 @@ def _check(device: str | None) -> None:
         raise UsageError(f"there is no {device!r} here; run `whystall doctor --import-torch`")
 
 
-def _factory(name: str) -> Any:
+def named_object(name: str, what: str) -> Any:
+    """What ``package.module:name`` or ``file.py:name`` stands for; ``what`` is what an error calls it.
+
+    Raises ``UsageError`` or ``InputError`` with what is wrong.
+    """
     place, colon, attribute = name.rpartition(":")
     if not colon or not place or not attribute:
-        raise UsageError(f"{name!r} names no factory: write package.module:function or file.py:function")
+        raise UsageError(f"{name!r} names no {what}: write package.module:function or file.py:function")
     found: Any = _file(Path(place)) if place.endswith(".py") else _package(place)
     for part in attribute.split("."):
         if not hasattr(found, part):

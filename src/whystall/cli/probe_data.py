@@ -1,0 +1,78 @@
+"""``whystall probe data``: what a loader supplies, with how many workers, and what bounds it."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from whystall.cli.users_code import users_own_errors
+from whystall.errors import UsageError
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+    from whystall.cli.console import Console
+
+SECONDS = "2"
+_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declares what only ``probe data`` takes."""
+    group = parser.add_argument_group("of data")
+    group.add_argument(
+        "target",
+        nargs="?",
+        metavar="MOD:DATASET_OR_LOADER",
+        help="package.module:name or file.py:name of a data set, a DataLoader, or a function that returns one",
+    )
+    group.add_argument("--batch", metavar="N", help="samples a batch, for a data set (32)")
+    group.add_argument("--step", metavar="50ms", help="how long a training step takes: says how long it would wait")
+    group.add_argument("--max-workers", metavar="N", help="predict up to so many (twice the cores, at least 4)")
+
+
+def run(options: Namespace, console: Console, seconds: float) -> int:
+    """Prints what the loader supplies; 0."""
+    if options.target is None:
+        raise UsageError("probe data wants a loader: package.module:name or file.py:name")
+    batch, most = _number(options.batch, "--batch", 1), _number(options.max_workers, "--max-workers", 0)
+    step_s = None if options.step is None else duration_s(options.step, "--step")
+    console.detail("importing torch")
+    with users_own_errors(options.target, console):
+        from whystall.probe.data.run import probe_data
+
+        found = probe_data(
+            options.target,
+            batch=batch,
+            step_s=step_s,
+            most_workers=most,
+            seconds=seconds,
+            progress=lambda text: console.detail(f"measuring {text}"),
+        )
+    if options.json:
+        import msgspec
+
+        console.result(msgspec.json.format(msgspec.json.encode(found), indent=1).decode())
+    else:
+        from whystall.report.data_text import render_loader
+
+        console.result(render_loader(found).rstrip("\n"))
+    console.next("whystall run SCRIPT, which says whether steps wait for input at all")
+    return 0
+
+
+def duration_s(text: str, option: str) -> float:
+    """Seconds of ``50ms``, ``0.2s`` or ``800us``; a number alone is in seconds."""
+    found = re.fullmatch(r"([0-9]*\.?[0-9]+) ?(us|ms|s)?", text)
+    value = float(found[1]) * _UNITS[found[2] or "s"] if found else 0.0
+    if not 0 < value <= 3600:
+        raise UsageError(f"{option} wants a time such as 50ms, not {text[:40]!r}")
+    return value
+
+
+def _number(text: str | None, option: str, least: int) -> int | None:
+    if text is None:
+        return None
+    if re.fullmatch(r"[0-9]{1,6}", text) is None or int(text) < least:
+        raise UsageError(f"{option} wants a whole number from {least} on, not {text[:40]!r}")
+    return int(text)
