@@ -1,6 +1,6 @@
 """What `whystall probe data` predicts of six loaders, beside what plain loaders of torch's then supply.
 
-    python benchmarks/bench_loaders.py               # some five minutes; the machine should do nothing else
+    python benchmarks/bench_loaders.py               # some ten minutes; the machine should do nothing else
     python benchmarks/bench_loaders.py decode_bound  # one of them
 
 A loader is probed once, as a user would do it, between two rounds of measurements in processes of their own; the median
@@ -18,7 +18,8 @@ import time
 from pathlib import Path
 
 WORKERS = range(5)
-ROUNDS = 4
+ROUNDS = 8
+SECONDS = 0.8
 HERE = Path(__file__).parent
 
 
@@ -46,10 +47,11 @@ def supply(name: str, workers: int, seconds: float) -> float:
     return count * int(given.batch_size) / (time.perf_counter() - began)
 
 
-def measured(name: str, workers: int) -> float:
-    """The same in a process of its own."""
-    command = [sys.executable, __file__, name, "--supply", str(workers)]
-    return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+def measured(name: str) -> list[float]:
+    """The same for each number of workers, in a process of its own."""
+    command = [sys.executable, __file__, name, "--supply"]
+    found: list[float] = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    return found
 
 
 def probed(name: str) -> dict[str, object]:
@@ -63,6 +65,12 @@ def probed(name: str) -> dict[str, object]:
     return found
 
 
+def spread(times: tuple[float, ...]) -> float:
+    """How far apart the middle half of the rounds lies."""
+    low, _, high = statistics.quantiles(times, n=4)
+    return high / low
+
+
 def row(name: str) -> str:
     """A loader's row: predicted / measured for each number of workers, and the proposal."""
     rounds: list[list[float]] = []
@@ -70,9 +78,9 @@ def row(name: str) -> str:
     for index in range(ROUNDS):
         if index == ROUNDS // 2:
             found = probed(name)
-        rounds.append([measured(name, workers) for workers in WORKERS])
+        rounds.append(measured(name))
     truth = [statistics.median(column) for column in zip(*rounds, strict=True)]
-    scatter = max(max(column) / min(column) for column in zip(*rounds, strict=True))
+    scatter = max(spread(column) for column in zip(*rounds, strict=True))
     rows, proposed = found["workers"], found["proposed"]
     assert isinstance(rows, list)  # noqa: S101 - of our own JSON
     assert isinstance(proposed, dict)  # noqa: S101
@@ -88,13 +96,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     names = ("in_memory", "decode_bound", "storage_bound", "ipc_bound", "heavy_tailed", "collate_bound")
     parser.add_argument("names", nargs="*", default=names)
-    parser.add_argument("--supply", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--supply", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.supply is not None:
-        print(supply(options.names[0], options.supply, 1.5))
+    if options.supply:
+        print(json.dumps([supply(options.names[0], workers, SECONDS) for workers in WORKERS]))
         return
     heads = " | ".join(f"{workers}" for workers in WORKERS)
-    print(f"| loader | {heads} | binds | proposed | of the best measured | farthest apart |")
+    print(f"| loader | {heads} | binds | proposed | of the best measured | middle half of the rounds |")
     print(f"|---|{'--:|' * len(WORKERS)}---|--:|--:|--:|")
     for name in options.names:
         print(row(name), flush=True)

@@ -24,7 +24,7 @@ class Images(Dataset[Any]):
         self._packed = []
         for _ in range(64):
             buffer = io.BytesIO()
-            np.savez_compressed(buffer, image=numbers.integers(0, 16, (96, 96, 3), dtype=np.uint8))
+            np.savez_compressed(buffer, image=numbers.integers(0, 16, (160, 160, 3), dtype=np.uint8))
             self._packed.append(buffer.getvalue())
 
     def __len__(self) -> int:
@@ -56,22 +56,24 @@ def storage_bound() -> DataLoader[Any]:
     return DataLoader(Remote(), batch_size=8)
 
 
-class Large(Dataset[Any]):
-    """Large samples that cost next to nothing to make."""
-
-    def __init__(self) -> None:
-        self._clips = torch.randn(16, 3, 8, 160, 160)
+class Boxes(Dataset[Any]):
+    """Samples of many small tensors, as those of detection are, that cost next to nothing to make."""
 
     def __len__(self) -> int:
-        return 2048
+        return 4096
 
-    def __getitem__(self, index: int) -> torch.Tensor:
-        return self._clips[index % 16]
+    def __getitem__(self, index: int) -> list[torch.Tensor]:
+        return [torch.full((4,), float(index)) for _ in range(12)]
+
+
+def as_they_are(rows: list[Any]) -> list[Any]:
+    """A batch as a list, as detection's collate functions make it."""
+    return rows
 
 
 def ipc_bound() -> DataLoader[Any]:
-    """Batches that take longer to hand over than to make."""
-    return DataLoader(Large(), batch_size=16)
+    """Batches that take longer to hand over than to make: each tensor is a file in shared memory."""
+    return DataLoader(Boxes(), batch_size=16, collate_fn=as_they_are)
 
 
 class Uneven(Dataset[Any]):
@@ -79,7 +81,7 @@ class Uneven(Dataset[Any]):
 
     def __init__(self) -> None:
         numbers = np.random.default_rng(0)
-        self._rounds = np.where(numbers.random(4096) < 0.02, 60, 2).tolist()
+        self._rounds = np.where(numbers.random(4096) < 0.02, 300, 10).tolist()
 
     def __len__(self) -> int:
         return len(self._rounds)

@@ -41,6 +41,14 @@ class ExperimentSetup(msgspec.Struct, frozen=True, kw_only=True):
     longest_s: float = 30.0
 
 
+class TrialSetup(msgspec.Struct, frozen=True, kw_only=True):
+    """What one run of ``tune`` sets (by the names that `whystall.capture.tuned` knows), and when it ends, as above."""
+
+    settings: dict[str, int | str | bool] = {}
+    steps: int = 60
+    longest_s: float = 30.0
+
+
 class CaptureConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Where to write, and what to record beyond operators, kernels and launches.
 
@@ -55,6 +63,7 @@ class CaptureConfig(msgspec.Struct, frozen=True, kw_only=True):
     memory: bool = False
     optimizer_within_s: float = 5.0
     experiment: ExperimentSetup | None = None
+    trial: TrialSetup | None = None
 
 
 def encode(config: CaptureConfig) -> str:

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from whystall.capture.config import ExperimentSetup
+from whystall.capture.config import ExperimentSetup, TrialSetup
 
 # Two runs of the same job differ in their first steps more than by what is looked for.
 FEWEST_STEPS: Final = 12
@@ -32,6 +32,7 @@ class Injected:
         self._began_ns = 0
         self.note: str | None = None
         """What was changed, once it was; an experiment without it shows nothing."""
+        self.seen: dict[str, Any] | None = None
 
     def install(self) -> None:
         """What has to be in place before the first batch; called before the session's own hooks."""
@@ -51,14 +52,7 @@ class Injected:
 
     def step_ended(self, steps: int) -> None:
         """Ends the process after enough steps, at once: nothing of the job's own end (checkpoints) is run."""
-        long_enough = time.monotonic_ns() - self._began_ns > self._experiment.longest_s * 1e9
-        if steps >= self._experiment.steps or (long_enough and steps >= FEWEST_STEPS):
-            for child in multiprocessing.active_children():  # a loader's workers would wait for a parent that is gone
-                child.terminate()
-            for stream in (sys.stdout, sys.stderr):
-                with contextlib.suppress(OSError, ValueError, AttributeError):
-                    stream.flush()
-            os._exit(0)
+        end_after_enough(steps, self._began_ns, self._experiment)
 
     def _repeat_batches(self) -> None:
         """A loader's first batch stands for all that follow; epochs keep their length."""
@@ -85,6 +79,18 @@ class Injected:
         if after != before:
             self._torch.set_num_threads(after)
             self.note = f"{after} threads instead of {before}"
+
+
+def end_after_enough(steps: int, began_ns: int, setup: ExperimentSetup | TrialSetup) -> None:
+    """Ends the process, at once, after enough steps, or enough time since it began (by the monotonic clock)."""
+    long_enough = time.monotonic_ns() - began_ns > setup.longest_s * 1e9
+    if steps >= setup.steps or (long_enough and steps >= FEWEST_STEPS):
+        for child in multiprocessing.active_children():  # a loader's workers would wait for a parent that is gone
+            child.terminate()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError, AttributeError):
+                stream.flush()
+        os._exit(0)
 
 
 def _repeating(original: Callable[[Any], Any], told: Injected) -> Callable[[Any], Any]:

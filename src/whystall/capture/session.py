@@ -18,7 +18,6 @@ from whystall._native import TimedCall, call_on_main_thread
 from whystall.capture.compile_limits import CompileLimits
 from whystall.capture.config import CaptureConfig
 from whystall.capture.ending import last_exception
-from whystall.capture.experiments import Injected
 from whystall.capture.faults import Faults
 from whystall.capture.flight import FlightRecorder
 from whystall.capture.listener import Heard, guarded
@@ -32,6 +31,7 @@ from whystall.capture.stacks import StackSampler
 from whystall.capture.stepless import NO_STEPS, SteplessWindow
 from whystall.capture.steps import StepFinder
 from whystall.capture.torch_hooks import TorchHooks, compiles_now
+from whystall.capture.tuned import Change, change_for
 from whystall.capture.windows import Action
 from whystall.run_folder.description import RANKS_IN_WINDOWS, RankDescription, encode
 from whystall.run_folder.layout import CAPTURE_NOW, description_name, staged_description
@@ -74,7 +74,7 @@ class Session:
         self._finder.several_optimizers = lambda: len(self._hooks.optimizers_alive) > 1
         # Once: making a guard costs more than the sample.
         self._guarded_sample = self.faults.guard("samples", self._sampler.sample)
-        self._experiment = Injected(torch, config.experiment) if config.experiment is not None else None
+        self._experiment: Change | None = change_for(torch, config)
         self._notes: list[str] = []
         self._loaders: dict[int, dict[str, Any]] = {}
         self._modules_looked_at = -1
@@ -379,6 +379,7 @@ class Session:
             overhead=self._costs.told(recorder.export_ns, time.perf_counter_ns() - self._began_ns),
             notes=self._notes,
             experiment=self._experiment.note if self._experiment is not None else None,
+            trial=self._experiment.seen if self._experiment is not None else None,
             not_recorded=self.faults.reasons,
             facts=facts(self._torch),
             loaders=list(filter(None, self._loaders.values())),

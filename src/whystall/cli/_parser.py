@@ -25,6 +25,7 @@ def parse(arguments: Sequence[str]) -> tuple[Command, Namespace]:
     Exits as argparse does: 0 after ``--help`` and ``--version``, 2 on arguments that make no sense.
     """
     parser, verbs = _build()
+    arguments = _knobs_joined(arguments)
     if not arguments:
         parser.print_help()
         parser.exit()
@@ -37,6 +38,17 @@ def parse(arguments: Sequence[str]) -> tuple[Command, Namespace]:
         given = parser.parse_args(arguments)
     command = next(command for command in COMMANDS if command.name == given.verb)
     return command, given
+
+
+def _knobs_joined(arguments: Sequence[str]) -> list[str]:
+    """``--knob --batch=8,16`` as one word: argparse takes no value that begins with a dash."""
+    words = list(arguments)
+    for place, word in enumerate(words[:-1]):
+        if word == "--":
+            break
+        if word == "--knob" and words[0] == "tune" and words[place + 1].startswith("-"):
+            return [*words[:place], f"{word}={words[place + 1]}", *words[place + 2 :]]
+    return words
 
 
 def _check_verb(parser: ArgumentParser, word: str) -> None:

@@ -33,7 +33,7 @@ class Probe:
         parser.add_argument(
             "--seconds",
             metavar="S",
-            help=f"time for each measurement (default: {_SECONDS}; comm {probe_comm.SECONDS}, data {probe_data.SECONDS})",
+            help=f"of each measurement (default: {_SECONDS}; comm {probe_comm.SECONDS}, data {probe_data.SECONDS})",
         )
         parser.add_argument("--no-save", action="store_true", help="do not keep the result for later reports")
         parser.add_argument("--json", action="store_true", help="print the result as JSON")

@@ -19,6 +19,7 @@ from whystall.cli.probe import Probe
 from whystall.cli.ranks import Ranks
 from whystall.cli.report import Report
 from whystall.cli.run import Run
+from whystall.cli.tune import Tune
 from whystall.cli.verify import Verify
 from whystall.cli.view import View
 from whystall.cli.watch import Watch
@@ -35,6 +36,7 @@ COMMANDS: tuple[Command, ...] = (
     View(),
     Compare(),
     Verify(),
+    Tune(),
     Explain(),
     Export(),
     Hang(),

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whystall._version import __version__
-from whystall.cli import inputs, output
+from whystall.cli import inputs, launching, output
 from whystall.cli.rendering import render
 from whystall.errors import InputError, UsageError
 
@@ -37,8 +37,6 @@ class Run:
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declares the verb's arguments."""
-        import argparse
-
         parser.usage = "whystall run [options] SCRIPT [ARGS...] | -m MODULE [ARGS...] | -- COMMAND..."
         parser.add_argument("-o", "--output", metavar="DIR", help="the run folder (default: whystall-runs/TIME-NAME)")
         parser.add_argument("--wait", type=int, default=1, metavar="N", help="steady steps to let pass first (1)")
@@ -69,10 +67,7 @@ class Run:
         )
         inputs.add_workload(parser)
         output.add_force(parser)
-        parser.add_argument(
-            "-m", dest="module", nargs=argparse.REMAINDER, metavar="MODULE", help="run a module, as python -m does"
-        )
-        parser.add_argument("command", nargs=argparse.REMAINDER, metavar="SCRIPT|-- COMMAND", help="what to run")
+        launching.add_command(parser)
 
     def run(self, options: Namespace, console: Console) -> int:
         """The exit code of the job, after its report."""
@@ -81,7 +76,7 @@ class Run:
         from whystall.run_folder import layout
         from whystall.run_folder.description import RunDescription, encode
 
-        launch = _launch(options)
+        launch = launching.launch_of_words(options)
         schedule = Schedule(
             wait=_count(options.wait, "--wait", 0),
             warmup=_count(options.warmup, "--warmup", 1),
@@ -165,16 +160,6 @@ class _SoFarOf:
             enough if self._until_verdict else None,
             after_s=SOON_S if self._until_verdict else STILL_RUNS_AFTER_S,
         )
-
-
-def _launch(options: Namespace) -> Launch:
-    from whystall.capture.launch import launch_of
-
-    if options.module is not None:
-        return launch_of(options.module, is_module=True)
-    words = list(options.command)
-    is_command = bool(words) and words[0] == "--"
-    return launch_of(words[1:] if is_command else words, is_command=is_command)
 
 
 def _count(value: int, option: str, least: int) -> int:

@@ -76,7 +76,7 @@ class Verify:
             before,
             after,
             pairs=options.pairs,
-            loss=_pattern(options.loss),
+            loss=loss_pattern(options.loss),
             tolerance=options.tolerance,
             cause=options.finding,
             statistic=options.by or _statistic(options.finding),
@@ -129,7 +129,8 @@ def _variants(options: Namespace) -> tuple[Variant, Variant]:
     return Variant(words[0]), Variant(words[1])
 
 
-def _pattern(text: str | None) -> re.Pattern[str] | None:
+def loss_pattern(text: str | None) -> re.Pattern[str] | None:
+    """The pattern that ``--loss`` names. Raises ``UsageError`` for one without a group, or none at all."""
     if text is None:
         return None
     try:

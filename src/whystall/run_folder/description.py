@@ -159,6 +159,8 @@ class RankDescription(msgspec.Struct, frozen=True, kw_only=True):
     """Of the losses that were looked at, those that ignore some of their labels."""
     given_up: list[CompileLimit] = []
     """What torch's compiler runs as it is, since it was compiled too often."""
+    trial: dict[str, Any] | None = None
+    """Of a run of ``tune``: what was made with which settings, and where."""
     in_windows: list[WindowPlace] = []
     """Where the stepping thread was found while windows were recorded."""
 

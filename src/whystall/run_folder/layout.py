@@ -17,6 +17,8 @@ RUN_JSON: Final = "run.json"
 REPORT_JSON: Final = "report.json"
 REPORT_HTML: Final = "report.html"
 EXPERIMENTS_JSON: Final = "experiments.json"
+TUNE_JSON: Final = "tune.json"
+"""Every run of a search over settings; it lies in a folder of its own, and is what the search goes on from."""
 CAPTURE_NOW: Final = "capture-now"
 """Touched by whoever wants a window at once."""
 

@@ -56,7 +56,7 @@ def run_block(variant: Variant, loss: re.Pattern[str] | None, *, timeout_s: floa
         began = time.monotonic()
         code, output = run_command(variant, config, timeout_s)
         elapsed = time.monotonic() - began
-        found = _steps(folder)
+        found = steady_steps(folder)
         steps = found.measured if found is not None else 0
         by: dict[Statistic, float] | None = None
         if found is not None and steps >= _FEWEST_STEPS:
@@ -91,7 +91,7 @@ def run_command(variant: Variant, config: CaptureConfig, timeout_s: float | None
         return code, stream.read().decode("utf-8", "replace")
 
 
-def _steps(folder: Path) -> RunSummary | None:
+def steady_steps(folder: Path) -> RunSummary | None:
     """The account of the rank with the most steady steps."""
     found = []
     for path in rank_files(folder, "samples"):

@@ -18,6 +18,7 @@ from whystall.probe.data.stages import Batch
 from whystall.probe.data.storage import data_files, opened_files, probe_storage
 from whystall.probe.data.transfer import bytes_of, probe_transfer
 
+_ROUNDS: Final = 3
 _FEWEST_PREDICTED: Final = 4
 _START_MATTERS: Final = 0.01
 
@@ -42,14 +43,10 @@ def probe_data(
     check_gives_batches(source, target)
     cores = len(os.sched_getaffinity(0))
     most = max(_FEWEST_PREDICTED, 2 * cores) if most_workers is None else most_workers
-    progress("no worker")
+    counts = [0, *(one for one in _measured(cores) if one <= most)]
     with opened_files(paths):
-        inline = drain(source, 0, seconds=seconds)
+        inline, *runs = _drained(source, counts, seconds, progress)
     storage, no_storage = _storage(source, paths, progress)
-    runs = []
-    for workers in [one for one in _measured(cores) if one <= most]:
-        progress(f"{workers} worker{'s' * (workers != 1)}")
-        runs.append(drain(source, workers, seconds=seconds))
     single = runs[0] if runs and runs[0].made else None
     model = _model(source, cores, inline, single, runs)
     one_batch = next(iter(source.with_workers(0)))
@@ -63,6 +60,17 @@ def probe_data(
 def _measured(cores: int) -> list[int]:
     """The numbers of workers that are run: 1, one for each core, and what lies between by the root."""
     return sorted({1, round(cores**0.5), cores})
+
+
+def _drained(source: Source, counts: Sequence[int], seconds: float, progress: Callable[[str], None]) -> list[Drained]:
+    """A run with each number of workers: the middle one of several rounds, between which other work comes and goes."""
+    rounds = _ROUNDS if source.start_method == "fork" else 1  # others import the user's code anew in each worker
+    found: list[list[Drained]] = [[] for _ in counts]
+    for _ in range(rounds):
+        for own, workers in zip(found, counts, strict=True):
+            progress(f"{workers} worker{'s' * (workers != 1)}")
+            own.append(drain(source, workers, seconds=seconds / rounds))
+    return [sorted(own, key=lambda one: one.batch_s)[len(own) // 2] for own in found]
 
 
 def _storage(source: Source, paths: set[str], progress: Callable[[str], None]) -> tuple[Storage | None, str | None]:

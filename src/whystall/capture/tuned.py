@@ -1,0 +1,148 @@
+"""What one run of ``tune`` sets in a watched process: loaders, optimizers and threads, as they are made.
+
+Constructors of torch's own are wrapped: what the user's code asks for is noted with its place, and replaced by what the
+trial sets. Nothing else is changed, and no file.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from whystall.capture.config import CaptureConfig, TrialSetup
+from whystall.capture.experiments import Injected, end_after_enough
+
+LOADER_SETTINGS: Final = ("num_workers", "prefetch_factor", "persistent_workers", "pin_memory")
+_MOST_SEEN: Final = 16
+
+
+class Change(Protocol):
+    """What a further run of a command changes in it."""
+
+    note: str | None
+    seen: dict[str, Any] | None
+
+    def install(self) -> None:
+        """What has to be in place before the user's code makes anything."""
+
+    def first_step(self) -> None:
+        """What is changed once the model is there."""
+
+    def step_ended(self, steps: int) -> None:
+        """Ends the process after enough steps."""
+
+
+def change_for(torch: Any, config: CaptureConfig) -> Change | None:
+    """The change that a capture is asked for, if any."""
+    if config.trial is not None:
+        return Tuned(torch, config.trial)
+    return Injected(torch, config.experiment) if config.experiment is not None else None
+
+
+class Tuned:
+    """The settings of one trial. Every method may raise: the session guards them."""
+
+    def __init__(self, torch: Any, trial: TrialSetup) -> None:
+        self._torch = torch
+        self._trial = trial
+        self._began_ns = 0
+        self.note: str | None = None
+        self.seen: dict[str, Any] | None = {"loaders": [], "optimizers": [], "threads": None, "devices": 0}
+
+    def install(self) -> None:
+        """Wraps what makes loaders and optimizers; called before the user's code goes on."""
+        from torch.utils.data import DataLoader  # noqa: PLC0415 - the user has imported torch
+
+        under_way: set[int] = set()
+        _wrap_constructor(DataLoader, self._loader, under_way)
+        optim = self._torch.optim
+        for name in ("Adam", "AdamW", "SGD", "Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop"):
+            kind = getattr(optim, name, None)
+            if kind is not None and "foreach" in inspect.signature(kind.__init__).parameters:
+                _wrap_constructor(kind, self._optimizer, under_way)
+        if self._trial.settings.get("matmul_precision") is not None:
+            self._torch.set_float32_matmul_precision(str(self._trial.settings["matmul_precision"]))
+
+    def first_step(self) -> None:
+        """Sets what the user's code may have set since; the model is there."""
+        self._began_ns = time.monotonic_ns()
+        cuda = self._torch.cuda
+        threads = self._trial.settings.get("threads")
+        if self.seen is not None:
+            self.seen["threads"] = int(self._torch.get_num_threads())
+            self.seen["devices"] = cuda.device_count() if cuda.is_initialized() and cuda.is_available() else 0
+        if threads is not None:
+            self._torch.set_num_threads(int(threads))
+
+    def step_ended(self, steps: int) -> None:
+        """Ends the process after enough steps."""
+        end_after_enough(steps, self._began_ns, self._trial)
+
+    def _loader(self, arguments: dict[str, Any]) -> None:
+        """Notes how a loader is made, and changes it. Iterable data sets stay: each worker would hand out all."""
+        from torch.utils.data import IterableDataset  # noqa: PLC0415 - the user has imported torch
+
+        iterable = isinstance(arguments.get("dataset"), IterableDataset)
+        self._note("loaders", {name: arguments.get(name) for name in LOADER_SETTINGS} | {"iterable": iterable})
+        if iterable:
+            return
+        wanted = {name: value for name, value in self._trial.settings.items() if name in LOADER_SETTINGS}
+        arguments.update(wanted)
+        if not arguments.get("num_workers"):
+            arguments.update(prefetch_factor=None, persistent_workers=False, timeout=0, multiprocessing_context=None)
+
+    def _optimizer(self, arguments: dict[str, Any]) -> None:
+        how = [name for name in ("fused", "foreach") if name in arguments]
+        kind = type(arguments["self"]).__name__
+        self._note("optimizers", {"class": kind, "can": how} | {name: arguments[name] for name in how})
+        wanted = self._trial.settings.get("optimizer")
+        if wanted in how:
+            arguments.update({name: name == wanted or None for name in how})
+
+    def _note(self, kind: str, found: dict[str, Any]) -> None:
+        if self.seen is not None and len(self.seen[kind]) < _MOST_SEEN:
+            self.seen[kind].append(found | _place())
+
+
+def _wrap_constructor(kind: Any, change: Callable[[dict[str, Any]], None], under_way: set[int]) -> None:
+    """Lets ``change`` see and change the arguments of a class's constructor by name; defaults are filled in."""
+    original = kind.__init__
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def __init__(*given: Any, **named: Any) -> None:  # noqa: N807 - it takes the place of one
+        try:
+            bound = signature.bind(*given, **named)
+        except TypeError:
+            original(*given, **named)  # which says what is wrong
+            return
+        bound.apply_defaults()
+        arguments = dict(bound.arguments)
+        made = id(given[0])
+        if made in under_way:  # AdamW is made through Adam: once is enough
+            original(*given, **named)
+            return
+        change(arguments)
+        bound.arguments.update(arguments)
+        under_way.add(made)
+        try:
+            original(*bound.args, **bound.kwargs)
+        finally:
+            under_way.discard(made)
+
+    kind.__init__ = __init__
+
+
+def _place() -> dict[str, Any]:
+    """The innermost line outside of torch and of ours."""
+    frame = sys._getframe(1)  # noqa: SLF001 - what `inspect.stack` reads files for
+    while frame.f_back is not None:
+        name = str(frame.f_globals.get("__name__", ""))
+        if name.partition(".")[0] not in ("torch", "whystall", "functools"):
+            break
+        frame = frame.f_back
+    return {"file": frame.f_code.co_filename, "line": frame.f_lineno}

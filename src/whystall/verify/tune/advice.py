@@ -1,0 +1,49 @@
+"""How to keep what won: the command to run, and the lines to change in the code."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Sequence
+
+from whystall.verify.tune.candidates import Knob
+from whystall.verify.tune.measurer import command_of, environment_of, python_of
+from whystall.verify.tune.results import Seen, Settings
+
+_OF_LOADERS = ("num_workers", "prefetch_factor", "persistent_workers", "pin_memory")
+
+
+def final_command(command: Sequence[str], settings: Settings, knob: Knob | None) -> str:
+    """The command with what is set from outside of the code.
+
+    >>> final_command(["python", "t.py"], {"threads": 2, "optimizer": "fused"}, None)
+    'OMP_NUM_THREADS=2 python t.py'
+    """
+    words = command_of(command, settings, knob)
+    variables = [f"{name}={value}" for name, value in environment_of(settings).items()]
+    return " ".join([*variables, shlex.join([python_of(words), *words[1:]])])
+
+
+def lines_to_change(settings: Settings, seen: Seen | None) -> list[str]:
+    """What to write in the code, each with the place where it goes."""
+    loaders = [f"{name}={settings[name]}" for name in _OF_LOADERS if name in settings]
+    found = []
+    if loaders:
+        places = [one for one in (seen.loaders if seen else []) if not one.get("iterable")]
+        found.append(f"{_places(places, 'DataLoader')}: DataLoader(…, {', '.join(loaders)})")
+    if "optimizer" in settings:
+        places = seen.optimizers if seen else []
+        kind = str(places[0].get("class")) if places else "the optimizer"
+        found.append(f"{_places(places, kind)}: {kind}(…, {settings['optimizer']}=True)")
+    if "threads" in settings:
+        found.append(f"where the code sets threads: torch.set_num_threads({settings['threads']})")
+    if "matmul_precision" in settings:
+        found.append(f'at the start: torch.set_float32_matmul_precision("{settings["matmul_precision"]}")')
+    return found
+
+
+def _places(made: Sequence[dict[str, object]], what: str) -> str:
+    if not made:
+        return what
+    names = dict.fromkeys(f"{os.path.relpath(str(one.get('file')))}:{one.get('line')}" for one in made)
+    return ", ".join(names)

@@ -1,0 +1,183 @@
+"""Which settings are worth a trial, by what a run shows: pure, so that it can be read and tested."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from whystall.verify.tune.results import LeftOut, Seen, Settings, Value
+
+# A group whose whole time would not bring so much is not tried.
+LEAST_GAIN: Final = 0.02
+_MOST_WORKERS_PER_CORE: Final = 4
+_BUSY_WORKER: Final = 0.5
+_UNKNOWN: Final = 0.10  # of a step, at the most, for what no part of it shows
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A setting to try: ``most`` is the greatest speed-up it could bring, ``work`` how much more a step then does."""
+
+    name: str
+    value: Value
+    most: float
+    work: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Knob:
+    """An argument of the command with the values it may take; of a batch the work grows with the value."""
+
+    option: str
+    values: tuple[str, ...]
+    current: str | None
+
+    @property
+    def scales_work(self) -> bool:
+        """Whether a step does as much more as the value is larger."""
+        return "batch" in self.option.lower() and all(_positive(value) for value in (*self.values, self.current or "1"))
+
+
+def _positive(text: str) -> bool:
+    try:
+        return float(text) > 0
+    except ValueError:
+        return False
+
+
+def candidates(seen: Seen, settings: Settings, knob: Knob | None) -> list[Candidate]:
+    """All that is worth trying, the most promising first; ``seen`` is of a run with ``settings``."""
+    found = [*_loader(seen, settings), *_optimizer(seen), *_threads(seen, settings), *_device(seen, settings)]
+    found += [*_allocator(seen, settings), *_knob(knob, settings)]
+    return sorted((one for one in found if one.most >= 1 + LEAST_GAIN), key=lambda one: -one.most)
+
+
+def left_out(seen: Seen, settings: Settings, tried: Sequence[str]) -> list[LeftOut]:
+    """What was never tried, with the reason."""
+    reasons = {
+        "num_workers": _why_no_loader(seen),
+        "optimizer": _why_no_optimizer(seen),
+        "threads": "it computes on a GPU" if seen.devices else None,
+        "matmul_precision": None if seen.devices else "there is no GPU: only products on one are meant",
+        "allocator": _why_no_allocator(seen),
+    }
+    if seen.threads == 1 == seen.cores:
+        reasons["threads"] = "there is one core"
+    done = {*tried, *settings}
+    return [LeftOut(name=name, because=why) for name, why in reasons.items() if why is not None and name not in done]
+
+
+def _why_no_loader(seen: Seen) -> str | None:
+    if not seen.loaders:
+        return "no DataLoader was made"
+    if all(one.get("iterable") for one in seen.loaders):
+        return "the data set is iterable: each worker may hand out all of it"
+    part = seen.shares.get("input", 0.0)
+    return f"nobody waits for it: {part:.1%} of the steps" if _gain(part) < 1 + LEAST_GAIN else None
+
+
+def _why_no_optimizer(seen: Seen) -> str | None:
+    if not seen.optimizers:
+        return "no optimizer of torch's was made"
+    part = seen.shares.get("optimizer", 0.0)
+    if not seen.devices and _gain(part) < 1 + LEAST_GAIN:
+        return f"the optimizer takes {part:.1%} of the steps"
+    return None if any(_kinds(seen)) else "it is fused already"
+
+
+def _why_no_allocator(seen: Seen) -> str | None:
+    if seen.devices or _gain(seen.fault_share) >= 1 + LEAST_GAIN:
+        return None
+    return f"page faults take some {seen.fault_share:.1%} of the steps"
+
+
+def _gain(share: float) -> float:
+    """The speed-up if a part of a step took no time."""
+    return 1 / max(1 - min(share, 0.99), 0.01)
+
+
+def _loader(seen: Seen, settings: Settings) -> Iterator[Candidate]:
+    if _why_no_loader(seen) is not None:
+        return
+    made = next(one for one in seen.loaders if not one.get("iterable"))
+    most = _gain(seen.shares.get("input", 0.0))
+    workers = int(settings.get("num_workers", made.get("num_workers") or 0))
+    for rank, value in enumerate(_workers(seen, workers)):
+        yield Candidate("num_workers", value, most * 0.99**rank)
+    if workers:
+        prefetch = int(settings.get("prefetch_factor", made.get("prefetch_factor") or 2))
+        if prefetch < 8:
+            yield Candidate("prefetch_factor", 2 * prefetch, most * 0.9)
+        if not settings.get("persistent_workers", made.get("persistent_workers")) and seen.epochs > 1:
+            yield Candidate("persistent_workers", True, most * 0.995)
+    if seen.devices and not settings.get("pin_memory", made.get("pin_memory")):
+        yield Candidate("pin_memory", True, most * 0.95)
+
+
+def _workers(seen: Seen, workers: int) -> list[int]:
+    """Numbers of workers to try, the likeliest first."""
+    most = max(_MOST_WORKERS_PER_CORE * seen.cores, 4)
+    if workers == 0:
+        # As many as make a batch in the time of the rest of a step.
+        part = min(seen.shares.get("input", 0.0), 0.99)
+        guess = min(max(math.ceil(part / (1 - part)), 1), most)
+        order = [guess, seen.cores, min(2 * guess, most)]
+    elif (seen.worker_cpu_share or 0.0) >= _BUSY_WORKER or seen.worker_cpu_share is None:
+        order = [min(2 * workers, most), seen.cores, 0]
+    else:  # they hardly compute: they wait, for storage or for their batches to be taken
+        order = [0, min(2 * workers, most), 1]
+    return [one for one in dict.fromkeys(order) if one != workers]
+
+
+def _kinds(seen: Seen) -> list[str]:
+    """What optimizers could be told, that they are not."""
+    kinds = []
+    for name in ("fused", "foreach"):
+        able = [one for one in seen.optimizers if name in one.get("can", ())]
+        if able and not any(one.get("fused") or one.get(name) for one in able):
+            kinds.append(name)
+    return kinds
+
+
+def _optimizer(seen: Seen) -> Iterator[Candidate]:
+    most = _gain(max(seen.shares.get("optimizer", 0.0), _UNKNOWN if seen.devices else 0.0))
+    for rank, kind in enumerate(_kinds(seen)):
+        yield Candidate("optimizer", kind, most * 0.95**rank)
+
+
+def _threads(seen: Seen, settings: Settings) -> Iterator[Candidate]:
+    now = int(settings.get("threads", seen.threads or 0))
+    if seen.devices or not now:
+        return
+    computes = 1 - seen.shares.get("input", 0.0)
+    if now < seen.cores:
+        yield Candidate("threads", seen.cores, 1 / (1 - computes * (1 - now / seen.cores)))
+    if now > seen.cores:
+        yield Candidate("threads", seen.cores, max(_gain(0.5 * computes), 1.0))
+    if now > 1 and seen.cores > 1:
+        yield Candidate("threads", max(min(now, seen.cores) // 2, 1), _gain(_UNKNOWN * computes))
+
+
+def _device(seen: Seen, settings: Settings) -> Iterator[Candidate]:
+    if seen.devices:
+        if "matmul_precision" not in settings:
+            yield Candidate("matmul_precision", "high", _gain(_UNKNOWN))
+        if "allocator" not in settings:
+            yield Candidate("allocator", "expandable_segments", _gain(_UNKNOWN / 2))
+
+
+def _allocator(seen: Seen, settings: Settings) -> Iterator[Candidate]:
+    if not seen.devices and "allocator" not in settings:
+        yield Candidate("allocator", "keep_memory", _gain(seen.fault_share))
+
+
+def _knob(knob: Knob | None, settings: Settings) -> Iterator[Candidate]:
+    if knob is None:
+        return
+    now = str(settings.get(knob.option, knob.current or ""))
+    for rank, value in enumerate(knob.values):
+        if value != now:
+            work = float(value) / float(now) if knob.scales_work and _positive(now) else 1.0
+            yield Candidate(knob.option, value, 1e3 * 0.99**rank, work)

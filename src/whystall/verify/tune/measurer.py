@@ -1,0 +1,272 @@
+"""Runs a command with settings, as a further process that is watched, and keeps every outcome to go on from."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from whystall.capture.config import CaptureConfig, Schedule, TrialSetup
+from whystall.diagnosis.causes import Statistic
+from whystall.errors import InputError, UsageError
+from whystall.run_folder.contents import read_run_folder
+from whystall.run_folder.layout import TUNE_JSON
+from whystall.trace.samples import read_samples
+from whystall.verify.measure import Variant, run_command, steady_steps
+from whystall.verify.tune.candidates import Knob
+from whystall.verify.tune.results import Outcome, Run, Seen, Settings, Tuning
+
+STATE: Final = "whystall.tune-state/1"
+_FEWEST_STEPS: Final = 5
+_PATIENCE: Final = 5.0  # times as long as the command as given, and a minute
+_FAULT_NS: Final = 500  # of the kernel, for a page of 4 KiB that is filled with zeros
+_ALLOCATORS: Final = {
+    "expandable_segments": {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"},
+    # glibc hands large blocks back to the system each time they are freed, and gets them back page by page.
+    "keep_memory": {"MALLOC_MMAP_THRESHOLD_": "4294967296", "MALLOC_TRIM_THRESHOLD_": "4294967296"},
+}
+
+
+class State(msgspec.Struct, kw_only=True):
+    """What is kept of a search: which command (as a digest: arguments may be secret), its runs, and its end."""
+
+    schema: str = STATE
+    command: str
+    runs: list[Run] = []
+    result: Tuning | None = None
+
+
+def environment_of(settings: Settings) -> dict[str, str]:
+    """The environment variables that settings stand for."""
+    found = dict(_ALLOCATORS.get(str(settings.get("allocator")), {}))
+    if "threads" in settings:
+        found["OMP_NUM_THREADS"] = str(settings["threads"])
+    return found
+
+
+def command_of(command: Sequence[str], settings: Settings, knob: Knob | None) -> list[str]:
+    """The command with the knob set as the settings say.
+
+    >>> command_of(["python", "t.py", "--batch", "8"], {"--batch": "16"}, Knob("--batch", ("16",), "8"))
+    ['python', 't.py', '--batch', '16']
+    """
+    if knob is None or knob.option not in settings:
+        return list(command)
+    value, words = str(settings[knob.option]), list(command)
+    for place, word in enumerate(words):
+        if word.startswith(f"{knob.option}="):
+            return [*words[:place], f"{knob.option}={value}", *words[place + 1 :]]
+        if word == knob.option and place + 1 < len(words):
+            return [*words[: place + 1], value, *words[place + 2 :]]
+    return [*words, f"{knob.option}={value}"]
+
+
+def knob_of(text: str, command: Sequence[str]) -> Knob:
+    """The knob that ``--batch-size=8,16,32`` names. Raises `UsageError` for another form.
+
+    >>> knob_of("--batch-size=8,16", ["python", "t.py", "--batch-size=8"])
+    Knob(option='--batch-size', values=('8', '16'), current='8')
+    """
+    option, equals, values = text.partition("=")
+    option = option if option.startswith("-") or not option else f"--{option}"
+    parts = tuple(filter(None, values.split(",")))
+    if not equals or not option or not parts:
+        raise UsageError(f"--knob takes an argument of the command with its values, --batch-size=8,16,32, not {text!r}")
+    current = None
+    for word, after in zip(command, [*command[1:], ""], strict=True):
+        if word.startswith(f"{option}="):
+            current = word.partition("=")[2]
+        elif word == option:
+            current = after
+    found = Knob(option, parts, current)
+    if "batch" in option.lower() and current is None:
+        raise UsageError(f"give the command its {option}, so that it is known how much more a step does with another")
+    return found
+
+
+@dataclass(slots=True)
+class Measurer:
+    """Runs a command with settings; runs that a former search of the same command made are not made again."""
+
+    command: tuple[str, ...]
+    folder: Path
+    knob: Knob | None = None
+    loss: re.Pattern[str] | None = None
+    steps: int = 60
+    statistic: Statistic = "mean"
+    timeout_s: float | None = None
+    progress: Callable[[str], None] = lambda _text: None
+    _state: State = field(init=False)
+    _at: int = 0
+    _longest_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._state = State(command=self.digest)
+
+    @property
+    def digest(self) -> str:
+        """What tells this search from another: the command and what is measured."""
+        told = [
+            self.command,
+            None if self.loss is None else self.loss.pattern,
+            self.steps,
+            self.statistic,
+            repr(self.knob),
+        ]
+        return hashlib.sha256(msgspec.json.encode(told)).hexdigest()
+
+    def open(self, *, force: bool) -> int:
+        """Makes the folder, or goes on in one where the same search ended early; how many runs are known.
+
+        Raises `UsageError` for a folder that holds something else.
+        """
+        path = self.folder / TUNE_JSON
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            if path.exists() and not force:
+                found = _read(path)
+                if found is None or found.command != self.digest:
+                    raise UsageError(f"{path} is of another search: name another folder with -o, or add --force")
+                self._state.runs = found.runs
+            elif not path.exists() and any(self.folder.iterdir()):
+                raise UsageError(f"{self.folder} holds other files: name another folder with -o")
+            self._write()
+        except OSError as error:
+            raise UsageError(f"{self.folder} cannot be written: {error.strerror}") from None
+        return len(self._state.runs)
+
+    def __call__(self, settings: Settings) -> Outcome:
+        """The outcome of one run."""
+        known = self._state.runs
+        if self._at < len(known) and known[self._at].settings == settings:
+            outcome = known[self._at].outcome
+        else:
+            del known[self._at :]
+            outcome = self._run(settings)
+            known.append(Run(settings=settings, outcome=outcome))
+            self._write()
+        self._at += 1
+        return outcome
+
+    def end(self, result: Tuning) -> None:
+        """Keeps the result."""
+        self._state.result = result
+        self._write()
+
+    def _write(self) -> None:
+        path = self.folder / TUNE_JSON
+        staged = path.with_name(f".{TUNE_JSON}.{os.getpid()}")
+        staged.write_bytes(msgspec.json.format(msgspec.json.encode(self._state), indent=1))
+        staged.replace(path)
+
+    def _run(self, settings: Settings) -> Outcome:
+        folder = Path(tempfile.mkdtemp(prefix="whystall-tune-"))
+        inside = {name: value for name, value in settings.items() if not name.startswith("-")}
+        trial = TrialSetup(settings=inside, steps=self.steps)
+        config = CaptureConfig(folder=str(folder), schedule=Schedule(repeat=0), trial=trial)
+        command = command_of(self.command, settings, self.knob)
+        variant = Variant(tuple(command), tuple(environment_of(settings).items()))
+        began = time.monotonic()
+        patience = self.timeout_s or (_PATIENCE * self._longest_s + 60 if self._longest_s else None)
+        try:
+            code, output = run_command(variant, config, patience)
+            if not self._longest_s:
+                self._longest_s = time.monotonic() - began
+            outcome = _outcome(folder, code, output, self)
+        except UsageError as error:
+            if not self._longest_s:
+                raise
+            outcome = Outcome(step_s=None, failed_because=str(error).removeprefix(f"{' '.join(command)}: "))
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        told = outcome.failed_because if outcome.step_s is None else f"a step takes {outcome.step_s * 1e3:.4g} ms"
+        self.progress(f"run {self._at + 1}: {', '.join(f'{a}={b}' for a, b in settings.items()) or 'as given'}: {told}")
+        return outcome
+
+
+def _read(path: Path) -> State | None:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=State)
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def _outcome(folder: Path, code: int, output: str, asked: Measurer) -> Outcome:
+    if code != 0:
+        return Outcome(step_s=None, failed_because=_why_failed(code, output))
+    found = steady_steps(folder)
+    if found is None or found.measured < _FEWEST_STEPS:
+        seen = 0 if found is None else found.measured
+        return Outcome(step_s=None, failed_because=f"{seen} steady steps were seen, {_FEWEST_STEPS} are needed")
+    run = read_run_folder(folder)
+    rank = next((one for one in run.ranks if one.get("rank") == found.rank), {})
+    faults = max((_fault_share(path) for path in run.samples), default=0.0)
+    return Outcome(
+        step_s=(found.mean_ns if asked.statistic == "mean" else found.median_ns) / 1e9,
+        losses=_numbers(asked.loss, output),
+        seen=_seen(rank, found.shares, found.mean_ns, found.worker_cpu_share, faults),
+    )
+
+
+def _seen(
+    rank: dict[str, Any], shares: dict[str, float], mean_ns: float, worker_cpu_share: float | None, faults: float
+) -> Seen:
+    trial, facts = rank.get("trial") or {}, rank.get("facts") or {}
+    return Seen(
+        shares=shares,
+        input_ns=round(shares.get("input", 0.0) * mean_ns),
+        worker_cpu_share=worker_cpu_share,
+        fault_share=faults,
+        loaders=trial.get("loaders", []),
+        optimizers=trial.get("optimizers", []),
+        threads=trial.get("threads"),
+        cores=facts.get("cores_allowed") or 1,
+        devices=trial.get("devices", 0),
+        epochs=max((int(one.get("epochs", 1)) for one in rank.get("loaders") or []), default=1),
+    )
+
+
+def _fault_share(path: Path) -> float:
+    """What part of the steps the kernel may spend on pages that the process touches for the first time."""
+    try:
+        steps = read_samples(path).steps
+    except InputError:
+        return 0.0
+    if "minor_faults" not in steps.columns:
+        return 0.0
+    whole_us, faults = float(steps["duration_us"].sum() or 0), float(steps["minor_faults"].sum() or 0)
+    return min(faults * _FAULT_NS / 1e3 / whole_us, 0.9) if whole_us else 0.0
+
+
+def _numbers(pattern: re.Pattern[str] | None, text: str) -> list[float]:
+    found = []
+    for match in pattern.findall(text) if pattern is not None else []:
+        try:
+            found.append(float(match))
+        except ValueError:
+            continue
+    return found
+
+
+def _why_failed(code: int, output: str) -> str:
+    """How a run ended, and the last line it printed, where that is an exception's."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    last = next((line for line in reversed(lines) if re.match(r"[\w.]*(Error|Exception|Interrupt)\b", line)), "")
+    memory = code in (-9, 137) or "out of memory" in last.lower() or "OutOfMemory" in last or "MemoryError" in last
+    how = f"ended by signal {-code}" if code < 0 else f"exit code {code}"
+    return f"{'out of memory, ' if memory else ''}{how}{': ' + last[:160] if last else ''}"
+
+
+def python_of(command: Sequence[str]) -> str:
+    """The interpreter of a command as one types it."""
+    return "python" if command and command[0] == sys.executable else (command[0] if command else "")

@@ -1,0 +1,93 @@
+"""What a search over settings tried and found: its schema."""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal
+
+import msgspec
+
+from whystall.analysis.paired import Interval
+
+SCHEMA: Final = "whystall.tune/1"
+
+Value = int | str | bool
+Settings = dict[str, Value]
+"""What differs from the command as it was given: a name of a setting and its value. Empty: nothing differs."""
+
+Verdict = Literal["faster", "slower", "inside the noise", "failed", "losses differ"]
+
+
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run shows: parts of its steps as shares, and how its loaders and optimizers were made.
+
+    ``input_ns`` is what a step waits for its batch, ``fault_share`` what its page faults may take of it.
+    """
+
+    shares: dict[str, float]
+    input_ns: int = 0
+    worker_cpu_share: float | None = None
+    fault_share: float = 0.0
+    loaders: list[dict[str, Any]] = []
+    optimizers: list[dict[str, Any]] = []
+    threads: int | None = None
+    cores: int = 1
+    devices: int = 0
+    epochs: int = 1
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """One run: seconds of its mean steady step and the losses that it printed, or why there is no time."""
+
+    step_s: float | None
+    losses: list[float] = []
+    failed_because: str | None = None
+    seen: Seen | None = None
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """A run that was made, as it is kept to go on from."""
+
+    settings: Settings
+    outcome: Outcome
+
+
+class Trial(msgspec.Struct, frozen=True, kw_only=True):
+    """One setting tried against the best so far: seconds of the steps of both, in pairs, and what that says.
+
+    ``speedup`` is that of work done where the setting changes how much a step does (``work``: by so many times).
+    """
+
+    name: str
+    value: Value
+    before_s: list[float]
+    after_s: list[float]
+    speedup: float | None
+    interval: Interval | None
+    verdict: Verdict
+    because: str | None = None
+    work: float = 1.0
+
+
+class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
+    """A setting that was not tried, and why."""
+
+    name: str
+    because: str
+
+
+class Tuning(msgspec.Struct, frozen=True, kw_only=True):
+    """A whole search. ``confirmed`` is the winner against the command as given, in pairs of their own.
+
+    Without a winner ``settings`` is empty. ``noise`` is by what ratio runs of the same settings differ.
+    """
+
+    schema: Literal["whystall.tune/1"] = SCHEMA
+    trials: list[Trial]
+    left_out: list[LeftOut]
+    settings: Settings
+    confirmed: Trial | None
+    noise: float
+    runs: int
+    step_s: float
+    ended_because: str
+    seen: Seen | None
