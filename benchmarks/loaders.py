@@ -63,7 +63,7 @@ class Boxes(Dataset[Any]):
         return 4096
 
     def __getitem__(self, index: int) -> list[torch.Tensor]:
-        return [torch.full((4,), float(index)) for _ in range(12)]
+        return [torch.full((4,), float(index)) for _ in range(4)]
 
 
 def as_they_are(rows: list[Any]) -> list[Any]:

@@ -79,7 +79,7 @@ def healthy_memory() -> tuple[DataLoader[Any], nn.Module, torch.optim.Optimizer]
 
 def healthy_workers() -> tuple[DataLoader[Any], nn.Module, torch.optim.Optimizer]:
     """Samples that are waited for by as many workers as hide it."""
-    model = mlp(768, 6)
+    model = mlp(1024, 10)
     loading = DataLoader(Remote(), batch_size=16, shuffle=True, num_workers=4, prefetch_factor=4)
     return loading, model, torch.optim.SGD(model.parameters(), 0.01, fused=True)
 

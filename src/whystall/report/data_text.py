@@ -23,7 +23,7 @@ def render_loader(found: DataProbe) -> str:
 
 
 def _stages(found: DataProbe) -> str:
-    lines = [["a batch", "fetch", "waited in it", "collate", "send", "receive", "slowest of 100"]]
+    lines = [["a batch", "fetch: computing", "waiting", "collate", "send", "receive", "slowest of 100"]]
     for one in found.stages:
         place = "in a worker" if one.place == "worker" else "without workers"
         lines.append([place, *_cells(one)])
@@ -32,7 +32,7 @@ def _stages(found: DataProbe) -> str:
 
 def _cells(one: Stages) -> list[str]:
     return [
-        duration(one.fetch_cpu_ns + one.fetch_wait_ns),
+        duration(one.fetch_cpu_ns),
         duration(one.fetch_wait_ns),
         duration(one.collate_cpu_ns + one.collate_wait_ns),
         UNKNOWN if one.send_cpu_ns is None else duration(one.send_cpu_ns),
@@ -113,5 +113,5 @@ def _settings(one: Settings) -> str:
 
 
 def _supply(one: Settings) -> str:
-    waits = "" if one.wait_ns is None else f", of which a step waits {duration(one.wait_ns)}"
+    waits = "" if one.wait_ns is None else f" and a step waits {duration(one.wait_ns)}"
     return f"{rate(one.samples_per_s, _UNIT)}{waits}"
