@@ -92,6 +92,11 @@ def test_what_is_set_badly_is_found(name: str, seed: int) -> None:
     assert found.confirmed.verdict == "faster"
 
 
+def test_after_the_best_kernels_no_other_ones_are_tried() -> None:
+    found = tuned(Job(optimizer_ms=30.0))
+    assert [trial.value for trial in found.trials if trial.name == "optimizer"] == ["fused"]
+
+
 def test_nothing_is_gained_where_nothing_is_wrong() -> None:
     winners = [
         tuned(Job(optimizer_ms=0.1, seed=seed, noise=noise)).settings for seed in range(20) for noise in (0.01, 0.08)

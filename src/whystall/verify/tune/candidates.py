@@ -49,7 +49,7 @@ def _positive(text: str) -> bool:
 
 def candidates(seen: Seen, settings: Settings, knob: Knob | None) -> list[Candidate]:
     """All that is worth trying, the most promising first; ``seen`` is of a run with ``settings``."""
-    found = [*_loader(seen, settings), *_optimizer(seen), *_threads(seen, settings), *_device(seen, settings)]
+    found = [*_loader(seen, settings), *_optimizer(seen, settings), *_threads(seen, settings), *_device(seen, settings)]
     found += [*_allocator(seen, settings), *_knob(knob, settings)]
     return sorted((one for one in found if one.most >= 1 + LEAST_GAIN), key=lambda one: -one.most)
 
@@ -141,7 +141,9 @@ def _kinds(seen: Seen) -> list[str]:
     return kinds
 
 
-def _optimizer(seen: Seen) -> Iterator[Candidate]:
+def _optimizer(seen: Seen, settings: Settings) -> Iterator[Candidate]:
+    if "optimizer" in settings:
+        return
     most = _gain(max(seen.shares.get("optimizer", 0.0), _UNKNOWN if seen.devices else 0.0))
     for rank, kind in enumerate(_kinds(seen)):
         yield Candidate("optimizer", kind, most * 0.95**rank)
