@@ -12,6 +12,7 @@ from whystall.verify.tune.results import LeftOut, Seen, Settings, Value
 # A group whose whole time would not bring so much is not tried.
 LEAST_GAIN: Final = 0.02
 _MOST_WORKERS_PER_CORE: Final = 4
+_HEADROOM: Final = 1.5
 _BUSY_WORKER: Final = 0.5
 _UNKNOWN: Final = 0.10  # of a step, at the most, for what no part of it shows
 
@@ -120,10 +121,10 @@ def _workers(seen: Seen, workers: int) -> list[int]:
     """Numbers of workers to try, the likeliest first."""
     most = max(_MOST_WORKERS_PER_CORE * seen.cores, 4)
     if workers == 0:
-        # As many as make a batch in the time of the rest of a step.
+        # As many as make a batch in the time of the rest of a step, which what is tried later may make shorter.
         part = min(seen.shares.get("input", 0.0), 0.99)
-        guess = min(max(math.ceil(part / (1 - part)), 1), most)
-        order = [guess, seen.cores, min(2 * guess, most)]
+        guess = min(max(math.ceil(_HEADROOM * part / (1 - part)), 2), most)
+        order = [guess, min(2 * guess, most), 1]
     elif (seen.worker_cpu_share or 0.0) >= _BUSY_WORKER or seen.worker_cpu_share is None:
         order = [min(2 * workers, most), seen.cores, 0]
     else:  # they hardly compute: they wait, for storage or for their batches to be taken

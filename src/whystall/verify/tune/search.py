@@ -6,7 +6,7 @@ It knows nothing of processes: what runs a command with settings is handed to it
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -22,6 +22,7 @@ Progress = Callable[[str], None]
 
 _FEWEST_PAIRS: Final = 3
 _FIRST_RUNS: Final = 2
+_PROMISING: Final = 1.05  # a speed-up inside the noise that is tried again once something else has won
 _MORE: Final = 1.5  # times what it could bring when it was tried: a setting is tried again
 _CLEARLY: Final = 1.10  # slower than the best so far in the first pair, beyond the noise: no second one is needed
 
@@ -127,30 +128,43 @@ def _first(state: _State) -> Outcome:
 
 def _climb(state: _State, trials: list[Trial], knob: Knob | None, most_trials: int) -> str:
     """Tries one setting after another; why it ended."""
-    tried: dict[tuple[str, object], float] = {}
+    tried: dict[tuple[str, object], _Tried] = {}
     while len(trials) < most_trials:
         seen = state.outcome.seen if state.outcome is not None else None
         if seen is None:
             return "a run without samples shows nothing to try"
-        waiting = [one for one in candidates(seen, state.settings, knob) if _is_worth_it(one, tried)]
+        found = candidates(seen, state.settings, knob)
+        waiting = [one for one in found if _is_worth_it(one, state.settings, tried.get((one.name, one.value)))]
         if not waiting:
             return "nothing that is left could bring more than two per cent"
         floor = 1 + max(LEAST_GAIN, (state.noise - 1) / 2)
         if waiting[0].most < floor:
             return f"what is left could bring {waiting[0].most - 1:.1%} at the most, which is inside the noise"
         chosen = waiting[0]
-        tried[chosen.name, chosen.value] = chosen.most
         state.progress(f"trial {len(trials) + 1}: {chosen.name}={chosen.value}")
-        trial = _pairs(state, state.settings, chosen, {**state.settings, chosen.name: chosen.value}, keep=True)
+        against = state.settings
+        trial = _pairs(state, against, chosen, {**against, chosen.name: chosen.value}, keep=True)
         trials.append(trial)
+        tried[chosen.name, chosen.value] = _Tried(chosen.most, against, trial)
         state.progress(f"trial {len(trials)}: {chosen.name}={chosen.value}: {sentence(trial)}")
     return f"{most_trials} trials were made"
 
 
-def _is_worth_it(one: Candidate, tried: Mapping[tuple[str, object], float]) -> bool:
-    """Whether it was not tried, or not while it could bring as much: behind a wait for input all else is hidden."""
-    before = tried.get((one.name, one.value))
-    return before is None or one.most - 1 > _MORE * (before - 1)
+@dataclass(frozen=True, slots=True)
+class _Tried:
+    """A trial that was made: what it could have brought, and what it was held against."""
+
+    most: float
+    against: Settings
+    trial: Trial
+
+
+def _is_worth_it(one: Candidate, settings: Settings, before: _Tried | None) -> bool:
+    """Whether it was not tried, or what won since may let it show: behind a wait for input all else is hidden."""
+    if before is None:
+        return True
+    unclear = before.trial.verdict == "inside the noise" and (before.trial.speedup or 1.0) >= _PROMISING
+    return before.against != settings and (unclear or one.most - 1 > _MORE * (before.most - 1))
 
 
 def _pairs(state: _State, before: Settings, chosen: Candidate, after: Settings, *, keep: bool = False) -> Trial:
