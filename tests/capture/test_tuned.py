@@ -88,7 +88,7 @@ def test_an_optimizer_gets_its_kernels_and_its_checks(tuned: Callable[..., Tuned
 def test_a_wrong_argument_is_torchs_own_error(tuned: Callable[..., Tuned]) -> None:
     tuned(num_workers=1)
     with pytest.raises(TypeError, match="workers"):
-        DataLoader(DATA, workers=3)  # type: ignore[call-arg]
+        DataLoader(DATA, workers=3)
 
 
 def test_a_capture_has_one_change() -> None:
