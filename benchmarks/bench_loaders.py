@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 WORKERS = range(5)
-ROUNDS = 8
+ROUNDS = 5
 SECONDS = 0.8
 HERE = Path(__file__).parent
 

@@ -25,12 +25,12 @@ JOB = Path(__file__).parent / "tuning" / "jobs.py"
 BY_HAND: dict[str, tuple[dict[str, Any], ...]] = {
     "loader": ({"num_workers": 2}, {"num_workers": 4}, {"num_workers": 8, "prefetch_factor": 4}),
     "threads": ({"threads": 1}, {"threads": 2}),
-    "optimizer": ({"fused": True}, {"fused": True, "threads": 2}),
+    "optimizer": ({"fused": True},),
     "healthy_memory": (),
     "healthy_workers": (),
 }
 TURNS = 3
-MEASURED_STEPS = 100
+MEASURED_STEPS = 80
 
 
 def tuned(name: str) -> tuple[dict[str, Any], float]:

@@ -103,7 +103,9 @@ class Sentences(Dataset[Any]):
 
     def __init__(self) -> None:
         numbers = np.random.default_rng(0)
-        self._rows = [numbers.integers(0, 30_000, numbers.integers(50, 500)).tolist() for _ in range(2048)]
+        self._rows: list[list[int]] = [
+            numbers.integers(0, 30_000, numbers.integers(50, 500)).tolist() for _ in range(2048)
+        ]
 
     def __len__(self) -> int:
         return len(self._rows)

@@ -29,6 +29,9 @@ from whystall.verify.tune.results import Outcome, Run, Seen, Settings, Tuning
 STATE: Final = "whystall.tune-state/1"
 _FEWEST_STEPS: Final = 5
 _PATIENCE: Final = 5.0  # times as long as the command as given, and a minute
+_SLOWER: Final = 4.0
+_SHORTEST_S: Final = 5.0
+_LONGEST_S: Final = 30.0
 _FAULT_NS: Final = 500  # of the kernel, for a page of 4 KiB that is filled with zeros
 _ALLOCATORS: Final = {
     "expandable_segments": {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"},
@@ -169,10 +172,15 @@ class Measurer:
         staged.write_bytes(msgspec.json.format(msgspec.json.encode(self._state), indent=1))
         staged.replace(path)
 
+    def _enough_s(self) -> float:
+        """After how long a run ends with fewer steps: one that is so much slower than another needs no more of them."""
+        quickest = min((run.outcome.step_s or _LONGEST_S for run in self._state.runs), default=_LONGEST_S)
+        return min(max(_SLOWER * quickest * self.steps, _SHORTEST_S), _LONGEST_S)
+
     def _run(self, settings: Settings) -> Outcome:
         folder = Path(tempfile.mkdtemp(prefix="whystall-tune-"))
         inside = {name: value for name, value in settings.items() if not name.startswith("-")}
-        trial = TrialSetup(settings=inside, steps=self.steps)
+        trial = TrialSetup(settings=inside, steps=self.steps, longest_s=self._enough_s())
         config = CaptureConfig(folder=str(folder), schedule=Schedule(repeat=0), trial=trial)
         command = command_of(self.command, settings, self.knob)
         variant = Variant(tuple(command), tuple(environment_of(settings).items()))
