@@ -30,7 +30,7 @@ BY_HAND: dict[str, tuple[dict[str, Any], ...]] = {
     "healthy_workers": (),
 }
 TURNS = 3
-MEASURED_STEPS = 80
+MEASURED_STEPS = 60
 
 
 def tuned(name: str) -> tuple[dict[str, Any], float]:
@@ -66,15 +66,16 @@ def row(name: str) -> str:
     settings = found["settings"]
     told = ", ".join(f"{key}={value}" for key, value in settings.items()) or "nothing to gain"
     head = f"| {name} | {told} | {len(found['trials'])} | {found['runs']} | {seconds / 60:.1f} | {found['noise']:.2f} |"
-    variants = [{}, as_by_hand(settings), *BY_HAND[name]]
-    if len(variants) == 2:
+    if not BY_HAND[name]:
         return f"{head} | | | |"
-    turns = [[step_s(name, one) for one in variants] for _ in range(TURNS)]
-    before, after, *others = (statistics.median(column) for column in zip(*turns, strict=True))
-    best = min(others)
-    hand = BY_HAND[name][others.index(best)]
-    recovered = (before - after) / (before - best)
-    return f"{head} {before * 1e3:.1f} | {after * 1e3:.1f} | {best * 1e3:.1f} ({json.dumps(hand)}) | {recovered:.0%} |"
+    mine = as_by_hand(settings)
+    variants = {json.dumps(one): one for one in ({}, mine, *BY_HAND[name])}  # what both chose is measured once
+    turns = [[step_s(name, one) for one in variants.values()] for _ in range(TURNS)]
+    steps = dict(zip(variants, map(statistics.median, zip(*turns, strict=True)), strict=True))
+    before, after = steps["{}"], steps[json.dumps(mine)]
+    hand = min(map(json.dumps, BY_HAND[name]), key=lambda one: steps[one])
+    recovered = (before - after) / (before - steps[hand])
+    return f"{head} {before * 1e3:.1f} | {after * 1e3:.1f} | {steps[hand] * 1e3:.1f} ({hand}) | {recovered:.0%} |"
 
 
 def main() -> None:

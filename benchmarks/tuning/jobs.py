@@ -57,9 +57,10 @@ def loader() -> tuple[DataLoader[Any], nn.Module, torch.optim.Optimizer]:
 
 
 def threads() -> tuple[DataLoader[Any], nn.Module, torch.optim.Optimizer]:
-    """Large products with far more threads than there are cores."""
+    """Functions of single elements, for each of which far more threads are woken than there are cores."""
     torch.set_num_threads(HAND.get("threads", 16))
-    model = mlp(768, 6)
+    parts = [part for _ in range(40) for part in (nn.LayerNorm(1024), nn.GELU())]
+    model = nn.Sequential(nn.Linear(64, 1024), *parts, nn.Linear(1024, 4))
     return in_memory(256), model, torch.optim.SGD(model.parameters(), 0.01)
 
 

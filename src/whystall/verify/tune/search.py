@@ -24,7 +24,9 @@ _FEWEST_PAIRS: Final = 3
 _FIRST_RUNS: Final = 2
 _PROMISING: Final = 1.05  # a speed-up inside the noise that is tried again once something else has won
 _MORE: Final = 1.5  # times what it could bring when it was tried: a setting is tried again
-_CLEARLY: Final = 1.10  # slower than the best so far in the first pair, beyond the noise: no second one is needed
+# So much slower than the best so far, beyond the noise, in the first pair, or in each of the first: that is enough.
+_FAR: Final = 1.5
+_CLEARLY: Final = 1.10
 
 
 class NotMeasurableError(WhystallError):
@@ -200,7 +202,8 @@ def _paired(times: tuple[list[float], list[float]]) -> Paired | None:
 def _decide(times: tuple[list[float], list[float]], noise: float, *, is_last: bool) -> Verdict | None:
     """What the pairs so far say; ``None`` while more are needed."""
     before, after = times
-    if all(b > a * max(_CLEARLY, noise) for a, b in zip(before, after, strict=True)):
+    least = _FAR if len(before) == 1 else _CLEARLY
+    if all(b > a * max(least, noise) for a, b in zip(before, after, strict=True)):
         return "slower"
     if len(before) >= _FEWEST_PAIRS:
         found = paired(before, after)
