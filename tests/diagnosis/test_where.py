@@ -81,6 +81,14 @@ def test_lines_that_explain_less_than_half_are_not_named() -> None:
     assert places(recorded([known, unknown])) == Code((), 0.2)
 
 
+def test_frames_of_a_thread_that_waits_take_no_lines_from_stacks_of_operators() -> None:
+    calls = [(["train.py(10): main", "train.py(27): step"], 300_000)]
+    beside = recorded(calls, stacks=True)
+    beside.python("threading.py(589): wait", at=0, lasts=4 * STEP, thread=77)
+    assert places(beside) == places(recorded(calls, stacks=True))
+    assert [(one.file, one.line) for one in places(beside).lines] == [("train.py", 27)]
+
+
 def test_without_stacks_nothing_is_said() -> None:
     assert places(recorded([([], 50_000)])) == Code((), None)
 

@@ -48,6 +48,12 @@ class RankCase:
         return not self.trace.device_events.is_empty()
 
     @cached_property
+    def has_frames(self) -> bool:
+        """Whether Python's calls were recorded of a thread that works: those of one that waits call nothing."""
+        working = pl.concat([self.trace.operators["thread"], self.trace.runtime_calls["thread"]]).unique()
+        return bool(self.trace.python_functions["thread"].is_in(working.implode()).any())
+
+    @cached_property
     def training(self) -> int | None:
         """The thread that runs the steps."""
         return training_thread(self.trace)

@@ -98,8 +98,13 @@ def code_of_calls(case: Case, rank: RankCase, calls: Mask) -> Code:
 
 
 def _tells_of_lines(rank: RankCase) -> bool:
+    return rank.has_frames or _has_stacks(rank)
+
+
+def _has_stacks(rank: RankCase) -> bool:
+    """Whether operators carry the stacks that they were called from."""
     stacks = rank.trace.operators["call_stack"]
-    return not rank.trace.python_functions.is_empty() or stacks.null_count() < len(stacks)
+    return stacks.null_count() < len(stacks)
 
 
 def heaviest(places: Mapping[Place | None, float]) -> Code:
@@ -142,7 +147,7 @@ def _add(
     """Adds the time of events to the names of the frames that they were called from; to "" where there is none."""
     frame, operator = _callers(rank, events, on_device=on_device)
     forward = _at(rows_of(rank.trace.operators["forward"]), operator)
-    if not rank.trace.python_functions.is_empty():
+    if rank.has_frames:
         of_operator = rows_of(rank.trace.operators["frame"])
         known = (frame, _at(of_operator, operator), _at(of_operator, forward))
         place, names = _from_frames(case, rank, known)
