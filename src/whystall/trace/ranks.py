@@ -69,10 +69,11 @@ def facts_of(trace: Trace, *, alone: bool = False) -> Facts:
 
 def _steps_of(trace: Trace) -> tuple[str | None, list[int]]:
     """The process whose thread runs the steps, and the numbers that the profiler gave these."""
-    if trace.steps.is_empty():
+    steps = trace.steps.filter(pl.col("thread") >= 0)  # -1: a device marked it, such as a TPU
+    if steps.is_empty():
         return None, []
-    found = map(_NUMBERED_STEP.match, trace.steps["name"].cast(pl.String))
-    process: str | None = trace.threads["pid"][int(trace.steps["thread"][0])]
+    found = map(_NUMBERED_STEP.match, steps["name"].cast(pl.String))
+    process: str | None = trace.threads["pid"][int(steps["thread"][0])]
     return process, [int(match[1][:_MOST_DIGITS]) for match in found if match]
 
 
