@@ -97,7 +97,9 @@ def test_what_cannot_be_made_small_is_refused_in_a_sentence() -> None:
 
 
 def test_the_same_recording_gives_the_same_bytes(job: Fetching) -> None:
-    assert shown(job).gzipped == shown(job).gzipped
+    packed = shown(job).gzipped
+    assert packed == shown(job).gzipped
+    assert packed[4:8] == bytes(4), "a time of writing"
 
 
 @pytest.mark.real_traces

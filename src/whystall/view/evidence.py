@@ -48,7 +48,7 @@ class EvidenceTrace:
     @property
     def gzipped(self) -> bytes:
         """The file as it is served and written."""
-        packed: bytes = igzip.compress(self.json)
+        packed: bytes = igzip.compress(self.json, mtime=0)  # the same bytes at any time
         return packed
 
 
