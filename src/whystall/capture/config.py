@@ -16,6 +16,9 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     recorded (``None``: `LEAST_ACTIVE`, and of a job of one rank up to `MOST_ACTIVE` where steps are short or differ);
     ``repeat`` times. ``on_slow`` records again after a step that took so many times the median. ``longest_s`` ends a
     window early; ``most_bytes`` ends the recording of further windows.
+
+    ``on_slowdown`` records again where the latest steps take so many times (in the median) what those before them took,
+    ``rest_s`` after the last window at the earliest. Of more windows than ``most_windows`` the oldest are deleted.
     """
 
     wait: int = 1
@@ -25,6 +28,15 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     on_slow: float | None = None
     longest_s: float = 60.0
     most_bytes: int = 512 << 20
+    on_slowdown: float | None = None
+    rest_s: float = 0.0
+    most_windows: int | None = None
+
+
+ALWAYS: Final = Schedule(repeat=0, on_slowdown=1.25, rest_s=600.0, most_windows=4, most_bytes=1 << 62)
+"""In production: no window but those that somebody, or a slowdown, asks for."""
+MOST_SAMPLE_BYTES: Final = 1 << 20
+"""So much of a rank's samples is kept in production: the latest."""
 
 
 ExperimentName = Literal["nothing", "input", "gc", "logging", "threads"]
@@ -52,7 +64,8 @@ class TrialSetup(msgspec.Struct, frozen=True, kw_only=True):
 class CaptureConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Where to write, and what to record beyond operators, kernels and launches.
 
-    Without an optimizer's step after ``optimizer_within_s`` the forward passes of a module may be the steps.
+    Without an optimizer's step after ``optimizer_within_s`` the forward passes of a module may be the steps. Of the
+    samples the latest ``most_sample_bytes`` are kept, ``None`` for all.
     """
 
     folder: str
@@ -62,6 +75,7 @@ class CaptureConfig(msgspec.Struct, frozen=True, kw_only=True):
     modules: bool = False
     memory: bool = False
     optimizer_within_s: float = 5.0
+    most_sample_bytes: int | None = None
     experiment: ExperimentSetup | None = None
     trial: TrialSetup | None = None
 

@@ -37,6 +37,7 @@ class Recorder:
         self._marks = 0
         self._held = held
         self._written: Path | None = None
+        self._published = 0
         self._unwanted = False
 
     @property
@@ -129,16 +130,19 @@ class Recorder:
         written, self._written = self._written, None
         if written is None:
             return
-        name = trace_name(self.rank, len(self.files))
+        name = trace_name(self.rank, self._published)
         written.replace(self._folder / name)
+        self._published += 1
         self.files.append(name)
         self.bytes_written += (self._folder / name).stat().st_size
+        while len(self.files) > (self._config.schedule.most_windows or len(self.files)):
+            (self._folder / self.files.pop(0)).unlink(missing_ok=True)
 
     def _write(self, profiler: Any) -> None:
         if self._unwanted:
             return
         began = time.perf_counter_ns()
-        packed = self._folder / staged_trace(trace_name(self.rank, len(self.files)), os.getpid())
+        packed = self._folder / staged_trace(trace_name(self.rank, self._published), os.getpid())
         plain = packed.with_name(f"{packed.name}.json")
         try:
             profiler.export_chrome_trace(str(plain))

@@ -1,7 +1,8 @@
 """The samples file: one short line per step, written as the step ends, and a line per second of the machine.
 
 The first line names the columns; a line that starts with ``[`` is a step, one that starts with ``{`` is
-what the sampler saw. Lines are written unbuffered, so that a job that is killed loses none.
+what the sampler saw. Lines are written unbuffered, so that a job that is killed loses none. Where only so many bytes
+are to be kept, the file is replaced by one with the latest half of its lines whenever it has grown so large.
 """
 
 from __future__ import annotations
@@ -10,24 +11,29 @@ import contextlib
 import gc
 import os
 import resource
+import threading
 import time
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from whystall.run_folder.layout import rank_file, samples_name
+from whystall.run_folder.layout import rank_file, samples_name, staged_samples
 from whystall.run_folder.samples import SCHEMA, STEP_COLUMNS
 
+_APPENDING: Final = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 NOT_COUNTED: Final[tuple[int | None, ...]] = (0,) * 7 + (None,)
 
 
 class SampleWriter:
     """Appends lines to ``rank<R>.samples.jsonl``, which appears with the first step."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, most_bytes: int | None = None) -> None:
         self._folder = folder
+        self._most_bytes = most_bytes
         self._descriptor: int | None = None
+        self._cutting = threading.Lock()
+        self._size = 0
         self.path: Path | None = None
         self.rank = 0
         self.bytes_written = 0
@@ -44,9 +50,7 @@ class SampleWriter:
                 continue
             path = self._folder / samples_name(number)
             with contextlib.suppress(FileExistsError):
-                self._descriptor = os.open(
-                    path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644
-                )
+                self._descriptor = os.open(path, _APPENDING | os.O_EXCL, 0o644)
                 self.path, self.rank = path, number
                 break
         self.write({"schema": SCHEMA, "rank": rank, "pid": os.getpid(), "columns": STEP_COLUMNS, **about})
@@ -56,7 +60,38 @@ class SampleWriter:
         if self._descriptor is None:
             return
         data = msgspec.json.encode(line) + b"\n"
-        self.bytes_written += os.write(self._descriptor, data)
+        if self._most_bytes is None:
+            self.bytes_written += os.write(self._descriptor, data)
+            return
+        with self._cutting:  # the sampler's thread writes, too
+            written = os.write(self._descriptor, data)
+            self.bytes_written += written
+            self._size += written
+            if self._size > self._most_bytes:
+                self._cut(self._most_bytes // 2)
+
+    def _cut(self, kept: int) -> None:
+        """Replaces the file by one with its first line and the last ones, of so many bytes at most."""
+        path = self.path
+        if path is None or self._descriptor is None:
+            return
+        with path.open("rb") as file:
+            head = file.readline()
+            file.seek(max(self._size - kept, len(head)))
+            file.readline()  # the rest of a line
+            data = head + file.read()
+        staged = path.with_name(staged_samples(path.name, os.getpid()))
+        shorter = os.open(staged, _APPENDING | os.O_TRUNC, 0o644)
+        whole = False
+        with contextlib.suppress(OSError):  # a full disk: the file stays as it is, and is cut the next time
+            whole = os.write(shorter, data) == len(data)
+        if not whole:
+            os.close(shorter)
+            staged.unlink(missing_ok=True)
+            return
+        staged.replace(path)
+        os.close(self._descriptor)
+        self._descriptor, self._size = shorter, len(data)
 
     def close(self) -> None:
         """Closes the file."""

@@ -73,9 +73,9 @@ class PartTimes:
 class StepSampler:
     """Writes a row for every step."""
 
-    def __init__(self, torch: Any, folder: Path) -> None:
+    def __init__(self, torch: Any, folder: Path, most_bytes: int | None = None) -> None:
         self.parts = PartTimes()
-        self.writer = SampleWriter(folder)
+        self.writer = SampleWriter(folder, most_bytes)
         self.device = DeviceTimes(torch)
         self._counters: ThreadCounters | None = None
         self._heap = HeapInUse()

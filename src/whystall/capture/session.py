@@ -59,7 +59,7 @@ class Session:
         self.stepping_thread: int | None = None
         self._torch = torch
         self._finder = StepFinder()
-        self._sampler = StepSampler(torch, self.folder)
+        self._sampler = StepSampler(torch, self.folder, config.most_sample_bytes)
         self._recording = Recording(torch, config, self.folder, self._note)
         self._costs = Costs()
         self._machine = MachineSampler(self, torch)

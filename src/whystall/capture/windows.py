@@ -18,6 +18,8 @@ JITTER_NS: Final = 5_000_000
 # A job whose steps never agree (variable lengths) is taken as steady after so many.
 PATIENCE_STEPS: Final = 12
 _REMEMBERED_STEPS: Final = 64
+# A slowdown is one of so many steps in a row: an evaluation or a checkpoint is none.
+_LATEST_STEPS: Final = 16
 # Further steps are recorded for so long, or for longer until the mean of as many would be known so well: of three that
 # differ nothing can be told. More would make files long to write, while the job stands still.
 _LASTS_NS: Final = 500_000_000
@@ -68,6 +70,14 @@ class SteadyState:
         """Whether a step took ``ratio`` times the median of those remembered."""
         return self.steady and bool(self._recent) and duration_ns > ratio * statistics.median(self._recent)
 
+    def has_slowed(self, ratio: float) -> bool:
+        """Whether the latest steps take ``ratio`` times those before them; looked at once in so many steps."""
+        if not self.steady or self._seen % _LATEST_STEPS or len(self._recent) < _REMEMBERED_STEPS:
+            return False
+        remembered = list(self._recent)
+        before, latest = remembered[:-_LATEST_STEPS], remembered[-_LATEST_STEPS:]
+        return statistics.median(latest) > ratio * statistics.median(before)
+
 
 class Windows:
     """The state machine: `step_ended` after every step says what to do before the next."""
@@ -111,12 +121,17 @@ class Windows:
             return self._within_window(now_ns)
         slow = self.schedule.on_slow is not None and self.steady.is_slow(duration_ns, self.schedule.on_slow)
         self.steady.add(duration_ns)
-        if slow or self._wanted:
+        if slow or self._wanted or self._has_slowed(now_ns):
             return self._begin(now_ns)
         if self.windows_begun >= self.schedule.repeat or not self.steady.steady:
             return Action.NOTHING
         self._waiting -= 1
         return Action.NOTHING if self._waiting >= 0 else self._begin(now_ns)
+
+    def _has_slowed(self, now_ns: int) -> bool:
+        ratio = self.schedule.on_slowdown
+        rested = not self.windows_begun or now_ns - self._window_began_ns >= self.schedule.rest_s * 1e9
+        return ratio is not None and rested and self.steady.has_slowed(ratio)
 
     def _begin(self, now_ns: int) -> Action:
         self._wanted = False

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from whystall.cli.analyze import Analyze
 from whystall.cli.attach import Attach
+from whystall.cli.capture import Capture
 from whystall.cli.compare import Compare
 from whystall.cli.demo import Demo
 from whystall.cli.doctor import Doctor
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 COMMANDS: tuple[Command, ...] = (
     Run(),
     Watch(),
+    Capture(),
     Attach(),
     Analyze(),
     Report(),

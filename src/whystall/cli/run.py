@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from whystall.analysis.throughput import Workload
-    from whystall.capture.config import CaptureConfig
+    from whystall.capture.config import CaptureConfig, Schedule
     from whystall.capture.launch import Launch
     from whystall.cli.console import Console
     from whystall.report.schema import Report
@@ -49,6 +49,12 @@ class Run:
         )
         parser.add_argument("--repeat", type=int, default=1, metavar="N", help="how many windows to record (1)")
         parser.add_argument("--on-slow", metavar="1.5x", help="record again after a step that slow (times the median)")
+        parser.add_argument(
+            "--always",
+            action="store_true",
+            help="in production: record nothing but when asked for (`whystall capture`) or when the job slows down, "
+            "and keep the latest MiB of samples and four windows of each rank",
+        )
         parser.add_argument("--no-shapes", action="store_true", help="do not record operators' shapes")
         parser.add_argument("--stacks", action="store_true", help="record Python stacks (slower)")
         parser.add_argument("--modules", action="store_true", help="record the module tree (slower)")
@@ -71,19 +77,13 @@ class Run:
 
     def run(self, options: Namespace, console: Console) -> int:
         """The exit code of the job, after its report."""
-        from whystall.capture.config import CaptureConfig, Schedule
+        from whystall.capture.config import MOST_SAMPLE_BYTES, CaptureConfig
         from whystall.capture.launch import run_watched, why_blind
         from whystall.run_folder import layout
         from whystall.run_folder.description import RunDescription, encode
 
         launch = launching.launch_of_words(options)
-        schedule = Schedule(
-            wait=_count(options.wait, "--wait", 0),
-            warmup=_count(options.warmup, "--warmup", 1),
-            active=None if options.active is None else _count(options.active, "--active", 1),
-            repeat=_count(options.repeat, "--repeat", 0),
-            on_slow=_ratio(options.on_slow),
-        )
+        schedule = _schedule(options)
         folder = layout.folder_for(launch.name, options.output, now=time.localtime(), environment=dict(os.environ))
         running = RunDescription(
             whystall=__version__,
@@ -103,6 +103,7 @@ class Run:
             stacks=options.stacks,
             modules=options.modules,
             memory=options.memory,
+            most_sample_bytes=MOST_SAMPLE_BYTES if options.always else None,
         )
         if schedule.repeat > 0 and _reports_here():
             console.note(f"whystall: {_beforehand(launch, config)}")
@@ -123,6 +124,26 @@ class Run:
         if blind is not None:
             console.error(blind)
         return code
+
+
+def _schedule(options: Namespace) -> Schedule:
+    """When to record, as asked for."""
+    import msgspec
+
+    from whystall.capture.config import ALWAYS, Schedule
+
+    given = Schedule(
+        wait=_count(options.wait, "--wait", 0),
+        warmup=_count(options.warmup, "--warmup", 1),
+        active=None if options.active is None else _count(options.active, "--active", 1),
+        repeat=_count(options.repeat, "--repeat", 0),
+        on_slow=_ratio(options.on_slow),
+    )
+    if not options.always:
+        return given
+    if options.until_verdict:
+        raise UsageError("--until-verdict ends a job, and --always watches one that goes on: choose one of them")
+    return msgspec.structs.replace(ALWAYS, warmup=given.warmup, active=given.active, on_slow=given.on_slow)
 
 
 def _beforehand(launch: Launch, config: CaptureConfig) -> str:

@@ -33,7 +33,7 @@ _OF_A_RANK: Final = re.compile(
 )
 # What is written beside its place and then moved there; a process that was killed leaves it.
 _STAGED: Final = re.compile(
-    rf"\.run\.json\.\d+|rank{_NUMBER}\.run\.\d+|rank{_NUMBER}\.flight\.\d+|\.rank{_NUMBER}(?:\.window{_NUMBER})?\.trace\.json\.gz\.\d+(?:\.json)?"
+    rf"\.run\.json\.\d+|rank{_NUMBER}\.run\.\d+|rank{_NUMBER}\.flight\.\d+|\.rank{_NUMBER}\.samples\.jsonl\.\d+|\.rank{_NUMBER}(?:\.window{_NUMBER})?\.trace\.json\.gz\.\d+(?:\.json)?"
 )
 _OF_THE_RUN: Final = frozenset((REPORT_JSON, REPORT_HTML, EXPERIMENTS_JSON))
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]+")
@@ -99,6 +99,11 @@ def staged_description(rank: int, pid: int) -> str:
 def staged_flight(rank: int, pid: int) -> str:
     """Where a flight recorder's dump is written before it takes its name."""
     return f"rank{rank}.flight.{pid}"
+
+
+def staged_samples(name: str, pid: int) -> str:
+    """Where samples are written again, fewer, before they take their name."""
+    return f".{name}.{pid}"
 
 
 def staged_trace(name: str, pid: int) -> str:

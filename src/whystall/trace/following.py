@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import deque
 from collections.abc import Iterable
@@ -36,7 +37,8 @@ class Followed:
         self.buckets = [0] * (len(BOUNDS_S) + 1)
         """Steps by length: up to each of `BOUNDS_S`, and longer ones."""
         self._columns: list[str] = []
-        self._offset = 0
+        self._offset = self._inode = 0
+        self._latest_step = -1
         self._first: list[list[int]] = []
         self._latest: deque[list[int]] = deque(maxlen=_KEPT_LATEST)
 
@@ -44,6 +46,11 @@ class Followed:
         """Reads what was added. Raises `InputError` where the file cannot be read or holds no samples."""
         try:
             with self.path.open("rb") as file:
+                found = os.fstat(file.fileno())
+                if (
+                    found.st_ino != self._inode or found.st_size < self._offset
+                ):  # a job in production has replaced it by a shorter one
+                    self._inode, self._offset, self._columns = found.st_ino, 0, []
                 file.seek(self._offset)
                 data = file.read(_MOST_AT_ONCE)
         except OSError as error:
@@ -76,9 +83,13 @@ class Followed:
     def _step(self, row: list[Any]) -> None:
         named = dict(zip(self._columns, row, strict=True))
         duration, flags = named["duration_us"], named["flags"]
+        step = named.get("step")
+        if type(step) is int and step <= self._latest_step:
+            return  # read before
         if type(duration) is not int or type(flags) is not int or not 0 <= duration < 1 << 50:
             return
         self.steps += 1
+        self._latest_step = step if type(step) is int else -1
         if flags & DISTURBED:
             return
         seconds = duration / 1e6
