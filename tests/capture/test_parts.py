@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -179,6 +180,56 @@ def test_a_closure_whose_forward_pass_nobody_hooks_is_no_optimizer() -> None:
         assert forward >= 3_000
         assert backward >= 2_000
         assert 1_000 <= optimizer < 3_000
+
+
+@pytest.fixture
+def passes(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Lets microseconds pass on a clock that stands still otherwise."""
+    now = [1_000_000]
+    monkeypatch.setattr(time, "perf_counter_ns", lambda: now[0])
+
+    def passes(us: int) -> None:
+        now[0] += us * 1000
+
+    return passes
+
+
+def test_what_a_closure_does_after_the_model_is_no_optimizer(passes: Callable[[int], None]) -> None:
+    """A metric over all of the epoch in Lightning's `training_step`, after the call of the whole model."""
+    parts = PartTimes()
+    heard = Heard(FakeStepper(), StepFinder(), parts)
+    parts.take_us()
+    for _ in range(2):
+        passes(10)
+        heard.optimizer_begins()
+        parts.forward.begin()
+        passes(1_000)
+        parts.forward.end()
+        passes(4_000)
+        heard.backward_begins()
+        passes(2_000)
+        heard.backward_ends()
+        passes(700)
+        parts.optimizer.end()
+        assert parts.take_us()[1:4] == (5_000, 2_000, 700)
+
+
+def test_an_optimizer_that_calls_its_closure_again_keeps_what_it_does_between(passes: Callable[[int], None]) -> None:
+    parts = PartTimes()
+    heard = Heard(FakeStepper(), StepFinder(), parts)
+    parts.take_us()
+    passes(10)
+    heard.optimizer_begins()
+    for _ in range(3):
+        parts.forward.begin()
+        passes(1_000)
+        parts.forward.end()
+        heard.backward_begins()
+        passes(500)
+        heard.backward_ends()
+        passes(3_000)  # a search along a line
+    parts.optimizer.end()
+    assert parts.take_us()[1:4] == (3_000, 1_500, 9_000)
 
 
 def test_a_look_before_the_backward_pass_of_a_closure_finds_the_forward_pass() -> None:

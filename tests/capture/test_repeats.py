@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from whystall.capture.repeats import RepeatsSeen
+from whystall.capture.sums import sum_of
 
 torch = pytest.importorskip("torch")
 SECOND = 1_000_000_000
@@ -143,7 +144,38 @@ def test_what_autograd_calls_again_is_told_by_the_recording(model: Any) -> None:
     assert seen(step).found is None
 
 
-@pytest.mark.parametrize("given", [torch.ones(64, 64).to_sparse(), object()])
+@pytest.mark.filterwarnings("ignore:Sparse CSR")
+@pytest.mark.parametrize("layout", [torch.strided, torch.sparse_coo, torch.sparse_csr])
+def test_matrices_of_few_entries_are_read_as_others(layout: Any) -> None:
+    def sum_in(matrix: Any) -> object:
+        return sum_of(torch, matrix if layout is torch.strided else matrix.to_sparse(layout=layout))
+
+    eye = torch.eye(8)
+    assert sum_in(eye) is not None
+    assert sum_in(eye) == sum_in(eye.clone())
+    assert len({sum_in(one) for one in (eye, 2 * eye, eye.flip(0), torch.eye(9))}) == 4
+
+
+@pytest.mark.parametrize("changes", [False, True])
+def test_a_matrix_of_a_graph_that_each_layer_makes_anew_is_computed_again(*, changes: bool) -> None:
+    places = torch.randint(0, 2_000, (2, 100_000))
+    weights = torch.ones(100_000)
+
+    def step() -> None:
+        for _ in range(2):
+            given = torch.rand(100_000) if changes else weights
+            torch.sparse_coo_tensor(places, given, (2_000, 2_000), check_invariants=False).coalesce()
+        torch.randn(300, 300) @ torch.randn(300, 300)
+
+    found = seen(step, steps=150).found
+    if changes:
+        assert found is None
+    else:
+        assert found is not None
+        assert found.again_ns > 0.3 * found.measured_ns
+
+
+@pytest.mark.parametrize("given", [torch.ones(64, 64, dtype=torch.complex64), object()])
 def test_what_cannot_be_read_was_never_the_same(model: Any, given: object) -> None:
     class Part(torch.nn.Module):  # type: ignore[name-defined]
         def forward(self, what: object) -> Any:

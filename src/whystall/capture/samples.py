@@ -199,8 +199,8 @@ class Stopwatch:
             running[-1].inner_ns += whole_ns
 
     def was_another(self, other: Stopwatch) -> None:
-        """What ran until now, unless it held the other, was the other: it goes on from here."""
-        if self._depth and other.ended_ns < self._began_ns:
+        """What ran until now was the other, without what was counted within it: it goes on from here."""
+        if self._depth:
             now = time.perf_counter_ns()
             other.total_ns += max(now - self._began_ns - self.inner_ns, 0)
             self._began_ns, self.inner_ns = now, 0

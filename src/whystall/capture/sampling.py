@@ -63,10 +63,13 @@ class PartTimes:
     def backward_begins(self) -> None:
         """Begins a backward pass. One within an optimizer's step is a closure's: before it came the forward pass.
 
-        Lightning's `training_step` calls parts of a model, so that no call of the whole tells where that begins.
+        Lightning's `training_step` calls parts of a model, or the whole and then metrics: no call tells where that
+        begins and ends. Of an optimizer that calls its closure again, what it does between is its own.
         """
         self._calls_the_step = self.optimizer.runs
-        self.optimizer.was_another(self.forward)
+        began = self.optimizer.began_ns
+        if self.backward.ended_ns < began or self.forward.ended_ns < began:
+            self.optimizer.was_another(self.forward)
         self.backward.begin()
 
 

@@ -16,8 +16,8 @@ Sum = tuple[object, ...]
 def sum_of(torch: Any, value: object) -> Sum | None:
     """Sums of all tensors in a value, and its plain numbers and words; ``None`` where it holds something else.
 
-    What cannot be read (other devices, sparse, subclasses, more than 64 MiB) was never the same, nor were numbers of a
-    job that diverged: all that are none look alike.
+    What cannot be read (other devices, subclasses, more than 64 MiB) was never the same, nor were numbers of a job that
+    diverged: all that are none look alike.
     """
     out: list[object] = []
     return tuple(out) if _add(torch, value, out, _DEEPEST) and len(out) <= 8 * _MOST_TENSORS else None
@@ -43,10 +43,31 @@ def _add(torch: Any, value: object, out: list[object], deep: int) -> bool:
 
 
 def _add_tensor(torch: Any, tensor: Any, out: list[object]) -> bool:
-    plain = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided
-    if not plain or tensor.device.type != "cpu" or tensor.is_quantized or tensor.is_complex():
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or torch._C._len_torch_dispatch_stack():  # noqa: SLF001
         return False
-    if tensor.numel() * tensor.element_size() > _MOST_BYTES or torch._C._len_torch_dispatch_stack():  # noqa: SLF001
+    parts = _parts_of(torch, tensor)
+    if parts is None or tensor.layout is torch.strided:
+        return parts is not None and _add_strided(torch, tensor, out)
+    out += [str(tensor.layout), tuple(tensor.shape)]
+    return all(_add_strided(torch, part, out) for part in parts)
+
+
+def _parts_of(torch: Any, tensor: Any) -> tuple[Any, ...] | None:
+    """The plain tensors that make up one; ``None`` for layouts that are not known."""
+    with torch.no_grad():
+        if tensor.layout is torch.strided:
+            return (tensor,)
+        if tensor.layout is torch.sparse_coo:
+            return (tensor._indices(), tensor._values())  # noqa: SLF001 - the public ones refuse what is not coalesced
+        if tensor.layout is torch.sparse_csr:
+            return (tensor.crow_indices(), tensor.col_indices(), tensor.values())
+    return None
+
+
+def _add_strided(torch: Any, tensor: Any, out: list[object]) -> bool:
+    if tensor.device.type != "cpu" or tensor.is_quantized or tensor.is_complex():
+        return False
+    if tensor.numel() * tensor.element_size() > _MOST_BYTES:
         return False
     with torch.no_grad():
         flat = tensor.detach().contiguous().view(-1)

@@ -34,6 +34,15 @@ def test_what_is_appended_alone_is_left(copies: int) -> None:
     is_worth(finding, (OTHER_NS + (1 + copies) * CAT_NS) / OTHER_NS)
 
 
+def test_attention_reads_a_part_of_a_longer_buffer_more_slowly_than_what_was_joined() -> None:
+    """By hand 1.07 to 1.20 in three pairs of a generation whose caches took 27 % of a step."""
+    finding = found_in(queue([[32, 8, 512, 64], [32, 8, 1, 64]]).built)["compute.copied-buffer"]
+    assert finding.gain is not None
+    assert finding.gain.floor < 1.05
+    assert 1.15 < finding.gain.expected < 1.4
+    assert finding.gain.ceiling > 1.9
+
+
 def test_giving_back_what_was_there_is_part_of_it() -> None:
     """The pause after it, until the next operator."""
     job = Job()

@@ -266,6 +266,68 @@ def test_labels_that_count_or_are_those_of_other_scores(seen: CountedLabels) -> 
     assert "compute.redundant-work" not in found_in(scoring(VIEW).built, facts=facts)
 
 
+SCORES: Final = [32, 30_000]
+SORT_NS: Final = 30_000_000
+
+
+def sorting(
+    *after: tuple[str, dict[str, Any]],
+    by: tuple[str, dict[str, Any]] = reading("aten::argsort", [SCORES, [], []], "1", "True"),
+) -> Job:
+    """Eight steps of other work, a sort, and what reads what it made."""
+    made = Job()
+    for _ in made.steps(8):
+        with made.inside("aten::mm", **{"Input Dims": [[32, 96], [96, 30_000]], "Input type": ["float", "float"]}):  # type: ignore[arg-type]
+            made.python(LAYERS_NS)
+        with made.inside(by[0], **by[1]), made.inside("aten::copy_", **{"Input Dims": [SCORES, SCORES, []]}):  # type: ignore[arg-type]
+            made.python(SORT_NS)
+        for name, recorded in after:
+            with made.inside(name, **recorded):
+                made.python(10_000)
+    return made
+
+
+FIRST: Final = reading("aten::slice", [SCORES, [], [], [], []], "1", "0", "20", "1")
+BEST: Final = reading("aten::gather", [SCORES, [], [32, 20], []], "1", "", "False")
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        pytest.param(sorting(FIRST, BEST), id="the first, with their scores"),
+        pytest.param(sorting(reading("aten::slice", [SCORES], "1", "-20", "", "1")), id="the last"),
+        pytest.param(
+            sorting(FIRST, by=reading("aten::sort", [SCORES, [], [], []], "False", "-1", "True")), id="a stable sort"
+        ),
+    ],
+)
+def test_a_sort_of_which_a_few_are_read_is_worth_most_of_it(job: Job) -> None:
+    finding = found_in(job.built)["compute.redundant-work"]
+    is_worth(finding, (SORT_NS + LAYERS_NS) / (SORT_NS / 10 + LAYERS_NS), within=0.05)
+    assert finding.remedy is not None
+    assert "topk" in (finding.remedy.patch or "")
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        pytest.param(sorting(), id="nobody knows who reads it"),
+        pytest.param(sorting(BEST), id="what was sorted is read, and not the order"),
+        pytest.param(sorting(FIRST, reading("aten::index", [SCORES, SCORES])), id="all of it is read, too"),
+        pytest.param(sorting(FIRST, reading("aten::softmax", [SCORES], "1")), id="something of its size is read"),
+        pytest.param(sorting(reading("aten::slice", [SCORES], "1", "0", "15000", "1")), id="half of it"),
+        pytest.param(sorting(reading("aten::slice", [SCORES], "1", "14990", "15010", "1")), id="the middle"),
+        pytest.param(sorting(reading("aten::slice", [SCORES], "0", "0", "1", "1")), id="all of one row"),
+        pytest.param(sorting(reading("aten::select", [SCORES], "1", "15000")), id="the median"),
+        pytest.param(sorting(FIRST, by=reading("aten::argsort", [SCORES], "0", "True")), id="along the other side"),
+        pytest.param(sorting(FIRST, by=reading("aten::topk", [SCORES], "20", "1")), id="no sort"),
+        pytest.param(sorting(reading("aten::slice", [SCORES], "", "x", "1")), id="nonsense"),
+    ],
+)
+def test_sorts_that_are_read_or_of_which_nobody_knows(job: Job) -> None:
+    assert "compute.redundant-work" not in found_in(job.built)
+
+
 POOLED: Final = reading("aten::mul", [[6, 96, 192], [6, 96, 1]])
 
 

@@ -10,6 +10,7 @@ import pytest
 from tests.diagnosis.cases import found_in, told_of
 from tests.diagnosis.jobs import is_worth, shaped
 
+from whystall.diagnosis.run_facts import RunFacts
 from whystall.testing import TraceBuilder, trace
 
 CALL_NS: Final = 9_000
@@ -177,6 +178,38 @@ def test_a_product_of_few_rows_is_small_though_threads_are_woken_for_it() -> Non
     finding = found_in(cells(16))["host.small-operators"]
     step, needed = 100 * (WOKEN_NS + CALL_NS + 2 * PAUSE_NS), 100 * 295_000 / 80
     is_worth(finding, step / (needed + 0.3 * (step - needed)), within=0.08)
+
+
+def elementwise(rows: int) -> TraceBuilder:
+    """Eight steps of a hundred multiplications of so many rows of 384, for which threads are woken."""
+    built = trace()
+    at = 0
+    for number in range(8):
+        begin = at
+        for turn in range(100):
+            numbered = {"Sequence number": turn, "Fwd thread id": 1}
+            built.operator("aten::mul", at=at, lasts=WOKEN_NS, **shaped([rows, 384], [rows, 384]), **numbered)
+            at += WOKEN_NS + PAUSE_NS
+        built.step(number, at=begin, lasts=at - begin)
+    return built
+
+
+def test_elements_that_stay_in_caches_are_small_though_threads_are_woken_for_them() -> None:
+    """100 x 3 x 49,152 floats at 50 GB/s are 1.2 ms of 10.5: gradients of single examples, clipped one by one."""
+    finding = found_in(elementwise(64))["host.small-operators"]
+    step, needed = 100 * (WOKEN_NS + PAUSE_NS), 100 * 3 * 64 * 384 * 4 / 50
+    is_worth(finding, step / (needed + 0.3 * (step - needed)), within=0.08)
+
+
+def test_elements_that_do_not_are_not() -> None:
+    assert "host.small-operators" not in told_of(elementwise(512))  # 2.4 MB come from memory, or a cache that is shared
+
+
+@pytest.mark.parametrize(("threads", "found"), [(1, False), (2, False), (4, True)])
+def test_a_product_reaches_the_rates_of_all_its_threads(threads: int, *, found: bool) -> None:
+    """128 rows are 2.4 MFLOP, 29 us on one core and 7 on four: of 50 us those of one or two would be a good part."""
+    told = found_in(cells(128, called_ns=50_000), facts=RunFacts(threads=threads))
+    assert ("host.small-operators" in told) == found
 
 
 @pytest.mark.parametrize(

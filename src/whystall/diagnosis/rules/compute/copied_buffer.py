@@ -7,6 +7,7 @@ from math import prod
 from typing import Final
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from whystall.diagnosis import evidence
@@ -27,6 +28,10 @@ _LEAST_SHARE: Final = CAUSE.threshold("least_share")
 _COPIES: Final = frozenset({"aten::clone", "aten::copy_", "aten::contiguous"})
 _LEAST_STEPS: Final = 0.5
 _BYTES: Final = 4
+# A cache of keys and values: rows of a batch, heads, positions, values. In place of what was joined attention is given
+# a part of a longer buffer, whose rows lie apart: so much of the copies' time stays, as expected and at most.
+_OF_CACHES: Final = 4
+_LEFT_OF_CACHES: Final = (0.6, 0.95)
 
 
 def on_a_cpu(case: Case) -> Iterator[Replayed]:
@@ -45,6 +50,7 @@ def on_a_cpu(case: Case) -> Iterator[Replayed]:
         # What was there is given back to the system when the new tensor takes its place.
         freed = given_back(case, rank, chosen | copied)
         share = float(np.median(left[chosen]))
+        expected, most = _LEFT_OF_CACHES if _of_caches(rank, chosen) else (share, share)
         yield Replayed(
             cause=CAUSE.id,
             attributed_ns=per_step,
@@ -52,8 +58,9 @@ def on_a_cpu(case: Case) -> Iterator[Replayed]:
                 evidence.time("concatenations and copies of that size", per_step, case.events_of(nodes), per=case.per),
                 evidence.share("of what is concatenated is new", share),
             ),
-            removal=case.without(nodes | freed, share),
-            floor=case.without(alone, share),
+            removal=case.without(nodes | freed, max(share, expected)),
+            floor=case.without(alone, max(share, most)),
+            ceiling=case.without(nodes | freed, share),
             method="replay: what is appended, without what was there",
             code=code_of(case, nodes),
             ranks=(rank.rank,),
@@ -80,6 +87,13 @@ def _added(dims: str | None) -> tuple[float, int]:
     if len(sizes) < len(("one", "other")) or total * _BYTES < _LEAST_BYTES or total - largest > _MOST_ADDED * total:
         return 1.0, 0
     return max((total - largest) / total, 1 / total), total
+
+
+def _of_caches(rank: RankCase, chosen: NDArray[np.bool_]) -> bool:
+    """Whether most of what is joined has the dimensions of keys and values."""
+    dims = rank.trace.operators["input_dims"].filter(pl.Series(chosen)).cast(pl.String)
+    joined = [next(iter(sizes_by_argument(text)), ()) for text in dims]
+    return sum(len(one[0]) == _OF_CACHES for one in joined if one) > len(joined) / 2
 
 
 def _copied(rank: RankCase, sizes: frozenset[int]) -> NDArray[np.bool_]:

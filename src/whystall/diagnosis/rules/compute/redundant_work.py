@@ -21,6 +21,7 @@ from whystall.diagnosis.detectors.frees import between, given_back
 from whystall.diagnosis.detectors.narrowed import narrowed_products
 from whystall.diagnosis.detectors.prefixes import Products, longer_passes, operators_within, products
 from whystall.diagnosis.detectors.samples import NINE_IN_TEN, SPREAD, from_samples, measured_runs
+from whystall.diagnosis.detectors.sorted_whole import sorted_whole
 from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
@@ -35,6 +36,8 @@ _CALL_NS: Final = CAUSE.threshold("call_ns")
 _BYTES_PER_S: Final = CAUSE.threshold("bytes_per_s")
 # Of a weight; fewer where it is in half precision.
 _BYTES: Final = 4
+# A search for the first few leaves so much of a sort: at least, as expected, at most.
+_LEFT_OF_SORT: Final = (0.02, 0.1, 0.5)
 _CHECKPOINT: Final = "CheckpointFunctionBackward"
 # What derivatives are made of.
 _OF_DERIVATIVES: Final = re.compile(
@@ -69,6 +72,13 @@ _KEPT: Final = Remedy(
     text="Compute it once, outside of the loop, and keep the result (under torch.no_grad() if nothing learns by it).",
     patch="with torch.no_grad():\n    kept = encoder(what_stays_the_same)  # once, before the loop",
     risk="What is kept must be made anew when its inputs or the module's weights change.",
+)
+
+
+_FIRST_ONLY: Final = Remedy(
+    text="Ask for the first few alone: topk searches for them, and sorts nothing else.",
+    patch="best = scores.topk(k, dim=1)  # best.values, best.indices",
+    risk="Places of equal value may come in another order.",
 )
 
 
@@ -196,6 +206,37 @@ def in_trace_of_heads(case: Case) -> Iterator[Replayed]:
             detail="an output of all places, of which few are read" if found.read else "an output that nothing reads",
             remedy=_LABELLED_ONLY if found.by_labels else _READ_ONLY if found.read else _NOT_READ,
             rivals=("compute.at-limit", "compute.padding"),
+        )
+
+
+def in_trace_of_sorts(case: Case) -> Iterator[Replayed]:
+    """Sorts of which the first few places are read."""
+    for rank in case.ranks:
+        found = sorted_whole(rank)
+        if found is None:
+            continue
+        nodes = case.work_of(rank, found.operators)
+        taken = case.time_of(nodes)
+        if taken < _LEAST_SHARE * case.step_ns:
+            continue
+        yield Replayed(
+            cause=CAUSE.id,
+            attributed_ns=taken,
+            evidence=(
+                evidence.count("places that are sorted", found.places),
+                evidence.count("of them are read", found.read),
+                evidence.time("sorting", taken, case.events_of(nodes), per=case.per),
+            ),
+            removal=case.without(nodes, _LEFT_OF_SORT[1]),
+            floor=case.without(nodes, _LEFT_OF_SORT[2]),
+            ceiling=case.without(nodes, _LEFT_OF_SORT[0]),
+            method="replay: a pass that finds the few, in place of the sort",
+            code=code_of(case, nodes),
+            ranks=(rank.rank,),
+            uncertainty=0.1,
+            confidence=0.85,
+            detail=f"{found.places:,} places are sorted, {found.read:,} are read",
+            remedy=_FIRST_ONLY,
         )
 
 
@@ -340,6 +381,7 @@ RULE = Rule(
         Finder(in_trace, ("trace", "operators")),
         Finder(in_trace_of_decoding, ("trace", "operators", "shapes")),
         Finder(in_trace_of_heads, ("trace", "operators", "shapes")),
+        Finder(in_trace_of_sorts, ("trace", "operators", "shapes")),
         Finder(in_watched, ("samples", "no_device")),
     ),
 )

@@ -47,6 +47,8 @@ _PRODUCTS: Final = frozenset({"aten::mm", "aten::addmm", "aten::bmm", "aten::bad
 # Functions of single elements that torch cuts into small parts for its threads, since each takes a while.
 _FUNCTIONS: Final = re.compile(r"^aten::(gelu|silu|mish|softplus|elu|sigmoid|tanh|exp|log|erf|sin|cos)(_backward)?_?$")
 _BYTES: Final = 4
+# What the second level of a core's caches holds, on most of today's.
+_CACHED_BYTES: Final = 1 << 20
 # A module of torch that one of the user's calls.
 _MODULES: Final = "torch.nn.modules."
 # Parts of a step in which the user's own lines call operators (a closure's are the optimizer's by the clock).
@@ -147,13 +149,22 @@ def _small(case: Case, rank: RankCase) -> Mask:
     Those that take little, and those that come again and again and take a while because threads are woken for them.
     """
     usual = _usual_own_ns(rank)
-    waking = matching(rank.trace.operators["name"], _PRODUCTS.__contains__) | _transcendental(rank)
-    waking &= (usual >= _SMALL_NS) & (usual < _WAKING_NS) & (_MOSTLY_CALLED * _each_needs_ns(rank, 1.0) < usual)
+    products = matching(rank.trace.operators["name"], _PRODUCTS.__contains__)
+    needed = _each_needs_ns(rank, 1.0) / np.where(products, max(case.facts.threads or 1, 1), 1)
+    waking = products | _transcendental(rank) | _in_caches(rank)
+    waking &= (usual >= _SMALL_NS) & (usual < _WAKING_NS) & (_MOSTLY_CALLED * needed < usual)
     if waking.any():
         alike = _alike(rank)
         often = np.bincount(alike[_in_window(case, rank)], minlength=int(alike.max()) + 1)[alike]
         waking &= often >= _LEAST_REPEATS * max(case.steps, 1)
     small: Mask = (usual < _SMALL_NS) | waking
+    return small
+
+
+def _in_caches(rank: RankCase) -> Mask:
+    """Calls that are known to move so little that it stays in a core's own caches."""
+    moved = rank.workings.work.moved
+    small: Mask = (moved > 0) & (moved <= _CACHED_BYTES)
     return small
 
 

@@ -1,0 +1,125 @@
+"""Sorts of which the first few places are read: finding these takes one pass, where a sort takes many.
+
+Nobody records which tensor an operator is given; the sizes tell. Between a sort and the next product or sort, whatever
+is given a tensor of the sorted size must cut the ends off it along the sorted dimension, or gather few of its elements;
+where anything else is given one, nothing is said.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from whystall.diagnosis.detectors.recorded_sizes import Shape, all_sizes, first_size
+from whystall.diagnosis.rank_case import RankCase
+from whystall.replay.graph import Mask
+from whystall.trace.columns import matching
+
+_SORTS: Final = frozenset({"aten::argsort", "aten::sort", "aten::msort"})
+_VIEWS: Final = frozenset({"aten::alias", "aten::as_strided", "aten::detach", "aten::narrow"})
+_GATHERS: Final = frozenset({"aten::gather", "aten::index", "aten::index_select", "aten::take", "aten::take_along_dim"})
+_SLICE: Final = "aten::slice"
+_LEAST_SORTED: Final = 256
+# So small a share is read at the most: of more a search for them saves little.
+_MOST_READ: Final = 1 / 8
+# What reads the places comes soon.
+_MOST_READERS: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class SortedWhole:
+    """The operators of such sorts with all they call, how many places the longest sorts, and how many are read."""
+
+    operators: Mask
+    places: int
+    read: int
+
+
+def sorted_whole(rank: RankCase) -> SortedWhole | None:
+    """Sorts whose first or last few places alone are read; ``None`` where there are none, or sizes are not recorded."""
+    table = rank.trace.operators
+    if table["input_dims"].null_count() == len(table) or "concrete_inputs" not in table.columns:
+        return None
+    sorts = matching(table["name"], _SORTS.__contains__)
+    outermost = sorts & ~rank.workings.tree.below(sorts)
+    found = np.zeros(len(table), np.bool_)
+    told: list[tuple[int, int]] = []
+    for thread in np.unique(table["thread"].to_numpy()[outermost]).tolist():
+        rows = np.flatnonzero(table["thread"].to_numpy() == thread)
+        rows = rows[np.argsort(table["ts_ns"].to_numpy()[rows], kind="stable")]
+        for place in np.flatnonzero(outermost[rows]).tolist():
+            one = _few_of(rank, rows, place, outermost)
+            if one is not None:
+                found[rows[place]] = True
+                told.append(one)
+    return SortedWhole(found | rank.workings.tree.below(found), *max(told)) if told else None
+
+
+def _few_of(rank: RankCase, rows: NDArray[np.intp], place: int, sorts: Mask) -> tuple[int, int] | None:
+    """The places that one call sorts, and those that are read; ``None`` where more are read or it is not known."""
+    table = rank.trace.operators
+    name, dims, concrete = _told(table, int(rows[place]))
+    shape, axis = _sorted(name, dims, concrete)
+    if not shape or shape[axis] < _LEAST_SORTED:
+        return None
+    ended = table["ts_ns"][int(rows[place])] + table["duration_ns"][int(rows[place])]
+    read = 0
+    for row in rows[place + 1 : place + 1 + _MOST_READERS].tolist():
+        if table["ts_ns"][row] < ended:
+            continue  # what the sort itself calls
+        if sorts[row] or rank.workings.work.dense[row] > 0:
+            break
+        name, dims, concrete = _told(table, row)
+        if shape not in all_sizes(dims) or name in _VIEWS:
+            continue
+        taken = _taken(name, dims, concrete, shape, axis)
+        if taken is None:
+            return None
+        read = max(read, taken)
+    return (shape[axis], read) if 0 < read <= _MOST_READ * shape[axis] else None
+
+
+def _told(table: pl.DataFrame, row: int) -> tuple[str, str, str]:
+    name, dims, concrete = table.select("name", "input_dims", "concrete_inputs")[row].cast(pl.String).row(0)
+    return name, dims or "", concrete or ""
+
+
+def _sorted(name: str, dims: str, concrete: str) -> tuple[Shape, int]:
+    """The size of what is sorted, and along which dimension; an empty size where that is not known."""
+    shape = first_size(dims)
+    try:
+        values = [] if name == "aten::msort" else json.loads(concrete)[1:]
+        numbers = [int(value) for value in values if isinstance(value, str) and value.lstrip("-").isdecimal()]
+    except (ValueError, TypeError):
+        return (), 0
+    axis = 0 if name == "aten::msort" else numbers[0] if numbers else -1
+    return (shape, axis % len(shape)) if shape and -len(shape) <= axis < len(shape) else ((), 0)
+
+
+def _taken(name: str, dims: str, concrete: str, shape: Shape, axis: int) -> int | None:
+    """How many places of a sort an operator takes from either end of it, 0 for few elements from within something.
+
+    ``None`` where it takes others, or all.
+    """
+    if name in _GATHERS:
+        sizes = all_sizes(dims)
+        few = [size for size in sizes if size != shape]
+        return 0 if sizes[:1] == (shape,) and few and np.prod(few[-1]) <= _MOST_READ * np.prod(shape) else None
+    if name != _SLICE or first_size(dims) != shape:
+        return None
+    try:
+        values = json.loads(concrete)
+        along = int(values[1]) % len(shape)
+        limits = [int(values[n]) if values[n] else default for n, default in ((2, 0), (3, shape[along]), (4, 1))]
+    except (ValueError, TypeError, IndexError):
+        return None
+    first, last, step = slice(*limits).indices(shape[along])
+    if along != axis:
+        return 0 if (first, last, step) == (0, shape[along], 1) else None
+    at_an_end = first == 0 or last == shape[axis]
+    return len(range(first, last, step)) if at_an_end else None
