@@ -8,7 +8,9 @@ where anything else is given one, nothing is said.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 from typing import Final
 
 import numpy as np
@@ -18,7 +20,7 @@ from numpy.typing import NDArray
 from whystall.diagnosis.detectors.recorded_sizes import Shape, all_sizes, first_size
 from whystall.diagnosis.rank_case import RankCase
 from whystall.replay.graph import Mask
-from whystall.trace.columns import matching
+from whystall.trace.columns import distinct, judged, matching
 
 _SORTS: Final = frozenset({"aten::argsort", "aten::sort", "aten::msort"})
 _VIEWS: Final = frozenset({"aten::alias", "aten::as_strided", "aten::detach", "aten::narrow"})
@@ -27,8 +29,8 @@ _SLICE: Final = "aten::slice"
 _LEAST_SORTED: Final = 256
 # So small a share is read at the most: of more a search for them saves little.
 _MOST_READ: Final = 1 / 8
-# What reads the places comes soon.
-_MOST_READERS: Final = 200
+_MOST_SIZES: Final = 8
+_MOST_READERS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,36 +48,56 @@ def sorted_whole(rank: RankCase) -> SortedWhole | None:
     if table["input_dims"].null_count() == len(table) or "concrete_inputs" not in table.columns:
         return None
     sorts = matching(table["name"], _SORTS.__contains__)
-    outermost = sorts & ~rank.workings.tree.below(sorts)
+    outermost = np.flatnonzero(sorts & ~rank.workings.tree.below(sorts))
+    dims = table["input_dims"]
+    shapes = {size for size in judged(table.select("input_dims")[outermost], first_size) if size}
+    longest = sorted(shapes, key=prod)[-_MOST_SIZES:]
     found = np.zeros(len(table), np.bool_)
     told: list[tuple[int, int]] = []
-    for thread in np.unique(table["thread"].to_numpy()[outermost]).tolist():
-        rows = np.flatnonzero(table["thread"].to_numpy() == thread)
-        rows = rows[np.argsort(table["ts_ns"].to_numpy()[rows], kind="stable")]
-        for place in np.flatnonzero(outermost[rows]).tolist():
-            one = _few_of(rank, rows, place, outermost)
+    for shape in longest:
+        for row, readers in _with_readers(rank, outermost, _given(dims, shape), sorts):
+            one = _few_of(table, shape, row, readers)
             if one is not None:
-                found[rows[place]] = True
+                found[row] = True
                 told.append(one)
     return SortedWhole(found | rank.workings.tree.below(found), *max(told)) if told else None
 
 
-def _few_of(rank: RankCase, rows: NDArray[np.intp], place: int, sorts: Mask) -> tuple[int, int] | None:
-    """The places that one call sorts, and those that are read; ``None`` where more are read or it is not known."""
+def _given(dims: pl.Series, shape: Shape) -> Mask:
+    """Which calls are given a tensor of this size."""
+    told = [shape in all_sizes(text) for text in distinct(dims)]
+    given: Mask = np.array([*told, False], np.bool_)[dims.to_physical().fill_null(len(told)).to_numpy()]
+    return given
+
+
+def _with_readers(
+    rank: RankCase, outermost: NDArray[np.intp], given: Mask, sorts: Mask
+) -> Iterator[tuple[int, list[int]]]:
+    """The sorts that are given a size, each with what is given it after the sort and before the next one or product."""
     table = rank.trace.operators
-    name, dims, concrete = _told(table, int(rows[place]))
-    shape, axis = _sorted(name, dims, concrete)
-    if not shape or shape[axis] < _LEAST_SORTED:
+    at, thread = table["ts_ns"].to_numpy(), table["thread"].to_numpy()
+    end = at + table["duration_ns"].to_numpy()
+    until = sorts | (rank.workings.work.dense > 0)
+    for one in np.unique(thread[outermost]).tolist():
+        rows = np.flatnonzero(thread == one)
+        rows = rows[np.argsort(at[rows], kind="stable")]
+        readers, limits = rows[given[rows] & ~sorts[rows]], rows[until[rows]]
+        for row in outermost[(thread[outermost] == one) & given[outermost]].tolist():
+            place = int(np.searchsorted(at[limits], end[row]))
+            last = at[limits[place]] if place < len(limits) else at[rows[-1]] + 1
+            first, past = np.searchsorted(at[readers], (end[row], last))
+            yield row, readers[first : min(past, first + _MOST_READERS)].tolist()
+
+
+def _few_of(table: pl.DataFrame, shape: Shape, row: int, readers: list[int]) -> tuple[int, int] | None:
+    """The places that one call sorts, and those that are read; ``None`` where more are read or it is not known."""
+    size, axis = _sorted(*_told(table, row))
+    if size != shape or shape[axis] < _LEAST_SORTED:
         return None
-    ended = table["ts_ns"][int(rows[place])] + table["duration_ns"][int(rows[place])]
     read = 0
-    for row in rows[place + 1 : place + 1 + _MOST_READERS].tolist():
-        if table["ts_ns"][row] < ended:
-            continue  # what the sort itself calls
-        if sorts[row] or rank.workings.work.dense[row] > 0:
-            break
-        name, dims, concrete = _told(table, row)
-        if shape not in all_sizes(dims) or name in _VIEWS:
+    for reader in readers:
+        name, dims, concrete = _told(table, reader)
+        if name in _VIEWS:
             continue
         taken = _taken(name, dims, concrete, shape, axis)
         if taken is None:
@@ -109,7 +131,7 @@ def _taken(name: str, dims: str, concrete: str, shape: Shape, axis: int) -> int 
     if name in _GATHERS:
         sizes = all_sizes(dims)
         few = [size for size in sizes if size != shape]
-        return 0 if sizes[:1] == (shape,) and few and np.prod(few[-1]) <= _MOST_READ * np.prod(shape) else None
+        return 0 if sizes[:1] == (shape,) and few and prod(few[-1]) <= _MOST_READ * prod(shape) else None
     if name != _SLICE or first_size(dims) != shape:
         return None
     try:
