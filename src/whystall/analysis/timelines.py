@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from whystall.analysis.device import DeviceAccount
+from whystall.analysis.device import DeviceEvents
 from whystall.analysis.kernel_classes import CLASSES
 from whystall.analysis.results import Device, Lane, Step, Timeline
 from whystall.trace.model import Trace
@@ -29,48 +30,54 @@ def representative_step(steps: list[Step]) -> Step | None:
     return ordered[(len(ordered) - 1) // 2] if ordered else None
 
 
-def device_timeline(trace: Trace, result: Device, account: DeviceAccount | None, origin_ns: int) -> Timeline | None:
-    """The events of the representative step (or of the window's start when there are no steps)."""
+def device_timeline(trace: Trace, result: Device, device: DeviceEvents | None, origin_ns: int) -> Timeline | None:
+    """The events of the representative step (or of the window's start when there are no steps).
+
+    ``device`` are those of the device; ``None``: of a job on the CPU.
+    """
     step = representative_step(result.steps)
     begin = (step.start_ns if step else result.start_ns) + origin_ns
     window = step.window_ns if step else result.window_ns
     if window <= 0:
         return None
     names: dict[str, int] = {_MANY: 0}
-    lanes = []
-    if account is not None:
-        streams = [row.stream for row in result.streams[:_MOST_LANES]]
-        lanes += [_stream_lane(trace, account, stream, (begin, window), names) for stream in streams]
-    threads = _host_threads(trace, account)[: _MOST_LANES // 2]
-    lanes += [_thread_lane(trace, thread, (begin, window), names) for thread in threads]
+    streams = [row.stream for row in result.streams]
     return Timeline(
         rank=result.rank,
         device=result.device,
         step=step.name if step else None,
         start_ns=begin - origin_ns,
         window_ns=window,
+        lanes=lanes_within(trace, device, streams, (begin, window), names),
         names=list(names),
         classes=[*CLASSES, *_HOST_CLASSES],
-        lanes=[lane for lane in lanes if lane.events],
     )
 
 
-def _host_threads(trace: Trace, account: DeviceAccount | None) -> list[int]:
-    threads = (
-        trace.operators["thread"].to_numpy()
-        if account is None
-        else account.events.launches.thread[account.events.launches.known]
-    )
+def lanes_within(
+    trace: Trace, device: DeviceEvents | None, streams: Sequence[int], span: tuple[int, int], names: dict[str, int]
+) -> list[Lane]:
+    """What a device and the threads that launch on it did within a span (begin, length), a lane each.
+
+    ``names`` are those of events so far, each with its number; more are added.
+    """
+    lanes = []
+    if device is not None:
+        lanes += [_stream_lane(trace, device, stream, span, names) for stream in streams[:_MOST_LANES]]
+    threads = _host_threads(trace, device)[: _MOST_LANES // 2]
+    lanes += [_thread_lane(trace, thread, span, names) for thread in threads]
+    return [lane for lane in lanes if lane.events]
+
+
+def _host_threads(trace: Trace, device: DeviceEvents | None) -> list[int]:
+    threads = trace.operators["thread"].to_numpy() if device is None else device.launches.thread[device.launches.known]
     if not len(threads):
         return []
     counts = np.bincount(threads)
     return [int(thread) for thread in np.argsort(-counts, kind="stable") if counts[thread] > 0]
 
 
-def _stream_lane(
-    trace: Trace, account: DeviceAccount, stream: int, span: tuple[int, int], names: dict[str, int]
-) -> Lane:
-    events = account.events
+def _stream_lane(trace: Trace, events: DeviceEvents, stream: int, span: tuple[int, int], names: dict[str, int]) -> Lane:
     rows = np.flatnonzero((events.stream == stream) & (events.end > span[0]) & (events.start < sum(span)))
     texts = trace.device_events["name"][events.row[rows]].cast(pl.String).to_list()
     found: _Events = (events.start[rows], events.end[rows], texts, events.class_of[rows].astype(np.int64))

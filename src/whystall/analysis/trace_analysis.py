@@ -100,7 +100,8 @@ def analyze_trace(
         kernel_work(trace, owner, group, groups, work, least) if work.counted.any() else None
         for group, groups in ((classified.name_of, len(classified.names)), (key, int(key.max(initial=0)) + 1))
     )
-    drawn = [device_timeline(trace, device, accounts.get(device.device), origin) for device in devices]
+    events_of = {number: account.events for number, account in accounts.items()}
+    drawn = [device_timeline(trace, device, events_of.get(device.device), origin) for device in devices]
     return TraceAnalysis(
         rank=rank,
         origin_ns=origin,

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import msgspec
 
 from whystall._version import __version__
-from whystall.analysis.results import Host
+from whystall.analysis.results import Host, RankMeetings, SideBySide
 from whystall.analysis.run_results import RunSummary
+from whystall.analysis.side_by_side import side_by_side
 from whystall.analysis.throughput import Workload, job_throughput
 from whystall.analysis.trace_analysis import TraceAnalysis
 from whystall.analysis.work_results import DeviceEfficiency, Efficiency
@@ -71,6 +72,7 @@ def build_report(
         kernel_origins=[row for analysis in analyses for row in analysis.origins],
         counts=[row for analysis in analyses for row in analysis.counts],
         ranks=meetings,
+        side_by_side=_side_by_side(traces, analyses, meetings, diagnosis),
         run=runs,
         findings=diagnosis.findings,
         plan=diagnosis.plan,
@@ -81,6 +83,15 @@ def build_report(
         noise=diagnosis.noise,
         experiments=list(experiments),
     )
+
+
+def _side_by_side(
+    traces: Sequence[Trace], analyses: Sequence[TraceAnalysis], waits: Sequence[RankMeetings], diagnosis: Diagnosis
+) -> SideBySide | None:
+    """What the rank of the first finding does that speaks of one rank alone, and who waits for it meanwhile."""
+    named = (finding.scope.ranks for finding in diagnosis.findings if finding.severity != "info")
+    late = next((ranks[0] for ranks in named if len(ranks) == 1), None)
+    return None if late is None else side_by_side(late, traces, analyses, waits)
 
 
 def _by_rank(rows: list[Row]) -> list[Row]:

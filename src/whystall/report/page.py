@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from whystall.analysis.results import Lane, Timeline
+from whystall.analysis.results import Lane, SideBySide, Timeline
 from whystall.report import format as fmt
 from whystall.report.charts import curve, icicle, step_columns, step_curves
 from whystall.report.names import clean, shorten
@@ -26,8 +26,10 @@ from whystall.report.ranks import DeviceReport, RankReport, by_rank, device_name
 from whystall.report.roofline_chart import roofline_view
 from whystall.report.schema import Report
 from whystall.report.sections.device import named
+from whystall.report.sections.hosts import by_host
 from whystall.report.sections.registry import CHAPTERS, SECTIONS, Chapter
 from whystall.report.sections.section import Scope, Section, of_scope
+from whystall.report.strip import StripView, strip
 from whystall.report.tables import Limits, Table
 from whystall.report.vocabulary import class_colour
 
@@ -272,6 +274,17 @@ def _timeline_figure(timeline: Timeline, events: int) -> Figure:
     return Figure("timeline", view, view.caption)
 
 
+def _side_by_side_figure(two: SideBySide | None, events: int) -> Figure | None:
+    if two is None:
+        return None
+    view = timeline_view(two.drawn, events // 2)
+    lead = (
+        f"Rank {two.late} and, below, what rank {two.waiting}, which waits longest for others, does at the same time, "
+        "on one clock."
+    )
+    return Figure("timeline", replace(view, caption=f"{view.caption} {lead}"), lead)
+
+
 def _rank_view(
     rank: RankReport, sections: Sequence[Section], budget: Budget, events: int, *, top: Bar | None
 ) -> RankView:
@@ -304,6 +317,7 @@ class Page:
     job: tuple[ChapterView, ...]
     devices: Table
     bars: tuple[Bar, ...]
+    strip: StripView | None
     ranks: tuple[RankView, ...]
     shown: frozenset[int]
     omitted_ranks: int
@@ -317,13 +331,18 @@ def page(report: Report, budget: Budget, sections: Sequence[Section] = SECTIONS)
     shown = _ranks_to_show(ranks, budget.ranks, headline_rank(top, ranks))
     alone = top if len(report.devices) == 1 else None
     timelines = max(sum(len(rank.timelines) for rank in shown), 1)
-    runs = {"run": lambda: Figure("paces", step_curves(report.run[: budget.ranks]))}
+    figures = {
+        "run": lambda: Figure("paces", step_curves(report.run[: budget.ranks])),
+        "meetings": lambda: _side_by_side_figure(report.side_by_side, budget.events),
+    }
+    devices = sorted(report.devices, key=lambda device: (device.rank, device.device))
     overview = next(section for section in sections if section.id == _OVERVIEW)
     return Page(
         top=ledger_view(top) if top else None,
-        job=tuple(_chapters([one for one in sections if one is not overview], "job", report, budget, runs)),
+        job=tuple(_chapters([one for one in sections if one is not overview], "job", report, budget, figures)),
         devices=overview.build(report, Limits(budget.overview, budget.name, 0)),
         bars=tuple(bar_of(device) for device in devices_to_show(report, budget.overview)),
+        strip=strip(devices, [len(own) for own in by_host(devices)], budget.overview),
         ranks=tuple(_rank_view(rank, sections, budget, budget.events // timelines, top=alone) for rank in shown),
         shown=frozenset(rank.rank for rank in shown),
         omitted_ranks=len(ranks) - len(shown),

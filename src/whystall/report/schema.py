@@ -20,6 +20,7 @@ from whystall.analysis.results import (
     Phase,
     RankMeetings,
     Result,
+    SideBySide,
     Timeline,
 )
 from whystall.analysis.run_results import RunSummary
@@ -92,6 +93,7 @@ class Report(Result, frozen=True, kw_only=True):
     kernel_origins: list[KernelOrigins] = msgspec.field(default_factory=list)
     counts: list[StepCount] = msgspec.field(default_factory=list)
     ranks: list[RankMeetings] = msgspec.field(default_factory=list)
+    side_by_side: SideBySide | None = None
     run: list[RunSummary] = msgspec.field(default_factory=list)
     findings: list[Finding] = msgspec.field(default_factory=list)
     plan: Plan | None = None

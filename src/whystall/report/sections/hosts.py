@@ -62,17 +62,25 @@ def hosts(report: Report, limits: Limits) -> Table:
     return tables.table("hosts", "Ranks in groups", caption, columns, rows, total=len(groups))
 
 
-def _groups(devices: Sequence[Device]) -> list[_Group]:
-    """The devices host by host, where their numbers tell: on each host they count from the lowest."""
-    if len({device.rank for device in devices}) <= _FEW_RANKS:
-        return []
+def by_host(devices: Sequence[Device]) -> list[list[Device]]:
+    """The devices (in order of rank) host by host, where their numbers tell: on each host they count from the lowest.
+
+    Of devices that all have the same number nothing is told: there is no host then.
+    """
     found: list[list[Device]] = []
     for device in devices:
         last = found[-1][-1] if found else None
         if last is None or (device.device <= last.device and device.rank != last.rank):
             found.append([])
         found[-1].append(device)
-    if len(found) < len(devices):
+    return found if len(found) < len(devices) else []
+
+
+def _groups(devices: Sequence[Device]) -> list[_Group]:
+    """The devices of many ranks host by host, or in blocks."""
+    if len({device.rank for device in devices}) <= _FEW_RANKS:
+        return []
+    if found := by_host(devices):
         return [_Group(number, own) for number, own in enumerate(found)]
     size = -(-len(devices) // _MOST_BLOCKS)
     return [_Group(None, devices[first : first + size]) for first in range(0, len(devices), size)]
