@@ -140,7 +140,7 @@ def test_runs_of_short_kernels() -> None:
 steps = st.lists(st.sampled_from([MUL, RELU, MM, ("aten::relu", ELEMENTWISE, 5_000, [[8]])]), max_size=14)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(steps)
 def test_chains_are_those_that_a_plain_walk_finds(calls: list[Call]) -> None:
     runs: list[list[Call]] = [[]]

@@ -106,7 +106,7 @@ NAMES = st.sampled_from(
     st.lists(st.tuples(NAMES, SPAN, st.sampled_from([100, 200, 300])), min_size=1, max_size=12),
     st.lists(SPAN, max_size=4),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_ledgers_add_up(events: list[Any], steps: list[tuple[int, int]]) -> None:
     built = trace()
     for number, (at, lasts) in enumerate(steps):

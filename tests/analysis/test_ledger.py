@@ -383,7 +383,7 @@ def without_ties(host: list[Any], kernels: list[Kernel]) -> bool:
 
 
 @given(st.lists(KERNELS, min_size=1, max_size=7), HOST_EVENTS)
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=250)
 def test_every_instant_against_the_definitions(kernels: list[Kernel], host: list[Any]) -> None:
     device = device_of(built_from(kernels, host))
     oracle = Oracle(kernels, host)
@@ -412,7 +412,7 @@ def test_every_instant_against_the_definitions(kernels: list[Kernel], host: list
     st.lists(SPAN, max_size=4),
     st.lists(st.integers(0, 2), min_size=10, max_size=10),
 )
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=250)
 def test_ledgers_add_up_on_every_device_and_in_every_step(
     kernels: list[Kernel], host: list[Any], steps: list[tuple[int, int]], places: list[int]
 ) -> None:

@@ -90,7 +90,7 @@ def test_sequence_numbers_go_before_order_and_sizes() -> None:
     assert _pairs([early, late], meetings(ranks)) == (24, 0, 0)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.integers(0, 10_000),
     st.integers(0, 5),
@@ -177,7 +177,7 @@ def test_nothing_recorded_is_no_error() -> None:
     assert rank_clocks([none], [np.zeros(0, np.int64)]) == {1: RankClock()}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 10_000), st.sampled_from([2, 8, 64]))
 def test_offsets_and_drifts_of_clocks_are_recovered_within_ten_microseconds(seed: int, count: int) -> None:
     """Ranks in groups of up to eight and one group of all; ends seen with some microseconds of scatter."""

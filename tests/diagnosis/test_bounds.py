@@ -93,7 +93,7 @@ def test_simulated_jobs(name: str, tmp_path: Path) -> None:
     assert not beyond(whystall.analyze(paths), min(map(computed_share, paths)))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     st.lists(st.integers(20_000, 3_000_000), min_size=1, max_size=5),
     st.integers(0, 4_000_000),

@@ -36,7 +36,7 @@ def test_what_costs_less_than_two_per_cent_does_not_fire() -> None:
     assert [f for f in diagnosed(loop(fetch_ns=15_000)).findings if f.severity != "info"] == []
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.floats(0, 0.9), st.floats(0, 0.9))
 @example(share=0.125, uncertainty=0.875)
 def test_gains_are_ordered_and_fire_only_above_the_least(share: float, uncertainty: float) -> None:

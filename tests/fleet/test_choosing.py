@@ -88,7 +88,7 @@ def test_few_ranks_are_all_chosen_and_without_collectives_they_are_spread() -> N
     assert min(found) == 0
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(st.permutations(range(6)))
 def test_the_order_of_ranks_is_nothing(order: list[int]) -> None:
     ranks = _SIX

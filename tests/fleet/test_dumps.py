@@ -122,7 +122,7 @@ def flipped(data: bytes, places: list[tuple[int, int]]) -> bytes:
 
 
 @pytest.mark.parametrize("form", FORMS)
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_damage_gives_a_sentence_or_an_answer(tmp_path: Path, form: str, data: st.DataObject) -> None:
     (tmp_path / "trace_rank_0").write_bytes(data.draw(damaged(FORMS[form])))

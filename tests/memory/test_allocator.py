@@ -62,7 +62,7 @@ def sequences(draw: st.DrawFn) -> list[Allocation | Free | Completion]:
     return out
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(sequences(), SETTINGS)
 def test_what_is_held_is_what_the_rules_say(
     events: list[Allocation | Free | Completion], chosen: AllocatorSettings
@@ -76,7 +76,7 @@ def test_what_is_held_is_what_the_rules_say(
     assert got.retries == retries
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(sequences(), SETTINGS)
 def test_no_more_is_handed_out_than_is_held(
     events: list[Allocation | Free | Completion], chosen: AllocatorSettings

@@ -298,7 +298,7 @@ def test_the_curve_is_bounded_and_keeps_the_peak(tmp_path: Path) -> None:
     assert max(bytes_ for _, bytes_ in device.curve) == device.peak.allocated_bytes
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(sequences(), SETTINGS)
 def test_a_recording_is_followed_to_the_byte(
     tmp_path_factory: Any, events: list[Allocation | Free | Completion], chosen: AllocatorSettings

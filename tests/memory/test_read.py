@@ -46,7 +46,7 @@ EVENT = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(st.lists(EVENT, max_size=8), max_size=3), st.integers(2, 5))
 def test_every_event_is_as_pickle_reads_it(
     tmp_path_factory: Any, traces: list[list[dict[str, Any]]], protocol: int

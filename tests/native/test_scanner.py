@@ -214,13 +214,13 @@ def documents(draw: st.DrawFn) -> str:
 
 
 @given(documents(), st.lists(st.integers(0, 10**6), max_size=8))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_every_value_equals_stdlib_json(document: str, cuts: list[int]) -> None:
     check(scanned(document.encode(), *cuts), document)
 
 
 @given(documents())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_bytes_that_come_one_by_one(document: str) -> None:
     check(bytewise(document.encode()), document)
 
@@ -496,7 +496,7 @@ def event_ends(document: str) -> Iterator[int]:
 
 
 @given(st.data())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_a_broken_event_costs_no_other(data: st.DataObject) -> None:
     before = [{"ph": "X", "cat": "c", "name": f"before{i}", "ts": i, "args": {"k": i}} for i in range(3)]
     after = [{"ph": "X", "cat": "c", "name": f"after{i}", "ts": i, "args": {"k": str(i)}} for i in range(3)]

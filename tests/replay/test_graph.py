@@ -260,7 +260,7 @@ def test_the_path_of_a_chain_is_the_whole_chain() -> None:
     assert int(graph.duration[path].sum()) == 50_000
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(0, 10_000), st.integers(1, 25))
 def test_the_parts_of_the_path_add_up_to_the_window(seed: int, kernels: int) -> None:
     graph = graph_of(random_trace(seed, kernels, steps=8))
@@ -295,7 +295,7 @@ def random_trace(seed: int, kernels: int, steps: int = 4) -> TraceBuilder:
     return built
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(0, 10_000), st.integers(1, 25), st.data())
 def test_less_work_never_takes_longer_and_nothing_changed_changes_nothing(
     seed: int, kernels: int, data: st.DataObject

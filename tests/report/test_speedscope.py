@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import whystall
@@ -69,7 +69,6 @@ def test_python_frames_have_file_and_line() -> None:
     assert closed(profile, found["shared"]["frames"]) == [(1_000, 3_000, "aten::mm"), (0, 5_000, "step")]
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 40)), min_size=1, max_size=12))
 def test_whatever_overlaps_is_nested(spans: list[tuple[int, int]]) -> None:
     built: TraceBuilder = trace()
