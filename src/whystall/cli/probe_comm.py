@@ -31,6 +31,12 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--backend", choices=("gloo", "nccl"), help="default: nccl where there are several GPUs, else gloo"
     )
     group.add_argument("--collective", action="append", metavar="KIND", help="measure this alone; may be repeated")
+    group.add_argument(
+        "--split",
+        default="",
+        metavar="WORDS",
+        help="part the ranks into groups as nccl-tests does: AND, OR, MOD or DIV and a number, such as 'DIV 4'",
+    )
     group.add_argument("--min-bytes", metavar="SIZE", help="smallest size (default: 1K, on GPUs 8K)")
     group.add_argument("--max-bytes", metavar="SIZE", help="largest size (default: 16M, on GPUs 1G)")
     group.add_argument("--timeout", default="120", metavar="S", help="give up after so long (default: %(default)s)")
@@ -79,6 +85,7 @@ def _plan(options: Namespace, seconds: float, *, joins: bool) -> Plan:
         sizes=plans.swept(smallest, largest),
         collectives=list(dict.fromkeys(options.collective or COLLECTIVES)),
         seconds=seconds,
+        split=" ".join(options.split.upper().replace("0X", "0x").split()),
         timeout_s=_number(options.timeout, "--timeout", 86_400),
     )
 

@@ -15,9 +15,10 @@ from whystall.vocabulary.collectives import link_share
 def render_sweep(found: CommProbe, row: Accelerator | None, held: Held | None = None) -> str:
     """The sweep as text; ``row`` is the table's for this device, ``held`` how it compares with an earlier one."""
     over = "over loopback" if found.network == "loopback" else "over the job's network"
+    groups = f", in groups by {found.split} that measure at the same time (rates are of a group)" if found.split else ""
     head = (
-        f"{found.ranks} ranks on {found.backend} {over}; {found.device}; measured on {found.measured_on} with PyTorch "
-        f"{found.torch}"
+        f"{found.ranks} ranks on {found.backend} {over}{groups}; {found.device}; measured on {found.measured_on} with "
+        f"PyTorch {found.torch}"
     )
     parts = [head, *_tables(found, row), *_fits(found)]
     parts += [f"{one.collective} was not measured: {one.because}" for one in found.skipped]

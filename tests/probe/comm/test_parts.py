@@ -14,7 +14,7 @@ from whystall.hardware import find
 from whystall.probe.comm.against import against
 from whystall.probe.comm.fit import fits
 from whystall.probe.comm.nccl_tests import nccl_tests_json
-from whystall.probe.comm.plan import Plan, checked_ranks, elements, size_of, swept
+from whystall.probe.comm.plan import Plan, checked_ranks, elements, groups_of, size_of, swept
 from whystall.probe.comm.results import Collective, CommProbe, Measured, NotMeasured, measured, read_comm_probe
 from whystall.report.comm_text import render_sweep
 
@@ -176,3 +176,32 @@ def test_what_was_not_measured_is_said() -> None:
     skipped = [NotMeasured(collective="all_to_all", because="gloo does not support it")]
     text = render_sweep(msgspec.structs.replace(swept_rows(), skipped=skipped), None)
     assert "all_to_all was not measured: gloo does not support it" in text
+
+
+@pytest.mark.parametrize(
+    ("split", "groups"),
+    [
+        ("DIV 4", [[0, 1, 2, 3], [4, 5, 6, 7]]),
+        ("mod 0x4", [[0, 4], [1, 5], [2, 6], [3, 7]]),
+        ("AND 4", [[0, 1, 2, 3], [4, 5, 6, 7]]),
+        ("OR6", [[0, 2, 4, 6], [1, 3, 5, 7]]),
+        ("", [list(range(8))]),
+    ],
+)
+def test_ranks_part_as_in_nccl_tests(split: str, groups: list[list[int]]) -> None:
+    """Those of one group have the same number after ``rank AND value`` and so on."""
+    assert groups_of(8, split) == groups
+
+
+@pytest.mark.parametrize("split", ["DIV 3", "DIV 1", "MOD 0", "XOR 1", "DIV", "DIV -2", "DIV 2; rm", "MOD 8"])
+def test_groups_that_have_no_one_bandwidth_are_refused(split: str) -> None:
+    with pytest.raises(UsageError, match="--split"):
+        groups_of(8, split)
+
+
+def test_rates_are_those_of_a_group() -> None:
+    """Four processes in two groups: an all_reduce of two ranks moves S over each bus, and of four 1.5 S."""
+    two, four = (measured("all_reduce", 1_000, [[10]] * 4, ranks) for ranks in (2, None))
+    assert (two.ranks, four.ranks) == (2, 4)
+    assert two.bus_bytes_per_s == pytest.approx(1_000 / 10e-9)
+    assert four.bus_bytes_per_s == pytest.approx(1.5 * 1_000 / 10e-9)

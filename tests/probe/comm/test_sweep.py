@@ -125,3 +125,16 @@ def test_under_torchrun_rank_0_prints(tmp_path: Path) -> None:
     body = json.loads(ran.stdout)
     assert (body["ranks"], body["network"], body["schema"]) == (2, "loopback", "whystall.comm/1")
     assert {row["collective"] for row in body["results"]} == set(COLLECTIVES)
+
+
+def test_groups_measure_their_own_collectives() -> None:
+    """Four ranks, pairs of every other: each process reports, and sizes are as those of two ranks."""
+    told = Plan(
+        backend="gloo", ranks=4, sizes=[1 << 12], collectives=list(COLLECTIVES), seconds=0.001, timeout_s=300,
+        split="MOD 2",
+    )  # fmt: skip
+    found = run_sweep(told, lambda _where, _pids: None)
+    assert (found.ranks, found.split, found.skipped) == (4, "MOD 2", [])
+    assert [row.collective for row in found.results] == list(COLLECTIVES)
+    assert {row.ranks for row in found.results} == {2}
+    assert all(len(row.process_ns) == 4 for row in found.results)

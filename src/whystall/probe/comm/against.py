@@ -9,7 +9,7 @@ from whystall.errors import UsageError
 from whystall.probe.comm.results import Backend, CommProbe
 
 _LEAST: Final = 0.05  # of the earlier time: smaller differences are not worth a word
-_SAME: Final = ("backend", "ranks", "kind", "device", "network")
+_SAME: Final = ("backend", "ranks", "kind", "device", "network", "split")
 
 Judgement = Literal["slower", "faster", "same"]
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from whystall.probe.comm.plan import ELEMENT_BYTES
+from whystall.probe.comm.plan import ELEMENT_BYTES, groups_of
 from whystall.probe.comm.results import CommProbe, Measured
 from whystall.vocabulary.collectives import bandwidth, convention
 
@@ -36,7 +36,9 @@ def nccl_tests_json(found: CommProbe) -> str:
             "per_iter_timing": "true",
             "blocking_collectives": "false",
             "devices": [
-                {"rank": rank, "group": 0, "device": rank, "device_info": found.device} for rank in range(found.ranks)
+                {"rank": rank, "group": number, "device": rank, "device_info": found.device}
+                for number, members in enumerate(groups_of(found.ranks, found.split))
+                for rank in members
             ],
         },
         "results": [_row(row) for row in found.results],

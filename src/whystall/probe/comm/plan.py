@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 import re
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
@@ -16,6 +18,10 @@ _STEP: Final = 4
 _LARGEST: Final = 1 << 40
 _MOST_RANKS: Final = 64  # on one machine
 _UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+_FEWEST: Final = 2
+_SPLITS: Final[Mapping[str, Callable[[int, int], int]]] = {
+    "AND": operator.and_, "OR": operator.or_, "MOD": operator.mod, "DIV": operator.floordiv,
+}  # fmt: skip
 ELEMENT_BYTES: Final = 4  # single precision throughout
 
 
@@ -28,6 +34,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     collectives: list[Collective]
     seconds: float
     timeout_s: float
+    split: str = ""
+    """How the ranks part into groups, in nccl-tests' words (`groups_of`); empty: they are one group."""
 
     def __post_init__(self) -> None:
         """Raises ``UsageError`` for what cannot be measured."""
@@ -36,6 +44,35 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         unknown = [name for name in self.collectives if name not in COLLECTIVES]
         if unknown:
             raise UsageError(f"{unknown[0]!r} is no collective that can be probed; {', '.join(COLLECTIVES)} are")
+        groups_of(self.ranks, self.split)
+
+
+def groups_of(ranks: int, split: str) -> list[list[int]]:
+    """The groups that ranks part into: those whose number is the same under an operation, as nccl-tests splits.
+
+    ``split`` is AND, OR, MOD or DIV and a number (``DIV 4``: neighbours in fours, ``MOD 4``: every fourth). Raises
+    ``UsageError`` for other words, and where groups are not alike or of one rank: then there is no one bandwidth.
+
+    >>> groups_of(4, "DIV 2"), groups_of(4, "MOD 2"), groups_of(4, "AND 0x1"), groups_of(2, "")
+    ([[0, 1], [2, 3]], [[0, 2], [1, 3]], [[0, 2], [1, 3]], [[0, 1]])
+    """
+    if not split:
+        return [list(range(ranks))]
+    found = re.fullmatch(r"(AND|OR|MOD|DIV)\s*(0x[0-9a-f]{1,8}|[0-9]{1,9})", split.strip(), re.IGNORECASE)
+    value = int(found[2], 0 if found[2][:2].lower() == "0x" else 10) if found else 0
+    word = found[1].upper() if found else ""
+    if not word or (value == 0 and word in ("MOD", "DIV")):
+        raise UsageError(f"--split wants AND, OR, MOD or DIV and a number, such as 'DIV 2', not {split[:40]!r}")
+    groups: dict[int, list[int]] = {}
+    for rank in range(ranks):
+        groups.setdefault(_SPLITS[word](rank, value), []).append(rank)
+    sizes = sorted(map(len, groups.values()))
+    if sizes[0] < _FEWEST or sizes[0] != sizes[-1]:
+        raise UsageError(
+            f"--split {split!r} makes groups of {', '.join(map(str, sorted(set(sizes))))} of {ranks} ranks; groups "
+            f"have {_FEWEST} ranks at least, and all as many"
+        )
+    return list(groups.values())
 
 
 def swept(smallest: int, largest: int) -> list[int]:

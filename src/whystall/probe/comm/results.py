@@ -25,8 +25,9 @@ Rate = Annotated[float, msgspec.Meta(ge=0, lt=1e30)]
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
     """One collective of one size. ``bytes`` is S by the table of conventions, of all ranks where that says so.
 
-    ``times_ns`` has shape (ranks, iterations). An iteration takes as long as its slowest process; ``time_ns`` is the
-    median iteration, ``low_ns`` and ``high_ns`` bound four fifths of them, ``process_ns`` is the median of each rank.
+    ``ranks`` are those of a group. ``times_ns`` has shape (processes of all groups, iterations). An iteration takes as
+    long as its slowest process; ``time_ns`` is the median iteration, ``low_ns`` and ``high_ns`` bound four fifths of
+    them, ``process_ns`` is the median of each process.
     """
 
     collective: Collective
@@ -81,6 +82,8 @@ class CommProbe(msgspec.Struct, frozen=True, kw_only=True):
     kind: Literal["cpu", "gpu"]
     machine: str
     network: Network
+    split: str = ""
+    """How the ranks part into groups that all measure at the same time; rates are of a group."""
     torch: str
     measured_on: Annotated[str, msgspec.Meta(pattern=r"^\d{4}-\d\d-\d\d$")]
     results: list[Measured]
@@ -88,8 +91,10 @@ class CommProbe(msgspec.Struct, frozen=True, kw_only=True):
     skipped: list[NotMeasured] = []
 
 
-def measured(collective: Collective, n_bytes: int, times_ns: list[list[int]]) -> Measured:
-    """The row of one collective from the times of each rank, of shape (ranks, iterations).
+def measured(collective: Collective, n_bytes: int, times_ns: list[list[int]], ranks: int | None = None) -> Measured:
+    """The row of one collective from the times of each process, of shape (processes, iterations).
+
+    ``ranks`` are those of a group, where the processes are several groups.
 
     >>> measured("all_reduce", 1000, [[10, 30, 20], [10, 40, 10]]).time_ns
     20
@@ -97,11 +102,11 @@ def measured(collective: Collective, n_bytes: int, times_ns: list[list[int]]) ->
     slowest = [max(each) for each in zip(*times_ns, strict=True)]
     low, *_, high = quantiles(slowest, n=10, method="inclusive") if len(slowest) > 1 else slowest * 2
     time_ns = round(median(slowest))
-    rates = bandwidth(collective, n_bytes, time_ns, len(times_ns))
+    rates = bandwidth(collective, n_bytes, time_ns, ranks or len(times_ns))
     return Measured(
         collective=collective,
         bytes=n_bytes,
-        ranks=len(times_ns),
+        ranks=ranks or len(times_ns),
         time_ns=time_ns,
         best_ns=min(slowest),
         low_ns=round(low),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
@@ -20,7 +20,10 @@ _NOT_THERE: Final = re.compile(r"not support|unsupported|not implemented|does no
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A process of the group, and what it measures with. ``at`` is told what comes next."""
+    """A process of a job, and what it measures with. ``at`` is told what comes next.
+
+    ``members`` are the ranks of its own ``group`` (``None``: of all).
+    """
 
     torch: Any
     dist: Any
@@ -28,6 +31,8 @@ class Member:
     rank: int
     ranks: int
     at: Callable[[str], None]
+    members: Sequence[int]
+    group: Any
 
 
 def sweep(member: Member, plan: Plan) -> Iterator[Measured | NotMeasured]:
@@ -43,14 +48,14 @@ def sweep(member: Member, plan: Plan) -> Iterator[Measured | NotMeasured]:
                     raise
                 yield NotMeasured(collective=kind, because=(str(error).splitlines() or ["no reason"])[0][:200])
                 break
-            yield measured(kind, n_bytes, _times(member, call, plan.seconds))
+            yield measured(kind, n_bytes, _times(member, call, plan.seconds), len(member.members))
     member.at("the end")
     member.dist.barrier()
 
 
 def _call(member: Member, kind: Collective, size: int) -> tuple[Callable[[], object], int]:
     """One call of a collective on buffers of its own, and its S in bytes."""
-    torch, dist, ranks = member.torch, member.dist, member.ranks
+    torch, dist, ranks, group = member.torch, member.dist, len(member.members), member.group
     count = elements(kind, size, ranks)
     whole = torch.ones(count, dtype=torch.float32, device=member.device)
     part = torch.ones(count // ranks or 1, dtype=torch.float32, device=member.device)
@@ -58,11 +63,11 @@ def _call(member: Member, kind: Collective, size: int) -> tuple[Callable[[], obj
     gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
     scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
     calls: dict[Collective, Callable[[], object]] = {
-        "all_reduce": lambda: dist.all_reduce(whole),
-        "all_gather": lambda: gather(whole, part),
-        "reduce_scatter": lambda: scatter(part, whole),
-        "all_to_all": lambda: dist.all_to_all_single(other, whole),
-        "broadcast": lambda: dist.broadcast(whole, src=0),
+        "all_reduce": lambda: dist.all_reduce(whole, group=group),
+        "all_gather": lambda: gather(whole, part, group=group),
+        "reduce_scatter": lambda: scatter(part, whole, group=group),
+        "all_to_all": lambda: dist.all_to_all_single(other, whole, group=group),
+        "broadcast": lambda: dist.broadcast(whole, src=member.members[0], group=group),
         "send_recv": lambda: _round(member, whole, other),
     }
     other = torch.empty_like(whole)
@@ -71,9 +76,11 @@ def _call(member: Member, kind: Collective, size: int) -> tuple[Callable[[], obj
 
 def _round(member: Member, given: Any, got: Any) -> None:
     """Every rank sends to the next and receives from the one before, as nccl-tests' sendrecv does."""
-    dist = member.dist
-    after, before = (member.rank + 1) % member.ranks, (member.rank - 1) % member.ranks
-    for one in dist.batch_isend_irecv([dist.P2POp(dist.isend, given, after), dist.P2POp(dist.irecv, got, before)]):
+    dist, own, group = member.dist, member.members, member.group
+    place = own.index(member.rank)
+    after, before = own[(place + 1) % len(own)], own[place - 1]
+    both = [dist.P2POp(dist.isend, given, after, group), dist.P2POp(dist.irecv, got, before, group)]
+    for one in dist.batch_isend_irecv(both):
         one.wait()
 
 

@@ -18,7 +18,7 @@ from typing import Any, Final, NoReturn
 import msgspec
 
 from whystall.probe.comm.fit import fits
-from whystall.probe.comm.plan import Plan
+from whystall.probe.comm.plan import Plan, groups_of
 from whystall.probe.comm.results import CommProbe, Measured, Network, NotMeasured
 from whystall.probe.comm.sweep import Member, sweep
 from whystall.probe.device import cpu_name, machine_name
@@ -94,7 +94,8 @@ def _take_part(
     dist.init_process_group(plan.backend, rank=rank, world_size=plan.ranks, timeout=limit, **joining)
     try:
         with torch.inference_mode():
-            rows = list(sweep(Member(torch, dist, device, rank, plan.ranks, at), plan))
+            members, group = _group(dist, plan, rank)
+            rows = list(sweep(Member(torch, dist, device, rank, plan.ranks, at, members, group), plan))
     finally:
         dist.destroy_process_group()
     results = [row for row in rows if isinstance(row, Measured)]
@@ -105,12 +106,22 @@ def _take_part(
         kind="gpu" if gpu else "cpu",
         machine=machine_name(),
         network=network,
+        split=plan.split,
         torch=str(torch.__version__),
         measured_on=dt.datetime.now(dt.UTC).date().isoformat(),
         results=results,
         fits=fits(results),
         skipped=[row for row in rows if isinstance(row, NotMeasured)],
     )
+
+
+def _group(dist: Any, plan: Plan, rank: int) -> tuple[list[int], Any]:
+    """The ranks of this one's group, and the group; ``None`` where all are one. All ranks make all groups."""
+    groups = groups_of(plan.ranks, plan.split)
+    if len(groups) == 1:
+        return groups[0], None
+    made = [(members, dist.new_group(members)) for members in groups]
+    return next((members, group) for members, group in made if rank in members)
 
 
 def _end_with_parent(limit_s: float) -> None:
