@@ -1,11 +1,12 @@
 """Runs the strangers' jobs: the true gain by plain runs, what whystall says, and what its remedy is worth.
 
     python -m benchmarks.accuracy.strangers [--second | --third | ... | --ninth] [--only NAME ...]
-        [--out DIR] [--pairs N] [--seconds S] [--table]
+        [--out DIR] [--pairs N] [--seconds S] [--table | --recorded]
 
 For each job: plain runs of the original and of the author's repaired version in alternation, one `whystall run` of the
 original, and, where `remedied/NAME.diff` exists, plain runs of the original and of that variant. Results gather in
-DIR/strangers.json, the run folders in DIR/NAME; `--table` prints the table of what is there and runs nothing.
+DIR/strangers.json, the run folders in DIR/NAME; `--table` prints the table of what is there and runs nothing;
+`--recorded` analyses the recordings that are there again, after a change of the rules, in some seconds for all.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ import time
 import tomllib
 from pathlib import Path
 from typing import Any
+
+import whystall
 
 HERE = Path(__file__).parent
 NEIGHBOURS = ("host.cpu-contention",)  # what other users of the machine cause, not the job
@@ -78,9 +81,12 @@ def listen(script: Path, folder: Path, seconds: float) -> Job:
     (folder / "stdout.txt").write_text(done.stdout)
     (folder / "stderr.txt").write_text(done.stderr)
     report = json.loads((folder / "report.json").read_text())
+    return {"rc": done.returncode, "wall_s": time.monotonic() - began, **said(report)}
+
+
+def said(report: Job) -> Job:
+    """The verdict of a report and its findings in order."""
     return {
-        "rc": done.returncode,
-        "wall_s": time.monotonic() - began,
         "verdict": report.get("verdict"),
         "findings": [
             {key: finding.get(key) for key in ("id", "severity", "title", "gain", "remedy")}
@@ -219,13 +225,18 @@ def main() -> int:
     parser.add_argument("--watch", type=float, default=14.0, help="seconds of a watched run")
     parser.add_argument("--again", action="append", default=[], choices=("true", "told", "remedied"))
     parser.add_argument("--table", action="store_true")
+    parser.add_argument("--recorded", action="store_true")
     args = parser.parse_args()
     args.folder = HERE / args.author if args.author else HERE
     truths = tomllib.loads((args.folder / "truth.toml").read_text())
     args.out.mkdir(parents=True, exist_ok=True)
     store = args.out / "strangers.json"
     jobs: Job = json.loads(store.read_text()) if store.exists() else {}
-    if not args.table:
+    if args.recorded:
+        for name in [name for name in args.only or jobs if (args.out / name).is_dir()]:
+            report = json.loads(whystall.render(whystall.analyze(args.out / name), "json"))
+            jobs[name]["told"] = jobs[name]["told"] | said(report)
+    elif not args.table:
         for name in args.only or list(truths):
             try:
                 jobs[name] = run_job(name, truths[name], args, jobs.get(name, {}))
