@@ -89,3 +89,25 @@ def test_what_is_recorded_oddly_says_nothing(concrete: list[str] | None) -> None
         with job.inside("aten::addcdiv_", **shaped(TABLE, TABLE)):
             job.python(STEP_NS)
     assert "compute.dense-embedding" not in found_in(job.built)
+
+
+def test_a_table_goes_before_the_fused_optimizer_that_is_worth_hardly_more() -> None:
+    """Fusing the update is of use in nearly any job; what leaves it hardly anything to do says more of this one."""
+    job = Job(None)
+    of_table, of_head = shaped(TABLE, TABLE), shaped([SIZE, 256], [SIZE, 256])
+    for _ in job.steps(8):
+        with job.inside("aten::mm", **shaped([READ, SIZE], [SIZE, 256])):
+            job.python(3 * STEP_NS)
+        with job.inside("aten::embedding_dense_backward", **backward(ROWS, SIZE, READ)):
+            job.python(STEP_NS // 4)
+        begin = job.at
+        for place in range(100):
+            with job.inside("aten::addcdiv_", **(of_table if place % 2 else of_head)):
+                job.python(STEP_NS // (60 if place % 2 else 80))
+        job.built.annotation("Optimizer.step#Adam.step", at=begin, lasts=job.at - begin)
+    found = found_in(job.built)
+    gains = {cause: finding.gain.expected for cause, finding in found.items() if finding.gain is not None}
+    assert (
+        gains["compute.dense-embedding"] < gains["compute.unfused-optimizer"] < 1.1 * gains["compute.dense-embedding"]
+    )
+    assert next(iter(found)) == "compute.dense-embedding"

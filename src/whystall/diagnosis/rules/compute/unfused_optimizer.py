@@ -173,6 +173,7 @@ def on_a_cpu(case: Case) -> Iterator[Replayed]:
             ceiling=case.without(nodes, left[0]),
             method="replay: one fused operator for all parameters",
             ranks=(rank.rank,),
+            tier=1,  # of nearly any job: a cause that leaves the optimizer less to do says more
             uncertainty=0.3,
             confidence=0.85,
             rivals=("host.python",),
@@ -283,6 +284,7 @@ def in_samples(case: Case) -> Iterator[Sampled]:
                 evidence=(evidence.share("of the steps' time in the optimizer", share),),
                 code=code_of_lines(lines),
                 saved=(share * (1 - left[2]), share * (1 - left[1]), share * (1 - left[0])),
+                tier=1,
                 rivals=("host.python",),
                 remedy=_remedy_in_run(case, run),
             )
