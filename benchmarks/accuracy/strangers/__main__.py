@@ -1,6 +1,6 @@
 """Runs the strangers' jobs: the true gain by plain runs, what whystall says, and what its remedy is worth.
 
-    python -m benchmarks.accuracy.strangers [--second | --third | ... | --ninth] [--only NAME ...]
+    python -m benchmarks.accuracy.strangers [--second | --third | ... | --tenth] [--only NAME ...]
         [--out DIR] [--pairs N] [--seconds S] [--table | --recorded]
 
 For each job: plain runs of the original and of the author's repaired version in alternation, one `whystall run` of the
@@ -30,6 +30,10 @@ HERE = Path(__file__).parent
 NEIGHBOURS = ("host.cpu-contention",)  # what other users of the machine cause, not the job
 COUNTED = ("minor", "major", "critical")
 WARM_UP = 0.2
+LAUNCHERS = {
+    "python": [sys.executable],
+    "torchrun": [str(Path(sys.executable).with_name("torchrun")), "--nproc-per-node", "2"],
+}
 Job = dict[str, Any]
 
 
@@ -66,13 +70,13 @@ def paired(before: list[str], after: list[str], pairs: int) -> Job:
     }
 
 
-def listen(script: Path, folder: Path, seconds: float) -> Job:
+def listen(command: list[str], folder: Path, seconds: float) -> Job:
     """What whystall says of the job: its verdict, and each finding in order."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     whystall = str(Path(sys.executable).parent / "whystall")
     began = time.monotonic()
     done = subprocess.run(
-        [whystall, "run", "-f", "-o", str(folder), str(script), "--seconds", str(seconds)],
+        [whystall, "run", "-f", "-o", str(folder), "--", *command, "--seconds", str(seconds)],
         check=False,
         capture_output=True,
         text=True,
@@ -142,7 +146,8 @@ def inside(measured: float, finding: Job | None) -> str:
 def run_job(name: str, truth: Job, args: argparse.Namespace, old: Job) -> Job:
     """Does for one job what is not done yet, or what ``--again`` asks for."""
     script = args.folder / "jobs" / f"{name}.py"
-    plain = [sys.executable, str(script), "--seconds", str(truth.get("seconds", args.seconds))]
+    started = [*LAUNCHERS[truth.get("launch", "python")], str(script)]
+    plain = [*started, "--seconds", str(truth.get("seconds", args.seconds))]
     job = dict(old)
     if name.startswith("h_"):
         job["true"] = {"gain": 1.0, "low": 1.0, "high": 1.0}  # nothing to repair: --better changes nothing
@@ -153,14 +158,14 @@ def run_job(name: str, truth: Job, args: argparse.Namespace, old: Job) -> Job:
         job["true"] = paired(plain, [*plain, "--better"], args.pairs)
     if "told" not in job or "told" in args.again:
         job["load_told"] = settle()
-        job["told"] = listen(script, args.out / name, args.watch)
+        job["told"] = listen(started, args.out / name, args.watch)
     change = args.folder / "remedied" / f"{name}.diff"
     if change.exists() and ("remedied" not in job or "remedied" in args.again):
         job["load_remedied"] = settle()
         with tempfile.TemporaryDirectory() as folder:  # outside of the checkout, whose files git would look for
             changed = shutil.copy(script, folder)
             subprocess.run(["git", "apply", "--unidiff-zero", "-p0", str(change)], cwd=folder, check=True)
-            job["remedied"] = paired(plain, [sys.executable, changed, *plain[2:]], args.pairs)
+            job["remedied"] = paired(plain, [*started[:-1], changed, *plain[len(started) :]], args.pairs)
     job["judged"] = judge(job, truth)
     return job
 
@@ -214,7 +219,7 @@ def table(jobs: Job, truths: Job) -> str:
 def main() -> int:
     """Runs what is asked for, writes the JSON after each job, prints the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for author in ("second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth"):
+    for author in ("second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth"):
         parser.add_argument(
             f"--{author}", dest="author", action="store_const", const=author, help=f"a {author} author's"
         )
