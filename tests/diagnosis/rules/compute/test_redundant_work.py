@@ -99,6 +99,22 @@ def test_a_forward_pass_that_no_backward_pass_uses_is_worth_its_time(kernel: str
     is_worth(finding, job.step_ns / (job.step_ns - LAYERS * FORWARD_NS))
 
 
+def test_a_call_whose_first_view_is_not_used_is_used_by_its_product() -> None:
+    """As matmul of a matrix and a batch: it turns one over for a look at it, and numbers are counted from there."""
+    job = Job()
+    for step in job.steps(8):
+        numbers = [step * 100 + 10 * layer for layer in range(LAYERS)]
+        for number in numbers:
+            with job.inside("aten::matmul", **{"Sequence number": number, "Fwd thread id": 0}):
+                with job.inside("aten::transpose", **{"Sequence number": number, "Fwd thread id": 0}):
+                    job.python(1_000)
+                forward(job, number + 5, CUDA)
+        for number in reversed(numbers):
+            backward(job, number + 5, CUDA)
+        job.wait()
+    assert "compute.redundant-work" not in found_in(job.built)
+
+
 def penalised(*inside: str) -> Job:
     """Four layers, a gradient of which the gradient is taken, and what its backward nodes call, numbered again."""
     job = Job()
@@ -186,7 +202,7 @@ def test_calls_that_come_out_as_before_are_worth_their_time(again: float, *, fir
 
 
 def test_gradients_that_go_back_through_repeated_calls_are_worth_as_much_again() -> None:
-    """The forward pass is 0.2 of a step and the backward pass 0.6: a tenth that is called again costs three tenths more.
+    """The forward pass is 0.2 of a step, the backward pass 0.6: a tenth that is called again costs three tenths more.
 
     Of calls that no gradient goes through the forward pass alone is saved.
     """

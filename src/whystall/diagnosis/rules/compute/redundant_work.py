@@ -320,7 +320,9 @@ def _repeated_operators(rank: RankCase) -> tuple[Mask, Mask]:
     tree = rank.workings.tree
     in_backward = backward | engine
     inside = in_backward | tree.below(in_backward)
-    unused_own = forward & ~np.isin(sequence, used)
+    # The number of a call is that of the first node made in it, which may be a view for a look at it.
+    used_own = forward & np.isin(sequence, used)
+    unused_own = forward & ~used_own & ~tree.around(used_own)
     again_own = forward & inside & ~in_backward
     again_own &= _computed_again(rank, again_own, outside=~inside, nodes=backward)
     again = again_own | tree.below(again_own)
