@@ -28,6 +28,16 @@ class OperatorTree:
     work_ns: NDArray[np.int64]
     work_events: NDArray[np.int64]
 
+    def around(self, marked: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Which operators hold a marked one (other than itself)."""
+        found = np.zeros(len(marked), np.bool_)
+        above = np.unique(self.parent[marked])
+        while len(above := above[above >= 0]):
+            above = above[~found[above]]
+            found[above] = True
+            above = np.unique(self.parent[above])
+        return found
+
     def below(self, marked: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Which operators lie inside a marked one (other than itself)."""
         inside: NDArray[np.bool_] = nearest_marked(self.order, self.parent, marked.astype(np.uint8)) >= 0

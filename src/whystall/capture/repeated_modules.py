@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any, Final
 
-from whystall.capture.sums import Sum, sum_of
+from whystall.capture.sums import Sum, is_differentiated, sum_of
 from whystall.capture.tally import Place, Tally, place_of
 
 _LONG: Final = 0.03
@@ -25,6 +25,8 @@ class _Call:
     again: Counter[Place] = field(default_factory=Counter)
     times: int = 0
     """How often something was computed again in it."""
+    differentiated_ns: int = 0
+    """What a backward pass goes through as well."""
 
 
 class RepeatedModules:
@@ -127,14 +129,17 @@ class RepeatedModules:
         if before is not None and before == made:
             place = place_of(type(module).__name__, sys._getframe(1))  # noqa: SLF001 - the documented way to the caller
             call.again, call.times = Counter({place: lasted}), 1
+            call.differentiated_ns = lasted if is_differentiated(self._torch, output) else 0
         if before is None and not self._open:
             tally.fresh += 1
         if self._open:
             self._open[-1].again += call.again
             self._open[-1].times += call.times
+            self._open[-1].differentiated_ns += call.differentiated_ns
         else:
             tally.again += call.again
             tally.calls += call.times
+            tally.differentiated_ns += call.differentiated_ns
         tally.ours_ns += time.perf_counter_ns() - now
 
 

@@ -23,6 +23,14 @@ def sum_of(torch: Any, value: object) -> Sum | None:
     return tuple(out) if _add(torch, value, out, _DEEPEST) and len(out) <= 8 * _MOST_TENSORS else None
 
 
+def is_differentiated(torch: Any, value: object, deep: int = _DEEPEST) -> bool:
+    """Whether a value holds a tensor that autograd would go back from."""
+    if isinstance(value, torch.Tensor):
+        return bool(value.requires_grad)
+    items = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
+    return deep > 0 and any(is_differentiated(torch, item, deep - 1) for item in items)
+
+
 def _add(torch: Any, value: object, out: list[object], deep: int) -> bool:
     if value is None or isinstance(value, bool | int | float | str | torch.dtype | torch.device | torch.memory_format):
         out.append(value)

@@ -24,6 +24,8 @@ class Tally:
     again: Counter[Place] = field(default_factory=Counter)
     calls: int = 0
     fresh: int = 0
+    differentiated_ns: int = 0
+    """Time of those of the calls that gradients go back through."""
     ours_ns: int = 0
     """What looking took in the step that runs."""
     steps: list[tuple[int, int]] = field(default_factory=list)
@@ -37,7 +39,7 @@ class Tally:
     def forget(self) -> None:
         """Counts from here on."""
         self.again.clear()
-        self.calls = self.fresh = 0
+        self.calls = self.fresh = self.differentiated_ns = 0
 
     def step_ended(self, duration_ns: int) -> None:
         """A step that counts is over."""
@@ -58,6 +60,7 @@ class Tally:
             steps=count,
             calls=self.calls,
             again_ns=again_ns,
+            differentiated_ns=self.differentiated_ns,
             measured_ns=measured_ns,
             error=(beside * count / max(count - 1, 1)) ** 0.5 / measured_ns,
             modules=[

@@ -10,6 +10,8 @@ from typing import Literal
 
 import msgspec
 
+from whystall.diagnosis.finding import Remedy
+
 Statistic = Literal["mean", "median"]
 """By which of its steps a run is judged: their mean, which is throughput, or their median."""
 
@@ -38,6 +40,8 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
     episodic: bool = False
     """It happens in some steps alone."""
     thresholds: dict[str, Threshold] = {}
+    remedies: dict[str, Remedy] = {}
+    """What to do about its kinds, where these differ; ``remedy`` is for all."""
 
     @property
     def statistic(self) -> Statistic:

@@ -83,6 +83,8 @@ class RepeatedWork(msgspec.Struct, frozen=True, kw_only=True):
     again_ns: int
     measured_ns: int
     """The length of these steps together."""
+    differentiated_ns: int = 0
+    """Of ``again_ns`` the time of calls that gradients go back through: their backward pass is done again, too."""
     error: float
     """The standard error of the share that is computed again, by how it differs from step to step."""
     modules: list[RepeatedModule]

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 from tests.diagnosis.cases import found_in, found_in_runs, run
-from tests.diagnosis.jobs import Job, is_worth
+from tests.diagnosis.jobs import Job, is_worth, shaped
 
 from whystall.diagnosis.run_facts import RunFacts
 from whystall.run_folder.description import CountedLabels, RepeatedModule, RepeatedWork
@@ -99,6 +99,22 @@ def test_a_forward_pass_that_no_backward_pass_uses_is_worth_its_time(kernel: str
     is_worth(finding, job.step_ns / (job.step_ns - LAYERS * FORWARD_NS))
 
 
+def test_a_call_whose_first_view_is_not_used_is_used_by_its_product() -> None:
+    """As matmul of a matrix and a batch: it turns one over for a look at it, and numbers are counted from there."""
+    job = Job()
+    for step in job.steps(8):
+        numbers = [step * 100 + 10 * layer for layer in range(LAYERS)]
+        for number in numbers:
+            with job.inside("aten::matmul", **{"Sequence number": number, "Fwd thread id": 0}):
+                with job.inside("aten::transpose", **{"Sequence number": number, "Fwd thread id": 0}):
+                    job.python(1_000)
+                forward(job, number + 5, CUDA)
+        for number in reversed(numbers):
+            backward(job, number + 5, CUDA)
+        job.wait()
+    assert "compute.redundant-work" not in found_in(job.built)
+
+
 def penalised(*inside: str) -> Job:
     """Four layers, a gradient of which the gradient is taken, and what its backward nodes call, numbered again."""
     job = Job()
@@ -183,6 +199,24 @@ def test_calls_that_come_out_as_before_are_worth_their_time(again: float, *, fir
         assert finding.remedy is not None
         assert "Compute it once" in finding.remedy.text
     assert "compute.redundant-work" not in found_in_runs(run(), repeated={1: seen}, cores=4, threads=4)
+
+
+def test_gradients_that_go_back_through_repeated_calls_are_worth_as_much_again() -> None:
+    """The forward pass is 0.2 of a step, the backward pass 0.6: a tenth that is called again costs three tenths more.
+
+    Of calls that no gradient goes through the forward pass alone is saved.
+    """
+    tower = RepeatedModule("Tower", "train.py", 12, "step", "again = tower(x)", 100)
+    watched = run(shares={"forward": 0.2, "backward": 0.6, "optimizer": 0.1})
+    for through, whole, most in ((100, 0.4, 0.4), (50, 0.25, 0.25), (0, 0.1, 0.1)):
+        seen = RepeatedWork(
+            steps=3, calls=3, again_ns=100, differentiated_ns=through, measured_ns=1_000, error=0.0, modules=[tower]
+        )
+        gain = found_in_runs(watched, repeated={0: seen}, cores=4, threads=4)["compute.redundant-work"].gain
+        assert gain is not None
+        assert gain.expected == pytest.approx(1 / (1 - whole), rel=0.01)
+        assert gain.ceiling >= 1 / (1 - most)
+        assert gain.floor < 1 / (1 - 0.1)
 
 
 HEAD: Final[dict[str, Any]] = {"Input Dims": [[576, 192], [192, 16000]], "Input type": ["float", "float"]}
@@ -348,4 +382,53 @@ def test_a_head_that_nothing_reads_is_worth_its_time_where_what_it_was_made_from
     ],
 )
 def test_heads_that_are_handed_out(job: Job) -> None:
+    assert "compute.redundant-work" not in found_in(job.built)
+
+
+KERNEL: Final = [400, 400]
+INVERSE_NS: Final = 20_000_000
+
+
+def kriging(*products: list[list[int]], size: list[int] = KERNEL, by: str = "aten::linalg_inv_ex") -> Job:
+    """Eight steps of other work, a square matrix that is inverted, and forward products of its size."""
+    made = Job()
+    for _ in made.steps(8):
+        with made.inside("aten::mm", **shaped([size[-1], 3], [3, size[-1]])):
+            made.python(LAYERS_NS)
+        with made.inside(by, **{"Input Dims": [size, []], "Input type": ["float", "Scalar"]}):  # type: ignore[arg-type]
+            made.python(INVERSE_NS)
+        for dims in products:
+            with made.inside("aten::mm" if len(dims[0]) == 2 else "aten::bmm", **shaped(*dims)):
+                made.python(10_000)
+    return made
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        pytest.param(kriging([[1, 400], KERNEL]), id="a row"),
+        pytest.param(kriging([KERNEL, [400, 20]], [KERNEL, [400, 1]]), id="some columns"),
+        pytest.param(kriging([[8, 64, 64], [8, 64, 2]], size=[8, 64, 64]), id="matrices of a batch"),
+    ],
+)
+def test_an_inverse_for_a_few_columns_is_worth_most_of_it(job: Job) -> None:
+    finding = found_in(job.built)["compute.redundant-work"]
+    is_worth(finding, (INVERSE_NS + LAYERS_NS) / (0.3 * INVERSE_NS + LAYERS_NS), within=0.05)
+    assert finding.remedy is not None
+    assert "cholesky" in (finding.remedy.patch or "")
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        pytest.param(kriging(), id="nobody knows what for"),
+        pytest.param(kriging([[1, 400], KERNEL], [KERNEL, KERNEL]), id="all of it is used"),
+        pytest.param(kriging([KERNEL, [400, 300]]), id="many columns"),
+        pytest.param(kriging([[1, 400], KERNEL], by="aten::logdet"), id="a determinant alone"),
+        pytest.param(kriging([[1, 16], [16, 16]], size=[16, 16]), id="small"),
+        pytest.param(kriging([[1, 300], [300, 300]]), id="products of another size"),
+        pytest.param(kriging([[1, 400], KERNEL], size=[400]), id="nonsense"),
+    ],
+)
+def test_inverses_that_are_used_or_of_which_nobody_knows(job: Job) -> None:
     assert "compute.redundant-work" not in found_in(job.built)

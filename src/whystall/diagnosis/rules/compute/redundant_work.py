@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import polars as pl
@@ -13,24 +12,26 @@ from numpy.typing import NDArray
 
 from whystall._native import nearest_marked
 from whystall.diagnosis import evidence
-from whystall.diagnosis.candidate import Code, Replayed, Sampled
+from whystall.diagnosis.candidate import Replayed, Sampled
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
+from whystall.diagnosis.detectors.calls_again import called_at, shares_of
 from whystall.diagnosis.detectors.discarded import discarded_backward
 from whystall.diagnosis.detectors.frees import between, given_back
+from whystall.diagnosis.detectors.inverses import inverted
 from whystall.diagnosis.detectors.narrowed import narrowed_products
 from whystall.diagnosis.detectors.prefixes import Products, longer_passes, operators_within, products
-from whystall.diagnosis.detectors.samples import NINE_IN_TEN, SPREAD, from_samples, measured_runs
+from whystall.diagnosis.detectors.samples import from_samples, measured_runs
 from whystall.diagnosis.detectors.sorted_whole import sorted_whole
-from whystall.diagnosis.finding import Remedy
+from whystall.diagnosis.finding import Evidence, Remedy
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
-from whystall.diagnosis.where import Place, code_of, heaviest
+from whystall.diagnosis.where import code_of
 from whystall.replay.graph import Mask
-from whystall.run_folder.description import RepeatedWork
 from whystall.trace.columns import matching
 
 CAUSE: Final = cause_beside(__name__)
+_REMEDIES: Final = CAUSE.remedies
 _LEAST_SHARE: Final = CAUSE.threshold("least_share")
 _CALL_NS: Final = CAUSE.threshold("call_ns")
 _BYTES_PER_S: Final = CAUSE.threshold("bytes_per_s")
@@ -38,6 +39,8 @@ _BYTES_PER_S: Final = CAUSE.threshold("bytes_per_s")
 _BYTES: Final = 4
 # A search for the first few leaves so much of a sort: at least, as expected, at most.
 _LEFT_OF_SORT: Final = (0.02, 0.1, 0.5)
+# A factor takes a third (LU) or an eighth (Cholesky) of what an inverse takes, its backward pass likewise.
+_LEFT_OF_INVERSE: Final = (0.1, 0.3, 0.5)
 _CHECKPOINT: Final = "CheckpointFunctionBackward"
 # What derivatives are made of.
 _OF_DERIVATIVES: Final = re.compile(
@@ -47,59 +50,6 @@ _OF_DERIVATIVES: Final = re.compile(
 )
 _PRODUCTS: Final = frozenset({"aten::mm", "aten::addmm", "aten::bmm", "aten::convolution"})
 
-_NOT_DIFFERENTIATED: Final = Remedy(
-    text="Compute once what is used twice (a loss and a metric take the same output), and what needs no gradient (a "
-    "teacher, a metric) under torch.no_grad().",
-    patch="with torch.no_grad():\n    target = teacher(x)",
-    risk="Under torch.no_grad() nothing learns: not around what is trained.",
-)
-_NOT_TRAINED: Final = Remedy(
-    text="Cut the graph where training ends: detach what another network made before this loss sees it, and take "
-    "requires_grad from parameters that no optimizer steps.",
-    patch="loss = criterion(critic(fake.detach()), zeros)\nbackbone.requires_grad_(False)  # layers that are frozen",
-    risk="What is detached gets no gradient from this loss: only where none is wanted.",
-)
-
-_REMEMBERED: Final = Remedy(
-    text="Keep the keys and values of what was computed, and give the model the newest token alone (a cache: "
-    "use_cache=True and past_key_values in Transformers, or model.generate, which does so itself).",
-    patch="out = model(newest, past_key_values=past, use_cache=True)\npast = out.past_key_values",
-    risk="Only where no position looks at later ones (a decoder); the cache takes memory for each position.",
-)
-
-
-_KEPT: Final = Remedy(
-    text="Compute it once, outside of the loop, and keep the result (under torch.no_grad() if nothing learns by it).",
-    patch="with torch.no_grad():\n    kept = encoder(what_stays_the_same)  # once, before the loop",
-    risk="What is kept must be made anew when its inputs or the module's weights change.",
-)
-
-
-_FIRST_ONLY: Final = Remedy(
-    text="Ask for the first few alone: topk searches for them, and sorts nothing else.",
-    patch="best = scores.topk(k, dim=1)  # best.values, best.indices",
-    risk="Places of equal value may come in another order.",
-)
-
-
-_READ_ONLY: Final = Remedy(
-    text="Take the places that are read before the last layer computes for all of them (in Transformers "
-    "logits_to_keep=1 leaves the last one).",
-    patch="logits = head(hidden[:, -1])  # not head(hidden)[:, -1]",
-    risk="Only where nothing else reads the other places, such as a loss on all of them.",
-)
-_NOT_READ: Final = Remedy(
-    text="Call the part of the model that makes what is used, and not its last layer (in Transformers the model "
-    "without a head: AutoModel, or model.base_model).",
-    patch="hidden = model.base_model(**batch).last_hidden_state  # not model(**batch).hidden_states[-1]",
-    risk="Only where nothing outside of torch reads the output.",
-)
-_LABELLED_ONLY: Final = Remedy(
-    text="Take the places that have a label before the last layer computes for all of them.",
-    patch="keep = labels != -100\nloss = F.cross_entropy(head(hidden[keep]), labels[keep])  # not head(hidden)",
-    risk="Only where nothing else reads the other places, such as a metric on all of them.",
-)
-
 
 def in_trace(case: Case) -> Iterator[Replayed]:
     """All kinds: by the numbers that autograd gives what it will differentiate, and by the gradients that it adds."""
@@ -107,8 +57,12 @@ def in_trace(case: Case) -> Iterator[Replayed]:
         again, unused = _repeated_operators(rank)
         for left, what, remedy in (
             (np.where(again, 0.0, 1.0), "forward work done again in the backward pass", _recomputed(case)),
-            (np.where(unused, 0.0, 1.0), "forward work that no backward pass uses", _NOT_DIFFERENTIATED),
-            (discarded_backward(rank), "backward work whose gradients nothing reads", _NOT_TRAINED),
+            (
+                np.where(unused, 0.0, 1.0),
+                "forward work that no backward pass uses",
+                _REMEDIES["not_differentiated"],
+            ),
+            (discarded_backward(rank), "backward work whose gradients nothing reads", _REMEDIES["not_trained"]),
         ):
             rows = left < 1
             if not rows.any():
@@ -169,7 +123,7 @@ def in_trace_of_decoding(case: Case) -> Iterator[Replayed]:
             uncertainty=0.2,
             confidence=0.9 if any(one.appended for one in passes) else 0.7,
             detail="all of a sequence for each place appended to it",
-            remedy=_REMEMBERED,
+            remedy=_REMEDIES["remembered"],
             rivals=("host.small-operators",),
         )
 
@@ -204,7 +158,7 @@ def in_trace_of_heads(case: Case) -> Iterator[Replayed]:
             uncertainty=0.15,
             confidence=0.85 if found.read else 0.75,
             detail="an output of all places, of which few are read" if found.read else "an output that nothing reads",
-            remedy=_LABELLED_ONLY if found.by_labels else _READ_ONLY if found.read else _NOT_READ,
+            remedy=_REMEDIES["labelled_only" if found.by_labels else "read_only" if found.read else "not_read"],
             rivals=("compute.at-limit", "compute.padding"),
         )
 
@@ -213,30 +167,62 @@ def in_trace_of_sorts(case: Case) -> Iterator[Replayed]:
     """Sorts of which the first few places are read."""
     for rank in case.ranks:
         found = sorted_whole(rank)
-        if found is None:
-            continue
-        nodes = case.work_of(rank, found.operators)
-        taken = case.time_of(nodes)
-        if taken < _LEAST_SHARE * case.step_ns:
-            continue
+        if found is not None:
+            facts = (
+                evidence.count("places that are sorted", found.places),
+                evidence.count("of them are read", found.read),
+            )
+            yield from _mostly_gone(
+                case, rank, found.operators, _LEFT_OF_SORT, "sorting", facts,
+                method="replay: a pass that finds the few, in place of the sort",
+                detail=f"{found.places:,} places are sorted, {found.read:,} are read",
+                remedy=_REMEDIES["first_only"],
+            )  # fmt: skip
+
+
+def in_trace_of_inverses(case: Case) -> Iterator[Replayed]:
+    """Inverses that are multiplied by a few columns, and what factors the same matrix again."""
+    for rank in case.ranks:
+        found = inverted(rank)
+        if found is not None:
+            facts = (
+                evidence.count("rows of a matrix that is inverted", found.rows),
+                evidence.count("columns, at most, that its inverse is multiplied by", found.columns),
+            )
+            yield from _mostly_gone(
+                case, rank, found.operators, _LEFT_OF_INVERSE, "inverting, and what belongs to it", facts,
+                method="replay: one factor of the matrix, and the solution of these columns",
+                detail=f"a matrix of {found.rows:,} rows is inverted for {found.columns:,} "
+                f"{'column' if found.columns == 1 else 'columns'}",
+                remedy=_REMEDIES["solved"],
+            )  # fmt: skip
+
+
+def _mostly_gone(
+    case: Case,
+    rank: RankCase,
+    operators: Mask,
+    left: tuple[float, float, float],
+    what: str,
+    facts: tuple[Evidence, ...],
+    **more: Any,
+) -> Iterator[Replayed]:
+    """Operators of which so much of their time is left: at least, as expected, at most."""
+    nodes = case.work_of(rank, operators)
+    taken = case.time_of(nodes)
+    if taken >= _LEAST_SHARE * case.step_ns:
         yield Replayed(
             cause=CAUSE.id,
             attributed_ns=taken,
-            evidence=(
-                evidence.count("places that are sorted", found.places),
-                evidence.count("of them are read", found.read),
-                evidence.time("sorting", taken, case.events_of(nodes), per=case.per),
-            ),
-            removal=case.without(nodes, _LEFT_OF_SORT[1]),
-            floor=case.without(nodes, _LEFT_OF_SORT[2]),
-            ceiling=case.without(nodes, _LEFT_OF_SORT[0]),
-            method="replay: a pass that finds the few, in place of the sort",
+            evidence=(*facts, evidence.time(what, taken, case.events_of(nodes), per=case.per)),
+            removal=case.without(nodes, left[1]),
+            floor=case.without(nodes, left[2]),
+            ceiling=case.without(nodes, left[0]),
             code=code_of(case, nodes),
             ranks=(rank.rank,),
             uncertainty=0.1,
             confidence=0.85,
-            detail=f"{found.places:,} places are sorted, {found.read:,} are read",
-            remedy=_FIRST_ONLY,
+            **more,
         )
 
 
@@ -246,7 +232,8 @@ def in_watched(case: Case) -> Iterator[Sampled]:
         seen = case.facts.repeated.get(run.rank)
         if seen is None:
             continue
-        share = seen.again_ns / seen.measured_ns
+        (forward, backward), saved = shares_of(case, run, seen)
+        share = saved[1]
         if share < _LEAST_SHARE:
             continue
         largest = max(seen.modules, key=lambda one: one.ns)
@@ -254,16 +241,17 @@ def in_watched(case: Case) -> Iterator[Sampled]:
             CAUSE.id,
             run,
             share,
-            (share - max(NINE_IN_TEN * seen.error, SPREAD * share), share, share + NINE_IN_TEN * seen.error),
+            saved,
             evidence=(
-                evidence.share("of the steps looked at, in calls that came out as before", share),
+                evidence.share("of the steps looked at, in calls that came out as before", forward),
+                *([evidence.share("of the steps, in going back through them, at most", backward)] if backward else []),
                 evidence.count("such calls", seen.calls / seen.steps, per="step"),
                 evidence.count("steps looked at", seen.steps),
             ),
-            code=_called_at(seen),
+            code=called_at(seen),
             method="samples: the time of calls whose inputs and outputs were the same before",
             detail=f"{largest.name} is given again what it was given before, and gives the same",
-            remedy=_KEPT,
+            remedy=_REMEDIES["kept"],
             rivals=("host.small-operators", "host.python"),
         )
 
@@ -278,14 +266,6 @@ def _recomputed(case: Case) -> Remedy:
         patch=patch,
         risk=CAUSE.risk,
     )
-
-
-def _called_at(seen: RepeatedWork) -> Code:
-    """The lines that call what is computed again."""
-    places: Counter[Place | None] = Counter({None: seen.again_ns - sum(one.ns for one in seen.modules)})
-    for one in seen.modules:
-        places[one.file, one.line, one.text or one.function] += one.ns
-    return heaviest(+places)
 
 
 def _with_weights(rank: RankCase, found: Products) -> NDArray[np.float64]:
@@ -340,7 +320,9 @@ def _repeated_operators(rank: RankCase) -> tuple[Mask, Mask]:
     tree = rank.workings.tree
     in_backward = backward | engine
     inside = in_backward | tree.below(in_backward)
-    unused_own = forward & ~np.isin(sequence, used)
+    # The number of a call is that of the first node made in it, which may be a view for a look at it.
+    used_own = forward & np.isin(sequence, used)
+    unused_own = forward & ~used_own & ~tree.around(used_own)
     again_own = forward & inside & ~in_backward
     again_own &= _computed_again(rank, again_own, outside=~inside, nodes=backward)
     again = again_own | tree.below(again_own)
@@ -382,6 +364,7 @@ RULE = Rule(
         Finder(in_trace_of_decoding, ("trace", "operators", "shapes")),
         Finder(in_trace_of_heads, ("trace", "operators", "shapes")),
         Finder(in_trace_of_sorts, ("trace", "operators", "shapes")),
+        Finder(in_trace_of_inverses, ("trace", "operators", "shapes")),
         Finder(in_watched, ("samples", "no_device")),
     ),
 )
