@@ -60,6 +60,25 @@ def test_an_optimizer_of_several_that_steps_no_more_is_given_up() -> None:
     assert steps_of("ABAB|" + "A" * 40).endswith("A|" * 8)
 
 
+def test_an_optimizer_that_steps_no_more_is_given_up_though_it_stepped_alone() -> None:
+    """As in folds whose optimizers are kept: the next one's steps count once the first is surely through."""
+    assert steps_of("A" * 30 + "B" * 60).endswith("B|" * 30)
+    assert steps_of(("D" * 5 + "G") * 12).count("|") >= 9
+
+
+def test_an_optimizer_that_is_gone_is_followed_by_the_next_at_once() -> None:
+    """As of federated clients, each with an optimizer of its own for ten steps."""
+    finder = StepFinder()
+    alive: set[int] = set()
+    finder.is_alive = alive.__contains__
+    told = []
+    for client in range(1, 5):
+        alive.add(client)
+        told += [finder.optimizer_steps(client) for _ in range(10)]
+        alive.remove(client)
+    assert told == [True] * 40
+
+
 def passes(shapes: list[Shapes], finder: StepFinder | None = None) -> list[str]:
     """What ends with each of some forward passes: ``begin`` of it, ``end`` of it, or nothing."""
     finder = finder or StepFinder()

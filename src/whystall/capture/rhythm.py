@@ -29,11 +29,6 @@ class Optimizers:
     def __init__(self) -> None:
         self._heard: list[int] = []
 
-    @property
-    def take_turns(self) -> bool:
-        """Whether more than one has stepped."""
-        return len(set(self._heard)) > 1
-
     def choose(self, optimizer: int, *, several: bool) -> int | None:
         """The one that ends iterations, now that ``optimizer`` has stepped; ``None``: not known yet.
 

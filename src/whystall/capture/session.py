@@ -71,6 +71,7 @@ class Session:
         self._compiler = CompileLimits()
         self._stepless = SteplessWindow(torch, config, self.folder, self._paused)
         self._hooks = TorchHooks(torch, guarded(Heard(self, self._finder, self._sampler.parts), self.faults))
+        self._finder.is_alive = lambda known: any(id(one) == known for one in self._hooks.optimizers_alive)
         self._finder.several_optimizers = lambda: len(self._hooks.optimizers_alive) > 1
         # Once: making a guard costs more than the sample.
         self._guarded_sample = self.faults.guard("samples", self._sampler.sample)

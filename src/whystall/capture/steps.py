@@ -29,7 +29,10 @@ class StepFinder:
         """The optimizer that ends the steps, known by its identity."""
         self.several_optimizers: Callable[[], bool] = bool
         """Whether more than one optimizer has been made, so that the first to step need not be the one that counts."""
+        self.is_alive: Callable[[int], bool] = bool
+        """Whether an optimizer that is known by this identity is still there; false of those that nobody follows."""
         self._optimizers = Optimizers()
+        self._followed = False
         self._requests = Requests()
         self._trains = False
         self._passed_over = 0
@@ -53,20 +56,25 @@ class StepFinder:
         if self.source == "calls of step()":
             return False
         self._trains = True
+        if self.anchor is not None and optimizer != self.anchor:
+            self._give_up()
         if self.anchor is None:
             self.anchor = self._optimizers.choose(optimizer, several=self.several_optimizers())
             if self.anchor is not None:
                 self.source = "optimizer"
-        elif optimizer != self.anchor:
-            self._look_for_another()
-        else:
+                self._followed = self.is_alive(self.anchor)
+        elif optimizer == self.anchor:
             self._passed_over = 0
         return optimizer == self.anchor
 
-    def _look_for_another(self) -> None:
-        """Gives an optimizer of several up that steps no more: the others' steps are steps, too."""
+    def _give_up(self) -> None:
+        """Lets an optimizer go that is gone, or that steps no more while others do: their steps are steps, too.
+
+        A fold of a cross-validation has an optimizer of its own, and so has each client of federated training.
+        """
         self._passed_over += 1
-        if self._optimizers.take_turns and self._passed_over > 2 * MOST_STEPS_ALONE:
+        gone = self._followed and not self.is_alive(self.anchor or 0)
+        if gone or self._passed_over > 2 * MOST_STEPS_ALONE:
             self.anchor, self._optimizers, self._passed_over = None, Optimizers(), 0
 
     def scaler_begins(self) -> None:

@@ -1,4 +1,5 @@
 """Sequence labelling of postal addresses, DDP over two processes with accumulated gradients."""
+
 import argparse, contextlib, json, time
 import torch
 import torch.distributed as dist

@@ -1,4 +1,5 @@
 """Train a small CNN on an .npz archive of digit-like images."""
+
 import argparse
 import json
 import os
@@ -17,7 +18,7 @@ def write_archive(path, n=1500):
     labels = rng.integers(0, 10, n)
     images = rng.integers(0, 60, (n, 1, 28, 28), dtype=np.uint8)
     for i, c in enumerate(labels):
-        images[i, 0, 2 + 2 * c:4 + 2 * c, 6:22] += 150
+        images[i, 0, 2 + 2 * c : 4 + 2 * c, 6:22] += 150
     np.savez(path, images=images, labels=labels)
 
 

@@ -1,4 +1,5 @@
 """Federated averaging over clinics; every round trains a few of them locally."""
+
 import argparse, copy, json, random, time
 import torch
 from torch import nn

@@ -1,4 +1,5 @@
 """DQN on a small vectorised grid world with a large replay memory."""
+
 import argparse
 import json
 import time
@@ -61,8 +62,15 @@ class Replay:
 
 
 def qnet(width=256):
-    return nn.Sequential(nn.Linear(OBS, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(),
-                         nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 4))
+    return nn.Sequential(
+        nn.Linear(OBS, width),
+        nn.ReLU(),
+        nn.Linear(width, width),
+        nn.ReLU(),
+        nn.Linear(width, width),
+        nn.ReLU(),
+        nn.Linear(width, 4),
+    )
 
 
 def main(args):
@@ -75,7 +83,7 @@ def main(args):
     opt = torch.optim.RMSprop(q.parameters(), 3e-4)
 
     obs = env.obs()
-    while memory.n < 780_000:                       # random warm-up
+    while memory.n < 780_000:  # random warm-up
         act = rng.integers(0, 4, N_ENVS)
         nxt, rew, done = env.step(act)
         memory.add(obs, act, rew, nxt, done)

@@ -1,4 +1,5 @@
 """Probabilistic ensemble of one-step dynamics models (PETS style) for a planar arm."""
+
 import argparse, json, time
 import torch
 from torch import nn
@@ -35,7 +36,7 @@ class MemberList(nn.Module):
         super().__init__()
         self.members = nn.ModuleList(Member() for _ in range(MEMBERS))
 
-    def forward(self, x):                      # x: members, batch, features
+    def forward(self, x):  # x: members, batch, features
         outs = [member(xi) for member, xi in zip(self.members, x)]
         return torch.stack([o[0] for o in outs]), torch.stack([o[1] for o in outs])
 
@@ -47,8 +48,8 @@ class BatchedMembers(nn.Module):
         self.w = nn.ParameterList()
         self.b = nn.ParameterList()
         for i, o in zip(d, d[1:]):
-            self.w.append(nn.Parameter((torch.rand(MEMBERS, i, o) * 2 - 1) / i ** 0.5))
-            self.b.append(nn.Parameter((torch.rand(MEMBERS, 1, o) * 2 - 1) / i ** 0.5))
+            self.w.append(nn.Parameter((torch.rand(MEMBERS, i, o) * 2 - 1) / i**0.5))
+            self.b.append(nn.Parameter((torch.rand(MEMBERS, 1, o) * 2 - 1) / i**0.5))
         self.max_logvar = nn.Parameter(torch.full((MEMBERS, 1, STATE), 0.5))
         self.min_logvar = nn.Parameter(torch.full((MEMBERS, 1, STATE), -10.0))
 

@@ -1,4 +1,5 @@
 """Day-ahead electricity load forecasting from hourly substation readings."""
+
 import argparse
 import json
 import time
@@ -30,8 +31,8 @@ class LoadWindows(Dataset):
 
     def __getitem__(self, i):
         series = self.scaled()
-        x = series[i:i + self.past]
-        y = series[i + self.past:i + self.past + self.ahead, 0]
+        x = series[i : i + self.past]
+        y = series[i + self.past : i + self.past + self.ahead, 0]
         return torch.from_numpy(x.copy()), torch.from_numpy(y.copy())
 
 

@@ -1,4 +1,5 @@
 """Face-identity embedding with batch-hard triplet loss."""
+
 import argparse
 import json
 import time
@@ -29,8 +30,9 @@ class Embedder(nn.Module):
     def __init__(self):
         super().__init__()
         self.stem = nn.Linear(256, 768)
-        self.blocks = nn.ModuleList(nn.Sequential(nn.LayerNorm(768), nn.Linear(768, 768), nn.GELU(),
-                                                  nn.Linear(768, 768)) for _ in range(3))
+        self.blocks = nn.ModuleList(
+            nn.Sequential(nn.LayerNorm(768), nn.Linear(768, 768), nn.GELU(), nn.Linear(768, 768)) for _ in range(3)
+        )
         self.head = nn.Linear(768, DIM)
 
     def forward(self, x):

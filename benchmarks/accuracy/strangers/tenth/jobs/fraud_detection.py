@@ -1,4 +1,5 @@
 """Card-fraud detector with Lightning."""
+
 import argparse
 import json
 import logging
@@ -18,9 +19,15 @@ class FraudNet(L.LightningModule):
         super().__init__()
         self.every_step = every_step
         self.body = torch.nn.Sequential(
-            torch.nn.Linear(features, width), torch.nn.BatchNorm1d(width), torch.nn.ReLU(),
-            torch.nn.Linear(width, width), torch.nn.BatchNorm1d(width), torch.nn.ReLU(),
-            torch.nn.Dropout(0.1), torch.nn.Linear(width, 1))
+            torch.nn.Linear(features, width),
+            torch.nn.BatchNorm1d(width),
+            torch.nn.ReLU(),
+            torch.nn.Linear(width, width),
+            torch.nn.BatchNorm1d(width),
+            torch.nn.ReLU(),
+            torch.nn.Dropout(0.1),
+            torch.nn.Linear(width, 1),
+        )
         self.auroc = BinaryAUROC()
         self.ap = BinaryAveragePrecision()
 
@@ -78,8 +85,15 @@ def main():
     L.seed_everything(1, verbose=False)
     loader = DataLoader(transactions(102400), batch_size=256, shuffle=True)
     watch = Stopwatch(args.seconds)
-    trainer = L.Trainer(max_epochs=60, accelerator="cpu", logger=False, enable_checkpointing=False,
-                        enable_progress_bar=False, enable_model_summary=False, callbacks=[watch])
+    trainer = L.Trainer(
+        max_epochs=60,
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        callbacks=[watch],
+    )
     trainer.fit(FraudNet(every_step=not args.better), loader)
     if args.times:
         json.dump(watch.times, open(args.times, "w"))

@@ -1,4 +1,5 @@
 """Character-level GPT with accumulated gradients."""
+
 import argparse
 import json
 import math

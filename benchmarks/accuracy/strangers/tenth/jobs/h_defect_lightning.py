@@ -1,4 +1,5 @@
 """Surface-defect classifier in Lightning, patches embedded by a convolution."""
+
 import argparse
 import json
 import logging
@@ -24,9 +25,9 @@ class Plates(Dataset):
         for i in range(n):
             r, c = at[i].tolist()
             if self.y[i] == 1:
-                self.x[i, 0, r, c - 4:c + 10] += 1.5
+                self.x[i, 0, r, c - 4 : c + 10] += 1.5
             elif self.y[i] == 2:
-                self.x[i, 0, r:r + 4, c:c + 4] -= 1.2
+                self.x[i, 0, r : r + 4, c : c + 4] -= 1.2
 
     def __len__(self):
         return len(self.y)
@@ -40,8 +41,9 @@ class DefectNet(L.LightningModule):
         super().__init__()
         self.patch = nn.Conv2d(1, d, 6, 6)
         self.pos = nn.Parameter(torch.randn(64, d) * 0.02)
-        self.blocks = nn.Sequential(*[nn.Sequential(nn.LayerNorm(d), nn.Linear(d, 4 * d), nn.ReLU(),
-                                                    nn.Linear(4 * d, d)) for _ in range(3)])
+        self.blocks = nn.Sequential(
+            *[nn.Sequential(nn.LayerNorm(d), nn.Linear(d, 4 * d), nn.ReLU(), nn.Linear(4 * d, d)) for _ in range(3)]
+        )
         self.attend = nn.Linear(d, 1)
         self.out = nn.Linear(d, 3)
         self.acc = MulticlassAccuracy(3)
@@ -91,9 +93,17 @@ if __name__ == "__main__":
     L.seed_everything(0, verbose=False)
     make = lambda n, seed, shuffle: DataLoader(Plates(n, seed), 32, shuffle=shuffle, collate_fn=lambda b: b)
     timer = StepTimes(a.seconds)
-    trainer = L.Trainer(max_epochs=8, accelerator="cpu", logger=False, enable_checkpointing=False,
-                        enable_progress_bar=False, enable_model_summary=False, num_sanity_val_steps=0,
-                        log_every_n_steps=50, callbacks=[timer])
+    trainer = L.Trainer(
+        max_epochs=8,
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        num_sanity_val_steps=0,
+        log_every_n_steps=50,
+        callbacks=[timer],
+    )
     trainer.fit(DefectNet(), make(9600, 0, True), make(128, 1, False))
     if a.times:
         json.dump(timer.times, open(a.times, "w"))

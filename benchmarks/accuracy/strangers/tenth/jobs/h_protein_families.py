@@ -1,4 +1,5 @@
 """Encode protein sequences once, then classify their family with an LSTM."""
+
 import argparse, json, random, time
 import torch
 from torch import nn
@@ -25,7 +26,7 @@ def encode_all(proteins):
 
 
 def batches(encoded, size, rnd):
-    groups = [encoded[i:i + size] for i in range(0, len(encoded), size)]
+    groups = [encoded[i : i + size] for i in range(0, len(encoded), size)]
     rnd.shuffle(groups)
     for g in groups:
         lengths = torch.tensor([len(s) for s, _ in g])

@@ -1,4 +1,5 @@
 """Wide autoencoder for mass spectra; progress every step, evaluation now and then."""
+
 import argparse
 import json
 import os
@@ -16,22 +17,24 @@ class Spectra(Dataset):
     def __init__(self, n):
         centres = torch.rand(n, 6, 1)
         axis = torch.linspace(0, 1, BINS)
-        self.x = torch.exp(-((axis - centres) / 0.01) ** 2).sum(1)
+        self.x = torch.exp(-(((axis - centres) / 0.01) ** 2)).sum(1)
 
     def __len__(self):
         return len(self.x)
 
-    def __getitem__(self, rows):                  # a list of rows from the batch sampler
+    def __getitem__(self, rows):  # a list of rows from the batch sampler
         return self.x[rows]
 
 
 class AutoEncoder(nn.Module):
     def __init__(self, width=1024, code=48):
         super().__init__()
-        self.enc = nn.Sequential(nn.Linear(BINS, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(),
-                                 nn.Linear(width, code))
-        self.dec = nn.Sequential(nn.Linear(code, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(),
-                                 nn.Linear(width, BINS))
+        self.enc = nn.Sequential(
+            nn.Linear(BINS, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, code)
+        )
+        self.dec = nn.Sequential(
+            nn.Linear(code, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, BINS)
+        )
 
     def forward(self, x):
         return self.dec(self.enc(x))

@@ -1,4 +1,5 @@
 """Answer support tickets with a small language model, a batch of tickets at a time."""
+
 import argparse, json, random, time
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
@@ -14,7 +15,7 @@ def left_pad(rows):
     width = max(map(len, rows))
     ids = torch.zeros(len(rows), width, dtype=torch.long)
     for i, r in enumerate(rows):
-        ids[i, width - len(r):] = torch.tensor(r)
+        ids[i, width - len(r) :] = torch.tensor(r)
     return ids, (ids > 0).long()
 
 
@@ -31,9 +32,10 @@ class TokenClock(BaseStreamer):
 def greedy(model, ids, mask, length, clock, deadline):
     cache, out, token = None, [], ids
     for _ in range(length):
-        position = (mask.cumsum(1) - 1).clamp_min(0)[:, -token.shape[1]:]
-        res = model(token, attention_mask=mask, position_ids=position, past_key_values=cache,
-                    use_cache=True, logits_to_keep=1)
+        position = (mask.cumsum(1) - 1).clamp_min(0)[:, -token.shape[1] :]
+        res = model(
+            token, attention_mask=mask, position_ids=position, past_key_values=cache, use_cache=True, logits_to_keep=1
+        )
         cache = res.past_key_values
         token = res.logits[:, -1].argmax(-1, keepdim=True)
         mask = torch.cat([mask, mask.new_ones(len(mask), 1)], 1)
@@ -53,16 +55,24 @@ def main():
     args = ap.parse_args()
     torch.manual_seed(0)
     vocab = 8000
-    model = LlamaForCausalLM(LlamaConfig(vocab_size=vocab, hidden_size=768, intermediate_size=2304,
-                                         num_hidden_layers=4, num_attention_heads=12, num_key_value_heads=4,
-                                         max_position_embeddings=256)).eval()
+    model = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=vocab,
+            hidden_size=768,
+            intermediate_size=2304,
+            num_hidden_layers=4,
+            num_attention_heads=12,
+            num_key_value_heads=4,
+            max_position_embeddings=256,
+        )
+    ).eval()
     queue = sorted(tickets(800, vocab), key=len)
     clock = TokenClock()
     deadline = time.perf_counter() + args.seconds
     answered = 0
     with torch.inference_mode():
         for i in range(0, len(queue), args.batch):
-            ids, mask = left_pad(queue[i:i + args.batch])
+            ids, mask = left_pad(queue[i : i + args.batch])
             replies = greedy(model, ids, mask, 40, clock, deadline)
             answered += len(replies)
             if clock.last > deadline:

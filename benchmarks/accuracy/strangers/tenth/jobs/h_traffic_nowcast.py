@@ -1,4 +1,5 @@
 """Road-sensor nowcasting: graph-mixing forecaster with a long warm start and a final report."""
+
 import argparse, json, time
 import numpy as np
 import torch
@@ -27,7 +28,7 @@ class Nowcaster(nn.Module):
         self.h2 = nn.Linear(width, width)
         self.out = nn.Linear(width, AHEAD)
 
-    def forward(self, x):                              # x: batch, sensors, past
+    def forward(self, x):  # x: batch, sensors, past
         h = torch.relu(self.inp(x))
         mix = self.graph.softmax(-1)
         h = torch.relu(self.h1(mix @ h) + h)
@@ -44,7 +45,7 @@ def main():
     torch.manual_seed(0)
     series = simulate()
     series = (series - series.mean(0)) / series.std(0)
-    windows = series.unfold(0, PAST + AHEAD, 1)        # time, sensors, window
+    windows = series.unfold(0, PAST + AHEAD, 1)  # time, sensors, window
     split = int(len(windows) * 0.9)
     net = Nowcaster()
     opt = torch.optim.Adam(net.parameters(), 1e-3, fused=True)

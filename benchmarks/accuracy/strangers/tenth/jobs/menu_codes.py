@@ -1,4 +1,5 @@
 """Constrained generation: only tokens of the restaurant's menu may be produced."""
+
 import argparse, json, random, time
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel

@@ -1,4 +1,5 @@
 """Gaussian-process regression of ore grades with learned anisotropic length scales."""
+
 import argparse, json, math, time
 import torch
 from torch import nn
@@ -53,7 +54,7 @@ def main():
     times = []
     begin = last = time.perf_counter()
     for it in range(1500):
-        keep = torch.randperm(len(x))[:400]          # random folds against over-fitting
+        keep = torch.randperm(len(x))[:400]  # random folds against over-fitting
         loss = gp.nll(x[keep], y[keep])
         opt.zero_grad()
         loss.backward()

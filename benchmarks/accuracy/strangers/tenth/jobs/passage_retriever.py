@@ -1,4 +1,5 @@
 """Query encoder trained against a fixed matrix of passage embeddings."""
+
 import argparse
 import json
 import os
@@ -16,8 +17,9 @@ class Retriever(nn.Module):
     def __init__(self, passages, keep_in_state):
         super().__init__()
         self.words = nn.EmbeddingBag(WORDS, 192)
-        self.net = nn.Sequential(nn.Linear(192, 1024), nn.GELU(), nn.Linear(1024, 1024), nn.GELU(),
-                                 nn.Linear(1024, DIM))
+        self.net = nn.Sequential(
+            nn.Linear(192, 1024), nn.GELU(), nn.Linear(1024, 1024), nn.GELU(), nn.Linear(1024, DIM)
+        )
         self.register_buffer("passages", passages, persistent=keep_in_state)
 
     def encode(self, queries):

@@ -1,4 +1,5 @@
 """Physics-informed network for the 2-D heat equation u_t = a (u_xx + u_yy)."""
+
 import argparse
 import json
 import math

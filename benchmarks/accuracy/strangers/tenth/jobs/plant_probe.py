@@ -1,4 +1,5 @@
 """Train a new head on a pretrained vision transformer for leaf diseases."""
+
 import argparse
 import json
 import time
@@ -15,15 +16,22 @@ def leaves(n):
     y = torch.randint(CLASSES, (n,))
     x = torch.randn(n, 3, 64, 64) * 0.5
     for c in range(CLASSES):
-        x[y == c, c % 3, c * 8:c * 8 + 8] += 1.0
+        x[y == c, c % 3, c * 8 : c * 8 + 8] += 1.0
     return TensorDataset(x, y)
 
 
 class LeafClassifier(nn.Module):
     def __init__(self, freeze):
         super().__init__()
-        cfg = ViTConfig(hidden_size=128, num_hidden_layers=4, num_attention_heads=4, intermediate_size=384,
-                        image_size=64, patch_size=8, hidden_dropout_prob=0.0)
+        cfg = ViTConfig(
+            hidden_size=128,
+            num_hidden_layers=4,
+            num_attention_heads=4,
+            intermediate_size=384,
+            image_size=64,
+            patch_size=8,
+            hidden_dropout_prob=0.0,
+        )
         self.backbone = ViTModel(cfg, add_pooling_layer=False)
         if freeze:
             for p in self.backbone.parameters():

@@ -1,4 +1,5 @@
 """Part segmentation of point clouds with edge convolutions (DGCNN-like)."""
+
 import argparse, json, time
 import torch
 from torch import nn

@@ -1,4 +1,5 @@
 """Sample thumbnails from a text-conditioned diffusion model (DDIM)."""
+
 import argparse
 import json
 import time
@@ -44,8 +45,14 @@ class Denoiser(nn.Module):
 
 class Pipeline:
     def __init__(self, encode_first):
-        cfg = CLIPTextConfig(vocab_size=3000, hidden_size=128, intermediate_size=512, num_hidden_layers=4,
-                             num_attention_heads=4, max_position_embeddings=48)
+        cfg = CLIPTextConfig(
+            vocab_size=3000,
+            hidden_size=128,
+            intermediate_size=512,
+            num_hidden_layers=4,
+            num_attention_heads=4,
+            max_position_embeddings=48,
+        )
         self.text = CLIPTextModel(cfg).eval()
         self.denoiser = Denoiser().eval()
         self.encode_first = encode_first

@@ -1,4 +1,5 @@
 """Multiple-choice reading comprehension scored with a causal language model."""
+
 import argparse, json, random, time
 import torch
 from transformers import DynamicCache, GPT2Config, GPT2LMHeadModel

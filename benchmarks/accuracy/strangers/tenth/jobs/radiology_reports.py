@@ -1,4 +1,5 @@
 """Distributed (2 ranks) pre-training of a report encoder; documents are bucketed by length."""
+
 import argparse
 import json
 import random
@@ -23,21 +24,21 @@ def documents(n=6400):
 
 def make_batches(docs):
     docs = sorted(docs, key=len)
-    return [docs[i:i + BATCH] for i in range(0, len(docs), BATCH)]
+    return [docs[i : i + BATCH] for i in range(0, len(docs), BATCH)]
 
 
 def shard(batches, rank, world, interleave):
     if interleave:
         return batches[rank::world]
     per_rank = len(batches) // world
-    return batches[rank * per_rank:(rank + 1) * per_rank]
+    return batches[rank * per_rank : (rank + 1) * per_rank]
 
 
 def masked(rows, gen):
     width = max(map(len, rows))
     ids = torch.zeros(len(rows), width, dtype=torch.long)
     for i, r in enumerate(rows):
-        ids[i, :len(r)] = torch.tensor(r)
+        ids[i, : len(r)] = torch.tensor(r)
     attention = (ids > 0).long()
     hide = (torch.rand(ids.shape, generator=gen) < 0.15) & (ids > 0)
     hide[:, 0] = True
@@ -55,12 +56,18 @@ def main():
     rank, world = dist.get_rank(), dist.get_world_size()
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    cfg = BertConfig(vocab_size=VOCAB, hidden_size=96, num_hidden_layers=3, num_attention_heads=4,
-                     intermediate_size=256, max_position_embeddings=160)
+    cfg = BertConfig(
+        vocab_size=VOCAB,
+        hidden_size=96,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        intermediate_size=256,
+        max_position_embeddings=160,
+    )
     model = DistributedDataParallel(BertForMaskedLM(cfg))
     opt = torch.optim.AdamW(model.parameters(), 5e-4, fused=True)
     mine = shard(make_batches(documents()), rank, world, interleave=args.better)
-    order = random.Random(7)                          # the same order of buckets on both ranks
+    order = random.Random(7)  # the same order of buckets on both ranks
     gen = torch.Generator().manual_seed(rank)
 
     times = []

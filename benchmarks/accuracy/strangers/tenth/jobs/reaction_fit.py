@@ -1,4 +1,5 @@
 """Recover feed and kill rates of a Gray-Scott reaction by differentiating through the simulation."""
+
 import argparse, json, time
 import numpy as np
 import torch
@@ -19,8 +20,10 @@ def laplacian(z, w):
 def advance(u, v, feed, kill, stencil, steps):
     for _ in range(steps):
         uvv = u * v * v
-        u, v = (u + DU * laplacian(u, stencil) - uvv + feed * (1 - u),
-                v + DV * laplacian(v, stencil) + uvv - (feed + kill) * v)
+        u, v = (
+            u + DU * laplacian(u, stencil) - uvv + feed * (1 - u),
+            v + DV * laplacian(v, stencil) + uvv - (feed + kill) * v,
+        )
     return u, v
 
 
@@ -36,7 +39,7 @@ def seed_fields(rng):
     v = np.zeros((SIZE, SIZE), np.float32)
     for _ in range(12):
         r, c = rng.integers(0, SIZE - 12, 2)
-        u[r:r + 12, c:c + 12], v[r:r + 12, c:c + 12] = 0.5, 0.25
+        u[r : r + 12, c : c + 12], v[r : r + 12, c : c + 12] = 0.5, 0.25
     return torch.from_numpy(u), torch.from_numpy(v)
 
 

@@ -1,4 +1,5 @@
 """Identify a nonlinear plant with a weight-normalised recurrent state-space model."""
+
 import argparse
 import json
 import time

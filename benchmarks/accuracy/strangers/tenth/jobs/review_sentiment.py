@@ -1,4 +1,5 @@
 """Fine-tune a small BERT classifier on product reviews of very different lengths."""
+
 import argparse
 import json
 import tempfile
@@ -6,8 +7,7 @@ import time
 
 import numpy as np
 import torch
-from transformers import (BertConfig, BertForSequenceClassification, Trainer, TrainerCallback,
-                          TrainingArguments)
+from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainerCallback, TrainingArguments
 
 VOCAB = 4000
 
@@ -63,8 +63,15 @@ def main():
     cli = cli.parse_args()
 
     torch.manual_seed(0)
-    config = BertConfig(vocab_size=VOCAB, hidden_size=96, num_hidden_layers=2, num_attention_heads=4,
-                        intermediate_size=256, max_position_embeddings=256, num_labels=2)
+    config = BertConfig(
+        vocab_size=VOCAB,
+        hidden_size=96,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=256,
+        max_position_embeddings=256,
+        num_labels=2,
+    )
     model = BertForSequenceClassification(config)
     clock = StepClock(cli.seconds)
     with tempfile.TemporaryDirectory() as out:
@@ -82,8 +89,9 @@ def main():
             disable_tqdm=True,
             train_sampling_strategy="group_by_length" if cli.better else "random",
         )
-        trainer = Trainer(model=model, args=training, train_dataset=Reviews(6400), data_collator=collate,
-                          callbacks=[clock])
+        trainer = Trainer(
+            model=model, args=training, train_dataset=Reviews(6400), data_collator=collate, callbacks=[clock]
+        )
         trainer.train()
     if cli.times:
         json.dump(clock.times, open(cli.times, "w"))

@@ -1,4 +1,5 @@
 """Two-tower next-song recommender with in-batch negatives."""
+
 import argparse
 import json
 import time

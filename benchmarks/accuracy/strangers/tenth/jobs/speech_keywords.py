@@ -23,7 +23,7 @@ def mel_filters(n_fft=N_FFT, n_mels=N_MELS, fmin=20.0, fmax=SR / 2):
     freqs = torch.linspace(0, SR / 2, n_fft // 2 + 1)
     fb = torch.zeros(n_mels, n_fft // 2 + 1)
     for m in range(n_mels):
-        left, mid, right = pts[m:m + 3]
+        left, mid, right = pts[m : m + 3]
         up = (freqs - left) / (mid - left)
         down = (right - freqs) / (right - mid)
         fb[m] = torch.clamp(torch.minimum(up, down), min=0)

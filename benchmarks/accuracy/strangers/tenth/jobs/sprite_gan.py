@@ -1,4 +1,5 @@
 """DCGAN on generated 32x32 sprites."""
+
 import argparse, json, time
 import torch
 import torch.nn as nn
@@ -8,7 +9,7 @@ def sprites(n):
     yy, xx = torch.meshgrid(torch.arange(32), torch.arange(32), indexing="ij")
     c = torch.randint(8, 24, (n, 2, 1, 1))
     r = torch.randint(3, 8, (n, 1, 1))
-    disc = ((yy - c[:, 0]) ** 2 + (xx - c[:, 1]) ** 2 < r ** 2).float()
+    disc = ((yy - c[:, 0]) ** 2 + (xx - c[:, 1]) ** 2 < r**2).float()
     colour = torch.rand(n, 3, 1, 1)
     return (disc[:, None] * colour) * 2 - 1
 
@@ -17,10 +18,18 @@ class Generator(nn.Module):
     def __init__(self, z=64, ch=40):
         super().__init__()
         self.net = nn.Sequential(
-            nn.ConvTranspose2d(z, ch * 4, 4), nn.BatchNorm2d(ch * 4), nn.ReLU(True),
-            nn.ConvTranspose2d(ch * 4, ch * 2, 4, 2, 1), nn.BatchNorm2d(ch * 2), nn.ReLU(True),
-            nn.ConvTranspose2d(ch * 2, ch, 4, 2, 1), nn.BatchNorm2d(ch), nn.ReLU(True),
-            nn.ConvTranspose2d(ch, 3, 4, 2, 1), nn.Tanh())
+            nn.ConvTranspose2d(z, ch * 4, 4),
+            nn.BatchNorm2d(ch * 4),
+            nn.ReLU(True),
+            nn.ConvTranspose2d(ch * 4, ch * 2, 4, 2, 1),
+            nn.BatchNorm2d(ch * 2),
+            nn.ReLU(True),
+            nn.ConvTranspose2d(ch * 2, ch, 4, 2, 1),
+            nn.BatchNorm2d(ch),
+            nn.ReLU(True),
+            nn.ConvTranspose2d(ch, 3, 4, 2, 1),
+            nn.Tanh(),
+        )
 
     def forward(self, z):
         return self.net(z[:, :, None, None])
@@ -30,10 +39,16 @@ class Critic(nn.Module):
     def __init__(self, ch=16):
         super().__init__()
         self.net = nn.Sequential(
-            nn.Conv2d(3, ch, 4, 2, 1), nn.LeakyReLU(0.2, True),
-            nn.Conv2d(ch, ch * 2, 4, 2, 1), nn.BatchNorm2d(ch * 2), nn.LeakyReLU(0.2, True),
-            nn.Conv2d(ch * 2, ch * 4, 4, 2, 1), nn.BatchNorm2d(ch * 4), nn.LeakyReLU(0.2, True),
-            nn.Conv2d(ch * 4, 1, 4))
+            nn.Conv2d(3, ch, 4, 2, 1),
+            nn.LeakyReLU(0.2, True),
+            nn.Conv2d(ch, ch * 2, 4, 2, 1),
+            nn.BatchNorm2d(ch * 2),
+            nn.LeakyReLU(0.2, True),
+            nn.Conv2d(ch * 2, ch * 4, 4, 2, 1),
+            nn.BatchNorm2d(ch * 4),
+            nn.LeakyReLU(0.2, True),
+            nn.Conv2d(ch * 4, 1, 4),
+        )
 
     def forward(self, x):
         return self.net(x).flatten()

@@ -1,4 +1,5 @@
 """Continue pre-training of a small Llama-style model with accelerate."""
+
 import argparse
 import json
 import time
@@ -13,7 +14,7 @@ class Stories(Dataset):
     def __init__(self, vocab, length, n=4000):
         g = torch.Generator().manual_seed(0)
         base = torch.randint(vocab, (n, length // 4), generator=g)
-        self.ids = base.repeat(1, 4)                  # stories that repeat themselves
+        self.ids = base.repeat(1, 4)  # stories that repeat themselves
 
     def __len__(self):
         return len(self.ids)
@@ -23,8 +24,15 @@ class Stories(Dataset):
 
 
 def build_model(vocab, length, low_memory):
-    config = LlamaConfig(vocab_size=vocab, hidden_size=160, intermediate_size=480, num_hidden_layers=5,
-                         num_attention_heads=5, num_key_value_heads=5, max_position_embeddings=length)
+    config = LlamaConfig(
+        vocab_size=vocab,
+        hidden_size=160,
+        intermediate_size=480,
+        num_hidden_layers=5,
+        num_attention_heads=5,
+        num_key_value_heads=5,
+        max_position_embeddings=length,
+    )
     config.use_cache = False
     model = LlamaForCausalLM(config)
     if low_memory:

@@ -1,4 +1,5 @@
 """Customer churn classifier on synthetic subscription records."""
+
 import argparse
 import json
 import time
@@ -43,10 +44,14 @@ class ChurnNet(nn.Module):
         self.plan = nn.Embedding(PLANS, 16)
         self.body = nn.Sequential(
             nn.BatchNorm1d(len(COLUMNS) + 16),
-            nn.Linear(len(COLUMNS) + 16, hidden), nn.ReLU(),
-            nn.Linear(hidden, hidden), nn.ReLU(),
-            nn.Linear(hidden, hidden), nn.ReLU(),
-            nn.Linear(hidden, 1))
+            nn.Linear(len(COLUMNS) + 16, hidden),
+            nn.ReLU(),
+            nn.Linear(hidden, hidden),
+            nn.ReLU(),
+            nn.Linear(hidden, hidden),
+            nn.ReLU(),
+            nn.Linear(hidden, 1),
+        )
 
     def forward(self, x, plan):
         return self.body(torch.cat([x, self.plan(plan)], 1)).squeeze(1)

@@ -1,4 +1,5 @@
 """Collect patch features of normal textures for anomaly detection, then build a coreset."""
+
 import argparse, json, time
 import torch
 import torch.nn as nn

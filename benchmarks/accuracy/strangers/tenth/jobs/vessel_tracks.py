@@ -1,4 +1,5 @@
 """Two-process training of a trajectory forecaster for ships (torchrun, gloo)."""
+
 import argparse
 import json
 import time
@@ -15,7 +16,8 @@ class Forecaster(nn.Module):
         self.pos = nn.Parameter(torch.randn(1, 32, d) * 0.02)
         self.blocks = nn.ModuleList(
             nn.TransformerEncoderLayer(d, 4, 2 * d, dropout=0.0, batch_first=True, norm_first=True)
-            for _ in range(layers))
+            for _ in range(layers)
+        )
         self.out = nn.Sequential(nn.LayerNorm(d), nn.Linear(d, 2))
 
     def forward(self, x):
@@ -59,7 +61,7 @@ def main():
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
     torch.set_num_threads(1)
-    torch.manual_seed(0)                               # equal initial weights
+    torch.manual_seed(0)  # equal initial weights
     model = Forecaster()
     gen = torch.Generator().manual_seed(100 + rank)
     params = [p for p in model.parameters() if p.requires_grad]
