@@ -2,7 +2,7 @@
 
 import argparse, json, random, time
 import torch
-from transformers import DynamicCache, GPT2Config, GPT2LMHeadModel
+from transformers import GPT2Config, GPT2LMHeadModel
 
 VOCAB = 2000
 
