@@ -145,6 +145,62 @@ def test_what_autograd_calls_again_is_told_by_the_recording(model: Any) -> None:
     assert seen(step).found is None
 
 
+class Decoder(torch.nn.Module):  # type: ignore[name-defined]
+    """A model of tokens, which can be given what it computed of earlier ones."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.mix = torch.nn.Embedding(50, 128), torch.nn.Linear(128, 128)
+
+    def forward(self, ids: Any, past_key_values: Any = None) -> Any:
+        del past_key_values
+        return self.mix(self.words(ids))
+
+
+class Encoder(Decoder):
+    """One that cannot."""
+
+    def forward(self, ids: Any) -> Any:  # type: ignore[override]
+        return self.mix(self.words(ids))
+
+
+def scores(model: Any, lengths: tuple[int, int], calls: int = 4, *, learns: bool = False, grows: int = 0) -> Any:
+    """What was seen of steps that give a model some calls with one beginning and what is different after it."""
+
+    def step() -> None:
+        with torch.set_grad_enabled(learns):
+            beginning = torch.randint(0, 50, (8, lengths[0]))
+            for number in range(calls):
+                after = torch.randint(0, 50, (8, lengths[1] + number * grows))
+                model(torch.cat([beginning, after], dim=1))
+
+    return seen(step, steps=60).found
+
+
+def test_tokens_that_begin_as_those_of_the_call_before_are_computed_again() -> None:
+    """Three of four calls, 300 of 400 places each, and a call takes as long as it has places."""
+    found = scores(Decoder(), (300, 100))
+    assert found is not None
+    assert found.calls == 3 * found.steps
+    assert found.shared_ns == found.again_ns
+    assert 0 < found.shared_ns < 0.75 * found.measured_ns
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        pytest.param(lambda: scores(Encoder(), (300, 100)), id="a model that cannot remember"),
+        pytest.param(lambda: scores(Decoder(), (100, 300)), id="most of it is different"),
+        pytest.param(lambda: scores(Decoder(), (300, 100), learns=True), id="training"),
+        pytest.param(lambda: scores(Decoder(), (300, 0), calls=1), id="one call each"),
+        pytest.param(lambda: scores(Decoder(), (8, 2)), id="few places"),
+    ],
+)
+def test_other_tokens_are_not(found: Callable[[], Any]) -> None:
+    told = found()
+    assert told is None or told.shared_ns == 0
+
+
 @pytest.mark.parametrize("learns", [True, False])
 def test_calls_that_gradients_go_back_through_are_told_apart(*, learns: bool) -> None:
     torch.manual_seed(0)

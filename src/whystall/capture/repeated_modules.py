@@ -1,7 +1,12 @@
-"""Calls of modules that are given what they were given before, and give the same back."""
+"""Calls of modules that are given what they were given before, and give the same back.
+
+And calls of models that could remember (they take keys and values of earlier places) and are given tokens that begin as
+those of the call before: all but what follows was computed there.
+"""
 
 from __future__ import annotations
 
+import inspect
 import sys
 import time
 from collections import Counter, defaultdict
@@ -10,11 +15,14 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any, Final
 
-from whystall.capture.sums import Sum, is_differentiated, sum_of
+from whystall.capture.sums import Sum, columns_of, is_differentiated, sum_of
 from whystall.capture.tally import Place, Tally, place_of
 
 _LONG: Final = 0.03
 _MOST_MODULES: Final = 64
+_REMEMBERED: Final = frozenset({"past_key_values", "past_key_value", "layer_past", "past", "kv_cache", "cache"})
+_LEAST_PLACES: Final = 16
+_LEAST_SHARED: Final = 0.5
 
 
 @dataclass(slots=True)
@@ -44,6 +52,8 @@ class RepeatedModules:
         self._trained: set[int] = set()
         self._read: set[int] | None = None
         self._seen: dict[Sum, Sum] = {}
+        self._places: dict[int, list[int]] = {}
+        """Of models the tokens of the last call, a sum for each place."""
 
     def prepare(self) -> None:
         """Needs nothing before it begins."""
@@ -81,6 +91,7 @@ class RepeatedModules:
             handle.remove()
         self._handles = []
         self._seen.clear()
+        self._places.clear()
         return True
 
     def _called(self, module: Any, _given: object) -> None:
@@ -132,6 +143,11 @@ class RepeatedModules:
             call.differentiated_ns = lasted if is_differentiated(self._torch, output) else 0
         if before is None and not self._open:
             tally.fresh += 1
+            shared = 0.0 if call.times else self._shared(module, given, named)
+            if shared:
+                place = place_of(type(module).__name__, sys._getframe(1))  # noqa: SLF001 - likewise
+                call.again, call.times = Counter({place: round(lasted * shared)}), 1
+                tally.shared_ns += round(lasted * shared)
         if self._open:
             self._open[-1].again += call.again
             self._open[-1].times += call.times
@@ -141,6 +157,25 @@ class RepeatedModules:
             tally.calls += call.times
             tally.differentiated_ns += call.differentiated_ns
         tally.ours_ns += time.perf_counter_ns() - now
+
+    def _shared(self, module: Any, given: object, named: object) -> float:
+        """The share of the tokens that are those of the call before, from the first on, where it is large."""
+        if self._torch.is_grad_enabled() or not _REMEMBERED.intersection(_arguments(type(module))):
+            return 0.0
+        now, before = columns_of(self._torch, (given, named)), self._places.get(id(module), [])
+        self._places[id(module)] = now
+        alike = next((place for place, (a, b) in enumerate(zip(now, before, strict=False)) if a != b), None)
+        alike = min(len(now), len(before)) if alike is None else alike
+        appended = len(now) == len(before) + 1 and alike == len(before)  # decoding is told by the recording
+        enough = len(now) >= _LEAST_PLACES and alike >= _LEAST_SHARED * len(now)
+        return alike / len(now) if enough and not appended else 0.0
+
+
+def _arguments(kind: type) -> frozenset[str]:
+    try:
+        return frozenset(inspect.signature(kind.forward).parameters)  # type: ignore[attr-defined]
+    except (AttributeError, TypeError, ValueError):
+        return frozenset()
 
 
 def in_backward(torch: Any) -> bool:

@@ -26,6 +26,8 @@ class Tally:
     fresh: int = 0
     differentiated_ns: int = 0
     """Time of those of the calls that gradients go back through."""
+    shared_ns: int = 0
+    """Time of those of them that were given tokens which begin as those of the call before."""
     ours_ns: int = 0
     """What looking took in the step that runs."""
     steps: list[tuple[int, int]] = field(default_factory=list)
@@ -39,7 +41,7 @@ class Tally:
     def forget(self) -> None:
         """Counts from here on."""
         self.again.clear()
-        self.calls = self.fresh = self.differentiated_ns = 0
+        self.calls = self.fresh = self.differentiated_ns = self.shared_ns = 0
 
     def step_ended(self, duration_ns: int) -> None:
         """A step that counts is over."""
@@ -61,6 +63,7 @@ class Tally:
             calls=self.calls,
             again_ns=again_ns,
             differentiated_ns=self.differentiated_ns,
+            shared_ns=self.shared_ns,
             measured_ns=measured_ns,
             error=(beside * count / max(count - 1, 1)) ** 0.5 / measured_ns,
             modules=[

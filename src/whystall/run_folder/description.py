@@ -85,6 +85,8 @@ class RepeatedWork(msgspec.Struct, frozen=True, kw_only=True):
     """The length of these steps together."""
     differentiated_ns: int = 0
     """Of ``again_ns`` the time of calls that gradients go back through: their backward pass is done again, too."""
+    shared_ns: int = 0
+    """Of ``again_ns`` the share of calls that went into tokens which begin as those of the call before."""
     error: float
     """The standard error of the share that is computed again, by how it differs from step to step."""
     modules: list[RepeatedModule]

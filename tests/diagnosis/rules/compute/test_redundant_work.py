@@ -219,6 +219,20 @@ def test_gradients_that_go_back_through_repeated_calls_are_worth_as_much_again()
         assert gain.floor < 1 / (1 - 0.1)
 
 
+def test_tokens_that_begin_as_before_are_worth_keeping_what_was_computed() -> None:
+    """Half of the time is of a shared beginning: what follows it needs as many calls, so not all is saved."""
+    scorer = RepeatedModule("Decoder", "score.py", 12, "score", "out = model(ids)", 500)
+    seen = RepeatedWork(
+        steps=3, calls=9, again_ns=500, shared_ns=500, measured_ns=1_000, error=0.0, modules=[scorer]
+    )  # fmt: skip
+    finding = found_in_runs(run(), repeated={0: seen}, cores=4, threads=4)["compute.redundant-work"]
+    assert "begin as those of the call before" in finding.title
+    assert finding.gain is not None
+    assert 1 < finding.gain.floor < finding.gain.expected < 2.0 <= finding.gain.ceiling
+    assert finding.remedy is not None
+    assert "past_key_values" in (finding.remedy.patch or "")
+
+
 HEAD: Final[dict[str, Any]] = {"Input Dims": [[576, 192], [192, 16000]], "Input type": ["float", "float"]}
 MADE: Final = [6, 96, 16000]
 HEAD_NS: Final = 30_000_000

@@ -15,7 +15,7 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed, Sampled
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
-from whystall.diagnosis.detectors.calls_again import called_at, shares_of
+from whystall.diagnosis.detectors.calls_again import called_at, is_shared, shares_of
 from whystall.diagnosis.detectors.discarded import discarded_backward
 from whystall.diagnosis.detectors.frees import between, given_back
 from whystall.diagnosis.detectors.inverses import inverted
@@ -243,15 +243,22 @@ def in_watched(case: Case) -> Iterator[Sampled]:
             share,
             saved,
             evidence=(
-                evidence.share("of the steps looked at, in calls that came out as before", forward),
+                evidence.share(
+                    "of the steps looked at, in tokens that the call before was given, too"
+                    if is_shared(seen)
+                    else "of the steps looked at, in calls that came out as before",
+                    forward,
+                ),
                 *([evidence.share("of the steps, in going back through them, at most", backward)] if backward else []),
                 evidence.count("such calls", seen.calls / seen.steps, per="step"),
                 evidence.count("steps looked at", seen.steps),
             ),
             code=called_at(seen),
             method="samples: the time of calls whose inputs and outputs were the same before",
-            detail=f"{largest.name} is given again what it was given before, and gives the same",
-            remedy=_REMEDIES["kept"],
+            detail=f"{largest.name} is given tokens that begin as those of the call before"
+            if is_shared(seen)
+            else f"{largest.name} is given again what it was given before, and gives the same",
+            remedy=_REMEDIES["prefix" if is_shared(seen) else "kept"],
             rivals=("host.small-operators", "host.python"),
         )
 
