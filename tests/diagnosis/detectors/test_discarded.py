@@ -299,3 +299,36 @@ def test_of_a_convolution_half_of_its_backward_pass_is_left() -> None:
 )
 def test_gradients_of_weights_that_may_be_read_are_needed(made: Training) -> None:
     assert "compute.redundant-work" not in found_in(made.job.built)
+
+
+VISION: Final = ([96, 96],) * 6
+HEAD: Final = ([10, 96], [96, 96])
+
+
+def probing(*order: list[int], head: tuple[list[int], ...] = HEAD, steps: int = 6) -> Training:
+    """Steps whose backward pass goes through layers in this order, and whose optimizer has a head of them."""
+    made = Training()
+    for _ in made.job.steps(steps):
+        for _ in order:
+            made.forward()
+        made.backward(*order)
+        made.optimizer(*head)
+    return made
+
+
+def test_layers_beyond_a_head_are_lost_though_the_head_has_one_of_their_shape() -> None:
+    """Eight layers forward and back; the optimizer has the last two, one of them of the shape that all others have."""
+    finding = found_in(probing(*HEAD, *VISION).job.built)["compute.redundant-work"]
+    is_worth(finding, 16 / 10)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        pytest.param(probing([10, 96], *VISION, [96, 96], head=([10, 96], *VISION, [96, 96])), id="all are trained"),
+        pytest.param(probing(*VISION, [10, 96], head=([10, 96], [96, 96])), id="the first layers are trained"),
+        pytest.param(probing(*HEAD, *VISION, steps=1), id="one step tells nothing"),
+    ],
+)
+def test_other_heads_are_not_told(made: Training) -> None:
+    assert "compute.redundant-work" not in found_in(made.job.built)

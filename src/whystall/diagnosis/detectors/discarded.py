@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whystall._native import nearest_marked
+from whystall.diagnosis.detectors.heads import beyond_the_head
 from whystall.diagnosis.detectors.recorded_sizes import first_size
 from whystall.diagnosis.rank_case import RankCase, within
 from whystall.replay.graph import Mask
@@ -71,15 +72,21 @@ def discarded_backward(rank: RankCase) -> NDArray[np.float64]:
         found = [(passes, read) for passes, read in found if not len(read) and _piles_up(passes)]
     elif not any(len(read) for _, read in found):  # an optimizer that tells nothing of what it reads
         return left
-    for passes, read in found:
-        for one, used in zip(passes, _used(passes, read), strict=True):
-            if not used:
-                lost[one.rows] = True
+    for rows in _unread(found):
+        lost[rows] = True
+    if steps:
+        lost |= beyond_the_head(rank, accumulates, _pass_of(rank))
     if lost.any():
         lost |= _of_the_same_layer(rank, accumulates, lost)
         _leave_out_weights(rank, accumulates, lost, left)
         left[_only_for(rank, accumulates, lost)] = 0.0
     return left
+
+
+def _unread(found: list[tuple[list[_Accumulated], NDArray[np.int64]]]) -> Iterator[NDArray[np.int64]]:
+    """The additions of gradients, pass by pass and shape by shape, that nothing reads before they are dropped."""
+    for passes, read in found:
+        yield from (one.rows for one, used in zip(passes, _used(passes, read), strict=True) if not used)
 
 
 def _piles_up(passes: list[_Accumulated]) -> bool:
@@ -121,7 +128,7 @@ def _by_shape(
     adds = matching(table["name"], _ADDS.__contains__) & (parent >= 0)
     kept = np.zeros(len(table), np.bool_)
     kept[parent[adds]] = True
-    of_pass = np.searchsorted(np.sort(at[_numbered_forward(rank)]), at)
+    of_pass = _pass_of(rank)
     other = np.flatnonzero(reading)
     dims = table["input_dims"].cast(str).fill_null("")
     texts = dims.gather(other).to_list()
@@ -196,6 +203,12 @@ def _untold_lists(types: str | None, dims: str | None) -> int:
     except (ValueError, TypeError):
         return (types or "").count("TensorList")
     return 0 if any(lists) else len(lists)
+
+
+def _pass_of(rank: RankCase) -> NDArray[np.intp]:
+    """Of each operator a number that is the same for all of one backward pass: of forward calls before it."""
+    at = rank.trace.operators["ts_ns"].to_numpy()
+    return np.searchsorted(np.sort(at[_numbered_forward(rank)]), at)
 
 
 def _numbered_forward(rank: RankCase) -> Mask:

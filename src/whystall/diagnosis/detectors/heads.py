@@ -1,0 +1,66 @@
+"""Which gradients lie beyond a head: an optimizer has a model's last layers alone, and backward passes go on.
+
+Nobody records which parameters an optimizer has. It updates so many of each shape in a step, and a backward pass comes
+to a model's last layers first: where the first gradients of every pass are as many of each shape as every step updates,
+they are those, and what comes later is another's.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whystall.diagnosis.detectors.recorded_sizes import Shape, first_size, sizes_by_argument
+from whystall.diagnosis.rank_case import RankCase
+from whystall.replay.graph import Mask
+from whystall.trace.columns import judged
+
+_LEAST_STEPS: Final = 2
+
+
+def beyond_the_head(rank: RankCase, accumulates: Mask, of_pass: NDArray[np.intp]) -> Mask:
+    """The additions of gradients after those of the head, of shapes that it has; none where it cannot be told.
+
+    What reads gradients of other shapes is known by these. ``of_pass`` is the number of each operator's backward pass.
+    """
+    found = np.zeros(len(accumulates), np.bool_)
+    updated = list(_updated(rank))
+    if len(updated) < _LEAST_STEPS or any(one != updated[0] for one in updated) or not updated[0]:
+        return found
+    head, count = updated[0], updated[0].total()
+    table = rank.trace.operators
+    rows = np.flatnonzero(accumulates)
+    rows = rows[np.argsort(table["ts_ns"].to_numpy()[rows], kind="stable")]
+    shapes = judged(table.select("input_dims")[rows], first_size)
+    for number in np.unique(of_pass[rows]).tolist():
+        own = np.flatnonzero(of_pass[rows] == number)
+        if len(own) <= count or Counter(shapes[place] for place in own[:count].tolist()) != head:
+            return np.zeros(len(accumulates), np.bool_)
+        found[[rows[place] for place in own[count:].tolist() if shapes[place] in head]] = True
+    return found
+
+
+def _updated(rank: RankCase) -> Iterator[Counter[Shape]]:
+    """Of each step of an optimizer how many parameters of each shape it updates: each is in as many calls of a kind.
+
+    Of the kinds the one with fewest calls counts. A step that tells nothing of its parameters has none.
+    """
+    table = rank.trace.operators
+    begin, end, thread = rank.optimizer_steps
+    at, threads = table["ts_ns"].to_numpy(), table["thread"].to_numpy()
+    outermost = table["parent"].is_null().to_numpy()
+    for first, last, own in zip(begin.tolist(), end.tolist(), thread.tolist(), strict=True):
+        rows = np.flatnonzero((at >= first) & (at < last) & (threads == own) & outermost)
+        calls: dict[str, Counter[Shape]] = {}
+        for name, dims in table.select("name", "input_dims")[rows].iter_rows():
+            arguments = sizes_by_argument(dims)
+            calls.setdefault(name, Counter()).update(size for size in (arguments[0] if arguments else ()) if size)
+        least: Counter[Shape] = Counter()
+        for counted in calls.values():
+            for size, times in counted.items():
+                least[size] = min(times, least[size]) if size in least else times
+        yield least
