@@ -211,7 +211,8 @@ def test_wandb_goes_online_for_who_has_logged_in_alone(run: Path, tmp_path: Path
     done = export(run, "--format", "wandb", "-o", tmp_path / "tracked", WANDB_MODE="online")
     assert done.returncode == 2
     assert "wandb login" in done.stderr
-    assert export(run, "--format", "wandb").returncode == 2  # no folder
+    for nowhere in ([], ["-o", "-"]):
+        assert "name one with -o" in export(run, "--format", "wandb", *nowhere).stderr
 
 
 @pytest.mark.parametrize("package", ["tensorboard", "mlflow", "wandb"])

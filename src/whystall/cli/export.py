@@ -84,7 +84,7 @@ class Export:
             _write_folder(folder, export.files(told_by(export, options, console)), options, console)
             console.next(f"tensorboard --logdir {folder}")
         elif isinstance(export, Tracker):
-            added, shown_by = export.log(told_by(export, options, console), options.output)
+            added, shown_by = export.log(told_by(export, options, console), _named(options))
             console.result(added)
             console.next(shown_by)
         elif isinstance(export, RunFile):
@@ -113,9 +113,14 @@ def _export_report(options: Namespace, console: Console) -> None:
         console.result(str(path))
 
 
+def _named(options: Namespace) -> str | None:
+    """What ``-o`` names; ``None`` for stdout."""
+    return None if options.output == output.STDOUT else options.output
+
+
 def _output_folder(options: Namespace) -> Path:
-    if options.output in (None, output.STDOUT):
-        raise UsageError(f"{options.format} writes into a folder: name one with -o")
+    if _named(options) is None:
+        raise UsageError(f"{options.format} writes no single file: name a folder with -o")
     folder = Path(options.output)
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is a file: name a folder with -o")
@@ -228,7 +233,7 @@ def _numbers(text: str) -> list[int]:
 
 def _output_file(options: Namespace) -> Path | None:
     """The file to write, free to be written; ``None`` for stdout."""
-    if options.output in (None, output.STDOUT):
+    if _named(options) is None:
         return None
     path = Path(options.output)
     output.check_free(path, force=options.force)

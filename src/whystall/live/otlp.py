@@ -89,17 +89,20 @@ class _Attempt:
         self.failure: str | None = None
         self.began_s = time.monotonic()
         self._connection = connection
+        self._socket: socket.socket | None = None  # an answer that ends with its connection takes it from there
         self.thread = threading.Thread(target=self._run, args=(path, body), name="whystall-otlp", daemon=True)
         self.thread.start()
 
     def give_up(self) -> None:
         """Ends what the thread waits for; it ends soon after."""
-        if self._connection.sock is not None:
+        if self._socket is not None:
             with suppress(OSError):
-                self._connection.sock.shutdown(socket.SHUT_RDWR)
+                self._socket.shutdown(socket.SHUT_RDWR)
 
     def _run(self, path: str, body: bytes) -> None:
         try:
+            self._connection.connect()
+            self._socket = self._connection.sock
             self._connection.request("POST", path, body, {"Content-Type": "application/json"})
             answer = self._connection.getresponse()
             self.failure = _refused(answer.status, answer.read(_MOST_READ))
