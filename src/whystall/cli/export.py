@@ -48,7 +48,7 @@ class Export:
             choices=[export.name for export in _OFFERED],
             help="; ".join(f"{names}: {told}" for told, names in _told().items()),
         )
-        parser.add_argument("-o", "--output", metavar="FILE|DIR", help="where to write (default: stdout)")
+        parser.add_argument("-o", "--output", metavar="FILE|DIR|URI", help="where to write (default: stdout)")
         parser.add_argument(
             "--ranks",
             metavar="LIST|all",
