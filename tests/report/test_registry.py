@@ -19,7 +19,7 @@ OFFERED = [one for one in EXPORTS if not isinstance(one, ReportFormat) or one.ex
 @pytest.mark.parametrize("export", EXPORTS, ids=lambda export: export.name)
 def test_an_export_is_where_it_is_said_to_be(export: ReportFormat | TraceFile | TraceFolder) -> None:
     assert callable(export.function)
-    assert export.at.startswith("whystall.report.")
+    assert export.at.startswith(("whystall.report.", "whystall.integrations."))
 
 
 def test_no_name_and_no_suffix_stands_for_two_formats() -> None:

@@ -8,10 +8,20 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from whystall.cli import inputs, output
+from whystall.cli.finished import told_by
 from whystall.cli.progress import ReadingProgress
 from whystall.cli.rendering import render
 from whystall.errors import InputError, UsageError
-from whystall.report.registry import EXPORTS, ReportFormat, RunFile, TraceFile, TraceFolder
+from whystall.report.registry import (
+    EXPORTS,
+    CurvesFolder,
+    Fill,
+    ReportFormat,
+    RunFile,
+    TraceFile,
+    TraceFolder,
+    Tracker,
+)
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -38,7 +48,7 @@ class Export:
             choices=[export.name for export in _OFFERED],
             help="; ".join(f"{names}: {told}" for told, names in _told().items()),
         )
-        parser.add_argument("-o", "--output", metavar="FILE|DIR", help="where to write (default: stdout)")
+        parser.add_argument("-o", "--output", metavar="FILE|DIR|URI", help="where to write (default: stdout)")
         parser.add_argument(
             "--ranks",
             metavar="LIST|all",
@@ -62,12 +72,21 @@ class Export:
         if options.finding is not None and (options.ranks is not None or export.name != "perfetto"):
             told = "--ranks" if options.ranks is not None else options.format
             raise UsageError(f"--finding is for the timeline of one rank (perfetto), not for {told}")
-        if options.redact and not isinstance(export, ReportFormat):
+        if options.redact and not isinstance(export, ReportFormat | CurvesFolder | Tracker):
             raise UsageError(f"--redact is for reports, not for {options.format}")
         if isinstance(export, ReportFormat):
             _export_report(options, console)
         elif isinstance(export, TraceFolder):
-            _export_tables(export, options, console)
+            folder = _output_folder(options)
+            _write_folder(folder, export.files(_single_trace(options, console)), options, console)
+        elif isinstance(export, CurvesFolder):
+            folder = _output_folder(options)
+            _write_folder(folder, export.files(told_by(export, options, console)), options, console)
+            console.next(f"tensorboard --logdir {folder}")
+        elif isinstance(export, Tracker):
+            added, shown_by = export.log(told_by(export, options, console), _named(options))
+            console.result(added)
+            console.next(shown_by)
         elif isinstance(export, RunFile):
             _export_steps(export, options, console)
         else:
@@ -94,17 +113,28 @@ def _export_report(options: Namespace, console: Console) -> None:
         console.result(str(path))
 
 
-def _export_tables(export: TraceFolder, options: Namespace, console: Console) -> None:
-    if options.output in (None, output.STDOUT):
-        raise UsageError(f"{options.format} writes one file per table: name a folder with -o")
+def _named(options: Namespace) -> str | None:
+    """What ``-o`` names; ``None`` for stdout."""
+    return None if options.output == output.STDOUT else options.output
+
+
+def _output_folder(options: Namespace) -> Path:
+    if _named(options) is None:
+        raise UsageError(f"{options.format} writes no single file: name a folder with -o")
     folder = Path(options.output)
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is a file: name a folder with -o")
-    files = export.files(_single_trace(options, console))
+    return folder
+
+
+def _write_folder(folder: Path, files: dict[str, Fill], options: Namespace, console: Console) -> None:
     for name in files:
         if (folder / name).exists():
             output.check_free(folder / name, force=options.force)
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot make the folder {folder}: {error.strerror or error}") from None
     for name, fill in files.items():
         output.write(folder / name, fill)
         console.result(str(folder / name))
@@ -203,7 +233,7 @@ def _numbers(text: str) -> list[int]:
 
 def _output_file(options: Namespace) -> Path | None:
     """The file to write, free to be written; ``None`` for stdout."""
-    if options.output in (None, output.STDOUT):
+    if _named(options) is None:
         return None
     path = Path(options.output)
     output.check_free(path, force=options.force)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -11,11 +12,14 @@ from whystall.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
+    from collections.abc import Callable
 
     from whystall.analysis.pace import Pace
     from whystall.cli.console import Console
+    from whystall.live.otlp import Collector
     from whystall.report.schema import Report
     from whystall.trace.following import Followed
+    from whystall.vocabulary.metrics import Point
 
 _LATEST: Final = 64
 _LOWEST_PRIORITY: Final = 19
@@ -34,8 +38,9 @@ class Watch:
         parser.add_argument("--once", action="store_true", help="look once and end")
         parser.add_argument(
             "--metrics",
-            metavar="FILE",
-            help="write what Prometheus reads (node exporter's textfile collector) with each look",
+            metavar="FILE|otlp://HOST:PORT",
+            help="with each look, write what Prometheus reads (node exporter's textfile collector), or send the same "
+            "to a collector of OpenTelemetry (over HTTP, port 4318 unless another is named)",
         )
         parser.add_argument(
             "--no-windows", action="store_true", help="ask for no window to be recorded when the job slows down"
@@ -52,13 +57,30 @@ class Watch:
             raise InputError(f"{folder}: no folder of a run (there is no run.json of whystall)")
         os.nice(_LOWEST_PRIORITY)  # beside the job
         watched = Watched(folder, console, windows=not options.no_windows)
-        while True:
-            ended = watched.look()
-            if options.metrics:
-                watched.write_metrics(Path(options.metrics))
-            if ended or options.once:
-                return 0
-            time.sleep(options.every)
+        tell, close = _listener(options.metrics, console)
+        try:
+            while True:
+                ended = watched.look()
+                tell(watched)
+                if ended or options.once:
+                    return 0
+                time.sleep(options.every)
+        finally:
+            close()
+
+
+def _listener(metrics: str | None, console: Console) -> tuple[Callable[[Watched], None], Callable[[], None]]:
+    """What takes the metrics with each look, and what ends it."""
+    if metrics is None:
+        return lambda _watched: None, lambda: None
+    from whystall.live.otlp import SCHEME, Collector
+
+    if "://" not in metrics:
+        return partial(_write_metrics, Path(metrics)), lambda: None
+    if not metrics.startswith(SCHEME):
+        raise UsageError(f"--metrics takes a file or {SCHEME}HOST:PORT, not {metrics}")
+    collector = Collector(metrics, console.note)
+    return partial(_send_metrics, collector), collector.close
 
 
 class Watched:
@@ -147,24 +169,41 @@ class Watched:
             self._said = self._report.verdict.summary
             self._console.result(f"so far: {self._said}")
 
-    def write_metrics(self, path: Path) -> None:
-        """Writes the file of metrics, whole or not at all. Raises `UsageError` where it cannot be written."""
-        from whystall.report.metrics import RankMetrics, metrics_text
+    @property
+    def run(self) -> str:
+        """The name of the run folder."""
+        return self._folder.resolve().name
+
+    def points(self) -> list[Point]:
+        """What is known of the job as metrics."""
+        from whystall.report.metrics import RankMetrics, points_of_ranks, points_of_report
         from whystall.trace.following import BOUNDS_S
+        from whystall.vocabulary.metrics import Histogram
 
         ranks = []
         for one in self._followed.values():
             pace = self._paces.get(one.rank)
             shares, ratio = (pace.shares, pace.ratio) if pace is not None else ({}, None)
-            ranks.append(RankMetrics(one.rank, BOUNDS_S, one.buckets, one.total_s, shares, ratio))
-        findings = [
-            (finding.id, finding.severity, finding.gain.expected)
-            for finding in (self._report.findings if self._report is not None else [])
-            if finding.gain is not None and finding.severity != "info"
-        ]
-        staged = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-        try:
-            staged.write_text(metrics_text(self._folder.name, ranks, findings), "utf-8")
-            staged.replace(path)
-        except OSError as error:
-            raise UsageError(f"{path}: cannot be written ({error.strerror or error})") from None
+            steps = Histogram(BOUNDS_S, one.buckets, one.total_s, one.began_unix_ns)
+            ranks.append(RankMetrics(one.rank, steps, shares, ratio))
+        report = [] if self._report is None else points_of_report(self._report)
+        return [*points_of_ranks(ranks), *report]
+
+
+def _write_metrics(path: Path, watched: Watched) -> None:
+    """Writes the file of metrics, whole or not at all. Raises `UsageError` where it cannot be written."""
+    from whystall.report.metrics import metrics_text
+
+    staged = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        staged.write_text(metrics_text(watched.run, watched.points()), "utf-8")
+        staged.replace(path)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written ({error.strerror or error})") from None
+
+
+def _send_metrics(collector: Collector, watched: Watched) -> None:
+    from whystall import __version__
+    from whystall.report.otlp import otlp_json
+
+    collector.send(otlp_json(watched.run, watched.points(), version=__version__, at_unix_ns=time.time_ns()))

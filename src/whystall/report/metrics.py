@@ -1,12 +1,27 @@
-"""What a running job is known to do, as Prometheus reads it from a text file (node exporter's textfile collector)."""
+"""What a job is known to do as metrics, and as Prometheus reads them from a text file (node exporter's collector)."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import TYPE_CHECKING
 
 from whystall.report.names import clean
+from whystall.vocabulary.metrics import (
+    GAIN,
+    LEDGER_SHARE,
+    METRICS,
+    PACE,
+    PART_SHARE,
+    STEP_DURATION,
+    Histogram,
+    Point,
+)
+
+if TYPE_CHECKING:
+    from whystall.report.schema import Report
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,58 +29,61 @@ class RankMetrics:
     """What is known of one rank: its steps by length, its latest pace, and how that compares with its first one."""
 
     rank: int
-    bounds_s: Sequence[float]
-    buckets: Sequence[int]
-    total_s: float
+    steps: Histogram
     shares: dict[str, float]
     ratio: float | None
 
 
-def metrics_text(run: str, ranks: Sequence[RankMetrics], findings: Sequence[tuple[str, str, float]]) -> str:
-    """The text of the file. ``findings`` are cause, severity and expected gain of those that count."""
-    return "\n".join([*_steps(run, ranks), *_shares(run, ranks), *_ratios(run, ranks), *_findings(run, findings), ""])
+def points_of_ranks(ranks: Sequence[RankMetrics]) -> Iterator[Point]:
+    """What the steps of a job say."""
+    for one in ranks:
+        rank = {"rank": str(one.rank)}
+        yield Point(STEP_DURATION, rank, one.steps)
+        for part, share in one.shares.items():
+            yield Point(PART_SHARE, rank | {"part": part}, share)
+        if one.ratio is not None:
+            yield Point(PACE, rank, one.ratio)
 
 
-def _labels(**labels: object) -> str:
-    def quoted(value: object) -> str:
-        return clean(str(value), 200).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+def points_of_report(report: Report) -> Iterator[Point]:
+    """What a report says: the ledger of each device, and the findings that count, each cause once."""
+    for device in report.devices:
+        labels = {"rank": str(device.rank), "device": str(device.device)}
+        for part in device.ledger.__struct_fields__:
+            yield Point(LEDGER_SHARE, labels | {"part": part}, getattr(device.ledger, part) / max(device.window_ns, 1))
+    gains: dict[str, tuple[float, str]] = {}
+    for finding in report.findings:
+        if finding.gain is not None and finding.severity != "info" and math.isfinite(finding.gain.expected):
+            found = (finding.gain.expected, finding.severity)
+            gains[finding.id] = max(found, gains.get(finding.id, found))
+    for cause, (gain, severity) in gains.items():
+        yield Point(GAIN, {"cause": clean(cause, 200), "severity": severity}, gain)
+
+
+def metrics_text(run: str, points: Sequence[Point]) -> str:
+    """The text of Prometheus' file."""
+    lines = []
+    for metric in METRICS:
+        lines += [f"# HELP {metric.name} {metric.meaning}", f"# TYPE {metric.name} {metric.kind}"]
+        for point in points:
+            if point.metric is metric:
+                lines += _lines(metric.name, {"run": run, **point.labels}, point.value)
+    return "\n".join([*lines, ""])
+
+
+def _lines(name: str, labels: dict[str, str], value: float | Histogram) -> Iterator[str]:
+    if not isinstance(value, Histogram):
+        yield f"{name}{_labels(labels)} {value:.4f}"
+        return
+    counts = list(accumulate(value.counts))
+    for bound, count in zip([*map(str, value.bounds), "+Inf"], counts, strict=True):
+        yield f"{name}_bucket{_labels(labels | {'le': bound})} {count}"
+    yield f"{name}_sum{_labels(labels)} {value.total:.6f}"
+    yield f"{name}_count{_labels(labels)} {counts[-1]}"
+
+
+def _labels(labels: dict[str, str]) -> str:
+    def quoted(value: str) -> str:
+        return clean(value, 200).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
     return "{" + ",".join(f'{name}="{quoted(value)}"' for name, value in labels.items()) + "}"
-
-
-def _steps(run: str, ranks: Sequence[RankMetrics]) -> Iterator[str]:
-    name = "whystall_step_duration_seconds"
-    yield f"# HELP {name} Time from one step's end to the next one's, steps under the profiler left out."
-    yield f"# TYPE {name} histogram"
-    for one in ranks:
-        counts = list(accumulate(one.buckets))
-        for bound, count in zip([*map(str, one.bounds_s), "+Inf"], counts, strict=True):
-            yield f"{name}_bucket{_labels(run=run, rank=one.rank, le=bound)} {count}"
-        yield f"{name}_sum{_labels(run=run, rank=one.rank)} {one.total_s:.6f}"
-        yield f"{name}_count{_labels(run=run, rank=one.rank)} {counts[-1]}"
-
-
-def _shares(run: str, ranks: Sequence[RankMetrics]) -> Iterator[str]:
-    name = "whystall_step_part_share"
-    yield f"# HELP {name} Share of the latest steps that a part of them takes on the training thread."
-    yield f"# TYPE {name} gauge"
-    for one in ranks:
-        for part, share in one.shares.items():
-            yield f"{name}{_labels(run=run, rank=one.rank, part=part)} {share:.4f}"
-
-
-def _ratios(run: str, ranks: Sequence[RankMetrics]) -> Iterator[str]:
-    name = "whystall_step_pace_ratio"
-    yield f"# HELP {name} Median of the latest steps against that of the first steady ones."
-    yield f"# TYPE {name} gauge"
-    for one in ranks:
-        if one.ratio is not None:
-            yield f"{name}{_labels(run=run, rank=one.rank)} {one.ratio:.4f}"
-
-
-def _findings(run: str, findings: Sequence[tuple[str, str, float]]) -> Iterator[str]:
-    name = "whystall_finding_gain_ratio"
-    yield f"# HELP {name} Expected speed-up of a step without a cause that was found."
-    yield f"# TYPE {name} gauge"
-    for cause, severity, gain in findings:
-        yield f"{name}{_labels(run=run, cause=cause, severity=severity)} {gain:.4f}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Final
 
 from whystall.errors import UsageError
 
@@ -16,11 +16,15 @@ if TYPE_CHECKING:
     from whystall.report.sections.section import Section
     from whystall.trace.model import Trace
     from whystall.trace.samples import RunSamples
+    from whystall.vocabulary.metrics import Told
 
 Report = Any
 """`whystall.report.schema.Report`, which shows itself in notebooks by this registry: so it is not imported here."""
 Fill = Callable[[IO[bytes]], object]
 """Writes one file's content to the stream that it is given."""
+
+
+_CURVES: Final = "the verdict, times of steps, the ledger's shares, gains and the page, for a tracker of experiments"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +115,35 @@ class RunFile(_Export):
         self.function(samples, stream)
 
 
-EXPORTS: tuple[ReportFormat | TraceFile | TraceFolder | RunFile, ...] = (
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Curves(_Export):
+    """What is told of a run that has ended, for a tool that draws curves; ``extra`` brings its ``package``."""
+
+    extra: str
+    package: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurvesFolder(_Curves):
+    """The run as files in a folder."""
+
+    def files(self, told: Told) -> dict[str, Fill]:
+        """What fills each file, by its name."""
+        files: dict[str, Fill] = self.function(told)
+        return files
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tracker(_Curves):
+    """The run as one of a tracker of experiments, by the tracker's own package."""
+
+    def log(self, told: Told, where: str | None) -> tuple[str, str]:
+        """Adds the run to what ``-o`` names; what was added, and the command that shows it."""
+        added: tuple[str, str] = self.function(told, where)
+        return added
+
+
+EXPORTS: tuple[ReportFormat | TraceFile | TraceFolder | RunFile | CurvesFolder | Tracker, ...] = (
     ReportFormat(
         "terminal", "the report as plain text", "whystall.report.terminal:render_terminal", (".txt",), exported=False
     ),
@@ -138,6 +170,15 @@ EXPORTS: tuple[ReportFormat | TraceFile | TraceFolder | RunFile, ...] = (
         "whystall.report.speedscope:write_speedscope",
         "open {} at https://www.speedscope.app (it stays in your browser)",
     ),
+    CurvesFolder(
+        "tensorboard",
+        _CURVES,
+        "whystall.report.tensorboard:event_files",
+        extra="tensorboard",
+        package="tensorboard",
+    ),
+    Tracker("mlflow", _CURVES, "whystall.integrations.mlflow:log_run", extra="mlflow", package="mlflow"),
+    Tracker("wandb", _CURVES, "whystall.integrations.wandb:log_run", extra="wandb", package="wandb"),
 )
 
 REPORT_FORMATS: tuple[ReportFormat, ...] = tuple(export for export in EXPORTS if isinstance(export, ReportFormat))

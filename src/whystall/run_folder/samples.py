@@ -75,3 +75,12 @@ ENGINE: Final = "torch.autograd.graph:_engine_run_backward"
 """The innermost function of a thread that is in its backward pass (torch 2.2 and later)."""
 CALLED: Final = "(a call)"
 """In place of the innermost function: nobody held the lock, so that the line was in a call that needs none."""
+
+
+def unix_ns(value: object) -> int:
+    """A time as a file says it, 0 where that is none.
+
+    >>> unix_ns(1_800_000_000_000_000_000), unix_ns(None), unix_ns(-1)
+    (1800000000000000000, 0, 0)
+    """
+    return value if type(value) is int and 0 <= value < 1 << 63 else 0

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from whystall.run_folder.samples import DISTURBED, SCHEMA
+from whystall.run_folder.samples import DISTURBED, SCHEMA, unix_ns
 from whystall.trace.errors import InputError
 
 _LONGEST_LINE: Final = 1 << 16
@@ -34,6 +34,8 @@ class Followed:
         self.rank = 0
         self.steps = 0
         self.total_s = 0.0
+        self.began_unix_ns = 0
+        """When the job began to be watched; 0: not known."""
         self.buckets = [0] * (len(BOUNDS_S) + 1)
         """Steps by length: up to each of `BOUNDS_S`, and longer ones."""
         self._columns: list[str] = []
@@ -79,6 +81,7 @@ class Followed:
             raise InputError(f"{self.path.name} holds no samples of whystall")
         self._columns = columns
         self.rank = value["rank"] if isinstance(value.get("rank"), int) else 0
+        self.began_unix_ns = unix_ns(value.get("began_unix_ns"))
 
     def _step(self, row: list[Any]) -> None:
         named = dict(zip(self._columns, row, strict=True))

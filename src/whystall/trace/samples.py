@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 import polars as pl
 
-from whystall.run_folder.samples import NEEDED_COLUMNS, PLACE, SCHEMA, TICKS, WORKER, Kinds
+from whystall.run_folder.samples import NEEDED_COLUMNS, PLACE, SCHEMA, TICKS, WORKER, Kinds, unix_ns
 from whystall.trace.errors import InputError
 
 _LONGEST_LINE: Final = 1 << 16
@@ -101,7 +101,7 @@ def read_samples(path: Path) -> RunSamples:
     return RunSamples(
         path.name,
         head["rank"],
-        head.get("began_unix_ns", 0),
+        unix_ns(head.get("began_unix_ns")),
         steps,
         frame,
         damaged,
