@@ -10,9 +10,10 @@ from html.parser import HTMLParser
 import msgspec
 import pytest
 
-from whystall.report.html import MAX_BYTES, as_json, render_html
+from whystall.report.html import render_html
 from whystall.report.registry import Options, TimelineLinks
 from whystall.report.schema import Report
+from whystall.report.shell import MAX_BYTES, as_json
 
 VOID = {"meta", "link", "input", "br"}
 
