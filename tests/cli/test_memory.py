@@ -89,7 +89,7 @@ def test_what_is_printed_is_written_too(cli: Cli, tmp_path: Path) -> None:
     assert Path("memory.txt").read_text() == outcome.out
     assert json.loads(Path("memory.json").read_text()) == json.loads(cli("memory", snapshot, "--json").out)
     page = Path("memory.html").read_text()
-    assert "<h1>device 0: at most 38.0 MiB allocated" in page
+    assert "<h1>device 0: at most 38.0\N{NO-BREAK SPACE}MiB allocated" in page
     assert "model.py:40 forward" in page
     assert "wrote memory.html" in outcome.err
     assert cli("memory", snapshot, "-o", "memory.html").code == 2  # exists, and no --force

@@ -38,4 +38,4 @@ def test_a_collective_s_sizes_stand_from_left_to_right_with_their_scatter() -> N
     assert lower > middle > upper  # the frame's zero is on top
     assert all(dot.low > dot.y > dot.high for dot in chart.dots)
     assert [(line.x1, line.x2) for line in chart.lines] == [(4, 50), (50, 96)]
-    assert (chart.across[0].label, chart.across[-1].label) == ("1.00 KiB", "64.0 KiB")
+    assert (chart.across[0].label, chart.across[-1].label) == ("1 KiB", "64 KiB")

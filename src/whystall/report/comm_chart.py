@@ -62,8 +62,14 @@ def size_chart(collective: str, rows: Sequence[Measured]) -> SizeChart:
     return SizeChart(
         summary=f"Time of {collective} by size, both logarithmic",
         caption="Across: size. Up: time; the bars hold four fifths of the iterations.",
-        across=across.ticks(lambda power: size(2**power)),
-        up=up.ticks(lambda power: duration(10**power)),
+        across=across.ticks(lambda power: _short(size(2**power))),
+        up=up.ticks(lambda power: _short(duration(10**power))),
         lines=tuple(Step(one.x, one.y, other.x, other.y) for one, other in pairwise(dots)),
         dots=dots,
     )
+
+
+def _short(text: str) -> str:
+    """A whole number without the digits that say nothing: there is little room below an axis."""
+    number, _, unit = text.partition(" ")
+    return f"{number.removesuffix('.00').removesuffix('.0')} {unit}"

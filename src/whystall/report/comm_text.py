@@ -117,5 +117,5 @@ def _held(held: Held) -> Iterator[Part]:
         )
         for one in changed
     )
-    table = grid(said, ("", "size", "before", "now", "times"), rows, notes=notes)
+    table = grid(said, (("", "collective"), "size", "before", "now", "times"), rows, notes=notes)
     yield replace(table, text_head=said)

@@ -19,7 +19,7 @@ _TABLES: tuple[tuple[str, str], ...] = (
     ("kernels", "Kernels"),
     ("modules", "Modules"),
 )
-WORDS = {"gone": "gone", "new": "new", "stays": "stays", "less": "less", "more": "more", "unknown": "?"}
+_WORDS = {"gone": "gone", "new": "new", "stays": "stays", "less": "less", "more": "more", "unknown": "?"}
 _LONGEST_NAME = 60
 
 Cells = tuple[str, str, str, str]
@@ -47,9 +47,13 @@ def name_of(row: Change) -> str:
 
 
 def _cells(row: Change) -> Cells:
+    return name_of(row), fmt.duration(row.base_ns), fmt.duration(row.candidate_ns), delta_words(row)
+
+
+def delta_words(row: Change) -> str:
+    """By how much a row changed, and whether that may be noise."""
     sign = "+" if row.delta_ns > 0 else ""
-    delta = f"{sign}{fmt.duration(row.delta_ns)}{'' if row.beyond_noise else ' (noise)'}"
-    return name_of(row), fmt.duration(row.base_ns), fmt.duration(row.candidate_ns), delta
+    return f"{sign}{fmt.duration(row.delta_ns)}{'' if row.beyond_noise else ' (noise)'}"
 
 
 def gain_words(row: CauseChange) -> str:
@@ -96,7 +100,7 @@ def _terminal(comparison: Comparison, rows: int) -> str:
         width = max(len(row.id) for row in comparison.causes)
         lines += ["CAUSES"]
         lines += [
-            f"{WORDS[row.change].ljust(5)} {row.id.ljust(width)}  {gain_words(row)}  {clean(row.title, 80)}"
+            f"{_WORDS[row.change].ljust(5)} {row.id.ljust(width)}  {gain_words(row)}  {clean(row.title, 80)}"
             for row in comparison.causes
         ]
         lines += [""]
@@ -119,7 +123,8 @@ def _markdown(comparison: Comparison, rows: int) -> str:
     if comparison.causes:
         lines += ["| cause | | worth |", "|---|---|---|"]
         lines += [
-            f"| `{row.id}` {escape(row.title)} | {WORDS[row.change]} | {gain_words(row)} |" for row in comparison.causes
+            f"| `{row.id}` {escape(row.title)} | {_WORDS[row.change]} | {gain_words(row)} |"
+            for row in comparison.causes
         ]
         lines += [""]
     for heading, table, more in _in_cells(comparison, rows):

@@ -8,16 +8,17 @@ from dataclasses import dataclass, replace
 from whystall.diagnosis.comparison import Change, Comparison
 from whystall.diagnosis.sides import Side
 from whystall.report import tables
-from whystall.report.comparison import WORDS, changes_by_kind, gain_words, name_of
+from whystall.report.comparison import changes_by_kind, delta_words, gain_words, name_of
 from whystall.report.document import Document, Drawing, Grid, Heading, Lines, Part, grid
 from whystall.report.format import duration, plural
 from whystall.report.names import clean
 from whystall.report.overview import Segment, segments_of
-from whystall.report.tables import Cell
+from whystall.report.tables import Cell, Kind
 from whystall.report.vocabulary import PART
 
 _ROWS = 100
-_LABELS = ("per step", "base", "candidate", "change", "")
+_LABELS = ("per step", "base", "candidate", "change")
+_CAUSES = ("cause", "change", "worth", "what it is")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,25 +37,22 @@ def comparison_document(comparison: Comparison) -> Document:
 def _parts(comparison: Comparison) -> Iterator[Part]:
     if comparison.warnings:
         yield Lines(tuple(comparison.warnings), marked=True)
-    yield Drawing("ledgers", _ledgers(comparison))
     if comparison.causes:
         rows = (
-            (
-                WORDS[row.change],
-                row.id,
-                Cell(gain_words(row), max(row.base_gain or 0, row.candidate_gain or 0)),
-                row.title,
-            )
+            (row.id, row.change, Cell(gain_words(row), max(row.base_gain or 0, row.candidate_gain or 0)), row.title)
             for row in comparison.causes
         )
         yield Heading("Causes")
-        labels = ("", "cause", "worth", "what it is")
-        yield grid("Causes that are worth removing in one of the runs, or in both", labels, rows)
-    if comparison.counts:
-        yield from _counts(comparison)
+        yield grid("What is worth removing in one of the runs, or in both", _CAUSES, rows, first="name")
+    if comparison.ledger:
+        yield Heading("Ledger")
+        yield Drawing("ledgers", _ledgers(comparison))
+        yield _changes(comparison.ledger)
+    yield from _counts(comparison)
     for heading, changes, more in changes_by_kind(comparison, _ROWS):
-        yield Heading(heading)
-        yield _changes(heading, changes, more)
+        if heading != "Ledger":
+            yield Heading(heading)
+            yield _changes(changes, more)
 
 
 def _ledgers(comparison: Comparison) -> tuple[LedgerOf, ...]:
@@ -85,24 +83,19 @@ def _counts(comparison: Comparison) -> Iterator[Part]:
     ]
     if rows:
         yield Heading("Counts")
-        yield grid("What a step does more or less often", _LABELS[:4], rows)
+        yield grid("What a step does more or less often", _LABELS, rows)
 
 
-def _changes(heading: str, changes: Sequence[Change], more: int) -> Grid:
+def _changes(changes: Sequence[Change], more: int = 0) -> Grid:
     rows = [
         (
             Cell(name_of(row), part=row.name if row.kind == "ledger" and row.name in PART else None),
             tables.duration(row.base_ns),
             tables.duration(row.candidate_ns),
-            _delta(row),
-            "" if row.beyond_noise else "noise",
+            Cell(delta_words(row), row.delta_ns),
         )
         for row in changes
     ]
-    kind = "text" if heading == "Ledger" else "name"
-    found = grid(f"{heading}, time per step", _LABELS, rows, first=kind)
+    kind: Kind = "text" if changes[0].kind == "ledger" else "name"
+    found = grid("The largest change first", _LABELS, rows, first=kind)
     return replace(found, table=replace(found.table, omitted=more))
-
-
-def _delta(row: Change) -> Cell:
-    return Cell(f"{'+' if row.delta_ns > 0 else ''}{duration(row.delta_ns)}", row.delta_ns)

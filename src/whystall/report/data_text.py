@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from whystall.probe.data.results import DataProbe, Settings, Stages
 from whystall.report import tables
-from whystall.report.document import Document, Grid, Lines, grid
+from whystall.report.document import Document, Grid, Lines, Part, Row, grid
 from whystall.report.format import duration, plural, rate, ratio, share, size
 from whystall.report.tables import Cell
 
@@ -21,14 +21,14 @@ def loader_document(found: DataProbe) -> Document:
         f"{found.torch}"
     )
     advice = _advice(found)
-    parts = (head, _stages(found), Lines(tuple(_beside(found))), _workers(found), _bounds(found), advice, *found.notes)
-    return Document("probe data", advice, parts)
+    parts: list[Part] = [head, _stages(found), Lines(tuple(_beside(found))), _workers(found), _bounds(found), advice]
+    return Document("probe data", advice, (*parts, *found.notes))
 
 
 def _stages(found: DataProbe) -> Grid:
     labels = ("a batch", "fetch: computing", "waiting", "collate", "send", "receive", "slowest of 100")
     places = {"worker": "in a worker"}
-    rows = ((places.get(one.place, "without workers"), *_cells(one)) for one in found.stages)
+    rows: list[Row] = [(places.get(one.place, "without workers"), *_cells(one)) for one in found.stages]
     return grid("The stages of a batch", labels, rows)
 
 
@@ -84,7 +84,12 @@ def _bounds(found: DataProbe) -> Grid:
         if one.samples_per_s is not None
     ]
     unknown = [f"{one.resource}: {one.unknown_because}" for one in found.bounds if one.samples_per_s is None]
-    return grid("What bounds it", (f"at most, with {workers}", "", ""), rows, notes=unknown)
+    return grid(
+        f"At most, with {workers}",
+        ((f"at most, with {workers}", "resource"), ("", "samples per second"), ("", "which binds")),
+        rows,
+        notes=unknown,
+    )
 
 
 def _advice(found: DataProbe) -> str:

@@ -13,6 +13,10 @@ PAGE_WIDTH = 260
 """The room of a line on a page, where lines break by themselves."""
 
 
+Row = Sequence[Cell | str]
+"""The cells of a row; a text alone sorts as it is."""
+
+
 @dataclass(frozen=True, slots=True)
 class Heading:
     """What the parts below are of, and a sentence about it, for a page; ``text`` stands in its place in a terminal."""
@@ -84,19 +88,22 @@ class Document:
 
 def grid(
     caption: str,
-    labels: Sequence[str],
-    rows: Iterable[Sequence[Cell | str]],
+    labels: Sequence[str | tuple[str, str]],
+    rows: Iterable[Row],
     *,
     notes: Iterable[str] = (),
     first: Kind = "text",
 ) -> Grid:
     """A table with that caption; columns in which a cell has a number are of numbers, the first else of kind ``first``.
 
-    Columns in which nothing is known are left out.
+    Columns in which nothing is known are left out. A label is what a terminal says, or that and what a page says.
     """
     cells = tuple(tuple(cell if isinstance(cell, Cell) else Cell(cell) for cell in row) for row in rows)
     kinds = ("number" if _is_number(cells, place) else first if place == 0 else "text" for place in range(len(labels)))
-    columns_ = tuple(Column(label, kind) for label, kind in zip(labels, kinds, strict=True))
+    columns_ = tuple(
+        Column(label, kind) if isinstance(label, str) else Column(label[0], kind, note=label[1])
+        for label, kind in zip(labels, kinds, strict=True)
+    )
     return Grid(Table("table", caption, caption, columns_, cells).known(), tuple(notes))
 
 

@@ -51,7 +51,8 @@ def _cut(part: Part, rows: int) -> Part:
 
 
 def _safe(table: Table) -> Table:
-    return replace(table, rows=tuple(tuple(map(_safe_cell, row)) for row in table.rows))
+    columns = tuple(replace(one, label=clean(one.note or one.label), note="") for one in table.columns)
+    return replace(table, columns=columns, rows=tuple(tuple(map(_safe_cell, row)) for row in table.rows))
 
 
 def _safe_cell(cell: Cell) -> Cell:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from whystall._version import __version__
 from whystall.model.results import ModelProfile, ModuleProfile
 from whystall.report import tables
-from whystall.report.document import grid
+from whystall.report.document import Row, grid
 from whystall.report.model_tree import CONVENTIONS, flops
 from whystall.report.shell import MAX_BYTES, fill
 from whystall.report.tables import Cell, Table
@@ -55,7 +55,7 @@ def _phases(profile: ModelProfile) -> Table:
         "recompute": profile.recompute,
         "optimizer": profile.optimizer,
     }
-    rows = (
+    rows: list[Row] = [
         (
             name,
             *map(_flops, (one.model_flops, one.model_flops_causal, one.executed_flops, one.all_flops)),
@@ -64,7 +64,7 @@ def _phases(profile: ModelProfile) -> Table:
         )
         for name, one in phases.items()
         if one.all_flops or one.bytes
-    )
+    ]
     labels = ("phase", "model FLOPs", "causal", "executed", "all", "bytes", "time")
     return grid("What a step does, by phase", labels, rows).table
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 from functools import cache
 from importlib import resources
@@ -17,6 +18,7 @@ from whystall.report.names import clean
 from whystall.report.vocabulary import PARTS
 
 MAX_BYTES = 1_000_000
+_UNIT = re.compile(r"(?<=\d) (?=%|[KMGTPE]?i?B\b|[kMGTPE]?FLOP|[nµm]?s\b)")
 _IN_SCRIPT = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
 
 
@@ -72,6 +74,11 @@ def as_json(data: object) -> Markup:
     return Markup(text.translate(_IN_SCRIPT))  # noqa: S704 - every character that HTML reads is escaped
 
 
+def unbroken(text: str) -> str:
+    """The text with numbers that stay on one line with their units."""
+    return _UNIT.sub("\u00a0", text)
+
+
 @cache
 def _asset(name: str) -> str:
     text = resources.files("whystall.report").joinpath("templates", name).read_text(encoding="utf-8")
@@ -95,6 +102,6 @@ def _environment() -> Environment:
     )
     environment.filters |= {
         "clean": clean, "count": fmt.count, "duration": fmt.duration, "json": as_json, "share": fmt.share,
-        "size": fmt.size,
+        "size": fmt.size, "unbroken": unbroken,
     }  # fmt: skip
     return environment

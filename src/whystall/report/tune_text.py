@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from whystall.report import tables
-from whystall.report.document import Code, Document, Grid, Lines, Part, grid
+from whystall.report.document import Code, Document, Grid, Lines, Part, Row, grid
 from whystall.report.format import UNKNOWN, duration, plural
 from whystall.report.tables import Cell
 from whystall.verify.tune.results import Trial, Tuning
@@ -42,8 +42,8 @@ def _verdict(found: Tuning) -> str:
 
 def _table(trials: Sequence[Trial]) -> Grid:
     notes = [f"{one.name}={one.value}: {one.because}" for one in trials if one.because is not None]
-    rows = [(f"{one.name}={one.value}", *_cells(one), one.verdict) for one in trials]
-    labels = ("setting", "before", "after", "times as fast", "pairs", "")
+    rows: list[Row] = [(f"{one.name}={one.value}", *_cells(one), one.verdict) for one in trials]
+    labels = ("setting", "before", "after", "times as fast", "pairs", ("", "verdict"))
     return grid("What was tried, each against the best so far", labels, rows, notes=notes, first="name")
 
 
