@@ -14,7 +14,7 @@ from whystall.report.comparison_page import comparison_document
 from whystall.report.document import Code, Document, Drawing, Grid, Heading, Lines, Points, as_text, grid
 from whystall.report.document_page import as_page
 from whystall.report.format import UNKNOWN
-from whystall.report.shell import MAX_BYTES
+from whystall.report.shell import MAX_BYTES, unbroken
 from whystall.report.tables import Cell, duration
 
 
@@ -102,3 +102,15 @@ def test_every_verb_s_result_is_text_too() -> None:
     for name, make in DOCUMENTS.items():
         if name != "compare":  # which has a text of its own
             assert len(as_text(make(), 100).splitlines()) > 3
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("46.0 MiB of 2 steps", "46.0\u00a0MiB of 2 steps"),
+        ("5 s, 12 µs, 3 %, 1 B", "5\u00a0s, 12\u00a0µs, 3\u00a0%, 1\u00a0B"),
+        ("989 TFLOP/s and 3.35 TB/s, 4 samples", "989\u00a0TFLOP/s and 3.35\u00a0TB/s, 4 samples"),
+    ],
+)
+def test_a_number_stays_on_a_line_with_its_unit(text: str, kept: str) -> None:
+    assert unbroken(text) == kept

@@ -17,6 +17,7 @@ from whystall.report.tables import Cell, Kind
 from whystall.report.vocabulary import PART
 
 _ROWS = 100
+_LONGEST_FULL = 400
 _LABELS = ("per step", "base", "candidate", "change")
 _CAUSES = ("cause", "change", "worth", "what it is")
 
@@ -86,10 +87,18 @@ def _counts(comparison: Comparison) -> Iterator[Part]:
         yield grid("What a step does more or less often", _LABELS, rows)
 
 
+def _name(row: Change) -> Cell:
+    """The name, in full on demand; of a part of the ledger with its colour."""
+    if row.kind == "ledger":
+        return Cell(name_of(row), part=row.name if row.name in PART else None)
+    short, full = name_of(row), clean(row.name, _LONGEST_FULL)
+    return Cell(short, full=None if full == short else full)
+
+
 def _changes(changes: Sequence[Change], more: int = 0) -> Grid:
     rows = [
         (
-            Cell(name_of(row), part=row.name if row.kind == "ledger" and row.name in PART else None),
+            _name(row),
             tables.duration(row.base_ns),
             tables.duration(row.candidate_ns),
             Cell(delta_words(row), row.delta_ns),
