@@ -51,6 +51,7 @@ def test_what_won_is_told_with_how_to_keep_it(cli: Cli, tmp_path: Path) -> None:
     page = (tmp_path / "found" / "tune.html").read_text()
     assert "<h1>2.00 times as fast" in page
     assert "train.py:7: AdamW(…, fused=True)" in page
+    assert "--epochs" not in page, "no argument of the command is kept: it may be secret"
 
 
 def test_json_is_the_result(cli: Cli, tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def tune() -> Document:
         trials=[trial], left_out=[LeftOut(name="num_workers", because=HOSTILE)], settings={"--width": HOSTILE},
         confirmed=trial, noise=1.01, runs=9, step_s=0.02, ended_because="nothing is left to try", seen=None,
     )  # fmt: skip
-    return tuning_document(found, f"python train.py --width '{HOSTILE}'", [f"train.py:7: {HOSTILE}"])
+    return tuning_document(found, None, [f"train.py:7: {HOSTILE}"])
 
 
 def model() -> str:

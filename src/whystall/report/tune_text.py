@@ -11,9 +11,14 @@ from whystall.report.format import UNKNOWN, duration, plural
 from whystall.report.tables import Cell
 from whystall.verify.tune.results import Trial, Tuning
 
+_NO_COMMAND = "whystall tune prints the command to run; no file holds it, since its arguments may be secret."
 
-def tuning_document(found: Tuning, command: str, lines: Sequence[str]) -> Document:
-    """The search; ``command`` and ``lines`` are how to keep what won."""
+
+def tuning_document(found: Tuning, command: str | None, lines: Sequence[str]) -> Document:
+    """The search; ``command`` and ``lines`` are how to keep what won.
+
+    A command may carry secrets: a file is made without it.
+    """
     verdict = _verdict(found)
     parts: list[Part] = [verdict]
     if found.trials:
@@ -24,8 +29,11 @@ def tuning_document(found: Tuning, command: str, lines: Sequence[str]) -> Docume
         f"{plural(len(found.trials), 'trial')}, {plural(found.runs, 'run')}; runs of the same settings differ by up to "
         f"{found.noise:.3f}; ended since {found.ended_because}"
     )
-    if found.settings:
+    if found.settings and command is not None:
         parts.append(Code("to keep it:", (command, *lines)))
+    elif found.settings:
+        parts += [Code("to keep it, lines to change:", tuple(lines))] if lines else []
+        parts.append(_NO_COMMAND)
     return Document("tune", verdict, tuple(parts))
 
 
