@@ -82,6 +82,7 @@ def test_a_page_is_below_a_megabyte_and_says_what_it_leaves_out() -> None:
     for html in (few, many):
         assert len(html.encode()) <= MAX_BYTES
         assert "more not shown" in html
+    assert len(many.encode()) > MAX_BYTES // 2, "no more is left out than must be"
     assert "more parts have no room" in many
     assert "more parts have no room" not in few
 

@@ -12,7 +12,7 @@ from whystall.report.shell import MAX_BYTES, fill
 from whystall.report.tables import Cell, Table
 
 _SCRIPTS = ("theme.js", "tables.js")
-_ROWS = (500, 100, 40, 15)
+_ROWS = (500, 100, 40)
 _LONGEST_CELL = 400
 
 
@@ -25,8 +25,8 @@ def as_page(document: Document) -> str:
         if len(page.encode()) <= MAX_BYTES:
             return page
     kept = len(parts)
-    while len(page.encode()) > MAX_BYTES and kept:
-        kept //= 2
+    while (size := len(page.encode())) > MAX_BYTES and kept:
+        kept = min(kept - 1, kept * MAX_BYTES // size)
         page = _page(document, parts[:kept], _ROWS[-1], left_out=len(parts) - kept)
     return page
 
