@@ -21,7 +21,7 @@ def test_compare_prints_and_writes(recording: str, tmp_path: Path, capsys: pytes
     page = tmp_path / "c.html"
     assert main(["compare", recording, recording, "-o", str(page)]) == 0
     assert "no change beyond the noise" in capsys.readouterr().out
-    assert page.read_text("utf-8").startswith("<!doctype html>")
+    assert page.read_text("utf-8").startswith("<!DOCTYPE html>")
     assert main(["compare", recording, recording, "-o", str(page)]) == 2  # exists, and no --force
 
 

@@ -81,6 +81,30 @@ def test_two_snapshots_are_compared_by_line(cli: Cli, tmp_path: Path) -> None:
     assert changes["model.py:40", "forward"] == -12 * MIB
 
 
+def test_what_is_printed_is_written_too(cli: Cli, tmp_path: Path) -> None:
+    snapshot = write(tmp_path / "snapshot.pickle", training(5))
+    outcome = cli("memory", snapshot, "-o", "memory.html", "-o", "memory.json", "-o", "memory.txt")
+
+    assert outcome.code == 0
+    assert Path("memory.txt").read_text() == outcome.out
+    assert json.loads(Path("memory.json").read_text()) == json.loads(cli("memory", snapshot, "--json").out)
+    page = Path("memory.html").read_text()
+    assert "<h1>device 0: at most 38.0\N{NO-BREAK SPACE}MiB allocated" in page
+    assert "model.py:40 forward" in page
+    assert "wrote memory.html" in outcome.err
+    assert cli("memory", snapshot, "-o", "memory.html").code == 2  # exists, and no --force
+    assert cli("memory", snapshot, "-o", "memory.html", "--force").code == 0
+    refused = cli("memory", snapshot, "-o", "memory.pdf")
+    assert (refused.code, refused.out) == (2, "")
+    assert "end it in one of .html, .json, .txt" in refused.err
+
+
+def test_a_comparison_is_a_page_too(cli: Cli, tmp_path: Path) -> None:
+    before, after = (write(tmp_path / f"{name}.pickle", training(number)) for name, number in (("a", 3), ("b", 4)))
+    assert cli("memory", after, "--against", before, "-o", "against.html").code == 0
+    assert "at the peak of a.pickle" in Path("against.html").read_text()
+
+
 def test_names_of_a_stranger_do_nothing_to_the_terminal(cli: Cli, tmp_path: Path) -> None:
     program = Program()
     program.alloc(MIB, (("\x1b[2Jf", "/home/me/a\u202e.py", 3),), user_metadata="x\ny" * 5000)

@@ -36,6 +36,25 @@ def test_json_is_the_calibration(cli: Cli) -> None:
     assert read_calibrations(calibration_folder(default_folder())) == ([], [])
 
 
+def test_a_page_is_written_beside_what_is_printed(cli: Cli, tmp_path: Path) -> None:
+    arguments = (
+        "probe",
+        "memory",
+        "--seconds",
+        "0.0001",
+        "--device",
+        "cpu",
+        "--no-save",
+        "-o",
+        tmp_path / "probe.html",
+    )
+    assert cli(*arguments).code == 0
+    page = (tmp_path / "probe.html").read_text()
+    assert "Copies of tensors" in page
+    assert "measured on" in page
+    assert cli(*arguments).code == 2  # it exists
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -68,8 +87,10 @@ broken = lambda: [][1]
 
 def test_data_says_what_to_set(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "loader_of_cli.py").write_text(LOADER)
-    outcome = cli("probe", "data", "loader_of_cli.py:loader", "--seconds", "0.05", "--step", "20ms")
+    page = tmp_path / "loader.html"
+    outcome = cli("probe", "data", "loader_of_cli.py:loader", "--seconds", "0.05", "--step", "20ms", "-o", page)
     assert outcome.code == 0, outcome.err
+    assert "<h1>Set num_workers=" in page.read_text()
     assert "storage" in outcome.out
     assert "Set num_workers=" in outcome.out
     assert "there is no GPU here" in outcome.out

@@ -38,7 +38,7 @@ def a_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Measurer, "_run", run)
 
 
-def test_what_won_is_told_with_how_to_keep_it(cli: Cli) -> None:
+def test_what_won_is_told_with_how_to_keep_it(cli: Cli, tmp_path: Path) -> None:
     outcome = cli("tune", "-o", "found", "train.py", "--epochs", "2")
     assert outcome.code == 0
     assert outcome.out.startswith("2.00 times as fast")
@@ -47,6 +47,11 @@ def test_what_won_is_told_with_how_to_keep_it(cli: Cli) -> None:
     assert "train.py:7: AdamW(…, fused=True)" in outcome.out
     assert "not tried: num_workers, no DataLoader was made" in outcome.out
     assert "trial 1: optimizer=fused" in outcome.err
+    assert "wrote found/tune.html" in outcome.err
+    page = (tmp_path / "found" / "tune.html").read_text()
+    assert "<h1>2.00 times as fast" in page
+    assert "train.py:7: AdamW(…, fused=True)" in page
+    assert "--epochs" not in page, "no argument of the command is kept: it may be secret"
 
 
 def test_json_is_the_result(cli: Cli, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from whystall.fleet.inputs import FEW_RANKS, RecordedFile, find_files
 from whystall.fleet.many import summarise_all
 from whystall.fleet.summarise import Manner
 from whystall.fleet.summary_cache import SummaryCache
-from whystall.report.html import MAX_BYTES
+from whystall.report.shell import MAX_BYTES
 from whystall.trace.load import load_traces
 
 RANKS = FEW_RANKS + 4

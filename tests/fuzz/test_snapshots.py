@@ -20,7 +20,8 @@ from whystall.memory.allocator_settings import AllocatorSettings
 from whystall.memory.explain import explain
 from whystall.memory.read import read_snapshot
 from whystall.memory.results import MemoryReport
-from whystall.report.memory_text import render_memory
+from whystall.report.document import as_text
+from whystall.report.memory_text import memory_document
 
 CASES = int(os.environ.get("WHYSTALL_FUZZ_CASES", "300"))
 ODD: tuple[Any, ...] = (
@@ -76,7 +77,7 @@ def check(report: MemoryReport) -> None:
             assert min(*parts, end.rounding_bytes) >= 0
         assert len(device.curve) <= 400
     msgspec.json.encode(msgspec.to_builtins(report))
-    text = render_memory([report], 100)
+    text = as_text(memory_document([report], 100), 100)
     assert all(character.isprintable() or character == "\n" for character in text)
 
 

@@ -431,7 +431,7 @@ def test_everything_has_a_name_and_a_place(opened: Opener, name: str) -> None:
 def test_the_first_stop_of_the_keyboard_skips_to_the_report(opened: Opener) -> None:
     page = opened("gpu")
     page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.textContent") == "Skip to the report"
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
     page.keyboard.press("Enter")
     page.wait_for_function("() => location.hash === '#main'")
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.browsers import chromium, missing
 from tests.report.conftest import SAMPLES
+from tests.report.document_samples import PAGES
+from tests.report.document_samples import page as page_of
 from tests.report.test_browser import DESKTOP, PHONE
 
 from whystall.report.html import render_html
@@ -55,6 +57,25 @@ def test_axe_finds_nothing(
     page = tmp_path / "report.html"
     page.write_text(render_html(SAMPLES[name]()), encoding="utf-8")
     assert violations(browser, axe, page, viewport=viewport, color_scheme=scheme) == []
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_pages_of_other_verbs_fit_and_axe_finds_nothing(browser: Browser, axe: str, tmp_path: Path, name: str) -> None:
+    path = tmp_path / "page.html"
+    path.write_text(page_of(name), encoding="utf-8")
+    assert violations(browser, axe, path, viewport=DESKTOP, color_scheme="light") == []
+    assert violations(browser, axe, path, viewport=PHONE, color_scheme="dark") == []
+    context = browser.new_context(viewport=PHONE)  # type: ignore[arg-type]
+    opened = context.new_page()
+    said: list[str] = []
+    opened.on("console", lambda message: said.append(message.text))
+    opened.on("request", lambda request: said.append(request.url))
+    opened.goto(path.as_uri())
+    assert opened.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    assert opened.evaluate("window.pwned") is None
+    assert opened.locator("#theme").is_visible(), "the scripts run under the policy"
+    assert set(said) <= {path.as_uri(), "data:,"}
+    context.close()
 
 
 def test_axe_would_find_something(browser: Browser, axe: str, tmp_path: Path) -> None:

@@ -6,10 +6,11 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whystall.report.html import MAX_BYTES, render_html
+from whystall.report.html import render_html
 from whystall.report.page import BUDGETS, page
 from whystall.report.schema import Report, SourceFile
 from whystall.report.sections.hosts import hosts
+from whystall.report.shell import MAX_BYTES
 from whystall.report.tables import Limits
 
 ALL = Limits(rows=10_000, name=80)

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 from whystall.hardware import find
 from whystall.hardware.calibration import Calibration, Copy, Launch, Matmul
-from whystall.report.probe_text import render_calibration
+from whystall.report.document import as_text
+from whystall.report.probe_text import calibration_document
 
 A100 = Calibration(
     machine="m", device="NVIDIA A100-SXM4-80GB", kind="gpu", measured_on="2026-11-20", torch="2.13.0",
@@ -13,7 +14,7 @@ A100 = Calibration(
 
 
 def test_measurements_stand_beside_the_peak() -> None:
-    text = render_calibration(A100, find(A100.device), [("fp8", "no such units")])
+    text = as_text(calibration_document(A100, find(A100.device), [("fp8", "no such units")]), 100)
     assert "NVIDIA A100-SXM4-80GB, measured on 2026-11-20 with PyTorch 2.13.0" in text
     product = next(line for line in text.splitlines() if line.startswith("bf16"))
     assert " ".join(product.split()) == "bf16 (64 x 16) (16 x 32) 1.00 µs 2.00 µs 156 TFLOP/s 50.0 %"
@@ -23,4 +24,4 @@ def test_measurements_stand_beside_the_peak() -> None:
 
 
 def test_without_a_row_there_is_no_share() -> None:
-    assert "of the peak" not in render_calibration(A100, None)
+    assert "of the peak" not in as_text(calibration_document(A100, None), 100)

@@ -56,6 +56,7 @@ class Compare:
         from whystall.cli import thresholds
         from whystall.diagnosis.comparison import compare_reports
         from whystall.report.comparison import render_comparison
+        from whystall.report.comparison_page import comparison_document
 
         conditions = [thresholds.parse(text) for text in options.fail_on]
         targets = [(Path(name), output.format_of(Path(name))) for name in options.output]
@@ -72,7 +73,10 @@ class Compare:
         format_ = "json" if options.json else "markdown" if options.markdown else "terminal"
         console.result(render_comparison(comparison, format_, rows=_MANY_ROWS if console.verbose else 10))
         for path, wanted in targets:
-            output.write_text(path, render_comparison(comparison, wanted))
+            if wanted == "html":
+                output.write_page(path, lambda _: comparison_document(comparison))
+            else:
+                output.write_text(path, render_comparison(comparison, wanted))
             console.note(f"wrote {path}")
         crossed = [condition.text for condition in conditions if condition.crossed(comparison)]
         for text in crossed:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from whystall.cli import inputs
+from whystall.cli import inputs, output
 from whystall.cli.progress import ReadingProgress
 from whystall.errors import InputError, UsageError
 from whystall.run_folder.layout import FLIGHT_SUFFIX
@@ -42,9 +42,11 @@ class Memory:
         parser.add_argument("--json", action="store_true", help=f"print as JSON (schema {SCHEMA})")
         parser.add_argument("--no-cache", action="store_true", help="neither read nor write the cache of parsed traces")
         parser.add_argument("--no-limits", action="store_true", help="read a packed file whatever it unpacks to")
+        output.add_output(parser)
 
     def run(self, options: Namespace, console: Console) -> int:
-        """Prints what the memory holds; 0."""
+        """Prints what the memory holds, writes it where ``-o`` says; 0."""
+        output.targets(options)
         limits = inputs.limits(options)
         snapshots, others = _sorted(options.paths)
         if options.against is not None:
@@ -53,10 +55,10 @@ class Memory:
             raise UsageError(f"{others[0]} is no memory snapshot: give snapshots or traces, not both")
         if not snapshots:
             return _of_traces(others, options, console)
-        from whystall.report.memory_text import render_memory
+        from whystall.report.memory_text import memory_document
 
         reports = _reports(snapshots, limits, console)
-        console.result(_json(reports) if options.json else render_memory(reports, console.width))
+        output.print_and_write(options, console, lambda width: memory_document(reports, width), lambda: _json(reports))
         console.next(f"whystall memory LATER --against {inputs.shell_quote([str(snapshots[0])])}")
         return 0
 
@@ -111,21 +113,23 @@ def _reports(
 
 def _compare(options: Namespace, snapshots: Sequence[Path], limits: Limits | None, console: Console) -> int:
     from whystall.memory.comparison import compare_snapshots
-    from whystall.report.memory_text import render_comparison
+    from whystall.report.memory_text import comparison_document
 
     before = Path(options.against)
     if len(snapshots) != 1 or len(options.paths) != 1:
         raise UsageError("--against wants one memory snapshot beside it")
     old, new = (_reports([path], limits, console, holders=_MANY)[0] for path in (before, snapshots[0]))
     found = compare_snapshots(old, new)
-    console.result(_json([old, new], found) if options.json else render_comparison(found, console.width))
+    output.print_and_write(
+        options, console, lambda width: comparison_document(found, width), lambda: _json([old, new], found)
+    )
     return 0
 
 
 def _of_traces(paths: Sequence[str], options: Namespace, console: Console) -> int:
     """What the memory events of traces tell."""
     import whystall
-    from whystall.report.memory_trace_text import render_peaks
+    from whystall.report.memory_trace_text import peaks_document
 
     with ReadingProgress(console) as progress:
         report = whystall.analyze(
@@ -136,7 +140,7 @@ def _of_traces(paths: Sequence[str], options: Namespace, console: Console) -> in
         raise InputError(
             "no memory events in these traces: record them with profile_memory=True, or whystall run --memory"
         )
-    console.result(_json_of_peaks(peaks) if options.json else render_peaks(peaks, console.width))
+    output.print_and_write(options, console, lambda width: peaks_document(peaks, width), lambda: _json_of_peaks(peaks))
     console.next("torch.cuda.memory._record_memory_history(), then _dump_snapshot: a snapshot names the lines that ask")
     return 0
 

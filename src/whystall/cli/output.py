@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from whystall.errors import UsageError
@@ -10,11 +11,14 @@ from whystall.errors import UsageError
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from collections.abc import Callable
-    from pathlib import Path
 
+    from whystall.cli.console import Console
+    from whystall.report.document import Document
     from whystall.report.schema import Report
 
 STDOUT = "-"
+_SUFFIXES = (".html", ".json", ".txt")
+_TEXT_WIDTH = 100
 
 
 def add_force(parser: ArgumentParser) -> None:
@@ -49,6 +53,50 @@ def format_of(path: Path) -> str:
         endings = ", ".join(one.suffixes[0] for one in registry.REPORT_FORMATS if one.suffixes)
         raise UsageError(f"cannot tell a format from {path}: end it in one of {endings}")
     return format_
+
+
+def add_output(parser: ArgumentParser) -> None:
+    """Declares ``-o/--output`` of a verb whose result is a document, and ``-f/--force``."""
+    parser.add_argument(
+        "-o", "--output", action="append", default=[], metavar="FILE", help="also write .html, .json or .txt"
+    )
+    add_force(parser)
+
+
+def targets(options: Namespace) -> list[Path]:
+    """The files that ``-o`` names. Raises ``UsageError`` where one has no known ending or cannot be written."""
+    paths = [Path(name) for name in options.output]
+    for path in paths:
+        if path.suffix not in _SUFFIXES:
+            raise UsageError(f"cannot tell a format from {path}: end it in one of {', '.join(_SUFFIXES)}")
+        check_free(path, force=options.force)
+    return paths
+
+
+def print_and_write(
+    options: Namespace, console: Console, document: Callable[[int], Document], json: Callable[[], str]
+) -> None:
+    """Prints a result as text, or with ``--json`` as that, and writes it where ``-o`` says.
+
+    ``document`` makes it for lines of a width.
+    """
+    from whystall.report.document import as_text
+
+    console.result(json() if options.json else as_text(document(console.width), console.width))
+    for path in targets(options):
+        if path.suffix == ".html":
+            write_page(path, document)
+        else:
+            write_text(path, json() if path.suffix == ".json" else as_text(document(_TEXT_WIDTH), _TEXT_WIDTH))
+        console.note(f"wrote {path}")
+
+
+def write_page(path: Path, document: Callable[[int], Document]) -> None:
+    """Writes a result as a page."""
+    from whystall.report.document import PAGE_WIDTH
+    from whystall.report.document_page import as_page
+
+    write_text(path, as_page(document(PAGE_WIDTH)))
 
 
 def check_free(path: Path, *, force: bool) -> None:

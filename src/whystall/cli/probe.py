@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from whystall.cli import probe_comm, probe_data
+from whystall.cli import output, probe_comm, probe_data
 from whystall.errors import UsageError
 
 if TYPE_CHECKING:
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from whystall.cli.console import Console
     from whystall.probe.run import Probed
+    from whystall.report.document import Document
 
 _SECONDS = "0.2"
 KINDS = ("compute", "memory", "comm", "data", "all")
@@ -37,17 +38,19 @@ class Probe:
         )
         parser.add_argument("--no-save", action="store_true", help="do not keep the result for later reports")
         parser.add_argument("--json", action="store_true", help="print the result as JSON")
+        output.add_output(parser)
         probe_comm.add_arguments(parser)
         probe_data.add_arguments(parser)
 
     def run(self, options: Namespace, console: Console) -> int:
-        """Prints what was measured, keeps it; 0."""
+        """Prints what was measured, keeps it, writes it where ``-o`` says; 0."""
         if options.what != "data" and options.target is not None:
             raise UsageError(f"probe {options.what} takes no {options.target!r}: that is for probe data")
         if options.what == "comm":
             return probe_comm.run(options, console, _seconds(options.seconds or probe_comm.SECONDS))
         if options.what == "data":
             return probe_data.run(options, console, _seconds(options.seconds or probe_data.SECONDS))
+        output.targets(options)
         from whystall.probe.run import PROBES, probe
 
         found = probe(
@@ -57,7 +60,7 @@ class Probe:
             seconds=_seconds(options.seconds or _SECONDS),
             progress=console.detail,
         )
-        console.result(_as_json(found) if options.json else _as_text(found))
+        output.print_and_write(options, console, lambda _: _document(found), lambda: _as_json(found))
         if not options.no_save:
             _keep(found, console)
         console.next("whystall analyze PATH, which uses this where the table of accelerators knows nothing")
@@ -82,12 +85,12 @@ def _as_json(found: Probed) -> str:
     return msgspec.json.format(msgspec.json.encode(body), indent=1).decode()
 
 
-def _as_text(found: Probed) -> str:
+def _document(found: Probed) -> Document:
     from whystall.hardware import find
-    from whystall.report.probe_text import render_calibration
+    from whystall.report.probe_text import calibration_document
 
     skipped = [(one.precision, one.because) for one in found.skipped]
-    return render_calibration(found.calibration, find(found.calibration.device), skipped).rstrip("\n")
+    return calibration_document(found.calibration, find(found.calibration.device), skipped)
 
 
 def _keep(found: Probed, console: Console) -> None:

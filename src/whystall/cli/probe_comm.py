@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from whystall.cli import output
 from whystall.errors import UsageError, WhystallError
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from whystall.probe.comm.against import Held
     from whystall.probe.comm.plan import Plan
     from whystall.probe.comm.results import CommProbe
+    from whystall.report.document import Document
 
 SECONDS = "0.05"
 
@@ -52,6 +54,8 @@ def run(options: Namespace, console: Console, seconds: float) -> int:
     earlier = None if options.against is None else read_comm_probe(Path(options.against))
     # Of a cluster's own variables (a pod of a job that runs) nothing is taken: that job's store is not ours.
     joins = all(name in os.environ for name in ("RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID"))
+    if not joins or os.environ["RANK"] == "0":
+        output.targets(options)
     plan = _plan(options, seconds, joins=joins)
     if earlier is not None:
         check_comparable(earlier, plan.ranks, plan.backend)
@@ -59,7 +63,8 @@ def run(options: Namespace, console: Console, seconds: float) -> int:
     if joins and os.environ["RANK"] != "0":
         return 0
     held = None if earlier is None else against(earlier, found)
-    console.result(_rendered(options, found, held))
+    options.json = options.json or options.nccl_tests
+    output.print_and_write(options, console, lambda _: _document(found, held), lambda: _json(options, found, held))
     console.next("whystall probe comm --json > before.json, and later --against before.json")
     return 0
 
@@ -121,17 +126,19 @@ def _joined(plan: Plan) -> CommProbe:
         raise WhystallError(f"rank {rank}: {(str(error).splitlines() or ['no reason'])[0][:300]}") from None
 
 
-def _rendered(options: Namespace, found: CommProbe, held: Held | None) -> str:
+def _json(options: Namespace, found: CommProbe, held: Held | None) -> str:
     import msgspec
 
     if options.nccl_tests:
         from whystall.probe.comm.nccl_tests import nccl_tests_json
 
         return nccl_tests_json(found)
-    if options.json:
-        body = msgspec.to_builtins(found) | ({} if held is None else {"against": msgspec.to_builtins(held)})
-        return msgspec.json.format(msgspec.json.encode(body), indent=1).decode()
-    from whystall.hardware import find
-    from whystall.report.comm_text import render_sweep
+    body = msgspec.to_builtins(found) | ({} if held is None else {"against": msgspec.to_builtins(held)})
+    return msgspec.json.format(msgspec.json.encode(body), indent=1).decode()
 
-    return render_sweep(found, find(found.device), held).rstrip("\n")
+
+def _document(found: CommProbe, held: Held | None) -> Document:
+    from whystall.hardware import find
+    from whystall.report.comm_text import sweep_document
+
+    return sweep_document(found, find(found.device), held)

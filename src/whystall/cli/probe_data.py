@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from whystall.cli import output
 from whystall.cli.users_code import users_own_errors
 from whystall.errors import UsageError
 
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
     from whystall.cli.console import Console
+    from whystall.probe.data.results import DataProbe
 
 SECONDS = "2"
 _UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
@@ -33,6 +35,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(options: Namespace, console: Console, seconds: float) -> int:
     """Prints what the loader supplies; 0."""
+    output.targets(options)
     if options.target is None:
         raise UsageError("probe data wants a loader: package.module:name or file.py:name")
     batch, most = _number(options.batch, "--batch", 1), _number(options.max_workers, "--max-workers", 0)
@@ -49,16 +52,17 @@ def run(options: Namespace, console: Console, seconds: float) -> int:
             seconds=seconds,
             progress=lambda text: console.detail(f"measuring {text}"),
         )
-    if options.json:
-        import msgspec
+    from whystall.report.data_text import loader_document
 
-        console.result(msgspec.json.format(msgspec.json.encode(found), indent=1).decode())
-    else:
-        from whystall.report.data_text import render_loader
-
-        console.result(render_loader(found).rstrip("\n"))
+    output.print_and_write(options, console, lambda _: loader_document(found), lambda: _json(found))
     console.next("whystall run SCRIPT, which says whether steps wait for input at all")
     return 0
+
+
+def _json(found: DataProbe) -> str:
+    import msgspec
+
+    return msgspec.json.format(msgspec.json.encode(found), indent=1).decode()
 
 
 def duration_s(text: str, option: str) -> float:

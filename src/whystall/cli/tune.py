@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
     from whystall.cli.console import Console
+    from whystall.report.document import Document
     from whystall.verify.tune.results import Tuning
 
 _INTERRUPTED = 130
@@ -49,7 +50,8 @@ class Tune:
 
     def run(self, options: Namespace, console: Console) -> int:
         """Prints what was tried and what to set; 0."""
-        from whystall.run_folder.layout import folder_for
+        from whystall.report.document import as_text
+        from whystall.run_folder.layout import TUNE_HTML, folder_for
         from whystall.verify.tune.measurer import Measurer, knob_of
         from whystall.verify.tune.search import search
 
@@ -83,7 +85,11 @@ class Tune:
             console.error(f"interrupted; to go on: whystall tune -o {folder} with the same options and command")
             return _INTERRUPTED
         measurer.end(found)
-        console.result(_json(found) if options.json else _text(found, launch.command, options.knob))
+        printed, kept = _documents(found, launch.command, options.knob)
+        console.result(_json(found) if options.json else as_text(printed, console.width))
+        page = Path(folder) / TUNE_HTML
+        output.write_page(page, lambda _: kept)
+        console.note(f"wrote {page}")
         console.next("whystall verify --before COMMAND --after COMMAND, once the code is changed")
         return 0
 
@@ -104,11 +110,13 @@ def _json(found: Tuning) -> str:
     return msgspec.json.format(msgspec.json.encode(found), indent=1).decode()
 
 
-def _text(found: Tuning, command: tuple[str, ...], knob: str | None) -> str:
-    from whystall.report.tune_text import render_tuning
+def _documents(found: Tuning, command: tuple[str, ...], knob: str | None) -> tuple[Document, Document]:
+    """What is printed, and what a file may hold."""
+    from whystall.report.tune_text import tuning_document
     from whystall.verify.tune.advice import final_command, lines_to_change
     from whystall.verify.tune.measurer import knob_of
 
     known = None if knob is None else knob_of(knob, command)
     lines = lines_to_change(found.settings, found.seen)
-    return render_tuning(found, final_command(command, found.settings, known), lines).rstrip("\n")
+    to_run = final_command(command, found.settings, known)
+    return tuning_document(found, to_run, lines), tuning_document(found, None, lines)

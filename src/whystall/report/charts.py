@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from whystall.analysis.results import Device, MemoryPeak, Module, Step
@@ -146,16 +146,21 @@ class Curve:
 
 
 def curve(peak: MemoryPeak) -> Curve | None:
-    """The curve of one allocator, thinned so that no peak is lost."""
-    points = _thinned(peak.curve)
+    """The curve of one allocator in a trace."""
+    label = f"{peak.device_type} {peak.device}" if peak.device >= 0 else peak.device_type
+    return memory_curve(label, peak.curve, fmt.duration)
+
+
+def memory_curve(label: str, course: Sequence[tuple[int, int]], span: Callable[[int], str]) -> Curve | None:
+    """The bytes held over time or events, thinned so that no peak is lost; ``span`` puts the whole length in words."""
+    points = _thinned(course)
     if len(points) < 2:
         return None
     start, end = points[0][0], points[-1][0]
     highest = max(1, *(held for _, held in points))
     width = max(end - start, 1)
     drawn = (f"{(at - start) * 1000 / width:.1f},{100 - held * 100 / highest:.2f}" for at, held in points)
-    label = clean(f"{peak.device_type} {peak.device}" if peak.device >= 0 else peak.device_type, 60)
-    return Curve(label, fmt.size(highest), fmt.duration(end - start), " ".join(drawn))
+    return Curve(clean(label, 60), fmt.size(highest), span(end - start), " ".join(drawn))
 
 
 def step_curves(runs: Sequence[RunSummary]) -> tuple[Curve, ...]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from whystall.fleet.logs import Behind, CommLog, CommRow, Missing, RankWait
+from whystall.report.document import columns
 from whystall.report.format import UNKNOWN, count, duration, plural, rate, share, size
-from whystall.report.probe_text import columns
 
 _MOST_ROWS = 60
 _MOST_RANKS = 12

@@ -1,44 +1,46 @@
-"""A probed loader as text: the stages of a batch, samples per second by workers, bounds, and what to set."""
+"""A probed loader in words: the stages of a batch, samples per second by workers, bounds, and what to set."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from whystall.probe.data.results import DataProbe, Settings, Stages
-from whystall.report.format import UNKNOWN, duration, plural, rate, ratio, share, size
-from whystall.report.probe_text import columns
+from whystall.report import tables
+from whystall.report.document import Document, Grid, Lines, Part, Row, grid
+from whystall.report.format import duration, plural, rate, ratio, share, size
+from whystall.report.tables import Cell
 
 _UNIT = "samples/s"
 
 
-def render_loader(found: DataProbe) -> str:
-    """The probe as text."""
+def loader_document(found: DataProbe) -> Document:
+    """The probe."""
     head = (
         f"{found.target}: {plural(found.samples_per_batch, 'sample')} a batch of {size(found.bytes_per_batch)}, "
         f"{plural(found.cores, 'core')}, workers by {found.start_method}; measured on {found.measured_on} with PyTorch "
         f"{found.torch}"
     )
-    parts = [head, _stages(found), "\n".join(_beside(found)), _workers(found), _bounds(found), _advice(found)]
-    return "\n\n".join([*parts, *found.notes]) + "\n"
+    advice = _advice(found)
+    parts: list[Part] = [head, _stages(found), Lines(tuple(_beside(found))), _workers(found), _bounds(found), advice]
+    return Document("probe data", advice, (*parts, *found.notes))
 
 
-def _stages(found: DataProbe) -> str:
-    lines = [["a batch", "fetch: computing", "waiting", "collate", "send", "receive", "slowest of 100"]]
-    for one in found.stages:
-        place = "in a worker" if one.place == "worker" else "without workers"
-        lines.append([place, *_cells(one)])
-    return columns(lines)
+def _stages(found: DataProbe) -> Grid:
+    labels = ("a batch", "fetch: computing", "waiting", "collate", "send", "receive", "slowest of 100")
+    places = {"worker": "in a worker"}
+    rows: list[Row] = [(places.get(one.place, "without workers"), *_cells(one)) for one in found.stages]
+    return grid("The stages of a batch", labels, rows)
 
 
-def _cells(one: Stages) -> list[str]:
-    return [
-        duration(one.fetch_cpu_ns),
-        duration(one.fetch_wait_ns),
-        duration(one.collate_cpu_ns + one.collate_wait_ns),
-        UNKNOWN if one.send_cpu_ns is None else duration(one.send_cpu_ns),
-        UNKNOWN if one.receive_cpu_ns is None else duration(one.receive_cpu_ns),
-        f"{one.slowest_over_median:.1f} x the median",
-    ]
+def _cells(one: Stages) -> tuple[Cell, ...]:
+    return (
+        tables.duration(one.fetch_cpu_ns),
+        tables.duration(one.fetch_wait_ns),
+        tables.duration(one.collate_cpu_ns + one.collate_wait_ns),
+        tables.duration(one.send_cpu_ns),
+        tables.duration(one.receive_cpu_ns),
+        Cell(f"{one.slowest_over_median:.1f} x the median", one.slowest_over_median),
+    )
 
 
 def _beside(found: DataProbe) -> Iterator[str]:
@@ -58,28 +60,36 @@ def _beside(found: DataProbe) -> Iterator[str]:
         )
 
 
-def _workers(found: DataProbe) -> str:
-    lines = [["workers", "predicted", "measured", "without page cache", "a step waits", "first batch after"]]
-    lines += [
-        [
-            str(one.workers),
-            rate(one.samples_per_s, _UNIT),
-            rate(one.measured_samples_per_s, _UNIT),
-            rate(one.uncached_samples_per_s, _UNIT),
-            UNKNOWN if one.wait_ns is None else duration(one.wait_ns),
-            UNKNOWN if one.start_ns is None else duration(one.start_ns),
-        ]
+def _workers(found: DataProbe) -> Grid:
+    labels = ("workers", "predicted", "measured", "without page cache", "a step waits", "first batch after")
+    rows = (
+        (
+            tables.identifier(one.workers),
+            tables.rate(one.samples_per_s, _UNIT),
+            tables.rate(one.measured_samples_per_s, _UNIT),
+            tables.rate(one.uncached_samples_per_s, _UNIT),
+            tables.duration(one.wait_ns),
+            tables.duration(one.start_ns),
+        )
         for one in found.workers
-    ]
-    return columns(lines)
+    )
+    return grid("What it supplies, by workers", labels, rows)
 
 
-def _bounds(found: DataProbe) -> str:
+def _bounds(found: DataProbe) -> Grid:
     workers = plural(found.proposed.num_workers, "worker") if found.proposed.num_workers else "no workers"
-    known = [[one.resource, rate(one.samples_per_s, _UNIT)] for one in found.bounds if one.samples_per_s is not None]
-    lines = [[one, told, "binds" if one == found.binds else ""] for one, told in known]
+    rows = [
+        (one.resource, tables.rate(one.samples_per_s, _UNIT), "binds" if one.resource == found.binds else "")
+        for one in found.bounds
+        if one.samples_per_s is not None
+    ]
     unknown = [f"{one.resource}: {one.unknown_because}" for one in found.bounds if one.samples_per_s is None]
-    return "\n".join([columns([[f"at most, with {workers}", "", ""], *lines]), *unknown])
+    return grid(
+        f"At most, with {workers}",
+        ((f"at most, with {workers}", "resource"), ("", "samples per second"), ("", "which binds")),
+        rows,
+        notes=unknown,
+    )
 
 
 def _advice(found: DataProbe) -> str:

@@ -1,8 +1,9 @@
-"""What a memory snapshot says, as text: the peak and who holds it, what lies idle, what grows, what ran out."""
+"""What a memory snapshot says, in words: the peak and who holds it, what lies idle, what grows, what ran out."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Final
 
@@ -16,9 +17,12 @@ from whystall.memory.results import (
     OutOfMemory,
     SnapshotComparison,
 )
+from whystall.report import tables
+from whystall.report.charts import memory_curve
+from whystall.report.document import Document, Drawing, Grid, Heading, Lines, Part, Points, grid, wrapped_entry
 from whystall.report.format import UNKNOWN, count, duration, plural, ratio, share, size
 from whystall.report.names import clean, middle_cut
-from whystall.report.probe_text import columns
+from whystall.report.tables import Cell
 
 _BARS: Final = "▁▂▃▄▅▆▇█"
 _MOST_ROWS: Final = 15
@@ -30,13 +34,19 @@ _WORTH_TELLING: Final = 0.2
 _OUTSIDE: Final = "What lies outside torch's allocator (CUDA's context, NCCL, libraries' own) is in no snapshot."
 
 
-def render_memory(reports: Sequence[MemoryReport], width: int) -> str:
-    """The text for a terminal of ``width`` columns; of several files first a line each, the highest peak first."""
-    parts = [_overview(reports)] if len(reports) > 1 else []
+def memory_document(reports: Sequence[MemoryReport], width: int) -> Document:
+    """What snapshots say, for lines of ``width``; of several files first a line each, the highest peak first."""
+    parts: list[Part] = [_overview(reports)] if len(reports) > 1 else []
     for report in reports:
-        parts += [_file(report, width)]
+        parts += _file(report, width)
     parts.append(_OUTSIDE)
-    return "\n\n".join(parts) + "\n"
+    fullest = max(reports, key=lambda one: max((device.peak.allocated_bytes for device in one.devices), default=0))
+    return Document("memory", _headline(fullest, alone=len(reports) == 1), tuple(parts))
+
+
+def _headline(report: MemoryReport, *, alone: bool) -> str:
+    said = summarize(report)
+    return said if alone or not report.devices else f"{_name(report.file)}: {said}"
 
 
 def summarize(report: MemoryReport) -> str:
@@ -71,45 +81,50 @@ def _most(device: DeviceMemory) -> str:
     return f", {share(part)} of it {first.category}"
 
 
-def _overview(reports: Sequence[MemoryReport]) -> str:
-    lines = [["file", "device", "peak allocated", "peak reserved", "out of memory"]]
+def _overview(reports: Sequence[MemoryReport]) -> Grid:
     rows = [(report.file, device) for report in reports for device in report.devices]
-    for file, device in sorted(rows, key=lambda row: -row[1].peak.allocated_bytes):
-        ran_out = device.out_of_memory
-        lines.append([
+    rows.sort(key=lambda row: -row[1].peak.allocated_bytes)
+    cells = (
+        (
             _name(file),
             device.device,
-            size(device.peak.allocated_bytes),
-            size(device.peak.reserved_bytes),
-            f"{size(ran_out[-1].asked_bytes)} asked for" if ran_out else UNKNOWN,
-        ])  # fmt: skip
-    return columns(lines)
+            tables.size(device.peak.allocated_bytes),
+            tables.size(device.peak.reserved_bytes),
+            f"{size(device.out_of_memory[-1].asked_bytes)} asked for" if device.out_of_memory else UNKNOWN,
+        )
+        for file, device in rows
+    )
+    labels = ("file", "device", "peak allocated", "peak reserved", "out of memory")
+    return grid("Peaks by file, the highest first", labels, cells, first="name")
 
 
-def _file(report: MemoryReport, width: int) -> str:
-    head = f"{_name(report.file)}: {summarize(report)}" if report.devices else summarize(report)
-    parts = [_wrapped(head, width)[2:]]
+def _file(report: MemoryReport, width: int) -> Iterator[Part]:
+    said = summarize(report)
+    head = f"{_name(report.file)}: {said}" if report.devices else said
+    yield Heading(_name(report.file), said, wrapped_entry(head, width)[2:])
     for device in report.devices:
-        parts += _device(device, width, alone=len(report.devices) == 1)
+        yield from _device(device, width, alone=len(report.devices) == 1)
     notes = [*report.warnings, *([f"settings of the allocator: {report.settings}"] if report.settings else [])]
     if notes:
-        parts.append("\n".join(f"- {clean(note, 4 * width)}" for note in notes))
-    return "\n\n".join(parts)
+        yield Points(tuple(notes), wrapped=False)
 
 
-def _device(device: DeviceMemory, width: int, *, alone: bool) -> Iterator[str]:
+def _device(device: DeviceMemory, width: int, *, alone: bool) -> Iterator[Part]:
     peak = device.peak
     if not alone:
-        yield device.device
-    yield "\n".join(_when(device))
+        yield Heading(device.device, text=device.device, level=3)
+    if when := tuple(_when(device)):
+        yield Lines(when)
     if device.curve:
-        yield f"allocated {bars(device.curve, width - 11)}\n{'':10}0 to {size(peak.allocated_bytes)}, by events"
+        drawn = memory_curve(device.device, device.curve, lambda events: plural(events, "event"))
+        text = f"allocated {bars(device.curve, width - 11)}\n{'':10}0 to {size(peak.allocated_bytes)}, by events"
+        yield Drawing("curves", () if drawn is None else (drawn,), text)
     if peak.held:
         yield _categories(device)
         yield _holders(peak.holders, peak.holders_left_out, peak.allocated_bytes, width)
     if device.findings:
-        yield "\n".join(_wrapped(_finding(one), width) for one in device.findings)
-    yield "\n".join(_wrapped(text, width) for text in _facts(device))
+        yield Points(tuple(map(_finding, device.findings)))
+    yield Points(tuple(_facts(device)))
 
 
 def _finding(one: MemoryFinding) -> str:
@@ -133,25 +148,37 @@ def _when(device: DeviceMemory) -> Iterator[str]:
         yield f"inside: {' > '.join(middle_cut(clean(name, _LONGEST_NAME), 40) for name in peak.annotations)}"
 
 
-def _categories(device: DeviceMemory) -> str:
+def _categories(device: DeviceMemory) -> Grid:
     peak = device.peak
-    lines = [["held at the peak" if peak.event is not None else "held", "bytes", "share", "allocations"]]
-    lines += [
-        [held.category, size(held.bytes), share(ratio(held.bytes, peak.allocated_bytes)), count(held.count)]
+    rows = (
+        (
+            held.category,
+            tables.size(held.bytes),
+            tables.share(ratio(held.bytes, peak.allocated_bytes)),
+            tables.count(held.count),
+        )
         for held in peak.held
-    ]
-    return columns(lines)
+    )
+    first = "held at the peak" if peak.event is not None else "held"
+    return grid("By category", (first, "bytes", "share", "allocations"), rows)
 
 
-def _holders(holders: Sequence[Holder], left_out: int, whole: int, width: int) -> str:
+def _holders(holders: Sequence[Holder], left_out: int, whole: int, width: int) -> Grid:
     room = max(width - 55, _NARROWEST)
-    lines = [["by line", "category", "bytes", "share", "count"]]
-    for holder in holders[:_MOST_ROWS]:
+    rows = []
+    for holder in holders:
         where = clean(holder.label, _LONGEST_NAME) if holder.label is not None else _line(holder.site, holder.function)
-        part = share(ratio(holder.bytes, whole))
-        lines += [[middle_cut(where, room), holder.category, size(holder.bytes), part, count(holder.count)]]
-    more = left_out + max(len(holders) - _MOST_ROWS, 0)
-    return columns(lines) + (f"\nand {plural(more, 'more line')} (--json has {len(holders)})" if more else "")
+        part = tables.share(ratio(holder.bytes, whole))
+        held = tables.size(holder.bytes)
+        rows.append((middle_cut(where, room), holder.category, held, part, tables.count(holder.count)))
+    found = grid("By line of code", ("by line", "category", "bytes", "share", "count"), rows, first="name")
+    return _first_rows(found, left_out, f" (--json has {len(holders)})")
+
+
+def _first_rows(found: Grid, left_out: int, text_more: str = "") -> Grid:
+    """The table with what it leaves out, of which a terminal shows the first rows."""
+    table = replace(found.table, omitted=left_out)
+    return replace(found, table=table, text_rows=_MOST_ROWS, text_more=text_more)
 
 
 def _line(site: str | None, function: str | None) -> str:
@@ -216,17 +243,6 @@ def _ran_out(one: OutOfMemory) -> str:
     return f"out of memory: {size(one.asked_bytes)} asked for{where}, {held}"
 
 
-def _wrapped(text: str, width: int) -> str:
-    """The sentence in lines of ``width``, as an entry of a list."""
-    lines, line = [], "-"
-    for word in clean(text, 8 * width).split(" "):
-        if len(line) + 1 + len(word) > width and line.strip(" -"):
-            lines.append(line)
-            line = " "
-        line += f" {word}"
-    return "\n".join([*lines, line])
-
-
 def bars(curve: Sequence[tuple[int, int]], width: int) -> str:
     """The course as a row of bars, each the highest of its stretch."""
     columns_ = min(max(width, 10), len(curve))
@@ -236,30 +252,47 @@ def bars(curve: Sequence[tuple[int, int]], width: int) -> str:
     return "".join(_BARS[min(max(peak, 0) * len(_BARS) // top, len(_BARS) - 1)] for peak in peaks)
 
 
-def render_comparison(found: Sequence[SnapshotComparison], width: int) -> str:
+def comparison_document(found: Sequence[SnapshotComparison], width: int) -> Document:
     """What each line holds more or less at the peak, the largest change first."""
-    if not found:
-        return "The two snapshots have no device in common.\n"
-    return "\n\n".join(_compared(one, width) for one in found) + "\n"
+    parts = [part for one in found for part in _compared(one, width)]
+    if not parts:
+        none = "The two snapshots have no device in common."
+        return Document("memory --against", none, (none,))
+    most = max(found, key=lambda one: abs(one.after_peak_bytes - one.before_peak_bytes))
+    return Document("memory --against", _said(most), tuple(parts))
 
 
-def _compared(one: SnapshotComparison, width: int) -> str:
+def _said(one: SnapshotComparison) -> str:
     change = one.after_peak_bytes - one.before_peak_bytes
     said = "the same" if change == 0 else f"{size(abs(change))} {'more' if change > 0 else 'less'}"
     peaks = (f"{size(held)} at the peak of {_name(file)}" for held, file in
              ((one.before_peak_bytes, one.before), (one.after_peak_bytes, one.after)))  # fmt: skip
-    head = f"{one.device}: {', '.join(peaks)}: {said}"
-    lines = [["by line", "category", "before", "after", "change"]]
+    return f"{one.device}: {', '.join(peaks)}: {said}"
+
+
+def _compared(one: SnapshotComparison, width: int) -> Iterator[Part]:
+    yield Heading(one.device, _said(one), wrapped_entry(_said(one), width)[2:])
+    same = f"{size(one.unchanged_bytes)} are held by lines that did not change"
+    if not one.changes:
+        yield Lines(("Every line holds the same.", same))
+        return
     room = max(width - 60, _NARROWEST)
-    for row in one.changes[:_MOST_ROWS]:
-        more = row.after_bytes - row.before_bytes
-        signed = f"{'+' if more > 0 else '-'}{size(abs(more))}"
-        where = middle_cut(_line(row.site, row.function), room)
-        lines += [[where, row.category, size(row.before_bytes), size(row.after_bytes), signed]]
-    left = one.changes_left_out + max(len(one.changes) - _MOST_ROWS, 0)
-    tail = f"\nand {plural(left, 'more line')}" if left else ""
-    table = columns(lines) + tail if one.changes else "Every line holds the same."
-    return f"{_wrapped(head, width)[2:]}\n\n{table}\n{size(one.unchanged_bytes)} are held by lines that did not change"
+    rows = (
+        (
+            middle_cut(_line(row.site, row.function), room),
+            row.category,
+            tables.size(row.before_bytes),
+            tables.size(row.after_bytes),
+            _more(row.after_bytes - row.before_bytes),
+        )
+        for row in one.changes
+    )
+    labels = ("by line", "category", "before", "after", "change")
+    yield _first_rows(grid("Changes by line of code", labels, rows, notes=[same], first="name"), one.changes_left_out)
+
+
+def _more(n_bytes: int) -> Cell:
+    return Cell(f"{'+' if n_bytes > 0 else '-'}{size(abs(n_bytes))}", n_bytes)
 
 
 def _name(file: str) -> str:

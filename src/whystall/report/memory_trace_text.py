@@ -1,32 +1,44 @@
-"""The peaks that memory events of traces tell of, as text."""
+"""The peaks that memory events of traces tell of, in words."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from whystall.analysis.results import MemoryPeak
-from whystall.report.format import count, duration, plural, size
+from whystall.report import tables
+from whystall.report.charts import curve
+from whystall.report.document import Document, Drawing, Part, grid
+from whystall.report.format import duration, plural, size
 from whystall.report.memory_text import bars
-from whystall.report.probe_text import columns
 
 
-def render_peaks(peaks: Sequence[MemoryPeak], width: int) -> str:
-    """The text for a terminal: each allocator's peak, and its course as bars."""
-    lines = [["allocator", "peak allocated", "peak reserved", "at the start", "at the end", "events"]]
-    for peak in peaks:
-        told = (
-            peak.peak_allocated_bytes,
-            peak.peak_reserved_bytes,
-            peak.allocated_start_bytes,
-            peak.allocated_end_bytes,
+def peaks_document(peaks: Sequence[MemoryPeak], width: int) -> Document:
+    """Each allocator's peak, and its course as bars in a line of ``width``."""
+    labels = ("allocator", "peak allocated", "peak reserved", "at the start", "at the end", "events")
+    rows = (
+        (
+            _name(peak),
+            tables.size(peak.peak_allocated_bytes),
+            tables.size(peak.peak_reserved_bytes),
+            tables.size(peak.allocated_start_bytes),
+            tables.size(peak.allocated_end_bytes),
+            tables.count(peak.events),
         )
-        lines += [[_name(peak), *map(size, told), count(peak.events)]]
-    parts = [columns(lines)]
+        for peak in peaks
+    )
+    told = f"Traces tell totals of {plural(len(peaks), 'allocator')}, and nothing of the lines that asked."
+    most = max(peaks, key=lambda peak: peak.peak_allocated_bytes or 0)
+    headline = f"{_name(most)}: at most {size(most.peak_allocated_bytes)} allocated."
+    parts = (grid("Peaks by allocator", labels, rows), *_courses(peaks, min(width, 80)), told)
+    return Document("memory", headline, parts)
+
+
+def _courses(peaks: Sequence[MemoryPeak], width: int) -> Iterator[Part]:
     for peak in (one for one in peaks if one.curve):
         at_ns, most = max(peak.curve, key=lambda point: point[1])
-        parts.append(f"{_name(peak)}: {size(most)} at {duration(at_ns)}\n{bars(peak.curve, min(width, 80))}")
-    parts.append(f"Traces tell totals of {plural(len(peaks), 'allocator')}, and nothing of the lines that asked.")
-    return "\n\n".join(parts) + "\n"
+        drawn = curve(peak)
+        text = f"{_name(peak)}: {size(most)} at {duration(at_ns)}\n{bars(peak.curve, width)}"
+        yield Drawing("curves", () if drawn is None else (drawn,), text)
 
 
 def _name(peak: MemoryPeak) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from whystall.analysis.results import Device, Ledger
@@ -43,9 +43,13 @@ class Segment:
 
 def segments(ledger: Ledger) -> tuple[Segment, ...]:
     """The parts of a ledger that are not empty, in the order of attribution."""
-    parts = ledger.parts()
-    shown = [(part, parts[part.key]) for part in PARTS if parts[part.key] > 0]
-    whole = sum(ns for _, ns in shown)
+    return segments_of(ledger.parts())
+
+
+def segments_of(parts: Mapping[str, int], drawn_ns: int = 0) -> tuple[Segment, ...]:
+    """The parts that are not empty, in the order of attribution; the bar as a whole is at least ``drawn_ns``."""
+    shown = [(part, parts[part.key]) for part in PARTS if parts.get(part.key, 0) > 0]
+    whole = max(sum(ns for _, ns in shown), drawn_ns)
     result, before = [], 0
     for (part, ns), tenths in zip(shown, fmt.tenths(ns for _, ns in shown), strict=True):
         result.append(Segment(part, ns, tenths, before * 100 / whole, ns * 100 / whole))

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
 from whystall.analysis.work_results import DeviceEfficiency, Roofline, RooflinePoint
 from whystall.report import format as fmt
 from whystall.report import tables
+from whystall.report.log_axes import LogAxis, Tick
 from whystall.report.names import shorten
 from whystall.report.tables import Cell, Column, Limits, Table
 
 _MOST_POINTS = 40
 _MOST_NUMBERS = 12
 _SMALLEST, _LARGEST = 4.5, 17.0  # radii in pixels
-_MOST_TICKS = 7
-_LARGEST_DECADE = 30  # what lies beyond is no measurement
-_TOP, _BOTTOM = 4.0, 90.0  # percent of the frame's height that the axes span; numbers stand below
-_LEFT, _RIGHT = 4.0, 96.0
 _SMALLEST_SHARE = 0.001  # of the drawn time: a point below it would stretch the axes for nothing
 
 
@@ -43,14 +40,6 @@ class Line:
     def label_y(self) -> float:
         """The height of the line there."""
         return self.y2 if self.kind == "compute" else (self.y1 + self.y2) / 2
-
-
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """A decade of an axis."""
-
-    at: float
-    label: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,24 +67,6 @@ class RooflineView:
     unknown: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Axis:
-    """A span of whole decades, mapped to percent of the frame."""
-
-    first: int
-    last: int
-    start: float
-    end: float
-
-    def place(self, value: float) -> float:
-        share = (math.log10(value) - self.first) / (self.last - self.first)
-        return self.start + min(max(share, 0.0), 1.0) * (self.end - self.start)
-
-    def decades(self) -> Iterable[int]:
-        every = -(-(self.last - self.first) // _MOST_TICKS)
-        return range(self.first, self.last + 1, every)
-
-
 def roofline_view(row: DeviceEfficiency) -> RooflineView | None:
     """The roofline of a device; ``None`` where no operator can be placed."""
     roof, ranked = row.roofline, _ranked(row)
@@ -103,16 +74,16 @@ def roofline_view(row: DeviceEfficiency) -> RooflineView | None:
         return None
     least = _SMALLEST_SHARE * sum(point.device_ns for point in ranked)
     drawn = [point for point in ranked[:_MOST_POINTS] if point.device_ns >= least]
-    across = _axis([point.intensity for point in drawn] + _ridges(roof), _LEFT, _RIGHT)
+    across = LogAxis.across([point.intensity for point in drawn] + _ridges(roof))
     rates = [point.operations_per_s for point in drawn]
-    up = _axis(rates + [one.flops_per_s for one in roof.ceilings if one.flops_per_s > 0], _BOTTOM, _TOP)
+    up = LogAxis.up(rates + [one.flops_per_s for one in roof.ceilings if one.flops_per_s > 0])
     longest = max(ranked[0].device_ns, 1)
     dots = tuple(_dot(point, place, longest, across, up) for place, point in enumerate(drawn, 1))
     named = "Operators" if row.peak is None else f"Operators against the peaks of {shorten(row.peak, 60)}"
     return RooflineView(
         summary=f"{named}: operations per second over operations per byte, both logarithmic",
-        across=tuple(Tick(across.place(10.0**power), _power(power)) for power in across.decades()),
-        up=tuple(Tick(up.place(10.0**power), fmt.rate(float(Decimal(10) ** power), "OP/s")) for power in up.decades()),
+        across=across.ticks(_power_of_ten),
+        up=up.ticks(lambda power: fmt.rate(float(Decimal(10) ** power), "OP/s")),
         lines=tuple(_lines(roof, across, up)),
         dots=dots,
         left_out=tuple(_left_out(roof, ranked[len(drawn) :])),
@@ -143,18 +114,12 @@ def _ridges(roof: Roofline) -> list[float]:
     return [2 * one.ridge for one in roof.ceilings if one.ridge is not None and one.ridge > 0]
 
 
-def _axis(values: Sequence[float], start: float, end: float) -> _Axis:
-    powers = [min(max(math.log10(value), -_LARGEST_DECADE), _LARGEST_DECADE) for value in values]
-    first, last = math.floor(min(powers)), math.ceil(max(powers))
-    return _Axis(first, max(last, first + 1), start, end)
-
-
-def _power(power: int) -> str:
+def _power_of_ten(power: int) -> str:
     """A power of ten as an axis writes it."""
     return f"{10**power:,}" if 0 <= power < 5 else f"{10.0**power:g}"
 
 
-def _lines(roof: Roofline, across: _Axis, up: _Axis) -> Iterator[Line]:
+def _lines(roof: Roofline, across: LogAxis, up: LogAxis) -> Iterator[Line]:
     bandwidth = roof.memory_bytes_per_s
     left, right = 10.0**across.first, 10.0**across.last
     ceilings = [one for one in roof.ceilings if one.flops_per_s > 0]
@@ -178,7 +143,7 @@ def _lines(roof: Roofline, across: _Axis, up: _Axis) -> Iterator[Line]:
         yield Line("compute", label, across.place(corner), y, across.place(right), y)
 
 
-def _dot(point: RooflinePoint, place: int, longest: int, across: _Axis, up: _Axis) -> Dot:
+def _dot(point: RooflinePoint, place: int, longest: int, across: LogAxis, up: LogAxis) -> Dot:
     share = min(max(point.device_ns, 0) / longest, 1.0)
     reached = "" if point.share is None else f", {fmt.share(point.share)} of the roofline"
     title = (

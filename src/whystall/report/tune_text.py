@@ -1,29 +1,40 @@
-"""A search over settings as text: what was tried, what won, how to keep it."""
+"""A search over settings in words: what was tried, what won, how to keep it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import median
 
+from whystall.report import tables
+from whystall.report.document import Code, Document, Grid, Lines, Part, Row, grid
 from whystall.report.format import UNKNOWN, duration, plural
-from whystall.report.probe_text import columns
+from whystall.report.tables import Cell
 from whystall.verify.tune.results import Trial, Tuning
 
+_NO_COMMAND = "whystall tune prints the command to run; no file holds it, since its arguments may be secret."
 
-def render_tuning(found: Tuning, command: str, lines: Sequence[str]) -> str:
-    """The search as text; ``command`` and ``lines`` are how to keep what won."""
-    parts = [_verdict(found)]
+
+def tuning_document(found: Tuning, command: str | None, lines: Sequence[str]) -> Document:
+    """The search; ``command`` and ``lines`` are how to keep what won.
+
+    A command may carry secrets: a file is made without it.
+    """
+    verdict = _verdict(found)
+    parts: list[Part] = [verdict]
     if found.trials:
         parts.append(_table(found.trials))
     if found.left_out:
-        parts.append("\n".join(f"not tried: {one.name}, {one.because}" for one in found.left_out))
+        parts.append(Lines(tuple(f"not tried: {one.name}, {one.because}" for one in found.left_out)))
     parts.append(
         f"{plural(len(found.trials), 'trial')}, {plural(found.runs, 'run')}; runs of the same settings differ by up to "
         f"{found.noise:.3f}; ended since {found.ended_because}"
     )
-    if found.settings:
-        parts.append("\n".join(["to keep it:", f"  {command}", *(f"  {line}" for line in lines)]))
-    return "\n\n".join(parts) + "\n"
+    if found.settings and command is not None:
+        parts.append(Code("to keep it:", (command, *lines)))
+    elif found.settings:
+        parts += [Code("to keep it, lines to change:", tuple(lines))] if lines else []
+        parts.append(_NO_COMMAND)
+    return Document("tune", verdict, tuple(parts))
 
 
 def _verdict(found: Tuning) -> str:
@@ -37,19 +48,17 @@ def _verdict(found: Tuning) -> str:
     return f"{confirmed.speedup:.2f} times as fast{bounds} with {settings}."
 
 
-def _table(trials: Sequence[Trial]) -> str:
-    lines = [["setting", "before", "after", "times as fast", "pairs", ""]]
-    notes = []
-    for one in trials:
-        lines.append([f"{one.name}={one.value}", *_cells(one), one.verdict])
-        if one.because is not None:
-            notes.append(f"{one.name}={one.value}: {one.because}")
-    return "\n".join([columns(lines), *notes])
+def _table(trials: Sequence[Trial]) -> Grid:
+    notes = [f"{one.name}={one.value}: {one.because}" for one in trials if one.because is not None]
+    rows: list[Row] = [(f"{one.name}={one.value}", *_cells(one), one.verdict) for one in trials]
+    labels = ("setting", "before", "after", "times as fast", "pairs", ("", "verdict"))
+    return grid("What was tried, each against the best so far", labels, rows, notes=notes, first="name")
 
 
-def _cells(one: Trial) -> list[str]:
+def _cells(one: Trial) -> tuple[Cell, ...]:
+    pairs = tables.identifier(len(one.after_s))
     if one.speedup is None or not one.before_s or not one.after_s:
-        return [UNKNOWN, UNKNOWN, UNKNOWN, str(len(one.after_s))]
+        return (Cell(UNKNOWN), Cell(UNKNOWN), Cell(UNKNOWN), pairs)
     bounds = "" if one.interval is None else f" ({one.interval.low:.2f} to {one.interval.high:.2f})"
-    before, after = (duration(round(median(times) * 1e9)) for times in (one.before_s, one.after_s))
-    return [before, after, f"{one.speedup:.3f}{bounds}", str(len(one.after_s))]
+    before, after = (tables.duration(round(median(times) * 1e9)) for times in (one.before_s, one.after_s))
+    return (before, after, Cell(f"{one.speedup:.3f}{bounds}", one.speedup), pairs)

@@ -16,7 +16,8 @@ from whystall.probe.comm.fit import fits
 from whystall.probe.comm.nccl_tests import nccl_tests_json
 from whystall.probe.comm.plan import Plan, checked_ranks, elements, groups_of, size_of, swept
 from whystall.probe.comm.results import Collective, CommProbe, Measured, NotMeasured, measured, read_comm_probe
-from whystall.report.comm_text import render_sweep
+from whystall.report.comm_text import sweep_document
+from whystall.report.document import as_text
 
 SIZES = (1 << 10, 1 << 14, 1 << 18, 1 << 22)
 
@@ -106,14 +107,14 @@ def test_what_cannot_be_swept() -> None:
 def test_the_same_again_is_no_change() -> None:
     held = against(swept_rows(), swept_rows(1.005))
     assert {one.judgement for one in held.rows} == {"same"}
-    assert "none of 8 rows differs" in render_sweep(swept_rows(), None, held)
+    assert "none of 8 rows differs" in as_text(sweep_document(swept_rows(), None, held), 100)
 
 
 def test_slower_at_all_sizes_is_slower_and_back_is_faster() -> None:
     assert {one.judgement for one in against(swept_rows(), swept_rows(2)).rows} == {"slower"}
     held = against(swept_rows(2), swept_rows())
     assert {one.judgement for one in held.rows} == {"faster"}
-    assert "8 of 8 rows differ" in render_sweep(swept_rows(), None, held)
+    assert "8 of 8 rows differ" in as_text(sweep_document(swept_rows(), None, held), 100)
 
 
 def test_one_size_alone_is_chance() -> None:
@@ -167,14 +168,14 @@ def test_nccl_tests_layout_is_read_like_that_of_nccl_tests(tmp_path: Path) -> No
 def test_text_tells_the_share_of_a_link_with_its_reason() -> None:
     rows = [row("all_reduce", 275_000_000, 1_000_000, ranks=8)]
     found = msgspec.structs.replace(swept_rows(), kind="gpu", backend="nccl", ranks=8, results=rows, fits=[])
-    text = render_sweep(found, find("NVIDIA H100 80GB HBM3"))
+    text = as_text(sweep_document(found, find("NVIDIA H100 80GB HBM3")), 100)
     assert "68.8 %" in text
     assert "481 GB/s is that of an equivalent ring" in text
 
 
 def test_what_was_not_measured_is_said() -> None:
     skipped = [NotMeasured(collective="all_to_all", because="gloo does not support it")]
-    text = render_sweep(msgspec.structs.replace(swept_rows(), skipped=skipped), None)
+    text = as_text(sweep_document(msgspec.structs.replace(swept_rows(), skipped=skipped), None), 100)
     assert "all_to_all was not measured: gloo does not support it" in text
 
 

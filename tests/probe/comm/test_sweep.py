@@ -112,8 +112,11 @@ def test_the_command_line_prints_json_that_it_compares_with_later(tmp_path: Path
     first = subprocess.run([*command, "--json"], capture_output=True, text=True, check=True)
     path.write_text(first.stdout)
     assert read_comm_probe(path).network == "loopback"
-    later = subprocess.run([*command, "--against", str(path)], capture_output=True, text=True, check=True)
+    page = tmp_path / "page.html"
+    command += ["--against", str(path), "-o", str(page)]
+    later = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "against the earlier sweep" in later.stdout
+    assert "Time of broadcast by size" in page.read_text()
 
 
 def test_under_torchrun_rank_0_prints(tmp_path: Path) -> None:
