@@ -7,7 +7,7 @@ from tests.diagnosis.jobs import Job
 from tests.diagnosis.test_many_ranks import LATE, NCCL, data_parallel, skewed
 
 import whystall
-from whystall.analysis.results import SideBySide
+from whystall.analysis.run_results import SideBySide
 from whystall.report.schema import Report
 
 

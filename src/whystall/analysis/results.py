@@ -396,14 +396,3 @@ class Timeline(Result):
     names: list[str]
     classes: list[str]
     lanes: list[Lane]
-
-
-class SideBySide(Result):
-    """The same moments of two ranks on one clock: of one that keeps others waiting, and of who waits for it longest.
-
-    ``drawn`` is a step of the late rank, in its time; lanes name their rank.
-    """
-
-    late: int
-    waiting: int
-    drawn: Timeline

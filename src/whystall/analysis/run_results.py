@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from whystall.analysis.results import Result
+from whystall.analysis.results import Result, Timeline
 
 
 class SlowStep(Result):
@@ -158,3 +158,14 @@ class RunSummary(Result):
     def mean_ns(self) -> float:
         """The mean of these steps."""
         return self.total_ns / max(self.measured, 1)
+
+
+class SideBySide(Result):
+    """The same moments of two ranks on one clock: of one that keeps others waiting, and of who waits for it longest.
+
+    ``drawn`` is a step of the late rank, in its time; lanes name their rank.
+    """
+
+    late: int
+    waiting: int
+    drawn: Timeline

@@ -11,7 +11,8 @@ import numpy as np
 from whystall.analysis.device import devices_of
 from whystall.analysis.meetings import meetings
 from whystall.analysis.rank_clocks import rank_clocks
-from whystall.analysis.results import Lane, RankMeetings, SideBySide
+from whystall.analysis.results import Lane, RankMeetings
+from whystall.analysis.run_results import SideBySide
 from whystall.analysis.timelines import lanes_within
 from whystall.analysis.trace_analysis import TraceAnalysis
 from whystall.trace.model import Trace

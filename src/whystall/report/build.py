@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import msgspec
 
 from whystall._version import __version__
-from whystall.analysis.results import Host, RankMeetings, SideBySide
-from whystall.analysis.run_results import RunSummary
+from whystall.analysis.results import Host, RankMeetings
+from whystall.analysis.run_results import RunSummary, SideBySide
 from whystall.analysis.side_by_side import side_by_side
 from whystall.analysis.throughput import Workload, job_throughput
 from whystall.analysis.trace_analysis import TraceAnalysis

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from whystall.analysis.results import Lane, SideBySide, Timeline
+from whystall.analysis.results import Lane, Timeline
+from whystall.analysis.run_results import SideBySide
 from whystall.report import format as fmt
 from whystall.report.charts import curve, icicle, step_columns, step_curves
 from whystall.report.names import clean, shorten

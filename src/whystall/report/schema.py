@@ -20,10 +20,9 @@ from whystall.analysis.results import (
     Phase,
     RankMeetings,
     Result,
-    SideBySide,
     Timeline,
 )
-from whystall.analysis.run_results import RunSummary
+from whystall.analysis.run_results import RunSummary, SideBySide
 from whystall.analysis.work_results import Efficiency, KernelChains, KernelOrigins, StepCount
 from whystall.diagnosis.experiment import Experiment
 from whystall.diagnosis.finding import Abstention, Blocking, Finding, PathPart, Plan, Verdict
