@@ -363,7 +363,7 @@ def played_without(graph: Graph, chosen: np.ndarray) -> int:
     return length_ns(graph, play(graph, without(graph, chosen)))
 
 
-@pytest.mark.parametrize("told_late", [0, 900_000])
+@pytest.mark.parametrize("told_late", [0, 900_000, 3_800_000])
 def test_a_thread_that_goes_on_before_an_end_is_recorded_waited_for_it(told_late: int) -> None:
     """A step of 11 ms of work, 0.07 ms to begin, and 20 ms of a collective that its removal takes away."""
     graph = on_hosts(20_000_000, 20_000_000, told_late=told_late)

@@ -25,6 +25,8 @@ _ENQUEUES: Final = "c10d::"
 # waited several times as long.
 _TOLD_LATE_NS: Final = 3_000_000
 _WAITED: Final = 5
+# On cores that are all taken it is told of later still: taken for its end where no other collective ended with that wait.
+_TOLD_LATEST_NS: Final = 15_000_000
 # A thread that is woken for a collective takes at most so long to get a core.
 _WOKEN_NS: Final = 2_000_000
 
@@ -36,15 +38,20 @@ def as_others_saw(host: HostEvents, spans: Spans, training: int) -> HostEvents:
     if not len(talks) or not len(waits):
         return host
     begin, end = spans.begin[waits], spans.end[waits]
-    ends = host.end.copy()
+    ends, told = host.end.copy(), np.sort(host.end[talks])
     for event in talks.tolist():
-        first, last = np.searchsorted(end, (host.end[event] - _TOLD_LATE_NS, host.end[event]))
-        if first == last:
-            continue
-        longest = first + int(np.argmax(end[first:last] - begin[first:last]))
-        late, waited = host.end[event] - end[longest], end[longest] - begin[longest]
-        if waited >= _WAITED * late and end[longest] > host.start[event]:
-            ends[event] = end[longest]
+        for most in (_TOLD_LATE_NS, _TOLD_LATEST_NS):
+            first, last = np.searchsorted(end, (host.end[event] - most, host.end[event]))
+            if first == last:
+                continue
+            longest = first + int(np.argmax(end[first:last] - begin[first:last]))
+            late, waited = host.end[event] - end[longest], end[longest] - begin[longest]
+            others = np.searchsorted(told, (end[longest] - _TOLD_LATE_NS, host.end[event]))
+            if late > _TOLD_LATE_NS and others[0] != others[1]:
+                continue
+            if waited >= _WAITED * late and end[longest] > host.start[event]:
+                ends[event] = end[longest]
+                break
     return replace(host, end=ends)
 
 
