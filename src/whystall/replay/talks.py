@@ -25,7 +25,7 @@ _ENQUEUES: Final = "c10d::"
 # waited several times as long.
 _TOLD_LATE_NS: Final = 3_000_000
 _WAITED: Final = 5
-# On cores that are all taken it is told of later still: taken for its end where no other collective ended with that wait.
+# On cores that are all taken it is told of later still: that is its end where no other collective ended with the wait.
 _TOLD_LATEST_NS: Final = 15_000_000
 # A thread that is woken for a collective takes at most so long to get a core.
 _WOKEN_NS: Final = 2_000_000

@@ -5,6 +5,7 @@ The fetches on the training thread, and which of them are far longer than usual.
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Final
 
@@ -31,8 +32,29 @@ _FEWEST_FETCHES: Final = 8
 _STARTS: Final = re.compile(r"multiprocessing/(process|context)\.py\(\d+\): (start|_Popen)$")
 # Loaders seldom have more workers: long fetches that come more rarely are not theirs.
 _MOST_WORKERS: Final = 8
+# Workers are given this much more than makes as many batches as are used, for those that take longer than others.
+_SLACK: Final = 1.1
+# Nobody asks for more workers without measuring: what they share (storage, memory, a lock) is not known.
+_MOST_ASKED_FOR: Final = 16
+_FEWEST_ASKED_FOR: Final = 2
 # Cores that other programs use from which a worker may lack one.
 _OTHERS_BUSY: Final = 0.5
+
+
+def keeping_up(making: float, beside: float) -> int:
+    """How many workers make a batch in the time of the step beside it.
+
+    ``making`` is the time that one worker takes for a batch, ``beside`` that of the rest of the step, in one unit.
+    """
+    if making >= _MOST_ASKED_FOR * beside:
+        return _MOST_ASKED_FOR
+    return min(max(math.ceil(_SLACK * making / beside), _FEWEST_ASKED_FOR), _MOST_ASKED_FOR)
+
+
+def beside_training(case: Case, workers: int, *, waiting: bool) -> int:
+    """How many of some workers there are cores for: one is training's, and those that only wait need none."""
+    cores = None if waiting else case.facts.cores
+    return min(workers, max(cores - 1, 1)) if cores is not None else workers
 
 
 def with_workers(
@@ -43,7 +65,7 @@ def with_workers(
     There are as many as there are cores for them, unless they only wait, say for storage.
     """
     cores, threads = (None, None) if waiting else (case.facts.cores, case.facts.threads)
-    count = min(workers, max(cores - 1, 1)) if cores is not None else workers
+    count = beside_training(case, workers, waiting=waiting)
     pinned = ", pin_memory=True" if on_device else ""
     risk = cause.risk
     if cores is not None and threads is not None and not on_device and count + threads > cores:

@@ -106,13 +106,25 @@ def test_too_few_steps_say_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("workers", "cores", "busy", "wanted"),
-    [(2, 16, 0.02, 4), (1, 2, 0.02, 2), (2, 16, 0.5, 4), (2, 4, 0.5, 3)],
+    [(2, 16, 0.02, 4), (1, 2, 0.02, 2), (2, 16, 0.5, 4), (2, 4, 0.5, 3), (6, 32, 0.1, 10)],
 )
-def test_the_remedy_doubles_the_workers_as_far_as_those_that_compute_have_cores(
+def test_the_remedy_has_the_workers_that_keep_up_as_far_as_those_that_compute_have_cores(
     workers: int, cores: int, busy: float, wanted: int
 ) -> None:
+    """Of 30 % waits: workers by 1 / 0.7, and a tenth more."""
     facts = {**loader(workers), "cores": cores}
     sampled = run(shares={"input": 0.3}, workers=workers, worker_cpu_share=busy)
     remedy = found_in_runs(sampled, **facts)["input.too-few-workers"].remedy
     assert remedy is not None
     assert remedy.patch == f"DataLoader(..., num_workers={wanted}, persistent_workers=True, prefetch_factor=4)"
+
+
+def test_where_more_workers_than_four_times_as_many_were_needed_the_gain_is_what_those_make() -> None:
+    """One worker that is waited for 90 % of the time: ten would keep up, four are proposed."""
+    found = found_in_runs(run(shares={"input": 0.9}, workers=1, worker_cpu_share=0.02), **loader(1))[
+        "input.too-few-workers"
+    ]
+    assert found.remedy is not None
+    assert "num_workers=4," in (found.remedy.patch or "")
+    assert found.gain is not None
+    assert found.gain.expected == pytest.approx(4, rel=0.01)

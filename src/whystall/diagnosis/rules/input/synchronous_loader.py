@@ -11,7 +11,15 @@ from whystall.diagnosis.candidate import Replayed, Sampled
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.input_waits import DEFAULT_CORES, WAITS, input_waits
-from whystall.diagnosis.detectors.loader import LEFT_OF_FETCH, SINGLE, fetches, waiting_nodes, with_workers
+from whystall.diagnosis.detectors.loader import (
+    LEFT_OF_FETCH,
+    SINGLE,
+    beside_training,
+    fetches,
+    keeping_up,
+    waiting_nodes,
+    with_workers,
+)
 from whystall.diagnosis.detectors.samples import from_samples
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
@@ -19,7 +27,6 @@ from whystall.diagnosis.where import code_of
 from whystall.replay.graph import Mask
 
 CAUSE: Final = cause_beside(__name__)
-WORKERS_OF_REMEDY: Final = int(CAUSE.threshold("workers_of_remedy"))
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
@@ -34,9 +41,12 @@ def _with_workers_meanwhile(case: Case, rank: RankCase, own: Mask) -> Replayed:
     begin, end, _ = rank.intervals(own)
     nodes = waiting_nodes(case, rank, begin, end)
     per_step = case.time_of(nodes)
-    workers = max(case.facts.cores - 1, 1) if case.facts.cores else DEFAULT_CORES
     # Workers make batches while the step computes: what they cannot make in a step is still waited for.
     meanwhile = max(case.step_ns - per_step, 1)
+    wanted = (
+        keeping_up(per_step, meanwhile) if case.facts.cores else min(keeping_up(per_step, meanwhile), DEFAULT_CORES)
+    )
+    workers = beside_training(case, wanted, waiting=False)
     left = max(LEFT_OF_FETCH, (per_step / workers - meanwhile) / max(per_step, 1))
     return Replayed(
         cause=CAUSE.id,
@@ -52,7 +62,7 @@ def _with_workers_meanwhile(case: Case, rank: RankCase, own: Mask) -> Replayed:
         ranks=(rank.rank,),
         uncertainty=0.1,
         rivals=("host.python", "host.launch-bound", "host.sync", "input.too-few-workers"),
-        remedy=with_workers(CAUSE, case, WORKERS_OF_REMEDY, on_device=rank.on_device),
+        remedy=with_workers(CAUSE, case, workers, on_device=rank.on_device),
         if_hidden="batches are made on the training thread, but the device has work queued meanwhile: leave it",
     )
 
@@ -61,7 +71,9 @@ def in_samples(case: Case) -> Iterator[Sampled]:
     """Time in a loader without workers."""
     for waits in input_waits(case):
         if waits.made > 0:
-            saved = _with_workers(case, waits.run, waits.made)
+            wanted, waiting = keeping_up(waits.made, 1 - waits.made), _computing(waits.run, waits.made) <= WAITS
+            workers = beside_training(case, wanted, waiting=waiting)
+            saved = _with_workers(case, waits.run, waits.made, workers)
             yield from_samples(
                 CAUSE.id,
                 waits.run,
@@ -72,22 +84,27 @@ def in_samples(case: Case) -> Iterator[Sampled]:
                 saved=(saved * 0.85, saved, max(waits.made, saved)),
                 method="samples: batches made by workers while the step computes, on the cores there are",
                 rivals=("host.python", "input.storage-bound", "host.cpu-contention"),
-                remedy=with_workers(CAUSE, case, WORKERS_OF_REMEDY, on_device=False),
+                remedy=with_workers(CAUSE, case, workers, on_device=False, waiting=waiting),
             )
 
 
-def _with_workers(case: Case, run: RunSummary, share: float) -> float:
+def _computing(run: RunSummary, share: float) -> float:
+    """What of its time the input is on a core."""
+    return min(max((run.on_cpu_share - (1 - share)) / share, 0.0), 1.0)
+
+
+def _with_workers(case: Case, run: RunSummary, share: float, workers: int) -> float:
     """The share saved when batches are made beside the step: what takes CPU needs a core that training leaves free."""
     cores = case.facts.cores or DEFAULT_CORES
     threads = min(case.facts.threads or cores, cores)
-    computing = min(max((run.on_cpu_share - (1 - share)) / share, 0.0), 1.0)
+    computing = _computing(run, share)
     # Of the input's CPU time, what finds no free core is taken from training.
     busy = ((1 - share) * threads + share * computing) / cores
     fetching = share * LEFT_OF_FETCH
     if computing > WAITS:
         return max(1 - max(1 - share, busy, share / max(cores, 1)) - fetching, 0.0)
     # What only waits needs no cores: as many workers as the remedy names make batches at a time.
-    return max(1 - max(1 - share + fetching, busy + fetching, share / WORKERS_OF_REMEDY), 0.0)
+    return max(1 - max(1 - share + fetching, busy + fetching, share / workers), 0.0)
 
 
 RULE = Rule(CAUSE, (Finder(in_trace, ("trace",)), Finder(in_samples, ("samples", "no_device"))))

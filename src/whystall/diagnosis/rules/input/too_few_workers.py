@@ -14,12 +14,21 @@ from whystall.diagnosis.candidate import Replayed, Sampled
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.input_waits import WAITS, starved
-from whystall.diagnosis.detectors.loader import LEFT_OF_FETCH, fetches_from_workers, waiting_nodes, with_workers
+from whystall.diagnosis.detectors.loader import (
+    LEFT_OF_FETCH,
+    beside_training,
+    fetches_from_workers,
+    keeping_up,
+    waiting_nodes,
+    with_workers,
+)
 from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rule import Finder, Rule
 
 CAUSE: Final = cause_beside(__name__)
 _WORKERS: Final = 8
+# With workers times so many what they share (storage, memory, a lock) may bind instead.
+_MOST_TIMES: Final = 4
 # A fetch hardly waits if it takes less than this share of the longest; where most do, single ones may be at fault.
 _PROMPT: Final = 0.1
 _MOSTLY_PROMPT: Final = 0.6
@@ -44,6 +53,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
             continue
         nodes = waiting_nodes(case, rank, begin[usual], end[usual])
         per_step = case.time_of(nodes)
+        wait = per_step / max(case.step_ns, 1)
         waits = np.sort((end - begin)[usual])
         prompt = float(np.mean(waits < _PROMPT * waits[-1]))
         seldom = bool(prompt >= _MOSTLY_PROMPT)
@@ -52,7 +62,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
             attributed_ns=per_step,
             evidence=(
                 evidence.time("waiting for the loader's workers", per_step, case.events_of(nodes), per=case.per),
-                evidence.share(f"of the {case.per}", per_step / max(case.step_ns, 1)),
+                evidence.share(f"of the {case.per}", wait),
                 *((evidence.share("of the fetches that hardly wait", prompt),) if seldom else ()),
             ),
             removal=case.without(nodes, LEFT_OF_FETCH),
@@ -65,7 +75,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
             rivals=("input.synchronous-loader", "host.python", "host.sync"),
             missing=() if case.runs else ("the workers' CPU time (samples of a watched run)",),
             if_hidden="the training thread waits for its loader, but the device has work queued meanwhile: leave it",
-            remedy=_more_workers(case, on_device=rank.on_device, also="" if case.runs else _EITHER),
+            remedy=_more_workers(case, wait, on_device=rank.on_device, also="" if case.runs else _EITHER),
         )
 
 
@@ -74,13 +84,27 @@ def in_samples(case: Case) -> Iterator[Sampled]:
     for found in starved(case, "input.too-few-workers"):
         busy = [run.worker_cpu_share for run in case.runs if run.rank in found.ranks]
         waiting = all(share is not None and share < WAITS for share in busy)
-        yield replace(found, remedy=_more_workers(case, on_device=False, waiting=waiting))
+        wait = found.attributed_ns / max(found.step_ns or 0, 1)
+        # So many more workers make batches so much faster, and no faster.
+        most = 1 - min(_have(case) / beside_training(case, _wanted(case, wait), waiting=waiting), 1.0)
+        remedy = _more_workers(case, wait, on_device=False, waiting=waiting)
+        floor, expected, ceiling = found.saved
+        yield replace(found, saved=(min(floor, most), min(expected, most), ceiling), remedy=remedy)
 
 
-def _more_workers(case: Case, *, on_device: bool, waiting: bool = False, also: str = "") -> Remedy:
-    """Twice as many workers as the loader has; those of the entry where that is not known."""
-    have = max((int(loader.get("workers") or 0) for loader in case.facts.loaders), default=0)
-    wanted = 2 * have if have else _WORKERS
+def _have(case: Case) -> int:
+    return max((int(loader.get("workers") or 0) for loader in case.facts.loaders), default=0)
+
+
+def _wanted(case: Case, wait: float) -> int:
+    """As many workers as keep up, where the loader's are known; those of the entry where they are not."""
+    have = _have(case)
+    return min(max(keeping_up(have, 1 - wait), have + 1), _MOST_TIMES * have) if have else _WORKERS
+
+
+def _more_workers(case: Case, wait: float, *, on_device: bool, waiting: bool = False, also: str = "") -> Remedy:
+    """The remedy for workers that are waited for during a share ``wait`` of the step."""
+    wanted = _wanted(case, wait)
     found = with_workers(CAUSE, case, wanted, on_device=on_device, waiting=waiting, also=", prefetch_factor=4")
     return msgspec.structs.replace(found, text=f"{found.text}{also}")
 
