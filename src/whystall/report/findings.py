@@ -8,6 +8,7 @@ from typing import Final
 
 from whystall.diagnosis.finding import CodeLocation, Evidence, Finding, Gain, Plan
 from whystall.report import format as fmt
+from whystall.report.cause_chains import chain_of, followers
 from whystall.report.names import clean, line_of_code, shorten
 from whystall.report.pictures import PictureView, picture_of
 from whystall.report.schema import Report
@@ -64,6 +65,8 @@ class FindingView:
     missing: str | None
     """The signals that would make it surer, and what it cannot be told from without them."""
     picture: PictureView | None
+    chain: tuple[str, ...]
+    """What follows from it, from its line of code to who waits; empty where nothing does."""
     place: int | None
     """Its place among the report's findings, if it says where in a recording it is to be seen."""
 
@@ -118,10 +121,11 @@ def findings_view(report: Report, most: int) -> FindingsView:
 
     def view(placed: tuple[int, Finding]) -> FindingView:
         place, finding = placed
-        return _finding(finding, place, report.verdict.step_ns, one_rank=one_rank)
+        return _finding(finding, place, report, one_rank=one_rank)
 
     named = [one for one in enumerate(report.findings) if one[1].severity != "info"]
-    notes = [one for one in enumerate(report.findings) if one[1].severity == "info"]
+    told = [id(link) for _, root in named[:most] for link in followers(root, report)]  # as links of a chain
+    notes = [one for one in enumerate(report.findings) if one[1].severity == "info" and id(one[1]) not in told]
     return FindingsView(
         named=tuple(map(view, named[:most])),
         notes=tuple(map(view, notes[:most])),
@@ -173,7 +177,8 @@ def value_words(value: float | str, unit: str) -> str:
     return f"{amount} {clean(unit, 40)}".strip()
 
 
-def _finding(finding: Finding, place: int, step_ns: int | None, *, one_rank: bool) -> FindingView:
+def _finding(finding: Finding, place: int, report: Report, *, one_rank: bool) -> FindingView:
+    step_ns = report.verdict.step_ns
     remedy, proof = finding.remedy, finding.verify
     patch = remedy.patch.split("\n")[:_MOST_PATCH_LINES] if remedy and remedy.patch else []
     # What is only told gains nothing by itself, or perhaps nothing: a speed-up beside it would read as a promise. It is
@@ -201,6 +206,7 @@ def _finding(finding: Finding, place: int, step_ns: int | None, *, one_rank: boo
         rejected=tuple((clean(one.id, 80), clean(one.because, 200)) for one in finding.rejected[:8]),
         missing=_missing(finding),
         picture=picture_of(finding, gain),
+        chain=chain_of(finding, report),
         place=place if finding.shown else None,
     )
 

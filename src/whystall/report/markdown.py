@@ -196,6 +196,8 @@ def _findings(report: Report, limits: Limits) -> Iterator[str]:
 def _finding(finding: FindingView, number: int) -> Iterator[str]:
     yield f"##### {number}. {escape(finding.title)}\n"
     yield f"{finding.label} · {code(finding.id)} · {escape(' · '.join(finding.facts))}\n"
+    if finding.chain:
+        yield f"{' → '.join(map(escape, finding.chain))}\n"
     if finding.evidence:
         yield "| Measured | Value |"
         yield "|---|--:|"

@@ -171,6 +171,8 @@ def _finding(finding: FindingView, number: int, *, full: bool) -> Iterator[Rende
 
 
 def _details(finding: FindingView, *, full: bool) -> Iterator[RenderableType]:
+    if finding.chain:
+        yield Text(" -> ".join(finding.chain))
     if finding.evidence:
         yield _evidence(finding.evidence if full else finding.evidence[:2])
     for place in finding.places if full else finding.places[:1]:
