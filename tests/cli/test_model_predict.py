@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,9 @@ from torch import nn
 
 def square(batch=4):
     return nn.Linear(512, 512, bias=False), torch.randn(batch, 512)
+
+def wide(batch=4):
+    return nn.Sequential(nn.Linear(65536, 64), nn.ReLU(), nn.Linear(64, 65536)), torch.randn(batch, 65536)
 
 def bare():
     return nn.Linear(8, 8)
@@ -103,3 +107,29 @@ def test_mistakes(cli: Cli, arguments: tuple[str, ...], code: int, said: str) ->
 
 def test_a_traceback_of_the_users_own_on_request(cli: Cli) -> None:
     assert 'raise KeyError("weights")' in cli("model", "factories.py:raising", "--predict", "-v").err
+
+
+def test_the_largest_batch_that_fits(cli: Cli) -> None:
+    outcome = cli("model", "factories.py:wide", "--predict", "--device", "Tesla T4", "--batch", "max")
+    assert outcome.code == 0
+    assert re.search(r"The largest batch that fits is [\d,]+\.", outcome.out)
+    assert "missing" in outcome.out
+    assert "to spare" in outcome.out
+    told = json.loads(
+        cli("model", "factories.py:wide", "--predict", "--device", "Tesla T4", "--batch", "max", "--json").out
+    )
+    largest = told["request"]["batch"]
+    assert [one["spare_bytes"] >= 0 for one in told["batches"]] == [one["batch"] <= largest for one in told["batches"]]
+
+
+@pytest.mark.parametrize("options", [["--predict"], ["--predict", "--device", "cpu"]])
+def test_a_largest_batch_wants_a_device(cli: Cli, options: list[str]) -> None:
+    outcome = cli("model", "factories.py:square", *options, "--batch", "max")
+    assert outcome.code == 2
+    assert "name it by --device" in outcome.err
+
+
+def test_a_largest_batch_is_for_predictions(cli: Cli) -> None:
+    outcome = cli("model", "factories.py:square", "--batch", "max")
+    assert outcome.code == 2
+    assert "--batch wants" in outcome.err

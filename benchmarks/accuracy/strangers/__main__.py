@@ -1,6 +1,6 @@
 """Runs the strangers' jobs: the true gain by plain runs, what whystall says, and what its remedy is worth.
 
-    python -m benchmarks.accuracy.strangers [--second | --third | ... | --tenth] [--only NAME ...]
+    python -m benchmarks.accuracy.strangers [--second | --third | ... | --eleventh] [--only NAME ...]
         [--out DIR] [--pairs N] [--seconds S] [--table | --recorded]
 
 For each job: plain runs of the original and of the author's repaired version in alternation, one `whystall run` of the
@@ -219,7 +219,7 @@ def table(jobs: Job, truths: Job) -> str:
 def main() -> int:
     """Runs what is asked for, writes the JSON after each job, prints the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for author in ("second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth"):
+    for author in ("second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh"):
         parser.add_argument(
             f"--{author}", dest="author", action="store_const", const=author, help=f"a {author} author's"
         )

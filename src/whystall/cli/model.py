@@ -36,7 +36,9 @@ class Model:
             help="package.module:function or file.py:function; it returns a model, or (model, inputs)",
         )
         parser.add_argument("--depth", default="3", metavar="N", help="how deep the tree is shown; all for everything")
-        parser.add_argument("--batch", metavar="N", help="samples a batch")
+        parser.add_argument(
+            "--batch", metavar="N", help="samples a batch; with --predict also max: the largest that fits --device"
+        )
         parser.add_argument("--input-shape", metavar="N,N,…", help="one floating-point input of this shape")
         parser.add_argument("--device", help="cpu, cuda, or meta, which needs no memory and times nothing")
         parser.add_argument("--dtype", choices=DTYPES, help="the dtype of weights and floating-point inputs")
@@ -56,7 +58,7 @@ class Model:
     def run(self, options: Namespace, console: Console) -> int:
         """Prints the tree, or the prediction; 0."""
         if model_predict.is_asked_for(options):
-            batch = _batch(options.batch) if options.batch else None
+            batch = "max" if options.batch == "max" else _batch(options.batch) if options.batch else None
             return model_predict.run(options, console, batch=batch, input_shape=_shape(options.input_shape))
         depth = None if options.depth == "all" else _number(options.depth, "--depth")
         repeats = _number(options.repeats, "--repeats")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from whystall.errors import InputError, UsageError
 
@@ -54,7 +54,9 @@ def is_asked_for(options: Namespace) -> bool:
     return bool(options.predict)
 
 
-def run(options: Namespace, console: Console, *, batch: int | None, input_shape: tuple[int, ...] | None) -> int:
+def run(
+    options: Namespace, console: Console, *, batch: int | Literal["max"] | None, input_shape: tuple[int, ...] | None
+) -> int:
     """Prints the prediction; 0."""
     from whystall.model.prediction.predict import predict
     from whystall.model.prediction.simulator import Simulator
@@ -83,7 +85,9 @@ def run(options: Namespace, console: Console, *, batch: int | None, input_shape:
     return 0
 
 
-def _settings(options: Namespace, batch: int | None, input_shape: tuple[int, ...] | None) -> dict[str, Any]:
+def _settings(
+    options: Namespace, batch: int | Literal["max"] | None, input_shape: tuple[int, ...] | None
+) -> dict[str, Any]:
     settings: dict[str, Any] = {
         "batch": batch,
         "input_shape": input_shape,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from textwrap import fill
 
+from whystall.model.prediction.largest import MOST
 from whystall.model.prediction.peaks import KINDS
 from whystall.model.prediction.results import Prediction, Remedy
 from whystall.report.format import UNKNOWN, count, duration, plural, rate, share, size
@@ -21,6 +22,7 @@ def render_prediction(found: Prediction, *, width: int = 100) -> str:
         _activations(found),
         _work(found),
         _fit(found, width),
+        _batches(found),
         _remedies(found),
         _conventions(found),
         "\n".join(fill(f"- {line}", width, subsequent_indent="  ") for line in _basis(found)),
@@ -111,6 +113,21 @@ def _fit(found: Prediction, width: int) -> str:
     rows.append(["to spare" if fit.fits else "missing", size(abs(fit.spare_bytes))])
     widest = max(len(row[0]) for row in rows)
     return "\n".join(f"{name.ljust(widest)}  {value}".rstrip() for name, value in rows)
+
+
+def _batches(found: Prediction) -> str:
+    if not found.batches:
+        return ""
+    largest = max((one.batch for one in found.batches if one.fits), default=None)
+    head = "Not even one sample fits." if largest is None else f"The largest batch that fits is {count(largest)}."
+    if largest == MOST:
+        head = f"{count(MOST)} samples fit; larger batches were not predicted."
+    rows = [["batch", "held at most", "to spare", "samples/s at most"]]
+    for one in found.batches:
+        spare = size(one.spare_bytes) if one.fits else f"{size(-one.spare_bytes)} missing"
+        fastest = UNKNOWN if not one.least_ns else rate(one.batch / one.least_ns * 1e9, "").strip()
+        rows.append([count(one.batch), size(one.peak_bytes), spare, fastest])
+    return f"{head}\n\n{_columns(rows)}"
 
 
 def _remedies(found: Prediction) -> str:

@@ -32,8 +32,8 @@ _FEWEST_FETCHES: Final = 8
 _STARTS: Final = re.compile(r"multiprocessing/(process|context)\.py\(\d+\): (start|_Popen)$")
 # Loaders seldom have more workers: long fetches that come more rarely are not theirs.
 _MOST_WORKERS: Final = 8
-# Workers are given this much more than makes as many batches as are used, for those that take longer than others.
-_SLACK: Final = 1.1
+# So little of one more worker's work is not worth it.
+_HARDLY_ANY: Final = 0.1
 # Nobody asks for more workers without measuring: what they share (storage, memory, a lock) is not known.
 _MOST_ASKED_FOR: Final = 16
 _FEWEST_ASKED_FOR: Final = 2
@@ -48,7 +48,7 @@ def keeping_up(making: float, beside: float) -> int:
     """
     if making >= _MOST_ASKED_FOR * beside:
         return _MOST_ASKED_FOR
-    return min(max(math.ceil(_SLACK * making / beside), _FEWEST_ASKED_FOR), _MOST_ASKED_FOR)
+    return min(max(math.ceil(making / beside - _HARDLY_ANY), _FEWEST_ASKED_FOR), _MOST_ASKED_FOR)
 
 
 def beside_training(case: Case, workers: int, *, waiting: bool) -> int:
@@ -58,14 +58,10 @@ def beside_training(case: Case, workers: int, *, waiting: bool) -> int:
 
 
 def with_workers(
-    cause: Cause, case: Case, workers: int, *, on_device: bool, waiting: bool = False, also: str = ""
+    cause: Cause, case: Case, count: int, *, on_device: bool, waiting: bool = False, also: str = ""
 ) -> Remedy:
-    """A cause's remedy with so many workers, and pinned memory where it is of use.
-
-    There are as many as there are cores for them, unless they only wait, say for storage.
-    """
+    """A cause's remedy with so many workers, and pinned memory where it is of use; ``waiting``: they need no cores."""
     cores, threads = (None, None) if waiting else (case.facts.cores, case.facts.threads)
-    count = beside_training(case, workers, waiting=waiting)
     pinned = ", pin_memory=True" if on_device else ""
     risk = cause.risk
     if cores is not None and threads is not None and not on_device and count + threads > cores:

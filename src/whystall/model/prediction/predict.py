@@ -6,7 +6,7 @@ import contextlib
 import inspect
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from msgspec.structs import replace
 
@@ -15,12 +15,22 @@ from whystall.hardware import Accelerator
 from whystall.model.prediction import remedies, sharding
 from whystall.model.prediction.conventions import all_of
 from whystall.model.prediction.events import Record
-from whystall.model.prediction.fitting import device_named, fit
+from whystall.model.prediction.fitting import capacity_bytes, device_named, fit
+from whystall.model.prediction.largest import largest_batch
 from whystall.model.prediction.outcome import Simulated
 from whystall.model.prediction.peaks import KINDS, SectionPeak
 from whystall.model.prediction.request import DTYPES, OPTIMIZERS, Request
 from whystall.model.prediction.reserving import reserved_bytes
-from whystall.model.prediction.results import Basis, Fit, ModuleBytes, PhasePeak, PhaseWork, Prediction, Remedy
+from whystall.model.prediction.results import (
+    Basis,
+    BatchPeak,
+    Fit,
+    ModuleBytes,
+    PhasePeak,
+    PhaseWork,
+    Prediction,
+    Remedy,
+)
 from whystall.model.prediction.simulator import Simulator
 
 _MOST_MODULES: Final = 12
@@ -34,6 +44,7 @@ _ELSEWHERE: Final = (None, "reasoned from the kernels' formulas; no step on such
 def predict(
     model: str | Callable[..., Any],
     *,
+    batch: int | Literal["max"] | None = None,
     remedies: bool | None = None,
     conventions: bool = False,
     reserved: bool = False,
@@ -43,7 +54,8 @@ def predict(
     """What a training step of the model that a factory makes would hold at most, in which phase, and of what.
 
     ``model`` is ``package.module:function`` or ``file.py:function``, or such a function itself, as ``whystall model``
-    takes it. ``options`` are the fields of ``Request``: ``batch``, ``dtype``, ``optimizer``, ``device`` and so on.
+    takes it. ``options`` are the fields of ``Request``: ``dtype``, ``optimizer``, ``device`` and so on; a ``batch`` of
+    ``"max"`` is the largest that fits the device.
     ``remedies`` are worked out where the step does not fit its device, or where they are asked for; ``conventions`` are
     the figures of papers and other tools for parameters and optimizer; ``reserved`` is what the caching allocator of an
     accelerator would hold, for which every block is run. Raises
@@ -51,7 +63,7 @@ def predict(
     """
     name = model if isinstance(model, str) else _named(model)
     try:
-        request = Request(target=name, **options)
+        request = Request(target=name, batch=None if batch == "max" else batch, **options)
     except TypeError as error:
         raise UsageError(f"predict: {error}") from None
     _check(request)
@@ -61,7 +73,11 @@ def predict(
     if row is not None and row.capability is not None:
         request = replace(request, capability=row.capability)
     with contextlib.nullcontext(simulator) if simulator is not None else Simulator() as own:
-        found = _predicted(request, row, own, remedies, conventions)
+        tried: tuple[BatchPeak, ...] = ()
+        if batch == "max":
+            tried, largest = _batches(request, row, own)
+            request = replace(request, batch=largest or 1)
+        found = replace(_predicted(request, row, own, remedies, conventions), batches=tried)
         if not reserved:
             return found
         record = own.run(replace(request, events=True)).record
@@ -114,6 +130,28 @@ def _predicted(
     if wanted or (wanted is None and misfit):
         return replace(found, remedies=tuple(_remedies(request, row, whole, found, simulator)))
     return found
+
+
+def _batches(
+    request: Request, row: Accelerator | None, simulator: Simulator
+) -> tuple[tuple[BatchPeak, ...], int | None]:
+    if row is None or capacity_bytes(row, request.device) is None:
+        raise UsageError("the largest batch is that which fits a device: name it by --device 'NVIDIA H100 80GB HBM3'")
+
+    def predicted(batch: int) -> BatchPeak:
+        asked = replace(request, batch=batch)
+        own = sharding.divided(simulator.run(asked), request.strategy, request.ranks)
+        where = _fit(asked, row, own.peak_bytes)
+        spare = 0 if where is None else where.spare_bytes
+        times = [one.time_ns for one in own.work.values()]
+        return BatchPeak(
+            batch=batch,
+            peak_bytes=own.peak_bytes,
+            spare_bytes=spare,
+            least_ns=sum(times) if times and all(times) else None,
+        )
+
+    return largest_batch(predicted)
 
 
 def _prediction(request: Request, own: Simulated, row: Accelerator | None) -> Prediction:

@@ -61,6 +61,20 @@ class Remedy(msgspec.Struct, frozen=True, kw_only=True):
     fits: bool
 
 
+class BatchPeak(msgspec.Struct, frozen=True, kw_only=True):
+    """What a step with so many samples holds, and what is left on the device; ``least_ns`` as that of a phase."""
+
+    batch: int
+    peak_bytes: int
+    spare_bytes: int
+    least_ns: int | None
+
+    @property
+    def fits(self) -> bool:
+        """Whether the device holds it."""
+        return self.spare_bytes >= 0
+
+
 class Basis(msgspec.Struct, frozen=True, kw_only=True):
     """What the numbers rest on: ``blocks`` repeated ones, of which ``depths`` were run, and by how much that missed."""
 
@@ -89,6 +103,8 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     fit: Fit | None = None
     unfit_because: str | None = None
     remedies: tuple[Remedy, ...] = ()
+    batches: tuple[BatchPeak, ...] = ()
+    """Those that were predicted to find the largest that fits, smallest first; none: nobody asked."""
     conventions: dict[str, int] = {}
     reserved_bytes: int | None = None
     """What torch's caching allocator would reserve for it at most; ``None``: nobody asked."""

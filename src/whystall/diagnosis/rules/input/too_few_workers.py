@@ -86,7 +86,7 @@ def in_samples(case: Case) -> Iterator[Sampled]:
         waiting = all(share is not None and share < WAITS for share in busy)
         wait = found.attributed_ns / max(found.step_ns or 0, 1)
         # So many more workers make batches so much faster, and no faster.
-        most = 1 - min(_have(case) / beside_training(case, _wanted(case, wait), waiting=waiting), 1.0)
+        most = 1 - _have(case) / _wanted(case, wait, waiting=waiting)
         remedy = _more_workers(case, wait, on_device=False, waiting=waiting)
         floor, expected, ceiling = found.saved
         yield replace(found, saved=(min(floor, most), min(expected, most), ceiling), remedy=remedy)
@@ -96,15 +96,19 @@ def _have(case: Case) -> int:
     return max((int(loader.get("workers") or 0) for loader in case.facts.loaders), default=0)
 
 
-def _wanted(case: Case, wait: float) -> int:
-    """As many workers as keep up, where the loader's are known; those of the entry where they are not."""
+def _wanted(case: Case, wait: float, *, waiting: bool) -> int:
+    """As many workers as keep up, as far as there are cores for them; those of the entry where it has none known.
+
+    One more there may always be: workers that take all cores are another cause.
+    """
     have = _have(case)
-    return min(max(keeping_up(have, 1 - wait), have + 1), _MOST_TIMES * have) if have else _WORKERS
+    wanted = min(keeping_up(have, 1 - wait), _MOST_TIMES * have) if have else _WORKERS
+    return max(beside_training(case, wanted, waiting=waiting), have + 1)
 
 
 def _more_workers(case: Case, wait: float, *, on_device: bool, waiting: bool = False, also: str = "") -> Remedy:
     """The remedy for workers that are waited for during a share ``wait`` of the step."""
-    wanted = _wanted(case, wait)
+    wanted = _wanted(case, wait, waiting=waiting)
     found = with_workers(CAUSE, case, wanted, on_device=on_device, waiting=waiting, also=", prefetch_factor=4")
     return msgspec.structs.replace(found, text=f"{found.text}{also}")
 

@@ -1,0 +1,46 @@
+"""The largest batch of which a step fits its device: a search over predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from whystall.errors import UsageError
+from whystall.model.prediction.results import BatchPeak
+
+MOST: Final = 2**20
+"""Batches beyond are not asked for: something else than memory ends them."""
+_FIRST: Final = (8, 16)
+_BY_LINES: Final = 12
+
+
+def largest_batch(predicted: Callable[[int], BatchPeak]) -> tuple[tuple[BatchPeak, ...], int | None]:
+    """The batches that were predicted, smallest first, and the largest that fits; ``None``: not even one sample does.
+
+    What a step holds grows in proportion to the batch beyond what is there anyway, in each phase on its own: a line
+    through two predictions foretells where the device is full, and each further prediction corrects it. Raises
+    ``UsageError`` where the batch makes no difference.
+    """
+    found = {batch: predicted(batch) for batch in _FIRST}
+    while True:
+        fits = max((batch for batch, one in found.items() if one.fits), default=0)
+        beyond = min((batch for batch, one in found.items() if not one.fits), default=MOST + 1)
+        if beyond - fits == 1:
+            break
+        guess = _where_full(found, fits, beyond)
+        found[guess] = predicted(guess)
+    if len({one.peak_bytes for one in found.values()}) == 1:
+        raise UsageError("the batch makes no difference to what a step holds: the factory has to take batch=")
+    return tuple(found[batch] for batch in sorted(found)), fits or None
+
+
+def _where_full(found: dict[int, BatchPeak], fits: int, beyond: int) -> int:
+    """The batch at which the device is just not full, by a line through two predictions, between the two limits."""
+    if len(found) > _BY_LINES:  # a line that is bent may lead to one of its ends again and again
+        return (fits + beyond) // 2
+    known = sorted(found)
+    place = known.index(beyond) if beyond in found else len(known) - 1
+    low, high = known[max(place - 1, 0)], known[max(place, 1)]
+    slope = (found[low].spare_bytes - found[high].spare_bytes) / (high - low)
+    guess = low + int(found[low].spare_bytes // slope) if slope > 0 else MOST
+    return min(max(guess, fits + 1), beyond - 1)
