@@ -58,8 +58,10 @@ class Model:
     def run(self, options: Namespace, console: Console) -> int:
         """Prints the tree, or the prediction; 0."""
         if model_predict.is_asked_for(options):
-            batch = "max" if options.batch == "max" else _batch(options.batch) if options.batch else None
-            return model_predict.run(options, console, batch=batch, input_shape=_shape(options.input_shape))
+            batch = _batch(options.batch) if options.batch and options.batch != "max" else None
+            return model_predict.run(
+                options, console, batch=batch or options.batch, input_shape=_shape(options.input_shape)
+            )
         depth = None if options.depth == "all" else _number(options.depth, "--depth")
         repeats = _number(options.repeats, "--repeats")
         page = Path(options.html) if options.html else None
