@@ -21,6 +21,7 @@ from whystall.report.build import build_report
 from whystall.report.registry import Options
 from whystall.report.schema import Report
 from whystall.report.sections.extensions import installed_sections
+from whystall.report.sections.run import changed_paces
 from whystall.run_folder.told import told
 from whystall.trace.cache import default_folder
 from whystall.trace.discovery import PathLike
@@ -102,7 +103,7 @@ def _report(
     found: Ranks, facts: RunFacts, workload: Workload | None, unusable: list[str], ignored: Sequence[str]
 ) -> Report:
     """The diagnosis of what was read, as a report; ``unusable`` and ``ignored`` are sentences on what was not used."""
-    runs = [run for run in map(run_summary, found.samples) if run is not None]
+    runs = [run for run in (run_summary(one, at_one_pace=True) for one in found.samples) if run is not None]
     more_rules = installed_rules(unusable)
     failures = [*found.failures, *unusable]
     of_runs = [sentence for folder in found.folders for sentence in (*told(folder), *stood_still(folder, failures))]
@@ -124,6 +125,7 @@ def _report(
         experiments=facts.experiments,
         problems=[
             *of_runs,
+            *changed_paces(runs),
             *failures,
             *found.notes,
             *ignored,

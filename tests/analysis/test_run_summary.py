@@ -150,9 +150,9 @@ def test_time_on_a_core_is_of_the_steps_between_two_answers_of_the_kernel() -> N
 def test_places_are_summed_and_ordered() -> None:
     found = samples(step(), step())
     rows = [
-        ("other", "a.py", 1, "f", "x()", "a:f", 3),
-        ("input", "b.py", 2, "g", "y()", "b:g", 6),
-        ("other", "a.py", 1, "f", "x()", "a:f", 1),
+        ("other", "a.py", 1, "f", "x()", "a:f", 3, 0, 1),
+        ("input", "b.py", 2, "g", "y()", "b:g", 6, 0, 1),
+        ("other", "a.py", 1, "f", "x()", "a:f", 1, 1, 2),
     ]
     looks = pl.DataFrame(rows, schema=found.places.schema, orient="row")
     account = run_summary(replace(found, places=looks))
@@ -180,3 +180,46 @@ def test_workers_that_compute_and_other_processes() -> None:
     assert account.worker_cpu_share == pytest.approx((0.8 + 0.2) / 2)
     assert account.thread_cores == pytest.approx(0.3 + 0.1)
     assert account.other_cores == pytest.approx((350 - 50) / 100 / 2)
+
+
+def changed_run(*, window_at: int) -> RunSamples:
+    steps = [step(1000 if at < 200 else 4000, input_us=100 if at < 200 else 3100) for at in range(300)]
+    for at in range(window_at, window_at + 3):
+        steps[at] |= {"duration_us": 50_000, "flags": PROFILED}
+    found = samples(*steps)
+    rows = [
+        ("other", "before.py", 1, "f", "x()", "a:f", 30, 0, 180),
+        ("input", "after.py", 2, "g", "y()", "b:g", 10, 180, 221),
+        ("input", "after.py", 2, "g", "y()", "b:g", 10, 221, 300),
+    ]
+    return replace(found, places=pl.DataFrame(rows, schema=found.places.schema, orient="row"))
+
+
+@pytest.mark.parametrize(
+    ("window_at", "median_ns", "input_share", "file", "told"),
+    [
+        (250, 4_000_000, 0.775, "after.py", (201, 300, 1_000_000)),
+        (20, 1_000_000, 0.1, "before.py", (1, 200, 4_000_000)),
+    ],
+)
+def test_a_run_that_changed_its_pace_for_good_is_told_at_that_of_its_latest_window(
+    window_at: int, median_ns: int, input_share: float, file: str, told: tuple[int, int, int]
+) -> None:
+    found = changed_run(window_at=window_at)
+    account, whole = run_summary(found, at_one_pace=True), run_summary(found)
+    assert account is not None
+    assert whole is not None
+    assert (account.median_ns, account.shares["input"]) == (median_ns, pytest.approx(input_share))
+    assert [place.file for place in account.places] == [file]
+    assert account.changed is not None
+    assert (account.changed.first, account.changed.last, account.changed.other_ns) == told
+    assert (account.all_steps, account.drawn_ns, account.trend) == (300, whole.drawn_ns, whole.trend)
+    assert whole.changed is None
+    assert whole.shares["input"] == pytest.approx((192 * 100 + 100 * 3100) / (192 * 1000 + 100 * 4000), abs=0.01)
+
+
+def test_a_pace_that_comes_and_goes_is_no_change() -> None:
+    steps = [step(4000 if at // 100 % 2 else 1000) for at in range(400)]
+    account = run_summary(samples(*steps), at_one_pace=True)
+    assert account is not None
+    assert (account.changed, account.median_ns) == (None, run_summary(samples(*steps)).median_ns)  # type: ignore[union-attr]

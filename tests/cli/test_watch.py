@@ -34,7 +34,7 @@ def test_pace_slowdown_and_verdict_of_a_job_that_runs(cli: Cli, tmp_path: Path) 
     folder, metrics = run_of(tmp_path, *EVEN, *SLOWER, trace=True), tmp_path / "job.prom"
     done = cli("watch", str(folder), "--once", "--metrics", str(metrics))
     assert done.code == 0
-    assert "step 200 · 60.0 ms each (the latest 64) · forward 83.3 %, other 16.7 %" in done.out
+    assert "step 200 · 60.0 ms each (the latest 84) · forward 83.3 %, other 16.7 %" in done.out
     assert "slower: steps take 1.50 times as long as at first; forward grew by 20.0 ms" in done.out
     assert (folder / "capture-now").exists()
     assert "so far: " in done.out

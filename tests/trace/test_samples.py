@@ -35,9 +35,9 @@ def test_workers_places_and_cores(tmp_path: Path) -> None:
     looks = {"stacks": [place], "elsewhere": 1, "beside": [beside]}
     found = read_samples(written(tmp_path / "s", HEAD, STEP, machine, looks))
     assert found.threads.rows() == [(9, 14, "R", 50)]
-    assert found.beside.rows() == [tuple(beside)]
+    assert found.beside.rows() == [(*beside, 0, 1)]
     assert found.workers.rows() == [(9, 12, "S", 30)]
-    assert found.places.rows() == [tuple(place)]
+    assert found.places.rows() == [(*place, 0, 1)]
     assert found.machine.rows() == [(9, 500, 200)]
 
 

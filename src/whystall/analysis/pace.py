@@ -25,6 +25,8 @@ _NEARLY_ALL: Final = 0.25
 class Pace:
     """The median of the latest steps and what they consist of; and against the first ones, where they are slower."""
 
+    steps: int
+    """How many the latest are."""
     median_ns: int
     shares: dict[str, float]
     ratio: float
@@ -48,7 +50,15 @@ def pace_of(first: Parts, latest: Parts) -> Pace | None:
     grown = {part: _mean(latest, part) - _mean(first, part) for part in (*shares,)}
     most = max(grown, key=lambda part: (grown[part], part))
     slower = bool(ratio >= _SLOWER and apart)
-    return Pace(round(median), shares, ratio, slower, most if slower else None, round(grown[most]) if slower else 0)
+    return Pace(
+        len(latest[STEP]),
+        round(median),
+        shares,
+        ratio,
+        slower,
+        most if slower else None,
+        round(grown[most]) if slower else 0,
+    )
 
 
 def _mean(parts: Parts, part: str) -> float:

@@ -90,6 +90,20 @@ class RecordedWindow(Result):
     steps_after: int
 
 
+class ChangedPace(Result):
+    """A run that changed its pace for good while it went on.
+
+    The steps ``first`` to ``last`` are those at the pace that is told of; ``other_ns`` is the median step at the first
+    other one. ``steps`` and ``durations_ns`` are of the whole run.
+    """
+
+    first: int
+    last: int
+    other_ns: int
+    steps: int
+    durations_ns: list[int]
+
+
 class RunSummary(Result):
     """All steps of a watched run, from its samples; those under the profiler and the first ones are not measured.
 
@@ -118,6 +132,11 @@ class RunSummary(Result):
     slow_ns: int
     slow: list[SlowStep]
     durations_ns: list[int]
+    changed: ChangedPace | None = None
+    """Where the run changed its pace for good: then all else but ``trend``, memory and windows is of one of its paces.
+
+    It is the one at which the latest window was recorded.
+    """
     trend: float | None = None
     """By what share the median step of the second half is longer than that of the first; ``None`` of few steps."""
     warm_up: int = 0
@@ -148,6 +167,16 @@ class RunSummary(Result):
     allocators: list[AllocatorRun] = msgspec.field(default_factory=list)
     clocks: list[DeviceClocks] = msgspec.field(default_factory=list)
     windows: list[RecordedWindow] = msgspec.field(default_factory=list)
+
+    @property
+    def drawn_ns(self) -> list[int]:
+        """Its steps from the first to the last, at whatever pace, thinned."""
+        return self.durations_ns if self.changed is None else self.changed.durations_ns
+
+    @property
+    def all_steps(self) -> int:
+        """How many steps it had, at whatever pace."""
+        return self.steps if self.changed is None else self.changed.steps
 
     @property
     def measured(self) -> int:

@@ -9,16 +9,18 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Final
 
+import msgspec
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from whystall.analysis.after_windows import recorded_windows
+from whystall.analysis.pace_changes import pace_changes
 from whystall.analysis.run_clocks import device_clocks
 from whystall.analysis.run_memory import allocator_runs, memory_rises
-from whystall.analysis.run_results import RunSummary, SampledLine, SlowStep
+from whystall.analysis.run_results import ChangedPace, RunSummary, SampledLine, SlowStep
 from whystall.analysis.step_errors import mean_error, median_error
-from whystall.run_folder.samples import DISTURBED
+from whystall.run_folder.samples import DISTURBED, PROFILED
 from whystall.trace.samples import RunSamples
 from whystall.vocabulary.step_parts import OTHER, TIMED
 
@@ -37,11 +39,56 @@ _FEWEST_FOR_TREND: Final = 20
 _MAD_TO_SIGMA: Final = 1.4826
 
 
-def run_summary(samples: RunSamples) -> RunSummary | None:
-    """The account of one rank's run; ``None`` when no step was measured."""
+def run_summary(whole: RunSamples, *, at_one_pace: bool = False) -> RunSummary | None:
+    """The account of one rank's run; ``None`` when no step was measured.
+
+    ``at_one_pace``: where the run changed its pace for good, of the steps at the pace of its latest recorded window.
+    """
+    first, last = _of_the_latest_window(whole) if at_one_pace else (0, len(whole.steps))
+    samples = whole.between(first, last) if last - first < len(whole.steps) else whole
     measured = samples.steps.filter((pl.col("flags") & DISTURBED) == 0)
     if measured.is_empty():
         return None
+    run = _summary(samples, measured)
+    if samples is whole:
+        return run
+    disturbed = (whole.steps["flags"] & DISTURBED) != 0
+    durations = _undisturbed(whole.steps)
+    other = _undisturbed(whole.steps[:first] if first else whole.steps[last:])
+    return msgspec.structs.replace(
+        run,
+        changed=ChangedPace(
+            first=int(samples.steps["step"][0]),
+            last=int(samples.steps["step"][-1]),
+            other_ns=round(float(np.median(other))),
+            steps=len(whole.steps),
+            durations_ns=_thinned(durations),
+        ),
+        trend=_trend(durations),
+        trend_per_1000_steps=_trend_per_1000(durations),
+        memory_rises=memory_rises(whole),
+        windows=recorded_windows(_ns(whole.steps, "duration_us"), disturbed.to_numpy(), _warm_up(durations)),
+    )
+
+
+def _undisturbed(steps: pl.DataFrame) -> NDArray[np.int64]:
+    return _ns(steps.filter((pl.col("flags") & DISTURBED) == 0), "duration_us")
+
+
+def _of_the_latest_window(samples: RunSamples) -> tuple[int, int]:
+    """The rows of the steps at the pace at which the latest window was recorded; without one those at the last."""
+    flags = samples.steps["flags"].fill_null(0).to_numpy()
+    plain = np.flatnonzero((flags & DISTURBED) == 0)
+    duration = _ns(samples.steps, "duration_us")[plain]
+    warm_up = _warm_up(duration) if len(duration) else 0
+    changes = [int(plain[warm_up + at]) for at in pace_changes(duration[warm_up:])]
+    recorded = np.flatnonzero(flags & PROFILED)
+    latest = int(recorded[-1]) if len(recorded) else len(flags)
+    edges = [0, *changes, len(flags)]
+    return next((a, b) for a, b in pairwise(edges) if latest < b or b == len(flags))
+
+
+def _summary(samples: RunSamples, measured: pl.DataFrame) -> RunSummary:
     everything = _ns(measured, "duration_us")
     warm_up = _warm_up(everything)
     measured = measured[warm_up:]
@@ -114,7 +161,7 @@ def _places(stacks: pl.DataFrame, whole: int) -> list[SampledLine]:
     """Where a thread was found, the most frequent first, as shares of all stack samples."""
     if not whole:
         return []
-    keys = [column for column in stacks.columns if column != "count"]
+    keys = [column for column in stacks.columns if column not in {"count", "since", "until"}]
     summed = (
         stacks.group_by(keys).agg(pl.col("count").sum()).sort(["count", *keys], descending=[True, *[False] * len(keys)])
     )

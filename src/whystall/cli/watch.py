@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from whystall.trace.following import Followed
     from whystall.vocabulary.metrics import Point
 
-_LATEST: Final = 64
+# The latest steps of so many seconds are the pace, and compared with the first ones.
+_LATELY_S: Final = 5.0
+_FIRST: Final = 64
 _LOWEST_PRIORITY: Final = 19
 
 
@@ -117,12 +119,12 @@ class Watched:
         return ended
 
     def _follow(self, path: Path) -> None:
-        from whystall.analysis.pace import pace_of
+        from whystall.analysis.pace import FEWEST, pace_of
         from whystall.trace.following import Followed
 
         one = self._followed.setdefault(path, Followed(path))
         one.look()
-        pace = pace_of(one.first(_LATEST), one.latest(_LATEST))
+        pace = pace_of(one.first(_FIRST), one.latest(_LATELY_S, FEWEST))
         if pace is not None:
             self._paces[one.rank] = pace
 
@@ -139,7 +141,7 @@ class Watched:
             parts = sorted(pace.shares.items(), key=lambda item: -item[1])
             where = ", ".join(f"{part} {share(of)}" for part, of in parts if of >= 0.005)
             whose = f", rank {rank}'s" if len(self._paces) > 1 else ""
-            text += f" · {duration(pace.median_ns)} each (the latest {_LATEST}{whose}) · {where}"
+            text += f" · {duration(pace.median_ns)} each (the latest {pace.steps:,}{whose}) · {where}"
         self._console.result(text)
 
     def _say_slower(self, *, ended: bool) -> None:
@@ -165,9 +167,11 @@ class Watched:
             self._report = whystall.analyze(self._folder, cache=False)
         except InputError:
             return
-        if self._report.verdict.summary != self._said:
-            self._said = self._report.verdict.summary
-            self._console.result(f"so far: {self._said}")
+        verdict = self._report.verdict
+        said = verdict.summary if verdict.cause is None else f"{verdict.summary} [{verdict.cause}]"
+        if said != self._said:
+            self._said = said
+            self._console.result(f"so far: {said}")
 
     @property
     def run(self) -> str:

@@ -165,15 +165,15 @@ def memory_curve(label: str, course: Sequence[tuple[int, int]], span: Callable[[
 
 def step_curves(runs: Sequence[RunSummary]) -> tuple[Curve, ...]:
     """The step times of each run from its first step to its last, from zero."""
-    return tuple(_step_curve(run, len(runs) > 1) for run in runs if len(run.durations_ns) > 1)
+    return tuple(_step_curve(run, len(runs) > 1) for run in runs if len(run.drawn_ns) > 1)
 
 
 def _step_curve(run: RunSummary, several: bool) -> Curve:
-    steps = run.durations_ns
+    steps = run.drawn_ns
     highest, last = max(1, *steps), len(steps) - 1
     drawn = (f"{at * 1000 / last:.1f},{100 - ns * 100 / highest:.2f}" for at, ns in enumerate(steps))
     label = f"Step times of rank {run.rank}" if several else "Step times"
-    return Curve(label, fmt.duration(highest), fmt.plural(run.steps, "step"), " ".join(drawn))
+    return Curve(label, fmt.duration(highest), fmt.plural(run.all_steps, "step"), " ".join(drawn))
 
 
 def _thinned(points: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -20,7 +20,7 @@ _MOST_AT_ONCE: Final = 64 << 20
 _FIRST_STEPS: Final = 5
 """The first steps load, compile and allocate: they are no pace."""
 _KEPT_FIRST: Final = 256
-_KEPT_LATEST: Final = 256
+_KEPT_LATEST: Final = 1024
 _PART: Final = re.compile(r"^(input|forward|backward|optimizer|save|gc)_us$")
 BOUNDS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 """Upper bounds of the buckets in which steps are counted."""
@@ -110,9 +110,12 @@ class Followed:
         """The first steady steps, in nanoseconds by part."""
         return self._parts(self._first[:count])
 
-    def latest(self, count: int) -> dict[str, np.ndarray[Any, np.dtype[np.int64]]]:
-        """The latest steps, in nanoseconds by part."""
-        return self._parts(list(self._latest)[-count:])
+    def latest(self, lasting_s: float, fewest: int) -> dict[str, np.ndarray[Any, np.dtype[np.int64]]]:
+        """The latest steps that together took so long, and so many at least, in nanoseconds by part."""
+        rows = list(self._latest)
+        ends = np.cumsum([row[0] for row in reversed(rows)])
+        count = int(np.searchsorted(ends, lasting_s * 1e6)) + 1
+        return self._parts(rows[-max(count, fewest) :])
 
     def _parts(self, rows: Iterable[list[int]]) -> dict[str, np.ndarray[Any, np.dtype[np.int64]]]:
         names = ["step", *(name.removesuffix("_us") for name in self._columns if _PART.match(name))]

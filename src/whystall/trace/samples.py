@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +23,7 @@ def _columns(kinds: Kinds) -> dict[str, Any]:
 _WORKER: Final = _columns(WORKER)
 _TICKS: Final = _columns(TICKS)
 _PLACE: Final = _columns(PLACE)
+_COUNTED: Final = {**_PLACE, **_columns({"since": int, "until": int})}
 _KEPT_OF_ALLOCATORS: Final = ("allocated", "reserved", "peak_allocated", "retries")
 _ALLOCATOR: Final = _columns(dict.fromkeys(("step", "device", *_KEPT_OF_ALLOCATORS), int))
 _KEPT_OF_CLOCKS: Final = ("use_percent", "sm_mhz", "throttle_bits")
@@ -48,12 +49,37 @@ class RunSamples:
     """
     clocks: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=_CLOCKS))
     """What each device said (NVML): step, device, use_percent, sm_mhz, throttle_bits."""
-    places: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=_PLACE))
-    """Where the stepping thread was found: part, file, line, function, text, leaf, count."""
+    places: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=_COUNTED))
+    """Where the stepping thread was found: part, file, line, function, text, leaf, count.
+
+    Counted from the row ``since`` of ``steps`` to the one before ``until``.
+    """
     threads: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema={"at_unix_ns": pl.Int64, **_WORKER}))
     """What each further thread of Python's had used: at_unix_ns, pid (its id), state, ticks."""
-    beside: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=_PLACE))
+    beside: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=_COUNTED))
     """Where other threads were found that did not wait, as ``places``."""
+
+    def between(self, first: int, last: int) -> RunSamples:
+        """What was seen while the rows ``first`` to ``last - 1`` of ``steps`` were written."""
+        steps = self.steps[first:last]
+        of_steps = pl.col("step").is_between(steps["step"][0], steps["step"][-1])
+        seen = pl.lit(value=True)
+        if "end_us" in steps.columns and self.began_unix_ns and not steps["end_us"].has_nulls():
+            ends = self.began_unix_ns + steps["end_us"] * 1000
+            seen = pl.col("at_unix_ns").is_between(ends[0] - steps["duration_us"][0] * 1000, ends[-1])
+        within = pl.min_horizontal("until", pl.lit(last)) - pl.max_horizontal("since", pl.lit(first))
+        mostly = within * 2 > pl.col("until") - pl.col("since")
+        return replace(
+            self,
+            steps=steps,
+            machine=self.machine.filter(seen),
+            workers=self.workers.filter(seen),
+            threads=self.threads.filter(seen),
+            allocators=self.allocators.filter(of_steps),
+            clocks=self.clocks.filter(of_steps),
+            places=self.places.filter(mostly),
+            beside=self.beside.filter(mostly),
+        )
 
 
 def read_samples(path: Path) -> RunSamples:
@@ -70,7 +96,7 @@ def read_samples(path: Path) -> RunSamples:
     threads: list[tuple[Any, ...]] = []
     beside: list[tuple[Any, ...]] = []
     head: dict[str, Any] | None = None
-    damaged = 0
+    damaged = counted = 0
     try:
         with path.open("rb") as file:
             for line in file:
@@ -80,8 +106,9 @@ def read_samples(path: Path) -> RunSamples:
                 elif isinstance(value, list) and len(value) == len(head["columns"]):
                     rows.append(value)
                 elif isinstance(value, dict) and "stacks" in value:
-                    places += _rows(value["stacks"], _PLACE)
-                    beside += _rows(value.get("beside"), _PLACE)
+                    places += [(*row, counted, len(rows)) for row in _rows(value["stacks"], _PLACE)]
+                    beside += [(*row, counted, len(rows)) for row in _rows(value.get("beside"), _PLACE)]
+                    counted = len(rows)
                 elif isinstance(value, dict):
                     at = value.get("at_unix_ns")
                     busy, own = (_rows([value.get("cpu_ticks")], _TICKS) or [(None, None)])[0]
@@ -108,9 +135,9 @@ def read_samples(path: Path) -> RunSamples:
         pl.DataFrame(workers, schema={"at_unix_ns": pl.Int64, **_WORKER}, orient="row", strict=False),
         pl.DataFrame(allocators, schema=_ALLOCATOR, orient="row"),
         pl.DataFrame(clocks, schema=_CLOCKS, orient="row"),
-        pl.DataFrame(places, schema=_PLACE, orient="row", strict=False),
+        pl.DataFrame(places, schema=_COUNTED, orient="row", strict=False),
         pl.DataFrame(threads, schema={"at_unix_ns": pl.Int64, **_WORKER}, orient="row", strict=False),
-        pl.DataFrame(beside, schema=_PLACE, orient="row", strict=False),
+        pl.DataFrame(beside, schema=_COUNTED, orient="row", strict=False),
     )
 
 

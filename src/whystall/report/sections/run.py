@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Final
 
+from whystall.analysis.run_results import RunSummary
 from whystall.report import format as fmt
 from whystall.report import tables
 from whystall.report.names import line_of_code
@@ -30,7 +31,7 @@ def steps(report: Report, limits: Limits) -> Table:
     rows = (
         (
             tables.identifier(row.rank),
-            tables.count(row.steps),
+            tables.count(row.all_steps),
             tables.duration(row.median_ns),
             tables.duration(row.p90_ns),
             tables.duration(row.p99_ns),
@@ -48,6 +49,18 @@ def steps(report: Report, limits: Limits) -> Table:
     return tables.table("run", "The whole run", caption, columns, rows, total=len(report.run))
 
 
+def changed_paces(runs: Sequence[RunSummary]) -> Iterator[str]:
+    """A sentence on each rank whose pace changed for good: which of its steps are told of."""
+    for run in runs:
+        if run.changed is not None:
+            whose = f"rank {run.rank}'s steps" if len(runs) > 1 else "steps"
+            yield (
+                f"the pace changed while the job ran: {whose} {run.changed.first:,} to {run.changed.last:,}, which are "
+                f"told of, take {fmt.duration(run.median_ns)} in the median, others took "
+                f"{fmt.duration(run.changed.other_ns)}"
+            )
+
+
 _BARS: Final = "▁▂▃▄▅▆▇█"
 _MOST_BARS: Final = 60
 _FEWEST_BARS: Final = 10
@@ -59,12 +72,12 @@ def pace(report: Report, limits: Limits) -> Table:
         Column("Rank", "text"), Column("From the first step to the last", "prose", priority=1),
         Column("Highest bar", priority=2),
     )  # fmt: skip
-    found = [row for row in sorted(report.run, key=lambda row: row.rank) if len(row.durations_ns) >= _FEWEST_BARS]
+    found = [row for row in sorted(report.run, key=lambda row: row.rank) if len(row.drawn_ns) >= _FEWEST_BARS]
     rows = (
         (
             tables.identifier(row.rank),
-            Cell(_bars(row.durations_ns), row.rank),
-            tables.duration(max(row.durations_ns)),
+            Cell(_bars(row.drawn_ns), row.rank),
+            tables.duration(max(row.drawn_ns)),
         )
         for row in found[: limits.rows]
     )

@@ -1,0 +1,148 @@
+"""Whether a job that becomes slow while it runs is told so, and why, within a minute.
+
+    python -m benchmarks.slowed [--rounds 1] [--only NAME ...] [--after 25] [--seconds 100]
+
+Every job runs under ``whystall run``; ``whystall watch`` looks at it every two seconds from another process, as a user
+would. Counted from the instant that the job wrote down: when "slower" was said, and when the verdict was one of the
+causes that are true of the fault. A healthy job may be told nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Final
+
+WITHIN_S: Final = 60.0
+HERE = Path(__file__).parent
+# What may be named for a fault: chosen by what the job does, before any of it was watched.
+TRUE: Final = {
+    "storage": {"input.storage-bound", "input.too-few-workers"},
+    "decoding": {"input.cpu-bound", "input.too-few-workers"},
+    "collections": {"host.gc"},
+    "checkpoints": {"episodic.checkpoint"},
+    "listener": {"host.gil", "host.python", "host.cpu-contention"},
+    "tokens": {"host.python"},
+    "history": {"memory.growth"},
+    "recompiled": {"host.recompile"},
+    "rank": {"communication.straggler", "host.python"},
+    "healthy": set(),
+}
+
+
+class Told:
+    """What ``whystall watch`` printed, each line with its instant."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.lines: list[tuple[float, str]] = []
+        self._process = process
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self.lines.append((time.time(), line.rstrip()))
+
+    def close(self) -> None:
+        """Waits for the last line."""
+        self._thread.join(timeout=20)
+
+
+def watched(name: str, folder: Path, options: argparse.Namespace) -> tuple[float | None, Told]:
+    """Runs the job and a watch beside it; the instant of the fault, and what was told."""
+    onset = folder / "onset"
+    run = folder / "run"
+    words = [str(HERE / "jobs.py"), name, "--onset", str(onset), "--after", str(options.after)]
+    words += ["--seconds", str(options.seconds)]
+    if name == "rank":
+        words = ["-m", "torch.distributed.run", "--nproc-per-node", "2", *words]
+    whystall = [sys.executable, "-m", "whystall"]
+    always = ["--always"] if options.always else []
+    job = subprocess.Popen(
+        [*whystall, "run", "-q", *always, "-o", str(run), *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    while not (run / "run.json").exists():
+        time.sleep(0.2)
+        if job.poll() is not None:
+            raise RuntimeError(f"{name}: ended with {job.returncode} before it began")
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    watch = subprocess.Popen(
+        [*whystall, "watch", str(run), "--every", "2"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=environment,
+    )
+    told = Told(watch)
+    job.wait()
+    watch.wait(timeout=60)
+    told.close()
+    return (json.loads(onset.read_text()) if onset.exists() else None), told
+
+
+def first_after(lines: list[tuple[float, str]], onset: float, *words: str) -> float | None:
+    """Seconds from the onset to the first line that has one of the words."""
+    for at, line in lines:
+        if at >= onset and any(word in line for word in words):
+            return at - onset
+    return None
+
+
+def judged(name: str, folder: Path, options: argparse.Namespace) -> dict[str, object]:
+    """One run, and what it showed."""
+    onset, told = watched(name, folder, options)
+    if onset is None or name == "healthy":
+        alarms = [line for _, line in told.lines if line.startswith("slower")]
+        return {
+            "job": name,
+            "right": not alarms,
+            "lines": [line for _, line in told.lines if not line.startswith("step")],
+        }
+    since = [(round(at - onset, 1), line) for at, line in told.lines if not line.startswith("step")]
+    right = first_after(told.lines, onset, *(f"[{cause}]" for cause in TRUE[name]))
+    return {
+        "job": name,
+        "slower_s": first_after(told.lines, onset, "slower:"),
+        "named_s": right,
+        "right": right is not None and right <= WITHIN_S,
+        "lines": since,
+    }
+
+
+def main() -> None:
+    """Runs what is asked for, and prints a line for each run and the sums."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--only", nargs="*", choices=sorted(TRUE), default=sorted(TRUE))
+    parser.add_argument("--after", type=float, default=25.0)
+    parser.add_argument("--seconds", type=float, default=100.0)
+    parser.add_argument("--always", action="store_true", help="the job runs with --always")
+    parser.add_argument("--verbose", action="store_true", help="print what was told")
+    options = parser.parse_args()
+    results = []
+    for _ in range(options.rounds):
+        for name in options.only:
+            with tempfile.TemporaryDirectory() as folder:
+                result = judged(name, Path(folder), options)
+            results.append(result)
+            print({key: value for key, value in result.items() if key != "lines"}, flush=True)
+            if options.verbose or not result["right"]:
+                for line in result["lines"]:  # type: ignore[attr-defined]
+                    print("   ", line, flush=True)
+    slowed = [result for result in results if result["job"] != "healthy"]
+    named = [result["named_s"] for result in slowed if result["right"]]
+    print(f"{len(named)} of {len(slowed)} named within {WITHIN_S:g} s", end="")
+    print(f", {statistics.median(named):.0f} s in the median" if named else "")  # type: ignore[type-var]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""Whether a run changed its pace for good while it went on: what was recorded after that stands for what came after.
+
+A loader's store that answers late from some moment on, a neighbour that begins: the mean of all steps is then neither
+what the job took before nor what it takes now. A pace that rises slowly is no change, nor is one that comes and goes.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+Durations = NDArray[np.int64]
+
+FEWEST: Final = 20
+"""So many steps are a pace."""
+# Nearly all steps on one side of a change are longer than nearly all on the other, and by so much in the median.
+_CHANGED: Final = 1.25
+_NEARLY_ALL: Final = 0.25
+# So much of the difference between the sides lies at the change itself: else it rises slowly.
+_AT_ONCE: Final = 0.6
+# Two paces are the same one where they differ by no more than this.
+_ALIKE: Final = 1.15
+_MOST_BLOCKS: Final = 256
+_MOST_CHANGES: Final = 8
+
+
+def pace_changes(duration: Durations) -> list[int]:
+    """The steps from which on the run has another pace, in order; none where a pace comes back.
+
+    >>> pace_changes(np.repeat([8_000, 31_000], [100, 60]))
+    [100]
+    >>> pace_changes(np.repeat([8_000, 31_000, 8_000], [100, 60, 100]))
+    []
+    >>> pace_changes(np.linspace(8_000, 31_000, 200).astype(np.int64))
+    []
+    """
+    changes = sorted(_within(duration))
+    if not changes:
+        return []
+    edges = [0, *changes, len(duration)]
+    paces = [float(np.median(duration[begin:end])) for begin, end in itertools.pairwise(edges)]
+    again = any(
+        max(paces[at], paces[later]) <= _ALIKE * min(paces[at], paces[later])
+        for at in range(len(paces))
+        for later in range(at + 2, len(paces))
+    )
+    return [] if again else changes
+
+
+def _within(duration: Durations) -> list[int]:
+    """The changes of a run, in whatever order."""
+    found: list[int] = []
+    stretches = [(0, len(duration))]
+    while stretches and len(found) < _MOST_CHANGES:
+        first, last = stretches.pop()
+        change = _change(duration[first:last])
+        if change is not None:
+            found.append(first + change)
+            stretches += [(first, first + change), (first + change, last)]
+    return found
+
+
+def _change(duration: Durations) -> int | None:
+    """The step of a stretch from which on its pace is another; ``None`` where it is one."""
+    if len(duration) < 2 * FEWEST:
+        return None
+    at = _split(duration)
+    if not FEWEST <= at <= len(duration) - FEWEST:
+        return None
+    before, after = duration[:at], duration[at:]
+    low, high = (before, after) if np.median(before) < np.median(after) else (after, before)
+    if np.quantile(high, _NEARLY_ALL) <= np.quantile(low, 1 - _NEARLY_ALL):
+        return None
+    whole = _apart(low, high)
+    near = _apart(*sorted((before[-FEWEST:], after[:FEWEST]), key=lambda steps: float(np.median(steps))))
+    return at if whole >= np.log(_CHANGED) and near >= _AT_ONCE * whole else None
+
+
+def _apart(low: Durations, high: Durations) -> float:
+    """The logarithm of how many times as long steps of one stretch are as those of another, in the median."""
+    return float(np.log(max(np.median(high), 1.0)) - np.log(max(np.median(low), 1.0)))
+
+
+def _split(duration: Durations) -> int:
+    """Where two means tell the logarithms apart best: among blocks first (their medians), then within two of them."""
+    logs = np.log(np.maximum(duration, 1).astype(np.float64))
+    edges = np.unique(np.linspace(0, len(logs), min(len(logs), _MOST_BLOCKS) + 1).astype(np.intp))
+    medians = np.array([np.median(logs[a:b]) for a, b in itertools.pairwise(edges)])
+    block = _best(medians, FEWEST * len(medians) // len(logs))
+    first, last = int(edges[max(block - 1, 0)]), int(edges[min(block + 1, len(edges) - 1)])
+    # a slow step weighs no more than one at the slower pace
+    between = np.clip(logs[first:last], *sorted((np.median(medians[:block]), np.median(medians[block:]))))
+    return first + _best(between, 1) if last - first > 2 else int(edges[block])
+
+
+def _best(values: NDArray[np.float64], margin: int) -> int:
+    """The index that splits values into two whose sums of squares about their means are least."""
+    count = np.arange(1, len(values))
+    sums = np.cumsum(values)[:-1]
+    gain = sums**2 / count + (values.sum() - sums) ** 2 / (len(values) - count)
+    margin = max(min(margin, (len(values) - 1) // 2), 1)
+    chosen = gain[margin - 1 : len(gain) - margin + 1]
+    return int(np.argmax(chosen)) + margin
