@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 import pytest
 
 from whystall.capture.samples import Stopwatch
-from whystall.capture.stacks import StackSampler, _episode, _episode_below
+from whystall.capture.stacks import Loop, StackSampler, _episode_below
 from whystall.run_folder.samples import BEFORE, CALLED
 
 STEPPING, OURS, OTHER = 1, 2, 3
@@ -125,14 +125,14 @@ def test_threads_beside_are_counted_unless_they_wait(monkeypatch: pytest.MonkeyP
 def test_functions_stand_for_what_they_do(name: str, module: str, part: str | None) -> None:
     scope: dict[str, Any] = {"sys": sys, "__name__": module}
     exec(compile(f"def {name}():\n    return sys._getframe()", "train.py", "exec"), scope)  # noqa: S102 - as above
-    assert _episode(SimpleNamespace(f_code=scope[name]().f_code, f_globals=scope, f_back=None)) == part  # type: ignore[arg-type]
+    assert Loop().episode(SimpleNamespace(f_code=scope[name]().f_code, f_globals=scope, f_back=None)) == part  # type: ignore[arg-type]
 
 
 def called(*frames: tuple[str, str]) -> Any:
     """The innermost of some frames, given from the outermost by file and function."""
     inner = None
     for file, name in frames:
-        code = SimpleNamespace(co_name=name, co_filename=file)
+        code = SimpleNamespace(co_name=name, co_filename=file, co_firstlineno=1)
         inner = SimpleNamespace(f_code=code, f_globals={"__name__": "a_module"}, f_back=inner)
     return inner
 
@@ -160,7 +160,7 @@ def test_what_a_library_does_for_the_users_line_is_known_by_its_own_functions(
     own = leaf
     while own.f_code.co_filename != "train.py":
         own = own.f_back
-    assert (_episode(own) or _episode_below(leaf, own)) == part
+    assert (Loop().episode(own) or _episode_below(leaf, own)) == part
 
 
 def test_what_comes_after_the_last_step_is_of_no_step(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,3 +234,19 @@ def test_no_look_keeps_what_a_function_of_the_users_held(recording: bool) -> Non
         gc.enable()
     assert gone
     assert len(sampler.in_windows.told()) == recording
+
+
+def test_a_function_that_steps_end_in_is_no_episode_whatever_it_is_called() -> None:
+    def frame(name: str, line: int, back: object = None) -> object:
+        code = SimpleNamespace(co_name=name, co_filename="train.py", co_firstlineno=line)
+        return SimpleNamespace(f_code=code, f_globals={"__name__": "__main__"}, f_back=back)
+
+    main = frame("checkpoints", 10)
+    trains, saves = frame("train", 20, main), frame("save_state", 30, main)
+    loop = Loop()
+    assert loop.episode(trains) == "checkpoint"  # nobody knows yet
+    assert loop.asks
+    loop.step_ends(trains)
+    assert not loop.asks
+    assert (loop.episode(trains), loop.asks) == (None, False)
+    assert loop.episode(saves) == "checkpoint"

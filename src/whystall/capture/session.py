@@ -215,6 +215,7 @@ class Session:
             return
         if not self.on_stepping_thread():
             return
+        self._stacks.step_ends()
         duration = now - self._step_began_ns
         recording = self._recording.recorder.running
         looking = self._repeats.looking

@@ -106,17 +106,40 @@ def is_library(filename: str) -> bool:
     return bool(_LIBRARY.search(filename))
 
 
-def _episode(frame: FrameType | None) -> str | None:
-    """The part that a function on the stack is by its name, the outermost of all."""
-    found = None
-    for _ in range(_DEEPEST):
-        if frame is None:
-            break
-        # torch's own functions are what a step is made of: its checkpoint() computes again and saves nothing.
-        if not str(frame.f_globals.get("__name__", "")).startswith("torch."):
-            found = episode_of(frame.f_code.co_name, "function") or found
-        frame = frame.f_back
-    return found
+class Loop:
+    """The functions that steps end in: whatever they are called, they are no episode within a step.
+
+    A function that is called as an episode would be is asked about when the next step ends.
+    """
+
+    def __init__(self) -> None:
+        self.asks = False
+        self._functions: set[tuple[str, int]] = set()
+
+    def step_ends(self, frame: FrameType | None) -> None:
+        """A step ends in this frame, on the thread that steps."""
+        self.asks = False
+        for _ in range(_DEEPEST):
+            if frame is None:
+                break
+            if episode_of(frame.f_code.co_name, "function"):
+                self._functions.add((frame.f_code.co_filename, frame.f_code.co_firstlineno))
+            frame = frame.f_back
+
+    def episode(self, frame: FrameType | None) -> str | None:
+        """The part that a function on the stack is by its name, the outermost of all."""
+        found = None
+        for _ in range(_DEEPEST):
+            if frame is None:
+                break
+            # torch's own functions are what a step is made of: its checkpoint() computes again and saves nothing.
+            if not str(frame.f_globals.get("__name__", "")).startswith("torch."):
+                named = episode_of(frame.f_code.co_name, "function")
+                loops = named and (frame.f_code.co_filename, frame.f_code.co_firstlineno) in self._functions
+                found = found if loops else named or found
+            frame = frame.f_back
+        self.asks |= found is not None
+        return found
 
 
 def _episode_below(leaf: FrameType | None, own: FrameType | None) -> str | None:
@@ -180,9 +203,15 @@ class StackSampler:
         self._thread: threading.Thread | None = None
         self._counts, self._threads = OfSteps(), OfSteps()
         self._looks = 0
+        self._loop = Loop()
         self.in_windows = WindowLooks(shown_file, text_of)
         """What was found while windows were recorded."""
         self._whystall = str(Path(__file__).parent.parent)
+
+    def step_ends(self) -> None:
+        """A step ends, on the calling thread."""
+        if self._loop.asks:
+            self._session.faults.guard("stacks", self._loop.step_ends)(sys._getframe(1))  # noqa: SLF001 - what called
 
     def start(self) -> None:
         """Begins."""
@@ -269,7 +298,7 @@ class StackSampler:
             compiles |= own.f_code.co_name == _COMPILES
             own = own.f_back
         found = leaf if own is None or self._is_library(own.f_code.co_filename) else own
-        part = "compile" if compiles else _episode(own) or _episode_below(leaf, own) or part
+        part = "compile" if compiles else self._loop.episode(own) or _episode_below(leaf, own) or part
         code = found.f_code
         name = f"{leaf.f_globals.get('__name__', '?')}:{leaf.f_code.co_name}"
         return part, code.co_filename, found.f_lineno or 0, code.co_name, name

@@ -35,13 +35,25 @@ def named_episodes(case: Case, cause: str, kind: Episode) -> Iterator[Replayed]:
 
 
 def named_times(rank: RankCase, *kinds: Episode) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Begin and end of the episodes of some kinds on the training thread."""
+    """Begin and end of the episodes of some kinds on the training thread.
+
+    What holds a whole step is the loop, whatever it is called.
+    """
     events = rank.host_named(
         lambda name: any(_is_episode(name, kind) for kind in kinds), ("annotations", "python_functions")
     )
     begin, end, thread = rank.intervals(events)
-    own = thread == rank.training
+    own = (thread == rank.training) & ~_holds_a_step(rank, begin, end)
     return begin[own], end[own]
+
+
+def _holds_a_step(rank: RankCase, begin: NDArray[np.int64], end: NDArray[np.int64]) -> Mask:
+    """Which of some intervals begin no later than a step and end no earlier than it."""
+    steps = rank.trace.steps.sort("ts_ns")
+    starts = np.append(steps["ts_ns"].to_numpy(), np.iinfo(np.int64).max)
+    ends = np.append((steps["ts_ns"] + steps["duration_ns"]).to_numpy(), np.iinfo(np.int64).max)
+    holds: Mask = ends[np.searchsorted(starts, begin)] <= end  # steps do not overlap
+    return holds
 
 
 def _is_episode(name: str, kind: Episode) -> bool:

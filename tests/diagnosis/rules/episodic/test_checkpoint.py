@@ -130,3 +130,11 @@ def test_how_long_a_disk_takes_differs_from_run_to_run() -> None:
     assert gain is not None
     assert gain.floor == pytest.approx(1 / (1 - 0.4 * 0.75), rel=0.06)
     assert gain.ceiling == pytest.approx(1 / (1 - 0.4 * 1.3), rel=0.12)
+
+
+def test_a_function_that_holds_the_steps_is_no_checkpoint_whatever_it_is_called() -> None:
+    job = training("save_checkpoint", frame=True)
+    alone = found_in(job.built)["episodic.checkpoint"]
+    job.built.python("train.py(3): checkpointed_training", at=0, lasts=job.at)
+    within = found_in(job.built)["episodic.checkpoint"]
+    assert within.gain == alone.gain
