@@ -250,3 +250,12 @@ def test_a_function_that_steps_end_in_is_no_episode_whatever_it_is_called() -> N
     assert not loop.asks
     assert (loop.episode(trains), loop.asks) == (None, False)
     assert loop.episode(saves) == "checkpoint"
+
+
+def test_after_a_window_a_long_run_is_looked_at_as_often_as_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    sampler = sampler_after(monkeypatch, 0)
+    first = sampler.pause_s
+    sampler._looks = 100_000
+    assert sampler.pause_s > 10 * first
+    sampler.look_often()
+    assert sampler.pause_s == first

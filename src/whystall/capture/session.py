@@ -240,6 +240,7 @@ class Session:
         if action is not Action.NOTHING:
             self._paused(lambda: self._recording.act(action))
             if action is Action.STOP:
+                self._stacks.look_often()
                 self.faults.guard("run.json", self._describe)(ended=False)
             self._sampler.disregard_ourselves()
         if self._recording.windows.over and not self._repeats.over:
@@ -281,9 +282,8 @@ class Session:
         return int(distributed.get_world_size() if distributed is not None else os.environ.get("WORLD_SIZE") or 1)
 
     def _distributed(self) -> Any:
-        distributed = getattr(self._torch, "distributed", None)
-        there = distributed is not None and distributed.is_available() and distributed.is_initialized()
-        return distributed if there else None
+        found = getattr(self._torch, "distributed", None)
+        return found if found is not None and found.is_available() and found.is_initialized() else None
 
     def _judge_cost(self, now: int) -> None:
         """Stops timing the module when the job's steps are too short for it."""

@@ -213,6 +213,15 @@ class StackSampler:
         if self._loop.asks:
             self._session.faults.guard("stacks", self._loop.step_ends)(sys._getframe(1))  # noqa: SLF001 - what called
 
+    @property
+    def pause_s(self) -> float:
+        """How long it waits between two looks."""
+        return float(min(_EVERY_S * 2 ** (self._looks // _SLOWER_AFTER), _SLOWEST_S))
+
+    def look_often(self) -> None:
+        """Looks as often as at first: a window was recorded, perhaps since the job became slow."""
+        self._looks = 0
+
     def start(self) -> None:
         """Begins."""
         self._thread = threading.Thread(target=self._run, name="whystall-stacks", daemon=True)
@@ -230,8 +239,7 @@ class StackSampler:
         write = self._session.faults.guard("stacks", self._write)
         unwritten = 0.0
         while True:
-            pause = min(_EVERY_S * 2 ** (self._looks // _SLOWER_AFTER), _SLOWEST_S)
-            pause = WINDOW_S if self._session.recording else pause
+            pause = WINDOW_S if self._session.recording else self.pause_s
             queued, wanted = _queued_ns(), time.perf_counter_ns() + int(pause * 1e9)
             if self._stop.wait(pause):
                 return
