@@ -48,8 +48,7 @@ class Told:
         self._thread.start()
 
     def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
+        for line in self._process.stdout or ():
             self.lines.append((time.time(), line.rstrip()))
 
     def close(self) -> None:

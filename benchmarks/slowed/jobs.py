@@ -19,7 +19,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn, optim
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
 
 JOBS: dict[str, Callable[[Clock], None]] = {}
@@ -37,7 +39,7 @@ class Clock:
     @property
     def faulty(self) -> bool:
         """Whether the fault has begun; the first to know writes it down."""
-        begun = time.time() - self.began > self.options.after
+        begun = bool(time.time() - self.began > self.options.after)
         if begun and not self._said and self.rank == 0:
             self._said = True
             Path(self.options.onset).write_text(json.dumps(time.time()))
@@ -190,7 +192,7 @@ def tokens(clock: Clock) -> None:
     """Texts that come later are not in the cache of the tokenizer, which is Python."""
     model = nn.Sequential(nn.Embedding(4096, 128), nn.Flatten(), nn.Linear(64 * 128, 256), nn.ReLU(), nn.Linear(256, 2))
     optimizer = optim.SGD(model.parameters(), lr=0.1)
-    letters = random.Random(0)
+    letters = random.Random(0)  # noqa: S311 - texts, no secrets
     texts = ["".join(letters.choice("abcdefghij ") for _ in range(300)) for _ in range(64)]
 
     def ids_of(text: str) -> list[int]:
@@ -241,8 +243,7 @@ def recompiled(clock: Clock) -> None:
         def forward(self, x: Tensor) -> Tensor:
             return self.inner(x) * float(self.scale)
 
-    torch._dynamo.config.cache_size_limit = 10_000  # type: ignore[attr-defined]
-    torch._dynamo.config.accumulated_cache_size_limit = 10_000  # type: ignore[attr-defined]
+    torch.compiler.config.recompile_limit = torch.compiler.config.accumulated_recompile_limit = 10_000
     model = Scaled()
     compiled = torch.compile(model)
     optimizer = optim.SGD(model.parameters(), lr=1e-3)
@@ -258,9 +259,6 @@ def recompiled(clock: Clock) -> None:
 @job
 def rank(clock: Clock) -> None:
     """Two ranks; one of them gets work to do in Python before its backward pass."""
-    import torch.distributed as dist
-    from torch.nn.parallel import DistributedDataParallel
-
     dist.init_process_group("gloo")
     clock.rank = dist.get_rank()
     model = DistributedDataParallel(nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 256)))

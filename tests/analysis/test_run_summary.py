@@ -209,7 +209,8 @@ def test_a_run_that_changed_its_pace_for_good_is_told_at_that_of_its_latest_wind
     account, whole = run_summary(found, at_one_pace=True), run_summary(found)
     assert account is not None
     assert whole is not None
-    assert (account.median_ns, account.shares["input"]) == (median_ns, pytest.approx(input_share))
+    assert account.median_ns == median_ns
+    assert account.shares["input"] == pytest.approx(input_share)
     assert [place.file for place in account.places] == [file]
     assert account.changed is not None
     assert (account.changed.first, account.changed.last, account.changed.other_ns) == told

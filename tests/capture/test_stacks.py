@@ -237,7 +237,7 @@ def test_no_look_keeps_what_a_function_of_the_users_held(recording: bool) -> Non
 
 
 def test_a_function_that_steps_end_in_is_no_episode_whatever_it_is_called() -> None:
-    def frame(name: str, line: int, back: object = None) -> object:
+    def frame(name: str, line: int, back: Any = None) -> Any:
         code = SimpleNamespace(co_name=name, co_filename="train.py", co_firstlineno=line)
         return SimpleNamespace(f_code=code, f_globals={"__name__": "__main__"}, f_back=back)
 

@@ -1,4 +1,5 @@
 """Character CTC recogniser on raw 16 kHz audio, trained with Lightning."""
+
 import argparse
 import json
 import logging
@@ -38,8 +39,7 @@ class LogMel(nn.Module):
 
     def forward(self, wav):
         if self.better:
-            spec = torch.stft(wav, N_FFT, HOP, window=self.window, center=False,
-                              return_complex=True)
+            spec = torch.stft(wav, N_FFT, HOP, window=self.window, center=False, return_complex=True)
             power = torch.view_as_real(spec).square().sum(-1)
         else:
             spec = F.conv1d(wav.unsqueeze(1), self.basis, stride=HOP)
@@ -55,8 +55,9 @@ class Recogniser(L.LightningModule):
         self.features = LogMel(better)
         self.norm = nn.LayerNorm(MELS)
         self.sub = nn.Conv1d(MELS, 160, 5, stride=3, padding=2)
-        layer = nn.TransformerEncoderLayer(160, 4, 480, dropout=0.0, batch_first=True,
-                                           norm_first=True, activation="gelu")
+        layer = nn.TransformerEncoderLayer(
+            160, 4, 480, dropout=0.0, batch_first=True, norm_first=True, activation="gelu"
+        )
         self.encoder = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
         self.head = nn.Linear(160, CHARS)
 
@@ -112,9 +113,16 @@ if __name__ == "__main__":
     opt = ap.parse_args()
     L.seed_everything(5, verbose=False)
     clock = Clock(opt.seconds)
-    trainer = L.Trainer(max_epochs=-1, accelerator="cpu", callbacks=[clock], logger=False,
-                        enable_checkpointing=False, enable_progress_bar=False,
-                        enable_model_summary=False, gradient_clip_val=1.0)
+    trainer = L.Trainer(
+        max_epochs=-1,
+        accelerator="cpu",
+        callbacks=[clock],
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        gradient_clip_val=1.0,
+    )
     trainer.fit(Recogniser(opt.better), DataLoader(Utterances(), batch_size=8, shuffle=True))
     print(f"{len(clock.times)} steps, loss {float(trainer.callback_metrics['train_loss']):.3f}")
     if opt.times:

@@ -1,4 +1,5 @@
 """Tiny chat backend: answers batches of prompts with nucleus sampling from a decoder model."""
+
 import argparse
 import json
 import time
@@ -40,8 +41,8 @@ class Layer(nn.Module):
     def forward(self, x, cache, pos):
         b, t, d = x.shape
         q, k, v = self.qkv(self.n1(x)).view(b, t, 3, self.h, d // self.h).permute(2, 0, 3, 1, 4)
-        cache[0][:, :, pos:pos + t], cache[1][:, :, pos:pos + t] = k, v
-        k, v = cache[0][:, :, :pos + t], cache[1][:, :, :pos + t]
+        cache[0][:, :, pos : pos + t], cache[1][:, :, pos : pos + t] = k, v
+        k, v = cache[0][:, :, : pos + t], cache[1][:, :, : pos + t]
         y = F.scaled_dot_product_attention(q, k, v, is_causal=t > 1)
         x = x + self.o(y.transpose(1, 2).reshape(b, t, d))
         return x + self.down(F.silu(self.up(self.n2(x))))
@@ -59,7 +60,7 @@ class Decoder(nn.Module):
         self.caches = [(torch.zeros(shape), torch.zeros(shape)) for _ in range(c.layers)]
 
     def forward(self, ids, pos):
-        x = self.emb(ids) + self.pos.weight[pos:pos + ids.shape[1]]
+        x = self.emb(ids) + self.pos.weight[pos : pos + ids.shape[1]]
         for layer, cache in zip(self.layers, self.caches):
             x = layer(x, cache, pos)
         return F.linear(self.norm(x[:, -1]), self.emb.weight)
@@ -71,7 +72,7 @@ def pick(logits, s, better):
         top, order = logits.topk(s.top_k, dim=-1)
     else:
         top, order = torch.sort(logits, dim=-1, descending=True)
-        top, order = top[:, :s.top_k], order[:, :s.top_k]
+        top, order = top[:, : s.top_k], order[:, : s.top_k]
     probs = top.softmax(-1)
     outside = probs.cumsum(-1) - probs > s.top_p
     probs = probs.masked_fill(outside, 0.0)

@@ -2,6 +2,7 @@
 
 torchrun --nproc-per-node 2 ddp_ctr.py
 """
+
 import argparse
 import contextlib
 import json
@@ -24,8 +25,13 @@ class DeepFM(nn.Module):
         nn.init.normal_(self.embed.weight, std=0.02)
         self.wide = nn.Embedding(FIELDS * BUCKETS, 1)
         self.deep = nn.Sequential(
-            nn.Linear(FIELDS * DIM, hidden), nn.ReLU(), nn.Dropout(0.1),
-            nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, 1))
+            nn.Linear(FIELDS * DIM, hidden),
+            nn.ReLU(),
+            nn.Dropout(0.1),
+            nn.Linear(hidden, hidden),
+            nn.ReLU(),
+            nn.Linear(hidden, 1),
+        )
         self.register_buffer("offset", torch.arange(FIELDS) * BUCKETS)
 
     def forward(self, ids):

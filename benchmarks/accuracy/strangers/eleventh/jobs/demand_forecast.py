@@ -1,4 +1,5 @@
 """Store demand forecasting, 28 days in and 7 days out, trained with Lightning."""
+
 import argparse
 import json
 import time
@@ -97,8 +98,16 @@ def main():
     args = ap.parse_args()
     L.seed_everything(8, verbose=False)
     watch = StopWatch(args.seconds)
-    trainer = L.Trainer(accelerator="cpu", max_epochs=100, limit_train_batches=250, logger=False, callbacks=[watch],
-                        enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False)
+    trainer = L.Trainer(
+        accelerator="cpu",
+        max_epochs=100,
+        limit_train_batches=250,
+        logger=False,
+        callbacks=[watch],
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
     model = Forecaster(eager_rank=not args.better)
     trainer.fit(model, DataLoader(Windows(sales_history(), args.batch), batch_size=None))
     print({k: round(float(v), 4) for k, v in trainer.callback_metrics.items()}, len(watch.times), "steps")

@@ -1,4 +1,5 @@
 """DCGAN with hinge loss on 32x32 portraits; training resumes from the newest checkpoint."""
+
 import argparse
 import json
 import os
@@ -15,10 +16,17 @@ class Generator(nn.Module):
         super().__init__()
         self.fc = nn.Linear(z, 8 * width * 16)
         self.net = nn.Sequential(
-            nn.BatchNorm2d(8 * width), nn.ReLU(True),
-            nn.ConvTranspose2d(8 * width, 4 * width, 4, 2, 1), nn.BatchNorm2d(4 * width), nn.ReLU(True),
-            nn.ConvTranspose2d(4 * width, 2 * width, 4, 2, 1), nn.BatchNorm2d(2 * width), nn.ReLU(True),
-            nn.ConvTranspose2d(2 * width, 3, 4, 2, 1), nn.Tanh())
+            nn.BatchNorm2d(8 * width),
+            nn.ReLU(True),
+            nn.ConvTranspose2d(8 * width, 4 * width, 4, 2, 1),
+            nn.BatchNorm2d(4 * width),
+            nn.ReLU(True),
+            nn.ConvTranspose2d(4 * width, 2 * width, 4, 2, 1),
+            nn.BatchNorm2d(2 * width),
+            nn.ReLU(True),
+            nn.ConvTranspose2d(2 * width, 3, 4, 2, 1),
+            nn.Tanh(),
+        )
 
     def forward(self, z):
         return self.net(self.fc(z).view(len(z), -1, 4, 4))
@@ -28,10 +36,19 @@ class Critic(nn.Module):
     def __init__(self, width=36):
         super().__init__()
         self.net = nn.Sequential(
-            nn.Conv2d(3, 2 * width, 4, 2, 1), nn.LeakyReLU(0.2, True),
-            nn.Conv2d(2 * width, 4 * width, 4, 2, 1), nn.BatchNorm2d(4 * width), nn.LeakyReLU(0.2, True),
-            nn.Conv2d(4 * width, 8 * width, 4, 2, 1), nn.BatchNorm2d(8 * width), nn.LeakyReLU(0.2, True),
-            nn.Flatten(), nn.Linear(8 * width * 16, 640), nn.LeakyReLU(0.2, True), nn.Linear(640, 1))
+            nn.Conv2d(3, 2 * width, 4, 2, 1),
+            nn.LeakyReLU(0.2, True),
+            nn.Conv2d(2 * width, 4 * width, 4, 2, 1),
+            nn.BatchNorm2d(4 * width),
+            nn.LeakyReLU(0.2, True),
+            nn.Conv2d(4 * width, 8 * width, 4, 2, 1),
+            nn.BatchNorm2d(8 * width),
+            nn.LeakyReLU(0.2, True),
+            nn.Flatten(),
+            nn.Linear(8 * width * 16, 640),
+            nn.LeakyReLU(0.2, True),
+            nn.Linear(640, 1),
+        )
 
     def forward(self, x):
         return self.net(x).squeeze(1)
@@ -65,7 +82,7 @@ class Checkpointer:
 def portraits(count):
     yy, xx = torch.meshgrid(torch.linspace(-1, 1, 32), torch.linspace(-1, 1, 32), indexing="ij")
     size = 0.4 + 0.4 * torch.rand(count, 1, 1)
-    oval = torch.sigmoid(20 * (size - (xx ** 2 + 0.7 * yy ** 2).sqrt()))
+    oval = torch.sigmoid(20 * (size - (xx**2 + 0.7 * yy**2).sqrt()))
     colour = torch.rand(count, 3, 1, 1) * 2 - 1
     return (oval[:, None] * colour + 0.05 * torch.randn(count, 3, 32, 32)).clamp(-1, 1)
 
@@ -84,8 +101,9 @@ def main():
     gen, critic = Generator(), Critic()
     opt_g = torch.optim.Adam(gen.parameters(), lr=2e-4, betas=(0.5, 0.999), fused=True)
     opt_c = torch.optim.Adam(critic.parameters(), lr=2e-4, betas=(0.5, 0.999), fused=True)
-    keep = Checkpointer(args.out or scratch.name, every=500 if args.better else 1,
-                        gen=gen, critic=critic, opt_g=opt_g, opt_c=opt_c)
+    keep = Checkpointer(
+        args.out or scratch.name, every=500 if args.better else 1, gen=gen, critic=critic, opt_g=opt_g, opt_c=opt_c
+    )
     step = keep.restore()
     times, begin = [], time.perf_counter()
     while time.perf_counter() - begin < args.seconds:

@@ -1,4 +1,5 @@
 """Semantic search service: encodes user questions and returns the nearest catalogue articles."""
+
 import argparse
 import json
 import time
@@ -12,8 +13,7 @@ class QuestionEncoder(nn.Module):
     def __init__(self, vocab=20000, width=192, dim=256, layers=2):
         super().__init__()
         self.embed = nn.Embedding(vocab, width, padding_idx=0)
-        layer = nn.TransformerEncoderLayer(width, 4, 4 * width, dropout=0.0,
-                                           activation="gelu", batch_first=True)
+        layer = nn.TransformerEncoderLayer(width, 4, 4 * width, dropout=0.0, activation="gelu", batch_first=True)
         self.body = nn.TransformerEncoder(layer, layers)
         self.out = nn.Linear(width, dim)
 

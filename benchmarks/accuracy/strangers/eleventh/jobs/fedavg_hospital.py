@@ -1,4 +1,5 @@
 """Federated averaging over hospital sites (simulated on one box)."""
+
 import argparse
 import copy
 import json
@@ -38,8 +39,13 @@ class RiskNet(nn.Module):
     def __init__(self, features, hidden=320):
         super().__init__()
         self.net = nn.Sequential(
-            nn.Linear(features, hidden), nn.GELU(), nn.LayerNorm(hidden),
-            nn.Linear(hidden, hidden), nn.GELU(), nn.Linear(hidden, 1))
+            nn.Linear(features, hidden),
+            nn.GELU(),
+            nn.LayerNorm(hidden),
+            nn.Linear(hidden, hidden),
+            nn.GELU(),
+            nn.Linear(hidden, 1),
+        )
 
     def forward(self, x):
         return self.net(x).squeeze(1)
@@ -53,8 +59,7 @@ class Site:
 
     def loader(self):
         workers = 0 if self.args.better else self.args.workers
-        return DataLoader(self.records, batch_size=self.args.batch, shuffle=True,
-                          num_workers=workers, collate_fn=as_is)
+        return DataLoader(self.records, batch_size=self.args.batch, shuffle=True, num_workers=workers, collate_fn=as_is)
 
     def fit(self, global_model):
         model = copy.deepcopy(global_model)

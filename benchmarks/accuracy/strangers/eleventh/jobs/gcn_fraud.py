@@ -1,4 +1,5 @@
 """Fraud detection on a transaction graph, GCN with residual layers, full-batch."""
+
 import argparse
 import json
 import time
@@ -53,11 +54,13 @@ class GCNLayer(nn.Module):
 class FraudGCN(nn.Module):
     def __init__(self, features, hidden, cached):
         super().__init__()
-        self.layers = nn.ModuleList([
-            GCNLayer(features, hidden, cached),
-            GCNLayer(hidden, hidden, cached),
-            GCNLayer(hidden, hidden, cached),
-        ])
+        self.layers = nn.ModuleList(
+            [
+                GCNLayer(features, hidden, cached),
+                GCNLayer(hidden, hidden, cached),
+                GCNLayer(hidden, hidden, cached),
+            ]
+        )
         self.out = nn.Linear(hidden, 2)
 
     def forward(self, x, edges):

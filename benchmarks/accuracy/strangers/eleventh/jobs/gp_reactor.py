@@ -1,4 +1,5 @@
 """Fit the hyper-parameters of a Gaussian-process surrogate for a chemical reactor."""
+
 import argparse
 import json
 import math
@@ -11,7 +12,7 @@ import torch.nn as nn
 def reactor(x, generator):
     """Synthetic yield curve with measurement noise."""
     temp, flow, ph = x[:, 0], x[:, 1], x[:, 2]
-    clean = torch.sin(3 * temp) * torch.exp(-flow ** 2) + 0.3 * ph * temp
+    clean = torch.sin(3 * temp) * torch.exp(-(flow**2)) + 0.3 * ph * temp
     return clean + 0.05 * torch.randn(len(x), generator=generator, dtype=x.dtype)
 
 

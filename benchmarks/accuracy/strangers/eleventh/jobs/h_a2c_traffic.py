@@ -1,4 +1,5 @@
 """A2C for adaptive traffic lights; sixteen simulated crossings in numpy."""
+
 import argparse
 import json
 import time

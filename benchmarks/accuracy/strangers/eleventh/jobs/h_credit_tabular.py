@@ -1,4 +1,5 @@
 """Credit default risk: pandas feature table, embeddings plus MLP, validation AUC every now and then."""
+
 import argparse
 import json
 import time
@@ -38,8 +39,12 @@ class RiskModel(nn.Module):
         self.embed = nn.ModuleList([nn.Embedding(size, dim) for size in CATEGORY.values()])
         inputs = len(NUMERIC) + 1 + dim * len(CATEGORY)
         self.stem = nn.Linear(inputs, width)
-        self.blocks = nn.ModuleList([nn.Sequential(
-            nn.LayerNorm(width), nn.Linear(width, width), nn.GELU(), nn.Linear(width, width)) for _ in range(2)])
+        self.blocks = nn.ModuleList(
+            [
+                nn.Sequential(nn.LayerNorm(width), nn.Linear(width, width), nn.GELU(), nn.Linear(width, width))
+                for _ in range(2)
+            ]
+        )
         self.out = nn.Linear(width, 1)
 
     def forward(self, numeric, category):
@@ -82,7 +87,7 @@ def main():
         t0 = time.perf_counter()
         if len(order) < args.batch:
             order = torch.randperm(len(train[0]))
-        pick, order = order[:args.batch], order[args.batch:]
+        pick, order = order[: args.batch], order[args.batch :]
         n, c, y = (t[pick] for t in train)
         loss = F.binary_cross_entropy_with_logits(model(n, c), y.float())
         opt.zero_grad(set_to_none=True)

@@ -2,6 +2,7 @@
 
 torchrun --nproc-per-node 2 h_ddp_speaker.py
 """
+
 import argparse
 import contextlib
 import json
@@ -21,10 +22,13 @@ MELS, SPEAKERS, FRAMES = 40, 200, 160
 class XVector(nn.Module):
     def __init__(self, width=112, embed=96):
         super().__init__()
+
         def tdnn(cin, cout, k, d):
             return nn.Sequential(nn.Conv1d(cin, cout, k, dilation=d), nn.ReLU(), nn.BatchNorm1d(cout))
-        self.frames = nn.Sequential(tdnn(MELS, width, 5, 1), tdnn(width, width, 3, 2),
-                                    tdnn(width, width, 3, 3), tdnn(width, 2 * width, 1, 1))
+
+        self.frames = nn.Sequential(
+            tdnn(MELS, width, 5, 1), tdnn(width, width, 3, 2), tdnn(width, width, 3, 3), tdnn(width, 2 * width, 1, 1)
+        )
         self.segment = nn.Linear(4 * width, embed)
         self.speakers = nn.Parameter(torch.randn(SPEAKERS, embed) * 0.1)
 
@@ -55,7 +59,7 @@ class Utterances:
         crops, labels = [], []
         for feats, who in random.choices(self.items, k=size):
             first = random.randint(0, feats.shape[1] - FRAMES)
-            crops.append(feats[:, first:first + FRAMES])
+            crops.append(feats[:, first : first + FRAMES])
             labels.append(who)
         x = torch.stack(crops)
         return x - x.mean(2, keepdim=True) * 0.1, torch.tensor(labels)

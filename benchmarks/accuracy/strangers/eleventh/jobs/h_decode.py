@@ -1,4 +1,5 @@
 """Story continuation demo: one reader at a time, one token at a time."""
+
 import argparse
 import json
 import time
@@ -19,10 +20,10 @@ class KVCache:
 
     def append(self, k, v):
         t = k.shape[2]
-        self.k[:, :, self.n:self.n + t] = k
-        self.v[:, :, self.n:self.n + t] = v
+        self.k[:, :, self.n : self.n + t] = k
+        self.v[:, :, self.n : self.n + t] = v
         self.n += t
-        return self.k[:, :, :self.n], self.v[:, :, :self.n]
+        return self.k[:, :, : self.n], self.v[:, :, : self.n]
 
 
 class Block(nn.Module):
@@ -52,7 +53,7 @@ class StoryModel(nn.Module):
 
     def forward(self, ids, caches):
         start = caches[0].n
-        x = self.tok(ids) + self.pos.weight[start:start + ids.shape[1]]
+        x = self.tok(ids) + self.pos.weight[start : start + ids.shape[1]]
         for block, cache in zip(self.blocks, caches):
             x = block(x, cache)
         return self.head(self.ln(x[:, -1]))
@@ -76,7 +77,7 @@ def continue_story(model, prompt, caches, new_tokens=8, temperature=0.9, top_k=4
             break
         history.append(token)
         ids = torch.tensor([[token]])
-    return history[len(prompt):]
+    return history[len(prompt) :]
 
 
 def main():

@@ -1,4 +1,5 @@
 """Federated averaging over simulated hospitals, with differently sized local data sets."""
+
 import argparse
 import copy
 import json
@@ -14,9 +15,15 @@ class Net(nn.Module):
     def __init__(self, features=64, hidden=256, classes=8):
         super().__init__()
         self.layers = nn.Sequential(
-            nn.Linear(features, hidden), nn.LayerNorm(hidden), nn.GELU(),
-            nn.Linear(hidden, hidden), nn.LayerNorm(hidden), nn.GELU(),
-            nn.Linear(hidden, hidden), nn.LayerNorm(hidden), nn.GELU(),
+            nn.Linear(features, hidden),
+            nn.LayerNorm(hidden),
+            nn.GELU(),
+            nn.Linear(hidden, hidden),
+            nn.LayerNorm(hidden),
+            nn.GELU(),
+            nn.Linear(hidden, hidden),
+            nn.LayerNorm(hidden),
+            nn.GELU(),
             nn.Linear(hidden, classes),
         )
 
@@ -77,8 +84,7 @@ def main():
     torch.manual_seed(99)
     random.seed(99)
     rule = torch.randn(64, 8)
-    hospitals = [Hospital(f"h{i:02d}", random.randint(1000, 4000), rule)
-                 for i in range(args.hospitals)]
+    hospitals = [Hospital(f"h{i:02d}", random.randint(1000, 4000), rule) for i in range(args.hospitals)]
     test_x = torch.randn(1000, 64)
     test_y = (test_x @ rule).argmax(1)
     model = Net()

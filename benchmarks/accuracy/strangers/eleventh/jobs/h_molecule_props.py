@@ -1,4 +1,5 @@
 """Message-passing network for solubility of small molecules, edge-conditioned, with an EMA copy."""
+
 import argparse
 import copy
 import json
@@ -61,8 +62,9 @@ class MPNN(nn.Module):
     def __init__(self, width=128, rounds=4):
         super().__init__()
         self.atom, self.bond = nn.Embedding(ATOMS, width), nn.Embedding(BONDS, width)
-        self.message = nn.ModuleList([nn.Sequential(nn.Linear(2 * width, width), nn.SiLU(), nn.Linear(width, width))
-                                      for _ in range(rounds)])
+        self.message = nn.ModuleList(
+            [nn.Sequential(nn.Linear(2 * width, width), nn.SiLU(), nn.Linear(width, width)) for _ in range(rounds)]
+        )
         self.update = nn.GRUCell(width, width)
         self.readout = nn.Sequential(nn.Linear(width, width), nn.SiLU(), nn.Linear(width, 1))
 
@@ -85,8 +87,14 @@ def main():
     args = ap.parse_args()
     random.seed(6)
     torch.manual_seed(6)
-    loader = DataLoader(Library([random_molecule() for _ in range(3000)]), args.batch, shuffle=True,
-                        collate_fn=join, drop_last=True, num_workers=0)
+    loader = DataLoader(
+        Library([random_molecule() for _ in range(3000)]),
+        args.batch,
+        shuffle=True,
+        collate_fn=join,
+        drop_last=True,
+        num_workers=0,
+    )
     net = MPNN()
     ema = copy.deepcopy(net).requires_grad_(False)
     opt = torch.optim.AdamW(net.parameters(), lr=5e-4, fused=True)

@@ -1,4 +1,5 @@
 """Physics-informed network for the viscous Burgers equation u_t + u u_x = nu u_xx."""
+
 import argparse
 import json
 import math
@@ -92,8 +93,7 @@ def main():
         times.append(time.perf_counter() - t0)
         if len(times) % 50 == 0:
             total, pde, bc = log[-1]
-            print(f"it {len(times)} total {total:.4f} pde {pde:.4f} edge {bc:.4f} best {best:.4f}",
-                  flush=True)
+            print(f"it {len(times)} total {total:.4f} pde {pde:.4f} edge {bc:.4f} best {best:.4f}", flush=True)
     if args.times:
         with open(args.times, "w") as f:
             json.dump(times, f)

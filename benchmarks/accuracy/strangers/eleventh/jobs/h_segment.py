@@ -1,4 +1,5 @@
 """Land-cover segmentation of satellite tiles with accelerate, per-class IoU while training."""
+
 import argparse
 import json
 import time
@@ -30,8 +31,12 @@ class Tiles(Dataset):
 
 def block(i, o):
     return nn.Sequential(
-        nn.Conv2d(i, o, 3, padding=1, bias=False), nn.BatchNorm2d(o), nn.ReLU(inplace=True),
-        nn.Conv2d(o, o, 3, padding=1, bias=False), nn.BatchNorm2d(o), nn.ReLU(inplace=True),
+        nn.Conv2d(i, o, 3, padding=1, bias=False),
+        nn.BatchNorm2d(o),
+        nn.ReLU(inplace=True),
+        nn.Conv2d(o, o, 3, padding=1, bias=False),
+        nn.BatchNorm2d(o),
+        nn.ReLU(inplace=True),
     )
 
 

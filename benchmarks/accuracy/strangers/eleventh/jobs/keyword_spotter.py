@@ -1,4 +1,5 @@
 """Keyword spotting on one-second clips: log-mel features and a GRU classifier (Lightning)."""
+
 import argparse
 import json
 import time
@@ -111,8 +112,15 @@ if __name__ == "__main__":
     L.seed_everything(2, verbose=False)
     clock = Clock(args.seconds)
     loader = DataLoader(Clips(300, LogMel(prepared=args.better)), batch_size=48)
-    trainer = L.Trainer(accelerator="cpu", max_epochs=1, logger=False, enable_checkpointing=False,
-                        enable_progress_bar=False, enable_model_summary=False, callbacks=[clock])
+    trainer = L.Trainer(
+        accelerator="cpu",
+        max_epochs=1,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        callbacks=[clock],
+    )
     trainer.fit(Spotter(), loader)
     print("last loss", float(trainer.callback_metrics["loss"]), "after", len(clock.times), "steps")
     if args.times:

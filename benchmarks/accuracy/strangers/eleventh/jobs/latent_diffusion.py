@@ -1,4 +1,5 @@
 """Latent diffusion on a small curated picture set (frozen autoencoder, trainable denoiser)."""
+
 import argparse
 import json
 import math
@@ -17,10 +18,9 @@ class Encoder(nn.Module):
     def __init__(self, ch=32, latent=4):
         super().__init__()
         self.stem = nn.Conv2d(3, ch, 3, padding=1)
-        self.down = nn.ModuleList([
-            nn.Sequential(nn.GroupNorm(8, c), nn.SiLU(), nn.Conv2d(c, 2 * c, 3, 2, 1))
-            for c in (ch, 2 * ch, 4 * ch)
-        ])
+        self.down = nn.ModuleList(
+            [nn.Sequential(nn.GroupNorm(8, c), nn.SiLU(), nn.Conv2d(c, 2 * c, 3, 2, 1)) for c in (ch, 2 * ch, 4 * ch)]
+        )
         self.out = nn.Conv2d(8 * ch, 2 * latent, 1)
 
     def forward(self, x):

@@ -1,4 +1,5 @@
 """Electricity-load forecasting with a recurrent cell whose transition matrix stays orthogonal."""
+
 import argparse
 import contextlib
 import json
@@ -35,7 +36,7 @@ class OrthogonalCell(nn.Module):
 
     def forward(self, x, h):
         z = self.inp(x) + self.rec(h)
-        return torch.sign(z) * F.relu(z.abs() + self.bias)      # modReLU
+        return torch.sign(z) * F.relu(z.abs() + self.bias)  # modReLU
 
 
 class Forecaster(nn.Module):

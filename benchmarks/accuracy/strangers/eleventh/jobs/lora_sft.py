@@ -1,4 +1,5 @@
 """Instruction tuning of a GPT-2 style model with hand-written LoRA adapters and accelerate."""
+
 import argparse
 import json
 import math
@@ -31,7 +32,7 @@ class InstructionData(Dataset):
 class LoRA(nn.Module):
     def __init__(self, base, rank, alpha, dropout=0.05):
         super().__init__()
-        fan_in, fan_out = base.weight.shape          # transformers' Conv1D keeps (in, out)
+        fan_in, fan_out = base.weight.shape  # transformers' Conv1D keeps (in, out)
         self.base = base
         self.lora_a = nn.Parameter(torch.empty(fan_in, rank))
         self.lora_b = nn.Parameter(torch.zeros(rank, fan_out))
@@ -60,8 +61,17 @@ def main():
 
     torch.manual_seed(42)
     accelerator = Accelerator(cpu=True)
-    config = GPT2Config(vocab_size=1500, n_positions=96, n_embd=384, n_layer=4, n_head=6,
-                        resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, use_cache=False)
+    config = GPT2Config(
+        vocab_size=1500,
+        n_positions=96,
+        n_embd=384,
+        n_layer=4,
+        n_head=6,
+        resid_pdrop=0.0,
+        embd_pdrop=0.0,
+        attn_pdrop=0.0,
+        use_cache=False,
+    )
     model = GPT2LMHeadModel(config)
     if args.better:
         model.requires_grad_(False)

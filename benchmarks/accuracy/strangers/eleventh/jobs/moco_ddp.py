@@ -1,7 +1,8 @@
 """Momentum contrast on small images, data parallel over gloo.
 
-    torchrun --nproc-per-node 2 moco_ddp.py
+torchrun --nproc-per-node 2 moco_ddp.py
 """
+
 import argparse
 import copy
 import json
@@ -20,9 +21,16 @@ def conv(i, o, stride):
 
 
 def encoder(dim):
-    return nn.Sequential(conv(3, 32, 2), conv(32, 64, 2), conv(64, 96, 2),
-                         nn.AdaptiveAvgPool2d(1), nn.Flatten(),
-                         nn.Linear(96, 128), nn.ReLU(), nn.Linear(128, dim))
+    return nn.Sequential(
+        conv(3, 32, 2),
+        conv(32, 64, 2),
+        conv(64, 96, 2),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(96, 128),
+        nn.ReLU(),
+        nn.Linear(128, dim),
+    )
 
 
 class MoCo(nn.Module):
@@ -52,7 +60,7 @@ class MoCo(nn.Module):
         dist.all_gather(parts, key.contiguous())
         keys = torch.cat(parts)
         p = int(self.ptr)
-        self.queue[:, p:p + len(keys)] = keys.T
+        self.queue[:, p : p + len(keys)] = keys.T
         self.ptr[0] = (p + len(keys)) % self.queue.size(1)
 
 
@@ -70,8 +78,7 @@ def main():
     ap.add_argument("--seconds", type=float, default=16)
     ap.add_argument("--batch", type=int, default=12)
     args = ap.parse_args()
-    for key, value in dict(RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1",
-                           MASTER_PORT="29531").items():
+    for key, value in dict(RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT="29531").items():
         os.environ.setdefault(key, value)
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()

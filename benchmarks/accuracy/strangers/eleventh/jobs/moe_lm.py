@@ -1,4 +1,5 @@
 """Pretrain a small mixture-of-experts language model on a synthetic token stream."""
+
 import argparse
 import json
 import time

@@ -1,4 +1,5 @@
 """Rainbow-lite: double dueling DQN with prioritised replay on a synthetic lidar navigation task."""
+
 import argparse
 import json
 import time
@@ -10,8 +11,10 @@ import torch.nn.functional as F
 
 OBS, ACTIONS, CAPACITY, ENVS = 32, 6, 1048576, 8
 
+
 class NavEnvs:
     """A batch of point robots among noisy beacons."""
+
     def __init__(self, n, rng):
         self.rng = rng
         self.proj = rng.normal(size=(4, OBS)).astype(np.float32)
@@ -63,7 +66,7 @@ class Replay:
                 target, node = target - left * (target >= left), 2 * node + (target >= left)
             idx = np.minimum(node - CAPACITY, self.size - 1)
             return idx, self.sums[idx + CAPACITY] / self.sums[1]
-        probs = self.priority[:self.size] ** self.alpha
+        probs = self.priority[: self.size] ** self.alpha
         probs /= probs.sum()
         idx = self.rng.choice(self.size, size=n, p=probs)
         return idx, probs[idx]

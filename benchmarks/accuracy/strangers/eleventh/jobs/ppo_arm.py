@@ -1,4 +1,5 @@
 """PPO for a vectorised toy robot arm with a diagonal Gaussian policy of fixed, decaying width."""
+
 import argparse
 import json
 import time
@@ -28,17 +29,17 @@ class ArmEnv:
 class ActorCritic(nn.Module):
     def __init__(self, better, std=0.6):
         super().__init__()
-        self.actor = nn.Sequential(nn.Linear(OBS, 128), nn.Tanh(), nn.Linear(128, 128), nn.Tanh(),
-                                   nn.Linear(128, ACT), nn.Tanh())
-        self.critic = nn.Sequential(nn.Linear(OBS, 128), nn.Tanh(), nn.Linear(128, 128), nn.Tanh(),
-                                    nn.Linear(128, 1))
+        self.actor = nn.Sequential(
+            nn.Linear(OBS, 128), nn.Tanh(), nn.Linear(128, 128), nn.Tanh(), nn.Linear(128, ACT), nn.Tanh()
+        )
+        self.critic = nn.Sequential(nn.Linear(OBS, 128), nn.Tanh(), nn.Linear(128, 128), nn.Tanh(), nn.Linear(128, 1))
         self.std, self.better = std, better
 
     def policy(self, obs):
         mean = self.actor(obs)
         if self.better:
             return Independent(Normal(mean, self.std), 1)
-        var = torch.full_like(mean, self.std ** 2)
+        var = torch.full_like(mean, self.std**2)
         return MultivariateNormal(mean, torch.diag_embed(var))
 
     def value(self, obs):

@@ -1,4 +1,5 @@
 """Thumbnail painter: text-conditioned latent diffusion with classifier-free guidance, one request at a time."""
+
 import argparse
 import json
 import math

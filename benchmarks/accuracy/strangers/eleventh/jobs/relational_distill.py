@@ -1,4 +1,5 @@
 """Distil a sentence encoder into a smaller one with the relational (RKD) distance loss."""
+
 import argparse
 import json
 import time
@@ -15,8 +16,9 @@ class SentenceEncoder(nn.Module):
         super().__init__()
         self.embed = nn.Embedding(VOCAB, width)
         self.pos = nn.Parameter(0.02 * torch.randn(LENGTH, width))
-        layer = nn.TransformerEncoderLayer(width, heads, 2 * width, dropout=0.0,
-                                           activation="gelu", batch_first=True, norm_first=True)
+        layer = nn.TransformerEncoderLayer(
+            width, heads, 2 * width, dropout=0.0, activation="gelu", batch_first=True, norm_first=True
+        )
         self.body = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
         self.out = nn.Linear(width, out)
 

@@ -1,4 +1,5 @@
 """Shelf-photo product classifier trained with accelerate on JPEG photos from store phones."""
+
 import argparse
 import json
 import os
@@ -72,8 +73,15 @@ def conv(cin, cout, stride=1):
 
 def build_model(width=24):
     return nn.Sequential(
-        conv(3, width, 2), conv(width, 2 * width, 2), conv(2 * width, 2 * width), conv(2 * width, 4 * width, 2),
-        conv(4 * width, 4 * width), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4 * width, CLASSES))
+        conv(3, width, 2),
+        conv(width, 2 * width, 2),
+        conv(2 * width, 2 * width),
+        conv(2 * width, 4 * width, 2),
+        conv(4 * width, 4 * width),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(4 * width, CLASSES),
+    )
 
 
 def main():

@@ -1,4 +1,5 @@
 """SASRec-like next-item model on synthetic listening sessions."""
+
 import argparse
 import json
 import random
@@ -32,13 +33,13 @@ class ListeningDataset(Dataset):
         self.heard = {u: set(h) for u, h in histories.items()} if as_set else histories
 
     def __len__(self):
-        return 10 ** 6
+        return 10**6
 
     def __getitem__(self, index):
         user = self.users[index % len(self.users)]
         history = self.histories[user]
         end = random.randint(self.maxlen + 1, len(history))
-        window = history[end - self.maxlen - 1:end]
+        window = history[end - self.maxlen - 1 : end]
         heard = self.heard[user]
         negatives = []
         for _ in range(self.maxlen):
@@ -60,7 +61,7 @@ class SASRec(nn.Module):
         self.norm = nn.LayerNorm(dim)
 
     def forward(self, seq):
-        h = self.item(seq) * self.item.embedding_dim ** 0.5 + self.pos
+        h = self.item(seq) * self.item.embedding_dim**0.5 + self.pos
         return self.norm(self.encoder(h, mask=self.mask, is_causal=True))
 
     def loss(self, seq, pos, neg):

@@ -1,4 +1,5 @@
 """Land-cover segmentation on multispectral scenes (random crops, small U-Net)."""
+
 import argparse
 import json
 import os
@@ -51,8 +52,8 @@ class SceneCrops(Dataset):
     def __getitem__(self, index):
         image, label = self.read(index % len(self.paths))
         y, x = np.random.randint(0, SCENE - CROP, size=2)
-        image = image[:, y:y + CROP, x:x + CROP].astype(np.float32) / 10000.0
-        label = label[y:y + CROP, x:x + CROP].astype(np.int64)
+        image = image[:, y : y + CROP, x : x + CROP].astype(np.float32) / 10000.0
+        label = label[y : y + CROP, x : x + CROP].astype(np.int64)
         if np.random.rand() < 0.5:
             image, label = image[:, :, ::-1].copy(), label[:, ::-1].copy()
         return torch.from_numpy(image), torch.from_numpy(label)
@@ -60,8 +61,13 @@ class SceneCrops(Dataset):
 
 def block(cin, cout):
     return nn.Sequential(
-        nn.Conv2d(cin, cout, 3, padding=1, bias=False), nn.BatchNorm2d(cout), nn.ReLU(inplace=True),
-        nn.Conv2d(cout, cout, 3, padding=1, bias=False), nn.BatchNorm2d(cout), nn.ReLU(inplace=True))
+        nn.Conv2d(cin, cout, 3, padding=1, bias=False),
+        nn.BatchNorm2d(cout),
+        nn.ReLU(inplace=True),
+        nn.Conv2d(cout, cout, 3, padding=1, bias=False),
+        nn.BatchNorm2d(cout),
+        nn.ReLU(inplace=True),
+    )
 
 
 class SmallUNet(nn.Module):
@@ -92,7 +98,7 @@ def main():
     with tempfile.TemporaryDirectory() as root:
         paths = write_scenes(root, 12, rng)
         data = SceneCrops(paths, 64, unpack=args.better)
-        loader = DataLoader(data, args.batch, sampler=RandomSampler(data, True, 10 ** 6), drop_last=True)
+        loader = DataLoader(data, args.batch, sampler=RandomSampler(data, True, 10**6), drop_last=True)
         model = SmallUNet()
         opt = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=1e-4)
         times, running = [], 0.0

@@ -1,5 +1,6 @@
 #!/usr/bin/env python
 """Hinge GAN for 32x32 game sprites; several critic updates for each generator update."""
+
 import argparse
 import json
 import time
@@ -9,8 +10,7 @@ from torch import nn
 
 
 def up(i, o):
-    return nn.Sequential(nn.Upsample(scale_factor=2), nn.Conv2d(i, o, 3, padding=1),
-                         nn.BatchNorm2d(o), nn.ReLU())
+    return nn.Sequential(nn.Upsample(scale_factor=2), nn.Conv2d(i, o, 3, padding=1), nn.BatchNorm2d(o), nn.ReLU())
 
 
 class Generator(nn.Module):

@@ -1,4 +1,5 @@
 """Fine-tune a RoBERTa-shaped classifier that routes support tickets to teams."""
+
 import argparse
 import json
 import tempfile
@@ -6,8 +7,7 @@ import time
 
 import torch
 from torch.utils.data import Dataset
-from transformers import (RobertaConfig, RobertaForSequenceClassification, Trainer,
-                          TrainerCallback, TrainingArguments)
+from transformers import RobertaConfig, RobertaForSequenceClassification, Trainer, TrainerCallback, TrainingArguments
 
 TEAMS = ["billing", "network", "login", "hardware", "returns", "other"]
 
@@ -23,8 +23,7 @@ class Tickets(Dataset):
         return len(self.ids)
 
     def __getitem__(self, i):
-        return {"input_ids": self.ids[i], "attention_mask": torch.ones(64, dtype=torch.long),
-                "labels": self.labels[i]}
+        return {"input_ids": self.ids[i], "attention_mask": torch.ones(64, dtype=torch.long), "labels": self.labels[i]}
 
 
 class Stopwatch(TrainerCallback):
@@ -54,9 +53,15 @@ def main():
     cli = ap.parse_args()
 
     torch.manual_seed(7)
-    config = RobertaConfig(vocab_size=4000, hidden_size=192, num_hidden_layers=4,
-                           num_attention_heads=4, intermediate_size=768,
-                           max_position_embeddings=130, num_labels=len(TEAMS))
+    config = RobertaConfig(
+        vocab_size=4000,
+        hidden_size=192,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        intermediate_size=768,
+        max_position_embeddings=130,
+        num_labels=len(TEAMS),
+    )
     model = RobertaForSequenceClassification(config)
     watch = Stopwatch(cli.seconds)
     with tempfile.TemporaryDirectory() as out:

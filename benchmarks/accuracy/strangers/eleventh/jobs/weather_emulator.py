@@ -1,4 +1,5 @@
 """Neural emulator of a coarse atmospheric model: two-step rollout on a periodic lat-lon grid."""
+
 import argparse
 import json
 import time
