@@ -317,3 +317,40 @@ def test_numbers_of_a_job_that_diverged_are_no_repetition() -> None:
     with torch.no_grad():
         lost.weight.fill_(float("nan"))
     assert seen(lambda: lost(torch.randn(256, 64))).found is None
+
+
+class Questions(torch.nn.Module):  # type: ignore[name-defined]
+    """Padded questions through torch's own encoder, which makes nested tensors of them where nothing is trained."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layer = torch.nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)
+        self.body = torch.nn.TransformerEncoder(layer, 2)
+        self.catalogue = torch.randn(20_000, 32)
+
+    def forward(self, given: Any, padding: Any) -> Any:
+        return self.body(given, src_key_padding_mask=padding)[:, 0] @ torch.nn.functional.normalize(self.catalogue).T
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_nested_tensors_are_passed_over_and_the_rest_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("whystall.capture.repeats._ENOUGH_NS", 1 << 60)
+    model, padding = Questions().eval(), torch.arange(16)[None] >= torch.tensor([[16], [5], [9], [12]])
+    with torch.inference_mode():
+        found = seen(lambda: model(torch.randn(4, 16, 32), padding)).found
+    assert found is not None
+    assert "catalogue" in found.modules[0].text
+
+
+@pytest.mark.parametrize("what", ["sum_of", "place_of", "is_differentiated"])
+def test_a_look_that_fails_is_its_own_affair(model: Any, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    def fails(*_: object) -> None:
+        raise RuntimeError("a tensor of the job's that cannot be read")
+
+    for room in ("repeated_modules", "repeated_operators"):
+        monkeypatch.setattr(f"whystall.capture.{room}.{what}", fails, raising=False)
+    results: list[Any] = []
+    found = seen(lambda: results.append(model(torch.ones(2, 64))))
+    assert found.over
+    assert len(results) == 120
+    assert not torch.nn.modules.module._global_forward_hooks

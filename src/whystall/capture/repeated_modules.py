@@ -52,6 +52,7 @@ class RepeatedModules:
         self._trained: set[int] = set()
         self._read: set[int] | None = None
         self._seen: dict[Sum, Sum] = {}
+        self._deaf = False
         self._places: dict[int, list[int]] = {}
         """Of models the tokens of the last call, a sum for each place."""
 
@@ -63,10 +64,23 @@ class RepeatedModules:
         from torch.nn.modules import module  # noqa: PLC0415 - the user has imported torch
 
         self._handles = [
-            module.register_module_forward_pre_hook(self._called),
-            module.register_module_forward_hook(self._returned, with_kwargs=True),
+            module.register_module_forward_pre_hook(self._harmless(self._called)),
+            module.register_module_forward_hook(self._harmless(self._returned), with_kwargs=True),
         ]
         return True
+
+    def _harmless(self, hook: Callable[..., None]) -> Callable[..., None]:
+        """A hook that hears nothing more once it has failed: it is called within the job's own calls."""
+
+        def called(*told: Any) -> None:
+            if not self._deaf:
+                try:
+                    hook(*told)
+                except Exception:  # noqa: BLE001 - whatever a job's modules and tensors do when they are looked at
+                    self._deaf = True
+                    self.tally.forget()
+
+        return called
 
     def timed(self, step_ns: int) -> None:
         """A step is over in which calls were timed."""
@@ -75,6 +89,8 @@ class RepeatedModules:
 
     def choose(self) -> bool:
         """Decides by the shortest timed step which modules are read; whether any is."""
+        if self._deaf:
+            return False
         step_ns, times = self._shortest
         long = sorted((module for module, ns in times.items() if ns >= _LONG * step_ns), key=times.__getitem__)
         self._read = {*self._outermost, *long[-_MOST_MODULES:]}
@@ -138,14 +154,14 @@ class RepeatedModules:
         if key is not None and made is not None:
             self._seen[key] = made
         if before is not None and before == made:
-            place = place_of(type(module).__name__, sys._getframe(1))  # noqa: SLF001 - the documented way to the caller
+            place = place_of(type(module).__name__, sys._getframe(2))  # noqa: SLF001 - the documented way to the caller
             call.again, call.times = Counter({place: lasted}), 1
             call.differentiated_ns = lasted if is_differentiated(self._torch, output) else 0
         if before is None and not self._open:
             tally.fresh += 1
             shared = 0.0 if call.times else self._shared(module, given, named)
             if shared:
-                place = place_of(type(module).__name__, sys._getframe(1))  # noqa: SLF001 - likewise
+                place = place_of(type(module).__name__, sys._getframe(2))  # noqa: SLF001 - likewise
                 call.again, call.times = Counter({place: round(lasted * shared)}), 1
                 tally.shared_ns += round(lasted * shared)
         if self._open:

@@ -140,7 +140,10 @@ class RepeatedOperators:
     def _note(self, function: Any, given: tuple[Any, ...], named: Mapping[str, Any], lasted: int) -> None:
         if not self._judges(function):
             return
-        kind = (function, *(tuple(one.shape) for one in given if isinstance(one, self._torch.Tensor)))
+        tensors = [one for one in given if isinstance(one, self._torch.Tensor)]
+        if any(one.is_nested for one in tensors):
+            return  # has no shape
+        kind = (function, *(tuple(one.shape) for one in tensors))
         if len(kind) == 1 and not any(isinstance(one, list | tuple) and one for one in given):
             return  # makes a tensor of nothing
         if self._read is None:

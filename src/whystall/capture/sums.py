@@ -67,6 +67,8 @@ def _add(torch: Any, value: object, out: list[object], deep: int) -> bool:
 def _add_tensor(torch: Any, tensor: Any, out: list[object]) -> bool:
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or torch._C._len_torch_dispatch_stack():  # noqa: SLF001
         return False
+    if tensor.is_nested:  # what a transformer's encoder makes of padded sequences: it has no shape
+        return False
     parts = _parts_of(torch, tensor)
     if parts is None or tensor.layout is torch.strided:
         return parts is not None and _add_strided(torch, tensor, out)

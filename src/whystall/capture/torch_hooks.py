@@ -107,7 +107,8 @@ class TorchHooks:
         known = self._modules
 
         def tell(module: object) -> None:
-            known.add(module)
+            with contextlib.suppress(Exception):  # this is called in the user's constructors
+                known.add(module)
 
         for name in ("__init__", "__setstate__"):
             original = kind.__dict__[name]
@@ -171,7 +172,7 @@ class TorchHooks:
         def constructor(*args: Any, **kwargs: Any) -> None:
             self.optimizers_made += 1
             original(*args, **kwargs)
-            with contextlib.suppress(TypeError, IndexError):  # one that nothing can refer to weakly is not followed
+            with contextlib.suppress(Exception):  # one that nothing can refer to weakly is not followed
                 self.optimizers_alive.add(args[0])
 
         return constructor
@@ -185,10 +186,11 @@ class TorchHooks:
             return
 
         def called(module: Any, *_: object) -> None:
-            if not self._is_compiling() and any(True for _ in module.parameters()):
-                handle.remove()
-                if self._watched() is None:
-                    self.watch(module)
+            with contextlib.suppress(Exception):  # and this in their calls
+                if not self._is_compiling() and any(True for _ in module.parameters()):
+                    handle.remove()
+                    if self._watched() is None:
+                        self.watch(module)
 
         from torch.nn.modules.module import register_module_forward_pre_hook  # noqa: PLC0415 - the user has imported torch
 
