@@ -224,3 +224,12 @@ def test_a_pace_that_comes_and_goes_is_no_change() -> None:
     account = run_summary(samples(*steps), at_one_pace=True)
     assert account is not None
     assert (account.changed, account.median_ns) == (None, run_summary(samples(*steps)).median_ns)  # type: ignore[union-attr]
+
+
+def test_all_slow_steps_count_where_the_slowest_alone_are_listed() -> None:
+    found = run_summary(samples(*[step(9000, input_us=8100) if at % 10 == 9 else step() for at in range(2000)]))
+    assert found is not None
+    assert (len(found.slow), found.slow_count) == (50, 200)
+    assert found.lost_when_slow("input") == 200 * 8_000_000
+    assert found.lost_when_slow("input", "forward") == 200 * 8_000_000
+    assert found.slow_ns == 200 * 8_000_000

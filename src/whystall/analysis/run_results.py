@@ -137,6 +137,10 @@ class RunSummary(Result):
 
     It is the one at which the latest window was recorded.
     """
+    slow_steps: int = 0
+    """How many slow steps there were; ``slow`` holds the slowest of them. Earlier versions wrote none."""
+    slow_lost_ns: dict[str, int] = msgspec.field(default_factory=dict)
+    """What all of them lost, by part."""
     trend: float | None = None
     """By what share the median step of the second half is longer than that of the first; ``None`` of few steps."""
     warm_up: int = 0
@@ -167,6 +171,17 @@ class RunSummary(Result):
     allocators: list[AllocatorRun] = msgspec.field(default_factory=list)
     clocks: list[DeviceClocks] = msgspec.field(default_factory=list)
     windows: list[RecordedWindow] = msgspec.field(default_factory=list)
+
+    @property
+    def slow_count(self) -> int:
+        """How many slow steps there were."""
+        return max(self.slow_steps, len(self.slow))
+
+    def lost_when_slow(self, *parts: str) -> int:
+        """What the slow steps lost in some parts, in nanoseconds."""
+        if self.slow_steps:
+            return sum(self.slow_lost_ns.get(part, 0) for part in parts)
+        return sum(step.lost_ns.get(part, 0) for step in self.slow for part in parts)
 
     @property
     def drawn_ns(self) -> list[int]:

@@ -99,6 +99,7 @@ def _summary(samples: RunSamples, measured: pl.DataFrame) -> RunSummary:
     shares[OTHER] = max(0.0, 1.0 - sum(shares.values()))
     found = int(samples.places["count"].sum())
     worker_shares = _cpu_shares(samples.workers)
+    slow, slow_steps, slow_lost = _slow_steps(measured, duration, parts)
     quantiles = np.quantile(duration, [0.1, 0.5, 0.9, 0.99])
     return RunSummary(
         rank=samples.rank,
@@ -132,7 +133,9 @@ def _summary(samples: RunSamples, measured: pl.DataFrame) -> RunSummary:
             _ns(samples.steps, "duration_us"), ((samples.steps["flags"] & DISTURBED) != 0).to_numpy(), warm_up
         ),
         slow_ns=_excess_of_slow(duration),
-        slow=_slow_steps(measured, duration, parts),
+        slow=slow,
+        slow_steps=slow_steps,
+        slow_lost_ns=slow_lost,
         durations_ns=_thinned(everything),
         places=_places(samples.places, found),
         beside=_places(samples.beside, found),
@@ -263,26 +266,26 @@ def _excess_of_slow(duration: NDArray[np.int64]) -> int:
 
 def _slow_steps(
     measured: pl.DataFrame, duration: NDArray[np.int64], parts: dict[str, NDArray[np.int64]]
-) -> list[SlowStep]:
-    """The slowest of the slow steps, each with the parts that were longer than usual."""
+) -> tuple[list[SlowStep], int, dict[str, int]]:
+    """The slowest of the slow steps, each with the parts that were longer than usual; how many, and what all lost."""
     rows = np.flatnonzero(_is_slow(duration))
-    rows = rows[np.argsort(-duration[rows], kind="stable")][:_MOST_SLOW_STEPS]
-    usual = {part: float(np.median(values)) for part, values in parts.items()}
-    middle = float(np.median(duration))
-    out = []
-    for row in np.sort(rows).tolist():
-        excess = round(duration[row] - middle)
-        lost = {part: max(0, round(values[row] - usual[part])) for part, values in parts.items()}
-        lost["other"] = max(0, excess - sum(lost.values()))
-        out.append(
-            SlowStep(
-                step=int(measured["step"][row]),
-                duration_ns=int(duration[row]),
-                excess_ns=excess,
-                lost_ns={part: time for part, time in lost.items() if time},
-            )
+    excess = np.round(duration[rows] - float(np.median(duration))).astype(np.int64)
+    lost = {
+        part: np.maximum(0, np.round(values[rows] - float(np.median(values)))).astype(np.int64)
+        for part, values in parts.items()
+    }
+    lost["other"] = np.maximum(0, excess - sum(lost.values()))
+    slowest = np.sort(np.argsort(-duration[rows], kind="stable")[:_MOST_SLOW_STEPS])
+    slow = [
+        SlowStep(
+            step=int(measured["step"][int(rows[at])]),
+            duration_ns=int(duration[rows[at]]),
+            excess_ns=int(excess[at]),
+            lost_ns={part: int(times[at]) for part, times in lost.items() if times[at]},
         )
-    return out
+        for at in slowest.tolist()
+    ]
+    return slow, len(rows), {part: int(times.sum()) for part, times in lost.items() if times.any()}
 
 
 def _thinned(duration: NDArray[np.int64], most: int = 400) -> list[int]:

@@ -73,17 +73,6 @@ class MachineSampler:
         self._session.write_line(line)
 
 
-def loader_facts(loader: Any) -> dict[str, Any]:
-    """What is said of a data loader: workers, batch size, and how batches come across."""
-    return {
-        "workers": loader.num_workers,
-        "batch_size": loader.batch_size,
-        "pin_memory": bool(loader.pin_memory),
-        "persistent_workers": bool(loader.persistent_workers),
-        "prefetch_factor": loader.prefetch_factor,
-    }
-
-
 def _children() -> list[tuple[int, str, int]]:
     """Per child process (data loader workers among them): id, state letter, CPU ticks so far."""
     out = []

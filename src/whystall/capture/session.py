@@ -21,7 +21,8 @@ from whystall.capture.ending import last_exception
 from whystall.capture.faults import Faults
 from whystall.capture.flight import FlightRecorder
 from whystall.capture.listener import Heard, guarded
-from whystall.capture.machine import MachineSampler, facts, loader_facts
+from whystall.capture.loaders import LoadersSeen
+from whystall.capture.machine import MachineSampler, facts
 from whystall.capture.overhead import Costs
 from whystall.capture.padding import PaddingSeen
 from whystall.capture.recording import Recording
@@ -37,7 +38,6 @@ from whystall.run_folder.description import RANKS_IN_WINDOWS, RankDescription, e
 from whystall.run_folder.layout import CAPTURE_NOW, description_name, staged_description
 from whystall.run_folder.samples import LOOKED_AT, PROFILED
 
-_MOST_LOADERS: Final = 32
 # Timing the forward pass costs some 10 us a step, the rest some 20 (benchmarks/bench_capture.py): of steps shorter than
 # this it would be more than the one per cent that we allow ourselves.
 _SHORTEST_STEP_WITH_MODULES_NS: Final = 3_000_000
@@ -77,7 +77,7 @@ class Session:
         self._guarded_sample = self.faults.guard("samples", self._sampler.sample)
         self._experiment: Change | None = change_for(torch, config)
         self._notes: list[str] = []
-        self._loaders: dict[int, dict[str, Any]] = {}
+        self._loaders = LoadersSeen()
         self._modules_looked_at = -1
         self._closed = self._whole_process = self._terminated = False
         self._modules_made = self._last_made_ns = 0
@@ -185,13 +185,7 @@ class Session:
 
     def loader_found(self, loader: object) -> None:
         """A data loader is asked for its batches."""
-        known = self._loaders.get(id(loader))
-        if known is None and len(self._loaders) >= _MOST_LOADERS:
-            return
-        found = self.faults.guard("data loaders", loader_facts)(loader) or {}
-        before = int((known or {}).pop("epochs", 0))
-        # Another loader may have been where this one is.
-        self._loaders[id(loader)] = {**found, "epochs": before + 1 if known == found else 1} if found else {}
+        self.faults.guard("data loaders", self._loaders.asked)(loader)
 
     def given(self, batch: object, source: str) -> None:
         """Looks at a batch now and then, and not while the profiler runs."""
@@ -384,7 +378,7 @@ class Session:
             trial=self._experiment.seen if self._experiment is not None else None,
             not_recorded=self.faults.reasons,
             facts=facts(self._torch),
-            loaders=list(filter(None, self._loaders.values())),
+            loaders=self._loaders.told(),
             ended=ended,
             ended_by=self._ended_by if ended else None,
             ended_unix_ns=time.time_ns() if ended else None,

@@ -126,7 +126,7 @@ def spiked(case: Case, cause: Spikes, least: float) -> Iterator[Sampled]:
     """The waits in single long fetches, of one kind; ``least`` of what they cost goes away for sure."""
     for waits in input_waits(case):
         if waits.spiked == cause:
-            slow = evidence.count("steps that waited far longer than usual", len(waits.run.slow))
+            slow = evidence.count("steps that waited far longer than usual", waits.run.slow_count)
             share, beside = waits.spikes, 0.0
             if cause == "input.worker-restart":
                 share += time_in(waits.run, ends_of_workers(case, waits.run))
@@ -146,8 +146,7 @@ def spiked(case: Case, cause: Spikes, least: float) -> Iterator[Sampled]:
 
 def _while_workers_start(waits: InputWaits) -> float:
     """The share that steps which wait for new workers lose elsewhere: processes that start take cores from them."""
-    lost = sum(sum(ns for part, ns in step.lost_ns.items() if part in _COMPUTED) for step in waits.run.slow)
-    return lost / max(waits.run.total_ns, 1)
+    return waits.run.lost_when_slow(*_COMPUTED) / max(waits.run.total_ns, 1)
 
 
 SURE_OF_SPIKES: Final = 1 - SPREAD
@@ -177,7 +176,7 @@ def _waits(case: Case, run: RunSummary) -> InputWaits | None:
             return InputWaits(run, workers, share, taken=taken)
     else:
         left = max(left - min(run.ready_input_ns, _LONGEST_HANDOVER_NS) / run.mean_ns, 0.0)
-    spikes = sum(step.lost_ns.get("input", 0) for step in run.slow) / max(run.total_ns, 1)
+    spikes = run.lost_when_slow("input") / max(run.total_ns, 1)
     kind = _kind_of_spikes(case, run) if spikes > left / 2 else None
     if kind is not None:
         left = max(left - spikes, 0.0)
@@ -212,10 +211,10 @@ def _kind_of_spikes(case: Case, run: RunSummary) -> Spikes | None:
     """
     loaders = [loader for loader in case.facts.loaders if loader.get("workers")]
     epochs = sum(int(loader.get("epochs") or 0) for loader in loaders)
-    frequent = epochs > 0 and len(run.slow) > _MOST_OF_AN_EPOCH * epochs
+    frequent = epochs > 0 and run.slow_count > _MOST_OF_AN_EPOCH * epochs
     if not frequent and (not loaders or not all(loader.get("persistent_workers") for loader in loaders)):
         return "input.worker-restart"
-    return "input.heavy-tail" if len(run.slow) <= _RARE_FETCHES * run.measured else None
+    return "input.heavy-tail" if run.slow_count <= _RARE_FETCHES * run.measured else None
 
 
 def _why_starved(case: Case, run: RunSummary, workers: int) -> Starved:

@@ -145,6 +145,20 @@ def test_long_fetches_are_new_workers_rare_samples_or_bursts(
     assert gain.floor <= 1 / (1 - 0.2) <= gain.ceiling
 
 
+@pytest.mark.parametrize(("epochs", "once"), [(1, True), (40, False)])
+def test_loaders_that_are_made_for_each_epoch_are_to_be_made_once(epochs: int, *, once: bool) -> None:
+    slow = [
+        SlowStep(step=at, duration_ns=50_000_000, excess_ns=40_000_000, lost_ns={"input": 40_000_000})
+        for at in range(5)
+    ]
+    sampled = run(shares={"input": 0.3}, slow=slow, steps=100, median_ns=10_000_000, total_ns=1_200_000_000)
+    facts = loader(2, persistent=False)
+    facts["loaders"] = [{**facts["loaders"][0], "epochs": epochs} for _ in range(12)]
+    remedy = found_in_runs(sampled, **facts)["input.worker-restart"].remedy
+    assert remedy is not None
+    assert ("Make the loader once" in remedy.text) is once
+
+
 def test_long_fetches_that_nothing_shows_to_begin_epochs_may_be_single_samples() -> None:
     """Every thirteenth fetch is long, and none before it brought nothing."""
     job = Job()

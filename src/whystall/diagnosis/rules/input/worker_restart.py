@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -33,6 +34,9 @@ _EITHER: Final = Remedy(
     patch=f"{CAUSE.patch[:-1]}, prefetch_factor=8)" if CAUSE.patch else None,
     risk=CAUSE.risk,
 )
+
+# Of so many loaders with workers, most of which were asked for one epoch, each was made for its own.
+_MANY_LOADERS: Final = 8
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
@@ -74,7 +78,15 @@ def in_trace(case: Case) -> Iterator[Replayed]:
 
 def in_samples(case: Case) -> Iterator[Sampled]:
     """Single long fetches of a loader whose workers are not kept."""
-    yield from spiked(case, "input.worker-restart", SURE_OF_SPIKES)
+    for found in spiked(case, "input.worker-restart", SURE_OF_SPIKES):
+        yield replace(found, remedy=CAUSE.remedies["one_loader"]) if _made_anew(case) else found
+
+
+def _made_anew(case: Case) -> bool:
+    """Whether loaders are made, asked for an epoch or so, and let go."""
+    loaders = [loader for loader in case.facts.loaders if loader.get("workers")]
+    used = sum(int(loader.get("epochs") or 0) > 1 for loader in loaders)
+    return len(loaders) >= _MANY_LOADERS and 2 * used < len(loaders)
 
 
 RULE = Rule(CAUSE, (Finder(in_trace, ("trace",)), Finder(in_samples, ("samples", "no_device"))))
