@@ -147,3 +147,10 @@ def test_what_is_no_chain_on_a_cpu(names: tuple[str, ...], sizes: list[list[int]
 def test_a_short_chain_in_a_long_step_is_how_networks_are_written() -> None:
     job = on_a_cpu(*ON_A_CPU, sizes=[[1 << 20], [1 << 20]], strangers_ns=200_000_000)
     assert "compute.fusible" not in found_in(job.built)
+
+
+def test_chains_of_a_job_that_differentiates_twice_are_none_since_nothing_compiled_does_so() -> None:
+    job = network(("aten::mm", *CHAIN, "aten::mm"), pass_ns(2039))
+    assert "compute.fusible" in found_in(job.built)
+    job.operator("autograd::engine::evaluate_function: TanhBackwardBackward0", ATEN, 1000, **shaped(SIZE))
+    assert "compute.fusible" not in found_in(job.built)

@@ -85,3 +85,21 @@ def test_long_kernels_are_worth_what_transforms_leave() -> None:
 )
 def test_other_convolutions_are_none(job: Job) -> None:
     assert "compute.slow-convolution" not in told_of(job.built)
+
+
+@pytest.mark.parametrize("parts", [1026, 513])
+def test_spectra_by_convolution_are_worth_what_transforms_of_the_frames_leave(parts: int) -> None:
+    """Frames of 1,024: a real transform of one takes 2.5 * 1024 * 10 FLOPs, a sum for each part 2 * 1,024."""
+    job = convolved([8, 1, 16_000], [parts, 1, 1024], stride="[256]")
+    finding = found_in(job.built)["compute.slow-convolution"]
+    left = 2.5 * 1024 * 10 / (2 * 1024 * parts)
+    assert finding.gain is not None
+    assert finding.gain.expected == pytest.approx((LASTS_NS + REST_NS) / (REST_NS + LASTS_NS * left * 6), rel=0.03)
+    assert finding.remedy is not None
+    assert "torch.stft" in (finding.remedy.patch or "")
+
+
+@pytest.mark.parametrize(("parts", "channels"), [(1024, 1), (80, 1), (1026, 2)])
+def test_other_filters_of_frames_are_no_spectra(parts: int, channels: int) -> None:
+    job = convolved([8, channels, 16_000], [parts, channels, 1024], stride="[256]")
+    assert "compute.slow-convolution" not in told_of(job.built)

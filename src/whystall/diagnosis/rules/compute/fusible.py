@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -20,11 +21,15 @@ from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
 from whystall.replay.graph import Change, EdgeKind, Mask
+from whystall.trace.columns import matching
 
 CAUSE: Final = cause_beside(__name__)
 _LEAST_CHAIN: Final = int(CAUSE.threshold("least_chain"))
 _LEAST_BYTES: Final = CAUSE.threshold("least_bytes")
 _LEAST_SHARE: Final = CAUSE.threshold("least_share")
+
+# The backward pass of a backward pass, as derivatives.yaml names it (TanhBackwardBackward0).
+_SECOND: Final = re.compile(r"BackwardBackward\d*$|DoubleBackward")
 
 _ON_A_CPU: Final = Remedy(
     text="Call the operator that does all of a chain where there is one (F.layer_norm, F.rms_norm, F.gelu, F.silu, "
@@ -37,6 +42,8 @@ _ON_A_CPU: Final = Remedy(
 def in_trace(case: Case) -> Iterator[Replayed]:
     """The chains of each device, without those of an optimizer, whose loop is another cause."""
     for rank in case.ranks:
+        if _differentiated_twice(rank):
+            continue
         work = rank.workings
         for device in rank.analysis.devices:
             chains = chain_events(
@@ -54,7 +61,7 @@ def in_trace_of_a_cpu(case: Case) -> Iterator[Replayed]:
     """Chains that take much of a step on a CPU, whose caches do not hold what one operator hands to the next."""
     for rank in case.ranks:
         chains = elementwise_chains(rank, calls=_LEAST_CHAIN, least_bytes=_LEAST_BYTES)
-        if chains is None:
+        if chains is None or _differentiated_twice(rank):
             continue
         nodes = case.work_of(rank, chains.most < 1)
         left, least, most = (case.operator_values(rank, each, 1.0) for each in (chains.left, chains.least, chains.most))
@@ -81,6 +88,14 @@ def in_trace_of_a_cpu(case: Case) -> Iterator[Replayed]:
             remedy=_ON_A_CPU,
             rivals=("compute.unfused-attention", "host.small-operators"),
         )
+
+
+def _differentiated_twice(rank: RankCase) -> bool:
+    """Whether gradients of gradients are made (penalties, differential equations).
+
+    What `torch.compile` makes refuses that (AOTAutograd: "does not currently support double backward").
+    """
+    return bool(matching(rank.trace.operators["name"], lambda name: bool(_SECOND.search(name))).any())
 
 
 def _fused(case: Case, rank: RankCase, device: Device, chains: ChainEvents) -> Replayed:

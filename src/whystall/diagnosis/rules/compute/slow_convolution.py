@@ -35,6 +35,24 @@ _BY_TRANSFORM: Final = Remedy(
     risk="The result differs by rounding; slice it as the convolution's padding did (torch's conv does not flip the "
     "kernel: flip it first).",
 )
+_BY_STFT: Final = Remedy(
+    text="Take the spectrum of the frames by Fourier transforms (torch.stft), where the kernels are sines and cosines "
+    "that nothing learns.",
+    patch="found = torch.stft(signal, n_fft, hop_length, window=window, center=False, return_complex=True)",
+    risk="Real and imaginary parts come as one complex tensor, which differs by rounding.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """What convolutions with long kernels are: of a whole signal, or of frames with the functions of a spectrum."""
+
+    what: str
+    remedy: Remedy
+
+
+_FILTER: Final = _Kind("convolutions with long kernels", _BY_TRANSFORM)
+_SPECTRUM: Final = _Kind("convolutions with as many long kernels as a spectrum has parts", _BY_STFT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +66,7 @@ class _Long:
 
 def on_a_cpu(case: Case) -> Iterator[Replayed]:
     """Convolutions whose kernels are so long that transforms take a small part of their arithmetic."""
-    for rank in case.ranks:
-        found = _long(rank)
-        if not len(found.rows):
-            continue
+    for rank, kind, found in [(rank, *each) for rank in case.ranks for each in _long(rank).items()]:
         expected, most, least = (_with_transforms(rank, found, slower) for slower in _SLOWER)
         nodes = case.host_within_operators(rank, found.rows)
         per_step = case.time_of(nodes)
@@ -59,7 +74,7 @@ def on_a_cpu(case: Case) -> Iterator[Replayed]:
             cause=CAUSE.id,
             attributed_ns=per_step,
             evidence=(
-                evidence.time("convolutions with long kernels", per_step, case.events_of(nodes), per=case.per),
+                evidence.time(kind.what, per_step, case.events_of(nodes), per=case.per),
                 evidence.count("elements of their longest kernel", found.kernel),
                 evidence.share("of their arithmetic is what transforms need", float(np.median(found.ratio))),
             ),
@@ -71,7 +86,7 @@ def on_a_cpu(case: Case) -> Iterator[Replayed]:
             ranks=(rank.rank,),
             uncertainty=0.3,
             confidence=0.85,
-            remedy=_BY_TRANSFORM,
+            remedy=kind.remedy,
             rivals=("host.small-operators", "host.python"),
         )
 
@@ -82,20 +97,28 @@ def _with_transforms(rank: RankCase, found: _Long, slower: float) -> float:
     return float((lasts * np.minimum(found.ratio * slower, 1.0)).sum() / max(lasts.sum(), 1.0))
 
 
-def _long(rank: RankCase) -> _Long:
-    """Convolutions of stride 1 with long kernels, by their recorded sizes."""
+def _long(rank: RankCase) -> dict[_Kind, _Long]:
+    """Convolutions with long kernels that are slower than transforms, by their recorded sizes and what they are."""
     table = rank.trace.operators
     rows = np.flatnonzero(matching(table["name"], lambda name: name == "aten::convolution"))
     told = judged(table.select("input_dims", "concrete_inputs")[rows], _ratio)
-    found = [(row, *each) for row, each in zip(rows.tolist(), told, strict=True) if each is not None]
-    ratios = np.array([ratio for _, ratio, _ in found])
-    return _Long(
-        np.array([row for row, _, _ in found], np.intp), ratios, max((size for _, _, size in found), default=0)
-    )
+    out = {}
+    for kind in (_FILTER, _SPECTRUM):
+        found = [(row, *each) for row, each in zip(rows.tolist(), told, strict=True) if each and each[-1] is kind]
+        if found:
+            out[kind] = _Long(
+                np.array([row for row, *_ in found], np.intp),
+                np.array([ratio for _, ratio, *_ in found]),
+                max(size for _, _, size, _ in found),
+            )
+    return out
 
 
-def _ratio(sizes: str | None, values: str | None) -> tuple[float, int] | None:
-    """The FLOPs of a transform over those of the convolution, and the kernel's elements; none where these are few."""
+def _ratio(sizes: str | None, values: str | None) -> tuple[float, int, _Kind] | None:
+    """The FLOPs of a transform over those of the convolution, the kernel's elements, and what the convolution is.
+
+    None where these are few.
+    """
     try:
         dims, concrete = json.loads(sizes or ""), json.loads(values or "")
         (batch, inputs, *signal), (outputs, of_group, *kernel) = dims[0], dims[1]
@@ -104,15 +127,28 @@ def _ratio(sizes: str | None, values: str | None) -> tuple[float, int] | None:
         return None
     if not _plain(batch, inputs, outputs, of_group, *signal, *kernel) or len(signal) != len(kernel):
         return None
-    if prod(kernel) < _LEAST_KERNEL or transposed != "False" or set(stride) != {1}:
+    if prod(kernel) < _LEAST_KERNEL or transposed != "False":
         return None
+    if set(stride) != {1}:
+        return _of_a_spectrum(inputs, outputs, kernel)
     pairs = batch * outputs * of_group
     direct = 2.0 * pairs * prod(kernel) * prod(max(a - b + 1, 1) for a, b in zip(signal, kernel, strict=True))
     points = prod(a + b - 1 for a, b in zip(signal, kernel, strict=True))
     signals = batch * inputs + outputs * of_group + batch * outputs
     transforms = 2.5 * points * log2(points) * signals + 4.0 * points * pairs
     ratio = transforms / direct
-    return (ratio, prod(kernel)) if ratio * _LEAST_RATIO <= 1 else None
+    return (ratio, prod(kernel), _FILTER) if ratio * _LEAST_RATIO <= 1 else None
+
+
+def _of_a_spectrum(inputs: int, outputs: int, kernel: list[int]) -> tuple[float, int, _Kind] | None:
+    """The same for the frames of one signal and as many kernels as their spectrum has parts, real and imaginary.
+
+    Or one of both: each in a convolution of its own.
+    """
+    if inputs != 1 or len(kernel) != 1 or outputs not in (kernel[0] + 2, kernel[0] // 2 + 1):
+        return None
+    ratio = 2.5 * log2(kernel[0]) / (2.0 * outputs)
+    return (ratio, kernel[0], _SPECTRUM) if ratio * _LEAST_RATIO <= 1 else None
 
 
 def _plain(*sizes: Any) -> bool:
