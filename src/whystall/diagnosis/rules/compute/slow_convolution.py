@@ -66,7 +66,7 @@ class _Long:
 
 def on_a_cpu(case: Case) -> Iterator[Replayed]:
     """Convolutions whose kernels are so long that transforms take a small part of their arithmetic."""
-    for rank, kind, found in [(rank, *each) for rank in case.ranks for each in _long(rank).items()]:
+    for rank, kind, found in [(one, *each) for one in case.ranks for each in _long(one).items()]:
         expected, most, least = (_with_transforms(rank, found, slower) for slower in _SLOWER)
         nodes = case.host_within_operators(rank, found.rows)
         per_step = case.time_of(nodes)
