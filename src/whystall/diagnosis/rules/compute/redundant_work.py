@@ -16,6 +16,7 @@ from whystall.diagnosis.candidate import Replayed, Sampled
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.calls_again import called_at, is_shared, shares_of
+from whystall.diagnosis.detectors.diagonals import diagonals
 from whystall.diagnosis.detectors.discarded import discarded_backward
 from whystall.diagnosis.detectors.frees import between, given_back
 from whystall.diagnosis.detectors.inverses import inverted
@@ -41,6 +42,8 @@ _BYTES: Final = 4
 _LEFT_OF_SORT: Final = (0.02, 0.1, 0.5)
 # A factor takes a third (LU) or an eighth (Cholesky) of what an inverse takes, its backward pass likewise.
 _LEFT_OF_INVERSE: Final = (0.1, 0.3, 0.5)
+# Numbers one by one are checked, too, and their logarithms are taken.
+_LEFT_OF_DIAGONALS: Final = (0.05, 0.2, 0.5)
 _CHECKPOINT: Final = "CheckpointFunctionBackward"
 # What derivatives are made of.
 _OF_DERIVATIVES: Final = re.compile(
@@ -195,6 +198,20 @@ def in_trace_of_inverses(case: Case) -> Iterator[Replayed]:
                 detail=f"a matrix of {found.rows:,} rows is inverted for {found.columns:,} "
                 f"{'column' if found.columns == 1 else 'columns'}",
                 remedy=_REMEDIES["solved"],
+            )  # fmt: skip
+
+
+def in_trace_of_diagonals(case: Case) -> Iterator[Replayed]:
+    """Matrices that were made of their diagonals, in all that is done with full ones."""
+    for rank in case.ranks:
+        found = diagonals(rank)
+        if found is not None:
+            yield from _mostly_gone(
+                case, rank, found.operators, _LEFT_OF_DIAGONALS, "in operators on diagonal matrices",
+                (evidence.count("rows of such a matrix", found.rows),),
+                method="replay: the same of their diagonals",
+                detail=f"diagonal matrices of {found.rows:,} rows are factored as full ones",
+                remedy=_REMEDIES["diagonal"],
             )  # fmt: skip
 
 
@@ -372,6 +389,7 @@ RULE = Rule(
         Finder(in_trace_of_heads, ("trace", "operators", "shapes")),
         Finder(in_trace_of_sorts, ("trace", "operators", "shapes")),
         Finder(in_trace_of_inverses, ("trace", "operators", "shapes")),
+        Finder(in_trace_of_diagonals, ("trace", "operators", "shapes")),
         Finder(in_watched, ("samples", "no_device")),
     ),
 )
