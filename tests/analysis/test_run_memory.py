@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import polars as pl
 import pytest
@@ -112,3 +113,30 @@ def test_samples_without_memory() -> None:
     bare = RunSamples("s", 0, 0, pl.DataFrame({"step": [1], "duration_us": [5], "flags": [0]}), pl.DataFrame(), 0)
     assert memory_rises(bare) == []
     assert allocator_runs(bare) == []
+
+
+def test_what_begins_to_rise_late_is_found_in_the_latest_stretch() -> None:
+    rss = [100] * 2000 + [100] * 20 + [100 + step for step in range(300)]
+    (rise,) = memory_rises(samples(rss, profiled=range(2010, 2013)))
+    assert rise.rise_bytes / rise.over_steps == pytest.approx(MIB, rel=0.1)
+    assert memory_rises(samples([100] * 2000 + [160] * 300, profiled=range(2010, 2013))) == []
+
+
+@pytest.mark.parametrize(
+    ("duration_us", "first_ms"),
+    [
+        (lambda step: 1000 + 10 * step, 1.12),  # 65 steps less 5: the twelfth is in the middle of the first quarter
+        (lambda _step: 1000, None),
+        (lambda step: 1000 + step, None),  # by 4 % in all
+        (lambda step: 1000 + 1000 * (step > 30), None),  # at once
+    ],
+)
+def test_steps_that_become_longer_as_memory_rises(duration_us: Callable[[int], int], first_ms: float | None) -> None:
+    run = samples([100 + 2 * step for step in range(65)])
+    steps = run.steps.with_columns(duration_us=pl.Series([duration_us(step) for step in range(65)], dtype=pl.Int64))
+    (rise,) = memory_rises(replace(run, steps=steps))
+    if first_ms is None:
+        assert (rise.first_step_ns, rise.mean_step_ns) == (None, None)
+    else:
+        assert rise.first_step_ns == pytest.approx(first_ms * 1e6, rel=0.02)
+        assert rise.mean_step_ns == pytest.approx(1_345_000, rel=0.01)

@@ -1,7 +1,8 @@
 """The memory of a whole run from its samples: what rises steadily, and what torch's allocator says of itself.
 
 A profiler keeps what it records in the memory of the job, and gives it back late or never: what rises while it runs
-says nothing of the job. So the longest stretch of steps without it is looked at.
+says nothing of the job. So the longest stretch of steps without it is looked at, and where nothing rises in that the
+latest one, and the end of it: something may have begun to rise while the job ran.
 """
 
 from __future__ import annotations
@@ -14,13 +15,17 @@ import polars as pl
 from numpy.typing import NDArray
 
 from whystall.analysis.run_results import AllocatorRun, MemoryRise
-from whystall.run_folder.samples import PROFILED
+from whystall.run_folder.samples import DISTURBED, PROFILED
 from whystall.trace.samples import RunSamples
 
 _QUARTERS: Final = 4
 # After a window, or after the start, memory settles within so many steps.
 _SETTLING_STEPS: Final = 5
 _FEWEST_LOOKS: Final = 20
+# Steps that become longer do so by as much from the first quarter to the last.
+_LONGER: Final = 1.1
+# All of the latest stretch, and its last so manyth parts.
+_ENDS: Final = (1, 2, 4, 8)
 # Of what rises steadily none of three quarters has less than this share of its part.
 _LEAST_OF_ITS_PART: Final = 0.3
 
@@ -28,8 +33,12 @@ _LEAST_OF_ITS_PART: Final = 0.3
 def memory_rises(samples: RunSamples) -> list[MemoryRise]:
     """The memory of the host (what is in use of its heap, else what is resident) and of each device."""
     steps = samples.steps
-    first, last = _longest_stretch((steps["flags"] & PROFILED).fill_null(0).to_numpy() != 0)
-    stretch = steps[first:last]
+    profiled = (steps["flags"] & PROFILED).fill_null(0).to_numpy() != 0
+    return next(filter(None, (_rises(samples, steps[first:last]) for first, last in _stretches(profiled))), [])
+
+
+def _rises(samples: RunSamples, stretch: pl.DataFrame) -> list[MemoryRise]:
+    """The same within a stretch of steps."""
     found = [_of_the_host(stretch)]
     if len(stretch):
         looks = samples.allocators.filter(pl.col("step").is_between(stretch["step"][0], stretch["step"][-1]))
@@ -37,7 +46,27 @@ def memory_rises(samples: RunSamples) -> list[MemoryRise]:
             each = looks.filter(pl.col("device") == device)
             # These come at any moment of a step: the least of several is what stays between steps.
             found.append(_rise(device, each["step"].to_numpy(), each["allocated"].to_numpy(), 0.0))
-    return [rise for rise in found if rise is not None]
+    times = _longer_steps(stretch)
+    return [msgspec.structs.replace(rise, **times) for rise in found if rise is not None]
+
+
+def _longer_steps(stretch: pl.DataFrame) -> dict[str, int]:
+    """The median of the first quarter of some steps and the mean of all, where they become longer in each quarter."""
+    known = stretch.filter((pl.col("flags") & DISTURBED) == 0)
+    collected = known["gc_us"].fill_null(0) if "gc_us" in known.columns else 0
+    step = ((known["duration_us"] - collected) * 1000).to_numpy()
+    if len(step) < _FEWEST_LOOKS:
+        return {}
+    levels = [float(np.median(part)) for part in np.array_split(step, _QUARTERS)]
+    if not _rise_evenly(levels) or levels[-1] < _LONGER * levels[0]:
+        return {}
+    return {"first_step_ns": round(levels[0]), "mean_step_ns": round(float(step.mean()))}
+
+
+def _rise_evenly(levels: list[float]) -> bool:
+    """Whether what quarters hold rises in each of them."""
+    rises = np.diff(levels)
+    return bool(rises.min() > 0 and rises.min() * len(rises) >= _LEAST_OF_ITS_PART * rises.sum())
 
 
 def _of_the_host(stretch: pl.DataFrame) -> MemoryRise | None:
@@ -50,14 +79,16 @@ def _of_the_host(stretch: pl.DataFrame) -> MemoryRise | None:
     return None
 
 
-def _longest_stretch(profiled: NDArray[np.bool_]) -> tuple[int, int]:
-    """The longest run of rows without the profiler, from where memory has settled."""
+def _stretches(profiled: NDArray[np.bool_]) -> list[tuple[int, int]]:
+    """The longest run of rows without the profiler, from where memory has settled; the latest one, and ends of it."""
     edges = np.flatnonzero(np.diff(np.concatenate([[True], profiled, [True]]).astype(np.int8)))
     begin, end = edges[::2], edges[1::2]
     if not len(begin):
-        return 0, 0
-    longest = int(np.argmax(end - begin))
-    return min(int(begin[longest]) + _SETTLING_STEPS, int(end[longest])), int(end[longest])
+        return []
+    longest, latest = int(np.argmax(end - begin)), len(begin) - 1
+    settled = [min(int(begin[at]) + _SETTLING_STEPS, int(end[at])) for at in (longest, latest)]
+    ends = [int(end[latest]) - (int(end[latest]) - settled[1]) // part for part in _ENDS]
+    return [(settled[0], int(end[longest])), *((first, int(end[latest])) for first in ends)]
 
 
 def _rise(device: int | None, step: NDArray[np.int64], value: NDArray[np.int64], quantile: float) -> MemoryRise | None:
@@ -67,8 +98,7 @@ def _rise(device: int | None, step: NDArray[np.int64], value: NDArray[np.int64],
     odd = len(value) % _QUARTERS  # of equal quarters the rate is exact
     step, value = step[odd:], value[odd:]
     levels = [float(np.quantile(part, quantile)) for part in np.array_split(value, _QUARTERS)]
-    rises = np.diff(levels)
-    if rises.min() <= 0 or rises.min() * len(rises) < _LEAST_OF_ITS_PART * rises.sum():
+    if not _rise_evenly(levels):
         return None
     centres = [float(part.mean()) for part in np.array_split(step, _QUARTERS)]
     return MemoryRise(

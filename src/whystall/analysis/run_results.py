@@ -43,6 +43,10 @@ class MemoryRise(Result):
     rise_bytes: int
     over_steps: int
     heap: bool = False
+    first_step_ns: int | None = None
+    """Where steps become longer as it rises: the median of its first quarter, collections of garbage left out."""
+    mean_step_ns: int | None = None
+    """The mean step of the stretch, likewise."""
 
 
 class AllocatorRun(Result):

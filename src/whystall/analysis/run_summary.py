@@ -66,7 +66,7 @@ def run_summary(whole: RunSamples, *, at_one_pace: bool = False) -> RunSummary |
         ),
         trend=_trend(durations),
         trend_per_1000_steps=_trend_per_1000(durations),
-        memory_rises=memory_rises(whole),
+        memory_rises=run.memory_rises or memory_rises(whole),
         windows=recorded_windows(_ns(whole.steps, "duration_us"), disturbed.to_numpy(), _warm_up(durations)),
     )
 

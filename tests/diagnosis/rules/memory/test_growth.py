@@ -5,6 +5,7 @@ a small or a single rise is not.
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 from tests.diagnosis.cases import found_in_runs, run
 
 from whystall.analysis.run_results import MemoryRise
@@ -52,3 +53,13 @@ def test_a_few_steps_say_nothing() -> None:
 
 def test_a_run_whose_memory_stays_is_healthy() -> None:
     assert found_in_runs(run()) == {}
+
+
+def test_steps_that_become_longer_with_it_cost_time() -> None:
+    """Steps of 10 ms at first, 16 ms on average: a step is worth 6 of 16 ms."""
+    rise = replace(rising(100), first_step_ns=10_000_000, mean_step_ns=16_000_000)
+    finding = found_in_runs(run(memory_rises=[rise]))["memory.growth"]
+    assert finding.gain is not None
+    assert finding.gain.expected == pytest.approx(1.6, rel=0.01)
+    assert finding.gain.floor < 1.25 < finding.gain.expected < finding.gain.ceiling
+    assert "longer as it rises" in finding.title

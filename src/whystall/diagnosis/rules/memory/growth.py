@@ -5,19 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from whystall.analysis.run_results import RunSummary
 from whystall.diagnosis import evidence
-from whystall.diagnosis.candidate import Standing
+from whystall.diagnosis.candidate import Sampled, Standing
 from whystall.diagnosis.case import FEWEST_SAMPLED_STEPS, Case
 from whystall.diagnosis.causes import cause_beside
+from whystall.diagnosis.detectors.samples import from_samples
+from whystall.diagnosis.finding import Evidence
 from whystall.diagnosis.rule import Finder, Rule
 
 CAUSE: Final = cause_beside(__name__)
 _GROWTH_SHARE: Final = CAUSE.threshold("growth_share")
 _LEAST_GROWTH_BYTES: Final = CAUSE.threshold("least_growth_bytes")
+_SURE: Final = CAUSE.threshold("sure")
 
 
-def in_samples(case: Case) -> Iterator[Standing]:
-    """Memory of the process, and what torch has allocated on each device."""
+def in_samples(case: Case) -> Iterator[Standing | Sampled]:
+    """Memory of the process, and what torch has allocated on each device.
+
+    Where steps become longer as it rises, work is done on all that is kept: that costs time.
+    """
     for run in case.runs:
         for rise in run.memory_rises:
             least = max(_LEAST_GROWTH_BYTES, _GROWTH_SHARE * rise.start_bytes)
@@ -25,20 +32,45 @@ def in_samples(case: Case) -> Iterator[Standing]:
                 continue
             of_the_host = "what is in use of the heap" if rise.heap else "resident memory"
             what = of_the_host if rise.device is None else f"memory allocated on device {rise.device}"
+            facts = (
+                evidence.size(f"{what} rises by", rise.rise_bytes),
+                evidence.count("within so many steps", rise.over_steps),
+                evidence.size("growth", round(rise.rise_bytes / rise.over_steps), per="step"),
+                evidence.size("where it began", rise.start_bytes),
+            )
+            if rise.first_step_ns is not None and rise.mean_step_ns is not None:
+                yield _longer(run, rise.first_step_ns, rise.mean_step_ns, facts)
+                continue
             yield Standing(
                 cause=CAUSE.id,
                 attributed_ns=0,
-                evidence=(
-                    evidence.size(f"{what} rises by", rise.rise_bytes),
-                    evidence.count("within so many steps", rise.over_steps),
-                    evidence.size("growth", round(rise.rise_bytes / rise.over_steps), per="step"),
-                    evidence.size("where it began", rise.start_bytes),
-                ),
+                evidence=facts,
                 severity="minor",
                 method="samples: it costs memory, not time",
                 ranks=(run.rank,),
                 confidence=0.8,
             )
+
+
+def _longer(run: RunSummary, first_ns: int, mean_ns: int, facts: tuple[Evidence, ...]) -> Sampled:
+    """Steps that become longer as memory rises, as if all of them took what the first ones took."""
+    share = max(1 - first_ns / max(mean_ns, 1), 0.0)
+    return from_samples(
+        CAUSE.id,
+        run,
+        share,
+        # The first ones work on something that is kept already; steps may become longer for another reason, too.
+        (share * _SURE, share, share + (1 - share) * (1 - _SURE) * share),
+        evidence=(
+            *facts,
+            evidence.time("a step at first, in the median", first_ns),
+            evidence.time("a step, on average", mean_ns),
+        ),
+        method="samples: all steps as long as those before memory had risen",
+        confidence=0.75,
+        detail="steps become longer as it rises",
+        rivals=("host.gc", "device.throttled", "host.cpu-contention"),
+    )
 
 
 RULE = Rule(CAUSE, (Finder(in_samples, ("samples",)),))
