@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from whystall.analysis.pace import FEWEST, Parts, pace_of
+from whystall.analysis.pace import Parts, pace_of
+from whystall.analysis.pace_changes import FEWEST
 
 MS = 1_000_000
 
@@ -47,3 +48,12 @@ def test_a_job_that_keeps_its_pace_is_not_slower(step_ms: float, scatter: float)
 
 def test_few_steps_are_no_pace() -> None:
     assert pace_of(steps(FEWEST - 1, step_ms=1, forward_ms=1), steps(64, step_ms=1, forward_ms=1)) is None
+
+
+def test_a_job_of_which_every_second_step_takes_longer_is_slower() -> None:
+    latest = steps(64, step_ms=100, forward_ms=60)
+    latest["step"][::2] *= 9
+    pace = pace_of(steps(64, step_ms=100, forward_ms=60), latest)
+    assert pace is not None
+    assert pace.slower
+    assert pace.ratio == pytest.approx(5)

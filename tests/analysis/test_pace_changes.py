@@ -40,3 +40,10 @@ def test_a_slow_rise_and_a_short_run_have_none() -> None:
     assert pace_changes(np.linspace(1e6, 9e6, 2000).astype(np.int64)) == []
     assert pace_changes(np.repeat([1_000_000, 9_000_000], 2 * FEWEST // 2 - 1)) == []
     assert pace_changes(np.zeros(0, np.int64)) == []
+
+
+def test_what_happens_in_every_second_step_is_a_pace() -> None:
+    duration = np.full(600, 3_000_000, np.int64)
+    duration[501::2] = 1_300_000_000
+    (found,) = pace_changes(duration)
+    assert abs(found - 500) <= 2

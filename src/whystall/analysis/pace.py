@@ -8,14 +8,13 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from whystall.analysis.pace_changes import FEWEST, means_in_a_row
 from whystall.vocabulary.step_parts import OTHER, TIMED
 
 Parts = dict[str, NDArray[np.int64]]
 """Per part of a step its time in each of some steps, in nanoseconds; under ``step`` the whole."""
 
 STEP: Final = "step"
-FEWEST: Final = 20
-"""So many steps are a pace."""
 # A job is slower where nearly all of its latest steps are longer than nearly all of its first ones, and by so much.
 _SLOWER: Final = 1.1
 _NEARLY_ALL: Final = 0.25
@@ -30,7 +29,7 @@ class Pace:
     median_ns: int
     shares: dict[str, float]
     ratio: float
-    """The median of the latest steps, in terms of that of the first."""
+    """The median of the means of a few of the latest steps in a row, in terms of that of the first."""
     slower: bool
     grown: str | None
     """The part that takes most of what a step takes longer."""
@@ -41,23 +40,23 @@ def pace_of(first: Parts, latest: Parts) -> Pace | None:
     """The pace of some latest steps against some first ones; ``None`` while there are too few."""
     if min(len(first[STEP]), len(latest[STEP])) < FEWEST:
         return None
-    median, before = float(np.median(latest[STEP])), float(np.median(first[STEP]))
+    now, before = (means_in_a_row(steps[STEP]) for steps in (latest, first))
     whole = max(int(latest[STEP].sum()), 1)
     shares: dict[str, float] = {part: int(latest[part].sum()) / whole for part in TIMED if part in latest}
     shares[OTHER] = max(0.0, 1.0 - sum(shares.values()))
-    ratio = median / max(before, 1.0)
-    apart = np.quantile(latest[STEP], _NEARLY_ALL) > np.quantile(first[STEP], 1 - _NEARLY_ALL)
+    ratio = float(np.median(now)) / max(float(np.median(before)), 1.0)
+    apart = np.quantile(now, _NEARLY_ALL) > np.quantile(before, 1 - _NEARLY_ALL)
     grown = {part: _mean(latest, part) - _mean(first, part) for part in (*shares,)}
     most = max(grown, key=lambda part: (grown[part], part))
     slower = bool(ratio >= _SLOWER and apart)
     return Pace(
-        len(latest[STEP]),
-        round(median),
-        shares,
-        ratio,
-        slower,
-        most if slower else None,
-        round(grown[most]) if slower else 0,
+        steps=len(latest[STEP]),
+        median_ns=round(float(np.median(latest[STEP]))),
+        shares=shares,
+        ratio=ratio,
+        slower=slower,
+        grown=most if slower else None,
+        grown_ns=round(grown[most]) if slower else 0,
     )
 
 

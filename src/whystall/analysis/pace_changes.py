@@ -2,6 +2,7 @@
 
 A loader's store that answers late from some moment on, a neighbour that begins: the mean of all steps is then neither
 what the job took before nor what it takes now. A pace that rises slowly is no change, nor is one that comes and goes.
+Where steps show none, means of a few in a row are compared: something may have begun to happen in every second step.
 """
 
 from __future__ import annotations
@@ -16,8 +17,12 @@ Durations = NDArray[np.int64]
 
 FEWEST: Final = 20
 """So many steps are a pace."""
+IN_A_ROW: Final = 4
+"""So many steps are looked at together."""
 # Nearly all steps on one side of a change are longer than nearly all on the other, and by so much in the median.
 _CHANGED: Final = 1.25
+# Of means by more: single slow steps are in several of them.
+_CHANGED_BY_MEANS: Final = 2.0
 _NEARLY_ALL: Final = 0.25
 # So much of the difference between the sides lies at the change itself: else it rises slowly.
 _AT_ONCE: Final = 0.6
@@ -37,7 +42,16 @@ def pace_changes(duration: Durations) -> list[int]:
     >>> pace_changes(np.linspace(8_000, 31_000, 200).astype(np.int64))
     []
     """
-    changes = sorted(_within(duration))
+    found = _to_other_paces(duration, _CHANGED)
+    if found:
+        return found
+    # the mean at a place is of it and the next ones
+    return [change + IN_A_ROW // 2 for change in _to_other_paces(means_in_a_row(duration), _CHANGED_BY_MEANS)]
+
+
+def _to_other_paces(duration: Durations, least: float) -> list[int]:
+    """The changes by so much, in order; none where a pace comes back."""
+    changes = sorted(_within(duration, least))
     if not changes:
         return []
     edges = [0, *changes, len(duration)]
@@ -50,20 +64,30 @@ def pace_changes(duration: Durations) -> list[int]:
     return [] if again else changes
 
 
-def _within(duration: Durations) -> list[int]:
+def means_in_a_row(duration: Durations) -> Durations:
+    """The mean of each step and the next few.
+
+    >>> means_in_a_row(np.array([1, 7, 1, 7, 1], np.int64)).tolist()
+    [4, 4]
+    """
+    sums = np.append(0, np.cumsum(duration))
+    return (sums[IN_A_ROW:] - sums[:-IN_A_ROW]) // IN_A_ROW if len(duration) >= IN_A_ROW else duration[:0]
+
+
+def _within(duration: Durations, least: float) -> list[int]:
     """The changes of a run, in whatever order."""
     found: list[int] = []
     stretches = [(0, len(duration))]
     while stretches and len(found) < _MOST_CHANGES:
         first, last = stretches.pop()
-        change = _change(duration[first:last])
+        change = _change(duration[first:last], least)
         if change is not None:
             found.append(first + change)
             stretches += [(first, first + change), (first + change, last)]
     return found
 
 
-def _change(duration: Durations) -> int | None:
+def _change(duration: Durations, least: float) -> int | None:
     """The step of a stretch from which on its pace is another; ``None`` where it is one."""
     if len(duration) < 2 * FEWEST:
         return None
@@ -76,7 +100,7 @@ def _change(duration: Durations) -> int | None:
         return None
     whole = _apart(low, high)
     near = _apart(*sorted((before[-FEWEST:], after[:FEWEST]), key=lambda steps: float(np.median(steps))))
-    return at if whole >= np.log(_CHANGED) and near >= _AT_ONCE * whole else None
+    return at if whole >= np.log(least) and near >= _AT_ONCE * whole else None
 
 
 def _apart(low: Durations, high: Durations) -> float:

@@ -119,7 +119,8 @@ class Watched:
         return ended
 
     def _follow(self, path: Path) -> None:
-        from whystall.analysis.pace import FEWEST, pace_of
+        from whystall.analysis.pace import pace_of
+        from whystall.analysis.pace_changes import FEWEST
         from whystall.trace.following import Followed
 
         one = self._followed.setdefault(path, Followed(path))
