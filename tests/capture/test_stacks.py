@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 import pytest
 
 from whystall.capture.samples import Stopwatch
-from whystall.capture.stacks import Loop, StackSampler, _episode_below
+from whystall.capture.stacks import Loop, StackSampler, _episode_below, is_library
 from whystall.run_folder.samples import BEFORE, CALLED
 
 STEPPING, OURS, OTHER = 1, 2, 3
@@ -259,3 +259,31 @@ def test_after_a_window_a_long_run_is_looked_at_as_often_as_at_first(monkeypatch
     assert sampler.pause_s > 10 * first
     sampler.look_often()
     assert sampler.pause_s == first
+
+
+@pytest.mark.parametrize(
+    ("file", "library"),
+    [
+        ("/tmp/torchinductor_me/7c/c7c3uyqe44ufyh7wvsoyqh4hvd6bbofpct3xcrjxx5eeyccridf2.py", True),  # noqa: S108
+        ("/scratch/compiled/7c/c7c3uyqe44ufyh7wvsoyqh4hvd6bbofpct3xcrjxx5eeyccridf2.py", True),
+        ("/scratch/compiled/7c/cells.py", False),
+        ("/home/me/torchinductor_tests.py", False),
+    ],
+)
+def test_what_the_compiler_wrote_is_nobodys_own_code(file: str, *, library: bool) -> None:
+    assert is_library(file) is library
+
+
+def test_compiling_a_backward_pass_is_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
+    inductor = "/usr/lib/python3.11/site-packages/torch/_inductor/compile_fx.py"
+    written = "/tmp/torchinductor_me/7c/c7c3uyqe44ufyh7wvsoyqh4hvd6bbofpct3xcrjxx5eeyccridf2.py"  # noqa: S108
+    leaf = called(
+        ("train.py", "main"),
+        (inductor, "compile_fx_inner"),
+        (written, "<module>"),
+        ("/usr/lib/python3.11/threading.py", "wait"),
+    )
+    for frame in (leaf, leaf.f_back, leaf.f_back.f_back, leaf.f_back.f_back.f_back):
+        frame.f_lineno = 3
+    sampler = sampler_after(monkeypatch, 0)
+    assert sampler._place("backward", leaf) == ("compile", "train.py", 3, "main", "a_module:wait")

@@ -60,13 +60,18 @@ _MOST_WRITTEN: Final = 60
 _MOST_THREADS: Final = 8
 _DEEPEST: Final = 200
 _LONGEST_TEXT: Final = 120
-# Code that its user did not write: installed packages and Python's own library.
-_LIBRARY: Final = re.compile(r"[/\\](site-packages|dist-packages|lib[/\\]python\d[\d.]*)[/\\]|^<(?!ipython-input-)")
+# Code that its user did not write: installed packages, Python's own library, and what torch's compiler wrote (its cache
+# is called so, or lies where its user wants it: there a file is called by 52 letters and digits of a hash).
+_LIBRARY: Final = re.compile(
+    r"[/\\](site-packages|dist-packages|lib[/\\]python\d[\d.]*|torchinductor_[^/\\]*)[/\\]"
+    r"|[/\\]\w\w[/\\]c[a-z2-7]{51}\.py$|^<(?!ipython-input-)"
+)
 # What IPython calls the code of a cell: in a terminal, and in a notebook.
 _CELL: Final = re.compile(r"^<ipython-input-(?P<number>\d+)-\w+>$|[/\\]ipykernel_\d+[/\\]\d+\.py$")
 
-# The function of torch that turns a frame into compiled code; no compiled step goes through it.
-_COMPILES: Final = "_compile_inner"
+# The functions of torch that turn a frame, or the graph of a backward pass, into compiled code; no compiled step goes
+# through them.
+_COMPILES: Final = frozenset({"_compile_inner", "compile_fx_inner", "_compile_fx_inner", "fx_codegen_and_compile"})
 
 LineKey = tuple[str, str, int, str, str]
 """Part of the step, file, line, function, and the innermost function as ``module:name``."""
@@ -303,7 +308,7 @@ class StackSampler:
         for _ in range(_DEEPEST):
             if own is None or not self._is_library(own.f_code.co_filename):
                 break
-            compiles |= own.f_code.co_name == _COMPILES
+            compiles |= own.f_code.co_name in _COMPILES
             own = own.f_back
         found = leaf if own is None or self._is_library(own.f_code.co_filename) else own
         part = "compile" if compiles else self._loop.episode(own) or _episode_below(leaf, own) or part

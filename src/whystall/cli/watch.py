@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 # The latest steps of so many seconds are the pace, and compared with the first ones.
 _LATELY_S: Final = 5.0
 _FIRST: Final = 64
+_AGAIN_S: Final = 15.0
 _LOWEST_PRIORITY: Final = 19
 
 
@@ -96,6 +97,7 @@ class Watched:
         self._paces: dict[int, Pace] = {}
         self._slower: set[int] = set()
         self._traces = -1
+        self._judged_at = 0.0
         self._report: Report | None = None
         self._said = ""
 
@@ -110,8 +112,10 @@ class Watched:
         self._say_pace()
         self._say_slower(ended=ended)
         traces = len(rank_files(self._folder, "trace"))
-        if traces != self._traces or ended:
-            self._traces = traces
+        # of a job that became slow more is known with every sample
+        again = bool(self._slower) and time.monotonic() - self._judged_at >= _AGAIN_S
+        if traces != self._traces or ended or again:
+            self._traces, self._judged_at = traces, time.monotonic()
             self._say_verdict()
         if ended:
             self._console.result("the job has ended")
