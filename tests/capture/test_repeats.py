@@ -354,3 +354,30 @@ def test_a_look_that_fails_is_its_own_affair(model: Any, monkeypatch: pytest.Mon
     assert found.over
     assert len(results) == 120
     assert not torch.nn.modules.module._global_forward_hooks
+
+
+def test_a_large_tensor_is_the_same_while_it_is_not_written_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("whystall.capture.sums._MOST_BYTES", 1 << 16)
+    monkeypatch.setattr("whystall.capture.sums._OF_LARGE", 1 << 12)
+    large = torch.randn(1000, 64)
+    first = sum_of(torch, large)
+    assert first is not None
+    assert sum_of(torch, large) == first
+    large[999, 63] = 7.0  # in no sample
+    assert sum_of(torch, large) != first
+    assert sum_of(torch, large.clone()) != sum_of(torch, large)
+    assert sum_of(torch, large.T) == sum_of(torch, large.T) != sum_of(torch, large)
+    assert sum_of(torch, large[:, :50]) is None  # with gaps
+    few = torch.randn(1000, 1)
+    assert sum_of(torch, few.expand(1000, 64)) == sum_of(torch, few.clone().expand(1000, 64))  # is not large
+    with torch.inference_mode():
+        assert sum_of(torch, torch.randn(1000, 64)) is None  # nobody counts what is written to it
+
+
+def test_another_large_tensor_in_its_place_is_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("whystall.capture.sums._MOST_BYTES", 1 << 16)
+    monkeypatch.setattr("whystall.capture.sums._OF_LARGE", 1 << 12)
+    sums = set()
+    for _ in range(20):
+        sums.add(sum_of(torch, torch.randn(1000, 64)))  # the allocator gives the same memory again
+    assert len(sums) == 20

@@ -8,6 +8,8 @@ from typing import Any, Final
 
 _MOST_TENSORS: Final = 32
 _MOST_BYTES: Final = 64 << 20
+_OF_LARGE: Final = 8 << 20
+"""So many bytes of a larger one."""
 _DEEPEST: Final = 4
 _MOST_PLACES: Final = 8192
 
@@ -17,8 +19,8 @@ Sum = tuple[object, ...]
 def sum_of(torch: Any, value: object) -> Sum | None:
     """Sums of all tensors in a value, and its plain numbers and words; ``None`` where it holds something else.
 
-    What cannot be read (other devices, subclasses, more than 64 MiB) was never the same, nor were numbers of a job that
-    diverged: all that are none look alike.
+    What cannot be read (other devices, subclasses) was never the same, nor were numbers of a job that diverged: all
+    that are none look alike. Of more than 64 MiB a part is read, and whether it is the same tensor, unwritten.
     """
     out: list[object] = []
     return tuple(out) if _add(torch, value, out, _DEEPEST) and len(out) <= 8 * _MOST_TENSORS else None
@@ -88,13 +90,44 @@ def _parts_of(torch: Any, tensor: Any) -> tuple[Any, ...] | None:
     return None
 
 
+def _once(tensor: Any) -> Any:
+    """A tensor without what is there several times (expanded)."""
+    for dim, (stride, size) in enumerate(zip(tensor.stride(), tensor.shape, strict=True)):
+        if stride == 0 and size > 1:
+            tensor = tensor.narrow(dim, 0, 1)
+    return tensor
+
+
+def _stays(tensor: Any, once: Any, out: list[object]) -> bool:
+    """Whether it is known if a large tensor was written to; then that it is the same one, as often written to."""
+    if tensor.is_inference() or not _as_it_lies(once).is_contiguous():
+        return False
+    out += [tensor.data_ptr(), tensor.stride(), tensor._version]  # noqa: SLF001 - what autograd itself asks
+    return True
+
+
+def _as_it_lies(tensor: Any) -> Any:
+    """A tensor with its dimensions in the order of memory: of a matrix that is turned around, the matrix."""
+    return tensor.permute(sorted(range(tensor.dim()), key=lambda dim: -tensor.stride(dim)))
+
+
+def _some_of(tensor: Any, size: int) -> Any:
+    """Every so manyth element: another tensor that has come into its place differs in some of them."""
+    return _as_it_lies(tensor).view(-1)[:: -(-size // _OF_LARGE) | 1].contiguous()  # odd: not one column of a matrix
+
+
 def _add_strided(torch: Any, tensor: Any, out: list[object]) -> bool:
     if tensor.device.type != "cpu" or tensor.is_quantized or tensor.is_complex():
         return False
-    if tensor.numel() * tensor.element_size() > _MOST_BYTES:
-        return False
     with torch.no_grad():
-        flat = tensor.detach().contiguous().view(-1)
+        once = _once(tensor.detach())
+        size = once.numel() * once.element_size()
+        if size <= _MOST_BYTES:
+            flat = once.contiguous().view(-1)
+        elif _stays(tensor, once, out):
+            flat = _some_of(once, size)
+        else:
+            return False
         if tensor.is_floating_point() and flat.numel() and bool(flat[[0, flat.numel() // 2, -1]].isnan().all()):
             return False
         values = flat.view(torch.uint8).numpy()
