@@ -7,15 +7,15 @@ nothing but views and checks came between that and the factorization.
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass
 from math import prod
 from typing import Final
 
 import numpy as np
 
+from whystall.diagnosis import evidence
 from whystall.diagnosis.detectors.recorded_sizes import Shape, first_size
+from whystall.diagnosis.detectors.wasted import Wasted
 from whystall.diagnosis.rank_case import RankCase
-from whystall.replay.graph import Mask
 from whystall.trace.columns import judged, matching
 
 _MAKES: Final = "aten::diag_embed"
@@ -40,22 +40,13 @@ _LEAVES: Final = frozenset(
         *("isclose", "allclose", "all", "any", "eq", "isfinite", "isnan", "broadcast_to", "expand_as", "diagonal"),
     )
 )
+# Numbers one by one are checked, too, and their logarithms are taken.
+_LEFT: Final = (0.05, 0.2, 0.5)
 _BATCHED: Final = 3
 _LEAST_ROWS: Final = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Diagonals:
-    """The operators that are given such matrices, with their backward passes and all that they call.
-
-    ``rows`` are those of the largest matrix.
-    """
-
-    operators: Mask
-    rows: int
-
-
-def diagonals(rank: RankCase) -> Diagonals | None:
+def diagonals(rank: RankCase) -> Wasted | None:
     """Batches of diagonal matrices that are factored; ``None`` where there are none, or sizes are not recorded."""
     table, tree = rank.trace.operators, rank.workings.tree
     makers = matching(table["name"], lambda name: name == _MAKES)
@@ -82,7 +73,16 @@ def diagonals(rank: RankCase) -> Diagonals | None:
         sequence = table["sequence"].fill_null(-1).to_numpy()
         back = rank.backward & np.isin(sequence, sequence[own & (sequence >= 0)])
     marked = own | back
-    return Diagonals(marked | tree.below(marked), max(rows for _, rows in known))
+    rows = max(rows for _, rows in known)
+    return Wasted(
+        operators=marked | tree.below(marked),
+        left=_LEFT,
+        what="in operators on diagonal matrices",
+        facts=(evidence.count("rows of such a matrix", rows),),
+        method="replay: the same of their diagonals",
+        detail=f"diagonal matrices of {rows:,} rows are factored as full ones",
+        remedy="diagonal",
+    )
 
 
 def _is_batch(size: Shape) -> bool:

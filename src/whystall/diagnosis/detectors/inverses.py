@@ -7,15 +7,15 @@ given a matrix of the inverse's size and many columns, nothing is said.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import polars as pl
 
+from whystall.diagnosis import evidence
 from whystall.diagnosis.detectors.recorded_sizes import Shape, all_sizes, first_size
+from whystall.diagnosis.detectors.wasted import Wasted
 from whystall.diagnosis.rank_case import RankCase
-from whystall.replay.graph import Mask
 from whystall.trace.columns import judged, matching
 
 _INVERSES: Final = frozenset({"aten::inverse", "aten::linalg_inv", "aten::linalg_inv_ex"})
@@ -25,24 +25,13 @@ _DETERMINANTS: Final = frozenset(
     | {"aten::_linalg_det"}
 )
 _PRODUCTS: Final = frozenset({"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::mv", "aten::addmv"})
+# A factor takes a third (LU) or an eighth (Cholesky) of what an inverse takes, its backward pass likewise.
+_LEFT: Final = (0.1, 0.3, 0.5)
 _LEAST_ROWS: Final = 32
 _FEW: Final = 1 / 4
 
 
-@dataclass(frozen=True, slots=True)
-class Inverted:
-    """The operators of such inverses and determinants, and of their backward passes, with all they call.
-
-    ``rows`` are those of the largest matrix, ``columns`` the most that it is multiplied by.
-    """
-
-    operators: Mask
-    rows: int
-    columns: int
-    differentiated: bool
-
-
-def inverted(rank: RankCase) -> Inverted | None:
+def inverted(rank: RankCase) -> Wasted | None:
     """Inverses of which few columns are needed; ``None`` where there are none, or sizes are not recorded."""
     table = rank.trace.operators
     inverses = matching(table["name"], _INVERSES.__contains__)
@@ -62,7 +51,19 @@ def inverted(rank: RankCase) -> Inverted | None:
         back = rank.backward & np.isin(sequence, sequence[own & (sequence >= 0)])
     marked = own | back
     rows = max(found)
-    return Inverted(marked | rank.workings.tree.below(marked), rows, columns[rows], bool(back.any()))
+    most = columns[rows]
+    return Wasted(
+        operators=marked | rank.workings.tree.below(marked),
+        left=_LEFT,
+        what="inverting, and what belongs to it",
+        facts=(
+            evidence.count("rows of a matrix that is inverted", rows),
+            evidence.count("columns, at most, that its inverse is multiplied by", most),
+        ),
+        method="replay: one factor of the matrix, and the solution of these columns",
+        detail=f"a matrix of {rows:,} rows is inverted for {most:,} {'column' if most == 1 else 'columns'}",
+        remedy="solved",
+    )
 
 
 def _most_columns(rank: RankCase, sizes: set[int]) -> dict[int, int]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import prod
 from typing import Final
 
@@ -17,7 +16,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from whystall.diagnosis import evidence
 from whystall.diagnosis.detectors.recorded_sizes import Shape, all_sizes, first_size
+from whystall.diagnosis.detectors.wasted import Wasted
 from whystall.diagnosis.rank_case import RankCase
 from whystall.replay.graph import Mask
 from whystall.trace.columns import distinct, judged, matching
@@ -26,6 +27,8 @@ _SORTS: Final = frozenset({"aten::argsort", "aten::sort", "aten::msort"})
 _VIEWS: Final = frozenset({"aten::alias", "aten::as_strided", "aten::detach", "aten::narrow"})
 _GATHERS: Final = frozenset({"aten::gather", "aten::index", "aten::index_select", "aten::take", "aten::take_along_dim"})
 _SLICE: Final = "aten::slice"
+# A search for the first few leaves so much of a sort: at least, as expected, at most.
+_LEFT: Final = (0.02, 0.1, 0.5)
 _LEAST_SORTED: Final = 256
 # So small a share is read at the most: of more a search for them saves little.
 _MOST_READ: Final = 1 / 8
@@ -33,16 +36,7 @@ _MOST_SIZES: Final = 8
 _MOST_READERS: Final = 64
 
 
-@dataclass(frozen=True, slots=True)
-class SortedWhole:
-    """The operators of such sorts with all they call, how many places the longest sorts, and how many are read."""
-
-    operators: Mask
-    places: int
-    read: int
-
-
-def sorted_whole(rank: RankCase) -> SortedWhole | None:
+def sorted_whole(rank: RankCase) -> Wasted | None:
     """Sorts whose first or last few places alone are read; ``None`` where there are none, or sizes are not recorded."""
     table = rank.trace.operators
     if table["input_dims"].null_count() == len(table) or "concrete_inputs" not in table.columns:
@@ -60,7 +54,18 @@ def sorted_whole(rank: RankCase) -> SortedWhole | None:
             if one is not None:
                 found[row] = True
                 told.append(one)
-    return SortedWhole(found | rank.workings.tree.below(found), *max(told)) if told else None
+    if not told:
+        return None
+    places, read = max(told)
+    return Wasted(
+        operators=found | rank.workings.tree.below(found),
+        left=_LEFT,
+        what="sorting",
+        facts=(evidence.count("places that are sorted", places), evidence.count("of them are read", read)),
+        method="replay: a pass that finds the few, in place of the sort",
+        detail=f"{places:,} places are sorted, {read:,} are read",
+        remedy="first_only",
+    )
 
 
 def _given(dims: pl.Series, shape: Shape) -> Mask:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import polars as pl
@@ -19,12 +19,13 @@ from whystall.diagnosis.detectors.calls_again import called_at, is_shared, share
 from whystall.diagnosis.detectors.diagonals import diagonals
 from whystall.diagnosis.detectors.discarded import discarded_backward
 from whystall.diagnosis.detectors.frees import between, given_back
+from whystall.diagnosis.detectors.grams import tall_grams
 from whystall.diagnosis.detectors.inverses import inverted
 from whystall.diagnosis.detectors.narrowed import narrowed_products
 from whystall.diagnosis.detectors.prefixes import Products, longer_passes, operators_within, products
 from whystall.diagnosis.detectors.samples import from_samples, measured_runs
 from whystall.diagnosis.detectors.sorted_whole import sorted_whole
-from whystall.diagnosis.finding import Evidence, Remedy
+from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
@@ -38,12 +39,7 @@ _CALL_NS: Final = CAUSE.threshold("call_ns")
 _BYTES_PER_S: Final = CAUSE.threshold("bytes_per_s")
 # Of a weight; fewer where it is in half precision.
 _BYTES: Final = 4
-# A search for the first few leaves so much of a sort: at least, as expected, at most.
-_LEFT_OF_SORT: Final = (0.02, 0.1, 0.5)
-# A factor takes a third (LU) or an eighth (Cholesky) of what an inverse takes, its backward pass likewise.
-_LEFT_OF_INVERSE: Final = (0.1, 0.3, 0.5)
-# Numbers one by one are checked, too, and their logarithms are taken.
-_LEFT_OF_DIAGONALS: Final = (0.05, 0.2, 0.5)
+_FORMS: Final = (sorted_whole, inverted, diagonals, tall_grams)
 _CHECKPOINT: Final = "CheckpointFunctionBackward"
 # What derivatives are made of.
 _OF_DERIVATIVES: Final = re.compile(
@@ -166,81 +162,30 @@ def in_trace_of_heads(case: Case) -> Iterator[Replayed]:
         )
 
 
-def in_trace_of_sorts(case: Case) -> Iterator[Replayed]:
-    """Sorts of which the first few places are read."""
+def in_trace_of_forms(case: Case) -> Iterator[Replayed]:
+    """Work of which the sizes tell that another form of it takes a part of the time."""
     for rank in case.ranks:
-        found = sorted_whole(rank)
-        if found is not None:
-            facts = (
-                evidence.count("places that are sorted", found.places),
-                evidence.count("of them are read", found.read),
+        for found in filter(None, (find(rank) for find in _FORMS)):
+            nodes = case.work_of(rank, found.operators)
+            taken = case.time_of(nodes)
+            if taken < _LEAST_SHARE * case.step_ns:
+                continue
+            least, expected, most = found.left
+            yield Replayed(
+                cause=CAUSE.id,
+                attributed_ns=taken,
+                evidence=(*found.facts, evidence.time(found.what, taken, case.events_of(nodes), per=case.per)),
+                removal=case.without(nodes, expected),
+                floor=case.without(nodes, most),
+                ceiling=case.without(nodes, least),
+                method=found.method,
+                detail=found.detail,
+                remedy=_REMEDIES[found.remedy],
+                code=code_of(case, nodes),
+                ranks=(rank.rank,),
+                uncertainty=0.1,
+                confidence=0.85,
             )
-            yield from _mostly_gone(
-                case, rank, found.operators, _LEFT_OF_SORT, "sorting", facts,
-                method="replay: a pass that finds the few, in place of the sort",
-                detail=f"{found.places:,} places are sorted, {found.read:,} are read",
-                remedy=_REMEDIES["first_only"],
-            )  # fmt: skip
-
-
-def in_trace_of_inverses(case: Case) -> Iterator[Replayed]:
-    """Inverses that are multiplied by a few columns, and what factors the same matrix again."""
-    for rank in case.ranks:
-        found = inverted(rank)
-        if found is not None:
-            facts = (
-                evidence.count("rows of a matrix that is inverted", found.rows),
-                evidence.count("columns, at most, that its inverse is multiplied by", found.columns),
-            )
-            yield from _mostly_gone(
-                case, rank, found.operators, _LEFT_OF_INVERSE, "inverting, and what belongs to it", facts,
-                method="replay: one factor of the matrix, and the solution of these columns",
-                detail=f"a matrix of {found.rows:,} rows is inverted for {found.columns:,} "
-                f"{'column' if found.columns == 1 else 'columns'}",
-                remedy=_REMEDIES["solved"],
-            )  # fmt: skip
-
-
-def in_trace_of_diagonals(case: Case) -> Iterator[Replayed]:
-    """Matrices that were made of their diagonals, in all that is done with full ones."""
-    for rank in case.ranks:
-        found = diagonals(rank)
-        if found is not None:
-            yield from _mostly_gone(
-                case, rank, found.operators, _LEFT_OF_DIAGONALS, "in operators on diagonal matrices",
-                (evidence.count("rows of such a matrix", found.rows),),
-                method="replay: the same of their diagonals",
-                detail=f"diagonal matrices of {found.rows:,} rows are factored as full ones",
-                remedy=_REMEDIES["diagonal"],
-            )  # fmt: skip
-
-
-def _mostly_gone(
-    case: Case,
-    rank: RankCase,
-    operators: Mask,
-    left: tuple[float, float, float],
-    what: str,
-    facts: tuple[Evidence, ...],
-    **more: Any,
-) -> Iterator[Replayed]:
-    """Operators of which so much of their time is left: at least, as expected, at most."""
-    nodes = case.work_of(rank, operators)
-    taken = case.time_of(nodes)
-    if taken >= _LEAST_SHARE * case.step_ns:
-        yield Replayed(
-            cause=CAUSE.id,
-            attributed_ns=taken,
-            evidence=(*facts, evidence.time(what, taken, case.events_of(nodes), per=case.per)),
-            removal=case.without(nodes, left[1]),
-            floor=case.without(nodes, left[2]),
-            ceiling=case.without(nodes, left[0]),
-            code=code_of(case, nodes),
-            ranks=(rank.rank,),
-            uncertainty=0.1,
-            confidence=0.85,
-            **more,
-        )
 
 
 def in_watched(case: Case) -> Iterator[Sampled]:
@@ -387,9 +332,7 @@ RULE = Rule(
         Finder(in_trace, ("trace", "operators")),
         Finder(in_trace_of_decoding, ("trace", "operators", "shapes")),
         Finder(in_trace_of_heads, ("trace", "operators", "shapes")),
-        Finder(in_trace_of_sorts, ("trace", "operators", "shapes")),
-        Finder(in_trace_of_inverses, ("trace", "operators", "shapes")),
-        Finder(in_trace_of_diagonals, ("trace", "operators", "shapes")),
+        Finder(in_trace_of_forms, ("trace", "operators", "shapes")),
         Finder(in_watched, ("samples", "no_device")),
     ),
 )
