@@ -18,8 +18,9 @@ JITTER_NS: Final = 5_000_000
 # A job whose steps never agree (variable lengths) is taken as steady after so many.
 PATIENCE_STEPS: Final = 12
 _REMEMBERED_STEPS: Final = 64
-# A slowdown is one of so many steps in a row: an evaluation or a checkpoint is none.
+# A slowdown is one of so many steps in a row, looked at so many together: an evaluation or a checkpoint is none.
 _LATEST_STEPS: Final = 16
+_IN_A_ROW: Final = 4
 # Further steps are recorded for so long, or for longer until the mean of as many would be known so well: of three that
 # differ nothing can be told. More would make files long to write, while the job stands still.
 _LASTS_NS: Final = 500_000_000
@@ -75,7 +76,9 @@ class SteadyState:
         if not self.steady or self._seen % _LATEST_STEPS or len(self._recent) < _REMEMBERED_STEPS:
             return False
         remembered = list(self._recent)
-        before, latest = remembered[:-_LATEST_STEPS], remembered[-_LATEST_STEPS:]
+        # what happens in every second or third step slows a job, too
+        sums = [sum(remembered[at : at + _IN_A_ROW]) for at in range(0, len(remembered), _IN_A_ROW)]
+        before, latest = sums[: -_LATEST_STEPS // _IN_A_ROW], sums[-_LATEST_STEPS // _IN_A_ROW :]
         return statistics.median(latest) > ratio * statistics.median(before)
 
 
