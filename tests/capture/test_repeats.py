@@ -239,7 +239,7 @@ def test_a_matrix_of_a_graph_that_each_layer_makes_anew_is_computed_again(*, cha
         for _ in range(2):
             given = torch.rand(20_000) if changes else weights
             torch.sparse_coo_tensor(places, given, (2_000, 2_000), check_invariants=False).coalesce()
-        torch.randn(100, 100) @ torch.randn(100, 100)
+        torch.randn(400, 400) @ torch.randn(400, 400)  # something new, that takes its part of the step
 
     found = seen(step, steps=150).found
     if changes:
