@@ -1,10 +1,12 @@
 """Whether a job that becomes slow while it runs is told so, and why, within a minute.
 
     python -m benchmarks.slowed [--rounds 1] [--only NAME ...] [--after 25] [--seconds 100]
+    python -m benchmarks.slowed --healthy 360 [--only NAME ...]
 
 Every job runs under ``whystall run``; ``whystall watch`` looks at it every two seconds from another process, as a user
 would. Counted from the instant that the job wrote down: when "slower" was said, and when the verdict was one of the
-causes that are true of the fault. A healthy job may be told nothing.
+causes that are true of the fault; then the job is ended. ``--healthy`` runs the same jobs for so many seconds each
+without their faults: they may not be called slower.
 """
 
 from __future__ import annotations
@@ -41,15 +43,20 @@ TRUE: Final = {
 class Told:
     """What ``whystall watch`` printed, each line with its instant."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
+    def __init__(self, process: subprocess.Popen[str], causes: set[str], onset: Path, named: Path) -> None:
+        """``named`` is made once one of the causes was told after the onset."""
         self.lines: list[tuple[float, str]] = []
         self._process = process
+        self._causes = causes
+        self._onset, self._named = onset, named
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
 
     def _read(self) -> None:
         for line in self._process.stdout or ():
             self.lines.append((time.time(), line.rstrip()))
+            if self._onset.exists() and any(f"[{cause}]" in line for cause in self._causes):
+                self._named.touch()
 
     def close(self) -> None:
         """Waits for the last line."""
@@ -58,10 +65,10 @@ class Told:
 
 def watched(name: str, folder: Path, options: argparse.Namespace) -> tuple[float | None, Told]:
     """Runs the job and a watch beside it; the instant of the fault, and what was told."""
-    onset = folder / "onset"
-    run = folder / "run"
-    words = [str(HERE / "jobs.py"), name, "--onset", str(onset), "--after", str(options.after)]
-    words += ["--seconds", str(options.seconds)]
+    onset, over, run = folder / "onset", folder / "over", folder / "run"
+    after, seconds = (float("inf"), options.healthy) if options.healthy else (options.after, options.seconds)
+    words = [str(HERE / "jobs.py"), name, "--onset", str(onset), "--over", str(over)]
+    words += ["--after", str(after), "--seconds", str(seconds)]
     if name == "rank":
         words = ["-m", "torch.distributed.run", "--nproc-per-node", "2", *words]
     whystall = [sys.executable, "-m", "whystall"]
@@ -81,7 +88,7 @@ def watched(name: str, folder: Path, options: argparse.Namespace) -> tuple[float
         text=True,
         env=environment,
     )
-    told = Told(watch)
+    told = Told(watch, set() if options.healthy else TRUE[name], onset, over)
     job.wait()
     watch.wait(timeout=60)
     told.close()
@@ -99,7 +106,7 @@ def first_after(lines: list[tuple[float, str]], onset: float, *words: str) -> fl
 def judged(name: str, folder: Path, options: argparse.Namespace) -> dict[str, object]:
     """One run, and what it showed."""
     onset, told = watched(name, folder, options)
-    if onset is None or name == "healthy":
+    if onset is None:
         alarms = [line for _, line in told.lines if line.startswith("slower")]
         return {
             "job": name,
@@ -117,6 +124,17 @@ def judged(name: str, folder: Path, options: argparse.Namespace) -> dict[str, ob
     }
 
 
+def summary(results: list[dict[str, object]]) -> str:
+    """How many faults were named in time, and how many healthy jobs were called slower."""
+    faulty = [result for result in results if "named_s" in result]
+    named = [float(result["named_s"]) for result in faulty if result["right"]]  # type: ignore[arg-type]
+    alarms = sum(not result["right"] for result in results if "named_s" not in result)
+    text = f"{len(named)} of {len(faulty)} named within {WITHIN_S:g} s"
+    if named:
+        text += f", {statistics.median(named):.0f} s in the median, {max(named):.0f} s at most"
+    return f"{text}; {alarms} of {len(results) - len(faulty)} healthy runs called slower"
+
+
 def main() -> None:
     """Runs what is asked for, and prints a line for each run and the sums."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -124,6 +142,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", choices=sorted(TRUE), default=sorted(TRUE))
     parser.add_argument("--after", type=float, default=25.0)
     parser.add_argument("--seconds", type=float, default=100.0)
+    parser.add_argument("--healthy", type=float, metavar="S", help="so many seconds of each job, without its fault")
     parser.add_argument("--always", action="store_true", help="the job runs with --always")
     parser.add_argument("--verbose", action="store_true", help="print what was told")
     options = parser.parse_args()
@@ -137,10 +156,7 @@ def main() -> None:
             if options.verbose or not result["right"]:
                 for line in result["lines"]:  # type: ignore[attr-defined]
                     print("   ", line, flush=True)
-    slowed = [result for result in results if result["job"] != "healthy"]
-    named = [result["named_s"] for result in slowed if result["right"]]
-    print(f"{len(named)} of {len(slowed)} named within {WITHIN_S:g} s", end="")
-    print(f", {statistics.median(named):.0f} s in the median" if named else "")  # type: ignore[type-var]
+    print(summary(results))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """Jobs that become slow while they run: ordinary loops, and a fault that begins some seconds after the first step.
 
-    python benchmarks/slowed/jobs.py FAULT --onset FILE [--after S] [--seconds S]
+    python benchmarks/slowed/jobs.py FAULT --onset FILE [--after S] [--seconds S] [--over FILE]
 
-When the fault begins the job writes the instant into FILE. ``healthy`` has none.
+When the fault begins the job writes the instant into FILE; it never does with ``--after inf``, nor in ``healthy``. The
+job ends after so many seconds, or once the file ``--over`` is there.
 """
 
 from __future__ import annotations
@@ -45,10 +46,16 @@ class Clock:
             Path(self.options.onset).write_text(json.dumps(time.time()))
         return begun
 
+    @property
+    def over(self) -> bool:
+        """Whether the job is to end."""
+        wanted = self.options.over is not None and Path(self.options.over).exists()
+        return wanted or time.time() - self.began >= self.options.seconds
+
     def steps(self) -> Iterator[int]:
         """Numbers of steps until the job is over."""
         step = 0
-        while time.time() - self.began < self.options.seconds:
+        while not self.over:
             yield step
             step += 1
 
@@ -272,7 +279,7 @@ def rank(clock: Clock) -> None:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        goes_on[0] = time.time() - clock.began < clock.options.seconds
+        goes_on[0] = not clock.over
         dist.broadcast(goes_on, 0)
         if not goes_on.item():
             break
@@ -286,6 +293,7 @@ def main() -> None:
     parser.add_argument("--onset", required=True)
     parser.add_argument("--after", type=float, default=25.0)
     parser.add_argument("--seconds", type=float, default=100.0)
+    parser.add_argument("--over", help="ends once this file is there")
     options = parser.parse_args()
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "2")))
     JOBS[options.fault](Clock(options))

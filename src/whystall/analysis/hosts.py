@@ -59,10 +59,9 @@ def _threads(trace: Trace, rank: int) -> list[HostThread]:
         for name in ("operators", "runtime_calls", "python_functions", "annotations")
     }
     launch = rows_of(trace.device_events["launch"])
-    thread_of_call = trace.runtime_calls["thread"].to_numpy()
-    launches = (
-        np.bincount(thread_of_call[np.unique(launch[launch >= 0])], minlength=count) if count else np.zeros(0, int)
-    )
+    launched = np.zeros(len(trace.runtime_calls), np.bool_)
+    launched[launch[launch >= 0]] = True
+    launches = np.bincount(trace.runtime_calls["thread"].to_numpy()[launched], minlength=count)
     training, backward = training_thread(trace), backward_threads(trace)
     out = []
     for thread in range(count):

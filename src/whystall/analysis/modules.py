@@ -164,12 +164,10 @@ def _module_tree(trace: Trace) -> ModulePaths:
     depths: list[int] = []
     folded: list[int] = []
     index_of: dict[tuple[int, str], int] = {}
-    path_of_call = {-1: -1}
-    waiting = sorted(
-        zip(own.tolist(), above.tolist(), strict=True), key=lambda pair: (start[pair[0]], -duration[pair[0]])
-    )
-    for row, outer in waiting:
-        outer_path = path_of_call.get(outer, -1)
+    path_of_call = np.full(len(module) + 1, -1, np.int32)  # the last is that of no call
+    order = np.lexsort((-duration[own], start[own]))
+    for row, outer in zip(own[order].tolist(), above[order].tolist(), strict=True):
+        outer_path = int(path_of_call[outer])
         if outer_path >= 0 and depths[outer_path] >= _DEEPEST:
             path_of_call[row] = outer_path
             folded.append(row)
@@ -182,7 +180,7 @@ def _module_tree(trace: Trace) -> ModulePaths:
             parents.append(outer_path)
             paths.append(f"{paths[outer_path]}/{label}" if outer_path >= 0 else label)
         path_of_call[row] = index_of[key]
-    path_of = np.array([path_of_call.get(int(row), -1) for row in module], np.int32)
+    path_of = path_of_call[module]
     own = np.setdiff1d(own, folded, assume_unique=True)
     calls = np.bincount(path_of[own], minlength=len(paths)).astype(np.int64) if len(own) else np.zeros(0, np.int64)
     host = np.zeros(len(paths), np.int64)

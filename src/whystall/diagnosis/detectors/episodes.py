@@ -141,11 +141,26 @@ def _is_silent(rank: RankCase, begin: NDArray[np.int64], end: NDArray[np.int64])
 
     Other annotations, such as that of a step or a backward pass, name what they always hold and not what is rare.
     """
-    events = rank.intervals(rank.host_named(lambda _: True, ("operators", "runtime_calls")))[:2]
-    first, last = (np.concatenate(both) for both in zip(events, named_times(rank, *get_args(Episode)), strict=True))
+    first, last = (
+        np.concatenate(both)
+        for both in zip(_calls_within(rank, begin, end), named_times(rank, *get_args(Episode)), strict=True)
+    )
     named = class_timeline(first, last, np.zeros(len(first), np.uint8)).cumulative(ANY).within(begin, end)
     silent: Mask = named * 2 < end - begin
     return silent
+
+
+def _calls_within(
+    rank: RankCase, begin: NDArray[np.int64], end: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Begin and end of the operators and calls, on any thread, of which some lies in one of some stretches."""
+    tables = [getattr(rank.trace, name) for name in ("operators", "runtime_calls")]
+    first = np.concatenate([table["ts_ns"].to_numpy() for table in tables])
+    last = first + np.concatenate([table["duration_ns"].to_numpy() for table in tables])
+    # Stretches do not overlap, so that what begins after one and is over before the next lies in none.
+    after = np.searchsorted(end, first, side="right")
+    near = last > np.append(begin, np.iinfo(np.int64).max)[after]
+    return first[near], last[near]
 
 
 def annotation_around(rank: RankCase, begin: NDArray[np.int64], end: NDArray[np.int64]) -> str | None:

@@ -139,11 +139,11 @@ def share_beside(rank: RankCase, others: Mask) -> NDArray[np.float64]:
     """Per device event the share of it during which some of the others run, on other streams of its device."""
     events = rank.trace.device_events
     begin, length = events["ts_ns"].to_numpy(), events["duration_ns"].to_numpy()
-    streams = events.select("device", "stream").to_numpy()
+    devices, streams = events["device"].to_numpy(), events["stream"].to_numpy()
     out = np.zeros(len(events))
-    for device, stream in np.unique(streams, axis=0).tolist():
-        mine = (streams[:, 0] == device) & (streams[:, 1] == stream)
-        beside = (streams[:, 0] == device) & ~mine & others
+    for device, stream in events.select("device", "stream").unique().iter_rows():
+        mine = (devices == device) & (streams == stream)
+        beside = (devices == device) & ~mine & others
         one_class = np.zeros(int(beside.sum()), np.uint8)
         busy = class_timeline(begin[beside], (begin + length)[beside], one_class).cumulative(ANY)
         out[mine] = busy.within(begin[mine], (begin + length)[mine]) / np.maximum(length[mine], 1)

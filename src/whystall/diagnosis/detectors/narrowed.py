@@ -78,6 +78,9 @@ _SELECT: Final = "aten::select"
 _SLICE: Final = "aten::slice"
 _INDEX_SELECT: Final = "aten::index_select"
 _NARROWS: Final = frozenset({_SELECT, _SLICE, _INDEX_SELECT})
+_SAYS: Final = ("name", "input_dims", "concrete_inputs")
+"""What tells how a reader reads."""
+_NONE: Final = np.iinfo(np.uint32).max
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,17 +151,15 @@ def _of_size(
     """
     table = rank.trace.operators
     at, thread = table["ts_ns"].to_numpy(), table["thread"].to_numpy()
-    infers = not rank.trains and not rank.backward.any()
-    pools = np.flatnonzero(matching(table["name"], _POOLS.__contains__))
-    pools = pools[np.argsort(at[pools], kind="stable")]
-    embeds = matching(table["name"], lambda name: name == "aten::embedding")
-    begins = np.sort(at[(rank.workings.work.dense > 0) | embeds])
+    unread = None if rank.trains or rank.backward.any() else _Unread(rank)
     given = _given(table["input_dims"], elements)
     given[heads] = False
     rows = np.flatnonzero(given)
     rows = rows[np.argsort(at[rows], kind="stable")]
     heads = heads[np.argsort(at[heads], kind="stable")]
     edges = np.append(np.searchsorted(at[rows], at[heads], side="right"), len(rows))
+    reading = np.stack([table[column].to_physical().fill_null(_NONE).to_numpy()[rows] for column in _SAYS], axis=1)
+    shares: dict[bytes, float | None] = {}  # steps read alike
     out = []
     for head, (first, last) in zip(heads.tolist(), pairwise(edges.tolist()), strict=True):
         until = rows[first:last]
@@ -166,8 +167,11 @@ def _of_size(
         made = _rows_of(table["input_dims"][head])
         read = by_labels = counted.get((made, elements))
         if read is None and (thread[readers] == thread[head]).all():
-            read = _share_read(table[readers], elements)
-            if read is None and infers and _is_left(table, head, readers, pools, begins):
+            alike = reading[first:last][forward[until]].tobytes()
+            if alike not in shares:
+                shares[alike] = _share_read(table[readers], elements)
+            read = shares[alike]
+            if read is None and unread is not None and unread.is_left(head, readers):
                 read = 0.0
         if read is not None and read <= _MOST_READ:
             left[[head, *until.tolist()]] = read
@@ -175,23 +179,37 @@ def _of_size(
     return out
 
 
-def _is_left(
-    table: pl.DataFrame, head: int, readers: NDArray[np.intp], pools: NDArray[np.intp], begins: NDArray[np.int64]
-) -> bool:
-    """Whether nothing is given what a product made, while what it was made from is worked on right after it.
+class _Unread:
+    """Knows of a job that does not train whether anything is given what a product made."""
 
-    By the rows, in time, of what makes answers, and by when the next products or embeddings begin.
-    """
-    at = table["ts_ns"].to_numpy()
-    ended = at[head] + table["duration_ns"][head]
-    others = table["name"][readers[at[readers] >= ended]].to_list()  # what a product calls is its own
-    if not all(map(_VIEWS.__contains__, others)):
-        return False
-    later = pools[np.searchsorted(at[pools], ended) :]
-    place = int(np.searchsorted(begins, ended))
-    later = later[: np.searchsorted(at[later], begins[place])] if place < len(begins) else later
-    source = next((prod(one) for one in all_sizes(table["input_dims"][head]) if len(one) == _DIMENSIONS), 0)
-    return bool(_given(table["input_dims"][later], source).any())
+    def __init__(self, rank: RankCase) -> None:
+        self._table = table = rank.trace.operators
+        self._at = table["ts_ns"].to_numpy()
+        self._ends = self._at + table["duration_ns"].to_numpy()
+        self._views = matching(table["name"], _VIEWS.__contains__)
+        pools = np.flatnonzero(matching(table["name"], _POOLS.__contains__))
+        self._pools = pools[np.argsort(self._at[pools], kind="stable")]
+        self._pools_at = self._at[self._pools]
+        embeds = matching(table["name"], lambda name: name == "aten::embedding")
+        self._begins = np.sort(self._at[(rank.workings.work.dense > 0) | embeds])
+        self._given: dict[int, Mask] = {}
+
+    def is_left(self, head: int, readers: NDArray[np.intp]) -> bool:
+        """Whether nothing is given what a product made, while what it was made from is worked on right after it.
+
+        By what makes answers, and by when the next products or embeddings begin. What a product calls is its own.
+        """
+        ended = self._ends[head]
+        if not self._views[readers[self._at[readers] >= ended]].all():
+            return False
+        place = int(np.searchsorted(self._begins, ended))
+        first = int(np.searchsorted(self._pools_at, ended))
+        last = int(np.searchsorted(self._pools_at, self._begins[place])) if place < len(self._begins) else None
+        dims = self._table["input_dims"]
+        source = next((prod(one) for one in all_sizes(dims[head]) if len(one) == _DIMENSIONS), 0)
+        if source not in self._given:
+            self._given[source] = _given(dims, source)
+        return bool(self._given[source][self._pools[first:last]].any())
 
 
 def _given(dims: pl.Series, elements: int) -> Mask:
@@ -210,7 +228,7 @@ def _rows_of(dims: str | None) -> int:
 def _share_read(readers: pl.DataFrame, elements: int) -> float | None:
     """The share of a product that its readers, by time, take; ``None`` where any takes all of it, or it is unknown."""
     shares: dict[tuple[str, str | None, str | None], float] = {}
-    columns = readers.select("name", "input_dims", "concrete_inputs").cast(pl.String)
+    columns = readers.select(*_SAYS).cast(pl.String)
     for name, dims, concrete in columns.iter_rows():
         if name in _VIEWS or (name in _BY_ROW and not shares):
             continue
