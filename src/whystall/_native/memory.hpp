@@ -110,6 +110,22 @@ class Cells {
     std::memcpy(block_.data() + used_, &low, sizeof low);
     used_ += width_;
   }
+  // The element at an index below size(); T is as wide as an element.
+  template <class T>
+  T get(std::size_t index) const {
+    T value;
+    std::memcpy(&value, block_.data() + index * sizeof(T), sizeof(T));
+    return value;
+  }
+  // Appends the elements of cells that are as wide.
+  void append_all(const Cells& others) {
+    if (others.used_ == 0) return;
+    std::size_t bytes = block_.size() == 0 ? kFirstBytes : block_.size();
+    while (bytes < used_ + others.used_) bytes *= 2;
+    block_.resize(bytes);
+    std::memcpy(block_.data() + used_, others.block_.data(), others.used_);
+    used_ += others.used_;
+  }
   // Overwrites the last element. Requires size() > 0.
   template <class T>
   void replace_last(T value) {

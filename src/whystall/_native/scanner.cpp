@@ -17,8 +17,6 @@ constexpr std::size_t kPredictionsPerCategory = 256;
 constexpr std::size_t kPredictedCategories = 64;
 constexpr std::size_t kRetryFrom = 64 * 1024;
 // Real traces have some twenty categories and a hundred keys; a hostile one must not get a column for each event.
-constexpr std::size_t kMostTables = 1024;
-constexpr std::size_t kMostKeys = 64 * 1024;
 constexpr std::size_t kDenseKeys = 1024;
 // How often the file may be parsed in vain, looking for events inside what could not be parsed.
 constexpr std::uint64_t kMostRereads = 4;
@@ -200,8 +198,14 @@ const char* Scanner::past_space(const char* at) {
 #endif
 }
 
-Scanner::Scanner(const std::vector<std::string>& keep, std::uint64_t event_limit, std::uint64_t value_limit)
-    : event_limit_(event_limit), value_limit_(value_limit), keep_(keep.begin(), keep.end()) {
+Scanner::Scanner(const std::vector<std::string>& keep, std::uint64_t event_limit, std::uint64_t value_limit,
+                 Begins begins)
+    : stage_(begins == Begins::Document ? Stage::Start : Stage::Event),
+      top_is_array_(begins == Begins::EventsOfArray),
+      found_events_(begins != Begins::Document),
+      event_limit_(event_limit),
+      value_limit_(value_limit),
+      keep_(keep.begin(), keep.end()) {
   categories_.intern("", false);
   names_.intern("", false);
   predicted_.resize(kPredictedCategories * kPredictionsPerCategory);
@@ -837,36 +841,40 @@ void Scanner::commit(const Event& event) {
   table.duration.append(event.duration);
   for (const PendingValue& value : pending_) {
     if (value.key == kNoKey) continue;
-    ArgumentColumn*& column = column_of(table, value.key, value.kind);
-    if (column == nullptr) {
-      table.columns.emplace_back(value.kind);
-      table.column_key.push_back(value.key);
-      column = &table.columns.back();
-    }
-    column->append(row, value.bits);
+    column_of(table, value.key, value.kind)->append(row, value.bits);
   }
 }
 
-ArgumentColumn*& Scanner::column_of(EventTable& table, std::uint32_t key, Kind kind) {
+ArgumentColumn* Scanner::column_of(EventTable& table, std::uint32_t key, Kind kind) {
   const std::uint64_t slot = std::uint64_t{key} * kKinds + static_cast<std::uint64_t>(kind);
-  if (key >= kDenseKeys) return rare_columns_[std::uint64_t{table.number} << 40 | slot];
-  if (slot >= table.column_of.size()) table.column_of.resize(slot + kKinds, nullptr);
-  return table.column_of[slot];
+  const bool rare = key >= kDenseKeys;
+  if (!rare && slot >= table.column_of.size()) table.column_of.resize(slot + kKinds, nullptr);
+  ArgumentColumn*& column = rare ? rare_columns_[std::uint64_t{table.number} << 40 | slot] : table.column_of[slot];
+  if (column == nullptr) {
+    table.columns.emplace_back(kind);
+    table.column_key.push_back(key);
+    column = &table.columns.back();
+  }
+  return column;
 }
 
 EventTable& Scanner::table_of(const Event& event) {
   const bool metadata = event.phase == 'M';
   std::uint32_t category = event.category;
-  std::size_t slot = std::size_t{category} * 2 + (metadata ? 1 : 0);
+  const std::size_t slot = std::size_t{category} * 2 + (metadata ? 1 : 0);
   if (slot >= table_index_.size()) table_index_.resize(slot + 2, -1);
   if (table_index_[slot] < 0 && tables_.size() >= kMostTables) {
     // kept with the others of its kind, its category as an argument
     remember(category_key_, Kind::Text, texts_.intern(categories_.text(category), false));
     if (other_category_ == 0) other_category_ = categories_.intern("other categories", false);
     category = other_category_;
-    slot = std::size_t{category} * 2 + (metadata ? 1 : 0);
-    if (slot >= table_index_.size()) table_index_.resize(slot + 2, -1);
   }
+  return table_of(category, metadata);
+}
+
+EventTable& Scanner::table_of(std::uint32_t category, bool metadata) {
+  const std::size_t slot = std::size_t{category} * 2 + (metadata ? 1 : 0);
+  if (slot >= table_index_.size()) table_index_.resize(slot + 2, -1);
   std::int32_t& index = table_index_[slot];
   if (index < 0) {
     index = static_cast<std::int32_t>(tables_.size());

@@ -28,6 +28,10 @@ constexpr std::int64_t kMissing = std::numeric_limits<std::int64_t>::min();
 // No key: of an argument that is not kept.
 constexpr std::uint32_t kNoKey = std::numeric_limits<std::uint32_t>::max();
 
+// Tables and names of arguments that one file may have; what comes after them is kept together, or counted.
+constexpr std::size_t kMostTables = 1024;
+constexpr std::size_t kMostKeys = 64 * 1024;
+
 // Process and thread as written; text ids refer to the pool of texts.
 struct ThreadKey {
   std::int64_t pid = 0;
@@ -66,12 +70,29 @@ struct ScanCounts {
   std::uint64_t nanosecond_times = 0;  // ts too large for microseconds since 1970
   std::uint64_t unfinished_bytes = 0;  // an incomplete event at the end of the file
   std::uint64_t unnamed_arguments = 0;  // arguments left out because the file has too many different names
+
+  void add(const ScanCounts& later) {
+    events += later.events;
+    bytes += later.bytes;
+    not_objects += later.not_objects;
+    without_phase += later.without_phase;
+    broken += later.broken;
+    broken_bytes += later.broken_bytes;
+    quoted_times += later.quoted_times;
+    nanosecond_times += later.nanosecond_times;
+    unfinished_bytes += later.unfinished_bytes;
+    unnamed_arguments += later.unnamed_arguments;
+  }
 };
+
+// What a scanner's first byte belongs to: a document, or the list of events in one.
+enum class Begins : std::uint8_t { Document, EventsOfObject, EventsOfArray };
 
 class Scanner {
  public:
   // Values of the top-level keys named in `keep` are kept as raw text; others are skipped.
-  explicit Scanner(const std::vector<std::string>& keep, std::uint64_t event_limit, std::uint64_t value_limit);
+  Scanner(const std::vector<std::string>& keep, std::uint64_t event_limit, std::uint64_t value_limit,
+          Begins begins = Begins::Document);
   Scanner(const Scanner&) = delete;
   Scanner& operator=(const Scanner&) = delete;
 
@@ -81,6 +102,12 @@ class Scanner {
   void accept(std::size_t size);
   // Says that no more bytes come. Returns nothing; see the counts and flags.
   void finish();
+
+  // Whether all that came so far was sound and the last event is complete.
+  bool is_between_events() const;
+  // Adds what another scanner made of the part of the file that follows, which is used up. Returns false, and does
+  // nothing, where one scanner for both would not have come to the sum of the two.
+  bool take_over(Scanner& later);
 
   const ScanCounts& counts() const { return counts_; }
   bool found_events() const { return found_events_; }
@@ -193,7 +220,8 @@ class Scanner {
   std::string_view in_one_spelling(std::string_view raw);
   void commit(const Event& event);
   EventTable& table_of(const Event& event);
-  ArgumentColumn*& column_of(EventTable& table, std::uint32_t key, Kind kind);
+  EventTable& table_of(std::uint32_t category, bool metadata);
+  ArgumentColumn* column_of(EventTable& table, std::uint32_t key, Kind kind);
   std::uint32_t thread_of(const ThreadKey& key);
 
   std::vector<char> buffer_;

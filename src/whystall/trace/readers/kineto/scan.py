@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
@@ -11,6 +13,7 @@ from whystall._native import Scanner
 from whystall.run_folder.layout import WHOLE_STEPS
 from whystall.trace.errors import InputError
 from whystall.trace.files import CHUNK_BYTES, Limits, Progress, gunzipped, is_gzip, opened
+from whystall.trace.readers.kineto.parts import scanned_in_parts
 
 if TYPE_CHECKING:
     from whystall._native._ext import Counts
@@ -56,11 +59,9 @@ def scan_file(path: Path, *, limits: Limits | None = None, progress: Progress | 
     file cannot be opened or holds no trace at all.
     """
     limits = limits or Limits()
-    scanner = Scanner(KEPT_METADATA, limits.events, limits.value_bytes)
     warnings: list[str] = []
     with opened(path) as (file, size):
-        _feed(scanner, file, size, limits, warnings, progress)
-    scanner.finish()
+        scanner = _scanned(file, size, limits, warnings, progress)
     counts = scanner.counts()
     if not counts["is_json"]:
         raise InputError(f"{path.name} is not JSON: a PyTorch trace starts with '{{' or '['")
@@ -89,15 +90,28 @@ def _is_open(scanner: Scanner) -> bool:
     return not scanner.counts()["top_is_array"]
 
 
+def _scanned(file: BinaryIO, size: int, limits: Limits, warnings: list[str], progress: Progress | None) -> Scanner:
+    new = functools.partial(Scanner, KEPT_METADATA, limits.events, limits.value_bytes)
+    packed = is_gzip(file)
+    if not packed and size <= limits.raw_bytes:
+        whole = scanned_in_parts(file.fileno(), size, new, progress)
+        if whole is not None:
+            return whole
+    scanner = new()
+    counts = _feed_pieces(scanner, _one_ahead(gunzipped(file, warnings))) if packed else _feed_plain(scanner, file)
+    _feed(counts, file, size, limits, warnings, progress)
+    scanner.finish()
+    return scanner
+
+
 def _feed(
-    scanner: Scanner,
+    counts: Iterator[int],
     file: BinaryIO,
     size: int,
     limits: Limits,
     warnings: list[str],
     progress: Progress | None,
 ) -> None:
-    counts = _feed_pieces(scanner, gunzipped(file, warnings)) if is_gzip(file) else _feed_plain(scanner, file)
     raw_bytes = 0
     most = max(limits.unpacked_times * size, limits.unpacked_bytes)
     for count in counts:
@@ -120,6 +134,15 @@ def _feed_plain(scanner: Scanner, file: BinaryIO) -> Iterator[int]:
     descriptor = file.fileno()
     while count := scanner.read(descriptor, CHUNK_BYTES):
         yield count
+
+
+def _one_ahead(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """The pieces, each of which is made by another thread while the one before is used."""
+    with ThreadPoolExecutor(1) as pool:
+        coming = pool.submit(next, pieces, b"")
+        while piece := coming.result():
+            coming = pool.submit(next, pieces, b"")
+            yield piece
 
 
 def _feed_pieces(scanner: Scanner, pieces: Iterator[bytes]) -> Iterator[int]:
