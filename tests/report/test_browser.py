@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -88,11 +89,12 @@ def test_every_page_opens_alone_and_fits_the_screen(opened: Opener, name: str, v
 def test_the_headline_of_every_cause_takes_two_lines(opened: Opener, width: int) -> None:
     """With the longest that a gain and times make it."""
     gain = Gain(floor=1.1, expected=10.25, ceiling=20.5, method="replay")
+    of_recording = msgspec.structs.replace(gain, of="recording")
     measured = Verdict(summary="The GPU computes 1 % of the time.", cause=None, gain=None, confidence=1.0)
     like = SAMPLES["diagnosed"]().findings[0]
     texts = []
-    for cause in causes().values():
-        found = msgspec.structs.replace(like, title=cause.title, gain=gain)
+    for cause, one in itertools.product(causes().values(), (gain, of_recording)):
+        found = msgspec.structs.replace(like, title=cause.title, gain=one)
         texts.append(finding_verdict(measured, Diagnosis(findings=[found]), 123_400_000).summary)
     page = opened("diagnosed", viewport={"width": width, "height": 800})
     lines = page.evaluate(

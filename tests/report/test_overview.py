@@ -6,8 +6,10 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.diagnosis.cases import run as a_run
 
 from whystall.analysis.results import Ledger
+from whystall.diagnosis.finding import Gain
 from whystall.diagnosis.verdict import ledger_verdict
 from whystall.report import overview
 from whystall.report.schema import Report
@@ -78,6 +80,34 @@ def test_without_steps_the_bar_is_of_the_whole_recording(samples: dict[str, Repo
     bar = overview.headline(msgspec.structs.replace(report, devices=[device]))
     assert bar is not None
     assert (bar.has_step, bar.window_ns, bar.ledger) == (False, device.window_ns, device.ledger)
+
+
+@pytest.mark.parametrize(
+    ("of", "step_ns", "watched", "words"),
+    [
+        ("step", 190_000_000, True, " (190 ms when none is recorded)"),
+        ("step", 133_000_000, True, ""),
+        ("step", 190_000_000, False, ""),
+        ("recording", 900_000_000, False, " (900 ms with the host's part)"),
+    ],
+)
+def test_a_bar_that_is_not_as_long_as_what_the_gain_is_of_says_so(
+    samples: dict[str, Report], of: Any, step_ns: int, watched: bool, words: str
+) -> None:
+    report = samples["gpu"]
+    gain = Gain(floor=1.1, expected=1.2, ceiling=1.3, method="replay", step_ns=step_ns, of=of)
+    verdict = msgspec.structs.replace(report.verdict, gain=gain)
+    devices = report.devices if of == "step" else [msgspec.structs.replace(report.devices[0], steps=[])]
+    run = [a_run()] if watched else []
+    changed = msgspec.structs.replace(report, verdict=verdict, devices=devices, run=run)
+    bar = overview.headline(changed)
+    assert bar is not None
+    assert bar.window == overview.bar_of(bar.device, watched=watched).window + words
+
+
+def test_of_a_cpu_no_share_of_a_gpus_peak_is_missed(samples: dict[str, Report]) -> None:
+    assert overview.efficiency_line(samples["cpu"]) == ""
+    assert overview.efficiency_line(samples["gpu"]) == "MFU and tensor-core share unknown"
 
 
 def test_the_verdict_tells_the_shares_that_the_bar_draws(samples: dict[str, Report]) -> None:

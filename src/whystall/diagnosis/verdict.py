@@ -128,8 +128,8 @@ def _cause_sentence(finding: Finding, step_ns: int) -> str:
         return f"{text}."
     gain = finding.gain
     step_ns = gain.step_ns or step_ns
-    what = "a step" if gain.of == "step" else "the recording"
-    worth = f"{what} would be {gain.expected:.2f} times as fast without it"
+    what = "a step would be " if gain.of == "step" else ""
+    worth = f"{what}{gain.expected:.2f} times as fast without it"
     saved = round(step_ns * (1 - 1 / gain.expected))
     cost = f" ({duration(saved)} of {duration(step_ns)})" if step_ns > 0 else ""
     return f"{text}{';' if ':' in text else ':'} {worth}{cost}."

@@ -55,7 +55,7 @@ def _lines(report: Report, sections: Sequence[Section], limits: Limits) -> Itera
         yield f"{escape(said)}\n"
     yield f"{escape(' · '.join(overview.source_line(report)))}\n"
     if top:
-        facts = (device_title(top.device), top.window, overview.efficiency_line(report))
+        facts = filter(None, (device_title(top.device), top.window, overview.efficiency_line(report)))
         yield f"{' · '.join(map(escape, facts))}\n"
         yield from _ledger(top)
         yield from _beside(overview.bars_beside(top.device))

@@ -31,7 +31,7 @@ def _parts(report: Report) -> Iterator[Markup]:
         yield Markup('<p style="margin:0 0 6px">{}</p>').format(said)
     top = overview.headline(report)
     if top:
-        facts = (device_title(top.device), top.window, overview.efficiency_line(report))
+        facts = filter(None, (device_title(top.device), top.window, overview.efficiency_line(report)))
         yield Markup('<p style="margin:0 0 6px;opacity:.75">{}</p>').format(" · ".join(facts))
         yield _bar(top)
         yield _legend(top)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from whystall.analysis.results import Device, Ledger
 from whystall.analysis.steadiness import mean_step, unlike_steps
@@ -73,6 +73,7 @@ class Bar:
     has_step: bool
     window_ns: int
     ledger: Ledger
+    aside: str = ""
 
     @property
     def segments(self) -> tuple[Segment, ...]:
@@ -82,7 +83,7 @@ class Bar:
     @property
     def window(self) -> str:
         """The window in words."""
-        return f"{self.of}, {fmt.duration(self.window_ns)}"
+        return f"{self.of}, {fmt.duration(self.window_ns)}{self.aside}"
 
 
 def bar_of(device: Device, *, watched: bool = False) -> Bar:
@@ -114,6 +115,7 @@ def bars_beside(device: Device) -> tuple[Bar, ...]:
 
 
 _FULLY_COVERED = 0.95
+_SAME_LENGTH = 0.02
 
 
 def headline(report: Report) -> Bar | None:
@@ -122,7 +124,20 @@ def headline(report: Report) -> Bar | None:
     spoken_of = (report.verdict.rank, report.verdict.device)
     device = next((device for device in measured if (device.rank, device.device) == spoken_of), None)
     device = device or next(iter(measured), None)
-    return None if device is None else bar_of(device, watched=bool(report.run))
+    if device is None:
+        return None
+    bar = bar_of(device, watched=bool(report.run))
+    return replace(bar, aside=_other_length(bar, report))
+
+
+def _other_length(bar: Bar, report: Report) -> str:
+    """What the verdict's gain is of, where that is not as long as the bar: two lengths would ask for a reason."""
+    gain = report.verdict.gain
+    if gain is None or gain.step_ns is None or abs(gain.step_ns - bar.window_ns) <= _SAME_LENGTH * bar.window_ns:
+        return ""
+    if not bar.has_step:
+        return f" ({fmt.duration(gain.step_ns)} with the host's part)" if gain.of == "recording" else ""
+    return f" ({fmt.duration(gain.step_ns)} when none is recorded)" if report.run else ""
 
 
 def in_order(report: Report) -> list[Device]:
@@ -239,4 +254,6 @@ def efficiency_line(report: Report) -> str:
             told.append(f"no data sheet: {clean(rating.measured, 200)}")
     if figures.throughput is not None:
         told += throughput_words(figures.throughput)
-    return " · ".join(told) if told else "MFU and tensor-core share unknown"
+    if not told and all(device.kind == "cpu" for device in report.devices):
+        return ""  # a share of a GPU's peak is nobody's question there
+    return " · ".join(told) or "MFU and tensor-core share unknown"

@@ -120,7 +120,8 @@ def _ledger(bar: overview.Bar, width: int, efficiency: str) -> Iterator[Renderab
     for other in overview.bars_beside(bar.device):
         yield Text(other.window, style="dim")
         yield _bar(other.segments, width)
-    yield Text(efficiency, style="dim")
+    if efficiency:
+        yield Text(efficiency, style="dim")
 
 
 def _bar(segments: tuple[overview.Segment, ...], width: int) -> Text:
