@@ -1,6 +1,6 @@
 """Runs the strangers' jobs: the true gain by plain runs, what whystall says, and what its remedy is worth.
 
-    python -m benchmarks.accuracy.strangers [--second | --third | ... | --eleventh] [--only NAME ...]
+    python -m benchmarks.accuracy.strangers [--second | --third | ... | --twelfth] [--only NAME ...]
         [--out DIR] [--pairs N] [--seconds S] [--table | --recorded]
 
 For each job: plain runs of the original and of the author's repaired version in alternation, one `whystall run` of the
@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shutil
 import statistics
 import subprocess
@@ -51,7 +52,7 @@ def steady_mean(command: list[str], times: Path) -> float:
     done = subprocess.run([*command, "--times", str(times)], check=False, capture_output=True, text=True, timeout=300)
     if done.returncode != 0 or not times.exists():
         raise RuntimeError(f"{command}: {done.stderr[-2000:]}")
-    steps = [float(t) for t in json.loads(times.read_text())]
+    steps = [float(t) for t in re.findall(r"[\d.e-]+", times.read_text())]  # as a list or as lines
     return statistics.fmean(steps[int(len(steps) * WARM_UP) :])
 
 
@@ -219,7 +220,19 @@ def table(jobs: Job, truths: Job) -> str:
 def main() -> int:
     """Runs what is asked for, writes the JSON after each job, prints the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for author in ("second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh"):
+    for author in (
+        "second",
+        "third",
+        "fourth",
+        "fifth",
+        "sixth",
+        "seventh",
+        "eighth",
+        "ninth",
+        "tenth",
+        "eleventh",
+        "twelfth",
+    ):
         parser.add_argument(
             f"--{author}", dest="author", action="store_const", const=author, help=f"a {author} author's"
         )
