@@ -88,6 +88,10 @@ def test_conventions_and_remedies_on_request(cli: Cli) -> None:
         (("factories.py:square", "--checkpoint", "full"), 2, "--checkpoint belongs to --predict"),
         (("factories.py:square", "--predict", "--html", "x.html"), 2, "--predict writes no page"),
         (("factories.py:square", "--predict", "--ranks", "none"), 2, "--ranks wants a number"),
+        (("factories.py:square", "--predict", "--limit", "8 bananas"), 2, "--limit wants a size such as 8GiB"),
+        (("factories.py:square", "--limit", "8GiB"), 2, "--limit belongs to --predict"),
+        (("factories.py:square", "--predict", "--effective-batch", "0"), 2, "--effective-batch wants a number"),
+        (("factories.py:square", "--predict", "--probe"), 2, "--probe goes with --batch max"),
         (("factories.py:square", "--predict", "--ranks", "4"), 2, "add --strategy"),
         (("factories.py:square", "--predict", "--device", "cuda"), 2, "knows no 'cuda'"),
         (("factories.py:square", "--predict", "--optimizer", "adamx"), 2, "no optimizer 'adamx'"),
@@ -127,6 +131,28 @@ def test_a_largest_batch_wants_a_device(cli: Cli, options: list[str]) -> None:
     outcome = cli("model", "factories.py:square", *options, "--batch", "max")
     assert outcome.code == 2
     assert "name it by --device" in outcome.err
+
+
+@pytest.mark.parametrize(("text", "n_bytes"), [("8GiB", 8 * 2**30), ("1.5 GB", 1_500_000_000), ("512B", 512)])
+def test_sizes_of_limits(cli: Cli, text: str, n_bytes: int) -> None:
+    outcome = cli("model", "factories.py:square", "--predict", "--limit", text, "--json")
+
+    assert json.loads(outcome.out)["request"]["limit_bytes"] == n_bytes
+
+
+def test_a_largest_batch_that_really_ran(cli: Cli) -> None:
+    outcome = cli("model", "factories.py:square", "--predict", "--batch", "max", "--limit", "8MiB", "--probe")
+
+    assert outcome.code == 0, outcome.err
+    assert re.search(r"Really run, the largest batch that fits is [\d,]+\. 1 probe", outcome.out)
+    assert "knee" in outcome.out
+    assert "probing a batch of" in outcome.err
+
+
+def test_an_effective_batch_is_told_as_accumulation(cli: Cli) -> None:
+    outcome = cli("model", "factories.py:square", "--predict", "--batch", "8", "--effective-batch", "24")
+
+    assert "3 batches of 8 make an effective batch of 24: divide each loss by 3" in " ".join(outcome.out.split())
 
 
 def test_a_largest_batch_is_for_predictions(cli: Cli) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Literal
 
 from whystall.errors import InputError, UsageError
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
 
     from whystall.cli.console import Console
     from whystall.model.prediction.results import Prediction
+    from whystall.probe.batch.results import Probed
 
 CHECKPOINTS = ("none", "selective", "full")
 STRATEGIES = ("ddp", "zero1", "zero2", "zero3", "fsdp2")
@@ -33,6 +35,19 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     group.add_argument("--checkpoint", choices=CHECKPOINTS, help="activations that are computed again (default: none)")
     group.add_argument("--autocast", choices=AUTOCASTS, help="forward passes under torch.autocast")
+    group.add_argument(
+        "--limit", metavar="SIZE", help="what tensors may hold, such as 8GiB, where that is less than the device has"
+    )
+    group.add_argument(
+        "--effective-batch",
+        metavar="N",
+        help="samples that a step of the optimizer sees, over accumulated batches and ranks",
+    )
+    group.add_argument(
+        "--probe",
+        action="store_true",
+        help="after --batch max, really run that batch and smaller ones on this machine: at most three processes",
+    )
     group.add_argument("--ranks", metavar="N", help="how many ranks share the work")
     group.add_argument("--strategy", choices=STRATEGIES, help="how they share it")
     group.add_argument("--remedies", action="store_true", help="also what would need less, if it fits")
@@ -44,13 +59,15 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def is_asked_for(options: Namespace) -> bool:
     """Whether a prediction is wanted. Raises ``UsageError`` for its options alone, and for what it does not take."""
-    own = ("optimizer", "kernels", "checkpoint", "autocast", "ranks", "strategy")
-    given = [f"--{name}" for name in own if getattr(options, name) is not None]
-    given += [f"--{name}" for name in ("remedies", "conventions", "reserved") if getattr(options, name)]
+    own = ("optimizer", "kernels", "checkpoint", "autocast", "limit", "effective_batch", "ranks", "strategy")
+    given = [f"--{name.replace('_', '-')}" for name in own if getattr(options, name) is not None]
+    given += [f"--{name}" for name in ("probe", "remedies", "conventions", "reserved") if getattr(options, name)]
     if given and not options.predict:
         raise UsageError(f"{given[0]} belongs to --predict: add it")
     if options.predict and options.html:
         raise UsageError("--predict writes no page: leave --html out, or take --json")
+    if options.probe and (options.batch != "max" or options.ranks not in {None, "1"}):
+        raise UsageError("--probe goes with --batch max, and runs one rank: leave --ranks out")
     return bool(options.predict)
 
 
@@ -75,14 +92,25 @@ def run(
         except InputError:
             console.detail(simulator.trace)
             raise
+    probed = _probed(options, console, found)
     if options.json:
-        console.result(_as_json(found))
+        console.result(_as_json(found, probed))
     else:
+        from whystall.report.batch_text import render_probed
         from whystall.report.prediction_text import render_prediction
 
-        console.result(render_prediction(found, width=console.width))
+        text = render_prediction(found, width=console.width)
+        console.result(text if probed is None else text + "\n" + render_probed(found, probed, width=console.width))
     console.next(_next(options, found))
     return 0
+
+
+def _probed(options: Namespace, console: Console, found: Prediction) -> Probed | None:
+    if not options.probe:
+        return None
+    from whystall.probe.batch.run import probe_batches
+
+    return probe_batches(found, progress=console.note)
 
 
 def _settings(
@@ -98,33 +126,49 @@ def _settings(
         "kernels": options.kernels or "default",
         "checkpoint": options.checkpoint or "none",
         "strategy": options.strategy or "none",
-        "ranks": _ranks(options.ranks),
+        "ranks": 1 if options.ranks is None else _whole(options.ranks, "--ranks"),
+        "limit_bytes": None if options.limit is None else _n_bytes(options.limit),
+        "effective_batch": None
+        if options.effective_batch is None
+        else _whole(options.effective_batch, "--effective-batch"),
     }
     if options.infer or options.optimizer == "none":
         return settings | {"optimizer": None}
     return settings if options.optimizer is None else settings | {"optimizer": options.optimizer}
 
 
-def _ranks(text: str | None) -> int:
-    if text is None:
-        return 1
-    if not text.isdigit() or not 0 < int(text) <= 1_000_000:
-        raise UsageError(f"--ranks wants a number from 1 on, not {text!r}")
+def _whole(text: str, option: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) <= 1_000_000_000:
+        raise UsageError(f"{option} wants a number from 1 on, not {text!r}")
     return int(text)
 
 
-def _as_json(found: Prediction) -> str:
+def _n_bytes(text: str) -> int:
+    """A size with its unit, binary or decimal."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([KMGT]?)(i?)B", text.strip())
+    n_bytes = (
+        0 if found is None else int(float(found[1]) * (1024 if found[3] else 1000) ** " KMGT".index(found[2] or " "))
+    )
+    if n_bytes < 1:
+        raise UsageError(f"--limit wants a size such as 8GiB or 512MiB, not {text!r}")
+    return n_bytes
+
+
+def _as_json(found: Prediction, probed: Probed | None) -> str:
     import msgspec
 
     from whystall import __version__
 
     head = {"schema": "whystall.prediction/1", "whystall": __version__}
-    return msgspec.json.format(msgspec.json.encode(head | msgspec.to_builtins(found)), indent=1).decode()
+    tail = {} if probed is None else {"probed": msgspec.to_builtins(probed)}
+    return msgspec.json.format(msgspec.json.encode(head | msgspec.to_builtins(found) | tail), indent=1).decode()
 
 
 def _next(options: Namespace, found: Prediction) -> str:
     if found.remedies:
         return f"whystall model {options.target} --predict {found.remedies[0].options}, the other options as they were"
+    if found.batches and found.fit is not None and found.fit.fits and not options.probe and found.request.ranks == 1:
+        return f"whystall model {options.target} --predict --batch max --probe, the other options as they were"
     if found.fit is None:
         return f"whystall model {options.target} --predict --device 'NVIDIA H100 80GB HBM3'"
     return f"whystall model {options.target} --predict --remedies, the other options as they were"

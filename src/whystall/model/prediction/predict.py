@@ -15,8 +15,8 @@ from whystall.hardware import Accelerator
 from whystall.model.prediction import remedies, sharding
 from whystall.model.prediction.conventions import all_of
 from whystall.model.prediction.events import Record
-from whystall.model.prediction.fitting import capacity_bytes, device_named, fit
-from whystall.model.prediction.largest import largest_batch
+from whystall.model.prediction.fitting import device_named, fit
+from whystall.model.prediction.largest import MOST, largest_batch
 from whystall.model.prediction.outcome import Simulated
 from whystall.model.prediction.peaks import KINDS, SectionPeak
 from whystall.model.prediction.request import DTYPES, OPTIMIZERS, Request
@@ -24,7 +24,6 @@ from whystall.model.prediction.reserving import reserved_bytes
 from whystall.model.prediction.results import (
     Basis,
     BatchPeak,
-    Fit,
     ModuleBytes,
     PhasePeak,
     PhaseWork,
@@ -55,7 +54,8 @@ def predict(
 
     ``model`` is ``package.module:function`` or ``file.py:function``, or such a function itself, as ``whystall model``
     takes it. ``options`` are the fields of ``Request``: ``dtype``, ``optimizer``, ``device`` and so on; a ``batch`` of
-    ``"max"`` is the largest that fits the device.
+    ``"max"`` is the largest that fits the device, or ``limit_bytes``; with ``effective_batch`` the largest of which a
+    whole number makes that many samples.
     ``remedies`` are worked out where the step does not fit its device, or where they are asked for; ``conventions`` are
     the figures of papers and other tools for parameters and optimizer; ``reserved`` is what the caching allocator of an
     accelerator would hold, for which every block is run. Raises
@@ -98,11 +98,26 @@ def _check(request: Request) -> None:
         raise UsageError(f"{request.ranks} ranks share a model by a strategy: add --strategy ddp, zero1 or another")
     if request.ranks == 1 and request.strategy != "none":
         raise UsageError(f"{request.strategy} is for several ranks: add --ranks 8")
+    if request.limit_bytes is not None and request.limit_bytes < 1:
+        raise UsageError(f"limit_bytes wants at least 1, not {request.limit_bytes}")
+    if request.effective_batch is not None:
+        _check_effective(request.effective_batch, request)
     for dtype in (request.dtype, request.autocast):
         if dtype is not None and dtype not in DTYPES:
             raise UsageError(f"no dtype {dtype!r}: there are {', '.join(DTYPES)}")
     if request.optimizer is not None and request.optimizer not in OPTIMIZERS:
         raise UsageError(f"no optimizer {request.optimizer!r}: there are {', '.join(OPTIMIZERS)}")
+
+
+def _check_effective(effective: int, request: Request) -> None:
+    """Raises ``UsageError`` where no whole number of batches on each rank makes the effective batch."""
+    if effective < 1 or effective % request.ranks:
+        raise UsageError(f"an effective batch of {effective} cannot be shared by {request.ranks} ranks")
+    if request.batch is not None and (effective // request.ranks) % request.batch:
+        raise UsageError(
+            f"no whole number of batches of {request.batch} makes {effective // request.ranks} samples on each rank: "
+            "take a batch that does, or --batch max"
+        )
 
 
 def _named(factory: Callable[..., Any]) -> str:
@@ -135,13 +150,16 @@ def _predicted(
 def _batches(
     request: Request, row: Accelerator | None, simulator: Simulator
 ) -> tuple[tuple[BatchPeak, ...], int | None]:
-    if row is None or capacity_bytes(row, request.device) is None:
-        raise UsageError("the largest batch is that which fits a device: name it by --device 'NVIDIA H100 80GB HBM3'")
+    if fit(request, row, 0) is None:
+        raise UsageError(
+            "the largest batch is that which fits a device: name it by --device 'NVIDIA H100 80GB HBM3', or say how "
+            "much there is by --limit 8GiB"
+        )
 
     def predicted(batch: int) -> BatchPeak:
         asked = replace(request, batch=batch)
         own = sharding.divided(simulator.run(asked), request.strategy, request.ranks)
-        where = _fit(asked, row, own.peak_bytes)
+        where = fit(asked, row, own.peak_bytes)
         spare = 0 if where is None else where.spare_bytes
         times = [one.time_ns for one in own.work.values()]
         return BatchPeak(
@@ -151,7 +169,15 @@ def _batches(
             least_ns=sum(times) if times and all(times) else None,
         )
 
-    return largest_batch(predicted)
+    if request.effective_batch is None:
+        return largest_batch(predicted)
+    share = min(request.effective_batch // request.ranks, MOST)
+    whole = predicted(share)
+    if whole.fits or share == 1:  # gradients need not wait for others
+        return (whole,), share if whole.fits else None
+    tried, largest = largest_batch(predicted, share - 1)
+    even = next((batch for batch in range(largest or 0, 0, -1) if share % batch == 0), None)
+    return (*tried, whole), even
 
 
 def _prediction(request: Request, own: Simulated, row: Accelerator | None) -> Prediction:
@@ -161,7 +187,7 @@ def _prediction(request: Request, own: Simulated, row: Accelerator | None) -> Pr
     phase = max(peaks, key=lambda name: peaks[name].n_bytes)
     share, source = _ON_CPU if request.on_cpu else _ELSEWHERE
     path, count = own.blocks or (None, 0)
-    where = _fit(request, row, own.peak_bytes)
+    where = fit(request, row, own.peak_bytes)
     return Prediction(
         request=request,
         parameters=own.parameters,
@@ -189,13 +215,9 @@ def _prediction(request: Request, own: Simulated, row: Accelerator | None) -> Pr
     )
 
 
-def _fit(request: Request, row: Accelerator | None, peak_bytes: int) -> Fit | None:
-    return None if row is None else fit(request, row, peak_bytes)
-
-
 def _why_no_fit(request: Request, row: Accelerator | None) -> str:
     return (
-        "a CPU's memory is the machine's: add --device 'NVIDIA H100 80GB HBM3' to see whether it fits one"
+        "a CPU's memory is the machine's: add --device 'NVIDIA H100 80GB HBM3' to see whether it fits, or --limit 8GiB"
         if row is None
         else f"the table of accelerators does not know how much memory {request.device} has"
     )
@@ -223,7 +245,9 @@ def _assumed(request: Request, own: Simulated) -> tuple[str, ...]:
     told = list(own.assumed)
     if request.backward:
         told.insert(
-            0, "gradients are dropped before the forward pass; the last step's outputs live until the next ones"
+            0,
+            f"gradients are {'kept' if request.accumulated > 1 else 'dropped'} before the forward pass; the last "
+            "step's outputs live until the next ones",
         )
     if not request.on_cpu:
         told.append("sizes are rounded to 512 B; torch's attention and RMS normalisation are CUDA's fused kernels")
@@ -258,7 +282,7 @@ def _remedies(
 def _remedy(
     text: str, options: str, request: Request, step: Simulated, row: Accelerator | None, found: Prediction
 ) -> Remedy:
-    where = _fit(request, row, step.peak_bytes)
+    where = fit(request, row, step.peak_bytes)
     before = [one.least_ns for one in found.work]
     return Remedy(
         text=text,

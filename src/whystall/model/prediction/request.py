@@ -34,11 +34,14 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
     ``device`` is ``cpu``, or the name of an accelerator; ``capability`` is that of the accelerator where the table
     knows it. ``optimizer`` is ``None`` for a forward and backward pass alone, ``backward`` false for inference.
-    ``events`` asks for the list of allocations, for which every block is run.
+    ``events`` asks for the list of allocations, for which every block is run. ``effective_batch`` is how many samples
+    an optimizer's step sees in all, ``limit_bytes`` what tensors may hold where that is less than the device has.
     """
 
     target: str
     batch: int | None = None
+    effective_batch: int | None = None
+    limit_bytes: int | None = None
     input_shape: tuple[int, ...] | None = None
     dtype: str | None = None
     autocast: str | None = None
@@ -57,3 +60,10 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     def on_cpu(self) -> bool:
         """Whether the step runs on a CPU."""
         return self.device == "cpu"
+
+    @property
+    def accumulated(self) -> int:
+        """How many batches an optimizer's step sees; gradients of the first ones are kept while the next ones run."""
+        if self.effective_batch is None or self.batch is None:
+            return 1
+        return max(-(-self.effective_batch // (self.batch * self.ranks)), 1)

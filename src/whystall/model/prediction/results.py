@@ -40,10 +40,14 @@ class Outside(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fit(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether the step fits a device: ``spare_bytes`` is what is left, below 0 what is missing."""
+    """Whether the step fits a device: ``spare_bytes`` is what is left, below 0 what is missing.
+
+    ``limited`` where ``capacity_bytes`` is a limit that was asked for, of tensors alone.
+    """
 
     device: str
     capacity_bytes: int
+    limited: bool = False
     outside: tuple[Outside, ...]
     spare_bytes: int
     fits: bool

@@ -163,10 +163,11 @@ class _Step:
             if request.autocast is None
             else torch.autocast(self._prepared.device, DTYPES[request.autocast], cache_enabled=True)
         )
-        for _ in range(STEPS):
+        for number in range(STEPS):
             costs.reset()
-            for weight in self._model.parameters():
-                weight.grad = None
+            if number == 0 or request.accumulated == 1:
+                for weight in self._model.parameters():
+                    weight.grad = None
             self._enter("forward")
             with torch.set_grad_enabled(request.backward), cast:
                 output = self._model(*self._target.args, **self._target.kwargs)
