@@ -91,6 +91,8 @@ def test_conventions_and_remedies_on_request(cli: Cli) -> None:
         (("factories.py:square", "--predict", "--limit", "8 bananas"), 2, "--limit wants a size such as 8GiB"),
         (("factories.py:square", "--limit", "8GiB"), 2, "--limit belongs to --predict"),
         (("factories.py:square", "--predict", "--effective-batch", "0"), 2, "--effective-batch wants a number"),
+        (("factories.py:square", "--predict", "--devices", "H9000"), 2, "knows no 'H9000'"),
+        (("factories.py:square", "--predict", "--devices", "--batch", "max"), 2, "--devices is a table of its own"),
         (("factories.py:square", "--predict", "--probe"), 2, "--probe goes with --batch max"),
         (("factories.py:square", "--predict", "--ranks", "4"), 2, "add --strategy"),
         (("factories.py:square", "--predict", "--device", "cuda"), 2, "knows no 'cuda'"),
@@ -147,6 +149,18 @@ def test_a_largest_batch_that_really_ran(cli: Cli) -> None:
     assert re.search(r"Really run, the largest batch that fits is [\d,]+\. 1 probe", outcome.out)
     assert "knee" in outcome.out
     assert "probing a batch of" in outcome.err
+
+
+def test_options_against_devices(cli: Cli) -> None:
+    outcome = cli("model", "factories.py:wide", "--predict", "--devices", f"Tesla T4,{H100}")
+
+    assert outcome.code == 0, outcome.err
+    head, *rows = outcome.out.splitlines()
+    assert head.split()[-3:] == ["T4", "H100", "SXM"]
+    assert any(row.startswith("--ranks 8 --strategy zero3 ") for row in rows)
+    told = json.loads(cli("model", "factories.py:wide", "--predict", "--devices", H100, "--json").out)
+    assert told["schema"] == "whystall.options/1"
+    assert told["options"][0]["cells"][0]["fits"] is True
 
 
 def test_an_effective_batch_is_told_as_accumulation(cli: Cli) -> None:

@@ -50,6 +50,13 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     group.add_argument("--ranks", metavar="N", help="how many ranks share the work")
     group.add_argument("--strategy", choices=STRATEGIES, help="how they share it")
+    group.add_argument(
+        "--devices",
+        metavar="NAME,NAME",
+        nargs="?",
+        const="",
+        help="a table instead: which options fit which devices and their least times (without names: common ones)",
+    )
     group.add_argument("--remedies", action="store_true", help="also what would need less, if it fits")
     group.add_argument(
         "--reserved", action="store_true", help="also what torch's caching allocator would reserve (runs every block)"
@@ -59,7 +66,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def is_asked_for(options: Namespace) -> bool:
     """Whether a prediction is wanted. Raises ``UsageError`` for its options alone, and for what it does not take."""
-    own = ("optimizer", "kernels", "checkpoint", "autocast", "limit", "effective_batch", "ranks", "strategy")
+    own = ("devices", "optimizer", "kernels", "checkpoint", "autocast", "limit", "effective_batch", "ranks", "strategy")
     given = [f"--{name.replace('_', '-')}" for name in own if getattr(options, name) is not None]
     given += [f"--{name}" for name in ("probe", "remedies", "conventions", "reserved") if getattr(options, name)]
     if given and not options.predict:
@@ -78,6 +85,8 @@ def run(
     from whystall.model.prediction.predict import predict
     from whystall.model.prediction.simulator import Simulator
 
+    if options.devices is not None:
+        return _print_table(options, console, _settings(options, batch, input_shape))
     console.detail("simulating a step in a process of its own")
     with Simulator() as simulator:
         try:
@@ -102,6 +111,27 @@ def run(
         text = render_prediction(found, width=console.width)
         console.result(text if probed is None else text + "\n" + render_probed(found, probed, width=console.width))
     console.next(_next(options, found))
+    return 0
+
+
+def _print_table(options: Namespace, console: Console, settings: dict[str, Any]) -> int:
+    from whystall.model.prediction.predict import option_rows
+    from whystall.model.prediction.simulator import Simulator
+
+    if options.device or options.probe or options.reserved or settings["batch"] == "max":
+        raise UsageError("--devices is a table of its own: leave --device, --batch max, --probe and --reserved out")
+    del settings["device"]
+    names = [name.strip() for name in options.devices.split(",") if name.strip()]
+    console.detail("simulating a step for each option")
+    with Simulator() as simulator:
+        rows = option_rows(options.target, names, simulator=simulator, **settings)
+    if options.json:
+        console.result(_in_schema("whystall.options/1", {"options": rows}))
+    else:
+        from whystall.report.options_text import render_options
+
+        console.result(render_options(rows, width=console.width))
+    console.next(f"whystall model {options.target} --predict with the options of a row and --device")
     return 0
 
 
@@ -154,14 +184,20 @@ def _n_bytes(text: str) -> int:
     return n_bytes
 
 
-def _as_json(found: Prediction, probed: Probed | None) -> str:
+def _in_schema(schema: str, body: Any) -> str:
     import msgspec
 
     from whystall import __version__
 
-    head = {"schema": "whystall.prediction/1", "whystall": __version__}
+    head = {"schema": schema, "whystall": __version__}
+    return msgspec.json.format(msgspec.json.encode(head | msgspec.to_builtins(body)), indent=1).decode()
+
+
+def _as_json(found: Prediction, probed: Probed | None) -> str:
+    import msgspec
+
     tail = {} if probed is None else {"probed": msgspec.to_builtins(probed)}
-    return msgspec.json.format(msgspec.json.encode(head | msgspec.to_builtins(found) | tail), indent=1).decode()
+    return _in_schema("whystall.prediction/1", msgspec.to_builtins(found) | tail)
 
 
 def _next(options: Namespace, found: Prediction) -> str:

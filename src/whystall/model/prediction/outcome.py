@@ -13,11 +13,15 @@ PHASES = ("forward", "backward", "optimizer")
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a phase computes and moves, and the least time for it on a device, where its peaks are known."""
+    """What a phase computes and moves, and the least time for it on a device, where its peaks are known.
+
+    ``times_ns`` are those on the devices that it was to be timed on as well.
+    """
 
     flops: int = 0
     n_bytes: int = 0
     time_ns: int = 0
+    times_ns: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +81,7 @@ def deeper(shallow: Simulated, deep: Simulated, count: int) -> Simulated:
             at(shallow.work[phase].flops, after.flops),
             at(shallow.work[phase].n_bytes, after.n_bytes),
             at(shallow.work[phase].time_ns, after.time_ns),
+            tuple(at(*pair) for pair in zip(shallow.work[phase].times_ns, after.times_ns, strict=True)),
         )
         for phase, after in deep.work.items()
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal
 
 from msgspec.structs import replace
@@ -25,12 +25,14 @@ from whystall.model.prediction.results import (
     Basis,
     BatchPeak,
     ModuleBytes,
+    OptionRow,
     PhasePeak,
     PhaseWork,
     Prediction,
     Remedy,
 )
 from whystall.model.prediction.simulator import Simulator
+from whystall.model.prediction.table import DEVICES, options_table
 
 _MOST_MODULES: Final = 12
 _ON_CPU: Final = (
@@ -82,6 +84,15 @@ def predict(
             return found
         record = own.run(replace(request, events=True)).record
         return replace(found, reserved_bytes=reserved_bytes(record))
+
+
+def option_rows(
+    model: str | Callable[..., Any], devices: Sequence[str] = (), *, simulator: Simulator, **options: Any
+) -> tuple[OptionRow, ...]:
+    """Which options fit which devices (without names a row of common ones); options as those of `predict`."""
+    request = Request(target=model if isinstance(model, str) else _named(model), **options)
+    _check(request)
+    return options_table(request, devices or DEVICES, simulator)
 
 
 def allocations(model: str | Callable[..., Any], *, simulator: Simulator, **options: Any) -> Record:

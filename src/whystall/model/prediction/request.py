@@ -36,6 +36,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     knows it. ``optimizer`` is ``None`` for a forward and backward pass alone, ``backward`` false for inference.
     ``events`` asks for the list of allocations, for which every block is run. ``effective_batch`` is how many samples
     an optimizer's step sees in all, ``limit_bytes`` what tensors may hold where that is less than the device has.
+    ``timed_on`` are devices that the least time is worked out for as well.
     """
 
     target: str
@@ -55,6 +56,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     capability: tuple[int, int] | None = None
     extrapolate: bool = True
     events: bool = False
+    timed_on: tuple[str, ...] = ()
 
     @property
     def on_cpu(self) -> bool:

@@ -79,6 +79,23 @@ class BatchPeak(msgspec.Struct, frozen=True, kw_only=True):
         return self.spare_bytes >= 0
 
 
+class Cell(msgspec.Struct, frozen=True, kw_only=True):
+    """A step on one device: ``None`` where the table of accelerators does not know its size, or its peaks."""
+
+    device: str
+    peak_bytes: int
+    fits: bool | None
+    least_ns: int | None
+
+
+class OptionRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A step with one option changed, on several devices."""
+
+    text: str
+    options: str
+    cells: tuple[Cell, ...]
+
+
 class Basis(msgspec.Struct, frozen=True, kw_only=True):
     """What the numbers rest on: ``blocks`` repeated ones, of which ``depths`` were run, and by how much that missed."""
 

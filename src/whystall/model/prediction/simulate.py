@@ -125,7 +125,7 @@ class _Step:
         optimizers = []
         if request.backward and request.optimizer is not None:
             optimizers = make_optimizer(request.optimizer, self._model, request.kernels, on_cpu=request.on_cpu)
-        costs = CostListener(tracker, _accelerator(request))
+        costs = CostListener(tracker, _accelerator(request), [find(name) for name in request.timed_on])
         tracker.listeners.append(costs)
         with self._watched(), parallel.following(tracker):
             self._steps(optimizers, costs)
