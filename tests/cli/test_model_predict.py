@@ -91,6 +91,9 @@ def test_conventions_and_remedies_on_request(cli: Cli) -> None:
         (("factories.py:square", "--predict", "--limit", "8 bananas"), 2, "--limit wants a size such as 8GiB"),
         (("factories.py:square", "--limit", "8GiB"), 2, "--limit belongs to --predict"),
         (("factories.py:square", "--predict", "--effective-batch", "0"), 2, "--effective-batch wants a number"),
+        (("factories.py:square", "--tensor-parallel", "2"), 2, "--tensor-parallel belongs to --predict"),
+        (("factories.py:square", "--predict", "--sequence-parallel"), 2, "add --tensor-parallel 8"),
+        (("factories.py:square", "--predict", "--pipeline-parallel", "2"), 2, "cannot be shared evenly by 2 stages"),
         (("factories.py:square", "--predict", "--devices", "H9000"), 2, "knows no 'H9000'"),
         (("factories.py:square", "--predict", "--devices", "--batch", "max"), 2, "--devices is a table of its own"),
         (("factories.py:square", "--predict", "--probe"), 2, "--probe goes with --batch max"),
@@ -161,6 +164,35 @@ def test_options_against_devices(cli: Cli) -> None:
     told = json.loads(cli("model", "factories.py:wide", "--predict", "--devices", H100, "--json").out)
     assert told["schema"] == "whystall.options/1"
     assert told["options"][0]["cells"][0]["fits"] is True
+
+
+BLOCKS = """
+import torch
+from torch import nn
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Linear(64, 256), nn.Linear(256, 64)
+
+    def forward(self, x):
+        return x + self.down(torch.relu(self.up(x)))
+
+def stack(batch=4):
+    return nn.Sequential(*(Block() for _ in range(8))), torch.randn(batch, 64)
+"""
+
+
+def test_a_rank_of_several_kinds_of_parallelism(cli: Cli, factories: Path) -> None:
+    factories.write_text(BLOCKS)
+    kinds = ("--tensor-parallel", "4", "--sequence-parallel", "--pipeline-parallel", "2", "--micro-batches", "6")
+    outcome = cli("model", "factories.py:stack", "--predict", *kinds, "--ranks", "2", "--strategy", "zero1")
+
+    assert outcome.code == 0, outcome.err
+    text = " ".join(outcome.out.split())
+    assert "on one of 16 devices (4 tensor parallel by 2 stages by 2 zero1)" in text
+    assert "stage held at most 0" in text
+    assert "Assumed: tensor parallelism of 4" in text
 
 
 def test_an_effective_batch_is_told_as_accumulation(cli: Cli) -> None:

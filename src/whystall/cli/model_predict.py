@@ -18,6 +18,11 @@ CHECKPOINTS = ("none", "selective", "full")
 STRATEGIES = ("ddp", "zero1", "zero2", "zero3", "fsdp2")
 KERNELS = ("default", "foreach", "single", "fused")
 AUTOCASTS = ("bf16", "fp16")
+PARALLEL = {
+    "tensor": "ranks that share each block's products",
+    "pipeline": "stages that share the blocks",
+    "expert": "of the --ranks, how many share the experts",
+}
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -50,6 +55,14 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     group.add_argument("--ranks", metavar="N", help="how many ranks share the work")
     group.add_argument("--strategy", choices=STRATEGIES, help="how they share it")
+    for kind, what in PARALLEL.items():
+        group.add_argument(f"--{kind}-parallel", metavar="N", help=what)
+    group.add_argument(
+        "--sequence-parallel",
+        action="store_true",
+        help="what tensor parallelism leaves whole is split along the sequence",
+    )
+    group.add_argument("--micro-batches", metavar="N", help="of a pipeline, for one step (default: as many as stages)")
     group.add_argument(
         "--devices",
         metavar="NAME,NAME",
@@ -66,9 +79,21 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def is_asked_for(options: Namespace) -> bool:
     """Whether a prediction is wanted. Raises ``UsageError`` for its options alone, and for what it does not take."""
-    own = ("devices", "optimizer", "kernels", "checkpoint", "autocast", "limit", "effective_batch", "ranks", "strategy")
+    own: tuple[str, ...] = (
+        "devices",
+        "optimizer",
+        "kernels",
+        "checkpoint",
+        "autocast",
+        "limit",
+        "effective_batch",
+        "ranks",
+        "strategy",
+    )
+    own += ("micro_batches", *(f"{kind}_parallel" for kind in PARALLEL))
     given = [f"--{name.replace('_', '-')}" for name in own if getattr(options, name) is not None]
     given += [f"--{name}" for name in ("probe", "remedies", "conventions", "reserved") if getattr(options, name)]
+    given += ["--sequence-parallel"] if options.sequence_parallel else []
     if given and not options.predict:
         raise UsageError(f"{given[0]} belongs to --predict: add it")
     if options.predict and options.html:
@@ -162,6 +187,12 @@ def _settings(
         if options.effective_batch is None
         else _whole(options.effective_batch, "--effective-batch"),
     }
+    for kind in PARALLEL:
+        text = getattr(options, f"{kind}_parallel")
+        settings[f"{kind}_parallel"] = 1 if text is None else _whole(text, f"--{kind}-parallel")
+    settings["sequence_parallel"] = options.sequence_parallel
+    if options.micro_batches is not None:
+        settings["micro_batches"] = _whole(options.micro_batches, "--micro-batches")
     if options.infer or options.optimizer == "none":
         return settings | {"optimizer": None}
     return settings if options.optimizer is None else settings | {"optimizer": options.optimizer}

@@ -19,6 +19,7 @@ def render_prediction(found: Prediction, *, width: int = 100) -> str:
     parts = [
         fill(_verdict(found), width),
         _phases(found),
+        _stages(found),
         _activations(found),
         _work(found),
         _fit(found, width),
@@ -37,6 +38,8 @@ def _verdict(found: Prediction) -> str:
     largest = max(peak.held, key=lambda kind: peak.held[kind])
     where = "on a CPU" if request.on_cpu else f"on {clean(request.device)}"
     each = f" on each of {plural(request.ranks, 'rank')} ({request.strategy})" if request.ranks > 1 else ""
+    if request.devices > request.ranks:
+        each = f" on one of {plural(request.devices, 'device')} ({_sharing(found)})"
     step = "a training step" if request.backward else "a forward pass"
     text = (
         f"{clean(request.target)}: {step} {where} holds {size(found.peak_bytes)} at most{each}, in the "
@@ -69,6 +72,18 @@ def _phases(found: Prediction) -> str:
         else f", {count(found.trainable_parameters)} of them trained"
     )
     return f"{count(found.parameters)} parameters{trained}\n\n{columns(rows)}"
+
+
+def _sharing(found: Prediction) -> str:
+    request = found.request
+    kinds = [("tensor parallel", request.tensor_parallel), ("stages", request.pipeline_parallel)]
+    told = [f"{number} {name}" for name, number in kinds if number > 1]
+    return " by ".join([*told, *([f"{request.ranks} {request.strategy}"] if request.ranks > 1 else [])])
+
+
+def _stages(found: Prediction) -> str:
+    rows = [["stage", "held at most"], *([str(number), size(held)] for number, held in enumerate(found.stages))]
+    return columns(rows) if found.stages else ""
 
 
 def _amount(n_bytes: int) -> str:

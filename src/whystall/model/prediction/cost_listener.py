@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from whystall.cost import Cost
@@ -26,9 +26,14 @@ class CostListener:
     """
 
     def __init__(
-        self, tracker: Tracker, accelerator: Accelerator | None, others: Sequence[Accelerator | None] = ()
+        self,
+        tracker: Tracker,
+        accelerator: Accelerator | None,
+        others: Sequence[Accelerator | None] = (),
+        share: Callable[[Sequence[Any], Any], int] = lambda *_: 1,
     ) -> None:
         self._tracker = tracker
+        self._share = share
         self._accelerators = (accelerator, *others)
         self._known: dict[int, KnownOperator] = {}
         self._flops: dict[str, int] = {}
@@ -68,12 +73,15 @@ class CostListener:
                 self._uncovered[entry.name] = None
             return
         phase = self._tracker.place.phase
-        self._flops[phase] = self._flops.get(phase, 0) + cost.executed_flops
-        self._bytes[phase] = self._bytes.get(phase, 0) + (cost.bytes_read or 0) + (cost.bytes_written or 0)
+        share = self._share(args, result)
+        moved = (cost.bytes_read or 0) + (cost.bytes_written or 0)
+        self._flops[phase] = self._flops.get(phase, 0) + cost.executed_flops // share
+        self._bytes[phase] = self._bytes.get(phase, 0) + moved // share
         precision = _precision(args)
         before = self._ns.get(phase, [0.0] * len(self._accelerators))
         self._ns[phase] = [
-            ns + _least_ns(cost, precision, device) for ns, device in zip(before, self._accelerators, strict=True)
+            ns + _least_ns(cost, precision, device) / share
+            for ns, device in zip(before, self._accelerators, strict=True)
         ]
 
     @staticmethod

@@ -72,6 +72,6 @@ def outside_of(request: Request, row: Accelerator) -> tuple[Outside, ...]:
             what="workspaces of cuBLAS", n_bytes=_WORKSPACES * workspace, source="PyTorch's default, for two threads"
         ),
     ]
-    if request.ranks > 1:
+    if request.devices > 1:
         found.append(Outside(what="buffers of NCCL", n_bytes=_COMMUNICATOR_BYTES, source="one communicator"))
     return tuple(found)

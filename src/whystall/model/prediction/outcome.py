@@ -29,6 +29,7 @@ class Simulated:
     """One simulated step: peaks by section, work by phase, and what was counted and assumed on the way.
 
     ``blocks`` is where the repeated blocks stand and how many of them were run; ``None`` where there are none.
+    ``boundary_bytes`` is what the first of them is given.
     """
 
     sections: Mapping[Section, SectionPeak]
@@ -43,6 +44,7 @@ class Simulated:
     assumed: Sequence[str]
     uncovered: Sequence[str]
     record: Record
+    boundary_bytes: int = 0
     depths: tuple[int, ...] = ()
     depth_error: float | None = None
 
@@ -94,6 +96,7 @@ def deeper(shallow: Simulated, deep: Simulated, count: int) -> Simulated:
         gradient_bytes=at(shallow.gradient_bytes, deep.gradient_bytes),
         state_bytes=at(shallow.state_bytes, deep.state_bytes),
         largest_unit_bytes=deep.largest_unit_bytes,
+        boundary_bytes=deep.boundary_bytes,
         blocks=(path, count),
         assumed=deep.assumed,
         uncovered=deep.uncovered,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -28,17 +28,13 @@ def mesh_of(request: Request, device: str) -> Any:
     return init_device_mesh(device, (request.ranks,))
 
 
-def largest_unit_bytes(model: nn.Module, blocks: Blocks | None) -> int:
+def largest_unit_bytes(model: nn.Module, blocks: Blocks | None, n_bytes: Callable[[nn.Parameter], int]) -> int:
     """The bytes of the parameters that are gathered together: of one block, or of all that is in none."""
-    rest = _weight_bytes(model)
+    rest = sum(map(n_bytes, model.parameters()))
     if blocks is None:
         return rest
-    each = [_weight_bytes(block) for block in blocks.modules.children()]
+    each = [sum(map(n_bytes, block.parameters())) for block in blocks.modules.children()]
     return max(rest - sum(each), *each)
-
-
-def _weight_bytes(module: nn.Module) -> int:
-    return int(sum(one.numel() * one.element_size() for one in module.parameters()))
 
 
 def distribute(request: Request, model: nn.Module, blocks: Blocks | None, mesh: Any) -> None:
@@ -51,14 +47,14 @@ def distribute(request: Request, model: nn.Module, blocks: Blocks | None, mesh: 
     model._get_fsdp_state()._lazy_init()  # noqa: SLF001 - else the first step decides which blocks are the root's
 
 
-def buffers(request: Request, model: nn.Module) -> list[int]:
-    """The sizes of buffers for communication that a rank holds from the beginning on.
+def buffers(request: Request, model: nn.Module) -> list[tuple[nn.Parameter, int]]:
+    """Parameters with the sizes of buffers for communication that a rank holds from the beginning on.
 
     DistributedDataParallel copies gradients into buckets, which hold as much as they do.
     """
     if request.strategy != "ddp":
         return []
-    return [one.numel() * one.element_size() for one in model.parameters() if one.requires_grad]
+    return [(one, one.numel() * one.element_size()) for one in model.parameters() if one.requires_grad]
 
 
 @contextmanager

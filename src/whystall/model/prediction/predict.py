@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Literal
 
 from msgspec.structs import replace
 
 from whystall.errors import UsageError, WhystallError
 from whystall.hardware import Accelerator
-from whystall.model.prediction import remedies, sharding
+from whystall.model.prediction import pipeline, remedies
 from whystall.model.prediction.conventions import all_of
 from whystall.model.prediction.events import Record
 from whystall.model.prediction.fitting import device_named, fit
@@ -69,8 +69,12 @@ def predict(
     except TypeError as error:
         raise UsageError(f"predict: {error}") from None
     _check(request)
-    if reserved and (request.on_cpu or request.ranks > 1):
+    if reserved and (request.on_cpu or request.devices > 1):
         raise UsageError("what is reserved is told of one rank on an accelerator: name it by --device, without --ranks")
+    if conventions and request.pipeline_parallel > 1:
+        raise UsageError(
+            "conventions are those of a model on each rank: leave --conventions or --pipeline-parallel out"
+        )
     row = device_named(request.device)
     if row is not None and row.capability is not None:
         request = replace(request, capability=row.capability)
@@ -109,6 +113,7 @@ def _check(request: Request) -> None:
         raise UsageError(f"{request.ranks} ranks share a model by a strategy: add --strategy ddp, zero1 or another")
     if request.ranks == 1 and request.strategy != "none":
         raise UsageError(f"{request.strategy} is for several ranks: add --ranks 8")
+    _check_parallel(request)
     if request.limit_bytes is not None and request.limit_bytes < 1:
         raise UsageError(f"limit_bytes wants at least 1, not {request.limit_bytes}")
     if request.effective_batch is not None:
@@ -118,6 +123,27 @@ def _check(request: Request) -> None:
             raise UsageError(f"no dtype {dtype!r}: there are {', '.join(DTYPES)}")
     if request.optimizer is not None and request.optimizer not in OPTIMIZERS:
         raise UsageError(f"no optimizer {request.optimizer!r}: there are {', '.join(OPTIMIZERS)}")
+
+
+def _check_parallel(request: Request) -> None:
+    """Raises ``UsageError`` for kinds of parallelism that do not go together."""
+    for name in ("tensor_parallel", "pipeline_parallel", "expert_parallel"):
+        if getattr(request, name) < 1:
+            raise UsageError(f"{name} wants at least 1, not {getattr(request, name)}")
+    if request.sequence_parallel and request.tensor_parallel == 1:
+        raise UsageError("sequence parallelism splits what ranks of tensor parallelism share: add --tensor-parallel 8")
+    if request.micro_batches is not None and (request.pipeline_parallel == 1 or request.micro_batches < 1):
+        raise UsageError("micro-batches, at least one, are those of a pipeline: add --pipeline-parallel 4")
+    if request.expert_parallel > 1 and request.ranks % request.expert_parallel:
+        raise UsageError(
+            f"experts are spread over the ranks that share the batch: {request.ranks} cannot be divided by "
+            f"{request.expert_parallel}, add --ranks {request.expert_parallel} --strategy ddp"
+        )
+    others = max(request.tensor_parallel, request.pipeline_parallel, request.expert_parallel)
+    if request.strategy == "fsdp2" and others > 1:
+        raise UsageError(
+            "fsdp2 is predicted for one dimension of ranks: take --strategy zero3 beside other parallelism"
+        )
 
 
 def _check_effective(effective: int, request: Request) -> None:
@@ -147,8 +173,10 @@ def _predicted(
     request: Request, row: Accelerator | None, simulator: Simulator, wanted: bool | None, others: bool
 ) -> Prediction:
     whole = simulator.run(request)
-    own = sharding.divided(whole, request.strategy, request.ranks)
+    own = pipeline.fullest(whole, request)
     found = _prediction(request, own, row)
+    if request.pipeline_parallel > 1:
+        found = replace(found, stages=tuple(one.peak_bytes for one in pipeline.ranks_of(whole, request)))
     if others:
         largest = whole.largest_unit_bytes * whole.parameters // max(whole.parameter_bytes, 1)
         found = replace(found, conventions=dict(all_of(whole.parameters, request.ranks, largest)))
@@ -169,7 +197,7 @@ def _batches(
 
     def predicted(batch: int) -> BatchPeak:
         asked = replace(request, batch=batch)
-        own = sharding.divided(simulator.run(asked), request.strategy, request.ranks)
+        own = pipeline.fullest(simulator.run(asked), asked)
         where = fit(asked, row, own.peak_bytes)
         spare = 0 if where is None else where.spare_bytes
         times = [one.time_ns for one in own.work.values()]
@@ -257,7 +285,7 @@ def _assumed(request: Request, own: Simulated) -> tuple[str, ...]:
     if request.backward:
         told.insert(
             0,
-            f"gradients are {'kept' if request.accumulated > 1 else 'dropped'} before the forward pass; the last "
+            f"gradients are {'kept' if request.keeps_gradients else 'dropped'} before the forward pass; the last "
             "step's outputs live until the next ones",
         )
     if not request.on_cpu:
@@ -267,7 +295,28 @@ def _assumed(request: Request, own: Simulated) -> tuple[str, ...]:
         told.append(
             f"{request.strategy}: the step of one device, with what that stage divides divided by {request.ranks}"
         )
-    return tuple(told)
+    return (*told, *_parallel(request))
+
+
+def _parallel(request: Request) -> Iterator[str]:
+    if request.tensor_parallel > 1:
+        yield (
+            f"tensor parallelism of {request.tensor_parallel}: in each block products of what all ranks have are split "
+            "by columns, what takes their results by rows; words and the head by vocabulary"
+            + (", all else along the sequence" if request.sequence_parallel else "")
+            + "; buffers and times of its communication are not in it"
+        )
+    if request.pipeline_parallel > 1:
+        batches = "as many micro-batches as stages, or more" if request.micro_batches is None else "micro-batches"
+        yield (
+            f"{request.pipeline_parallel} stages of as many blocks each, one forward and one backward in turn (1F1B), "
+            f"{batches}; work and time are of one micro-batch on a stage with both ends"
+        )
+    if request.expert_parallel > 1:
+        yield (
+            f"experts spread over {request.expert_parallel} ranks, every expert gets its share of tokens; buffers of "
+            "the all-to-all are not in it"
+        )
 
 
 def _remedies(
@@ -280,9 +329,9 @@ def _remedies(
             step = simulator.run(other)
         except WhystallError:
             continue  # what the model cannot do is no remedy
-        tried.append(_remedy(text, options, other, sharding.divided(step, other.strategy, other.ranks), row, found))
+        tried.append(_remedy(text, options, other, pipeline.fullest(step, other), row, found))
     shared = [
-        _remedy(text, options, other, sharding.divided(whole, other.strategy, other.ranks), row, found)
+        _remedy(text, options, other, pipeline.fullest(whole, other), row, found)
         for text, options, other in remedies.sharded(request)
     ]
     fitting = [one for one in shared if one.fits]

@@ -36,6 +36,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     knows it. ``optimizer`` is ``None`` for a forward and backward pass alone, ``backward`` false for inference.
     ``events`` asks for the list of allocations, for which every block is run. ``effective_batch`` is how many samples
     an optimizer's step sees in all, ``limit_bytes`` what tensors may hold where that is less than the device has.
+    ``ranks`` are those that share a model's step by ``strategy``, each of them a group of ``tensor_parallel`` times
+    ``pipeline_parallel`` devices; ``batch`` is that of one of ``micro_batches`` (as many as stages, or more).
     ``timed_on`` are devices that the least time is worked out for as well.
     """
 
@@ -52,6 +54,11 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint: Checkpoint = "none"
     strategy: Strategy = "none"
     ranks: int = 1
+    tensor_parallel: int = 1
+    sequence_parallel: bool = False
+    pipeline_parallel: int = 1
+    micro_batches: int | None = None
+    expert_parallel: int = 1
     device: str = "cpu"
     capability: tuple[int, int] | None = None
     extrapolate: bool = True
@@ -62,6 +69,16 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     def on_cpu(self) -> bool:
         """Whether the step runs on a CPU."""
         return self.device == "cpu"
+
+    @property
+    def devices(self) -> int:
+        """How many devices the job has."""
+        return self.ranks * self.tensor_parallel * self.pipeline_parallel
+
+    @property
+    def keeps_gradients(self) -> bool:
+        """Whether gradients of earlier batches are kept while a batch runs."""
+        return self.accumulated > 1 or (self.pipeline_parallel > 1 and self.micro_batches != 1)
 
     @property
     def accumulated(self) -> int:

@@ -124,6 +124,8 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     fit: Fit | None = None
     unfit_because: str | None = None
     remedies: tuple[Remedy, ...] = ()
+    stages: tuple[int, ...] = ()
+    """What a rank of each stage of a pipeline holds at most, in order; all else is of the stage that holds most."""
     batches: tuple[BatchPeak, ...] = ()
     """Those that were predicted to find the largest that fits, smallest first; none: nobody asked."""
     conventions: dict[str, int] = {}

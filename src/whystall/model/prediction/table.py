@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from whystall.errors import WhystallError
 from whystall.hardware import Accelerator
-from whystall.model.prediction import remedies, sharding
+from whystall.model.prediction import pipeline, remedies, sharding
 from whystall.model.prediction.fitting import device_named, fit
 from whystall.model.prediction.outcome import Simulated
 from whystall.model.prediction.request import Request, Strategy
@@ -87,7 +87,7 @@ def _cells(
     """The step on each device; ``buckets`` adds those of gradients, to a step of one rank."""
     cells = {}
     for names, whole in steps:
-        own = sharding.divided(whole, request.strategy, request.ranks)
+        own = pipeline.fullest(whole, request)
         peak = own.peak_bytes + (own.gradient_bytes if buckets else 0)
         for place, name in enumerate(names):
             where = fit(replace(request, device=name), rows[name], peak)
