@@ -92,6 +92,8 @@ def test_conventions_and_remedies_on_request(cli: Cli) -> None:
         (("factories.py:square", "--limit", "8GiB"), 2, "--limit belongs to --predict"),
         (("factories.py:square", "--predict", "--effective-batch", "0"), 2, "--effective-batch wants a number"),
         (("factories.py:square", "--tensor-parallel", "2"), 2, "--tensor-parallel belongs to --predict"),
+        (("factories.py:square", "--predict", "--fsdp", "wrap=much"), 2, "--fsdp wants such as wrap=model"),
+        (("factories.py:square", "--predict", "--fsdp", "wrap=model"), 2, "add --strategy fsdp2"),
         (("factories.py:square", "--predict", "--sequence-parallel"), 2, "add --tensor-parallel 8"),
         (("factories.py:square", "--predict", "--pipeline-parallel", "2"), 2, "cannot be shared evenly by 2 stages"),
         (("factories.py:square", "--predict", "--devices", "H9000"), 2, "knows no 'H9000'"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from whystall.errors import InputError, UsageError
 
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
     from whystall.cli.console import Console
+    from whystall.model.prediction.request import Fsdp
     from whystall.model.prediction.results import Prediction
     from whystall.probe.batch.results import Probed
 
@@ -55,6 +56,12 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     group.add_argument("--ranks", metavar="N", help="how many ranks share the work")
     group.add_argument("--strategy", choices=STRATEGIES, help="how they share it")
+    group.add_argument(
+        "--fsdp",
+        metavar="KEY=VALUE,…",
+        help="of --strategy fsdp2: wrap=model (one unit), reshard=no, param=bf16, reduce=fp32, "
+        "shard=8 (HSDP: over so many ranks)",
+    )
     for kind, what in PARALLEL.items():
         group.add_argument(f"--{kind}-parallel", metavar="N", help=what)
     group.add_argument(
@@ -89,6 +96,7 @@ def is_asked_for(options: Namespace) -> bool:
         "effective_batch",
         "ranks",
         "strategy",
+        "fsdp",
     )
     own += ("micro_batches", *(f"{kind}_parallel" for kind in PARALLEL))
     given = [f"--{name.replace('_', '-')}" for name in own if getattr(options, name) is not None]
@@ -190,6 +198,8 @@ def _settings(
     for kind in PARALLEL:
         text = getattr(options, f"{kind}_parallel")
         settings[f"{kind}_parallel"] = 1 if text is None else _whole(text, f"--{kind}-parallel")
+    if options.fsdp is not None:
+        settings["fsdp"] = _fsdp(options.fsdp)
     settings["sequence_parallel"] = options.sequence_parallel
     if options.micro_batches is not None:
         settings["micro_batches"] = _whole(options.micro_batches, "--micro-batches")
@@ -202,6 +212,28 @@ def _whole(text: str, option: str) -> int:
     if not text.isdecimal() or not 0 < int(text) <= 1_000_000_000:
         raise UsageError(f"{option} wants a number from 1 on, not {text!r}")
     return int(text)
+
+
+def _fsdp(text: str) -> Fsdp:
+    import msgspec
+
+    from whystall.model.prediction.request import Fsdp
+
+    given: dict[str, Any] = dict(one.partition("=")[::2] for one in text.split(","))
+    if "reshard" in given:
+        given["reshard"] = {"yes": True, "no": False}.get(given["reshard"])
+    if given.get("shard", "").isdecimal():
+        given["shard"] = int(given["shard"])
+    if given.keys() - set(Fsdp.__struct_fields__):
+        return _no(text)
+    try:
+        return msgspec.convert(given, Fsdp)
+    except msgspec.ValidationError:
+        return _no(text)
+
+
+def _no(text: str) -> NoReturn:
+    raise UsageError(f"--fsdp wants such as wrap=model,reshard=no,param=bf16,reduce=fp32,shard=8, not {text!r}")
 
 
 def _n_bytes(text: str) -> int:

@@ -9,13 +9,14 @@ from typing import Any
 import torch
 from torch import distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor._sharding_prop import ShardingPropagator
 from torch.testing._internal.distributed.fake_pg import FakeStore  # registers a backend that talks to nobody
 
 from whystall.model.prediction.blocks import Blocks
 from whystall.model.prediction.request import Request
 from whystall.model.prediction.tracker import Tracker
+from whystall.model.target import DTYPES
 
 
 def mesh_of(request: Request, device: str) -> Any:
@@ -25,7 +26,10 @@ def mesh_of(request: Request, device: str) -> Any:
     if distributed.is_initialized():
         distributed.destroy_process_group()
     distributed.init_process_group("fake", rank=0, world_size=request.ranks, store=FakeStore())
-    return init_device_mesh(device, (request.ranks,))
+    shard = request.fsdp.shard
+    if shard is None:
+        return init_device_mesh(device, (request.ranks,))
+    return init_device_mesh(device, (request.ranks // shard, shard), mesh_dim_names=("replicate", "shard"))
 
 
 def largest_unit_bytes(model: nn.Module, blocks: Blocks | None, n_bytes: Callable[[nn.Parameter], int]) -> int:
@@ -41,9 +45,15 @@ def distribute(request: Request, model: nn.Module, blocks: Blocks | None, mesh: 
     """Makes ``model`` what one of several ranks holds: with FSDP2 each block, then the rest, is a unit."""
     if request.strategy != "fsdp2":
         return
-    for block in blocks.modules.children() if blocks is not None else ():
-        fully_shard(block, mesh=mesh)
-    fully_shard(model, mesh=mesh)
+    asked = request.fsdp
+    policy = MixedPrecisionPolicy(
+        param_dtype=None if asked.param is None else DTYPES[asked.param],
+        reduce_dtype=None if asked.reduce is None else DTYPES[asked.reduce],
+    )
+    if blocks is not None and asked.wrap == "blocks":
+        for block in blocks.modules.children():
+            fully_shard(block, mesh=mesh, reshard_after_forward=asked.reshard, mp_policy=policy)
+    fully_shard(model, mesh=mesh, mp_policy=policy)
     model._get_fsdp_state()._lazy_init()  # noqa: SLF001 - else the first step decides which blocks are the root's
 
 

@@ -19,7 +19,7 @@ from whystall.model.prediction.fitting import device_named, fit
 from whystall.model.prediction.largest import MOST, largest_batch
 from whystall.model.prediction.outcome import Simulated
 from whystall.model.prediction.peaks import KINDS, SectionPeak
-from whystall.model.prediction.request import DTYPES, OPTIMIZERS, Request
+from whystall.model.prediction.request import DTYPES, OPTIMIZERS, Fsdp, Request
 from whystall.model.prediction.reserving import reserved_bytes
 from whystall.model.prediction.results import (
     Basis,
@@ -139,11 +139,24 @@ def _check_parallel(request: Request) -> None:
             f"experts are spread over the ranks that share the batch: {request.ranks} cannot be divided by "
             f"{request.expert_parallel}, add --ranks {request.expert_parallel} --strategy ddp"
         )
+    _check_fsdp(request)
     others = max(request.tensor_parallel, request.pipeline_parallel, request.expert_parallel)
     if request.strategy == "fsdp2" and others > 1:
         raise UsageError(
             "fsdp2 is predicted for one dimension of ranks: take --strategy zero3 beside other parallelism"
         )
+
+
+def _check_fsdp(request: Request) -> None:
+    """Raises ``UsageError`` for settings of FSDP2 that there are not."""
+    asked = request.fsdp
+    if asked != Fsdp() and request.strategy != "fsdp2":
+        raise UsageError("how a model is sharded is a question of FSDP2: add --strategy fsdp2")
+    for dtype in filter(None, (asked.param, asked.reduce)):
+        if dtype not in DTYPES:
+            raise UsageError(f"no dtype {dtype!r}: there are {', '.join(DTYPES)}")
+    if asked.shard is not None and (asked.shard < 2 or request.ranks % asked.shard):
+        raise UsageError(f"{request.ranks} ranks cannot be divided into groups of {asked.shard}, of at least 2")
 
 
 def _check_effective(effective: int, request: Request) -> None:

@@ -29,6 +29,21 @@ OPTIMIZERS = (
 )
 
 
+class Fsdp(msgspec.Struct, frozen=True, kw_only=True):
+    """How ``fully_shard`` is called.
+
+    ``wrap`` is whether each repeated block is a unit or the model alone; ``reshard`` whether blocks are sharded again
+    after the forward pass; ``param`` and ``reduce`` are dtypes of a ``MixedPrecisionPolicy``; ``shard`` is over how
+    many of the ranks parameters are sharded, the rest replicate (HSDP).
+    """
+
+    wrap: Literal["blocks", "model"] = "blocks"
+    reshard: bool = True
+    param: str | None = None
+    reduce: str | None = None
+    shard: int | None = None
+
+
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """A model, how a step of it runs, and the device that it should run on.
 
@@ -54,6 +69,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint: Checkpoint = "none"
     strategy: Strategy = "none"
     ranks: int = 1
+    fsdp: Fsdp = Fsdp()
     tensor_parallel: int = 1
     sequence_parallel: bool = False
     pipeline_parallel: int = 1
