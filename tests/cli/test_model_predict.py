@@ -88,6 +88,17 @@ def test_conventions_and_remedies_on_request(cli: Cli) -> None:
         (("factories.py:square", "--checkpoint", "full"), 2, "--checkpoint belongs to --predict"),
         (("factories.py:square", "--predict", "--html", "x.html"), 2, "--predict writes no page"),
         (("factories.py:square", "--predict", "--ranks", "none"), 2, "--ranks wants a number"),
+        (("factories.py:square", "--predict", "--limit", "8 bananas"), 2, "--limit wants a size such as 8GiB"),
+        (("factories.py:square", "--limit", "8GiB"), 2, "--limit belongs to --predict"),
+        (("factories.py:square", "--predict", "--effective-batch", "0"), 2, "--effective-batch wants a number"),
+        (("factories.py:square", "--tensor-parallel", "2"), 2, "--tensor-parallel belongs to --predict"),
+        (("factories.py:square", "--predict", "--fsdp", "wrap=much"), 2, "--fsdp wants such as wrap=model"),
+        (("factories.py:square", "--predict", "--fsdp", "wrap=model"), 2, "add --strategy fsdp2"),
+        (("factories.py:square", "--predict", "--sequence-parallel"), 2, "add --tensor-parallel 8"),
+        (("factories.py:square", "--predict", "--pipeline-parallel", "2"), 2, "cannot be shared evenly by 2 stages"),
+        (("factories.py:square", "--predict", "--devices", "H9000"), 2, "knows no 'H9000'"),
+        (("factories.py:square", "--predict", "--devices", "--batch", "max"), 2, "--devices is a table of its own"),
+        (("factories.py:square", "--predict", "--probe"), 2, "--probe goes with --batch max"),
         (("factories.py:square", "--predict", "--ranks", "4"), 2, "add --strategy"),
         (("factories.py:square", "--predict", "--device", "cuda"), 2, "knows no 'cuda'"),
         (("factories.py:square", "--predict", "--optimizer", "adamx"), 2, "no optimizer 'adamx'"),
@@ -127,6 +138,69 @@ def test_a_largest_batch_wants_a_device(cli: Cli, options: list[str]) -> None:
     outcome = cli("model", "factories.py:square", *options, "--batch", "max")
     assert outcome.code == 2
     assert "name it by --device" in outcome.err
+
+
+@pytest.mark.parametrize(("text", "n_bytes"), [("8GiB", 8 * 2**30), ("1.5 GB", 1_500_000_000), ("512B", 512)])
+def test_sizes_of_limits(cli: Cli, text: str, n_bytes: int) -> None:
+    outcome = cli("model", "factories.py:square", "--predict", "--limit", text, "--json")
+
+    assert json.loads(outcome.out)["request"]["limit_bytes"] == n_bytes
+
+
+def test_a_largest_batch_that_really_ran(cli: Cli) -> None:
+    outcome = cli("model", "factories.py:square", "--predict", "--batch", "max", "--limit", "8MiB", "--probe")
+
+    assert outcome.code == 0, outcome.err
+    assert re.search(r"Really run, the largest batch that fits is [\d,]+\. 1 probe", outcome.out)
+    assert "knee" in outcome.out
+    assert "probing a batch of" in outcome.err
+
+
+def test_options_against_devices(cli: Cli) -> None:
+    outcome = cli("model", "factories.py:wide", "--predict", "--devices", f"Tesla T4,{H100}")
+
+    assert outcome.code == 0, outcome.err
+    head, *rows = outcome.out.splitlines()
+    assert head.split()[-3:] == ["T4", "H100", "SXM"]
+    assert any(row.startswith("--ranks 8 --strategy zero3 ") for row in rows)
+    told = json.loads(cli("model", "factories.py:wide", "--predict", "--devices", H100, "--json").out)
+    assert told["schema"] == "whystall.options/1"
+    assert told["options"][0]["cells"][0]["fits"] is True
+
+
+BLOCKS = """
+import torch
+from torch import nn
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Linear(64, 256), nn.Linear(256, 64)
+
+    def forward(self, x):
+        return x + self.down(torch.relu(self.up(x)))
+
+def stack(batch=4):
+    return nn.Sequential(*(Block() for _ in range(8))), torch.randn(batch, 64)
+"""
+
+
+def test_a_rank_of_several_kinds_of_parallelism(cli: Cli, factories: Path) -> None:
+    factories.write_text(BLOCKS)
+    kinds = ("--tensor-parallel", "4", "--sequence-parallel", "--pipeline-parallel", "2", "--micro-batches", "6")
+    outcome = cli("model", "factories.py:stack", "--predict", *kinds, "--ranks", "2", "--strategy", "zero1")
+
+    assert outcome.code == 0, outcome.err
+    text = " ".join(outcome.out.split())
+    assert "on one of 16 devices (4 tensor parallel by 2 stages by 2 zero1)" in text
+    assert "stage held at most 0" in text
+    assert "Assumed: tensor parallelism of 4" in text
+
+
+def test_an_effective_batch_is_told_as_accumulation(cli: Cli) -> None:
+    outcome = cli("model", "factories.py:square", "--predict", "--batch", "8", "--effective-batch", "24")
+
+    assert "3 batches of 8 make an effective batch of 24: divide each loss by 3" in " ".join(outcome.out.split())
 
 
 def test_a_largest_batch_is_for_predictions(cli: Cli) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+import re
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from whystall.errors import InputError, UsageError
 
@@ -10,12 +11,19 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
     from whystall.cli.console import Console
+    from whystall.model.prediction.request import Fsdp
     from whystall.model.prediction.results import Prediction
+    from whystall.probe.batch.results import Probed
 
 CHECKPOINTS = ("none", "selective", "full")
 STRATEGIES = ("ddp", "zero1", "zero2", "zero3", "fsdp2")
 KERNELS = ("default", "foreach", "single", "fused")
 AUTOCASTS = ("bf16", "fp16")
+PARALLEL = {
+    "tensor": "ranks that share each block's products",
+    "pipeline": "stages that share the blocks",
+    "expert": "of the --ranks, how many share the experts",
+}
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -33,8 +41,42 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     group.add_argument("--checkpoint", choices=CHECKPOINTS, help="activations that are computed again (default: none)")
     group.add_argument("--autocast", choices=AUTOCASTS, help="forward passes under torch.autocast")
+    group.add_argument(
+        "--limit", metavar="SIZE", help="what tensors may hold, such as 8GiB, where that is less than the device has"
+    )
+    group.add_argument(
+        "--effective-batch",
+        metavar="N",
+        help="samples that a step of the optimizer sees, over accumulated batches and ranks",
+    )
+    group.add_argument(
+        "--probe",
+        action="store_true",
+        help="after --batch max, really run that batch and smaller ones on this machine: at most three processes",
+    )
     group.add_argument("--ranks", metavar="N", help="how many ranks share the work")
     group.add_argument("--strategy", choices=STRATEGIES, help="how they share it")
+    group.add_argument(
+        "--fsdp",
+        metavar="KEY=VALUE,…",
+        help="of --strategy fsdp2: wrap=model (one unit), reshard=no, param=bf16, reduce=fp32, "
+        "shard=8 (HSDP: over so many ranks)",
+    )
+    for kind, what in PARALLEL.items():
+        group.add_argument(f"--{kind}-parallel", metavar="N", help=what)
+    group.add_argument(
+        "--sequence-parallel",
+        action="store_true",
+        help="what tensor parallelism leaves whole is split along the sequence",
+    )
+    group.add_argument("--micro-batches", metavar="N", help="of a pipeline, for one step (default: as many as stages)")
+    group.add_argument(
+        "--devices",
+        metavar="NAME,NAME",
+        nargs="?",
+        const="",
+        help="a table instead: which options fit which devices and their least times (without names: common ones)",
+    )
     group.add_argument("--remedies", action="store_true", help="also what would need less, if it fits")
     group.add_argument(
         "--reserved", action="store_true", help="also what torch's caching allocator would reserve (runs every block)"
@@ -44,13 +86,28 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def is_asked_for(options: Namespace) -> bool:
     """Whether a prediction is wanted. Raises ``UsageError`` for its options alone, and for what it does not take."""
-    own = ("optimizer", "kernels", "checkpoint", "autocast", "ranks", "strategy")
-    given = [f"--{name}" for name in own if getattr(options, name) is not None]
-    given += [f"--{name}" for name in ("remedies", "conventions", "reserved") if getattr(options, name)]
+    own: tuple[str, ...] = (
+        "devices",
+        "optimizer",
+        "kernels",
+        "checkpoint",
+        "autocast",
+        "limit",
+        "effective_batch",
+        "ranks",
+        "strategy",
+        "fsdp",
+    )
+    own += ("micro_batches", *(f"{kind}_parallel" for kind in PARALLEL))
+    given = [f"--{name.replace('_', '-')}" for name in own if getattr(options, name) is not None]
+    given += [f"--{name}" for name in ("probe", "remedies", "conventions", "reserved") if getattr(options, name)]
+    given += ["--sequence-parallel"] if options.sequence_parallel else []
     if given and not options.predict:
         raise UsageError(f"{given[0]} belongs to --predict: add it")
     if options.predict and options.html:
         raise UsageError("--predict writes no page: leave --html out, or take --json")
+    if options.probe and (options.batch != "max" or options.ranks not in {None, "1"}):
+        raise UsageError("--probe goes with --batch max, and runs one rank: leave --ranks out")
     return bool(options.predict)
 
 
@@ -61,6 +118,8 @@ def run(
     from whystall.model.prediction.predict import predict
     from whystall.model.prediction.simulator import Simulator
 
+    if options.devices is not None:
+        return _print_table(options, console, _settings(options, batch, input_shape))
     console.detail("simulating a step in a process of its own")
     with Simulator() as simulator:
         try:
@@ -75,14 +134,46 @@ def run(
         except InputError:
             console.detail(simulator.trace)
             raise
+    probed = _probed(options, console, found)
     if options.json:
-        console.result(_as_json(found))
+        console.result(_as_json(found, probed))
     else:
+        from whystall.report.batch_text import render_probed
         from whystall.report.prediction_text import render_prediction
 
-        console.result(render_prediction(found, width=console.width))
+        text = render_prediction(found, width=console.width)
+        console.result(text if probed is None else text + "\n" + render_probed(found, probed, width=console.width))
     console.next(_next(options, found))
     return 0
+
+
+def _print_table(options: Namespace, console: Console, settings: dict[str, Any]) -> int:
+    from whystall.model.prediction.predict import option_rows
+    from whystall.model.prediction.simulator import Simulator
+
+    if options.device or options.probe or options.reserved or settings["batch"] == "max":
+        raise UsageError("--devices is a table of its own: leave --device, --batch max, --probe and --reserved out")
+    del settings["device"]
+    names = [name.strip() for name in options.devices.split(",") if name.strip()]
+    console.detail("simulating a step for each option")
+    with Simulator() as simulator:
+        rows = option_rows(options.target, names, simulator=simulator, **settings)
+    if options.json:
+        console.result(_in_schema("whystall.options/1", {"options": rows}))
+    else:
+        from whystall.report.options_text import render_options
+
+        console.result(render_options(rows, width=console.width))
+    console.next(f"whystall model {options.target} --predict with the options of a row and --device")
+    return 0
+
+
+def _probed(options: Namespace, console: Console, found: Prediction) -> Probed | None:
+    if not options.probe:
+        return None
+    from whystall.probe.batch.run import probe_batches
+
+    return probe_batches(found, progress=console.note)
 
 
 def _settings(
@@ -98,33 +189,85 @@ def _settings(
         "kernels": options.kernels or "default",
         "checkpoint": options.checkpoint or "none",
         "strategy": options.strategy or "none",
-        "ranks": _ranks(options.ranks),
+        "ranks": 1 if options.ranks is None else _whole(options.ranks, "--ranks"),
+        "limit_bytes": None if options.limit is None else _n_bytes(options.limit),
+        "effective_batch": None
+        if options.effective_batch is None
+        else _whole(options.effective_batch, "--effective-batch"),
     }
+    for kind in PARALLEL:
+        text = getattr(options, f"{kind}_parallel")
+        settings[f"{kind}_parallel"] = 1 if text is None else _whole(text, f"--{kind}-parallel")
+    if options.fsdp is not None:
+        settings["fsdp"] = _fsdp(options.fsdp)
+    settings["sequence_parallel"] = options.sequence_parallel
+    if options.micro_batches is not None:
+        settings["micro_batches"] = _whole(options.micro_batches, "--micro-batches")
     if options.infer or options.optimizer == "none":
         return settings | {"optimizer": None}
     return settings if options.optimizer is None else settings | {"optimizer": options.optimizer}
 
 
-def _ranks(text: str | None) -> int:
-    if text is None:
-        return 1
-    if not text.isdigit() or not 0 < int(text) <= 1_000_000:
-        raise UsageError(f"--ranks wants a number from 1 on, not {text!r}")
+def _whole(text: str, option: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) <= 1_000_000_000:
+        raise UsageError(f"{option} wants a number from 1 on, not {text!r}")
     return int(text)
 
 
-def _as_json(found: Prediction) -> str:
+def _fsdp(text: str) -> Fsdp:
+    import msgspec
+
+    from whystall.model.prediction.request import Fsdp
+
+    given: dict[str, Any] = dict(one.partition("=")[::2] for one in text.split(","))
+    if "reshard" in given:
+        given["reshard"] = {"yes": True, "no": False}.get(given["reshard"])
+    if given.get("shard", "").isdecimal():
+        given["shard"] = int(given["shard"])
+    if given.keys() - set(Fsdp.__struct_fields__):
+        return _no(text)
+    try:
+        return msgspec.convert(given, Fsdp)
+    except msgspec.ValidationError:
+        return _no(text)
+
+
+def _no(text: str) -> NoReturn:
+    raise UsageError(f"--fsdp wants such as wrap=model,reshard=no,param=bf16,reduce=fp32,shard=8, not {text!r}")
+
+
+def _n_bytes(text: str) -> int:
+    """A size with its unit, binary or decimal."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([KMGT]?)(i?)B", text.strip())
+    n_bytes = (
+        0 if found is None else int(float(found[1]) * (1024 if found[3] else 1000) ** " KMGT".index(found[2] or " "))
+    )
+    if n_bytes < 1:
+        raise UsageError(f"--limit wants a size such as 8GiB or 512MiB, not {text!r}")
+    return n_bytes
+
+
+def _in_schema(schema: str, body: Any) -> str:
     import msgspec
 
     from whystall import __version__
 
-    head = {"schema": "whystall.prediction/1", "whystall": __version__}
-    return msgspec.json.format(msgspec.json.encode(head | msgspec.to_builtins(found)), indent=1).decode()
+    head = {"schema": schema, "whystall": __version__}
+    return msgspec.json.format(msgspec.json.encode(head | msgspec.to_builtins(body)), indent=1).decode()
+
+
+def _as_json(found: Prediction, probed: Probed | None) -> str:
+    import msgspec
+
+    tail = {} if probed is None else {"probed": msgspec.to_builtins(probed)}
+    return _in_schema("whystall.prediction/1", msgspec.to_builtins(found) | tail)
 
 
 def _next(options: Namespace, found: Prediction) -> str:
     if found.remedies:
         return f"whystall model {options.target} --predict {found.remedies[0].options}, the other options as they were"
+    if found.batches and found.fit is not None and found.fit.fits and not options.probe and found.request.ranks == 1:
+        return f"whystall model {options.target} --predict --batch max --probe, the other options as they were"
     if found.fit is None:
         return f"whystall model {options.target} --predict --device 'NVIDIA H100 80GB HBM3'"
     return f"whystall model {options.target} --predict --remedies, the other options as they were"

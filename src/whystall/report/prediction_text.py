@@ -19,10 +19,12 @@ def render_prediction(found: Prediction, *, width: int = 100) -> str:
     parts = [
         fill(_verdict(found), width),
         _phases(found),
+        _stages(found),
         _activations(found),
         _work(found),
         _fit(found, width),
         _batches(found),
+        fill(_accumulation(found), width),
         _remedies(found),
         _conventions(found),
         "\n".join(fill(f"- {line}", width, subsequent_indent="  ") for line in _basis(found)),
@@ -36,6 +38,8 @@ def _verdict(found: Prediction) -> str:
     largest = max(peak.held, key=lambda kind: peak.held[kind])
     where = "on a CPU" if request.on_cpu else f"on {clean(request.device)}"
     each = f" on each of {plural(request.ranks, 'rank')} ({request.strategy})" if request.ranks > 1 else ""
+    if request.devices > request.ranks:
+        each = f" on one of {plural(request.devices, 'device')} ({_sharing(found)})"
     step = "a training step" if request.backward else "a forward pass"
     text = (
         f"{clean(request.target)}: {step} {where} holds {size(found.peak_bytes)} at most{each}, in the "
@@ -67,7 +71,19 @@ def _phases(found: Prediction) -> str:
         if found.trainable_parameters == found.parameters
         else f", {count(found.trainable_parameters)} of them trained"
     )
-    return f"{count(found.parameters)} parameters{trained}\n\n{_columns(rows)}"
+    return f"{count(found.parameters)} parameters{trained}\n\n{columns(rows)}"
+
+
+def _sharing(found: Prediction) -> str:
+    request = found.request
+    kinds = [("tensor parallel", request.tensor_parallel), ("stages", request.pipeline_parallel)]
+    told = [f"{number} {name}" for name, number in kinds if number > 1]
+    return " by ".join([*told, *([f"{request.ranks} {request.strategy}"] if request.ranks > 1 else [])])
+
+
+def _stages(found: Prediction) -> str:
+    rows = [["stage", "held at most"], *([str(number), size(held)] for number, held in enumerate(found.stages))]
+    return columns(rows) if found.stages else ""
 
 
 def _amount(n_bytes: int) -> str:
@@ -79,7 +95,7 @@ def _activations(found: Prediction) -> str:
     shown = [one for one in found.activations if one.n_bytes * 100 >= whole]
     rows = [["activations made in", "kept"]]
     rows += [[clean(one.module) or "the model itself", size(one.n_bytes)] for one in shown]
-    return _columns(rows) if shown else ""
+    return columns(rows) if shown else ""
 
 
 def _work(found: Prediction) -> str:
@@ -89,7 +105,7 @@ def _work(found: Prediction) -> str:
     if known and len(known) == len(found.work):
         moved = sum(one.n_bytes for one in found.work)
         rows.append(["all", _flops(found.flops), size(moved), _least(sum(known))])
-    return _columns(rows) if found.work else ""
+    return columns(rows) if found.work else ""
 
 
 def _flops(value: int) -> str:
@@ -106,7 +122,7 @@ def _fit(found: Prediction, width: int) -> str:
         return fill(f"Whether it fits is not said: {found.unfit_because}.", width) if found.unfit_because else ""
     rows = [
         [f"on {clean(fit.device)}", ""],
-        ["usable", size(fit.capacity_bytes)],
+        ["tensors may hold (the limit)" if fit.limited else "usable", size(fit.capacity_bytes)],
         ["this step", size(found.peak_bytes)],
     ]
     rows += [[f"outside of tensors: {one.what}", f"{size(one.n_bytes)}  assumed ({one.source})"] for one in fit.outside]
@@ -122,12 +138,36 @@ def _batches(found: Prediction) -> str:
     head = "Not even one sample fits." if largest is None else f"The largest batch that fits is {count(largest)}."
     if largest == MOST:
         head = f"{count(MOST)} samples fit; larger batches were not predicted."
-    rows = [["batch", "held at most", "to spare", "samples/s at most"]]
+    timed = any(one.least_ns for one in found.batches)
+    rows = [["batch", "held at most", "to spare", *(["samples/s at most"] if timed else [])]]
     for one in found.batches:
         spare = size(one.spare_bytes) if one.fits else f"{size(-one.spare_bytes)} missing"
         fastest = UNKNOWN if not one.least_ns else rate(one.batch / one.least_ns * 1e9, "").strip()
-        rows.append([count(one.batch), size(one.peak_bytes), spare, fastest])
-    return f"{head}\n\n{_columns(rows)}"
+        rows.append([count(one.batch), size(one.peak_bytes), spare, *([fastest] if timed else [])])
+    if found.request.ranks > 1 and largest is not None:
+        head += f" All {count(found.request.ranks)} ranks hold the same, so that it is the same for each of them."
+    return f"{head}\n\n{columns(rows)}"
+
+
+def _accumulation(found: Prediction) -> str:
+    request = found.request
+    if request.effective_batch is None or request.batch is None:
+        return ""
+    if request.accumulated == 1:
+        return f"One batch of {count(request.batch)} makes the effective batch: nothing is accumulated."
+    ranks = f" on each of {plural(request.ranks, 'rank')}" if request.ranks > 1 else ""
+    return accumulation_text(request.accumulated, request.batch, ranks, request.effective_batch)
+
+
+def accumulation_text(batches: int, batch: int, ranks: str, effective: int) -> str:
+    """How ``batches`` of ``batch`` samples make the step of an ``effective`` one, and where they do not quite."""
+    unsynchronised = " Under DDP all but the last backward pass go inside no_sync()." if ranks else ""
+    return (
+        f"{count(batches)} batches of {count(batch)}{ranks} make an effective batch of {count(effective)}: divide each "
+        f"loss by {count(batches)}, call backward() on each, and step() and zero_grad() once after the last."
+        f"{unsynchronised} The gradient is the same where the loss is a mean over samples; batch normalisation sees "
+        f"{count(batch)} at a time, and a loss that ignores some labels is to be divided by how many all batches have."
+    )
 
 
 def _remedies(found: Prediction) -> str:
@@ -150,7 +190,7 @@ def _conventions(found: Prediction) -> str:
     if not found.conventions:
         return ""
     rows = [["parameters, gradients and optimizer by convention", "bytes per rank"]]
-    return _columns([*rows, *([name, size(value)] for name, value in found.conventions.items())])
+    return columns([*rows, *([name, size(value)] for name, value in found.conventions.items())])
 
 
 def _basis(found: Prediction) -> Iterator[str]:
@@ -175,7 +215,8 @@ def _basis(found: Prediction) -> Iterator[str]:
         yield f"Without a formula for their work: {', '.join(map(clean, found.uncovered))}."
 
 
-def _columns(rows: Sequence[Sequence[str]]) -> str:
+def columns(rows: Sequence[Sequence[str]]) -> str:
+    """A table: the first column to the left, the others to the right."""
     widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
     lines = [
         [row[0].ljust(widths[0]), *(cell.rjust(size_) for cell, size_ in zip(row[1:], widths[1:], strict=True))]

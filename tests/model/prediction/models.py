@@ -236,3 +236,69 @@ class Branches(nn.Module):
 
 def branches() -> Any:
     return Branches(), torch.randn(1024, 64)
+
+
+class FlashBlock(PaperBlock):
+    """The same with attention in one kernel, which keeps no scores."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        batch, length, width = x.shape
+        parts = self.qkv(self.first(x)).view(batch, length, 3, self.heads, width // self.heads)
+        query, key, value = parts.permute(2, 0, 3, 1, 4)
+        mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        x = x + self.dropout(self.out(mixed.transpose(1, 2).reshape(batch, length, width)))
+        return x + self.dropout(self.down(functional.gelu(self.up(self.second(x)))))
+
+
+def _stack(kind: type[PaperBlock], count: int) -> Any:
+    return nn.Sequential(*(kind(12288, 96) for _ in range(count))), torch.randn(1, 2048, 12288)
+
+
+def paper_6() -> Any:
+    return _stack(PaperBlock, 6)
+
+
+def paper_8() -> Any:
+    return _stack(PaperBlock, 8)
+
+
+def flash_6() -> Any:
+    return _stack(FlashBlock, 6)
+
+
+def flash_8() -> Any:
+    return _stack(FlashBlock, 8)
+
+
+class ExpertLayer(nn.Module):
+    """Every token goes to every expert."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.experts = nn.ModuleList(nn.Linear(width, width, bias=False) for _ in range(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        given = self.norm(x)
+        for expert in self.experts:
+            x = x + expert(given)
+        return x
+
+
+class StackedExpertLayer(nn.Module):
+    """The same with the experts' weights in one parameter."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm, self.experts = nn.LayerNorm(width), nn.Parameter(torch.randn(4, width, width))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + torch.bmm(self.norm(x).expand(4, -1, -1), self.experts).sum(0)
+
+
+def experts() -> Any:
+    return nn.Sequential(*(ExpertLayer(64) for _ in range(2))), torch.randn(32, 64)
+
+
+def stacked_experts() -> Any:
+    return nn.Sequential(*(StackedExpertLayer(64) for _ in range(2))), torch.randn(32, 64)

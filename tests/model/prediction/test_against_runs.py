@@ -15,7 +15,9 @@ from whystall.model.prediction.simulator import Simulator
 torch = pytest.importorskip("torch", reason="runs are trained with torch")
 
 
-def measured(models: Any, name: str, folder: Path, *, optimizer: Any = None, dtype: Any = None) -> int:
+def measured(
+    models: Any, name: str, folder: Path, *, optimizer: Any = None, dtype: Any = None, keeps: bool = False
+) -> int:
     """The most bytes that torch's CPU allocator held during three steps, by the profiler's memory events."""
     from torch.profiler import ProfilerActivity, profile
 
@@ -26,7 +28,8 @@ def measured(models: Any, name: str, folder: Path, *, optimizer: Any = None, dty
         given = [one.to(dtype) if one.is_floating_point() else one for one in given]
         stepper = (optimizer or torch.optim.AdamW)([one for one in model.parameters() if one.requires_grad])
         for _ in range(3):
-            stepper.zero_grad()
+            if not keeps:
+                stepper.zero_grad()
             output = model(*given)
             output.backward(torch.ones_like(output))
             stepper.step()
@@ -83,3 +86,15 @@ def test_values_of_a_mask_decide_which_way_a_model_goes(simulator: Simulator, mo
 
     # both inputs, and twice the output of the way that a full mask takes (the last step's lives until the next)
     assert found.peak_bytes == 4000 + 8 + 2 * 4000
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # likewise
+def test_gradients_that_are_accumulated_are_those_of_a_real_run(
+    simulator: Simulator, models: str, module: Any, tmp_path: Path
+) -> None:
+    real = measured(module, "deep", tmp_path, keeps=True)
+
+    found = predict(f"{models}:deep", simulator=simulator, batch=2, effective_batch=8)
+
+    assert found.peak_bytes == pytest.approx(real, rel=0.0001)
+    assert found.peak_bytes > predict(f"{models}:deep", simulator=simulator, batch=2).peak_bytes

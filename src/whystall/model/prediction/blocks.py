@@ -41,13 +41,14 @@ class Blocks:
 
 def repeated(model: nn.Module, least: int = 2) -> Blocks | None:
     """The list of alike blocks that holds most parameters, of at least ``least`` blocks."""
-    found = list(_lists(model, least))
+    found = list(alike_lists(model, least))
     if not found:
         return None
     return max(found, key=lambda one: sum(weight.numel() for weight in one.modules.parameters()))
 
 
-def _lists(model: nn.Module, least: int) -> Iterator[Blocks]:
+def alike_lists(model: nn.Module, least: int) -> Iterator[Blocks]:
+    """Every list of at least ``least`` modules that are all alike."""
     for path, module in model.named_modules():
         if isinstance(module, (nn.ModuleList, nn.Sequential)):
             children = list(module.children())

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from whystall.cost import Cost
@@ -24,19 +25,30 @@ class CostListener:
     bandwidth, whichever is longer (Williams, Waterman and Patterson, CACM 52(4), 2009); launches overlap with it.
     """
 
-    def __init__(self, tracker: Tracker, accelerator: Accelerator | None) -> None:
+    def __init__(
+        self,
+        tracker: Tracker,
+        accelerator: Accelerator | None,
+        others: Sequence[Accelerator | None] = (),
+        share: Callable[[Sequence[Any], Any], int] = lambda *_: 1,
+    ) -> None:
         self._tracker = tracker
-        self._accelerator = accelerator
+        self._share = share
+        self._accelerators = (accelerator, *others)
         self._known: dict[int, KnownOperator] = {}
         self._flops: dict[str, int] = {}
         self._bytes: dict[str, int] = {}
-        self._ns: dict[str, float] = {}
+        self._ns: dict[str, list[float]] = {}
         self._uncovered: dict[str, None] = {}
 
     @property
     def work(self) -> dict[str, Work]:
         """The work by phase."""
-        return {phase: Work(flops, self._bytes[phase], round(self._ns[phase])) for phase, flops in self._flops.items()}
+        return {phase: Work(flops, self._bytes[phase], *self._rounded(phase)) for phase, flops in self._flops.items()}
+
+    def _rounded(self, phase: str) -> tuple[int, tuple[int, ...]]:
+        first, *others = (0 if math.isinf(ns) else round(ns) for ns in self._ns[phase])
+        return first, tuple(others)
 
     @property
     def uncovered(self) -> tuple[str, ...]:
@@ -61,9 +73,16 @@ class CostListener:
                 self._uncovered[entry.name] = None
             return
         phase = self._tracker.place.phase
-        self._flops[phase] = self._flops.get(phase, 0) + cost.executed_flops
-        self._bytes[phase] = self._bytes.get(phase, 0) + (cost.bytes_read or 0) + (cost.bytes_written or 0)
-        self._ns[phase] = self._ns.get(phase, 0.0) + self._least_ns(cost, args)
+        share = self._share(args, result)
+        moved = (cost.bytes_read or 0) + (cost.bytes_written or 0)
+        self._flops[phase] = self._flops.get(phase, 0) + cost.executed_flops // share
+        self._bytes[phase] = self._bytes.get(phase, 0) + moved // share
+        precision = _precision(args)
+        before = self._ns.get(phase, [0.0] * len(self._accelerators))
+        self._ns[phase] = [
+            ns + _least_ns(cost, precision, device) / share
+            for ns, device in zip(before, self._accelerators, strict=True)
+        ]
 
     @staticmethod
     def _entry(known: KnownOperator, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> Entry:
@@ -76,15 +95,17 @@ class CostListener:
             entry = known.entries[key] = described(known.plan, args, kwargs, result)
         return entry
 
-    def _least_ns(self, cost: Cost, args: Sequence[Any]) -> float:
-        device = self._accelerator
-        if device is None:
-            return 0.0
-        peak = device.peak_flops_per_s(_precision(args))
-        arithmetic = cost.executed_flops / peak if peak else 0.0
-        moved = (cost.bytes_read or 0) + (cost.bytes_written or 0)
-        memory = moved / device.memory_bytes_per_s if device.memory_bytes_per_s else 0.0
-        return max(arithmetic, memory) * 1e9
+
+def _least_ns(cost: Cost, precision: Precision, device: Accelerator | None) -> float:
+    if device is None:
+        return 0.0
+    peak = device.peak_flops_per_s(precision)
+    if cost.executed_flops and not peak:
+        return math.inf  # a peak that is not known makes no time that is
+    arithmetic = cost.executed_flops / peak if peak else 0.0
+    moved = (cost.bytes_read or 0) + (cost.bytes_written or 0)
+    memory = moved / device.memory_bytes_per_s if device.memory_bytes_per_s else 0.0
+    return max(arithmetic, memory) * 1e9
 
 
 def _precision(args: Sequence[Any]) -> Precision:

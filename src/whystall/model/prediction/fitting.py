@@ -40,14 +40,27 @@ def capacity_bytes(row: Accelerator, name: str) -> int | None:
     return int((sizes or sorted(row.memory_gb))[0] * GIB * _USABLE)
 
 
-def fit(request: Request, row: Accelerator, peak_bytes: int) -> Fit | None:
-    """How a peak compares with the device; ``None`` where the table does not know its size."""
-    capacity = capacity_bytes(row, request.device)
-    if capacity is None:
+def fit(request: Request, row: Accelerator | None, peak_bytes: int) -> Fit | None:
+    """How a peak compares with the device, or with a lower limit; ``None`` where neither has a known size."""
+    capacity = None if row is None else capacity_bytes(row, request.device)
+    outside = () if row is None else outside_of(request, row)
+    room = None if capacity is None else capacity - sum(one.n_bytes for one in outside)
+    limit = request.limit_bytes
+    limited = limit is not None and (room is None or limit < room)
+    if limited:
+        capacity = room = limit
+        outside = ()
+    if capacity is None or room is None:
         return None
-    outside = outside_of(request, row)
-    spare = capacity - peak_bytes - sum(one.n_bytes for one in outside)
-    return Fit(device=row.name, capacity_bytes=capacity, outside=outside, spare_bytes=spare, fits=spare >= 0)
+    spare = room - peak_bytes
+    return Fit(
+        device="a CPU" if row is None else row.name,
+        capacity_bytes=capacity,
+        limited=limited,
+        outside=outside,
+        spare_bytes=spare,
+        fits=spare >= 0,
+    )
 
 
 def outside_of(request: Request, row: Accelerator) -> tuple[Outside, ...]:
@@ -59,6 +72,6 @@ def outside_of(request: Request, row: Accelerator) -> tuple[Outside, ...]:
             what="workspaces of cuBLAS", n_bytes=_WORKSPACES * workspace, source="PyTorch's default, for two threads"
         ),
     ]
-    if request.ranks > 1:
+    if request.devices > 1:
         found.append(Outside(what="buffers of NCCL", n_bytes=_COMMUNICATOR_BYTES, source="one communicator"))
     return tuple(found)

@@ -14,22 +14,24 @@ _FIRST: Final = (8, 16)
 _BY_LINES: Final = 12
 
 
-def largest_batch(predicted: Callable[[int], BatchPeak]) -> tuple[tuple[BatchPeak, ...], int | None]:
-    """The batches that were predicted, smallest first, and the largest that fits; ``None``: not even one sample does.
+def largest_batch(predicted: Callable[[int], BatchPeak], most: int = MOST) -> tuple[tuple[BatchPeak, ...], int | None]:
+    """The batches that were predicted, smallest first, and the largest up to ``most`` that fits.
+
+    ``None``: not even one sample does.
 
     What a step holds grows in proportion to the batch beyond what is there anyway, in each phase on its own: a line
     through two predictions foretells where the device is full, and each further prediction corrects it. Raises
     ``UsageError`` where the batch makes no difference.
     """
-    found = {batch: predicted(batch) for batch in _FIRST}
+    found = {batch: predicted(batch) for batch in (_FIRST if most > _FIRST[-1] else {1, most})}
     while True:
         fits = max((batch for batch, one in found.items() if one.fits), default=0)
-        beyond = min((batch for batch, one in found.items() if not one.fits), default=MOST + 1)
+        beyond = min((batch for batch, one in found.items() if not one.fits), default=most + 1)
         if beyond - fits == 1:
             break
         guess = _where_full(found, fits, beyond)
         found[guess] = predicted(guess)
-    if len({one.peak_bytes for one in found.values()}) == 1:
+    if most > 1 and len({one.peak_bytes for one in found.values()}) == 1:
         raise UsageError("the batch makes no difference to what a step holds: the factory has to take batch=")
     return tuple(found[batch] for batch in sorted(found)), fits or None
 

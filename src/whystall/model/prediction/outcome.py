@@ -13,11 +13,15 @@ PHASES = ("forward", "backward", "optimizer")
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a phase computes and moves, and the least time for it on a device, where its peaks are known."""
+    """What a phase computes and moves, and the least time for it on a device, where its peaks are known.
+
+    ``times_ns`` are those on the devices that it was to be timed on as well.
+    """
 
     flops: int = 0
     n_bytes: int = 0
     time_ns: int = 0
+    times_ns: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +29,7 @@ class Simulated:
     """One simulated step: peaks by section, work by phase, and what was counted and assumed on the way.
 
     ``blocks`` is where the repeated blocks stand and how many of them were run; ``None`` where there are none.
+    ``boundary_bytes`` is what the first of them is given.
     """
 
     sections: Mapping[Section, SectionPeak]
@@ -39,6 +44,7 @@ class Simulated:
     assumed: Sequence[str]
     uncovered: Sequence[str]
     record: Record
+    boundary_bytes: int = 0
     depths: tuple[int, ...] = ()
     depth_error: float | None = None
 
@@ -77,6 +83,7 @@ def deeper(shallow: Simulated, deep: Simulated, count: int) -> Simulated:
             at(shallow.work[phase].flops, after.flops),
             at(shallow.work[phase].n_bytes, after.n_bytes),
             at(shallow.work[phase].time_ns, after.time_ns),
+            tuple(at(*pair) for pair in zip(shallow.work[phase].times_ns, after.times_ns, strict=True)),
         )
         for phase, after in deep.work.items()
     }
@@ -89,6 +96,7 @@ def deeper(shallow: Simulated, deep: Simulated, count: int) -> Simulated:
         gradient_bytes=at(shallow.gradient_bytes, deep.gradient_bytes),
         state_bytes=at(shallow.state_bytes, deep.state_bytes),
         largest_unit_bytes=deep.largest_unit_bytes,
+        boundary_bytes=deep.boundary_bytes,
         blocks=(path, count),
         assumed=deep.assumed,
         uncovered=deep.uncovered,

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor._sharding_prop import ShardingPropagator
 from torch.testing._internal.distributed.fake_pg import FakeStore  # registers a backend that talks to nobody
 
 from whystall.model.prediction.blocks import Blocks
 from whystall.model.prediction.request import Request
 from whystall.model.prediction.tracker import Tracker
+from whystall.model.target import DTYPES
 
 
 def mesh_of(request: Request, device: str) -> Any:
@@ -25,40 +26,45 @@ def mesh_of(request: Request, device: str) -> Any:
     if distributed.is_initialized():
         distributed.destroy_process_group()
     distributed.init_process_group("fake", rank=0, world_size=request.ranks, store=FakeStore())
-    return init_device_mesh(device, (request.ranks,))
+    shard = request.fsdp.shard
+    if shard is None:
+        return init_device_mesh(device, (request.ranks,))
+    return init_device_mesh(device, (request.ranks // shard, shard), mesh_dim_names=("replicate", "shard"))
 
 
-def largest_unit_bytes(model: nn.Module, blocks: Blocks | None) -> int:
+def largest_unit_bytes(model: nn.Module, blocks: Blocks | None, n_bytes: Callable[[nn.Parameter], int]) -> int:
     """The bytes of the parameters that are gathered together: of one block, or of all that is in none."""
-    rest = _weight_bytes(model)
+    rest = sum(map(n_bytes, model.parameters()))
     if blocks is None:
         return rest
-    each = [_weight_bytes(block) for block in blocks.modules.children()]
+    each = [sum(map(n_bytes, block.parameters())) for block in blocks.modules.children()]
     return max(rest - sum(each), *each)
-
-
-def _weight_bytes(module: nn.Module) -> int:
-    return int(sum(one.numel() * one.element_size() for one in module.parameters()))
 
 
 def distribute(request: Request, model: nn.Module, blocks: Blocks | None, mesh: Any) -> None:
     """Makes ``model`` what one of several ranks holds: with FSDP2 each block, then the rest, is a unit."""
     if request.strategy != "fsdp2":
         return
-    for block in blocks.modules.children() if blocks is not None else ():
-        fully_shard(block, mesh=mesh)
-    fully_shard(model, mesh=mesh)
+    asked = request.fsdp
+    policy = MixedPrecisionPolicy(
+        param_dtype=None if asked.param is None else DTYPES[asked.param],
+        reduce_dtype=None if asked.reduce is None else DTYPES[asked.reduce],
+    )
+    if blocks is not None and asked.wrap == "blocks":
+        for block in blocks.modules.children():
+            fully_shard(block, mesh=mesh, reshard_after_forward=asked.reshard, mp_policy=policy)
+    fully_shard(model, mesh=mesh, mp_policy=policy)
     model._get_fsdp_state()._lazy_init()  # noqa: SLF001 - else the first step decides which blocks are the root's
 
 
-def buffers(request: Request, model: nn.Module) -> list[int]:
-    """The sizes of buffers for communication that a rank holds from the beginning on.
+def buffers(request: Request, model: nn.Module) -> list[tuple[nn.Parameter, int]]:
+    """Parameters with the sizes of buffers for communication that a rank holds from the beginning on.
 
     DistributedDataParallel copies gradients into buckets, which hold as much as they do.
     """
     if request.strategy != "ddp":
         return []
-    return [one.numel() * one.element_size() for one in model.parameters() if one.requires_grad]
+    return [(one, one.numel() * one.element_size()) for one in model.parameters() if one.requires_grad]
 
 
 @contextmanager

@@ -34,9 +34,15 @@ class SectionPeak:
     holdings: Holdings
 
 
-def peaks_of(record: Record, roles: Mapping[int, str], phases: tuple[str, ...]) -> dict[Section, SectionPeak]:
-    """The fullest moment of each section of ``phases``; ``roles`` names the kind of storages that are known."""
-    kinds = _kinds(record, roles)
+def peaks_of(
+    record: Record, roles: Mapping[int, str], phases: tuple[str, ...], owners: Mapping[int, str] | None = None
+) -> dict[Section, SectionPeak]:
+    """The fullest moment of each section of ``phases``; ``roles`` names the kind of storages that are known.
+
+    ``owners`` are to be named instead of the modules that made them.
+    """
+    owners = owners or {}
+    kinds = {number: (kind, owners.get(number) or module) for number, (kind, module) in _kinds(record, roles).items()}
     fullest: dict[Section, tuple[int, int]] = {}
     for place, (event, level) in enumerate(record.levels()):
         section = (event.place.phase, event.place.section)

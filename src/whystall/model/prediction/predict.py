@@ -5,33 +5,34 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Literal
 
 from msgspec.structs import replace
 
 from whystall.errors import UsageError, WhystallError
 from whystall.hardware import Accelerator
-from whystall.model.prediction import remedies, sharding
+from whystall.model.prediction import pipeline, remedies
 from whystall.model.prediction.conventions import all_of
 from whystall.model.prediction.events import Record
-from whystall.model.prediction.fitting import capacity_bytes, device_named, fit
-from whystall.model.prediction.largest import largest_batch
+from whystall.model.prediction.fitting import device_named, fit
+from whystall.model.prediction.largest import MOST, largest_batch
 from whystall.model.prediction.outcome import Simulated
 from whystall.model.prediction.peaks import KINDS, SectionPeak
-from whystall.model.prediction.request import DTYPES, OPTIMIZERS, Request
+from whystall.model.prediction.request import DTYPES, OPTIMIZERS, Fsdp, Request
 from whystall.model.prediction.reserving import reserved_bytes
 from whystall.model.prediction.results import (
     Basis,
     BatchPeak,
-    Fit,
     ModuleBytes,
+    OptionRow,
     PhasePeak,
     PhaseWork,
     Prediction,
     Remedy,
 )
 from whystall.model.prediction.simulator import Simulator
+from whystall.model.prediction.table import DEVICES, options_table
 
 _MOST_MODULES: Final = 12
 _ON_CPU: Final = (
@@ -55,7 +56,8 @@ def predict(
 
     ``model`` is ``package.module:function`` or ``file.py:function``, or such a function itself, as ``whystall model``
     takes it. ``options`` are the fields of ``Request``: ``dtype``, ``optimizer``, ``device`` and so on; a ``batch`` of
-    ``"max"`` is the largest that fits the device.
+    ``"max"`` is the largest that fits the device, or ``limit_bytes``; with ``effective_batch`` the largest of which a
+    whole number makes that many samples.
     ``remedies`` are worked out where the step does not fit its device, or where they are asked for; ``conventions`` are
     the figures of papers and other tools for parameters and optimizer; ``reserved`` is what the caching allocator of an
     accelerator would hold, for which every block is run. Raises
@@ -67,8 +69,12 @@ def predict(
     except TypeError as error:
         raise UsageError(f"predict: {error}") from None
     _check(request)
-    if reserved and (request.on_cpu or request.ranks > 1):
+    if reserved and (request.on_cpu or request.devices > 1):
         raise UsageError("what is reserved is told of one rank on an accelerator: name it by --device, without --ranks")
+    if conventions and request.pipeline_parallel > 1:
+        raise UsageError(
+            "conventions are those of a model on each rank: leave --conventions or --pipeline-parallel out"
+        )
     row = device_named(request.device)
     if row is not None and row.capability is not None:
         request = replace(request, capability=row.capability)
@@ -82,6 +88,15 @@ def predict(
             return found
         record = own.run(replace(request, events=True)).record
         return replace(found, reserved_bytes=reserved_bytes(record))
+
+
+def option_rows(
+    model: str | Callable[..., Any], devices: Sequence[str] = (), *, simulator: Simulator, **options: Any
+) -> tuple[OptionRow, ...]:
+    """Which options fit which devices (without names a row of common ones); options as those of `predict`."""
+    request = Request(target=model if isinstance(model, str) else _named(model), **options)
+    _check(request)
+    return options_table(request, devices or DEVICES, simulator)
 
 
 def allocations(model: str | Callable[..., Any], *, simulator: Simulator, **options: Any) -> Record:
@@ -98,11 +113,61 @@ def _check(request: Request) -> None:
         raise UsageError(f"{request.ranks} ranks share a model by a strategy: add --strategy ddp, zero1 or another")
     if request.ranks == 1 and request.strategy != "none":
         raise UsageError(f"{request.strategy} is for several ranks: add --ranks 8")
+    _check_parallel(request)
+    if request.limit_bytes is not None and request.limit_bytes < 1:
+        raise UsageError(f"limit_bytes wants at least 1, not {request.limit_bytes}")
+    if request.effective_batch is not None:
+        _check_effective(request.effective_batch, request)
     for dtype in (request.dtype, request.autocast):
         if dtype is not None and dtype not in DTYPES:
             raise UsageError(f"no dtype {dtype!r}: there are {', '.join(DTYPES)}")
     if request.optimizer is not None and request.optimizer not in OPTIMIZERS:
         raise UsageError(f"no optimizer {request.optimizer!r}: there are {', '.join(OPTIMIZERS)}")
+
+
+def _check_parallel(request: Request) -> None:
+    """Raises ``UsageError`` for kinds of parallelism that do not go together."""
+    for name in ("tensor_parallel", "pipeline_parallel", "expert_parallel"):
+        if getattr(request, name) < 1:
+            raise UsageError(f"{name} wants at least 1, not {getattr(request, name)}")
+    if request.sequence_parallel and request.tensor_parallel == 1:
+        raise UsageError("sequence parallelism splits what ranks of tensor parallelism share: add --tensor-parallel 8")
+    if request.micro_batches is not None and (request.pipeline_parallel == 1 or request.micro_batches < 1):
+        raise UsageError("micro-batches, at least one, are those of a pipeline: add --pipeline-parallel 4")
+    if request.expert_parallel > 1 and request.ranks % request.expert_parallel:
+        raise UsageError(
+            f"experts are spread over the ranks that share the batch: {request.ranks} cannot be divided by "
+            f"{request.expert_parallel}, add --ranks {request.expert_parallel} --strategy ddp"
+        )
+    _check_fsdp(request)
+    others = max(request.tensor_parallel, request.pipeline_parallel, request.expert_parallel)
+    if request.strategy == "fsdp2" and others > 1:
+        raise UsageError(
+            "fsdp2 is predicted for one dimension of ranks: take --strategy zero3 beside other parallelism"
+        )
+
+
+def _check_fsdp(request: Request) -> None:
+    """Raises ``UsageError`` for settings of FSDP2 that there are not."""
+    asked = request.fsdp
+    if asked != Fsdp() and request.strategy != "fsdp2":
+        raise UsageError("how a model is sharded is a question of FSDP2: add --strategy fsdp2")
+    for dtype in filter(None, (asked.param, asked.reduce)):
+        if dtype not in DTYPES:
+            raise UsageError(f"no dtype {dtype!r}: there are {', '.join(DTYPES)}")
+    if asked.shard is not None and (asked.shard < 2 or request.ranks % asked.shard):
+        raise UsageError(f"{request.ranks} ranks cannot be divided into groups of {asked.shard}, of at least 2")
+
+
+def _check_effective(effective: int, request: Request) -> None:
+    """Raises ``UsageError`` where no whole number of batches on each rank makes the effective batch."""
+    if effective < 1 or effective % request.ranks:
+        raise UsageError(f"an effective batch of {effective} cannot be shared by {request.ranks} ranks")
+    if request.batch is not None and (effective // request.ranks) % request.batch:
+        raise UsageError(
+            f"no whole number of batches of {request.batch} makes {effective // request.ranks} samples on each rank: "
+            "take a batch that does, or --batch max"
+        )
 
 
 def _named(factory: Callable[..., Any]) -> str:
@@ -121,8 +186,10 @@ def _predicted(
     request: Request, row: Accelerator | None, simulator: Simulator, wanted: bool | None, others: bool
 ) -> Prediction:
     whole = simulator.run(request)
-    own = sharding.divided(whole, request.strategy, request.ranks)
+    own = pipeline.fullest(whole, request)
     found = _prediction(request, own, row)
+    if request.pipeline_parallel > 1:
+        found = replace(found, stages=tuple(one.peak_bytes for one in pipeline.ranks_of(whole, request)))
     if others:
         largest = whole.largest_unit_bytes * whole.parameters // max(whole.parameter_bytes, 1)
         found = replace(found, conventions=dict(all_of(whole.parameters, request.ranks, largest)))
@@ -135,13 +202,16 @@ def _predicted(
 def _batches(
     request: Request, row: Accelerator | None, simulator: Simulator
 ) -> tuple[tuple[BatchPeak, ...], int | None]:
-    if row is None or capacity_bytes(row, request.device) is None:
-        raise UsageError("the largest batch is that which fits a device: name it by --device 'NVIDIA H100 80GB HBM3'")
+    if fit(request, row, 0) is None:
+        raise UsageError(
+            "the largest batch is that which fits a device: name it by --device 'NVIDIA H100 80GB HBM3', or say how "
+            "much there is by --limit 8GiB"
+        )
 
     def predicted(batch: int) -> BatchPeak:
         asked = replace(request, batch=batch)
-        own = sharding.divided(simulator.run(asked), request.strategy, request.ranks)
-        where = _fit(asked, row, own.peak_bytes)
+        own = pipeline.fullest(simulator.run(asked), asked)
+        where = fit(asked, row, own.peak_bytes)
         spare = 0 if where is None else where.spare_bytes
         times = [one.time_ns for one in own.work.values()]
         return BatchPeak(
@@ -151,7 +221,15 @@ def _batches(
             least_ns=sum(times) if times and all(times) else None,
         )
 
-    return largest_batch(predicted)
+    if request.effective_batch is None:
+        return largest_batch(predicted)
+    share = min(request.effective_batch // request.ranks, MOST)
+    whole = predicted(share)
+    if whole.fits or share == 1:  # gradients need not wait for others
+        return (whole,), share if whole.fits else None
+    tried, largest = largest_batch(predicted, share - 1)
+    even = next((batch for batch in range(largest or 0, 0, -1) if share % batch == 0), None)
+    return (*tried, whole), even
 
 
 def _prediction(request: Request, own: Simulated, row: Accelerator | None) -> Prediction:
@@ -161,7 +239,7 @@ def _prediction(request: Request, own: Simulated, row: Accelerator | None) -> Pr
     phase = max(peaks, key=lambda name: peaks[name].n_bytes)
     share, source = _ON_CPU if request.on_cpu else _ELSEWHERE
     path, count = own.blocks or (None, 0)
-    where = _fit(request, row, own.peak_bytes)
+    where = fit(request, row, own.peak_bytes)
     return Prediction(
         request=request,
         parameters=own.parameters,
@@ -189,13 +267,9 @@ def _prediction(request: Request, own: Simulated, row: Accelerator | None) -> Pr
     )
 
 
-def _fit(request: Request, row: Accelerator | None, peak_bytes: int) -> Fit | None:
-    return None if row is None else fit(request, row, peak_bytes)
-
-
 def _why_no_fit(request: Request, row: Accelerator | None) -> str:
     return (
-        "a CPU's memory is the machine's: add --device 'NVIDIA H100 80GB HBM3' to see whether it fits one"
+        "a CPU's memory is the machine's: add --device 'NVIDIA H100 80GB HBM3' to see whether it fits, or --limit 8GiB"
         if row is None
         else f"the table of accelerators does not know how much memory {request.device} has"
     )
@@ -223,7 +297,9 @@ def _assumed(request: Request, own: Simulated) -> tuple[str, ...]:
     told = list(own.assumed)
     if request.backward:
         told.insert(
-            0, "gradients are dropped before the forward pass; the last step's outputs live until the next ones"
+            0,
+            f"gradients are {'kept' if request.keeps_gradients else 'dropped'} before the forward pass; the last "
+            "step's outputs live until the next ones",
         )
     if not request.on_cpu:
         told.append("sizes are rounded to 512 B; torch's attention and RMS normalisation are CUDA's fused kernels")
@@ -232,7 +308,28 @@ def _assumed(request: Request, own: Simulated) -> tuple[str, ...]:
         told.append(
             f"{request.strategy}: the step of one device, with what that stage divides divided by {request.ranks}"
         )
-    return tuple(told)
+    return (*told, *_parallel(request))
+
+
+def _parallel(request: Request) -> Iterator[str]:
+    if request.tensor_parallel > 1:
+        yield (
+            f"tensor parallelism of {request.tensor_parallel}: in each block products of what all ranks have are split "
+            "by columns, what takes their results by rows; words and the head by vocabulary"
+            + (", all else along the sequence" if request.sequence_parallel else "")
+            + "; buffers and times of its communication are not in it"
+        )
+    if request.pipeline_parallel > 1:
+        batches = "as many micro-batches as stages, or more" if request.micro_batches is None else "micro-batches"
+        yield (
+            f"{request.pipeline_parallel} stages of as many blocks each, one forward and one backward in turn (1F1B), "
+            f"{batches}; work and time are of one micro-batch on a stage with both ends"
+        )
+    if request.expert_parallel > 1:
+        yield (
+            f"experts spread over {request.expert_parallel} ranks, every expert gets its share of tokens; buffers of "
+            "the all-to-all are not in it"
+        )
 
 
 def _remedies(
@@ -245,9 +342,9 @@ def _remedies(
             step = simulator.run(other)
         except WhystallError:
             continue  # what the model cannot do is no remedy
-        tried.append(_remedy(text, options, other, sharding.divided(step, other.strategy, other.ranks), row, found))
+        tried.append(_remedy(text, options, other, pipeline.fullest(step, other), row, found))
     shared = [
-        _remedy(text, options, other, sharding.divided(whole, other.strategy, other.ranks), row, found)
+        _remedy(text, options, other, pipeline.fullest(whole, other), row, found)
         for text, options, other in remedies.sharded(request)
     ]
     fitting = [one for one in shared if one.fits]
@@ -258,7 +355,7 @@ def _remedies(
 def _remedy(
     text: str, options: str, request: Request, step: Simulated, row: Accelerator | None, found: Prediction
 ) -> Remedy:
-    where = _fit(request, row, step.peak_bytes)
+    where = fit(request, row, step.peak_bytes)
     before = [one.least_ns for one in found.work]
     return Remedy(
         text=text,

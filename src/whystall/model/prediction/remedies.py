@@ -28,7 +28,9 @@ def alternatives(request: Request, *, has_blocks: bool) -> Iterator[tuple[str, s
         yield f"{first}, and {second}", f"{first_options} {second_options}", both
     if request.batch is not None and request.batch > 1:
         half = request.batch // 2
-        yield f"batches of {half}, with gradients accumulated", f"--batch {half}", replace(request, batch=half)
+        whole = request.effective_batch or request.batch * request.ranks
+        text, options = f"batches of {half}, with gradients accumulated", f"--batch {half} --effective-batch {whole}"
+        yield text, options, replace(request, batch=half, effective_batch=whole)
 
 
 def _optimizers(request: Request) -> Iterator[tuple[str, str, Request]]:

@@ -29,16 +29,37 @@ OPTIMIZERS = (
 )
 
 
+class Fsdp(msgspec.Struct, frozen=True, kw_only=True):
+    """How ``fully_shard`` is called.
+
+    ``wrap`` is whether each repeated block is a unit or the model alone; ``reshard`` whether blocks are sharded again
+    after the forward pass; ``param`` and ``reduce`` are dtypes of a ``MixedPrecisionPolicy``; ``shard`` is over how
+    many of the ranks parameters are sharded, the rest replicate (HSDP).
+    """
+
+    wrap: Literal["blocks", "model"] = "blocks"
+    reshard: bool = True
+    param: str | None = None
+    reduce: str | None = None
+    shard: int | None = None
+
+
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """A model, how a step of it runs, and the device that it should run on.
 
     ``device`` is ``cpu``, or the name of an accelerator; ``capability`` is that of the accelerator where the table
     knows it. ``optimizer`` is ``None`` for a forward and backward pass alone, ``backward`` false for inference.
-    ``events`` asks for the list of allocations, for which every block is run.
+    ``events`` asks for the list of allocations, for which every block is run. ``effective_batch`` is how many samples
+    an optimizer's step sees in all, ``limit_bytes`` what tensors may hold where that is less than the device has.
+    ``ranks`` are those that share a model's step by ``strategy``, each of them a group of ``tensor_parallel`` times
+    ``pipeline_parallel`` devices; ``batch`` is that of one of ``micro_batches`` (as many as stages, or more).
+    ``timed_on`` are devices that the least time is worked out for as well.
     """
 
     target: str
     batch: int | None = None
+    effective_batch: int | None = None
+    limit_bytes: int | None = None
     input_shape: tuple[int, ...] | None = None
     dtype: str | None = None
     autocast: str | None = None
@@ -48,12 +69,36 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint: Checkpoint = "none"
     strategy: Strategy = "none"
     ranks: int = 1
+    fsdp: Fsdp = Fsdp()
+    tensor_parallel: int = 1
+    sequence_parallel: bool = False
+    pipeline_parallel: int = 1
+    micro_batches: int | None = None
+    expert_parallel: int = 1
     device: str = "cpu"
     capability: tuple[int, int] | None = None
     extrapolate: bool = True
     events: bool = False
+    timed_on: tuple[str, ...] = ()
 
     @property
     def on_cpu(self) -> bool:
         """Whether the step runs on a CPU."""
         return self.device == "cpu"
+
+    @property
+    def devices(self) -> int:
+        """How many devices the job has."""
+        return self.ranks * self.tensor_parallel * self.pipeline_parallel
+
+    @property
+    def keeps_gradients(self) -> bool:
+        """Whether gradients of earlier batches are kept while a batch runs."""
+        return self.accumulated > 1 or (self.pipeline_parallel > 1 and self.micro_batches != 1)
+
+    @property
+    def accumulated(self) -> int:
+        """How many batches an optimizer's step sees; gradients of the first ones are kept while the next ones run."""
+        if self.effective_batch is None or self.batch is None:
+            return 1
+        return max(-(-self.effective_batch // (self.batch * self.ranks)), 1)

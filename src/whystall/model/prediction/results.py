@@ -40,10 +40,14 @@ class Outside(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fit(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether the step fits a device: ``spare_bytes`` is what is left, below 0 what is missing."""
+    """Whether the step fits a device: ``spare_bytes`` is what is left, below 0 what is missing.
+
+    ``limited`` where ``capacity_bytes`` is a limit that was asked for, of tensors alone.
+    """
 
     device: str
     capacity_bytes: int
+    limited: bool = False
     outside: tuple[Outside, ...]
     spare_bytes: int
     fits: bool
@@ -75,6 +79,23 @@ class BatchPeak(msgspec.Struct, frozen=True, kw_only=True):
         return self.spare_bytes >= 0
 
 
+class Cell(msgspec.Struct, frozen=True, kw_only=True):
+    """A step on one device: ``None`` where the table of accelerators does not know its size, or its peaks."""
+
+    device: str
+    peak_bytes: int
+    fits: bool | None
+    least_ns: int | None
+
+
+class OptionRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A step with one option changed, on several devices."""
+
+    text: str
+    options: str
+    cells: tuple[Cell, ...]
+
+
 class Basis(msgspec.Struct, frozen=True, kw_only=True):
     """What the numbers rest on: ``blocks`` repeated ones, of which ``depths`` were run, and by how much that missed."""
 
@@ -103,6 +124,8 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     fit: Fit | None = None
     unfit_because: str | None = None
     remedies: tuple[Remedy, ...] = ()
+    stages: tuple[int, ...] = ()
+    """What a rank of each stage of a pipeline holds at most, in order; all else is of the stage that holds most."""
     batches: tuple[BatchPeak, ...] = ()
     """Those that were predicted to find the largest that fits, smallest first; none: nobody asked."""
     conventions: dict[str, int] = {}

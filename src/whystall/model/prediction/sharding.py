@@ -11,7 +11,7 @@ from dataclasses import replace
 from whystall.model.prediction.outcome import Simulated
 from whystall.model.prediction.peaks import SectionPeak
 
-_DIVIDED = {
+DIVIDED = {
     "zero1": ("optimizer state",),
     "zero2": ("optimizer state", "gradients"),
     "zero3": ("optimizer state", "gradients", "parameters"),
@@ -19,16 +19,29 @@ _DIVIDED = {
 _UNITS_AHEAD = 2
 
 
+def sent_bytes(step: Simulated, strategy: str, ranks: int) -> int:
+    """What each rank sends in a step at least: gradients are reduced, parameters gathered as often as they are split.
+
+    Rings send (n - 1) / n of what is gathered or reduced and scattered, twice that for an all-reduce (nccl-tests,
+    PERFORMANCE.md); ZeRO's stages 1 and 2 send as much as an all-reduce, stage 3 half as much again (arXiv 1910.02054,
+    section 7).
+    """
+    if ranks < 2 or strategy == "none":
+        return 0
+    gathered = 2 if strategy in {"zero3", "fsdp2"} else 1
+    return (gathered * step.parameter_bytes + step.gradient_bytes) * (ranks - 1) // ranks
+
+
 def divided(whole: Simulated, strategy: str, ranks: int) -> Simulated:
     """The step of one of ``ranks`` ranks under a ZeRO stage; as it is under any other strategy."""
-    if strategy not in _DIVIDED or ranks < 2:
+    if strategy not in DIVIDED or ranks < 2:
         return whole
     gathered = _UNITS_AHEAD * whole.largest_unit_bytes if strategy == "zero3" else 0
 
     def part(phase: str, peak: SectionPeak) -> SectionPeak:
         held = {}
         for (kind, module), n_bytes in peak.holdings.items():
-            own = kind in _DIVIDED[strategy] or (phase == "optimizer" and kind == "temporaries")
+            own = kind in DIVIDED[strategy] or (phase == "optimizer" and kind == "temporaries")
             held[kind, module] = -(-n_bytes // ranks) if own else n_bytes
         if gathered and phase != "optimizer":
             held["communication", ""] = held.get(("communication", ""), 0) + gathered

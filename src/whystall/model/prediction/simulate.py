@@ -12,14 +12,16 @@ from typing import Any, Self
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.checkpoint import set_checkpoint_early_stop
 
+from whystall.errors import UsageError
 from whystall.hardware import Accelerator, find
 from whystall.model import hooks
 from whystall.model.prediction import accelerator, blocks, checkpointing, cpu_kernels, parallel
 from whystall.model.prediction.cost_listener import CostListener
-from whystall.model.prediction.events import Place
+from whystall.model.prediction.division import Division
+from whystall.model.prediction.events import Place, Record
 from whystall.model.prediction.optimizers import make_optimizer
 from whystall.model.prediction.outcome import PHASES, Simulated, deeper
 from whystall.model.prediction.peaks import peaks_of
@@ -49,7 +51,10 @@ def simulate(request: Request) -> Simulated:
         values = Values()
         with _tracker(request, values):
             prepared = _Prepared(request, mesh)
-        return prepared.run(values)
+        found = prepared.run(values)
+        if request.pipeline_parallel == 1:
+            return found
+        return replace(found, parameters=prepared.parameters, trainable=prepared.trainable)
 
 
 class _Fakes(FakeTensorMode):
@@ -78,22 +83,29 @@ class _Prepared:
         self.blocks = blocks.repeated(self.model)
         if self.blocks is not None and request.checkpoint != "none":
             checkpointing.apply(self.blocks.modules, request.checkpoint)
-        self.largest_unit_bytes = parallel.largest_unit_bytes(self.model, self.blocks)
+        self.parameters = sum(one.numel() for one in self.model.parameters())
+        self.trainable = sum(one.numel() for one in self.model.parameters() if one.requires_grad)
         parallel.distribute(request, self.model, self.blocks, mesh)
 
     def run(self, values: Values) -> Simulated:
         """The whole model's step, of all its blocks or worked out from few."""
         found = self.blocks
-        if found is None or found.count < blocks.LEAST_BLOCKS or not self.request.extrapolate or self.request.events:
-            return self._at(values, None)
+        stages = self.request.pipeline_parallel
+        if stages > 1 and (found is None or found.count % stages):
+            raise UsageError(
+                f"{0 if found is None else found.count} repeated blocks cannot be shared evenly by {stages} stages"
+            )
+        count = 0 if found is None else found.count // stages
+        if found is None or count < blocks.LEAST_BLOCKS or not self.request.extrapolate or self.request.events:
+            return self._at(values, None if stages == 1 else count)
         try:
             low, high, check = (self._at(values, depth) for depth in _DEPTHS)
         except (RuntimeError, LookupError, AttributeError, TypeError, ValueError):
-            return self._at(values, found.count)  # a model that counts on all its blocks
+            return self._at(values, count)  # a model that counts on all its blocks
         error = abs(deeper(low, high, _DEPTHS[2]).peak_bytes / check.peak_bytes - 1)
         if error > _TOLERANCE:
-            return self._at(values, found.count)
-        return replace(deeper(high, check, found.count), depths=_DEPTHS, depth_error=error)
+            return self._at(values, count)
+        return replace(deeper(high, check, count), depths=_DEPTHS, depth_error=error)
 
     def _at(self, values: Values, depth: int | None) -> Simulated:
         if self.blocks is not None and depth is not None:
@@ -112,6 +124,9 @@ class _Step:
         self._roles: dict[int, str] = {}
         self._section = ""
         self._modules: list[str] = []
+        self._held: list[tuple[torch.Tensor, str, frozenset[int]]] = []  # for each parameter
+        self._ends: dict[int, str] = {}  # id of a parameter that is not the blocks' → before or after them
+        self._boundary_bytes = 0
         self._paths = {id(module): path for path, module in self._model.named_modules()}
 
     def run(self) -> Simulated:
@@ -120,20 +135,28 @@ class _Step:
         self._role("parameters", list(self._model.parameters()))
         self._role("buffers", list(self._model.buffers()))
         self._role("inputs", (self._target.args, dict(self._target.kwargs)))
-        for n_bytes in parallel.buffers(request, self._model):
-            self._roles[tracker.borrow(n_bytes)] = "communication"
+        self._division = Division(request, tracker, self._model, self._blocks)
+        self._held += [(one, "parameters", tracker.numbers(one)) for one in self._model.parameters()]
+        for weight, n_bytes in parallel.buffers(request, self._model):
+            number = tracker.borrow(n_bytes)
+            self._roles[number] = "communication"
+            self._held.append((weight, "communication", frozenset({number})))
         optimizers = []
         if request.backward and request.optimizer is not None:
             optimizers = make_optimizer(request.optimizer, self._model, request.kernels, on_cpu=request.on_cpu)
-        costs = CostListener(tracker, _accelerator(request))
-        tracker.listeners.append(costs)
+        costs = CostListener(
+            tracker, _accelerator(request), [find(name) for name in request.timed_on], self._division.share
+        )
+        tracker.listeners += [self._division, costs]
         with self._watched(), parallel.following(tracker):
             self._steps(optimizers, costs)
         state = self._role("optimizer state", [one.state for one in optimizers])
+        for optimizer in optimizers:
+            self._held += [(weight, "optimizer state", tracker.numbers(one)) for weight, one in optimizer.state.items()]
         return self._outcome(costs, state)
 
     def _outcome(self, costs: CostListener, state: frozenset[int]) -> Simulated:
-        record = self._tracker.record
+        record = self._division.applied(self._tracker.record, self._held)
         self._roles.update(dict.fromkeys(self._tracker.refilled, "communication"))
         sizes: dict[int, int] = {}
         for event in record.events:
@@ -141,19 +164,38 @@ class _Step:
         weights = list(self._model.parameters())
         trained = [one for one in weights if one.requires_grad]
         return Simulated(
-            sections=peaks_of(record, self._roles, PHASES),
+            sections=peaks_of(record, self._roles, PHASES, self._owners(record)),
             work=costs.work,
             parameters=sum(one.numel() for one in weights),
             trainable=sum(one.numel() for one in trained),
-            parameter_bytes=sum(one.numel() * one.element_size() for one in weights),
-            gradient_bytes=sum(one.numel() * one.element_size() for one in trained),
+            parameter_bytes=sum(map(self._n_bytes, weights)),
+            gradient_bytes=sum(map(self._n_bytes, trained)),
             state_bytes=sum(sizes[number] for number in state),
-            largest_unit_bytes=self._prepared.largest_unit_bytes,
+            largest_unit_bytes=parallel.largest_unit_bytes(self._model, self._blocks, self._n_bytes),
+            boundary_bytes=self._boundary_bytes,
             blocks=None if self._blocks is None else (self._blocks.path, len(list(self._blocks.modules.children()))),
             assumed=tuple(self._tracker.values.assumed),
             uncovered=costs.uncovered,
             record=record,
         )
+
+    def _n_bytes(self, weight: torch.Tensor) -> int:
+        """What a rank has of a parameter."""
+        return int(weight.numel() * weight.element_size()) // self._division.of_weight(weight)
+
+    def _owners(self, record: Record) -> dict[int, str]:
+        """The storages that belong to what stands before the blocks, and after them; for stages of a pipeline alone."""
+        if self._request.pipeline_parallel == 1:
+            return {}
+        born: dict[int, Place] = {}
+        for event in record.events:
+            born.setdefault(event.number, event.place)
+        ends = {
+            number: place.section for number, place in born.items() if place.section in (blocks.BEFORE, blocks.AFTER)
+        }
+        for weight, _, numbers in self._held:
+            ends.update(dict.fromkeys(numbers, self._ends.get(id(weight), "")))
+        return ends
 
     def _steps(self, optimizers: Sequence[torch.optim.Optimizer], costs: CostListener) -> None:
         """The loop that a training script has: its outputs live until the next step's replace them."""
@@ -163,10 +205,11 @@ class _Step:
             if request.autocast is None
             else torch.autocast(self._prepared.device, DTYPES[request.autocast], cache_enabled=True)
         )
-        for _ in range(STEPS):
+        for number in range(STEPS):
             costs.reset()
-            for weight in self._model.parameters():
-                weight.grad = None
+            if number == 0 or not request.keeps_gradients:
+                for weight in self._model.parameters():
+                    weight.grad = None
             self._enter("forward")
             with torch.set_grad_enabled(request.backward), cast:
                 output = self._model(*self._target.args, **self._target.kwargs)
@@ -178,7 +221,7 @@ class _Step:
                 self._section = blocks.AFTER if self._blocks is not None else ""
                 self._moved()
                 _run_backward(target)
-            self._role("gradients", [one.grad for one in self._model.parameters() if one.grad is not None])
+            self._note_gradients()
             if optimizers:
                 self._enter("optimizer")
                 for optimizer in optimizers:
@@ -187,6 +230,11 @@ class _Step:
         self._tracker.place = Place("end", "", "")
         for weight in self._model.parameters():
             weight.grad = None
+
+    def _note_gradients(self) -> None:
+        for weight in self._model.parameters():
+            if weight.grad is not None:
+                self._held.append((weight, "gradients", self._role("gradients", weight.grad)))
 
     # --- where the step is -------------------------------------------------------------------------------------------
 
@@ -214,10 +262,22 @@ class _Step:
         self._section = section
         self._moved()
 
-    def _module_begins(self, module: nn.Module, _: Any) -> None:
+    def _module_begins(self, module: nn.Module, given: Any) -> None:
         path = self._paths.get(id(module), "")
+        if self._blocks is not None and self._tracker.place.phase == "forward":
+            self._place(module, given)
         self._modules.append(path if self._blocks is None else self._blocks.general(path))
         self._moved()
+
+    def _place(self, module: nn.Module, given: Any) -> None:
+        """Notes on which side of the blocks a module's own parameters are used, and what the first block is given."""
+        if self._section in (blocks.BEFORE, blocks.AFTER):
+            for weight in module.parameters(recurse=False):
+                self._ends[id(weight)] = self._section
+        first = next((one for one in tree_leaves(given) if isinstance(one, torch.Tensor)), None)
+        if first is not None and module is next(iter(self._blocks.modules.children()), None):  # type: ignore[union-attr]
+            along = self._request.tensor_parallel if self._request.sequence_parallel else 1
+            self._boundary_bytes = first.numel() * first.element_size() // along
 
     def _module_ends(self, *_: Any) -> None:
         if self._modules:

@@ -1,0 +1,76 @@
+"""What probes of a batch found, and what the process that runs one is asked for and answers; free of torch."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from whystall.model.prediction.request import Request
+
+Outcome = Literal["fits", "over the limit", "out of memory", "killed", "ended", "timed out"]
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True):
+    """What one probe is to run: the largest batch first, then smaller ones, of which none begins after ``curve_s``."""
+
+    request: Request
+    batches: tuple[int, ...]
+    curve_s: float
+
+
+class BatchRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A batch as it ran: the most that tensors held, and how long a step with its optimizer took (the median)."""
+
+    batch: int
+    held_bytes: int
+    steps: int
+    step_ns: int
+    fastest_ns: int
+    slowest_ns: int
+
+    @property
+    def samples_per_s(self) -> float:
+        """The throughput."""
+        return self.batch / self.step_ns * 1e9
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One line of what a probe says: a batch that ran, or why it did not."""
+
+    ran: BatchRun | None = None
+    out_of_memory: str | None = None
+    failed: str | None = None
+    absent: str | None = None
+
+
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+    """One probe: a process that ran a batch, beside what was predicted for it."""
+
+    batch: int
+    predicted_bytes: int
+    outcome: Outcome
+    held_bytes: int | None = None
+    said: str | None = None
+
+    @property
+    def fits(self) -> bool:
+        """Whether the batch really ran, within the limit."""
+        return self.outcome == "fits"
+
+
+class Probed(msgspec.Struct, frozen=True, kw_only=True):
+    """What all probes found: ``curve`` is the batches that ran in the last probe that fitted, smallest first.
+
+    ``knee`` is the smallest of them that nearly reaches the highest throughput; ``because`` says why nothing ran.
+    """
+
+    attempts: tuple[Attempt, ...] = ()
+    curve: tuple[BatchRun, ...] = ()
+    knee: int | None = None
+    because: str | None = None
+
+    @property
+    def largest(self) -> int | None:
+        """The largest batch that really fitted."""
+        return max((one.batch for one in self.attempts if one.fits), default=None)
