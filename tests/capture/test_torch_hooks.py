@@ -77,6 +77,18 @@ def test_constructors_are_let_go_once_the_module_is_known(hooks: TorchHooks) -> 
     assert torch.nn.Module.__dict__["__init__"] is told.__wrapped__
 
 
+@pytest.mark.filterwarnings("ignore:.*jit.*")
+def test_a_call_that_is_traced_is_not_heard(hooks: TorchHooks, heard: list[str]) -> None:
+    """What is done in it would be a part of the user's graph: a service ended so with an internal error of torch's."""
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4))
+    hooks.watch_any_module()
+    with torch.no_grad():
+        torch.jit.trace(model, torch.zeros(1, 4), check_trace=False)
+        assert heard == []
+        model(torch.zeros(1, 4))
+    assert heard == ["forward_begins", "forward_ends"]
+
+
 def test_a_model_that_grows_is_looked_at_again(hooks: TorchHooks, heard: list[str]) -> None:
     first = torch.nn.Linear(2, 2)
     hooks.watch_any_module()

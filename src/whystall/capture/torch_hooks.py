@@ -57,7 +57,7 @@ class TorchHooks:
         self._let_go: list[Callable[[], object]] = []
         self._watched: Callable[[], object | None] = _nothing
         self._unwatch: list[Callable[[], object]] = []
-        self._is_compiling: Callable[[], bool] = getattr(getattr(torch, "compiler", None), "is_compiling", bool)
+        self._is_compiling = _followed_by(torch)
 
     def install(self, *, modules_made_before: bool = False) -> None:
         """Hooks into modules, optimizers, data loaders, gradient scalers, saving, and the user's own profiler.
@@ -265,6 +265,13 @@ class Known:
     def living(self) -> list[Any]:
         """Those that are alive."""
         return [thing for reference in self._living.valuerefs() if (thing := reference()) is not None]
+
+
+def _followed_by(torch: Any) -> Callable[[], bool]:
+    """What tells whether torch's compiler or `torch.jit.trace` follows what is called: a graph of it would hold us."""
+    is_compiling: Callable[[], bool] = getattr(getattr(torch, "compiler", None), "is_compiling", bool)
+    is_tracing: Callable[[], bool] = getattr(torch.jit, "is_tracing", bool)
+    return lambda: is_compiling() or is_tracing()
 
 
 def _telling(
