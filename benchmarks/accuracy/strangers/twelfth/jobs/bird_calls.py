@@ -1,4 +1,5 @@
 """Bird call recogniser; a small labelled set, log-spectrograms made on the fly."""
+
 import argparse
 import time
 

@@ -1,4 +1,5 @@
 """Semi-supervised node classification on a citation graph (full batch GCN)."""
+
 import argparse
 import time
 
@@ -43,8 +44,7 @@ class GraphConv(nn.Module):
 class GCN(nn.Module):
     def __init__(self, hidden=64):
         super().__init__()
-        self.layers = nn.ModuleList([GraphConv(FEATS, hidden), GraphConv(hidden, hidden),
-                                     GraphConv(hidden, TOPICS)])
+        self.layers = nn.ModuleList([GraphConv(FEATS, hidden), GraphConv(hidden, hidden), GraphConv(hidden, TOPICS)])
 
     def forward(self, adj, x):
         for i, layer in enumerate(self.layers):

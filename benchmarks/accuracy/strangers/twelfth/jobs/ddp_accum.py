@@ -1,7 +1,7 @@
 """Data-parallel regression of molecular properties with a large effective batch."""
+
 import argparse
 import contextlib
-import os
 import time
 
 import torch

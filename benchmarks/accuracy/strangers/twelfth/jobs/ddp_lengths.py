@@ -1,4 +1,5 @@
 """Data-parallel keystroke-dynamics encoder on event sequences of varied length."""
+
 import argparse
 import time
 
@@ -35,7 +36,7 @@ class Encoder(nn.Module):
 
     def forward(self, ids):
         pad = ids == EVENTS
-        h = self.body(self.emb(ids) + self.pos[:ids.size(1)], src_key_padding_mask=pad)
+        h = self.body(self.emb(ids) + self.pos[: ids.size(1)], src_key_padding_mask=pad)
         keep = (~pad).unsqueeze(-1)
         return self.out((h * keep).sum(1) / keep.sum(1))
 
@@ -48,9 +49,9 @@ class LengthBatches:
         chunks = [list(range(s, s + BATCH)) for s in range(0, len(items) - BATCH + 1, BATCH)]
         self.per_rank = len(chunks) // world
         if weave:
-            self.mine = chunks[rank::world][:self.per_rank]
+            self.mine = chunks[rank::world][: self.per_rank]
         else:
-            self.mine = chunks[rank * self.per_rank:(rank + 1) * self.per_rank]
+            self.mine = chunks[rank * self.per_rank : (rank + 1) * self.per_rank]
         self.epoch = 0
 
     def __iter__(self):

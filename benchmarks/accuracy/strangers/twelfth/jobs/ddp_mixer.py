@@ -1,4 +1,5 @@
 """MLP-Mixer on satellite tiles, two processes, gradients averaged by hand."""
+
 import argparse
 import time
 
@@ -53,7 +54,7 @@ def average_flat(params, world):
     offset = 0
     for p in params:
         n = p.numel()
-        p.grad.copy_(flat[offset:offset + n].view_as(p))
+        p.grad.copy_(flat[offset : offset + n].view_as(p))
         offset += n
 
 

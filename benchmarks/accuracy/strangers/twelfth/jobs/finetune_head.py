@@ -1,4 +1,5 @@
 """Adapt an image backbone to a new product catalogue: train a fresh classification head."""
+
 import argparse
 import time
 
@@ -13,9 +14,15 @@ class Bottleneck(nn.Module):
     def __init__(self, ch, mid):
         super().__init__()
         self.net = nn.Sequential(
-            nn.Conv2d(ch, mid, 1), nn.BatchNorm2d(mid), nn.ReLU(),
-            nn.Conv2d(mid, mid, 3, padding=1), nn.BatchNorm2d(mid), nn.ReLU(),
-            nn.Conv2d(mid, ch, 1), nn.BatchNorm2d(ch))
+            nn.Conv2d(ch, mid, 1),
+            nn.BatchNorm2d(mid),
+            nn.ReLU(),
+            nn.Conv2d(mid, mid, 3, padding=1),
+            nn.BatchNorm2d(mid),
+            nn.ReLU(),
+            nn.Conv2d(mid, ch, 1),
+            nn.BatchNorm2d(ch),
+        )
 
     def forward(self, x):
         return F.relu(x + self.net(x))
@@ -37,8 +44,7 @@ class Backbone(nn.Module):
 class Head(nn.Module):
     def __init__(self, width):
         super().__init__()
-        self.net = nn.Sequential(nn.Linear(width, 512), nn.ReLU(), nn.Dropout(0.3),
-                                 nn.Linear(512, PRODUCTS))
+        self.net = nn.Sequential(nn.Linear(width, 512), nn.ReLU(), nn.Dropout(0.3), nn.Linear(512, PRODUCTS))
 
     def forward(self, f):
         return self.net(f)

@@ -1,4 +1,5 @@
 """Fit a small neural force field: energies and forces of random clusters."""
+
 import argparse
 import math
 import time
@@ -17,10 +18,10 @@ def make_clusters(n, seed=0):
     pos = np.stack([grid[rng.permutation(27)[:ATOMS]] * 1.5 for _ in range(n)])
     pos += rng.normal(0, 0.15, pos.shape)
     diff = pos[:, :, None] - pos[:, None]
-    r2 = (diff ** 2).sum(-1) + np.eye(ATOMS)[None] * 1e6
-    s6 = (1.3 ** 2 / r2) ** 3
-    energy = 2 * (s6 ** 2 - s6).sum((1, 2)) / ATOMS
-    force = (24 * (2 * s6 ** 2 - s6) / r2)[..., None] * diff
+    r2 = (diff**2).sum(-1) + np.eye(ATOMS)[None] * 1e6
+    s6 = (1.3**2 / r2) ** 3
+    energy = 2 * (s6**2 - s6).sum((1, 2)) / ATOMS
+    force = (24 * (2 * s6**2 - s6) / r2)[..., None] * diff
     return pos, energy, force.sum(2) / ATOMS
 
 
@@ -36,7 +37,7 @@ class Potential(nn.Module):
 
     def forward(self, pos):
         diff = pos.unsqueeze(2) - pos.unsqueeze(1)
-        r = ((diff ** 2).sum(-1) + self.eye * 1.0).sqrt()
+        r = ((diff**2).sum(-1) + self.eye * 1.0).sqrt()
         smooth = 0.5 * (torch.cos(math.pi * (r / CUTOFF).clamp(max=1)) + 1)
         smooth = smooth.masked_fill(self.eye, 0.0).unsqueeze(-1)
         rbf = torch.exp(-8 * (r.unsqueeze(-1) - self.centres) ** 2)
@@ -50,7 +51,7 @@ class Potential(nn.Module):
 def energy_and_forces(model, pos):
     pos = pos.requires_grad_(True)
     e = model(pos)
-    f, = torch.autograd.grad(e.sum(), pos, create_graph=True)
+    (f,) = torch.autograd.grad(e.sum(), pos, create_graph=True)
     return e, -f
 
 

@@ -1,4 +1,5 @@
 """Galaxy morphology regression: predict vote fractions from cut-outs."""
+
 import argparse
 import os
 import time
@@ -24,7 +25,7 @@ def cutouts(n=512, res=56):
     ang = torch.rand(n, 1, 1) * 3.14
     u = xx * ang.cos() + yy * ang.sin()
     v = (-xx * ang.sin() + yy * ang.cos()) / q
-    r = (u ** 2 + v ** 2).sqrt()
+    r = (u**2 + v**2).sqrt()
     arms = torch.cos(3 * torch.atan2(v, u) + 9 * r) * torch.rand(n, 1, 1)
     img = torch.exp(-3 * r) * (1 + 0.5 * arms)
     img = img.unsqueeze(1).repeat(1, 3, 1, 1) + 0.02 * torch.randn(n, 3, res, res)

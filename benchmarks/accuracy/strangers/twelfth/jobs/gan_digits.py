@@ -1,4 +1,5 @@
 """DCGAN on small glyph images."""
+
 import argparse
 import time
 
@@ -25,11 +26,20 @@ class Generator(nn.Module):
         self.fc = nn.Linear(Z, ch * 4 * 4 * 4)
         self.ch = ch
         self.net = nn.Sequential(
-            nn.BatchNorm2d(ch * 4), nn.ReLU(),
-            nn.ConvTranspose2d(ch * 4, ch * 2, 4, 2, 1), nn.BatchNorm2d(ch * 2), nn.ReLU(),
-            nn.ConvTranspose2d(ch * 2, ch, 4, 2, 1), nn.BatchNorm2d(ch), nn.ReLU(),
-            nn.Conv2d(ch, ch, 3, padding=1), nn.BatchNorm2d(ch), nn.ReLU(),
-            nn.ConvTranspose2d(ch, 1, 4, 2, 1), nn.Tanh())
+            nn.BatchNorm2d(ch * 4),
+            nn.ReLU(),
+            nn.ConvTranspose2d(ch * 4, ch * 2, 4, 2, 1),
+            nn.BatchNorm2d(ch * 2),
+            nn.ReLU(),
+            nn.ConvTranspose2d(ch * 2, ch, 4, 2, 1),
+            nn.BatchNorm2d(ch),
+            nn.ReLU(),
+            nn.Conv2d(ch, ch, 3, padding=1),
+            nn.BatchNorm2d(ch),
+            nn.ReLU(),
+            nn.ConvTranspose2d(ch, 1, 4, 2, 1),
+            nn.Tanh(),
+        )
 
     def forward(self, z):
         return self.net(self.fc(z).view(-1, self.ch * 4, 4, 4))
@@ -39,10 +49,15 @@ class Discriminator(nn.Module):
     def __init__(self, ch=20):
         super().__init__()
         self.net = nn.Sequential(
-            nn.Conv2d(1, ch, 4, 2, 1), nn.LeakyReLU(0.2),
-            nn.Conv2d(ch, ch * 2, 4, 2, 1), nn.LeakyReLU(0.2),
-            nn.Conv2d(ch * 2, ch * 4, 4, 2, 1), nn.LeakyReLU(0.2),
-            nn.Flatten(), nn.Linear(ch * 4 * 16, 1))
+            nn.Conv2d(1, ch, 4, 2, 1),
+            nn.LeakyReLU(0.2),
+            nn.Conv2d(ch, ch * 2, 4, 2, 1),
+            nn.LeakyReLU(0.2),
+            nn.Conv2d(ch * 2, ch * 4, 4, 2, 1),
+            nn.LeakyReLU(0.2),
+            nn.Flatten(),
+            nn.Linear(ch * 4 * 16, 1),
+        )
 
     def forward(self, x):
         return self.net(x).squeeze(1)

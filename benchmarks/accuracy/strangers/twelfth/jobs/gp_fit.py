@@ -1,4 +1,5 @@
 """Gaussian-process emulator of a climate simulator: fit kernel scales by marginal likelihood."""
+
 import argparse
 import math
 import time
@@ -13,8 +14,7 @@ INPUTS = 6
 def simulator_runs(n=2000, seed=0):
     rng = np.random.default_rng(seed)
     x = rng.uniform(0, 1, (n, INPUTS))
-    y = (np.sin(5 * x[:, 0]) + x[:, 1] ** 2 + 0.5 * np.cos(7 * x[:, 2] * x[:, 3])
-         + 0.05 * rng.normal(size=n))
+    y = np.sin(5 * x[:, 0]) + x[:, 1] ** 2 + 0.5 * np.cos(7 * x[:, 2] * x[:, 3]) + 0.05 * rng.normal(size=n)
     return torch.from_numpy(x), torch.from_numpy((y - y.mean()) / y.std())
 
 
@@ -26,9 +26,9 @@ class Matern(nn.Module):
 
     def forward(self, a, b):
         a, b = a * self.log_scale.exp(), b * self.log_scale.exp()
-        d2 = (a ** 2).sum(1)[:, None] + (b ** 2).sum(1)[None] - 2 * a @ b.T
+        d2 = (a**2).sum(1)[:, None] + (b**2).sum(1)[None] - 2 * a @ b.T
         r = math.sqrt(5) * (d2.clamp(min=0) + 1e-12).sqrt()
-        return self.log_amp.exp() * (1 + r + r ** 2 / 3) * torch.exp(-r)
+        return self.log_amp.exp() * (1 + r + r**2 / 3) * torch.exp(-r)
 
 
 class Evidence(nn.Module):

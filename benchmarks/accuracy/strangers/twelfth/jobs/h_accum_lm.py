@@ -1,4 +1,5 @@
 """Character-level language model with gradient accumulation, validation and snapshots."""
+
 import argparse
 import math
 import os
@@ -49,7 +50,7 @@ class CharLM(nn.Module):
         self.head = nn.Linear(c.dim, vocab)
 
     def forward(self, ids):
-        x = self.tok(ids) + self.pos.weight[:ids.size(1)]
+        x = self.tok(ids) + self.pos.weight[: ids.size(1)]
         return self.head(self.blocks(x))
 
 

@@ -1,4 +1,5 @@
 """Two-process training of a weather nowcasting network (radar frames in, next frame out)."""
+
 import argparse
 import os
 import tempfile
@@ -27,7 +28,7 @@ class Radar(Dataset):
 
     def __getitem__(self, i):
         dy, dx = self.wind[i].tolist()
-        frames = [self.fields[i, 0, k * dy:k * dy + RES, k * dx:k * dx + RES] for k in range(PAST + 1)]
+        frames = [self.fields[i, 0, k * dy : k * dy + RES, k * dx : k * dx + RES] for k in range(PAST + 1)]
         stack = torch.stack(frames)
         return stack[:PAST], stack[PAST:]
 
@@ -35,12 +36,13 @@ class Radar(Dataset):
 class Nowcast(nn.Module):
     def __init__(self, ch=32):
         super().__init__()
-        self.down = nn.Sequential(nn.Conv2d(PAST, ch, 3, padding=1), nn.ReLU(),
-                                  nn.Conv2d(ch, 2 * ch, 3, stride=2, padding=1), nn.ReLU())
-        self.mid = nn.Sequential(*[m for _ in range(3)
-                                   for m in (nn.Conv2d(2 * ch, 2 * ch, 3, padding=1), nn.ReLU())])
-        self.up = nn.Sequential(nn.Upsample(scale_factor=2), nn.Conv2d(2 * ch, ch, 3, padding=1), nn.ReLU(),
-                                nn.Conv2d(ch, 1, 3, padding=1))
+        self.down = nn.Sequential(
+            nn.Conv2d(PAST, ch, 3, padding=1), nn.ReLU(), nn.Conv2d(ch, 2 * ch, 3, stride=2, padding=1), nn.ReLU()
+        )
+        self.mid = nn.Sequential(*[m for _ in range(3) for m in (nn.Conv2d(2 * ch, 2 * ch, 3, padding=1), nn.ReLU())])
+        self.up = nn.Sequential(
+            nn.Upsample(scale_factor=2), nn.Conv2d(2 * ch, ch, 3, padding=1), nn.ReLU(), nn.Conv2d(ch, 1, 3, padding=1)
+        )
 
     def forward(self, x):
         return x[:, -1:] + self.up(self.mid(self.down(x)))

@@ -1,4 +1,5 @@
 """Deep denoiser for seismic traces; activations of the trunk are recomputed to fit long traces."""
+
 import argparse
 import os
 import tempfile
@@ -37,7 +38,7 @@ class Denoiser(nn.Module):
         return x - self.out(h)
 
     def section(self, h, s):
-        for block in self.trunk[s:s + 4]:
+        for block in self.trunk[s : s + 4]:
             h = block(h)
         return h
 
@@ -46,7 +47,7 @@ def traces(n=256, seed=0):
     g = torch.Generator().manual_seed(seed)
     spikes = (torch.rand(n, 1, SAMPLES, generator=g) < 0.01).float() * torch.randn(n, 1, SAMPLES, generator=g)
     t = torch.arange(-40, 41) / 8.0
-    ricker = (1 - t ** 2) * torch.exp(-t ** 2 / 2)
+    ricker = (1 - t**2) * torch.exp(-(t**2) / 2)
     return F.conv1d(spikes, ricker[None, None], padding=40)
 
 
@@ -73,8 +74,7 @@ class Session:
         return loss
 
     def save(self, step):
-        torch.save({"step": step, "model": self.model.state_dict()},
-                   os.path.join(self.folder, "latest.pt"))
+        torch.save({"step": step, "model": self.model.state_dict()}, os.path.join(self.folder, "latest.pt"))
 
     @torch.no_grad()
     def check(self):

@@ -1,4 +1,5 @@
 """Particle event classifier in three phases: prepare table, train, calibrate and export."""
+
 import argparse
 import json
 import os
@@ -29,8 +30,17 @@ def prepare(folder, n=6000):
     with open(path, "w") as f:
         for i in range(n):
             k = count[i]
-            f.write(json.dumps({"pt": pt[i, :k].round(3).tolist(), "eta": eta[i, :k].round(3).tolist(),
-                                "phi": phi[i, :k].round(3).tolist(), "y": int(y[i])}) + "\n")
+            f.write(
+                json.dumps(
+                    {
+                        "pt": pt[i, :k].round(3).tolist(),
+                        "eta": eta[i, :k].round(3).tolist(),
+                        "phi": phi[i, :k].round(3).tolist(),
+                        "y": int(y[i]),
+                    }
+                )
+                + "\n"
+            )
     x, mask, target = np.zeros((n, PARTICLES, FEATS), np.float32), np.zeros((n, PARTICLES), bool), []
     with open(path) as f:
         for i, line in enumerate(f):
@@ -46,8 +56,9 @@ def prepare(folder, n=6000):
 class DeepSet(nn.Module):
     def __init__(self, width=160):
         super().__init__()
-        self.phi = nn.Sequential(nn.Linear(FEATS, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(),
-                                 nn.Linear(width, width), nn.ReLU())
+        self.phi = nn.Sequential(
+            nn.Linear(FEATS, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU()
+        )
         self.rho = nn.Sequential(nn.Linear(2 * width, width), nn.ReLU(), nn.Linear(width, 1))
         self.log_temp = nn.Parameter(torch.zeros(()), requires_grad=False)
 

@@ -1,4 +1,5 @@
 """Policy gradient from pendulum pictures; the simulator is plain Python."""
+
 import argparse
 import math
 import random
@@ -24,7 +25,7 @@ class Pendulum:
         self.speed += 0.05 * (9.8 * math.sin(self.angle) + torque)
         self.angle += 0.05 * self.speed
         self.age += 1
-        reward = math.cos(self.angle) - 0.01 * self.speed ** 2
+        reward = math.cos(self.angle) - 0.01 * self.speed**2
         done = self.age >= 100 or abs(self.speed) > 12
         if done:
             self.restart()
@@ -54,10 +55,17 @@ class Gym:
 class ActorCritic(nn.Module):
     def __init__(self, ch=32):
         super().__init__()
-        self.body = nn.Sequential(nn.Conv2d(2, ch, 5, padding=2), nn.ReLU(),
-                                  nn.Conv2d(ch, 2 * ch, 3, stride=2, padding=1), nn.ReLU(),
-                                  nn.Conv2d(2 * ch, 2 * ch, 3, stride=2, padding=1), nn.ReLU(),
-                                  nn.Flatten(), nn.Linear(2 * ch * 36, 256), nn.ReLU())
+        self.body = nn.Sequential(
+            nn.Conv2d(2, ch, 5, padding=2),
+            nn.ReLU(),
+            nn.Conv2d(ch, 2 * ch, 3, stride=2, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(2 * ch, 2 * ch, 3, stride=2, padding=1),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(2 * ch * 36, 256),
+            nn.ReLU(),
+        )
         self.pi, self.v = nn.Linear(256, TORQUES), nn.Linear(256, 1)
 
     def forward(self, x):

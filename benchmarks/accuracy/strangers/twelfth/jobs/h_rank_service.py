@@ -1,4 +1,5 @@
 """Re-ranking service: scores candidate passages for incoming questions in batches."""
+
 import argparse
 import random
 import time
@@ -21,7 +22,7 @@ class CrossEncoder(nn.Module):
 
     def forward(self, ids):
         pad = ids == PAD
-        h = self.body(self.emb(ids) + self.pos.weight[:ids.size(1)], src_key_padding_mask=pad)
+        h = self.body(self.emb(ids) + self.pos.weight[: ids.size(1)], src_key_padding_mask=pad)
         return self.score(h[:, 0]).squeeze(1)
 
 

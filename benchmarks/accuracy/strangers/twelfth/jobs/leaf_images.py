@@ -1,4 +1,5 @@
 """Leaf disease classifier on a folder of photographs."""
+
 import argparse
 import os
 import random
@@ -22,7 +23,8 @@ def write_photos(folder, count):
         label = i % len(CLASSES)
         coarse = rng.integers(0, 255, (12 + 4 * label, 16, 3), dtype=np.uint8)
         Image.fromarray(coarse).resize((480, 360)).save(
-            os.path.join(folder, f"{CLASSES[label]}_{i:04d}.jpg"), quality=88)
+            os.path.join(folder, f"{CLASSES[label]}_{i:04d}.jpg"), quality=88
+        )
 
 
 class LeafFolder(Dataset):
@@ -52,13 +54,20 @@ class LeafFolder(Dataset):
 
 
 def conv_block(cin, cout):
-    return nn.Sequential(nn.Conv2d(cin, cout, 3, padding=1, bias=False), nn.BatchNorm2d(cout),
-                         nn.ReLU(inplace=True), nn.MaxPool2d(2))
+    return nn.Sequential(
+        nn.Conv2d(cin, cout, 3, padding=1, bias=False), nn.BatchNorm2d(cout), nn.ReLU(inplace=True), nn.MaxPool2d(2)
+    )
 
 
 def build_model():
-    return nn.Sequential(conv_block(3, 24), conv_block(24, 48), conv_block(48, 96),
-                         nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(96, len(CLASSES)))
+    return nn.Sequential(
+        conv_block(3, 24),
+        conv_block(24, 48),
+        conv_block(48, 96),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(96, len(CLASSES)),
+    )
 
 
 def main():

@@ -1,4 +1,5 @@
 """Day-ahead electricity load forecast with a temporal convolution network."""
+
 import argparse
 import copy
 import time
@@ -14,8 +15,13 @@ LOOKBACK, AHEAD = 168, 24
 def series(hours=16000, seed=0):
     rng = np.random.default_rng(seed)
     t = np.arange(hours)
-    load = (10 + 3 * np.sin(2 * np.pi * t / 24) + 1.5 * np.sin(2 * np.pi * t / 168)
-            + np.cumsum(rng.normal(0, 0.02, hours)) + rng.normal(0, 0.3, hours))
+    load = (
+        10
+        + 3 * np.sin(2 * np.pi * t / 24)
+        + 1.5 * np.sin(2 * np.pi * t / 168)
+        + np.cumsum(rng.normal(0, 0.02, hours))
+        + rng.normal(0, 0.3, hours)
+    )
     temp = 12 + 8 * np.sin(2 * np.pi * t / 8760) + rng.normal(0, 1, hours)
     x = np.stack([load, temp, np.sin(2 * np.pi * t / 24), np.cos(2 * np.pi * t / 24)])
     x[:2] = (x[:2] - x[:2].mean(1, keepdims=True)) / x[:2].std(1, keepdims=True)
@@ -54,7 +60,7 @@ class TCN(nn.Module):
     def __init__(self, ch=32):
         super().__init__()
         self.inp = nn.Conv1d(4, ch, 1)
-        self.body = nn.Sequential(*[Residual(ch, 2 ** k) for k in range(5)])
+        self.body = nn.Sequential(*[Residual(ch, 2**k) for k in range(5)])
         self.out = nn.Linear(ch, AHEAD)
 
     def forward(self, x):

@@ -1,4 +1,5 @@
 """Two-tower movie recommender with in-batch softmax."""
+
 import argparse
 import time
 

@@ -1,4 +1,5 @@
 """Named-entity tagger: word embeddings and a convolutional encoder; resumable training."""
+
 import argparse
 import os
 import tempfile
@@ -38,8 +39,9 @@ class Saver:
             return
         path = os.path.join(self.folder, f"state_{step:07d}.pt")
         tmp = path + ".tmp"
-        torch.save({"step": step, "model": model.state_dict(), "opt": opt.state_dict(),
-                    "sched": sched.state_dict()}, tmp)
+        torch.save(
+            {"step": step, "model": model.state_dict(), "opt": opt.state_dict(), "sched": sched.state_dict()}, tmp
+        )
         os.replace(tmp, path)
         self.saved.append(path)
         while len(self.saved) > self.keep:

@@ -1,4 +1,5 @@
 """Line recogniser behind a queue: crops are grouped by width and read in batches."""
+
 import argparse
 import random
 import time
@@ -17,8 +18,9 @@ HEIGHT = 32
 class LineNet(nn.Module):
     def __init__(self, hidden=96):
         super().__init__()
-        self.conv = nn.ModuleList([nn.Conv2d(1, 24, 3, padding=1), nn.Conv2d(24, 48, 3, padding=1),
-                                   nn.Conv2d(48, 64, 3, padding=1)])
+        self.conv = nn.ModuleList(
+            [nn.Conv2d(1, 24, 3, padding=1), nn.Conv2d(24, 48, 3, padding=1), nn.Conv2d(48, 64, 3, padding=1)]
+        )
         self.mix = nn.ModuleList(nn.Conv1d(hidden, hidden, 5, padding=2) for _ in range(4))
         self.flat = nn.Linear(64 * (HEIGHT // 8), hidden)
         self.out = nn.Linear(hidden, len(ALPHABET) + 1)
@@ -69,7 +71,7 @@ def queue(seed=0, batch=12):
     while True:
         w = rng.choices(WIDTHS, weights=(4, 3, 2, 1))[0]
         s = rng.randrange(64 - batch)
-        yield crops[w][s:s + batch]
+        yield crops[w][s : s + batch]
 
 
 def serve(reader, seconds):

@@ -1,4 +1,5 @@
 """Frame-wise phone recogniser (hybrid style), TDNN over filterbank frames."""
+
 import argparse
 import random
 import time

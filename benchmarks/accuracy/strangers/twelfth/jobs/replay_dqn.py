@@ -1,4 +1,5 @@
 """Deep Q-learning on a lane-keeping toy task with a replay memory."""
+
 import argparse
 import random
 import time
@@ -23,7 +24,7 @@ class Lane:
         return self.view()
 
     def view(self):
-        ahead = self.road[self.t:self.t + OBS - 2] - self.y
+        ahead = self.road[self.t : self.t + OBS - 2] - self.y
         return np.concatenate([ahead, [self.v, self.y - self.road[self.t]]]).astype(np.float32)
 
     def step(self, action):
@@ -47,8 +48,13 @@ class TupleMemory:
 
     def sample(self, n):
         s, a, r, s2, d = zip(*random.sample(self.items, n))
-        return (torch.tensor(s), torch.tensor(a), torch.tensor(r, dtype=torch.float32),
-                torch.tensor(s2), torch.tensor(d, dtype=torch.float32))
+        return (
+            torch.tensor(s),
+            torch.tensor(a),
+            torch.tensor(r, dtype=torch.float32),
+            torch.tensor(s2),
+            torch.tensor(d, dtype=torch.float32),
+        )
 
 
 class ArrayMemory:
@@ -72,8 +78,9 @@ class ArrayMemory:
 
 
 def qnet(width=192):
-    return nn.Sequential(nn.Linear(OBS, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(),
-                         nn.Linear(width, ACTIONS))
+    return nn.Sequential(
+        nn.Linear(OBS, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, ACTIONS)
+    )
 
 
 class Agent:

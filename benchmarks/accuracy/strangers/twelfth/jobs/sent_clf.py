@@ -1,4 +1,5 @@
 """Sentiment classifier for short reviews, small transformer encoder."""
+
 import argparse
 import math
 import random
@@ -41,7 +42,7 @@ def collate(batch, width=None):
     width = width or max(len(ids) for ids, _ in batch)
     tokens = torch.full((len(batch), width), PAD, dtype=torch.long)
     for row, (ids, _) in enumerate(batch):
-        tokens[row, :len(ids)] = torch.tensor(ids)
+        tokens[row, : len(ids)] = torch.tensor(ids)
     return tokens, torch.tensor([label for _, label in batch])
 
 
@@ -57,7 +58,7 @@ class Classifier(nn.Module):
 
     def forward(self, tokens):
         mask = tokens == PAD
-        x = self.embed(tokens) * math.sqrt(self.dim) + self.pos[:tokens.size(1)]
+        x = self.embed(tokens) * math.sqrt(self.dim) + self.pos[: tokens.size(1)]
         x = self.encoder(x, src_key_padding_mask=mask)
         keep = (~mask).unsqueeze(-1)
         return self.out((x * keep).sum(1) / keep.sum(1))

@@ -1,4 +1,5 @@
 """Text-conditioned sketch generator: DDIM sampling for queued prompts."""
+
 import argparse
 import math
 import time

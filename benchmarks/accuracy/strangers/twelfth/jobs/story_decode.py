@@ -1,4 +1,5 @@
 """Serve short continuations from a small causal language model."""
+
 import argparse
 import time
 
@@ -71,7 +72,7 @@ class Writer:
             state = kv if self.keep_state else None
             nxt = logits.argmax(-1, keepdim=True)
             ids = torch.cat([ids, nxt], dim=1)
-        return ids[:, prompt.size(1):]
+        return ids[:, prompt.size(1) :]
 
 
 def incoming(seed=0):

@@ -1,4 +1,5 @@
 """Credit default model on a table of numeric and categorical columns."""
+
 import argparse
 import time
 
@@ -37,7 +38,7 @@ class BlockLoader:
     def __iter__(self):
         order = torch.randperm(len(self.rows))
         for s in range(0, len(order) - self.batch_size + 1, self.batch_size):
-            yield self.rows[order[s:s + self.batch_size]]
+            yield self.rows[order[s : s + self.batch_size]]
 
 
 class TabularNet(nn.Module):
@@ -46,8 +47,15 @@ class TabularNet(nn.Module):
         self.emb = nn.ModuleList(nn.Embedding(c, min(16, c // 2 + 1)) for c in CARDS)
         width = N_NUM + sum(e.embedding_dim for e in self.emb)
         self.body = nn.Sequential(
-            nn.BatchNorm1d(width), nn.Linear(width, 256), nn.ReLU(), nn.Dropout(0.1),
-            nn.Linear(256, 256), nn.ReLU(), nn.Dropout(0.1), nn.Linear(256, 1))
+            nn.BatchNorm1d(width),
+            nn.Linear(width, 256),
+            nn.ReLU(),
+            nn.Dropout(0.1),
+            nn.Linear(256, 256),
+            nn.ReLU(),
+            nn.Dropout(0.1),
+            nn.Linear(256, 1),
+        )
 
     def forward(self, num, cat):
         parts = [num] + [e(cat[:, k]) for k, e in enumerate(self.emb)]

@@ -1,4 +1,5 @@
 """Traffic speed forecasting on road sensors with a recurrent encoder."""
+
 import argparse
 import time
 
@@ -12,7 +13,7 @@ SENSORS, HISTORY, HORIZON = 24, 72, 12
 def load_speeds(days=40):
     rng = np.random.default_rng(7)
     t = np.arange(days * 288)
-    base = 60 - 20 * np.exp(-((t % 288 - 100) / 20.0) ** 2) - 15 * np.exp(-((t % 288 - 210) / 25.0) ** 2)
+    base = 60 - 20 * np.exp(-(((t % 288 - 100) / 20.0) ** 2)) - 15 * np.exp(-(((t % 288 - 210) / 25.0) ** 2))
     x = base[:, None] + rng.normal(0, 2, (t.size, SENSORS)) + rng.normal(0, 3, SENSORS)
     x = (x - x.mean(0)) / x.std(0)
     return torch.tensor(x, dtype=torch.float32)

@@ -1,4 +1,5 @@
 """Cell segmentation with a compact U-Net; training telemetry goes to a CSV file."""
+
 import argparse
 import csv
 import os
@@ -24,8 +25,14 @@ def cells(n, seed=0):
 
 
 def double(cin, cout):
-    return nn.Sequential(nn.Conv2d(cin, cout, 3, padding=1), nn.GroupNorm(4, cout), nn.ReLU(),
-                         nn.Conv2d(cout, cout, 3, padding=1), nn.GroupNorm(4, cout), nn.ReLU())
+    return nn.Sequential(
+        nn.Conv2d(cin, cout, 3, padding=1),
+        nn.GroupNorm(4, cout),
+        nn.ReLU(),
+        nn.Conv2d(cout, cout, 3, padding=1),
+        nn.GroupNorm(4, cout),
+        nn.ReLU(),
+    )
 
 
 class UNet(nn.Module):

@@ -1,4 +1,5 @@
 """Variational autoencoder for machine vibration records (unsupervised fault finding)."""
+
 import argparse
 import time
 
