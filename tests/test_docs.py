@@ -23,13 +23,24 @@ PLACEHOLDERS = re.compile(r"[…\[\]|]|\b[A-Z]{4,}\b")  # a synopsis, not a comm
 JOB = """
 import torch
 
-model = torch.nn.Linear(4, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for step in range(8):
-    model(torch.ones(2, 4)).sum().backward()
-    optimizer.step()
-    optimizer.zero_grad()
-print("trained")
+
+def gpt(batch=1):
+    layers = [torch.nn.Linear(256, 1024), torch.nn.GELU(), torch.nn.Linear(1024, 256)]
+    return torch.nn.Sequential(*layers), torch.zeros(batch, 1024, 256)
+
+
+def llama7b():
+    return gpt()
+
+
+if __name__ == "__main__":
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(8):
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    print("trained")
 """
 KERNELS = "[[rule]]\nclass = 'communication'\nfamily = 'mine'\npattern = 'my_ring'\n"
 
