@@ -159,7 +159,7 @@ SANITIZED = ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1:halt_on
 	LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libubsan.so)"
 sanitize: $(SANITIZE_VENV)/.whystall $(VENV)/.whystall
 	$(SANITIZED) WHYSTALL_FUZZ_CASES=$(SANITIZE_FUZZ_CASES) \
-		$(SANITIZE_VENV)/bin/python -m pytest --capture=sys tests/native tests/fuzz $(PYTEST_ARGS)
+		$(SANITIZE_VENV)/bin/python -m pytest --capture=sys tests/native tests/fuzz tests/trace/readers/kineto/test_parts.py $(PYTEST_ARGS)
 	$(SANITIZED) $(BIN)/python -c 'from whystall.model.native import build; \
 		build("-O1", "-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined")'
 	$(SANITIZED) $(BIN)/python -m pytest --capture=sys tests/model/test_native.py $(PYTEST_ARGS); \
