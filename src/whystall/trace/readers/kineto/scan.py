@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
@@ -98,7 +97,7 @@ def _scanned(file: BinaryIO, size: int, limits: Limits, warnings: list[str], pro
         if whole is not None:
             return whole
     scanner = new()
-    counts = _feed_pieces(scanner, _one_ahead(gunzipped(file, warnings))) if packed else _feed_plain(scanner, file)
+    counts = _feed_pieces(scanner, gunzipped(file, warnings)) if packed else _feed_plain(scanner, file)
     _feed(counts, file, size, limits, warnings, progress)
     scanner.finish()
     return scanner
@@ -134,15 +133,6 @@ def _feed_plain(scanner: Scanner, file: BinaryIO) -> Iterator[int]:
     descriptor = file.fileno()
     while count := scanner.read(descriptor, CHUNK_BYTES):
         yield count
-
-
-def _one_ahead(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """The pieces, each of which is made by another thread while the one before is used."""
-    with ThreadPoolExecutor(1) as pool:
-        coming = pool.submit(next, pieces, b"")
-        while piece := coming.result():
-            coming = pool.submit(next, pieces, b"")
-            yield piece
 
 
 def _feed_pieces(scanner: Scanner, pieces: Iterator[bytes]) -> Iterator[int]:
