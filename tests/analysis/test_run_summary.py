@@ -219,6 +219,24 @@ def test_a_run_that_changed_its_pace_for_good_is_told_at_that_of_its_latest_wind
     assert whole.shares["input"] == pytest.approx((192 * 100 + 100 * 3100) / (192 * 1000 + 100 * 4000), abs=0.01)
 
 
+def test_a_stretch_with_hardly_a_look_is_told_with_the_whole_run() -> None:
+    found = changed_run(window_at=250)
+    early = found.places.with_columns(pl.lit(180).alias("until"), pl.lit(0).alias("since"))
+    account = run_summary(replace(found, places=early), at_one_pace=True)
+    assert account is not None
+    assert (account.changed, account.steps) == (None, 300)
+    without = run_summary(replace(found, places=early.clear()), at_one_pace=True)
+    assert without is not None
+    assert without.changed is not None  # there is no look to lose
+
+
+def test_other_programs_that_end_are_no_change_of_the_job() -> None:
+    steps = [step(1400 if at < 140 else 1000) for at in range(450)]
+    account = run_summary(samples(*steps), at_one_pace=True)
+    assert account is not None
+    assert account.changed is None
+
+
 def test_a_pace_that_comes_and_goes_is_no_change() -> None:
     steps = [step(4000 if at // 100 % 2 else 1000) for at in range(400)]
     account = run_summary(samples(*steps), at_one_pace=True)

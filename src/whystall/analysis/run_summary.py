@@ -35,6 +35,8 @@ _WARM_UP_RATIO: Final = 2.0
 _MOST_WARM_UP_PART: Final = 4
 _MOST_SLOW_STEPS: Final = 50
 _FEWEST_FOR_TREND: Final = 20
+# With fewer looks at the stepping thread a stretch of a run does not show what its steps are made of.
+_FEWEST_LOOKS: Final = 20
 # MAD to standard deviation for a normal distribution.
 _MAD_TO_SIGMA: Final = 1.4826
 
@@ -44,8 +46,7 @@ def run_summary(whole: RunSamples, *, at_one_pace: bool = False) -> RunSummary |
 
     ``at_one_pace``: where the run changed its pace for good, of the steps at the pace of its latest recorded window.
     """
-    first, last = _of_the_latest_window(whole) if at_one_pace else (0, len(whole.steps))
-    samples = whole.between(first, last) if last - first < len(whole.steps) else whole
+    samples = _at_one_pace(whole) if at_one_pace else whole
     measured = samples.steps.filter((pl.col("flags") & DISTURBED) == 0)
     if measured.is_empty():
         return None
@@ -54,12 +55,13 @@ def run_summary(whole: RunSamples, *, at_one_pace: bool = False) -> RunSummary |
         return run
     disturbed = (whole.steps["flags"] & DISTURBED) != 0
     durations = _undisturbed(whole.steps)
-    other = _undisturbed(whole.steps[:first] if first else whole.steps[last:])
+    kept = samples.steps["step"]
+    other = _undisturbed(whole.steps.filter(~pl.col("step").is_between(kept[0], kept[-1])))
     return msgspec.structs.replace(
         run,
         changed=ChangedPace(
-            first=int(samples.steps["step"][0]),
-            last=int(samples.steps["step"][-1]),
+            first=int(kept[0]),
+            last=int(kept[-1]),
             other_ns=round(float(np.median(other))),
             steps=len(whole.steps),
             durations_ns=_thinned(durations),
@@ -73,6 +75,16 @@ def run_summary(whole: RunSamples, *, at_one_pace: bool = False) -> RunSummary |
 
 def _undisturbed(steps: pl.DataFrame) -> NDArray[np.int64]:
     return _ns(steps.filter((pl.col("flags") & DISTURBED) == 0), "duration_us")
+
+
+def _at_one_pace(whole: RunSamples) -> RunSamples:
+    """What was seen at the pace of the latest window; all where that is too little to say where the time goes."""
+    first, last = _of_the_latest_window(whole)
+    if last - first == len(whole.steps):
+        return whole
+    samples = whole.between(first, last)
+    looks = int(samples.places["count"].sum())
+    return whole if looks < min(_FEWEST_LOOKS, int(whole.places["count"].sum())) else samples
 
 
 def _of_the_latest_window(samples: RunSamples) -> tuple[int, int]:
