@@ -118,6 +118,13 @@ def test_inference_that_is_over_soon_has_steps(jobs: Jobs) -> None:
     assert ran.ranks()[0]["steps"] >= 5  # a busy machine does few
 
 
+def test_requests_to_a_traced_model_are_steps(jobs: Jobs) -> None:
+    without, ran = run_both_ways(jobs, "traced_service")
+    assert_unharmed(without, ran)
+    assert ran.ranks()[0]["steps_from"] == "forward passes"
+    assert ran.ranks()[0]["steps"] >= 20
+
+
 def test_an_optimizer_that_is_made_late_says_which_module_is_trained(jobs: Jobs) -> None:
     without, ran = run_both_ways(jobs, "late_optimizer")
     assert_unharmed(without, ran)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import gc
+import io
 import pickle
 import weakref
 from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import pytest
 import torch
@@ -86,6 +87,62 @@ def test_a_call_that_is_traced_is_not_heard(hooks: TorchHooks, heard: list[str])
         torch.jit.trace(model, torch.zeros(1, 4), check_trace=False)
         assert heard == []
         model(torch.zeros(1, 4))
+    assert heard == ["forward_begins", "forward_ends"]
+
+
+def served(kind: str) -> Any:
+    """A model in the form that serves, and not as it was made."""
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 4)).eval()
+    given = torch.zeros(1, 4)
+    if kind == "scripted":
+        return torch.jit.script(model)
+    if kind == "loaded":
+        file = io.BytesIO()
+        torch.jit.save(torch.jit.script(model), file)
+        file.seek(0)
+        return torch.jit.load(file)
+    if kind == "frozen":
+        return torch.jit.freeze(torch.jit.trace(model, given))
+    if kind == "exported":
+        return torch.export.export(model, (given,)).module()
+    if kind == "quantized":
+        return torch.ao.quantization.quantize_dynamic(model, {torch.nn.Linear})
+    return torch.jit.trace(model, given)
+
+
+SERVED: Final = ("traced", "scripted", "loaded", "frozen", "exported", "quantized")
+
+
+@pytest.mark.filterwarnings("ignore:.*(jit|quantiz|ao|legacy).*")
+@pytest.mark.parametrize("kind", SERVED)
+def test_a_model_that_serves_in_another_form_is_known_by_its_call(
+    hooks: TorchHooks, heard: list[str], kind: str
+) -> None:
+    model, prepare = served(kind), torch.nn.Softmax(0)
+    hooks.watch_any_module()
+    hooks.watch_called_module()
+    model(prepare(torch.ones(1, 4)))
+    heard.clear()
+    for _ in range(3):
+        model(prepare(torch.ones(1, 4)))
+    assert heard == ["forward_begins", "forward_ends"] * 3
+    assert not torch.nn.modules.module._global_forward_pre_hooks
+
+
+def test_who_begins_to_wait_in_the_midst_of_a_call_takes_the_whole_model(hooks: TorchHooks, heard: list[str]) -> None:
+    class Waits(torch.nn.Linear):
+        def forward(self, given: torch.Tensor) -> torch.Tensor:
+            hooks.watch_called_module()
+            return super().forward(given)
+
+    model = torch.nn.Sequential(Waits(2, 2), torch.nn.Linear(2, 2))
+    model(torch.ones(1, 2))
+    model[0] = torch.nn.Linear(2, 2)
+    model(torch.ones(1, 2))
+    heard.clear()
+    model[1](torch.ones(1, 2))
+    assert heard == []
+    model(torch.ones(1, 2))
     assert heard == ["forward_begins", "forward_ends"]
 
 

@@ -46,6 +46,8 @@ _STEPS_BEFORE_JUDGING: Final = 32
 _UNSTEADY_STEPS: Final = 2
 # Scripts make the optimizer right after the model.
 _MODEL_IS_COMPLETE_NS: Final = 500_000_000
+# The model of a job without an optimizer that is not called for so long is another one.
+_GUESS_HOLDS_NS: Final = 1_500_000_000
 
 
 class Session:
@@ -79,6 +81,7 @@ class Session:
         self._notes: list[str] = []
         self._loaders = LoadersSeen()
         self._modules_looked_at = -1
+        self._guessed_ns: int | None = None
         self._closed = self._whole_process = self._terminated = False
         self._modules_made = self._last_made_ns = 0
         self._handlers: dict[int, Callable[[int, FrameType | None], None]] = {}
@@ -312,9 +315,23 @@ class Session:
             self._modules_made, self._last_made_ns = made, now
         if self.steps == 0 and not self._closed:
             self._stepless.look()
-        if self._needs_forward() and self._is_without_optimizer(now) and made != self._modules_looked_at:
+        if self._needs_forward() and self._is_without_optimizer(now):
+            self._look_for_forward_passes(now, made)
+
+    def _look_for_forward_passes(self, now: int, made: int) -> None:
+        """Watches the model of a job without an optimizer: first a guess, then the one that is called."""
+        if self._guessed_ns is None:
+            self._guessed_ns = now
+        if self._guessed_ns and now - self._guessed_ns > _GUESS_HOLDS_NS:
+            self._guessed_ns = 0  # once
+            call_on_main_thread(self.faults.guard("module times", self._watch_called_module))
+        elif made != self._modules_looked_at:
             self._modules_looked_at = made
             call_on_main_thread(self.faults.guard("module times", self._watch_any_module))
+
+    def _watch_called_module(self) -> None:
+        if self._needs_forward():
+            self._hooks.watch_called_module()
 
     def _look_for_standstill(self, now: int) -> None:
         began = self._step_began_ns or self._began_ns

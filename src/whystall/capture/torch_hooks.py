@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import sys
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from types import CodeType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from whystall._native import TimedCall
@@ -165,6 +167,11 @@ class TorchHooks:
             self.watch(module)
             self._guessed = True
 
+    def watch_called_module(self) -> None:
+        """The same by what is called, where what was guessed is not: a traced model is another module, so is a copy."""
+        self._guessed = True
+        self._watch_next_call()
+
     def _counting(self, original: Callable[..., None]) -> Callable[..., None]:
         """The constructor of optimizers; it is counted before it works, since its first call imports for seconds."""
 
@@ -178,24 +185,35 @@ class TorchHooks:
         return constructor
 
     def _watch_next_call(self) -> None:
-        """Watches the module that is called next: that of a session that began after the modules were made.
+        """Watches the module that is called next, and by no other: that of a session that began after it was made.
 
         Not once torch's compiler has worked: a hook on all modules would have it compile again.
         """
         if has_compiled():
             return
+        call = self._torch.nn.Module._call_impl.__code__  # noqa: SLF001 - what every call of a module goes through
 
         def called(module: Any, *_: object) -> None:
+            if self._is_compiling():
+                return
             with contextlib.suppress(Exception):  # and this in their calls
-                if not self._is_compiling() and any(True for _ in module.parameters()):
+                # this may begin in the midst of a call
+                if _calls_of(call) <= 1 and self._has_weights(module):
                     handle.remove()
-                    if self._watched() is None:
+                    watched = self._watched()
+                    if watched is None or (self._guessed and watched is not module):
+                        self.unwatch()
                         self.watch(module)
 
         from torch.nn.modules.module import register_module_forward_pre_hook  # noqa: PLC0415 - the user has imported torch
 
         handle = register_module_forward_pre_hook(called)
         self._undo.append(handle.remove)
+
+    def _has_weights(self, module: Any) -> bool:
+        """Whether it is a model: graphs of TorchScript may have theirs inside, quantized layers have no parameters."""
+        scripted = isinstance(module, self._torch.jit.ScriptModule)
+        return scripted or any(True for _ in module.parameters()) or bool(module.state_dict())
 
     def watch(self, module: Any) -> None:
         """Times the forward pass of ``module``."""
@@ -212,7 +230,11 @@ class TorchHooks:
             return
         begins = ModuleHook(self._listener.forward_begins, self._is_compiling)
         ends = ModuleHook(lambda *_: self._listener.forward_ends(), self._is_compiling)
-        handles = [module.register_forward_pre_hook(begins, with_kwargs=True), module.register_forward_hook(ends)]
+        kind = self._torch.nn.Module  # a graph of TorchScript has calls of hooks, and refuses to register them itself
+        handles = [
+            kind.register_forward_pre_hook(module, begins, with_kwargs=True),
+            kind.register_forward_hook(module, ends),
+        ]
         self._unwatch = [handle.remove for handle in handles]
 
     def _unhook(self) -> None:
@@ -272,6 +294,15 @@ def _followed_by(torch: Any) -> Callable[[], bool]:
     is_compiling: Callable[[], bool] = getattr(getattr(torch, "compiler", None), "is_compiling", bool)
     is_tracing: Callable[[], bool] = getattr(torch.jit, "is_tracing", bool)
     return lambda: is_compiling() or is_tracing()
+
+
+def _calls_of(code: CodeType) -> int:
+    """How many calls of a function the calling thread is in."""
+    frame, found = inspect.currentframe(), 0
+    while frame is not None:
+        found += frame.f_code is code
+        frame = frame.f_back
+    return found
 
 
 def _telling(

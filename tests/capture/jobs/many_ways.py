@@ -107,6 +107,16 @@ def forward_passes() -> None:
             model(X)
 
 
+def traced_service() -> None:
+    """Requests to a traced model, which is another module than the one that was made."""
+    model = torch.jit.trace(model_and_optimizer()[0].eval(), X[:8])
+    began = time.monotonic()
+    with torch.inference_mode():
+        while time.monotonic() - began < 8:
+            model(X)
+            time.sleep(0.01)
+
+
 def short_inference() -> None:
     """Inference that is over in two seconds."""
     model = nn.Sequential(nn.Linear(8, 16), nn.Linear(16, 1))

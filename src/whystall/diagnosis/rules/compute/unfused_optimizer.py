@@ -38,6 +38,7 @@ _ADAM_PASSES: Final = int(CAUSE.threshold("adam_passes"))
 _LEAST_SHARE: Final = CAUSE.threshold("least_share")
 _BYTES_PER_S: Final = CAUSE.threshold("bytes_per_s")
 _AVERAGE_PASSES: Final = int(CAUSE.threshold("average_passes"))
+_COLD_NS: Final = CAUSE.threshold("cold_ns")
 _MOST_OF_THEM: Final = 0.8
 _MOST_OF_ONE: Final = 1.5
 _FEW_KERNELS: Final = 4
@@ -151,15 +152,16 @@ def on_a_cpu(case: Case) -> Iterator[Replayed]:
             continue
         table = rank.trace.operators
         inside = within(table["ts_ns"].to_numpy(), begin, end)
-        left = _left_on_cpu(names) or _left_of_its_own(rank, inside, names)
+        run = case.sampled(rank)
+        nodes = case.host_within(rank, begin, end)
+        per_step = case.time_of(nodes)
+        one = _of_an_update(run) if run is not None else per_step * max(case.steps, 1) / len(begin)
+        left = _left_on_cpu(names, one) or _left_of_its_own(rank, inside, names)
         if left is None:
             continue
         count = int(np.count_nonzero(inside & table["parent"].is_null().to_numpy())) / len(begin)
         if count < _LEAST_KERNELS or table["name"].cast(str).str.contains("_fused_").to_numpy()[inside].any():
             continue
-        nodes = case.host_within(rank, begin, end)
-        per_step = case.time_of(nodes)
-        run = case.sampled(rank)
         yield Replayed(
             cause=CAUSE.id,
             attributed_ns=per_step,
@@ -275,7 +277,7 @@ def in_samples(case: Case) -> Iterator[Sampled]:
         share = run.shares.get("optimizer", 0.0)
         lines = lines_where(run, lambda line: _LOOP.search(line.leaf) is not None)
         names = sorted({match[1] for line in lines if (match := _LOOP.search(line.leaf))})
-        left = _left_on_cpu(names)
+        left = _left_on_cpu(names, _of_an_update(run))
         if share > 0 and left is not None:
             yield from_samples(
                 CAUSE.id,
@@ -317,11 +319,24 @@ def _left_of_its_own(rank: RankCase, inside: Mask, names: list[str]) -> tuple[fl
     return (min(least / 2, 1.0), min(least, 1.0), min(2 * least, 1.0))
 
 
-def _left_on_cpu(names: list[str]) -> tuple[float, float, float] | None:
-    """What the fused forms of optimizers leave of their loops; ``None`` where one has none for a CPU."""
+def _of_an_update(run: RunSummary) -> float:
+    """The mean time of an optimizer's step in a run, in nanoseconds."""
+    return run.shares.get("optimizer", 0.0) * run.mean_ns
+
+
+def _left_on_cpu(names: list[str], loop_ns: float) -> tuple[float, float, float] | None:
+    """What the fused forms of optimizers leave of their loops, of which each takes so long.
+
+    Both begin with code and parameters that the passes before have driven out of the caches: that stays.
+    ``None`` where one has none for a CPU.
+    """
     left = [optimizers()[known].left_on_cpu for known in map(optimizer_named, names) if known is not None]
     found = [one for one in left if one is not None]
-    return max(found) if found and len(found) == len(names) else None
+    if not found or len(found) != len(names):
+        return None
+    stays = min(_COLD_NS / max(loop_ns, 1.0), 1.0)
+    least, usually, most = (one + (1 - one) * stays for one in max(found))
+    return least, usually, most
 
 
 RULE = Rule(
