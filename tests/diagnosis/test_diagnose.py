@@ -68,6 +68,19 @@ def cpu_loop(*, python_ns: int, function: str | None = None, operators_ns: int =
     return built
 
 
+@pytest.mark.parametrize(("python_ns", "healthy"), [(150_000, False), (30_000, True)])
+def test_a_loss_whose_cause_nobody_could_see_is_no_health(python_ns: int, *, healthy: bool) -> None:
+    """Without marks of steps nothing is known of what Python is worth."""
+    built = trace()
+    for number in range(40):
+        built.operator("aten::mm", at=number * (1_000_000 + python_ns), lasts=1_000_000)
+    report = whystall.analyze(built.load())
+    assert any(one.id == "host.python" for one in report.abstained)
+    assert report.verdict.cause is None
+    assert report.verdict.summary.startswith("Healthy" if healthy else "No cause was named for the largest loss")
+    assert healthy or report.verdict.basis.startswith("Not judged: host.python (for want of step marks)")
+
+
 def test_a_large_loss_without_a_cause_is_no_health() -> None:
     """Launches without device events: what of the host's time was hidden cannot be told."""
     built = cpu_loop(python_ns=4_000_000)

@@ -83,13 +83,17 @@ def _computing(device: Device) -> float:
     return ledger.compute / max(ledger.total_ns, 1)
 
 
-def _large_loss(devices: Sequence[Device]) -> str | None:
-    """The loss that is too large for a healthy run, if there is one."""
+def _large_loss(devices: Sequence[Device], diagnosis: Diagnosis, least: float) -> str | None:
+    """The loss that is too large for a healthy run, if there is one: for any, or for one whose cause nobody could see.
+
+    Without marks of steps, for instance, nothing is known of what Python is worth.
+    """
     worst = _worst(devices)
     if worst is None:
         return None
     loss, share = max(_shares(_ledger(worst)).items(), key=lambda item: item[1])
-    return loss if share >= _LARGE else None
+    unseen = any(one.id in _CAUSES_OF.get(loss, ())[:1] for one in diagnosis.abstained)
+    return loss if share >= (least if unseen else _LARGE) else None
 
 
 def finding_verdict(
@@ -108,7 +112,7 @@ def finding_verdict(
     """
     named = [finding for finding in diagnosis.findings if finding.severity != "info"]
     if not named:
-        return _without_cause(measured, diagnosis, _large_loss(devices), least, far)
+        return _without_cause(measured, diagnosis, _large_loss(devices, diagnosis, least), least, far)
     best = named[0]
     ranks = best.scope.ranks
     return Verdict(

@@ -176,7 +176,9 @@ def test_of_a_short_loop_more_is_left() -> None:
     leaf = "torch.optim.adam:_single_tensor_adam"
 
     def saved(mean_ns: int) -> float:
-        sampled = run(shares={"optimizer": 0.3}, places=[line(0.3, part="optimizer", leaf=leaf)], total_ns=100 * mean_ns)
+        sampled = run(
+            shares={"optimizer": 0.3}, places=[line(0.3, part="optimizer", leaf=leaf)], total_ns=100 * mean_ns
+        )
         (found,) = unfused_optimizer.in_samples(Case(runs=(sampled,)))
         return found.saved[1] / 0.3
 
