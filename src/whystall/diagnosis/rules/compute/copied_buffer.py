@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from math import prod
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -28,6 +28,10 @@ _LEAST_SHARE: Final = CAUSE.threshold("least_share")
 _COPIES: Final = frozenset({"aten::clone", "aten::copy_", "aten::contiguous"})
 _LEAST_STEPS: Final = 0.5
 _BYTES: Final = 4
+_BACKWARD: Final = "CatBackward0"
+# A queue's old part is cut off so many operators before the new one is appended, or the new queue so many after it.
+_CUT_BEFORE: Final = 8
+_CUT_AFTER: Final = 3
 # A cache of keys and values: rows of a batch, heads, positions, values. In place of what was joined attention is given
 # a part of a longer buffer, whose rows lie apart: so much of the copies' time stays, as expected and at most.
 _OF_CACHES: Final = 4
@@ -75,18 +79,72 @@ def _concatenated(rank: RankCase) -> tuple[NDArray[np.float64], frozenset[int]]:
     table = rank.trace.operators
     rows = np.flatnonzero(matching(table["name"], lambda name: name == "aten::cat"))
     told = judged(table.select("input_dims")[rows], _added)
+    added = [one if kept else _Added() for one, kept in zip(told, _kept(rank, rows, told), strict=True)]
     left = np.ones(len(table))
-    left[rows] = [share for share, _ in told]
-    return left, frozenset(size for share, total in told if share < 1 for size in (total, round(total * (1 - share))))
+    left[rows] = [one.share for one in added]
+    return left, frozenset(size for one in added if one.total for size in (one.total, one.largest))
 
 
-def _added(dims: str | None) -> tuple[float, int]:
-    """The share of a concatenation that is not its largest tensor's, and its elements; 1 where that is much."""
+class _Added(NamedTuple):
+    """A concatenation: the share of it that is not its largest tensor's, and elements; nothing where that is much."""
+
+    share: float = 1.0
+    total: int = 0
+    largest: int = 0
+
+
+def _added(dims: str | None) -> _Added:
     sizes = [prod(one) for given in sizes_by_argument(dims)[:1] for one in given]
     total, largest = sum(sizes), max(sizes, default=0)
     if len(sizes) < len(("one", "other")) or total * _BYTES < _LEAST_BYTES or total - largest > _MOST_ADDED * total:
-        return 1.0, 0
-    return max((total - largest) / total, 1 / total), total
+        return _Added()
+    return _Added(max((total - largest) / total, 1 / total), total, largest)
+
+
+def _kept(rank: RankCase, rows: NDArray[np.intp], told: Sequence[_Added]) -> list[bool]:
+    """Which concatenations add to something that was kept, and not to what was just computed (a class token, a margin).
+
+    What grows was the result of the one before; from a queue a part is cut off, before or afterwards. What is cut twice
+    is turned around (`torch.roll`) or taken apart again, and what autograd follows is no store.
+    """
+    if not any(one.total for one in told):
+        return [False] * len(told)
+    totals, largest = {one.total for one in told}, {one.largest for one in told}
+    followed, cuts = _differentiated(rank)[rows].tolist(), _cuts(rank)
+    return [
+        one.total > 0
+        and not is_followed
+        and (one.largest in totals or one.total in largest or cuts(row, one.total) == 1)
+        for row, one, is_followed in zip(rows.tolist(), told, followed, strict=True)
+    ]
+
+
+def _differentiated(rank: RankCase) -> NDArray[np.bool_]:
+    """Operators whose autograd number a backward concatenation carries."""
+    table = rank.trace.operators
+    if "sequence" not in table.columns:
+        return np.zeros(len(table), np.bool_)
+    sequence = table["sequence"].fill_null(-1).to_numpy()
+    backward = matching(table["name"], lambda name: name == _BACKWARD) & (sequence >= 0)
+    return np.isin(sequence, sequence[backward])
+
+
+def _cuts(rank: RankCase) -> Callable[[int, int], int]:
+    """What counts the slices of a tensor of so many elements shortly before or after a concatenation."""
+    table = rank.trace.operators
+    whole = matching(table["name"], lambda name: name == "aten::cat")
+    order = np.argsort(table["ts_ns"].to_numpy(), kind="stable")
+    order = order[~rank.workings.tree.below(whole)[order]]
+    place = np.full(len(table), -1)
+    place[order] = np.arange(len(order))
+    slices = np.flatnonzero(matching(table["name"], lambda name: name == "aten::slice") & (place >= 0))
+    elements = np.array(judged(table.select("input_dims")[slices], first_elements), np.int64)
+
+    def count(row: int, total: int) -> int:
+        apart = place[slices[elements == total]] - place[row]
+        return int(np.count_nonzero((apart >= -_CUT_BEFORE) & (apart <= _CUT_AFTER)))
+
+    return count
 
 
 def _of_caches(rank: RankCase, chosen: NDArray[np.bool_]) -> bool:
