@@ -1,23 +1,34 @@
-"""compute.copied-buffer: concatenations that add little to a large tensor fire it; others do not."""
+"""compute.copied-buffer: concatenations that add little to what was kept fire it; others do not."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from tests.diagnosis.cases import found_in
-from tests.diagnosis.jobs import Job, is_worth
+from tests.diagnosis.jobs import Job, is_worth, shaped
+
+import whystall
 
 CAT_NS = 4_000_000
 OTHER_NS = 4_000_000
 QUEUE = [65_536, 128]
 
 
-def queue(parts: list[list[int]], *, copies: int = 0, in_steps: int = 8) -> Job:
-    """Eight steps of a concatenation, copies of what it makes, and other work."""
+def queue(parts: list[list[int]], *, copies: int = 0, in_steps: int = 8, cuts: int = 1) -> Job:
+    """Eight steps of a concatenation, copies of what it makes, and other work.
+
+    So many times a part of a tensor of the result's size is cut off before.
+    """
     job = Job()
+    whole = [sum(part[0] for part in parts), 128]
     for step in job.steps(8):
         if step < in_steps:
+            for _ in range(cuts):
+                job.operator("aten::slice", **shaped(whole))
             with job.inside("aten::cat", **{"Input Dims": [parts, []], "Input type": ["TensorList", "Scalar"]}):  # type: ignore[arg-type]
                 job.python(CAT_NS)
         for _ in range(copies):
@@ -36,7 +47,14 @@ def test_what_is_appended_alone_is_left(copies: int) -> None:
 
 def test_attention_reads_a_part_of_a_longer_buffer_more_slowly_than_what_was_joined() -> None:
     """By hand 1.07 to 1.20 in three pairs of a generation whose caches took 27 % of a step."""
-    finding = found_in(queue([[32, 8, 512, 64], [32, 8, 1, 64]]).built)["compute.copied-buffer"]
+    job = Job()
+    for step in job.steps(8):
+        parts = [[32, 8, 512 + step, 64], [32, 8, 1, 64]]
+        with job.inside("aten::cat", **{"Input Dims": [parts, []], "Input type": ["TensorList", "Scalar"]}):  # type: ignore[arg-type]
+            job.python(CAT_NS)
+        with job.inside("aten::relu", **shaped([64, 128])):
+            job.python(OTHER_NS)
+    finding = found_in(job.built)["compute.copied-buffer"]
     assert finding.gain is not None
     assert finding.gain.floor < 1.05
     assert 1.15 < finding.gain.expected < 1.4
@@ -48,6 +66,7 @@ def test_giving_back_what_was_there_is_part_of_it() -> None:
     job = Job()
     appended: dict[str, Any] = {"Input Dims": [[QUEUE, [64, 128]], []], "Input type": ["TensorList", "Scalar"]}
     for _ in job.steps(8):
+        job.operator("aten::slice", **shaped([QUEUE[0] + 64, 128]))
         with job.inside("aten::cat", **appended):
             job.python(CAT_NS)
         job.python(CAT_NS // 2)
@@ -63,7 +82,76 @@ def test_giving_back_what_was_there_is_part_of_it() -> None:
         queue([[100, 128], [1, 128]]),  # small
         queue([QUEUE, [64, 128]], in_steps=2),  # now and then
         queue([QUEUE]),
+        queue([QUEUE, [64, 128]], cuts=0),  # what was just computed gets a margin, or a token of its class
+        queue([QUEUE, [64, 128]], cuts=2),  # turned around: both parts are of the same tensor
     ],
 )
 def test_others_are_not(job: Job) -> None:
     assert "compute.copied-buffer" not in found_in(job.built)
+
+
+class Stores:
+    """Steps as they are written: each keeps something, or makes something that looks like it."""
+
+    def __init__(self) -> None:
+        self.kept = torch.randn(65_536, 64)
+        self.field = torch.randn(1024, 512)
+        self.token = torch.nn.Parameter(torch.zeros(1, 1, 64))
+
+    def queue(self, new: torch.Tensor) -> None:
+        self.kept = torch.cat([self.kept[256:], new])
+
+    def queue_by_narrow(self, new: torch.Tensor) -> None:
+        self.kept = torch.cat((self.kept.narrow(0, 256, 65_536 - 256), new))
+
+    def queue_cut_afterwards(self, new: torch.Tensor) -> None:
+        self.kept = torch.cat([new, self.kept])[:65_536]
+
+    def window_of_time(self, new: torch.Tensor) -> None:
+        self.field = torch.cat([self.field[:, 1:], self.field.new_zeros(1024, 1)], 1)
+
+    def history(self, new: torch.Tensor) -> None:
+        self.kept = torch.vstack([self.kept, new])
+
+    def class_token(self, new: torch.Tensor) -> None:
+        tokens = torch.cat([self.token.expand(256, -1, -1), new[:, None] * torch.ones(1, 64, 1)], 1)
+        tokens.relu()[:, 1:].mean().backward()
+
+    def class_token_without_gradients(self, new: torch.Tensor) -> None:
+        with torch.no_grad():
+            tokens = torch.cat([self.token.expand(256, -1, -1), new[:, None] * torch.ones(1, 64, 1)], 1).relu()
+            tokens[:, 1:].mean(1).add_(tokens[:, 0])
+
+    def periodic_margin(self, _: torch.Tensor) -> None:
+        wide = torch.cat([self.field[:, -1:], self.field, self.field[:, :1]], 1)
+        self.field = 0.5 * (wide[:, 2:] + wide[:, :-2])
+
+    def roll(self, _: torch.Tensor) -> None:
+        self.field = 0.5 * (self.field + torch.roll(self.field, 1, 0))
+
+
+@pytest.mark.parametrize(
+    ("step", "fires"),
+    [
+        (Stores.queue, True),
+        (Stores.queue_by_narrow, True),
+        (Stores.queue_cut_afterwards, True),
+        (Stores.window_of_time, True),
+        (Stores.history, True),
+        (Stores.class_token, False),
+        (Stores.class_token_without_gradients, False),
+        (Stores.periodic_margin, False),
+        (Stores.roll, False),
+    ],
+)
+def test_recorded_steps(step: Callable[[Stores, torch.Tensor], None], tmp_path: Path, *, fires: bool) -> None:
+    """A class token was told to be a ring buffer, and so was a field on a torus."""
+    stores, new = Stores(), torch.randn(256, 64)
+    step(stores, new)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as recorded:
+        for number in range(4):
+            with torch.profiler.record_function(f"ProfilerStep#{number}"):
+                step(stores, new)
+    recorded.export_chrome_trace(str(tmp_path / "trace.json"))
+    found = whystall.analyze(tmp_path / "trace.json", cache=False).findings
+    assert ("compute.copied-buffer" in [one.id for one in found]) is fires

@@ -29,9 +29,9 @@ _COPIES: Final = frozenset({"aten::clone", "aten::copy_", "aten::contiguous"})
 _LEAST_STEPS: Final = 0.5
 _BYTES: Final = 4
 _BACKWARD: Final = "CatBackward0"
-# A queue's old part is cut off so many operators before the new one is appended, or the new queue so many after it.
-_CUT_BEFORE: Final = 8
-_CUT_AFTER: Final = 3
+# A queue's old part is cut off so many operators before the new one is appended at most, or as many afterwards.
+_NEAR: Final = 8
+_VIEWS: Final = frozenset({"aten::as_strided", "aten::detach", "aten::narrow", "aten::select"})
 # A cache of keys and values: rows of a batch, heads, positions, values. In place of what was joined attention is given
 # a part of a longer buffer, whose rows lie apart: so much of the copies' time stays, as expected and at most.
 _OF_CACHES: Final = 4
@@ -112,9 +112,7 @@ def _kept(rank: RankCase, rows: NDArray[np.intp], told: Sequence[_Added]) -> lis
     totals, largest = {one.total for one in told}, {one.largest for one in told}
     followed, cuts = _differentiated(rank)[rows].tolist(), _cuts(rank)
     return [
-        one.total > 0
-        and not is_followed
-        and (one.largest in totals or one.total in largest or cuts(row, one.total) == 1)
+        one.total > 0 and not is_followed and (one.largest in totals or one.total in largest or cuts(row, one) == 1)
         for row, one, is_followed in zip(rows.tolist(), told, followed, strict=True)
     ]
 
@@ -129,20 +127,33 @@ def _differentiated(rank: RankCase) -> NDArray[np.bool_]:
     return np.isin(sequence, sequence[backward])
 
 
-def _cuts(rank: RankCase) -> Callable[[int, int], int]:
-    """What counts the slices of a tensor of so many elements shortly before or after a concatenation."""
+def _cuts(rank: RankCase) -> Callable[[int, _Added], int]:
+    """What counts how often a tensor of a concatenation's size is cut just before it, or else just after it.
+
+    Up to what works on tensors as large: that makes them anew.
+    """
     table = rank.trace.operators
     whole = matching(table["name"], lambda name: name == "aten::cat")
     order = np.argsort(table["ts_ns"].to_numpy(), kind="stable")
     order = order[~rank.workings.tree.below(whole)[order]]
     place = np.full(len(table), -1)
     place[order] = np.arange(len(order))
-    slices = np.flatnonzero(matching(table["name"], lambda name: name == "aten::slice") & (place >= 0))
-    elements = np.array(judged(table.select("input_dims")[slices], first_elements), np.int64)
+    names, dims = table["name"].cast(str), table["input_dims"].cast(str)
 
-    def count(row: int, total: int) -> int:
-        apart = place[slices[elements == total]] - place[row]
-        return int(np.count_nonzero((apart >= -_CUT_BEFORE) & (apart <= _CUT_AFTER)))
+    def among(rows: NDArray[np.intp], of: _Added) -> int:
+        found = 0
+        for row in rows.tolist():
+            elements = first_elements(dims[row])
+            if names[row] == "aten::slice":
+                found += elements == of.total
+            elif names[row] == "aten::cat" or (elements >= of.largest and names[row] not in _VIEWS):
+                break
+        return found
+
+    def count(row: int, of: _Added) -> int:
+        at = int(place[row])
+        before = among(order[max(at - _NEAR, 0) : at][::-1], of)
+        return before or among(order[at + 1 : at + 1 + _NEAR], of)
 
     return count
 
