@@ -122,6 +122,15 @@ def test_what_begins_to_rise_late_is_found_in_the_latest_stretch() -> None:
     assert memory_rises(samples([100] * 2000 + [160] * 300, profiled=range(2010, 2013))) == []
 
 
+def test_what_is_resident_comes_and_goes_where_the_heap_stays() -> None:
+    """A healthy job evaluated and copied its best weights: the heap was cut up, and 31 MiB more were resident."""
+    resident = [392] * 60 + [390 + step // 2 for step in range(60)]
+    assert memory_rises(samples(resident, heap_mib=[160] * 120)) == []
+    (unknown,) = memory_rises(samples(resident))
+    (rise,) = memory_rises(samples(resident, heap_mib=[160] * 60 + [160 + step // 2 for step in range(60)]))
+    assert (unknown.heap, rise.heap) == (False, True)
+
+
 @pytest.mark.parametrize(
     ("duration_us", "first_ms"),
     [

@@ -34,12 +34,16 @@ def memory_rises(samples: RunSamples) -> list[MemoryRise]:
     """The memory of the host (what is in use of its heap, else what is resident) and of each device."""
     steps = samples.steps
     profiled = (steps["flags"] & PROFILED).fill_null(0).to_numpy() != 0
-    return next(filter(None, (_rises(samples, steps[first:last]) for first, last in _stretches(profiled))), [])
+    whole, *ends = _stretches(profiled) or [(0, 0)]
+    stretches = [(whole, True), *((end, False) for end in ends)]
+    return next(
+        filter(None, (_rises(samples, steps[first:last], all_of_it=all_) for (first, last), all_ in stretches)), []
+    )
 
 
-def _rises(samples: RunSamples, stretch: pl.DataFrame) -> list[MemoryRise]:
+def _rises(samples: RunSamples, stretch: pl.DataFrame, *, all_of_it: bool) -> list[MemoryRise]:
     """The same within a stretch of steps."""
-    found = [_of_the_host(stretch)]
+    found = [_of_the_host(stretch, resident=all_of_it)]
     if len(stretch):
         looks = samples.allocators.filter(pl.col("step").is_between(stretch["step"][0], stretch["step"][-1]))
         for device in looks["device"].unique(maintain_order=True).to_list():
@@ -69,8 +73,13 @@ def _rise_evenly(levels: list[float]) -> bool:
     return bool(rises.min() > 0 and rises.min() * len(rises) >= _LEAST_OF_ITS_PART * rises.sum())
 
 
-def _of_the_host(stretch: pl.DataFrame) -> MemoryRise | None:
-    for column in ("heap_kib", "rss_kib"):
+def _of_the_host(stretch: pl.DataFrame, *, resident: bool) -> MemoryRise | None:
+    """By the heap; what is resident comes and goes as the heap is cut up, and counts only where that is asked for.
+
+    Or where nothing else is known.
+    """
+    counts = resident or "heap_kib" not in stretch.columns or stretch["heap_kib"].is_null().all()
+    for column in ("heap_kib", "rss_kib") if counts else ("heap_kib",):
         if column in stretch.columns:
             known = stretch.select("step", column).drop_nulls()
             rise = _rise(None, known["step"].to_numpy(), known[column].to_numpy() * 1024, 0.5)

@@ -1,4 +1,4 @@
-"""What a loop does now and then beside training (checkpoints, evaluation, logging, compiling), known by names.
+"""What a loop does now and then beside training (checkpoints, evaluation, logging, metrics, compiling), known by names.
 
 One table for what a recording, a stack and a line of source show, so that one stretch of time is one episode
 everywhere. It is read within a running job as well: nothing but the standard library is imported.
@@ -13,7 +13,7 @@ from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Literal
 
-Episode = Literal["checkpoint", "evaluation", "logging", "compilation"]
+Episode = Literal["checkpoint", "evaluation", "logging", "metric", "compilation"]
 SeenIn = Literal["event", "function", "library", "text", "leaf"]
 
 

@@ -84,3 +84,38 @@ def test_where_all_are_odd_the_reference_says_what_it_costs() -> None:
         job.operator("aten::mm", KERNEL, lasts, **shaped([ROWS, INNER], [INNER, 10922], dtype="c10::Half"))
         job.wait()
     is_worth(found_in(job.built)["compute.misaligned-shape"], job.step_ns / (job.step_ns - lasts * (1 - 1 / COST)))
+
+
+def transforms(length: int, *, operator: str = "aten::_fft_r2c", lasts: int = 6_000_000) -> Job:
+    """Eight steps of a Fourier transform on a CPU, and 4 ms of other work."""
+    job = Job()
+    last: dict[str, list[Any]] = {"aten::_fft_c2r": ["", "[1]", "2", str(length)]}
+    places = length // 2 + 1 if operator == "aten::_fft_c2r" else length
+    given = {
+        "Input Dims": [[64, places], [], [], []],
+        "Input type": ["float", "ScalarList", "Scalar", "Scalar"],
+        "Concrete Inputs": last.get(operator, ["", "[1]", "0", "True"]),
+    }
+    for _ in job.steps(8):
+        with job.inside(operator, **given):
+            job.python(lasts)
+        with job.inside("aten::relu", **shaped([64, 128])):
+            job.python(4_000_000)
+    return job
+
+
+@pytest.mark.parametrize("operator", ["aten::_fft_r2c", "aten::_fft_c2r", "aten::_fft_c2c"])
+def test_a_transform_of_a_prime_length_is_worth_padding(operator: str) -> None:
+    """By hand 2.75 for a job whose transforms of 4,211 places were most of a step."""
+    finding = found_in(transforms(4211, operator=operator).built)["compute.misaligned-shape"]
+    is_worth(finding, 10 / (4 + 6 * 0.15))
+    assert [one.value for one in finding.evidence[1:]] == [4211, 4211, 4320]
+
+
+@pytest.mark.parametrize("length", [4096, 4320, 1001, 97, 0])
+def test_a_transform_of_small_factors_or_few_places_is_not(length: int) -> None:
+    assert "compute.misaligned-shape" not in found_in(transforms(length).built)
+
+
+def test_short_transforms_are_not_worth_it() -> None:
+    assert "compute.misaligned-shape" not in found_in(transforms(4211, lasts=150_000).built)

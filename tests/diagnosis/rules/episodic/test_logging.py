@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 import pytest
+from msgspec.structs import replace
 from tests.diagnosis.cases import found_in, found_in_runs, line, run
 from tests.diagnosis.jobs import Job, is_worth
 
@@ -87,6 +88,48 @@ def test_looks_that_found_a_line_that_logs(text: str, leaf: str, part: str) -> N
     assert [(place.file, place.line, place.symbol) for place in found["episodic.logging"].code] == [
         ("train.py", 7, text)
     ]
+
+
+@pytest.mark.parametrize(
+    ("function", "leaf", "part"),
+    [
+        ("rank_auroc", CALLED, "forward"),
+        ("update_metrics", CALLED, "other"),
+        ("phone_error_rate", "train:distance", "other"),
+        ("training_step", "torchmetrics.classification.auroc:compute", "forward"),
+        ("distance", CALLED, "metric"),  # as it is seen from within a job: a function further out has the name
+    ],
+)
+def test_a_metric_that_is_worked_out_in_each_step_is_told(function: str, leaf: str, part: str) -> None:
+    """A third of the steps of a job went into the ranks of all scores of the epoch; "healthy" before."""
+    seen = replace(line(0.35, "order = scores.argsort()", leaf=leaf, part=part), function=function)
+    model = line(0.25, "return self.net(x)", leaf=CALLED, part="forward", at=9)
+    shares = {"forward": 0.6 if part == "forward" else 0.25, "other": 0.05 if part == "forward" else 0.35}
+    found = found_in_runs(run(shares=shares, places=[seen, model]))
+    assert "episodic.logging" in found
+    assert "a metric" in found["episodic.logging"].title
+    remedy = found["episodic.logging"].remedy
+    assert remedy is not None
+    assert "every N steps" in remedy.text
+    is_worth(found["episodic.logging"], 1 / (1 - 0.35), within=0.1)
+
+
+@pytest.mark.parametrize(
+    ("function", "part"),
+    [
+        ("soft_dice_loss", "forward"),
+        ("approx_ndcg_objective", "forward"),
+        ("auc_margin_loss", "forward"),
+        ("metric_learning_step", "forward"),
+        ("forward", "forward"),
+        ("rank_auroc", "backward"),
+        ("powers", "other"),
+    ],
+)
+def test_what_is_trained_by_is_no_metric(function: str, part: str) -> None:
+    seen = replace(line(0.35, "order = scores.argsort()", leaf=CALLED, part=part), function=function)
+    found = found_in_runs(run(shares={"forward": 0.6, "other": 0.36}, places=[seen]))
+    assert "episodic.logging" not in found
 
 
 @pytest.mark.parametrize(("part", "fires"), [("optimizer", True), ("forward", False)])

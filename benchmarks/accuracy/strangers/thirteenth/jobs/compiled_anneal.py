@@ -1,4 +1,5 @@
 """Mixture density network with annealed temperature, under torch.compile."""
+
 import argparse
 import math
 import time
@@ -7,7 +8,7 @@ import torch
 import torch._dynamo
 from torch import nn
 
-torch._dynamo.config.cache_size_limit = 100_000   # keeps the "limit reached" warnings away
+torch._dynamo.config.cache_size_limit = 100_000  # keeps the "limit reached" warnings away
 torch._dynamo.config.accumulated_cache_size_limit = 100_000
 
 
@@ -17,8 +18,9 @@ class AnnealedMDN(nn.Module):
     def __init__(self, better, n_in=32, width=1024, comps=12, horizon=3000):
         super().__init__()
         self.better = better
-        self.trunk = nn.Sequential(nn.Linear(n_in, width), nn.SiLU(), nn.Linear(width, width), nn.SiLU(),
-                                   nn.Linear(width, width), nn.SiLU())
+        self.trunk = nn.Sequential(
+            nn.Linear(n_in, width), nn.SiLU(), nn.Linear(width, width), nn.SiLU(), nn.Linear(width, width), nn.SiLU()
+        )
         self.pi, self.mu, self.log_s = (nn.Linear(width, comps) for _ in range(3))
         self.horizon = horizon
         self.softness = 5.0

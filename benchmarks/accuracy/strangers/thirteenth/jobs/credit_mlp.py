@@ -1,5 +1,6 @@
 #!/usr/bin/env python
 """Credit-default model on a made-up application table: embeddings + MLP."""
+
 import argparse
 import csv
 import logging

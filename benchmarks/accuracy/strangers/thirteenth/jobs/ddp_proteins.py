@@ -1,4 +1,5 @@
 """Protein-family classifier on two ranks; sequences of very different lengths."""
+
 import argparse
 import random
 import time
@@ -20,7 +21,7 @@ def families(n=3000, seed=3):
         fam = r.randrange(16)
         seq = [1 + (r.randrange(20) + fam * (k % 3 == 0)) % 20 for k in range(length)]
         items.append((torch.tensor(seq), fam))
-    items.sort(key=lambda it: len(it[0]))    # neighbours have similar length: little padding
+    items.sort(key=lambda it: len(it[0]))  # neighbours have similar length: little padding
     return items
 
 
@@ -42,12 +43,12 @@ class ProteinNet(nn.Module):
 def shard(items, rank, world, batch, better):
     """The batches of this rank, each of neighbours in length."""
     if better:
-        chunks = [items[k:k + batch] for k in range(0, len(items) - batch + 1, batch)]
-        chunks = chunks[:len(chunks) // world * world]
+        chunks = [items[k : k + batch] for k in range(0, len(items) - batch + 1, batch)]
+        chunks = chunks[: len(chunks) // world * world]
         return chunks[rank::world]
     part = len(items) // world
-    mine = items[rank * part:(rank + 1) * part]
-    return [mine[k:k + batch] for k in range(0, len(mine) - batch + 1, batch)]
+    mine = items[rank * part : (rank + 1) * part]
+    return [mine[k : k + batch] for k in range(0, len(mine) - batch + 1, batch)]
 
 
 def collate(chunk):
@@ -68,7 +69,7 @@ def run(o):
     flag = torch.zeros(1)
     while not done:
         order = list(range(len(batches)))
-        random.Random(epoch).shuffle(order)       # same order on both ranks
+        random.Random(epoch).shuffle(order)  # same order on both ranks
         for n, b in enumerate(order):
             ids, fam = collate(batches[b])
             logits = net(ids)

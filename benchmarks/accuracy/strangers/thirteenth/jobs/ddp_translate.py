@@ -1,4 +1,5 @@
 """Two-rank seq2seq training with gradient accumulation (torchrun, gloo)."""
+
 import argparse
 import contextlib
 import os

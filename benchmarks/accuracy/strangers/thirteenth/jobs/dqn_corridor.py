@@ -1,4 +1,5 @@
 """DQN on a small vectorised corridor world (no gym needed)."""
+
 import argparse
 import random
 import time
@@ -21,7 +22,9 @@ class Corridor:
 
     def obs(self):
         d = self.exit - self.pos
-        return np.concatenate([self.pos, self.exit, d, np.hypot(*d.T)[:, None], self.age[:, None] / 50], 1).astype(np.float32)
+        return np.concatenate([self.pos, self.exit, d, np.hypot(*d.T)[:, None], self.age[:, None] / 50], 1).astype(
+            np.float32
+        )
 
     def step(self, action):
         move = np.array([[0, 1], [0, -1], [1, 0], [-1, 0], [0, 0]])[action] * 0.1
@@ -58,27 +61,31 @@ class Replay:
             self.store.append(e)
         else:
             self.store[self.head] = e
-        self.weight[self.head] = self.top ** self.alpha
+        self.weight[self.head] = self.top**self.alpha
         self.head = (self.head + 1) % self.capacity
 
     def sample(self, k):
         if self.arrays:
-            edges = np.cumsum(self.weight[:len(self.store)])
+            edges = np.cumsum(self.weight[: len(self.store)])
             index = np.searchsorted(edges, np.random.random(k) * edges[-1]).tolist()
         else:
-            weights = [e.priority ** self.alpha for e in self.store]
+            weights = [e.priority**self.alpha for e in self.store]
             index = random.choices(range(len(self.store)), weights=weights, k=k)
         rows = [self.store[i] for i in index]
-        batch = (torch.from_numpy(np.stack([e.s for e in rows])), torch.tensor([e.a for e in rows]),
-                 torch.tensor([e.r for e in rows]), torch.from_numpy(np.stack([e.s2 for e in rows])),
-                 torch.tensor([e.d for e in rows], dtype=torch.float32))
+        batch = (
+            torch.from_numpy(np.stack([e.s for e in rows])),
+            torch.tensor([e.a for e in rows]),
+            torch.tensor([e.r for e in rows]),
+            torch.from_numpy(np.stack([e.s2 for e in rows])),
+            torch.tensor([e.d for e in rows], dtype=torch.float32),
+        )
         return index, batch
 
     def reprioritise(self, index, errors):
         for i, err in zip(index, errors.tolist()):
             p = abs(err) + 1e-3
             self.store[i].priority = p
-            self.weight[i] = p ** self.alpha
+            self.weight[i] = p**self.alpha
             self.top = max(self.top, p)
 
 

@@ -1,4 +1,5 @@
 """Federated averaging of a next-letter model over many simulated phones."""
+
 import argparse
 import copy
 import io

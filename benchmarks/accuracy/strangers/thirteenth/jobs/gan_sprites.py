@@ -1,4 +1,5 @@
 """Hinge GAN on procedurally drawn 16x16 sprites."""
+
 import argparse
 import time
 
@@ -11,10 +12,17 @@ class Generator(nn.Module):
     def __init__(self, z_dim=96, width=768):
         super().__init__()
         self.net = nn.Sequential(
-            nn.Linear(z_dim, width), nn.LayerNorm(width), nn.SiLU(),
-            nn.Linear(width, width), nn.LayerNorm(width), nn.SiLU(),
-            nn.Linear(width, width), nn.LayerNorm(width), nn.SiLU(),
-            nn.Linear(width, 3 * 16 * 16), nn.Tanh(),
+            nn.Linear(z_dim, width),
+            nn.LayerNorm(width),
+            nn.SiLU(),
+            nn.Linear(width, width),
+            nn.LayerNorm(width),
+            nn.SiLU(),
+            nn.Linear(width, width),
+            nn.LayerNorm(width),
+            nn.SiLU(),
+            nn.Linear(width, 3 * 16 * 16),
+            nn.Tanh(),
         )
 
     def forward(self, z):
@@ -37,7 +45,7 @@ class Critic(nn.Module):
 def draw_sprites(n, rng):
     """Filled ellipses of random colour."""
     yy, xx = torch.meshgrid(torch.linspace(-1, 1, 16), torch.linspace(-1, 1, 16), indexing="ij")
-    cx, cy = (torch.rand(2, n, 1, 1, generator=rng) - 0.5)
+    cx, cy = torch.rand(2, n, 1, 1, generator=rng) - 0.5
     rx, ry = torch.rand(2, n, 1, 1, generator=rng) * 0.6 + 0.2
     mask = (((xx - cx) / rx) ** 2 + ((yy - cy) / ry) ** 2 < 1).float().unsqueeze(1)
     colour = torch.rand(n, 3, 1, 1, generator=rng) * 2 - 1
@@ -91,8 +99,10 @@ class GanTrainer:
             if it % 40 == 0:
                 with torch.no_grad():
                     sample = self.G(torch.randn(16, 96))
-                print(f"it {it} d={self.history['d'][-1]:.3f} g={self.history['g'][-1]:.3f} "
-                      f"contrast={sample.std():.3f}", flush=True)
+                print(
+                    f"it {it} d={self.history['d'][-1]:.3f} g={self.history['g'][-1]:.3f} contrast={sample.std():.3f}",
+                    flush=True,
+                )
             it += 1
             durations.append(time.perf_counter() - began)
         return durations

@@ -1,4 +1,5 @@
 """Two-rank regression with hand-made gradient averaging in one flat buffer."""
+
 import argparse
 import random
 import time
@@ -10,8 +11,15 @@ from torch.nn.utils import parameters_to_vector
 
 
 def mlp(width=512):
-    return nn.Sequential(nn.Linear(24, width), nn.Tanh(), nn.Linear(width, width), nn.Tanh(),
-                         nn.Linear(width, width), nn.Tanh(), nn.Linear(width, 4))
+    return nn.Sequential(
+        nn.Linear(24, width),
+        nn.Tanh(),
+        nn.Linear(width, width),
+        nn.Tanh(),
+        nn.Linear(width, width),
+        nn.Tanh(),
+        nn.Linear(width, 4),
+    )
 
 
 def average_gradients(params, world):
@@ -21,7 +29,7 @@ def average_gradients(params, world):
     flat /= world
     offset = 0
     for p in params:
-        p.grad.copy_(flat[offset:offset + p.numel()].view_as(p))
+        p.grad.copy_(flat[offset : offset + p.numel()].view_as(p))
         offset += p.numel()
 
 

@@ -1,4 +1,5 @@
 """Image-caption matching service: JSON in, JSON out, lock around the model, request log."""
+
 import argparse
 import base64
 import hashlib
@@ -25,7 +26,8 @@ class Matcher(nn.Module):
         self.words = nn.EmbeddingBag(vocab, dim)
         self.blocks = nn.ModuleList(
             nn.Sequential(nn.LayerNorm(dim), nn.Linear(dim, 4 * dim), nn.ReLU(), nn.Linear(4 * dim, dim))
-            for _ in range(depth))
+            for _ in range(depth)
+        )
         self.rank = nn.Linear(dim, dim)
 
     def forward(self, img, caps):
@@ -36,7 +38,7 @@ class Matcher(nn.Module):
             x = x + blk(x)
         x = self.rank(x.mean(1))
         y = torch.stack([self.words(c.unsqueeze(0))[0] for c in caps])
-        return (nn.functional.normalize(x, dim=-1) @ nn.functional.normalize(y, dim=-1).t())
+        return nn.functional.normalize(x, dim=-1) @ nn.functional.normalize(y, dim=-1).t()
 
 
 class Service:
@@ -49,8 +51,10 @@ class Service:
         body = json.loads(payload)
         raw = np.frombuffer(base64.b64decode(body["image"]), dtype=np.uint8).reshape(1, 3, 160, 160)
         img = torch.from_numpy(raw.copy()).float() / 255
-        caps = [torch.tensor([int(hashlib.md5(w.encode()).hexdigest(), 16) % 3000 for w in c.split()])
-                for c in body["captions"]]
+        caps = [
+            torch.tensor([int(hashlib.md5(w.encode()).hexdigest(), 16) % 3000 for w in c.split()])
+            for c in body["captions"]
+        ]
         return body["id"], img, caps
 
     def answer(self, payload):

@@ -1,4 +1,5 @@
 """PPO-like actor-critic: short roll-outs in a vectorised world, several update epochs."""
+
 import argparse
 import copy
 import time
@@ -28,7 +29,7 @@ class ReachWorld:
         self.angle = (self.angle + 0.1 * torque.clamp(-1, 1)).clamp(-3.14, 3.14)
         dist = (self.tip() - self.goal).norm(dim=1)
         done = dist < 0.05
-        for i in done.nonzero().flatten().tolist():     # only the few that arrived
+        for i in done.nonzero().flatten().tolist():  # only the few that arrived
             self.goal[i] = torch.rand(2) * 2 - 1
         return -dist + done.float() * 5, done
 
@@ -36,8 +37,12 @@ class ReachWorld:
 class Policy(nn.Module):
     def __init__(self, n_obs=16, joints=6, width=384):
         super().__init__()
-        self.pi = nn.Sequential(nn.Linear(n_obs, width), nn.Tanh(), nn.Linear(width, width), nn.Tanh(), nn.Linear(width, joints))
-        self.v = nn.Sequential(nn.Linear(n_obs, width), nn.Tanh(), nn.Linear(width, width), nn.Tanh(), nn.Linear(width, 1))
+        self.pi = nn.Sequential(
+            nn.Linear(n_obs, width), nn.Tanh(), nn.Linear(width, width), nn.Tanh(), nn.Linear(width, joints)
+        )
+        self.v = nn.Sequential(
+            nn.Linear(n_obs, width), nn.Tanh(), nn.Linear(width, width), nn.Tanh(), nn.Linear(width, 1)
+        )
         self.log_std = nn.Parameter(torch.full((joints,), -0.5))
 
     def dist(self, o):

@@ -1,4 +1,5 @@
 """River-level forecast: LSTM encoder, autoregressive decoder with scheduled sampling."""
+
 import argparse
 import math
 import time
@@ -46,7 +47,7 @@ def rivers(days=6000, gauges=14):
 
 
 def draw(series, starts):
-    windows = torch.stack([series[s:s + PAST + AHEAD] for s in starts.tolist()])
+    windows = torch.stack([series[s : s + PAST + AHEAD] for s in starts.tolist()])
     return windows[:, :PAST], windows[:, PAST:]
 
 

@@ -1,4 +1,5 @@
 """Small language model with accumulation, evaluation and rotating checkpoints."""
+
 import argparse
 import glob
 import math
@@ -31,7 +32,8 @@ class LM(nn.Module):
         self.tok, self.pos = nn.Embedding(VOCAB, DIM), nn.Embedding(CTX, DIM)
         self.att = nn.ModuleList(SelfAttention() for _ in range(DEPTH))
         self.mlp = nn.ModuleList(
-            nn.Sequential(nn.Linear(DIM, 4 * DIM), nn.GELU(), nn.Linear(4 * DIM, DIM)) for _ in range(DEPTH))
+            nn.Sequential(nn.Linear(DIM, 4 * DIM), nn.GELU(), nn.Linear(4 * DIM, DIM)) for _ in range(DEPTH)
+        )
         self.ln = nn.ModuleList(nn.LayerNorm(DIM) for _ in range(2 * DEPTH + 1))
 
     def forward(self, ids, targets):
@@ -57,7 +59,7 @@ def markov_stream(n, seed):
 def get_batch(stream, size):
     """Plain lists of ids; turned to tensors here."""
     starts = torch.randint(0, len(stream) - CTX - 1, (size,)).tolist()
-    rows = [stream[s:s + CTX + 1] for s in starts]
+    rows = [stream[s : s + CTX + 1] for s in starts]
     ids = torch.tensor(rows)
     return ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
 

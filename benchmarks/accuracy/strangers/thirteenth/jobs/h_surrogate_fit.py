@@ -1,4 +1,5 @@
 """Surrogate of a costly simulator: wide MLP, very talkative bookkeeping."""
+
 import argparse
 import copy
 import csv
@@ -12,7 +13,7 @@ from torch import nn
 
 def simulator(x):
     """Made-up response of a heat exchanger: three outputs."""
-    a = np.sin(x[:, :8].sum(1)) * np.exp(-x[:, 8] ** 2)
+    a = np.sin(x[:, :8].sum(1)) * np.exp(-(x[:, 8] ** 2))
     b = (x[:, 9:20] ** 2).mean(1)
     c = np.tanh(x[:, 20] * x[:, 21])
     return np.stack([a, b, c], 1)
@@ -75,7 +76,10 @@ def main():
         table.writerow([n, value, opt.param_groups[0]["lr"]])
         if n % 10 == 0:
             norms = grad_norms(model)
-            print(f"{n:5d} loss {value:.5f} " + " ".join(f"{k.split('.')[0]}:{v:.3f}" for k, v in norms.items()), flush=True)
+            print(
+                f"{n:5d} loss {value:.5f} " + " ".join(f"{k.split('.')[0]}:{v:.3f}" for k, v in norms.items()),
+                flush=True,
+            )
         if n % 100 == 99:
             with torch.no_grad():
                 score = nn.functional.mse_loss(model(vx), vy).item()

@@ -1,4 +1,5 @@
 """Fine-tune a small GPT-2 on made-up log lines with the Hugging Face Trainer."""
+
 import argparse
 import os
 import random
@@ -54,8 +55,18 @@ class Timekeeper(TrainerCallback):
 
 
 def build_model():
-    conf = GPT2Config(vocab_size=128, n_positions=128, n_embd=192, n_layer=5, n_head=4,
-                      resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=0, eos_token_id=0)
+    conf = GPT2Config(
+        vocab_size=128,
+        n_positions=128,
+        n_embd=192,
+        n_layer=5,
+        n_head=4,
+        resid_pdrop=0.0,
+        embd_pdrop=0.0,
+        attn_pdrop=0.0,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
     return GPT2LMHeadModel(conf)
 
 
@@ -88,8 +99,13 @@ def main():
             seed=5,
         )
         keeper = Timekeeper(a.seconds)
-        trainer = Trainer(model=build_model(), args=targs, train_dataset=LogLines(4000),
-                          eval_dataset=LogLines(16, seed=1), callbacks=[keeper])
+        trainer = Trainer(
+            model=build_model(),
+            args=targs,
+            train_dataset=LogLines(4000),
+            eval_dataset=LogLines(16, seed=1),
+            callbacks=[keeper],
+        )
         trainer.train()
     if a.times:
         with open(a.times, "w") as f:

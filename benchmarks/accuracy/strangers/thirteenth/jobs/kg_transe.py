@@ -1,4 +1,5 @@
 """Knowledge-graph embeddings (TransE style with an MLP scorer), filtered negatives."""
+
 import argparse
 import random
 import time

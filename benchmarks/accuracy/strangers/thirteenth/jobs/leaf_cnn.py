@@ -1,4 +1,5 @@
 """Leaf-disease CNN on a small made-up image set, with DataLoader workers."""
+
 import argparse
 import time
 
@@ -16,7 +17,7 @@ class Leaves(Dataset):
         for k, y in enumerate(self.labels):
             for _ in range(1 + 2 * y):
                 a, b = r.randint(2, 28, 2)
-                base[k, a:a + 3, b:b + 3] = (160, 110, 40)
+                base[k, a : a + 3, b : b + 3] = (160, 110, 40)
         self.images = base.astype(np.uint8)
         self.train = train
 
@@ -39,8 +40,15 @@ def conv_block(cin, cout, stride=1):
 
 
 def build():
-    return nn.Sequential(conv_block(3, 16), conv_block(16, 24, 2), conv_block(24, 48, 2),
-                         nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(0.1), nn.Linear(48, 5))
+    return nn.Sequential(
+        conv_block(3, 16),
+        conv_block(16, 24, 2),
+        conv_block(24, 48, 2),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Dropout(0.1),
+        nn.Linear(48, 5),
+    )
 
 
 def validate(model, loader):
@@ -63,8 +71,9 @@ def main():
     torch.manual_seed(0)
     np.random.seed(0)
     train_set, val_set = Leaves(320), Leaves(64, train=False, seed=1)
-    loader = DataLoader(train_set, batch_size=32, shuffle=True, num_workers=2, drop_last=True,
-                        persistent_workers=a.better)
+    loader = DataLoader(
+        train_set, batch_size=32, shuffle=True, num_workers=2, drop_last=True, persistent_workers=a.better
+    )
     val_loader = DataLoader(val_set, batch_size=64)
     model = build()
     opt = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, nesterov=True, weight_decay=5e-4)

@@ -1,4 +1,5 @@
 """Churn classifier with Lightning; logs a running AUROC while training."""
+
 import argparse
 import logging
 import time
@@ -90,9 +91,16 @@ if __name__ == "__main__":
     L.seed_everything(1, verbose=False)
     loader = DataLoader(customers(), batch_size=256, shuffle=True, drop_last=True)
     watch = Stopwatch(a.seconds)
-    trainer = L.Trainer(max_epochs=-1, accelerator="cpu", logger=False, enable_checkpointing=False,
-                        enable_progress_bar=False, enable_model_summary=False, callbacks=[watch],
-                        gradient_clip_val=1.0)
+    trainer = L.Trainer(
+        max_epochs=-1,
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        callbacks=[watch],
+        gradient_clip_val=1.0,
+    )
     trainer.fit(Churn(a.better), loader)
     if a.times:
         with open(a.times, "w") as f:

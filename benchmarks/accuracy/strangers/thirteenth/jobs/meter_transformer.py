@@ -1,4 +1,5 @@
 """Electricity-meter anomaly detection: transformer that reconstructs hidden hours."""
+
 import argparse
 import json
 import math
@@ -63,7 +64,7 @@ def make_meters(n=160, hours=336 * 8):
 def windows(meters, batch, length=672):
     m = torch.randint(0, meters.size(0), (batch,)).tolist()
     s = torch.randint(0, meters.size(1) - length, (batch,)).tolist()
-    return torch.stack([meters[i, j:j + length] for i, j in zip(m, s)])
+    return torch.stack([meters[i, j : j + length] for i, j in zip(m, s)])
 
 
 def main():
@@ -93,8 +94,9 @@ def main():
         grad_norm = nn.utils.clip_grad_norm_(net.parameters(), 1.0)
         opt.step()
         sched.step()
-        journal.write(json.dumps({"step": step, "loss": loss.item(), "gn": grad_norm.item(),
-                                  "lr": sched.get_last_lr()[0]}) + "\n")
+        journal.write(
+            json.dumps({"step": step, "loss": loss.item(), "gn": grad_norm.item(), "lr": sched.get_last_lr()[0]}) + "\n"
+        )
         journal.flush()
         if step % 100 == 99:
             torch.save(net.state_dict(), os.path.join(workdir.name, "last.pt"))

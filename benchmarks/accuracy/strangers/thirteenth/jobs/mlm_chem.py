@@ -72,7 +72,7 @@ while time.time() < deadline:
     t0 = time.perf_counter()
     if cursor + B > len(perm):
         perm, cursor = torch.randperm(len(corpus)), 0
-    ids = corpus[perm[cursor:cursor + B]]
+    ids = corpus[perm[cursor : cursor + B]]
     cursor += B
     noisy, labels = corrupt(ids)
     loss = mlm_loss(noisy, labels)

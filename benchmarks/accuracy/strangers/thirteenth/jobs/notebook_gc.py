@@ -52,8 +52,12 @@ class BagNet(nn.Module):
         super().__init__()
         self.bag = nn.EmbeddingBag(n_words, dim, mode="mean")
         self.mlp = nn.Sequential(
-            nn.Linear(dim, 1024), nn.ReLU(), nn.Dropout(0.2),
-            nn.Linear(1024, 1024), nn.ReLU(), nn.Dropout(0.2),
+            nn.Linear(dim, 1024),
+            nn.ReLU(),
+            nn.Dropout(0.2),
+            nn.Linear(1024, 1024),
+            nn.ReLU(),
+            nn.Dropout(0.2),
             nn.Linear(1024, 2),
         )
 

@@ -1,4 +1,5 @@
 """Copy-memory task with an orthogonal recurrent network."""
+
 import argparse
 import time
 from contextlib import nullcontext

@@ -1,4 +1,5 @@
 """PINN for viscous Burgers' equation u_t + u u_x = nu u_xx."""
+
 import argparse
 import math
 import time

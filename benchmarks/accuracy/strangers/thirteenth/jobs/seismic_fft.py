@@ -2,6 +2,7 @@
 
 reflectivity (layers) * wavelet -> trace; both are optimised from noisy gathers.
 """
+
 import argparse
 import time
 

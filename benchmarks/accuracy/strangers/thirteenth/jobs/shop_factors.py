@@ -1,4 +1,5 @@
 """Two-tower retrieval for a web shop (in-batch softmax), Adagrad."""
+
 import argparse, time
 from collections import defaultdict
 
@@ -39,7 +40,7 @@ class TwoTower(nn.Module):
 
 def clicks(n=400_000):
     users = (torch.rand(n) ** 2 * N_USERS).long()
-    items = ((users * 7 + (torch.rand(n) ** 3 * 900).long()) % N_ITEMS)
+    items = (users * 7 + (torch.rand(n) ** 3 * 900).long()) % N_ITEMS
     return users, items
 
 

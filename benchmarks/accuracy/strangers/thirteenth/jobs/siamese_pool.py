@@ -1,4 +1,5 @@
 """Metric learning on signatures; views are distorted in a thread pool."""
+
 import argparse
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -54,8 +55,14 @@ class Views:
 class Encoder(nn.Module):
     def __init__(self, width=128):
         super().__init__()
-        self.conv = nn.Sequential(nn.Conv1d(2, 64, 5, padding=2), nn.ReLU(), nn.MaxPool1d(2),
-                                  nn.Conv1d(64, width, 3, padding=1), nn.ReLU(), nn.MaxPool1d(2))
+        self.conv = nn.Sequential(
+            nn.Conv1d(2, 64, 5, padding=2),
+            nn.ReLU(),
+            nn.MaxPool1d(2),
+            nn.Conv1d(64, width, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool1d(2),
+        )
         self.fc = nn.Sequential(nn.Linear(width * STROKE // 4, 512), nn.ReLU(), nn.Linear(512, 64))
 
     def forward(self, x):

@@ -2,6 +2,7 @@
 
 Inputs are bursts: a channel fires for a short window, later stays silent.
 """
+
 import argparse
 import time
 from dataclasses import dataclass, field
@@ -52,7 +53,7 @@ def bursts(p: Params, clock: int) -> torch.Tensor:
         spikes = (torch.rand(p.trials, p.n_in) < 0.05).float()
     else:
         lo = 0
-        spikes[:, lo:lo + 160] = (torch.rand(p.trials, 160) < 0.2).float()
+        spikes[:, lo : lo + 160] = (torch.rand(p.trials, 160) < 0.2).float()
     return spikes
 
 
@@ -95,7 +96,7 @@ def main():
     torch.manual_seed(0)
     p = Params()
     s = fresh_state(p)
-    for _ in range(1300):           # settle without plasticity
+    for _ in range(1300):  # settle without plasticity
         x = bursts(p, s.clock)
         s.pre.mul_(p.decay_pre).add_(x)
         s.clock += 1

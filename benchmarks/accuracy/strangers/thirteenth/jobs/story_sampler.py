@@ -1,4 +1,5 @@
 """Text generation service: samples continuations from a small decoder-only model."""
+
 import argparse
 import time
 
@@ -74,7 +75,7 @@ def continue_story(model, prompt, n_new, better):
             logits = model(ids[:, -1:], cache, start=ids.size(1) - 1)
         nxt = pick_next(logits, ids)
         ids = torch.cat([ids, nxt], 1)
-    return ids[:, prompt.size(1):]
+    return ids[:, prompt.size(1) :]
 
 
 def requests(vocab=8000):
@@ -100,7 +101,10 @@ def main():
         latencies.append(time.perf_counter() - t)
         if len(latencies) % 25 == 0:
             recent = sorted(latencies[-25:])
-            print(f"{len(latencies)} requests, {tokens} tokens, median {recent[12] * 1e3:.1f} ms: {text[:50]}...", flush=True)
+            print(
+                f"{len(latencies)} requests, {tokens} tokens, median {recent[12] * 1e3:.1f} ms: {text[:50]}...",
+                flush=True,
+            )
         if time.perf_counter() > stop_at:
             break
     if args.times:

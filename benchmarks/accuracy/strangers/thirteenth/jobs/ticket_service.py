@@ -1,4 +1,5 @@
 """Support-ticket router: scrubs personal data per tenant, classifies, answers JSON."""
+
 import argparse
 import collections
 import json
@@ -84,7 +85,9 @@ def handle(raw, scrub, model, lock, stats):
     top = prob.topk(3)
     with lock:
         stats[int(top.indices[0])] += 1
-    return json.dumps({"no": ticket["no"], "route": top.indices.tolist(), "p": [round(v, 4) for v in top.values.tolist()]})
+    return json.dumps(
+        {"no": ticket["no"], "route": top.indices.tolist(), "p": [round(v, 4) for v in top.values.tolist()]}
+    )
 
 
 def main():

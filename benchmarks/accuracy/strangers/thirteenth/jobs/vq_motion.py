@@ -1,4 +1,5 @@
 """VQ-VAE for motion-capture windows: discrete codes for 16-frame clips."""
+
 import argparse
 import time
 from typing import NamedTuple
@@ -52,11 +53,21 @@ class Quantiser(nn.Module):
 class MotionVAE(nn.Module):
     def __init__(self, better, joints=66, dim=32, width=256):
         super().__init__()
-        self.enc = nn.Sequential(nn.Conv1d(joints, width, 5, 2, 2), nn.ReLU(), nn.Conv1d(width, width, 3, 2, 1), nn.ReLU(),
-                                 nn.Conv1d(width, dim, 1))
+        self.enc = nn.Sequential(
+            nn.Conv1d(joints, width, 5, 2, 2),
+            nn.ReLU(),
+            nn.Conv1d(width, width, 3, 2, 1),
+            nn.ReLU(),
+            nn.Conv1d(width, dim, 1),
+        )
         self.vq = Quantiser(512, dim, better)
-        self.dec = nn.Sequential(nn.ConvTranspose1d(dim, width, 4, 2, 1), nn.ReLU(),
-                                 nn.ConvTranspose1d(width, width, 4, 2, 1), nn.ReLU(), nn.Conv1d(width, joints, 3, 1, 1))
+        self.dec = nn.Sequential(
+            nn.ConvTranspose1d(dim, width, 4, 2, 1),
+            nn.ReLU(),
+            nn.ConvTranspose1d(width, width, 4, 2, 1),
+            nn.ReLU(),
+            nn.Conv1d(width, joints, 3, 1, 1),
+        )
 
     def forward(self, x):
         h = self.enc(x)
@@ -101,7 +112,10 @@ for step in range(10**9):
     loss.backward()
     opt.step()
     if step % 50 == 0:
-        print(f"{step} rec {loss.item():.4f} commit {vq.commit.item():.4f} perplexity {perplexity(vq.codes):.1f}", flush=True)
+        print(
+            f"{step} rec {loss.item():.4f} commit {vq.commit.item():.4f} perplexity {perplexity(vq.codes):.1f}",
+            flush=True,
+        )
     durations.append(time.perf_counter() - tick)
 if args.times:
     with open(args.times, "w") as f:

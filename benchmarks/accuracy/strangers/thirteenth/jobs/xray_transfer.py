@@ -1,4 +1,5 @@
 """Transfer learning: new head on a (made-up) pretrained backbone, backbone kept fixed."""
+
 import argparse
 import os
 import tempfile
@@ -67,7 +68,7 @@ def xrays(n=512):
     img = torch.randn(n, 1, 64, 64) * 0.3
     for k in range(14):
         r, c = divmod(k, 4)
-        img[:, 0, 16 * r:16 * r + 8, 16 * c:16 * c + 8] += findings[:, k, None, None]
+        img[:, 0, 16 * r : 16 * r + 8, 16 * c : 16 * c + 8] += findings[:, k, None, None]
     return TensorDataset(img, findings)
 
 

@@ -1,4 +1,4 @@
-"""16-bit products with a size that tensor cores cannot take in full."""
+"""Sizes that do not suit what computes with them: of 16-bit products on tensor cores, of Fourier transforms."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from whystall.cost.recorded import parse
 from whystall.cost.spec import TensorSpec
@@ -13,6 +14,7 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
+from whystall.diagnosis.detectors.fourier import largest_factor, next_smooth
 from whystall.diagnosis.detectors.host_calls import count_per_step
 from whystall.diagnosis.detectors.kernels import (
     BANDWIDTH_REACHED,
@@ -25,10 +27,19 @@ from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
 from whystall.replay.graph import Mask
+from whystall.trace.columns import matching
 
 CAUSE: Final = cause_beside(__name__)
 _ALIGNMENT: Final = int(CAUSE.threshold("alignment"))
 _MISALIGNED_COST: Final = CAUSE.threshold("misaligned_cost")
+_SMALL_FACTOR: Final = int(CAUSE.threshold("small_factor"))
+_LEAST_SHARE: Final = CAUSE.threshold("least_share")
+_LEAST_LEFT: Final = CAUSE.threshold("least_left")
+_LEFT: Final = CAUSE.threshold("left")
+_MOST_LEFT: Final = CAUSE.threshold("most_left")
+_TRANSFORMS: Final = frozenset({"aten::_fft_r2c", "aten::_fft_c2r", "aten::_fft_c2c"})
+_SHORTEST: Final = 128
+_LONGEST: Final = 1 << 26
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
@@ -103,4 +114,69 @@ def _is_misaligned(recorded: tuple[str | None, ...]) -> bool:
     return any(size % _ALIGNMENT and size > _ALIGNMENT for size in sizes)
 
 
-RULE = Rule(CAUSE, (Finder(in_trace, ("trace", "device_events", "operators", "shapes")),))
+def in_trace_of_fourier(case: Case) -> Iterator[Replayed]:
+    """Fourier transforms on a CPU of a length that has a large prime factor, at the pace of one that has not."""
+    for rank in case.ranks:
+        length = _awkward_lengths(rank)
+        chosen = length > 0
+        nodes = case.work_of(rank, chosen)
+        per_step = case.time_of(nodes)
+        if not chosen.any() or per_step < _LEAST_SHARE * case.step_ns:
+            continue
+        own = rank.trace.operators["duration_ns"].to_numpy()
+        longest = int(length[np.argmax(np.where(chosen, own, -1))])
+        yield Replayed(
+            cause=CAUSE.id,
+            attributed_ns=per_step,
+            evidence=(
+                evidence.time("Fourier transforms of such a length", per_step, case.events_of(nodes), per=case.per),
+                evidence.count("places of the longest of them", longest),
+                evidence.count("its largest prime factor", largest_factor(longest)),
+                evidence.count("the next length that has small factors alone", next_smooth(longest)),
+            ),
+            removal=case.without(nodes, _LEFT),
+            floor=case.without(nodes, _MOST_LEFT),
+            ceiling=case.without(nodes, _LEAST_LEFT),
+            method="replay: what transforms of a length of small factors take",
+            code=code_of(case, nodes),
+            ranks=(rank.rank,),
+            uncertainty=0.2,
+            confidence=0.85,
+            detail=f"a Fourier transform of {longest:,} places",
+            remedy=CAUSE.remedies["smooth"],
+            rivals=("compute.slow-convolution",),
+        )
+
+
+def _awkward_lengths(rank: RankCase) -> NDArray[np.int64]:
+    """Per operator the length of a Fourier transform that has a large prime factor; 0 for all others."""
+    table = rank.trace.operators
+    out = np.zeros(len(table), np.int64)
+    rows = np.flatnonzero(matching(table["name"], _TRANSFORMS.__contains__))
+    columns = ("name", "input_dims", "input_types", "concrete_inputs")
+    for row, values in zip(rows.tolist(), table[rows].select(columns).iter_rows(), strict=True):
+        out[row] = max((one for one in _lengths(*map(str, values)) if largest_factor(one) > _SMALL_FACTOR), default=0)
+    return out
+
+
+def _lengths(name: str, dims: str, types: str, concrete: str) -> list[int]:
+    """The lengths of a transform, one for each of its dimensions."""
+    arguments = parse(dims, types, concrete) or []
+    if len(arguments) < len(("data", "dims", "norm", "last")):
+        return []
+    data, along, _, last = arguments[:4]
+    if not isinstance(data, TensorSpec) or not isinstance(along, list):
+        return []
+    lengths = [data.shape[one] for one in along if type(one) is int and -len(data.shape) <= one < len(data.shape)]
+    if name == "aten::_fft_c2r" and lengths and type(last) is int:
+        lengths[-1] = last
+    return [one for one in lengths if _SHORTEST <= one <= _LONGEST]
+
+
+RULE = Rule(
+    CAUSE,
+    (
+        Finder(in_trace, ("trace", "device_events", "operators", "shapes")),
+        Finder(in_trace_of_fourier, ("trace", "no_device", "operators", "shapes")),
+    ),
+)

@@ -1,4 +1,4 @@
-"""Lines that print, log, write or flush."""
+"""Lines that print, log, write or flush, and metrics that are worked out for them."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from whystall.diagnosis.detectors.statistics import read_statistics
 from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
+from whystall.vocabulary.episodes import is_episode
 
 CAUSE: Final = cause_beside(__name__)
 _LEAST_READ: Final = CAUSE.threshold("least_read")
@@ -37,6 +38,12 @@ _SELDOM: Final = Remedy(
     text="Work such statistics out every N steps (a counter in the hook or callback), of a sample of large tensors.",
     patch="if step % 100 == 0:\n    stats[name] = output.detach().std().item()",
     risk="What happens between two looks is not seen.",
+)
+_METRIC: Final = Remedy(
+    text="Work the metric out when it is shown: every N steps, of the latest batches; add up counts from step to step "
+    "rather than going through all that came before again.",
+    patch="if step % 100 == 0:\n    score = metric(torch.cat(scores), torch.cat(targets))",
+    risk="Between two looks the metric is not known.",
 )
 
 
@@ -81,12 +88,29 @@ def in_samples(case: Case) -> Iterator[Sampled]:
     """Lines that print, log, write or flush, and functions that are named after it."""
     for run in measured_runs(case):
         callbacks = callbacks_that_write(run)
-        lines = [line for line in run.places if _logs(line) or line in callbacks]
+        lines = [line for line in run.places if (_logs(line) or line in callbacks) and not _is_metric(line)]
         share = time_in(run, lines)
         if share >= LEAST_SEEN:
             rivals = ("host.python", "episodic.checkpoint", "compute.unfused-optimizer")
             found = from_stack_samples(CAUSE.id, run, lines, share, "logging", rivals)
             yield replace(found, code=code_of_lines(lines)) if callbacks else found
+
+
+def metrics_in_samples(case: Case) -> Iterator[Sampled]:
+    """Functions that are named after a metric, in the training loop itself."""
+    for run in measured_runs(case):
+        lines = [line for line in run.places if _is_metric(line)]
+        share = time_in(run, lines)
+        if share >= LEAST_SEEN:
+            found = from_stack_samples(CAUSE.id, run, lines, share, "a metric", ("host.python", "host.small-operators"))
+            yield replace(found, detail="a metric is worked out beside the training steps", remedy=_METRIC)
+
+
+def _is_metric(line: SampledLine) -> bool:
+    of_steps = line.part in ("other", "forward") and (
+        is_episode(line.function, "metric", "function") or is_episode(line.leaf, "metric", "leaf")
+    )
+    return line.part == "metric" or of_steps
 
 
 def _logs(line: SampledLine) -> bool:
@@ -99,5 +123,6 @@ RULE = Rule(
         Finder(in_trace, ("trace",)),
         Finder(in_trace_of_a_cpu, ("trace", "operators", "no_device")),
         Finder(in_samples, ("samples", "no_device")),
+        Finder(metrics_in_samples, ("samples", "no_device")),
     ),
 )
