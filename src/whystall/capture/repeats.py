@@ -20,7 +20,7 @@ from whystall.run_folder.description import RepeatedWork
 _WAITS: Final = 12
 _WAITS_NS: Final = 3_000_000_000
 """So many steps pass first, and so much time: a short job leaves all to the samples of the whole run."""
-_WAITS_FURTHER: Final = 48
+_WAITS_FURTHER: Final = 24
 """So many pass before operators are looked at: a job that is over by then keeps its samples."""
 _TIMED: Final = 3
 """In so many steps calls are timed, of which the shortest counts: in others the job was perhaps kept off its core."""

@@ -8,6 +8,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, Final
 
+import msgspec
 import pytest
 from tests.diagnosis.cases import case_of, found_in, found_in_runs, line, run, told_of
 from tests.diagnosis.jobs import Job, is_worth, meet, message, together
@@ -232,6 +233,26 @@ def test_samples_of_the_whole_run_go_before_python_of_a_trace() -> None:
     sampled: Any = SimpleNamespace(rank=0, measured=20)
     assert list(python.in_trace_of_a_cpu(case))
     assert not list(python.in_trace_of_a_cpu(replace(case, runs=(sampled,))))
+
+
+@pytest.mark.parametrize(
+    ("share", "lines", "functions", "fires"),
+    [
+        (0.08, 8, 4, False),  # as in a healthy agent's loop
+        (0.08, 2, 2, True),  # half of it in one line
+        (0.08, 8, 1, True),  # all of it in one function
+        (0.2, 8, 4, True),  # much is much
+    ],
+)
+def test_a_little_python_in_each_of_many_lines_is_none(
+    share: float, lines: int, functions: int, *, fires: bool
+) -> None:
+    places = [
+        msgspec.structs.replace(line(share / lines, f"a{at} = f()", at=at + 1), function=f"f{at % functions}")
+        for at in range(lines)
+    ]
+    found = found_in_runs(run(shares={"other": share}, places=places))
+    assert ("host.python" in found) is fires
 
 
 @pytest.mark.parametrize(("share", "fires"), [(0.2, True), (0.015, False)])

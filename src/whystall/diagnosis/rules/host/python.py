@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
@@ -45,6 +46,9 @@ _UNNAMED: Final = Remedy(
     risk=None,
 )
 _PARTS: Final = ("forward", "backward", "optimizer")
+_MOST_SPREAD: Final = CAUSE.threshold("most_spread")
+_OF_A_LINE: Final = CAUSE.threshold("of_a_line")
+_OF_A_FUNCTION: Final = CAUSE.threshold("of_a_function")
 _SLOWED_BY_PROFILER: Final = CAUSE.threshold("slowed_by_profiler")
 
 
@@ -146,12 +150,23 @@ def in_samples(case: Case) -> Iterator[Sampled]:
         idle = min(time_in(run, called), max(_recorded_python(case, run) - share, 0.0))
         hooked = _in_parts_alone(case, run)
         share += idle + time_in(run, hooked)
-        if share >= LEAST_SEEN:
+        chosen = [*(lines if idle > 0 else running), *hooked]
+        if share >= LEAST_SEEN and not (share < _MOST_SPREAD and _is_spread(chosen)):
             rivals = ("host.gc", "episodic.logging", "input.synchronous-loader", "host.cpu-contention")
-            chosen = [*(lines if idle > 0 else running), *hooked]
             what = "Python in its forward or backward pass, as on no other rank"
             what = what if share_of(hooked) > share_of(lines) else "Python between the parts of a step"
             yield from_stack_samples(CAUSE.id, run, chosen, share, what, rivals)
+
+
+def _is_spread(lines: list[SampledLine]) -> bool:
+    """Whether no line and no function holds most of it: a little in each line of a loop is the language's own price."""
+    by_line: defaultdict[tuple[str, int], float] = defaultdict(float)
+    by_function: defaultdict[tuple[str, str], float] = defaultdict(float)
+    for line in lines:
+        by_line[line.file, line.line] += line.share
+        by_function[line.file, line.function] += line.share
+    whole = share_of(lines)
+    return max(by_line.values()) < _OF_A_LINE * whole and max(by_function.values()) < _OF_A_FUNCTION * whole
 
 
 def _in_parts_alone(case: Case, run: RunSummary) -> list[SampledLine]:
