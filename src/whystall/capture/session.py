@@ -23,6 +23,7 @@ from whystall.capture.flight import FlightRecorder
 from whystall.capture.listener import Heard, guarded
 from whystall.capture.loaders import LoadersSeen
 from whystall.capture.machine import MachineSampler, facts
+from whystall.capture.module_search import ModuleSearch
 from whystall.capture.overhead import Costs
 from whystall.capture.padding import PaddingSeen
 from whystall.capture.recording import Recording
@@ -44,10 +45,6 @@ _SHORTEST_STEP_WITH_MODULES_NS: Final = 3_000_000
 _STEPS_BEFORE_JUDGING: Final = 32
 # The first steps load, compile and allocate: where they are says little of the others.
 _UNSTEADY_STEPS: Final = 2
-# Scripts make the optimizer right after the model.
-_MODEL_IS_COMPLETE_NS: Final = 500_000_000
-# The model of a job without an optimizer that is not called for so long is another one.
-_GUESS_HOLDS_NS: Final = 1_500_000_000
 
 
 class Session:
@@ -80,10 +77,8 @@ class Session:
         self._experiment: Change | None = change_for(torch, config)
         self._notes: list[str] = []
         self._loaders = LoadersSeen()
-        self._modules_looked_at = -1
-        self._guessed_ns: int | None = None
+        self._search = ModuleSearch()
         self._closed = self._whole_process = self._terminated = False
-        self._modules_made = self._last_made_ns = 0
         self._handlers: dict[int, Callable[[int, FrameType | None], None]] = {}
         self._pid = os.getpid()
         self._began_ns = time.perf_counter_ns()
@@ -309,29 +304,16 @@ class Session:
             if asked > self._asked_unix_ns:  # the file stays: other ranks look at it too
                 self._asked_unix_ns = asked
                 self._recording.windows.request()
-        now, made = time.perf_counter_ns(), self._hooks.modules_made
+        now = time.perf_counter_ns()
         self._look_for_standstill(now)
-        if made != self._modules_made:
-            self._modules_made, self._last_made_ns = made, now
+        self._search.heard(self._hooks.modules_made, now)
         if self.steps == 0 and not self._closed:
             self._stepless.look()
         if self._needs_forward() and self._is_without_optimizer(now):
-            self._look_for_forward_passes(now, made)
-
-    def _look_for_forward_passes(self, now: int, made: int) -> None:
-        """Watches the model of a job without an optimizer: first a guess, then the one that is called."""
-        if self._guessed_ns is None:
-            self._guessed_ns = now
-        if self._guessed_ns and now - self._guessed_ns > _GUESS_HOLDS_NS:
-            self._guessed_ns = 0  # once
-            call_on_main_thread(self.faults.guard("module times", self._watch_called_module))
-        elif made != self._modules_looked_at:
-            self._modules_looked_at = made
-            call_on_main_thread(self.faults.guard("module times", self._watch_any_module))
-
-    def _watch_called_module(self) -> None:
-        if self._needs_forward():
-            self._hooks.watch_called_module()
+            chosen = self._search.next(now)
+            if chosen is not None:
+                watch = self._watch_any_module if chosen == "guess" else self._watch_called_module
+                call_on_main_thread(self.faults.guard("module times", watch))
 
     def _look_for_standstill(self, now: int) -> None:
         began = self._step_began_ns or self._began_ns
@@ -342,17 +324,20 @@ class Session:
         """Whether no optimizer is to be expected: none was made by when the model was complete, or none has stepped."""
         if now - self._began_ns > self.config.optimizer_within_s * 1e9:
             return True
-        complete = self._modules_made > 0 and now - self._last_made_ns > _MODEL_IS_COMPLETE_NS
-        return complete and self._hooks.optimizers_made == 0
+        return self._search.is_complete(now) and self._hooks.optimizers_made == 0
 
     def _needs_forward(self) -> bool:
         return not self._closed and self._finder.lacks_forward_passes
 
     def _watch_any_module(self) -> None:
         if compiles_now():
-            self._modules_looked_at = -1  # later
+            self._search.later()
         elif self._needs_forward():
             self._hooks.watch_any_module()
+
+    def _watch_called_module(self) -> None:
+        if self._needs_forward():
+            self._hooks.watch_called_module()
 
     def write_line(self, line: dict[str, Any]) -> None:
         """A line of a sampler's, once there are steps."""

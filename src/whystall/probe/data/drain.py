@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 import time
 from collections.abc import Iterator, Sequence
@@ -15,6 +16,8 @@ from whystall.probe.data.stages import Batch, Recorder, recording
 
 _FEWEST: Final = 8  # batches, however long they take
 _LONGEST_S: Final = 60.0
+_NOTED: Final = 0.5
+"""For so much of the time in which batches are counted they are noted before, without workers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,26 +34,41 @@ class Drained:
 
 
 def drain(source: Source, workers: int, *, seconds: float) -> Drained:
-    """Takes batches for about ``seconds`` once the workers are under way. Raises ``InputError`` for too few."""
+    """Takes batches for about ``seconds`` once the workers are under way. Raises ``InputError`` for too few.
+
+    In this process what each batch costs is noted first, and how many come is counted without noting, which would cost
+    a fourth of a batch of tensors that are in memory.
+    """
     recorder = Recorder(workers)
-    with recording(recorder):
+    with contextlib.ExitStack() as noting:
+        noting.enter_context(recording(recorder))
         began = time.perf_counter()
         with _Batches(source, workers) as batches:
             batches.take()
             first_s = time.perf_counter() - began
             for _ in range(max(2 * workers * USUAL_PREFETCH, 1)):
                 batches.take()
-            count, spent, cpu, counted_from = 0, 0.0, 0.0, len(recorder.batches(min(workers, 1)))
-            while count < _FEWEST or spent < seconds:
-                cpu_before, before = time.thread_time(), time.perf_counter()
-                batches.take()
-                spent += time.perf_counter() - before
-                cpu += time.thread_time() - cpu_before
-                count += 1
-                if time.perf_counter() - began > _LONGEST_S and count > 1:
-                    break
+            counted_from = len(recorder.batches(min(workers, 1)))
+            if not workers:
+                _counted(batches, seconds * _NOTED, until=began + _LONGEST_S / 2)
+                noting.close()
+            count, spent, cpu = _counted(batches, seconds, until=began + _LONGEST_S)
     made = recorder.batches(min(workers, 1))[counted_from:]
     return Drained(workers, count, first_s, spent / count, cpu / count, made)
+
+
+def _counted(batches: _Batches, seconds: float, *, until: float) -> tuple[int, float, float]:
+    """Takes batches for so long, but not beyond a moment: how many, the time that took, and the taker's processor's."""
+    count, spent, cpu = 0, 0.0, 0.0
+    while count < _FEWEST or spent < seconds:
+        cpu_before, before = time.thread_time(), time.perf_counter()
+        batches.take()
+        spent += time.perf_counter() - before
+        cpu += time.thread_time() - cpu_before
+        count += 1
+        if time.perf_counter() > until and count > 1:
+            break
+    return count, spent, cpu
 
 
 class _Batches:

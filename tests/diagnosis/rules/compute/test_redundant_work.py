@@ -5,12 +5,16 @@ other work does not.
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
+import torch
 from tests.diagnosis.cases import found_in, found_in_runs, run
 from tests.diagnosis.jobs import Job, is_worth, shaped
+from torch.utils.checkpoint import checkpoint
 
+import whystall
 from whystall.diagnosis.run_facts import RunFacts
 from whystall.run_folder.description import CountedLabels, RepeatedModule, RepeatedWork
 from whystall.testing.builder import BACKWARD_THREAD
@@ -446,3 +450,28 @@ def test_an_inverse_for_a_few_columns_is_worth_most_of_it(job: Job) -> None:
 )
 def test_inverses_that_are_used_or_of_which_nobody_knows(job: Job) -> None:
     assert "compute.redundant-work" not in found_in(job.built)
+
+
+def test_checkpointing_is_told_beside_what_it_saves(tmp_path: Path) -> None:
+    """The oracle is what autograd itself keeps of the same block without checkpointing, parameters left out."""
+    block = torch.nn.Sequential(*(layer for _ in range(6) for layer in (torch.nn.Linear(256, 256), torch.nn.GELU())))
+    given = torch.randn(1024, 256, requires_grad=True)
+    held: dict[int, int] = {}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        if not isinstance(tensor, torch.nn.Parameter) and tensor.untyped_storage().nbytes() > 1 << 18:
+            held[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        kept = block(given)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as recorded:
+        for number in range(4):
+            with torch.profiler.record_function(f"ProfilerStep#{number}"):
+                checkpoint(block, given, use_reentrant=False).mean().backward()
+    del kept
+    recorded.export_chrome_trace(str(tmp_path / "trace.json"))
+    found = {one.id: one for one in whystall.analyze(tmp_path / "trace.json", cache=False).findings}
+    (saved,) = [one for one in found["compute.redundant-work"].evidence if one.unit == "bytes"]
+    assert isinstance(saved.value, int)
+    assert saved.value == pytest.approx(sum(held.values()), rel=0.3)

@@ -303,6 +303,19 @@ def test_a_hook_that_fills_a_ranks_backward_pass_is_its_own_where_others_are_onl
     assert found_in_runs(*runs, processes=2)["host.python"].scope.ranks == [1]
 
 
+@pytest.mark.parametrize(("pause_ns", "found"), [(400_000, 0.4 / 2.4), (150_000, 0.0)])
+def test_the_end_of_a_step_is_no_call(pause_ns: int, found: float) -> None:
+    """A healthy service was told Python, 1.09: the pauses in which its requests end, and are marked."""
+    job = Job()
+    for _ in job.steps(8):
+        with job.inside("aten::mm", **{"Input Dims": [[64]], "Input type": ["float"]}):  # type: ignore[arg-type]
+            job.python(2_000_000)
+        job.python(pause_ns)
+    sampled = run(total_ns=100 * (2_000_000 + pause_ns))
+    share = python._recorded_python(replace(case_of(job.built), runs=(sampled,)), sampled)
+    assert share == pytest.approx(found, abs=0.01)
+
+
 @pytest.mark.parametrize(("pauses", "found"), [(1, (4 - 4 / 20) / 6), (20, 0.0)])
 def test_short_pauses_that_a_profiler_makes_longer_are_no_python(pauses: int, found: float) -> None:
     """Twenty operators of 0.3 ms and 4 ms of pauses in recorded steps of 10 ms; others take 6 ms.

@@ -23,6 +23,7 @@ from whystall.diagnosis.detectors.grams import tall_grams
 from whystall.diagnosis.detectors.inverses import inverted
 from whystall.diagnosis.detectors.narrowed import narrowed_products
 from whystall.diagnosis.detectors.prefixes import Products, longer_passes, operators_within, products
+from whystall.diagnosis.detectors.recorded_sizes import first_elements
 from whystall.diagnosis.detectors.samples import from_samples, measured_runs
 from whystall.diagnosis.detectors.sorted_whole import sorted_whole
 from whystall.diagnosis.finding import Remedy
@@ -30,7 +31,7 @@ from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
 from whystall.replay.graph import Mask
-from whystall.trace.columns import matching
+from whystall.trace.columns import judged, matching
 
 CAUSE: Final = cause_beside(__name__)
 _REMEDIES: Final = CAUSE.remedies
@@ -39,6 +40,7 @@ _CALL_NS: Final = CAUSE.threshold("call_ns")
 _BYTES_PER_S: Final = CAUSE.threshold("bytes_per_s")
 # Of a weight; fewer where it is in half precision.
 _BYTES: Final = 4
+_HALF: Final = re.compile(r'^\["(c10::)?(BFloat16|Half)')
 _FORMS: Final = (sorted_whole, inverted, diagonals, tall_grams)
 _CHECKPOINT: Final = "CheckpointFunctionBackward"
 # What derivatives are made of.
@@ -54,14 +56,20 @@ def in_trace(case: Case) -> Iterator[Replayed]:
     """All kinds: by the numbers that autograd gives what it will differentiate, and by the gradients that it adds."""
     for rank in case.ranks:
         again, unused = _repeated_operators(rank)
-        for left, what, remedy in (
-            (np.where(again, 0.0, 1.0), "forward work done again in the backward pass", _recomputed(case)),
+        for left, what, remedy, held in (
+            (
+                np.where(again, 0.0, 1.0),
+                "forward work done again in the backward pass",
+                _recomputed(case),
+                _held_instead(case, rank, again),
+            ),
             (
                 np.where(unused, 0.0, 1.0),
                 "forward work that no backward pass uses",
                 _REMEDIES["not_differentiated"],
+                0,
             ),
-            (discarded_backward(rank), "backward work whose gradients nothing reads", _REMEDIES["not_trained"]),
+            (discarded_backward(rank), "backward work whose gradients nothing reads", _REMEDIES["not_trained"], 0),
         ):
             rows = left < 1
             if not rows.any():
@@ -76,7 +84,10 @@ def in_trace(case: Case) -> Iterator[Replayed]:
                 yield Replayed(
                     cause=CAUSE.id,
                     attributed_ns=per_step,
-                    evidence=(evidence.time(what, per_step, case.events_of(nodes), per=case.per),),
+                    evidence=(
+                        evidence.time(what, per_step, case.events_of(nodes), per=case.per),
+                        *([evidence.size("memory that it saves, about", held, per=case.per)] if held else []),
+                    ),
                     removal=case.without(nodes | (kept < 1), kept),
                     method="replay: without it",
                     code=code_of(case, nodes),
@@ -235,6 +246,23 @@ def _recomputed(case: Case) -> Remedy:
         patch=patch,
         risk=CAUSE.risk,
     )
+
+
+def _held_instead(case: Case, rank: RankCase, again: Mask) -> int:
+    """The bytes, per step, that operators which run again are given first: without that these would be held."""
+    table = rank.trace.operators
+    if "sequence" not in table.columns:
+        return 0
+    at = table["ts_ns"].to_numpy()
+    begin, end = case.window_on(rank)
+    own = again & (table["sequence"].fill_null(-1).to_numpy() >= 0) & (at >= begin) & (at < end)
+    parent = table["parent"].fill_null(-1).to_numpy()
+    rows = np.flatnonzero(own & ~((parent >= 0) & own[parent]))
+    return sum(judged(table.select("input_dims", "input_types")[rows], _first_bytes)) // max(case.steps, 1)
+
+
+def _first_bytes(dims: str | None, types: str | None) -> int:
+    return first_elements(dims) * (_BYTES // 2 if _HALF.match(types or "") else _BYTES)
 
 
 def _with_weights(rank: RankCase, found: Products) -> NDArray[np.float64]:

@@ -41,8 +41,9 @@ _ANOTHER_MODEL: Final = (
 )
 _FALLS_BACK: Final = (
     "Scaled dot product attention is called, and finds no fused form for these tensors: half precision, a head size of "
-    "at most 256 that is a multiple of eight, and no mask that needs a gradient have one on GPUs. Allow the fused form "
-    "alone once: a warning then says what stands in its way."
+    "at most 256 that is a multiple of eight, and no mask that needs a gradient have one on GPUs; on CPUs no dropout, "
+    "and a mask of two or four dimensions (mask[None] of a mask per head). Allow the fused form alone once: a warning "
+    "then says what stands in its way."
 )
 _ASKS_WHY: Final = "with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.FLASH_ATTENTION): ..."
 _BATCHED_PRODUCTS: Final = ("aten::bmm", "aten::baddbmm", "aten::matmul")

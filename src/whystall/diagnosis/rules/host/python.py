@@ -28,7 +28,7 @@ from whystall.diagnosis.detectors.samples import (
     share_of,
     time_in,
 )
-from whystall.diagnosis.detectors.stretches import count_of_stretches, long_python
+from whystall.diagnosis.detectors.stretches import count_of_stretches, long_python, soft_stretch_ns
 from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
@@ -49,6 +49,7 @@ _PARTS: Final = ("forward", "backward", "optimizer")
 _MOST_SPREAD: Final = CAUSE.threshold("most_spread")
 _OF_A_LINE: Final = CAUSE.threshold("of_a_line")
 _OF_A_FUNCTION: Final = CAUSE.threshold("of_a_function")
+_LONG_CALL_NS: Final = CAUSE.threshold("long_call_ns")
 _SLOWED_BY_PROFILER: Final = CAUSE.threshold("slowed_by_profiler")
 
 
@@ -192,7 +193,7 @@ def _recorded_python(case: Case, run: RunSummary) -> float:
     """
     for rank in case.ranks:
         if rank.rank == run.rank and case.graph is not None:
-            long = long_python(case, rank)
+            long = long_python(case, rank) & (soft_stretch_ns(case, rank) >= _LONG_CALL_NS)
             outermost = rank.trace.operators["parent"].is_null().to_numpy()
             begin, end = case.window_on(rank)
             at = rank.trace.operators["ts_ns"].to_numpy()[outermost]

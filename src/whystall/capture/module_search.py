@@ -1,0 +1,47 @@
+"""Which module's forward passes are the steps of a job without an optimizer: asked now and then, answered by a clock.
+
+First the largest module is guessed, and again as others are made; where that is not called, the one that is.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+_IS_COMPLETE_NS: Final = 500_000_000
+# The model of a job without an optimizer that is not called for so long is another one.
+_GUESS_HOLDS_NS: Final = 1_500_000_000
+
+
+class ModuleSearch:
+    """What has been tried; times are nanoseconds of one clock."""
+
+    def __init__(self) -> None:
+        self._made = self._made_ns = 0
+        self._guessed_at = -1
+        self._guessed_ns: int | None = None
+        self._by_call = False
+
+    def heard(self, made: int, now_ns: int) -> None:
+        """So many modules have been made by now."""
+        if made != self._made:
+            self._made, self._made_ns = made, now_ns
+
+    def is_complete(self, now_ns: int) -> bool:
+        """Whether there is a model, and nothing was added to it lately."""
+        return self._made > 0 and now_ns - self._made_ns > _IS_COMPLETE_NS
+
+    def next(self, now_ns: int) -> Literal["guess", "by call"] | None:
+        """What to do while no forward pass is heard."""
+        if self._guessed_ns is None:
+            self._guessed_ns = now_ns
+        if not self._by_call and now_ns - self._guessed_ns > _GUESS_HOLDS_NS:
+            self._by_call = True
+            return "by call"
+        if self._made != self._guessed_at:
+            self._guessed_at = self._made
+            return "guess"
+        return None
+
+    def later(self) -> None:
+        """A guess could not be made just now."""
+        self._guessed_at = -1
