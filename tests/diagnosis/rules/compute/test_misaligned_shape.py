@@ -91,7 +91,7 @@ def transforms(length: int, *, operator: str = "aten::_fft_r2c", lasts: int = 6_
     job = Job()
     last: dict[str, list[Any]] = {"aten::_fft_c2r": ["", "[1]", "2", str(length)]}
     places = length // 2 + 1 if operator == "aten::_fft_c2r" else length
-    given = {
+    given: dict[str, Any] = {
         "Input Dims": [[64, places], [], [], []],
         "Input type": ["float", "ScalarList", "Scalar", "Scalar"],
         "Concrete Inputs": last.get(operator, ["", "[1]", "0", "True"]),

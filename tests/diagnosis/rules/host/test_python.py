@@ -303,6 +303,22 @@ def test_a_hook_that_fills_a_ranks_backward_pass_is_its_own_where_others_are_onl
     assert found_in_runs(*runs, processes=2)["host.python"].scope.ranks == [1]
 
 
+@pytest.mark.parametrize(
+    ("leaf", "fires"),
+    [
+        ("torch.serialization:_load", True),  # a file of tensors is read in each step
+        ("torch._weights_only_unpickler:load", True),
+        ("torch._tensor:__deepcopy__", True),  # weights are copied
+        ("torch._utils:_rebuild_tensor_v2", True),
+        ("torch.nn.modules.linear:forward", False),
+        ("torch._tensor:backward", False),
+    ],
+)
+def test_what_torch_does_in_python_for_files_and_copies_is_the_jobs(leaf: str, *, fires: bool) -> None:
+    found = found_in_runs(run(shares={"other": 0.25}, places=[line(0.24, "shard = torch.load(path)", leaf=leaf)]))
+    assert ("host.python" in found) is fires
+
+
 @pytest.mark.parametrize(("pause_ns", "found"), [(400_000, 0.4 / 2.4), (150_000, 0.0)])
 def test_the_end_of_a_step_is_no_call(pause_ns: int, found: float) -> None:
     """A healthy service was told Python, 1.09: the pauses in which its requests end, and are marked."""

@@ -9,6 +9,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from whystall.cost.recorded import parse
+from whystall.cost.spec import TensorSpec
 from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
@@ -18,7 +20,7 @@ from whystall.diagnosis.detectors.recorded_sizes import Shape, all_sizes
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
-from whystall.trace.columns import judged
+from whystall.trace.columns import judged, matching
 
 CAUSE: Final = cause_beside(__name__)
 _LEAST_TIMES: Final = CAUSE.threshold("least_times")
@@ -33,6 +35,8 @@ _FREED_WITHIN: Final = 3
 _MULTIPLIES: Final = "aten::mul"
 _SUBTRACTS: Final = "aten::sub"
 _SQUARES: Final = frozenset({"aten::pow", "aten::square", "aten::mul"})
+_BOTH: Final = ("one", "other")
+_REPEATS: Final = "aten::repeat"
 _SUMS: Final = frozenset({"aten::sum", "aten::mean"})
 
 
@@ -82,7 +86,11 @@ def _products(rank: RankCase) -> dict[Shape, list[int]]:
     at = table["ts_ns"].to_numpy()
     rows = rows[np.lexsort((at[rows], table["thread"].to_numpy()[rows]))]
     names = table["name"].gather(rows).cast(str).to_list()
-    sizes = judged(table.select("input_dims")[rows], _sizes)
+    copied_from = _sources(rank)
+    sizes = [
+        copied_from.get(given[0], given) if len(given) == len(_BOTH) and given[0] == given[1] else given
+        for given in judged(table.select("input_dims")[rows], _sizes)
+    ]
     found: dict[Shape, list[int]] = {}
     for place, (name, given) in enumerate(zip(names, sizes, strict=True)):
         if name not in {_MULTIPLIES, _SUBTRACTS}:
@@ -100,6 +108,26 @@ def _products(rank: RankCase) -> dict[Shape, list[int]]:
     return found
 
 
+def _sources(rank: RankCase) -> dict[Shape, list[Shape]]:
+    """The two sizes whose copies (`Tensor.repeat`) both have one size, which broadcasting would make without them."""
+    table = rank.trace.operators
+    repeats = table.filter(table["name"].cast(str) == _REPEATS).select("input_dims", "input_types", "concrete_inputs")
+    found: dict[Shape, set[Shape]] = {}
+    for source, made in filter(None, judged(repeats, _repeated)):
+        found.setdefault(made, set()).add(source)
+    return {made: sorted(sources) for made, sources in found.items() if len(sources) == len(_BOTH)}
+
+
+def _repeated(dims: str | None, types: str | None, concrete: str | None) -> tuple[Shape, Shape] | None:
+    """What is repeated, and the size of the copies."""
+    source, times = (parse(dims, types, concrete) or [None, None])[:2]
+    if not isinstance(source, TensorSpec) or not isinstance(times, list) or len(times) < len(source.shape):
+        return None
+    whole = (1,) * (len(times) - len(source.shape)) + source.shape
+    made = tuple(size * one for size, one in zip(whole, times, strict=True) if type(one) is int and one > 0)
+    return (whole, made) if len(made) == len(whole) and prod(made) < _LARGEST else None
+
+
 def _operators_over(rank: RankCase, shapes: frozenset[Shape]) -> NDArray[np.bool_]:
     """Operators that make or are given tensors of these sizes, with all that they call."""
     table, work = rank.trace.operators, rank.workings.work
@@ -107,6 +135,9 @@ def _operators_over(rank: RankCase, shapes: frozenset[Shape]) -> NDArray[np.bool
     out = np.zeros(len(table), np.bool_)
     told = judged(table.select("input_dims")[rows], _sizes)
     out[rows] = [any(one in shapes for one in (*given, _broadcast(given))) for given in told]
+    repeats = np.flatnonzero(matching(table["name"], lambda name: name == _REPEATS))
+    copies = judged(table.select("input_dims", "input_types", "concrete_inputs")[repeats], _repeated)
+    out[repeats] = [one is not None and one[1] in shapes for one in copies]
     out |= rank.workings.tree.below(out)
     return out
 
@@ -118,7 +149,7 @@ def _sizes(dims: str | None) -> list[Shape]:
 
 def _broadcast(given: list[Shape]) -> Shape | None:
     """The size that two tensors make, where it is many times that of the larger one."""
-    if len(given) != len(("one", "other")):
+    if len(given) != len(_BOTH):
         return None
     try:
         made = tuple(int(size) for size in np.broadcast_shapes(*given))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
@@ -44,6 +45,10 @@ _UNNAMED: Final = Remedy(
     "in a thread or process beside the steps, or where the device has work queued.",
     patch=None,
     risk=None,
+)
+# What torch does in Python for whoever reads a file of tensors, or copies a model, in a step.
+_OF_FILES_AND_COPIES: Final = re.compile(
+    r"^torch\.(serialization|_weights_only_unpickler|storage):|:(__deepcopy__|_rebuild_\w+)$"
 )
 _PARTS: Final = ("forward", "backward", "optimizer")
 _MOST_SPREAD: Final = CAUSE.threshold("most_spread")
@@ -181,7 +186,7 @@ def _is_own_python(line: SampledLine) -> bool:
 
 
 def _is_library(line: SampledLine) -> bool:
-    return line.leaf.startswith(("torch.", "torch:", "torch_"))
+    return line.leaf.startswith(("torch.", "torch:", "torch_")) and not _OF_FILES_AND_COPIES.search(line.leaf)
 
 
 def _recorded_python(case: Case, run: RunSummary) -> float:
