@@ -41,8 +41,8 @@ def test_what_only_constants_go_into_is_computed_again() -> None:
 
 def test_steps_that_were_kept_off_their_core_do_not_end_the_look() -> None:
     late = RepeatsSeen(torch, lambda: True)
-    late._looks = late._looks[1:]  # operators alone, which come after 48 steps
-    for _ in range(49):
+    late._looks = late._looks[1:]  # operators alone, which come after 24 steps
+    for _ in range(25):
         late.step_ended(1)
     assert late.looking
     for kept_off_ns in (1 << 40, 1, 1 << 40, *[0] * 8):  # no call takes a hundredth of such steps
