@@ -129,6 +129,20 @@ def test_a_model_that_serves_in_another_form_is_known_by_its_call(
     assert not torch.nn.modules.module._global_forward_pre_hooks
 
 
+def test_where_no_model_is_called_nobody_goes_on_asking(hooks: TorchHooks, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("whystall.capture.torch_hooks._MOST_ASKED", 10)
+
+    class Norm(torch.nn.Softmax):
+        def state_dict(self, *_: object, **__: object) -> Any:
+            raise AssertionError("hooks of the user's may do anything here")
+
+    hooks.watch_called_module()
+    norm = Norm(0)
+    for place in range(12):
+        assert bool(torch.nn.modules.module._global_forward_pre_hooks) is (place <= 10)
+        norm(torch.ones(2))
+
+
 def test_who_begins_to_wait_in_the_midst_of_a_call_takes_the_whole_model(hooks: TorchHooks, heard: list[str]) -> None:
     class Waits(torch.nn.Linear):
         def forward(self, given: torch.Tensor) -> torch.Tensor:

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     import torch
 
 
+# Of a job in which no model is called nobody goes on asking.
+_MOST_ASKED = 2_000
+
+
 class Listener(Protocol):
     """What a session wants to hear of."""
 
@@ -193,12 +197,18 @@ class TorchHooks:
             return
         call = self._torch.nn.Module._call_impl.__code__  # noqa: SLF001 - what every call of a module goes through
 
+        asked = 0
+
         def called(module: Any, *_: object) -> None:
+            nonlocal asked
             if self._is_compiling():
                 return
             with contextlib.suppress(Exception):  # and this in their calls
+                asked += 1
+                if asked > _MOST_ASKED:
+                    handle.remove()
                 # this may begin in the midst of a call
-                if _calls_of(call) <= 1 and self._has_weights(module):
+                elif _calls_of(call) <= 1 and self._has_weights(module):
                     handle.remove()
                     watched = self._watched()
                     if watched is None or (self._guessed and watched is not module):
@@ -211,9 +221,13 @@ class TorchHooks:
         self._undo.append(handle.remove)
 
     def _has_weights(self, module: Any) -> bool:
-        """Whether it is a model: graphs of TorchScript may have theirs inside, quantized layers have no parameters."""
-        scripted = isinstance(module, self._torch.jit.ScriptModule)
-        return scripted or any(True for _ in module.parameters()) or bool(module.state_dict())
+        """Whether it is a model: graphs of TorchScript may have theirs inside, quantized layers have packed ones.
+
+        Its ``state_dict()`` is not asked for: hooks of the user's may do anything in it.
+        """
+        if isinstance(module, self._torch.jit.ScriptModule) or any(True for _ in module.parameters()):
+            return True
+        return any("_packed_params" in part._modules or "_packed_params" in vars(part) for part in module.modules())  # noqa: SLF001
 
     def watch(self, module: Any) -> None:
         """Times the forward pass of ``module``."""
