@@ -125,6 +125,23 @@ def test_requests_to_a_traced_model_are_steps(jobs: Jobs) -> None:
     assert ran.ranks()[0]["steps"] >= 20
 
 
+def test_steps_of_a_job_that_updates_its_weights_itself_are_backward_passes(jobs: Jobs) -> None:
+    without, ran = run_both_ways(jobs, "by_hand")
+    assert_unharmed(without, ran)
+    assert ran.ranks()[0]["steps_from"] == "backward passes"
+    assert ran.ranks()[0]["steps"] == 17  # with the eighth it was clear that there is no optimizer
+
+
+def test_a_moment_of_a_loop_of_tensors_is_recorded_with_its_lines(jobs: Jobs) -> None:
+    without, ran = run_both_ways(jobs, "tensors_alone")
+    assert_unharmed(without, ran)
+    (rank,) = ran.ranks()
+    assert rank["steps_from"] is None
+    assert any("recorded by the clock" in note for note in rank["notes"])
+    most = max(rank["in_windows"], key=lambda place: len(place["at_unix_ns"]))
+    assert most["text"] == "held = (held @ held).tanh()  # the line"
+
+
 def test_an_optimizer_that_is_made_late_says_which_module_is_trained(jobs: Jobs) -> None:
     without, ran = run_both_ways(jobs, "late_optimizer")
     assert_unharmed(without, ran)

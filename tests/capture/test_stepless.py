@@ -18,6 +18,7 @@ torch = pytest.importorskip("torch")
 @pytest.fixture
 def window(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SteplessWindow:
     monkeypatch.setattr("whystall.capture.stepless._AFTER_S", 0.0)
+    monkeypatch.setattr("whystall.capture.stepless._FIRST_LASTS_S", 0.1)
     monkeypatch.setattr("whystall.capture.stepless._LASTS_S", 0.2)
     return SteplessWindow(torch, CaptureConfig(folder=str(tmp_path)), tmp_path, lambda work: work())
 
@@ -77,7 +78,7 @@ def test_a_profiler_of_the_jobs_own_ends_it_for_good(window: SteplessWindow, tmp
 def test_an_open_window_that_is_dropped_writes_nothing(
     window: SteplessWindow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("whystall.capture.stepless._LASTS_S", 60.0)
+    monkeypatch.setattr("whystall.capture.stepless._FIRST_LASTS_S", 60.0)
     written: list[str] = []
     monkeypatch.setattr(torch.profiler.profile, "export_chrome_trace", lambda _, path: written.append(path))
     until = time.monotonic() + 60.0
@@ -86,3 +87,21 @@ def test_an_open_window_that_is_dropped_writes_nothing(
     window.discard()
     assert window.close() == written == []
     assert not list(tmp_path.iterdir())
+
+
+def test_a_longer_window_follows_a_short_one_unless_it_would_hold_the_job_up(
+    window: SteplessWindow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lasted(seconds: float) -> float:
+        works(window, seconds)
+        [name] = window.close()
+        with gzip.open(tmp_path / name) as file:
+            at = [event["ts"] for event in json.load(file)["traceEvents"] if event.get("name") == "aten::mm"]
+        (tmp_path / name).unlink()
+        return float(max(at) - min(at)) / 1e6
+
+    monkeypatch.setattr("whystall.capture.stepless._LASTS_S", 1.0)
+    assert lasted(8.0) > 0.5
+    monkeypatch.setattr("whystall.capture.stepless._MOST_HELD_S", 1e-6)
+    window = SteplessWindow(torch, CaptureConfig(folder=str(tmp_path)), tmp_path, lambda work: work())
+    assert lasted(4.0) < 0.5

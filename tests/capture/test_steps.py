@@ -8,7 +8,13 @@ from itertools import chain
 import pytest
 
 from whystall.capture.rhythm import FORWARDS_BEFORE_STEPS, MOST_IN_REQUEST, Shapes
-from whystall.capture.steps import BATCHES_BEFORE_STEPS, StepFinder
+from whystall.capture.steps import (
+    BACKWARDS_BEFORE_STEPS,
+    BACKWARDS_IF_UNSURE,
+    BATCHES_BEFORE_STEPS,
+    FORWARDS_WITHOUT_BACKWARD,
+    StepFinder,
+)
 
 FIRST, SECOND, THIRD = 1, 2, 3
 
@@ -188,3 +194,31 @@ def test_the_programs_word_goes_before_everything() -> None:
     assert not any(times(lambda: a_pass(finder), 2 * FORWARDS_BEFORE_STEPS))
     assert not any(times(finder.batch_comes, 2 * BATCHES_BEFORE_STEPS))
     assert finder.source == "calls of step()"
+
+
+def test_backward_passes_end_steps_where_no_optimizer_was_made() -> None:
+    finder = StepFinder()
+    assert times(finder.backward_passes, BACKWARDS_BEFORE_STEPS + 1) == [False] * (BACKWARDS_BEFORE_STEPS - 1) + [
+        True,
+        True,
+    ]
+    assert finder.source == "backward passes"
+    assert not any(times(lambda: a_pass(finder), 8))  # those that the backward passes belong to
+    assert finder.optimizer_steps(FIRST)  # it was made by somebody whom nobody heard
+    assert not finder.backward_passes()
+
+
+def test_micro_batches_wait_for_an_optimizer() -> None:
+    finder = StepFinder()
+    finder.any_optimizer = lambda: True
+    assert not any(times(finder.backward_passes, 40))
+    unsure = StepFinder()
+    unsure.optimizers_unsure = True
+    assert times(unsure.backward_passes, BACKWARDS_IF_UNSURE).count(True) == 1
+
+
+def test_a_job_that_trains_by_hand_and_serves_then_steps_by_forward_passes() -> None:
+    finder = StepFinder()
+    assert times(finder.backward_passes, 40)[-1]
+    assert times(lambda: a_pass(finder), FORWARDS_WITHOUT_BACKWARD + FORWARDS_BEFORE_STEPS + 4)[-1]
+    assert finder.source == "forward passes"

@@ -105,3 +105,8 @@ def test_ranks_record_equally_many_and_what_is_asked_for() -> None:
     assert recorded([10.0] * 60, alone=False) == 3
     assert recorded([10.0] * 60, active=2) == 2
     assert recorded([10.0] * 60, alone=False, active=20) == 20
+
+
+def test_of_steps_that_the_profiler_makes_far_longer_no_more_than_needed_are_recorded() -> None:
+    assert recorded([50.0] * 5 + [120.0] * 60) == 3
+    assert recorded([50.0] * 5 + [60.0] * 60) == 8

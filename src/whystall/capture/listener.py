@@ -72,7 +72,6 @@ class Heard:
         self.loader_ends = self._if_stepping(parts.input.end)
         self._found = False
         self.backward_begins = self._if_stepping(parts.backward_begins)
-        self.backward_ends = self._if_stepping(parts.backward.end)
         self.user_profiler_begins = stepper.make_room
 
     def _if_stepping(self, then: Callable[[], None]) -> Callable[[], None]:
@@ -109,6 +108,13 @@ class Heard:
             self._parts.input.end()
             self._stepper.given(batch, LOADER)
             if self._finder.batch_comes():
+                self._stepper.step_ended()
+
+    def backward_ends(self) -> None:
+        """Ends a step where there is no optimizer."""
+        if self._stepper.on_stepping_thread():
+            self._parts.backward.end()
+            if not self._parts.backward.runs and self._finder.backward_passes():
                 self._stepper.step_ended()
 
     def forward_begins(self, given: Sequence[object] = (), named: Mapping[str, object] = _NOTHING) -> None:

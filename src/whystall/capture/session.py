@@ -72,6 +72,7 @@ class Session:
         self._hooks = TorchHooks(torch, guarded(Heard(self, self._finder, self._sampler.parts), self.faults))
         self._finder.is_alive = lambda known: any(id(one) == known for one in self._hooks.optimizers_alive)
         self._finder.several_optimizers = lambda: len(self._hooks.optimizers_alive) > 1
+        self._finder.any_optimizer = lambda: self._hooks.optimizers_made > 0
         # Once: making a guard costs more than the sample.
         self._guarded_sample = self.faults.guard("samples", self._sampler.sample)
         self._experiment: Change | None = change_for(torch, config)
@@ -91,6 +92,7 @@ class Session:
         """Begins to watch; ``whole_process`` says whether to the end of the process, however it comes."""
         guard = self.faults.guard
         self._whole_process = whole_process
+        self._finder.optimizers_unsure = not whole_process
         if self._experiment is not None:
             guard("experiment", self._experiment.install)()
         guard("hooks", self._hooks.install)(modules_made_before=not whole_process)
@@ -346,8 +348,8 @@ class Session:
 
     @property
     def recording(self) -> bool:
-        """Whether steps are recorded at the moment."""
-        return not self._closed and self.steps > 0 and self._recording.running
+        """Whether a window is recorded at the moment."""
+        return not self._closed and (self._recording if self.steps else self._stepless).running
 
     def part_of_step(self, at_ns: int) -> str | None:
         """What the stepping thread was at a moment ago; ``None`` in the first steps and while the profiler runs."""

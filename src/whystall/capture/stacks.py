@@ -264,6 +264,8 @@ class StackSampler:
         recording = self._session.recording
         part = "" if recording else self._session.part_of_step(wanted_ns)
         thread = self._session.stepping_thread
+        if thread is None and recording:  # a window by the clock shows the main thread
+            thread = threading.main_thread().ident
         if part is None or thread is None:
             return
         frames = sys._current_frames()  # noqa: SLF001 - the documented way to another thread's frames

@@ -21,7 +21,12 @@ NO_STEPS: Final = (
     "recorded by the clock, and what is said is of that"
 )
 _AFTER_S: Final = 6.0
+_FIRST_LASTS_S: Final = 0.3
 _LASTS_S: Final = 1.5
+_MOST_HELD_S: Final = 6.0
+"""Ending a window takes torch some 20 us of each event, with the job standing still: 38 s of a loop over elements that
+was recorded for 1.5 s. So the first window is short; it stays where a longer one would hold the job up for more."""
+_WORTH_LONGER: Final = 2.0
 _MOST_WINDOWS: Final = 2
 """A second one, later: the first may show a preparation."""
 _AGAIN_S: Final = 20.0
@@ -43,6 +48,7 @@ class SteplessWindow:
         self._recorder: Recorder | None = None
         self._due_s = time.monotonic() + _AFTER_S
         self._windows = 0
+        self._lasts_s = _FIRST_LASTS_S
 
     @property
     def running(self) -> bool:
@@ -66,12 +72,18 @@ class SteplessWindow:
         if not recorder.is_busy():
             self._recorder = recorder
             recorder.start_at_once()  # seconds, the first time: torch imports its compiler
-        self._due_s = time.monotonic() + _LASTS_S
+        self._due_s = time.monotonic() + self._lasts_s
 
     def _end(self) -> None:
+        began = time.monotonic()
         if self._recorder is not None:
             self._recorder.stop()
-        self._due_s = time.monotonic() + _AGAIN_S
+        ended = time.monotonic()
+        bearable_s = self._lasts_s * _MOST_HELD_S / max(ended - began, 1e-3)
+        if self._lasts_s == _FIRST_LASTS_S and bearable_s >= _WORTH_LONGER * _FIRST_LASTS_S:
+            self._lasts_s, self._windows, self._due_s = min(bearable_s, _LASTS_S), 0, ended
+        else:
+            self._due_s = ended + _AGAIN_S
 
     def discard(self) -> None:
         """Ends a window that is open, and deletes what was recorded."""

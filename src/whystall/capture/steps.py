@@ -1,9 +1,10 @@
 """Which of the calls that torch tells of end a step: decided from the calls alone, without torch and without a clock.
 
 A step is what the loop repeats. It ends where the optimizer's step ends (also when a gradient scaler skips it), of
-several that step in turn the rarest one's; on a job without an optimizer where the outermost module's forward pass
-ends, or, where one request takes several of them, where the next request's first one begins; failing that where a data
-loader hands out a batch. What the program says itself goes first.
+several that step in turn the rarest one's; on a job that makes no optimizer and updates what it trains by itself where
+the backward pass ends; on one without either where the outermost module's forward pass ends, or, where one request
+takes several of them, where the next request's first one begins; failing that where a data loader hands out a batch.
+What the program says itself goes first.
 """
 
 from __future__ import annotations
@@ -15,8 +16,14 @@ from whystall.capture.rhythm import MOST_STEPS_ALONE, Optimizers, Requests, Shap
 
 # Without an optimizer's step after so many batches, those are the steps.
 BATCHES_BEFORE_STEPS: Final = 64
+# Without an optimizer backward passes are the steps after so many; where one may have been made before anybody listened
+# so many micro-batches may belong to a step of it.
+BACKWARDS_BEFORE_STEPS: Final = 8
+BACKWARDS_IF_UNSURE: Final = 64
+# So many forward passes without one: the job has trained, and serves now.
+FORWARDS_WITHOUT_BACKWARD: Final = 64
 
-Source = Literal["calls of step()", "optimizer", "forward passes", "batches"]
+Source = Literal["calls of step()", "optimizer", "backward passes", "forward passes", "batches"]
 
 
 class StepFinder:
@@ -29,6 +36,10 @@ class StepFinder:
         """The optimizer that ends the steps, known by its identity."""
         self.several_optimizers: Callable[[], bool] = bool
         """Whether more than one optimizer has been made, so that the first to step need not be the one that counts."""
+        self.any_optimizer: Callable[[], bool] = bool
+        """Whether one has been made, which is to be waited for."""
+        self.optimizers_unsure = False
+        """Whether there may be one that was made before."""
         self.is_alive: Callable[[int], bool] = bool
         """Whether an optimizer that is known by this identity is still there; false of those that nobody follows."""
         self._optimizers = Optimizers()
@@ -36,13 +47,13 @@ class StepFinder:
         self._requests = Requests()
         self._trains = False
         self._passed_over = 0
-        self._forwards = self._batches = 0
+        self._forwards = self._batches = self._backwards = self._since_backward = 0
         self._optimizer_steps_in_scaler = 0
 
     @property
     def lacks_forward_passes(self) -> bool:
-        """Whether forward passes would be better steps than what there is, and none has been heard of."""
-        return self.source in (None, "batches") and self._forwards == 0
+        """Whether forward passes would be steps, or better ones than what there is, and none has been heard of."""
+        return self.source in (None, "backward passes", "batches") and self._forwards == 0
 
     def program_steps(self) -> bool:
         """The program says that a step has ended; whether it says so for the first time, and the steps begin here."""
@@ -103,7 +114,20 @@ class StepFinder:
     def forward_passes(self) -> bool:
         """The outermost module's forward pass has ended; whether a step ends with it, too."""
         self._forwards += 1
+        self._since_backward += 1
+        if self.source == "backward passes" and self._since_backward > FORWARDS_WITHOUT_BACKWARD:
+            self.source, self._backwards = None, 0
         return self.source == "forward passes" and self._requests.mode == "each"
+
+    def backward_passes(self) -> bool:
+        """A backward pass that is within no other has ended; whether a step ends with it, for want of an optimizer."""
+        self._since_backward = 0
+        if self._trains or self.source == "calls of step()":
+            return False
+        self._backwards = 0 if self.any_optimizer() else self._backwards + 1
+        if self._backwards >= (BACKWARDS_IF_UNSURE if self.optimizers_unsure else BACKWARDS_BEFORE_STEPS):
+            self.source = "backward passes"
+        return self.source == "backward passes"
 
     def batch_comes(self) -> bool:
         """A data loader has handed out a batch."""

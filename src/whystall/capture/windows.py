@@ -26,6 +26,10 @@ _IN_A_ROW: Final = 4
 _LASTS_NS: Final = 500_000_000
 _LASTS_UNSURE_NS: Final = 2_000_000_000
 _MEAN_WITHIN: Final = 0.03
+# Of steps that the profiler makes so much longer, and by so much together, no more than needed are recorded. An event
+# takes a microsecond when it is recorded, and torch takes twenty for it when the window ends.
+_MOST_LONGER_NS: Final = 150_000_000
+_MUCH_LONGER: Final = 0.3
 
 
 class Action(Enum):
@@ -67,9 +71,13 @@ class SteadyState:
             return 0.0
         return (statistics.stdev(self._recent) / statistics.mean(self._recent) / _MEAN_WITHIN) ** 2
 
+    def usual_ns(self) -> float:
+        """The median of the steps remembered; 0 without any."""
+        return statistics.median(self._recent) if self._recent else 0.0
+
     def is_slow(self, duration_ns: int, ratio: float) -> bool:
         """Whether a step took ``ratio`` times the median of those remembered."""
-        return self.steady and bool(self._recent) and duration_ns > ratio * statistics.median(self._recent)
+        return self.steady and bool(self._recent) and duration_ns > ratio * self.usual_ns()
 
     def has_slowed(self, ratio: float) -> bool:
         """Whether the latest steps take ``ratio`` times those before them; looked at once in so many steps."""
@@ -93,7 +101,7 @@ class Windows:
         """Whether this is the only rank: several record equally many steps."""
         self._waiting = schedule.wait
         self._in_window: int | None = None
-        self._window_began_ns = 0
+        self._window_began_ns = self._recorded_ns = 0
         self._wanted = False
 
     @property
@@ -121,7 +129,7 @@ class Windows:
     def step_ended(self, duration_ns: int, now_ns: int) -> Action:
         """What to do now that a step has ended, ``duration_ns`` after the one before."""
         if self.recording:
-            return self._within_window(now_ns)
+            return self._within_window(duration_ns, now_ns)
         slow = self.schedule.on_slow is not None and self.steady.is_slow(duration_ns, self.schedule.on_slow)
         self.steady.add(duration_ns)
         if slow or self._wanted or self._has_slowed(now_ns):
@@ -140,12 +148,14 @@ class Windows:
         self._wanted = False
         self.windows_begun += 1
         self._waiting = self.schedule.wait
-        self._in_window = 0
+        self._in_window = self._recorded_ns = 0
         self._window_began_ns = now_ns
         return Action.START
 
-    def _within_window(self, now_ns: int) -> Action:
+    def _within_window(self, duration_ns: int, now_ns: int) -> Action:
         self._in_window = (self._in_window or 0) + 1
+        if self._in_window > self.schedule.warmup:
+            self._recorded_ns += duration_ns
         lasted_ns = now_ns - self._window_began_ns
         if lasted_ns <= self.schedule.longest_s * 1e9 and self._goes_on(lasted_ns):
             return Action.MARK
@@ -158,4 +168,7 @@ class Windows:
             return recorded < (self.schedule.active or LEAST_ACTIVE)
         if not LEAST_ACTIVE <= recorded < MOST_ACTIVE:
             return recorded < LEAST_ACTIVE
+        usual_ns = recorded * self.steady.usual_ns()
+        if self._recorded_ns - usual_ns > max(_MOST_LONGER_NS, _MUCH_LONGER * usual_ns):
+            return False
         return lasted_ns < (_LASTS_UNSURE_NS if recorded < self.steady.enough() else _LASTS_NS)

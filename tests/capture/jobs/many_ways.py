@@ -127,6 +127,25 @@ def short_inference() -> None:
             time.sleep(0.001)
 
 
+def by_hand() -> None:
+    """Weights of no module, which no optimizer updates."""
+    weights = torch.zeros(8, 1, requires_grad=True)
+    for _ in range(24):
+        loss = (X @ weights - Y).square().mean()
+        loss.backward()
+        with torch.no_grad():
+            weights -= 0.01 * weights.grad
+            weights.grad = None
+        print(f"loss {loss.item().hex()}")
+
+
+def tensors_alone() -> None:
+    """A loop of tensors in which nothing is a step."""
+    held, began = torch.zeros(64, 64), time.monotonic()
+    while time.monotonic() - began < 14:
+        held = (held @ held).tanh()  # the line
+
+
 def late_optimizer() -> None:
     """A model that is tried out before its optimizer is made, beside a larger one that is not trained."""
     teacher = nn.Sequential(*(nn.Linear(8, 8) for _ in range(8)))
