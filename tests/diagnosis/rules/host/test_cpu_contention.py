@@ -97,3 +97,24 @@ def test_a_thread_that_waits_for_something_known_lacks_no_core(
         places=[line(0.38, text)],
     )
     assert "host.cpu-contention" not in found_in_runs(sampled, cores=8, threads=16)
+
+
+@pytest.mark.parametrize(
+    ("share", "threads", "first"),
+    [
+        (0.25, 4, "episodic.checkpoint"),  # more than half of what the other programs cost
+        (0.10, 4, "host.cpu-contention"),
+        (0.15, 16, "host.cpu-contention"),  # the job's own threads: that is its mistake, too
+    ],
+)
+def test_what_the_job_does_itself_goes_before_what_other_programs_cost(share: float, threads: int, first: str) -> None:
+    sampled = run(
+        on_cpu_share=0.55 - share / 2,
+        shares={"save": share},
+        involuntary_switches_per_step=20.0,
+        other_cores=3.0,
+        places=[line(share, "torch.save(model, path)", part="save")],
+    )
+    found = found_in_runs(sampled, cores=8, threads=threads)
+    assert {"episodic.checkpoint", "host.cpu-contention"} <= set(found)
+    assert next(iter(found)) == first

@@ -72,6 +72,7 @@ def in_samples(case: Case) -> Iterator[Sampled]:
             tier=1,
             rivals=("host.python", "input.cpu-bound"),
             remedy=None if crowded else _BESIDE_OTHERS,
+            by_others=not crowded,
         )
 
 
