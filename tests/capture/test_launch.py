@@ -34,6 +34,17 @@ def test_python_in_front_of_a_module_and_of_options() -> None:
     assert (plain.kind, plain.command) == ("command", ("python", "-u", "train.py"))
 
 
+@pytest.mark.parametrize("python", ["python", sys.executable])
+def test_a_script_of_pythons_after_dashes_is_one(python: str) -> None:
+    """The report then knows the command to verify with."""
+    found = launch_of([python, "train.py", "--lr", "1"], is_command=True)
+    assert found.command == (python, "train.py", "--lr", "1")
+    assert (found.kind, found.what, found.name, found.arguments) == ("script", "train.py", "train", 2)
+    assert launch_of([python, "-m", "package.train"], is_command=True).kind == "module"
+    for words in ([python], [python, "-u", "train.py"], [python, "absent.py"], [python, "-m"], ["sh", "train.py"]):
+        assert launch_of(words, is_command=True).kind == "command"
+
+
 def test_a_script_goes_to_this_python_and_one_that_is_called_python_is_a_script(home: Path) -> None:
     assert launch_of(["train.py"]).command == (sys.executable, "train.py")
     (home / "python").touch()

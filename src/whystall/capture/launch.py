@@ -57,9 +57,11 @@ def launch_of(words: Sequence[str], *, is_module: bool = False, is_command: bool
         raise UsageError("nothing to run: give a script, -m MODULE, or -- and a command")
     if is_module:
         return Launch((sys.executable, "-m", *words), words[0], "module", words[0])
-    if is_command:
+    if is_command and not (_is_python(Path(words[0]).name) and _is_given_code(words[1:])):
         return Launch(tuple(words), Path(words[0]).name, "command", Path(words[0]).name)
     script = Path(words[0])
+    if is_command:
+        return _of_python(words)
     if _is_python(script.name) and (_is_binary(script) if script.is_file() else script.name == words[0]):
         return _of_python(words)
     if script.is_file() and _is_binary(script):
@@ -67,6 +69,11 @@ def launch_of(words: Sequence[str], *, is_module: bool = False, is_command: bool
     if not script.exists():
         raise UsageError(f"{script}: no such script (a command other than Python goes after --)")
     return Launch((sys.executable, *words), script.stem, "script", _below_here(script))
+
+
+def _is_given_code(words: Sequence[str]) -> bool:
+    """Whether what follows ``python`` is a script that is there, or a module."""
+    return len(words) > 1 if words[:1] == ["-m"] else bool(words) and Path(words[0]).is_file()
 
 
 def _below_here(script: Path) -> str:
