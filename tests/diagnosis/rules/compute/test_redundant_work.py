@@ -475,3 +475,24 @@ def test_checkpointing_is_told_beside_what_it_saves(tmp_path: Path) -> None:
     (saved,) = [one for one in found["compute.redundant-work"].evidence if one.unit == "bytes"]
     assert isinstance(saved.value, int)
     assert saved.value == pytest.approx(sum(held.values()), rel=0.3)
+
+
+def test_gradients_of_each_sample_are_no_forward_pass_done_again(tmp_path: Path) -> None:
+    """``torch.func`` numbers what its backward passes do, and a product of a batch calls what a forward pass calls."""
+    model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.Tanh(), torch.nn.Linear(256, 1))
+    weights = {name: one.detach() for name, one in model.named_parameters()}
+
+    def loss(held: dict[str, torch.Tensor], given: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = torch.func.functional_call(model, held, (given,))
+        return out.square().mean()
+
+    each = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0))
+    given = torch.randn(64, 64)
+    each(weights, given)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as recorded:
+        for number in range(4):
+            with torch.profiler.record_function(f"ProfilerStep#{number}"):
+                each(weights, given)
+    recorded.export_chrome_trace(str(tmp_path / "trace.json"))
+    found = whystall.analyze(tmp_path / "trace.json", cache=False).findings
+    assert not [one.title for one in found if one.id == "compute.redundant-work"]

@@ -45,9 +45,9 @@ _FORMS: Final = (sorted_whole, inverted, diagonals, tall_grams)
 _CHECKPOINT: Final = "CheckpointFunctionBackward"
 # What derivatives are made of.
 _OF_DERIVATIVES: Final = re.compile(
-    r"^aten::(_to_copy|add_?|as_strided|bmm|clone|conj|contiguous|copy_|detach|div|empty|expand(_as)?|fill_|full|mm|mul_?"
-    r"|narrow|neg|new_empty|new_zeros|(ones|zeros)_like|permute|pow|reciprocal|reshape|rsub|select|slice|sqrt|squeeze|sub"
-    r"|sum(_to_size)?|t|to|transpose|unsqueeze|view|where|zeros)$"
+    r"^aten::(_to_copy|_unsafe_view|add_?|as_strided|bmm|clone|conj|contiguous|copy_|detach|div|empty|expand(_as)?|fill_"
+    r"|full|matmul|mm|mul_?|narrow|neg|new_empty|new_zeros|(ones|zeros)_like|permute|pow|reciprocal|reshape|rsub|select"
+    r"|slice|sqrt|squeeze|sub|sum(_to_size)?|t|to|transpose|unsqueeze|view|where|zeros)$"
 )
 _PRODUCTS: Final = frozenset({"aten::mm", "aten::addmm", "aten::bmm", "aten::convolution"})
 
