@@ -60,6 +60,7 @@ def read_run_facts(folders: Sequence[Path], failures: list[str], *, remedies: bo
         in_windows={rank.rank: rank.in_windows for rank in ranks if rank.in_windows},
         given_up={rank.rank: rank.given_up for rank in ranks if rank.given_up},
         trainer=ranks[0].trainer,
+        python_tools=ranks[0].python_tools,
         remedies=worth,
         experiments=experiments,
         command=command,

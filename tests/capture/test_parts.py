@@ -259,6 +259,52 @@ def test_a_look_at_an_optimizer_after_the_backward_pass_finds_the_optimizer() ->
         parts.optimizer.end()
 
 
+def looked_at(passes: Callable[[int], None], every: int, *, evaluates: bool) -> list[str]:
+    """What looks find in 24 steps, of which every so manyth is followed by passes that learn nothing."""
+    parts = PartTimes()
+    heard = Heard(FakeStepper(), StepFinder(), parts)
+    found = []
+
+    def look() -> None:
+        passes(10)
+        found.append(parts.at(time.perf_counter_ns()))
+        passes(10)
+
+    for step in range(24):
+        heard.forward_begins()
+        look()
+        heard.forward_ends()
+        heard.backward_begins()
+        look()
+        heard.backward_ends()
+        heard.optimizer_begins()
+        look()
+        parts.optimizer.end()
+        parts.take_us()
+        if step % every == every - 1:
+            for _ in range(2):
+                heard.forward_begins(evaluates=evaluates)
+                look()
+                heard.forward_ends()
+                look()  # what is measured of it
+        passes(5)
+    return found
+
+
+def test_passes_in_evaluation_mode_now_and_then_are_an_evaluation(passes: Callable[[int], None]) -> None:
+    found = looked_at(passes, 8, evaluates=True)
+    assert found.count("evaluation") == 3 * 4
+    assert [found.count(part) for part in ("forward", "backward", "optimizer")] == [24, 24, 24]
+
+
+@pytest.mark.parametrize(("every", "evaluates"), [(1, True), (8, False)])
+def test_passes_of_each_step_or_in_training_mode_are_none(
+    passes: Callable[[int], None], every: int, *, evaluates: bool
+) -> None:
+    """A policy that acts, a penalty that needs no gradients."""
+    assert "evaluation" not in looked_at(passes, every, evaluates=evaluates)
+
+
 def test_a_part_that_an_exception_left_open_takes_nothing_of_later_steps() -> None:
     parts = PartTimes()
     parts.take_us()

@@ -218,6 +218,67 @@ def test_calls_that_gradients_go_back_through_are_told_apart(*, learns: bool) ->
     assert found.differentiated_ns == (found.again_ns if learns else 0)
 
 
+@pytest.mark.parametrize("first", ["planned", "learned"])
+def test_what_was_planned_without_gradients_is_not_done_again_by_learning(first: str) -> None:
+    """Where it was learned first its results were there."""
+    torch.manual_seed(0)
+    layer = torch.nn.Sequential(torch.nn.Linear(256, 512), torch.nn.Tanh())
+
+    def step() -> None:
+        given = torch.randn(512, 256)
+        for learns in (False, True) if first == "planned" else (True, False):
+            with torch.set_grad_enabled(learns):
+                layer(given).sum()
+
+    assert (seen(step, steps=60).found is None) is (first == "planned")
+
+
+def conditioned(prompts: int, *, learns: bool = True, **encoder: bool) -> RepeatsSeen:
+    """A model that learns under prompts, of which each batch has others, by an encoder that does not."""
+    torch.manual_seed(0)
+    given = torch.randint(0, 500, (prompts, 24))
+    frozen = torch.nn.Sequential(
+        torch.nn.Embedding(500, 64), torch.nn.Linear(64, 512), torch.nn.Dropout(), torch.nn.Linear(512, 64)
+    )
+    frozen.train(encoder.get("drops", False)).requires_grad_(False)
+    model = torch.nn.Linear(64, 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step() -> None:
+        text = frozen(given[torch.randint(0, prompts, (16,))])
+        with torch.set_grad_enabled(learns):
+            loss = model(text).square().mean()
+        if learns:
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        if encoder.get("changes"):
+            with torch.no_grad():
+                frozen[1].bias += 0.1
+
+    return seen(step, steps=60)
+
+
+def test_a_frozen_part_that_is_given_few_samples_in_other_batches_computes_them_again() -> None:
+    found = conditioned(12).found
+    assert found is not None
+    assert found.differentiated_ns == 0
+    assert found.again_ns > 0.4 * found.measured_ns
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param(lambda: conditioned(50_000), id="other samples"),
+        pytest.param(lambda: conditioned(12, changes=True), id="weights that change"),
+        pytest.param(lambda: conditioned(12, drops=True), id="chance"),
+        pytest.param(lambda: conditioned(12, learns=False), id="requests"),
+    ],
+)
+def test_samples_that_are_new_or_give_something_else_are_not(other: Callable[[], RepeatsSeen]) -> None:
+    assert other().found is None
+
+
 @pytest.mark.filterwarnings("ignore:Sparse CSR")
 @pytest.mark.parametrize("layout", [torch.strided, torch.sparse_coo, torch.sparse_csr])
 def test_matrices_of_few_entries_are_read_as_others(layout: Any) -> None:

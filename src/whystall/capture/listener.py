@@ -117,12 +117,16 @@ class Heard:
             if not self._parts.backward.runs and self._finder.backward_passes():
                 self._stepper.step_ended()
 
-    def forward_begins(self, given: Sequence[object] = (), named: Mapping[str, object] = _NOTHING) -> None:
+    def forward_begins(
+        self, given: Sequence[object] = (), named: Mapping[str, object] = _NOTHING, *, evaluates: bool = False
+    ) -> None:
         """Ends a step where there is no optimizer and this pass begins a request of several.
 
-        ``given`` and ``named`` are what the module is called with.
+        ``given`` and ``named`` are what the module is called with; it ``evaluates`` in evaluation mode, without
+        gradients.
         """
         if self._stepper.on_stepping_thread():
+            (self._parts.evaluation.begins if evaluates else self._parts.evaluation.ends)()
             if self._finder.asks_for_shapes and self._finder.forward_begins(shapes_of((*given, *named.values()))):
                 self._stepper.step_ended()
             self._stepper.given((given, named), "forward")

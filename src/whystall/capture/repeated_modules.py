@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any, Final
 
-from whystall.capture.sums import Sum, columns_of, is_differentiated, sum_of
+from whystall.capture.sums import Sum, columns_of, is_differentiated, rows_of, sizes_of_rows, sum_of
 from whystall.capture.tally import Place, Tally, place_of
 
 _LONG: Final = 0.03
@@ -23,6 +23,10 @@ _MOST_MODULES: Final = 64
 _REMEMBERED: Final = frozenset({"past_key_values", "past_key_value", "layer_past", "past", "kv_cache", "cache"})
 _LEAST_PLACES: Final = 16
 _LEAST_SHARED: Final = 0.5
+_LEAST_KNOWN: Final = 0.75
+_MOST_SAMPLES: Final = 1 << 16
+_ALIKE: Final = 1e-4
+"""What a sample gives differs by no more from batch to batch."""
 
 
 @dataclass(slots=True)
@@ -52,9 +56,14 @@ class RepeatedModules:
         self._trained: set[int] = set()
         self._read: set[int] | None = None
         self._seen: dict[Sum, Sum] = {}
+        self._differentiated: set[Sum] = set()
+        """Of calls that were seen those that gradients go back through."""
         self._deaf = False
         self._places: dict[int, list[int]] = {}
         """Of models the tokens of the last call, a sum for each place."""
+        self._rows: dict[int, dict[int, tuple[float, int]]] = {}
+        """Of models the samples that they were given: what came out, and in which step."""
+        self._step = 0
 
     def prepare(self) -> None:
         """Needs nothing before it begins."""
@@ -98,6 +107,7 @@ class RepeatedModules:
 
     def step_ended(self) -> None:
         """A step is over, and with it all calls."""
+        self._step += 1
         self.tally.ours_ns = 0
         self._open.clear()
 
@@ -107,7 +117,9 @@ class RepeatedModules:
             handle.remove()
         self._handles = []
         self._seen.clear()
+        self._differentiated.clear()
         self._places.clear()
+        self._rows.clear()
         return True
 
     def _called(self, module: Any, _given: object) -> None:
@@ -151,12 +163,16 @@ class RepeatedModules:
         taken, made = sum_of(self._torch, (given, named)), sum_of(self._torch, output)
         key = (call.module, *taken) if taken else None
         before = self._seen.get(key) if key is not None else None
+        differentiated = is_differentiated(self._torch, output)
+        if differentiated and key is not None and key not in self._differentiated:
+            before = None  # a plan was made without gradients, and is learned from now: nothing was kept of it for that
+            self._differentiated.add(key)
         if key is not None and made is not None:
             self._seen[key] = made
         if before is not None and before == made:
             place = place_of(type(module).__name__, sys._getframe(2))  # noqa: SLF001 - the documented way to the caller
             call.again, call.times = Counter({place: lasted}), 1
-            call.differentiated_ns = lasted if is_differentiated(self._torch, output) else 0
+            call.differentiated_ns = lasted if differentiated else 0
         if before is None and not self._open:
             tally.fresh += 1
             shared = 0.0 if call.times else self._shared(module, given, named)
@@ -164,6 +180,11 @@ class RepeatedModules:
                 place = place_of(type(module).__name__, sys._getframe(2))  # noqa: SLF001 - likewise
                 call.again, call.times = Counter({place: round(lasted * shared)}), 1
                 tally.shared_ns += round(lasted * shared)
+        if before is None and not differentiated and all(one.module in self._trained for one in self._open):
+            known = self._known_samples(module, given, named, output)
+            if known * lasted > sum(call.again.values()):
+                place = place_of(type(module).__name__, sys._getframe(2))  # noqa: SLF001 - likewise
+                call.again, call.times = Counter({place: round(lasted * known)}), 1
         if self._open:
             self._open[-1].again += call.again
             self._open[-1].times += call.times
@@ -173,6 +194,27 @@ class RepeatedModules:
             tally.calls += call.times
             tally.differentiated_ns += call.differentiated_ns
         tally.ours_ns += time.perf_counter_ns() - now
+
+    def _known_samples(self, module: Any, given: object, named: object, output: object) -> float:
+        """The share of a batch's samples that came in steps before, with the same result, where it is large.
+
+        A frozen part of a job that trains something else: of a few prompts the batches differ. What only serves is left
+        alone, since what is asked there comes again by itself.
+        """
+        if not self._trained:
+            return 0.0
+        rows = rows_of(self._torch, (given, named))
+        made = sizes_of_rows(self._torch, output, len(rows))
+        if not made:
+            return 0.0
+        seen = self._rows.setdefault(id(module), {})
+        known = 0
+        for row, size in zip(rows, made, strict=True):
+            before, step = seen.get(row, (0.0, self._step))
+            known += step < self._step and abs(size - before) <= _ALIKE * size
+            if row not in seen and len(seen) < _MOST_SAMPLES:
+                seen[row] = size, self._step
+        return known / len(rows) if known >= _LEAST_KNOWN * len(rows) else 0.0
 
     def _shared(self, module: Any, given: object, named: object) -> float:
         """The share of the tokens that are those of the call before, from the first on, where it is large."""

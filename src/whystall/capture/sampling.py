@@ -11,6 +11,43 @@ from whystall.capture.heap import HeapInUse
 from whystall.capture.samples import NOT_COUNTED, GarbageCollections, SampleWriter, Stopwatch, ThreadCounters
 
 _COUNT_EVERY_NS: Final = 10_000_000
+_MINORITY: Final = 1 / 3
+_OF_EVALUATION: Final = frozenset({"forward", "input", "other"})
+
+
+class Evaluation:
+    """When a model that is trained is called in evaluation mode and without gradients, now and then.
+
+    What lies between two such calls belongs to it: batches, measures. What is so in most steps is none, but how the
+    loop works: a policy that acts, a teacher.
+    """
+
+    def __init__(self) -> None:
+        self._began_ns = self._ended_ns = 0
+        self._running = self._in_step = False
+        self._steps = self._with_it = 0
+
+    def begins(self) -> None:
+        """The model is called so."""
+        self._in_step = True
+        if not self._running:
+            self._running, self._began_ns = True, time.perf_counter_ns()
+
+    def ends(self) -> None:
+        """It learns again."""
+        if self._running:
+            self._running, self._ended_ns = False, time.perf_counter_ns()
+
+    def step_ended(self) -> None:
+        """A step is over."""
+        self._steps += 1
+        self._with_it += self._in_step
+        self._in_step = False
+
+    def ran_at(self, at_ns: int) -> bool:
+        """Whether it ran at an instant not long ago, and is no part of most steps."""
+        inside = self._began_ns <= at_ns and (self._running or at_ns <= self._ended_ns)
+        return inside and self._began_ns > 0 and self._with_it + 1 <= _MINORITY * self._steps
 
 
 class PartTimes:
@@ -24,6 +61,7 @@ class PartTimes:
             Stopwatch(running, rank) for rank in range(5)
         )
         self.collections = GarbageCollections()
+        self.evaluation = Evaluation()
         self._running, self._taken_ns = running, 0
         self._calls_the_step = False
         self._by_name = {
@@ -42,6 +80,7 @@ class PartTimes:
         for watch in tuple(self._running):
             watch.forget_if_begun_before(self._taken_ns)
         self._taken_ns = time.perf_counter_ns()
+        self.evaluation.step_ended()
         return (
             self.input.take_us(),
             self.forward.take_us(),
@@ -57,6 +96,8 @@ class PartTimes:
         Of an optimizer that calls the training step (a closure) what comes before the backward pass is the forward.
         """
         found = next((name for name, watch in self._by_name.items() if watch.ran_at(at_ns)), "other")
+        if found in _OF_EVALUATION and self.optimizer.ended_ns and self.evaluation.ran_at(at_ns):
+            return "evaluation"
         before_backward = self.backward.ended_ns < self.optimizer.began_ns
         return "forward" if found == "optimizer" and self._calls_the_step and before_backward else found
 
@@ -66,6 +107,7 @@ class PartTimes:
         Lightning's `training_step` calls parts of a model, or the whole and then metrics: no call tells where that
         begins and ends. Of an optimizer that calls its closure again, what it does between is its own.
         """
+        self.evaluation.ends()
         self._calls_the_step = self.optimizer.runs
         began = self.optimizer.began_ns
         if self.backward.ended_ns < began or self.forward.ended_ns < began:

@@ -26,6 +26,7 @@ from whystall.capture.machine import MachineSampler, facts
 from whystall.capture.module_search import ModuleSearch
 from whystall.capture.overhead import Costs
 from whystall.capture.padding import PaddingSeen
+from whystall.capture.python_tools import PythonTools
 from whystall.capture.recording import Recording
 from whystall.capture.repeats import RepeatsSeen
 from whystall.capture.sampling import StepSampler
@@ -79,6 +80,7 @@ class Session:
         self._notes: list[str] = []
         self._loaders = LoadersSeen()
         self._search = ModuleSearch()
+        self._tools = PythonTools()
         self._closed = self._whole_process = self._terminated = False
         self._handlers: dict[int, Callable[[int, FrameType | None], None]] = {}
         self._pid = os.getpid()
@@ -381,7 +383,7 @@ class Session:
             experiment=self._experiment.note if self._experiment is not None else None,
             trial=self._experiment.seen if self._experiment is not None else None,
             not_recorded=self.faults.reasons,
-            facts=facts(self._torch),
+            facts={**facts(self._torch), "python_tools": self._tools.told()},
             loaders=self._loaders.told(),
             ended=ended,
             ended_by=self._ended_by if ended else None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 _MOST_TENSORS: Final = 32
@@ -12,6 +12,8 @@ _OF_LARGE: Final = 8 << 20
 """So many bytes of a larger one."""
 _DEEPEST: Final = 4
 _MOST_PLACES: Final = 8192
+_LEAST_OF_ROW: Final = 8
+"""Numbers of a sample: of fewer many come again by chance."""
 
 Sum = tuple[object, ...]
 
@@ -37,6 +39,41 @@ def columns_of(torch: Any, value: object) -> list[int]:
         if isinstance(item, Mapping | list | tuple) and (found := columns_of(torch, item)):
             return found
     return []
+
+
+def rows_of(torch: Any, value: object) -> list[int]:
+    """A sum of each row of the first tensor in a call's arguments: of each sample of a batch."""
+    for item in _tensors_in(torch, value):
+        plain = type(item) is torch.Tensor and item.device.type == "cpu" and item.layout is torch.strided
+        if not plain or item.is_quantized or item.is_complex() or item.dim() < 2 or not item.numel():
+            continue
+        size = item[0].numel()
+        if size < _LEAST_OF_ROW or item.numel() * item.element_size() > _OF_LARGE:
+            return []
+        with torch.no_grad():
+            flat = item.detach().reshape(len(item), size).contiguous()
+            return [zlib.crc32(row) for row in flat.view(torch.uint8).numpy()]
+    return []
+
+
+def sizes_of_rows(torch: Any, value: object, count: int) -> list[float]:
+    """The sum of what is in each of so many rows of a call's first output that has them, without signs."""
+    for item in _tensors_in(torch, value):
+        if item.device.type == "cpu" and item.is_floating_point() and item.dim() > 1 and len(item) == count:
+            with torch.no_grad():
+                return item.detach().flatten(1).abs().sum(1, dtype=torch.float64).tolist()  # type: ignore[no-any-return]
+    return []
+
+
+def _tensors_in(torch: Any, value: object, deep: int = _DEEPEST) -> Iterator[Any]:
+    """The plain tensors in a value, in order."""
+    if isinstance(value, torch.Tensor):
+        if not value.is_nested:
+            yield value
+        return
+    items = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
+    for item in items if deep > 0 else ():
+        yield from _tensors_in(torch, item, deep - 1)
 
 
 def is_differentiated(torch: Any, value: object, deep: int = _DEEPEST) -> bool:

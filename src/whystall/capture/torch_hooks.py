@@ -40,7 +40,7 @@ class Listener(Protocol):
     def save_ends(self) -> None: ...
     def loader_begins(self, loader: object) -> None: ...
     def loader_ends(self) -> None: ...
-    def forward_begins(self, given: Sequence[object], named: Mapping[str, object]) -> None: ...
+    def forward_begins(self, given: Sequence[object], named: Mapping[str, object], *, evaluates: bool) -> None: ...
     def forward_ends(self) -> None: ...
     def backward_begins(self) -> None: ...
     def backward_ends(self) -> None: ...
@@ -242,7 +242,7 @@ class TorchHooks:
         module: Any = self._watched()
         if module is None or self._unwatch:
             return
-        begins = ModuleHook(self._listener.forward_begins, self._is_compiling)
+        begins = ModuleHook(self._forward_begins, self._is_compiling)
         ends = ModuleHook(lambda *_: self._listener.forward_ends(), self._is_compiling)
         kind = self._torch.nn.Module  # a graph of TorchScript has calls of hooks, and refuses to register them itself
         handles = [
@@ -250,6 +250,10 @@ class TorchHooks:
             kind.register_forward_hook(module, ends),
         ]
         self._unwatch = [handle.remove for handle in handles]
+
+    def _forward_begins(self, given: Any, named: Any) -> None:
+        evaluates = not self._torch.is_grad_enabled() and not getattr(self._watched(), "training", True)
+        self._listener.forward_begins(given, named, evaluates=evaluates)
 
     def _unhook(self) -> None:
         for remove in self._unwatch:

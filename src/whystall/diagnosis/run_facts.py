@@ -10,6 +10,7 @@ from whystall.run_folder.description import (
     CompileLimit,
     CountedLabels,
     PaddedBatches,
+    PythonTool,
     RepeatedWork,
     SparseMatrix,
     WindowPlace,
@@ -37,6 +38,8 @@ class RunFacts:
     """Per rank where its thread was found while steps were recorded."""
     given_up: dict[int, tuple[CompileLimit, ...]] = field(default_factory=dict)
     """Per rank the functions that torch's compiler gave up."""
+    python_tools: tuple[PythonTool, ...] = ()
+    """What followed all that Python did while the job ran."""
     trainer: Trainer | None = None
     """What runs the loop, where the user's script does not."""
     command: str | None = None

@@ -18,6 +18,7 @@ from whystall.diagnosis.case import Case
 from whystall.diagnosis.finding import CodeLocation
 from whystall.diagnosis.rank_case import RankCase
 from whystall.replay.graph import Mask, NodeKind
+from whystall.run_folder.description import WindowPlace
 from whystall.run_folder.samples import ENGINE
 from whystall.trace.columns import codes, distinct
 from whystall.trace.link import HOST_TABLES, rows_of
@@ -28,7 +29,8 @@ _MOST_PLACES: Final = 3
 _LEAST_EXPLAINED: Final = 0.5
 """Lines that explain less of a cause would send the reader to the wrong place: then it is not known."""
 _DEEPEST_STACK: Final = 200
-_FEWEST_LOOKS: Final = 5
+FEWEST_LOOKS: Final = 5
+"""Of less nothing is told."""
 _NOWHERE: Final = -1
 _PROFILED: Final = -2
 _NOBODY, _USER, _LIBRARY, _PROFILER = range(4)
@@ -55,30 +57,37 @@ def code_of(case: Case, nodes: Mask, *, everywhere: bool = False) -> Code:
     return heaviest(_places(sums))
 
 
+def looks_in(case: Case, rank: RankCase, chosen: Mask) -> list[tuple[WindowPlace, int]]:
+    """Where the training thread of a rank was found while chosen host nodes ran, and how often."""
+    graph = case.replayed
+    places = case.facts.in_windows.get(rank.rank, ())
+    own = np.flatnonzero((graph.rank == rank.rank) & (graph.kind == NodeKind.HOST) & (graph.duration > 0))
+    if not places or rank.training is None or not len(own):
+        return []
+    clock = graph.clocks.get(rank.rank)
+    own = own[np.array([name.endswith(f" thread {rank.training}") for name in graph.lanes])[graph.lane[own]]]
+    begin, found = graph.start[own], []
+    for one in places if len(own) else ():
+        at = np.array(one.at_unix_ns, np.int64)
+        at = at if clock is None else clock.shared(at)
+        node = own[np.clip(np.searchsorted(begin, at, side="right") - 1, 0, len(own) - 1)]
+        inside = chosen[node] & (at >= graph.start[node]) & (at < graph.start[node] + graph.duration[node])
+        if inside.any():
+            found.append((one, int(np.count_nonzero(inside))))
+    return found
+
+
 def _code_of_looks(case: Case, chosen: Mask) -> Code:
     """The lines at which the training threads were found while host nodes ran: where no stack was recorded."""
-    graph = case.replayed
     looks: Counter[Place | None] = Counter()
     backward: Counter[Place | None] = Counter()
     for rank in case.ranks:
-        places = case.facts.in_windows.get(rank.rank, ())
-        clock = graph.clocks.get(rank.rank)
-        own = np.flatnonzero((graph.rank == rank.rank) & (graph.kind == NodeKind.HOST) & (graph.duration > 0))
-        if not places or rank.training is None or not len(own):
-            continue
-        own = own[np.array([name.endswith(f" thread {rank.training}") for name in graph.lanes])[graph.lane[own]]]
-        begin = graph.start[own]
-        for one in places:
-            at = np.array(one.at_unix_ns, np.int64)
-            at = at if clock is None else clock.shared(at)
-            node = own[np.clip(np.searchsorted(begin, at, side="right") - 1, 0, len(own) - 1)]
-            inside = chosen[node] & (at >= graph.start[node]) & (at < graph.start[node] + graph.duration[node])
+        for one, count in looks_in(case, rank, chosen):
             counted = backward if one.leaf == ENGINE else looks
-            if inside.any():
-                counted[one.file, one.line, one.text or one.function] += int(np.count_nonzero(inside))
+            counted[one.file, one.line, one.text or one.function] += count
     # What a backward pass does is told at lines of forward passes where there are any: they are what it follows from.
-    found = looks if sum(looks.values()) >= _FEWEST_LOOKS else looks + backward
-    return heaviest(found) if sum(found.values()) >= _FEWEST_LOOKS else Code()
+    found = looks if sum(looks.values()) >= FEWEST_LOOKS else looks + backward
+    return heaviest(found) if sum(found.values()) >= FEWEST_LOOKS else Code()
 
 
 def code_of_calls(case: Case, rank: RankCase, calls: Mask) -> Code:

@@ -120,6 +120,11 @@ class CompileLimit(msgspec.Struct, frozen=True):
     reason: str
 
 
+PythonTool = Literal["tracemalloc", "profiler", "tracer"]
+"""What follows all that Python does: `tracemalloc`, `sys.setprofile` (cProfile), `sys.settrace` (a debugger)."""
+PYTHON_TOOLS: Final[tuple[PythonTool, ...]] = ("tracemalloc", "profiler", "tracer")
+
+
 class WindowPlace(msgspec.Struct, frozen=True):
     """A place in the code, the innermost function called there, and when the thread was found in it (Unix, ns)."""
 
@@ -223,6 +228,7 @@ class RankFacts(msgspec.Struct, frozen=True):
     in_windows: tuple[WindowPlace, ...] = ()
     rank: int = 0
     trainer: Literal["transformers"] | None = None
+    python_tools: tuple[PythonTool, ...] = ()
 
 
 def is_run(folder: Path) -> bool:
@@ -280,6 +286,7 @@ def _rank(rank: dict[str, Any]) -> RankFacts:
         in_windows=_in_windows(rank.get("in_windows")),
         rank=_integer(rank.get("rank")) or 0,
         trainer="transformers" if facts.get("trainer") == "transformers" else None,
+        python_tools=tuple(tool for tool in PYTHON_TOOLS if tool in listed(facts.get("python_tools"))),
     )
 
 

@@ -71,6 +71,7 @@ from whystall.diagnosis.rules.host import (
     sharded_modules,
     small_operators,
     sync,
+    traced_python,
     warm_up,
 )
 from whystall.diagnosis.rules.inference import (
@@ -117,6 +118,7 @@ RULES: tuple[Rule, ...] = (
     compiled_wrapper.RULE,
     sharded_modules.RULE,
     python.RULE,
+    traced_python.RULE,
     small_operators.RULE,
     sync.RULE,
     gc.RULE,

@@ -15,8 +15,10 @@ from tests.diagnosis.jobs import Job, is_worth, meet, message, together
 
 import whystall
 from whystall.diagnosis.rules.host import python
+from whystall.diagnosis.run_facts import RunFacts
+from whystall.run_folder.description import WindowPlace
 from whystall.run_folder.samples import BEFORE, CALLED
-from whystall.testing import TraceBuilder, trace
+from whystall.testing import EPOCH_NS, TraceBuilder, trace
 
 PRODUCT_NS: Final = 1_000_000
 
@@ -328,7 +330,30 @@ def test_the_end_of_a_step_is_no_call(pause_ns: int, found: float) -> None:
             job.python(2_000_000)
         job.python(pause_ns)
     sampled = run(total_ns=100 * (2_000_000 + pause_ns))
-    share = python._recorded_python(replace(case_of(job.built), runs=(sampled,)), sampled)
+    share = python._recorded_python(replace(case_of(job.built), runs=(sampled,)), sampled, [])
+    assert share == pytest.approx(found, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("leaf", "found"), [("__main__:main", 0.4 / 2.4), ("torch._functorch.vmap:wrapped", 0.2 / 2.4)]
+)
+def test_recorded_python_of_torchs_own_is_not_that_of_a_line_that_calls_operators(leaf: str, found: float) -> None:
+    """A job under ``torch.func`` was told 1.22 at a line of large operators: the Python was another line's."""
+    job, at = Job(), []
+    for _ in job.steps(8):
+        with job.inside("aten::mm", **{"Input Dims": [[64]], "Input type": ["float"]}):  # type: ignore[arg-type]
+            job.python(2_000_000)
+        at.append(EPOCH_NS + job.at + 100_000)
+        job.python(400_000)
+
+    def seen(number: int, leaf: str) -> WindowPlace:
+        instants = [instant + number * 50_000 for instant in at]
+        return WindowPlace("train.py", number, "main", "x = f()", leaf, instants)
+
+    facts = RunFacts(in_windows={0: (seen(1, "__main__:main"), seen(2, leaf))})
+    lines = [line(0.3, at=1), line(0.3, at=2)]
+    sampled = run(total_ns=100 * 2_400_000)
+    share = python._recorded_python(replace(case_of(job.built, facts=facts), runs=(sampled,)), sampled, lines)
     assert share == pytest.approx(found, abs=0.01)
 
 
@@ -347,6 +372,6 @@ def test_short_pauses_that_a_profiler_makes_longer_are_no_python(pauses: int, fo
             if number < pauses:
                 job.python(4_000_000 // pauses)
     sampled = run(total_ns=100 * 6_000_000)
-    share = python._recorded_python(replace(case_of(job.built), runs=(sampled,)), sampled)
+    share = python._recorded_python(replace(case_of(job.built), runs=(sampled,)), sampled, [])
     assert share == pytest.approx(found, abs=0.01)
     assert type(share) is float  # the report is written with it

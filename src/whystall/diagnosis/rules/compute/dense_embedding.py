@@ -28,8 +28,12 @@ _LEAST_SHARE: Final = CAUSE.threshold("least_share")
 _SCATTERED: Final = CAUSE.threshold("scattered")
 _FIXED_NS: Final = CAUSE.threshold("sparse_ns")
 _INDEX_NS: Final = CAUSE.threshold("index_ns")
+_SGD_FIXED_NS: Final = CAUSE.threshold("sgd_sparse_ns")
+_SGD_INDEX_NS: Final = CAUSE.threshold("sgd_index_ns")
 _MOST_OFF: Final = 1.6
-_CHEAPER: Final = re.compile(r"^Optimizer\.step#(Adagrad|SGD)\.step$")
+_ADAGRAD: Final = re.compile(r"^Optimizer\.step#Adagrad\.step$")
+_SGD: Final = re.compile(r"^Optimizer\.step#SGD\.step$")
+_DECAYS: Final = frozenset({"aten::mul_", "aten::lerp_"})
 _BACKWARD: Final = "aten::embedding_dense_backward"
 _READS_FEW: Final = frozenset({"aten::embedding", "aten::index_select", "aten::gather"})
 _PRODUCTS: Final = frozenset({"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"})
@@ -48,7 +52,8 @@ def in_trace(case: Case) -> Iterator[Replayed]:
         nodes = case.work_of(rank, left[:, 0] < 1)
         kept, at_most = (case.operator_values(rank, values, 1.0) for values in left.T)
         # What a sparse gradient takes beside: its indices are sorted and joined, and the optimizer picks rows.
-        sparse = 0.0 if rank.on_device else len(tables) * _FIXED_NS + sum(tables.values()) * _index_ns(rank)
+        fixed, each = _sparse_ns(rank, tables)
+        sparse = 0.0 if rank.on_device else len(tables) * fixed + sum(tables.values()) * each
         share = np.where(at_most < 1, min(sparse / max(case.time_of(nodes), 1), 1.0), 0.0)
         at_most, least = np.maximum(at_most, share), np.minimum(np.maximum(at_most, _MOST_OFF * share), 1.0)
         saved = int((case.replayed.duration * (1 - at_most))[case.in_window(nodes)].sum()) // max(case.steps, 1)
@@ -78,10 +83,19 @@ def in_trace(case: Case) -> Iterator[Replayed]:
         )
 
 
-def _index_ns(rank: RankCase) -> float:
-    """What each row that is read takes: SparseAdam, which takes the place of Adam, twice what Adagrad and SGD take."""
+def _sparse_ns(rank: RankCase, tables: dict[Table, int]) -> tuple[float, float]:
+    """What a sparse gradient of a table takes, and each row that is read.
+
+    SparseAdam, which takes the place of Adam, takes twice what Adagrad does; SGD adds rows as they come, unless it has a
+    momentum to keep.
+    """
     names = rank.trace.annotations["name"].cast(str).unique().to_list()
-    return _INDEX_NS / 2 if any(_CHEAPER.match(name) for name in names) else _INDEX_NS
+    if any(map(_SGD.match, names)):
+        operators = rank.trace.operators
+        decays = operators.filter(pl.Series(matching(operators["name"], _DECAYS.__contains__)))
+        keeps = {one for sizes in set(judged(decays.select("input_dims"), all_sizes)) for one in sizes}
+        return (_FIXED_NS, _INDEX_NS / 2) if keeps & set(tables) else (_SGD_FIXED_NS, _SGD_INDEX_NS)
+    return _FIXED_NS, _INDEX_NS / 2 if any(map(_ADAGRAD.match, names)) else _INDEX_NS
 
 
 def _tables(rank: RankCase) -> dict[Table, int]:

@@ -30,10 +30,11 @@ from whystall.diagnosis.detectors.samples import (
     time_in,
 )
 from whystall.diagnosis.detectors.stretches import count_of_stretches, long_python, soft_stretch_ns
+from whystall.diagnosis.detectors.traced import saved_of_python
 from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
-from whystall.diagnosis.where import code_of
+from whystall.diagnosis.where import FEWEST_LOOKS, code_of, looks_in
 from whystall.replay.graph import Mask
 from whystall.run_folder.samples import CALLED
 from whystall.vocabulary.signals import SIGNALS
@@ -153,9 +154,9 @@ def in_samples(case: Case) -> Iterator[Sampled]:
         # A collection is found at the line that set it off, and its time is known.
         seen = max(share_of(running) - run.shares.get("gc", 0.0), 0.0)
         share = min(time_in(run, running), seen * MOST_STRETCHED)
-        idle = min(time_in(run, called), max(_recorded_python(case, run) - share, 0.0))
+        idle = min(time_in(run, called), max(_recorded_python(case, run, called) - share, 0.0))
         hooked = _in_parts_alone(case, run)
-        share += idle + time_in(run, hooked)
+        share = (share + idle + time_in(run, hooked)) * (1 - saved_of_python(case.facts.python_tools)[1])
         chosen = [*(lines if idle > 0 else running), *hooked]
         if share >= LEAST_SEEN and not (share < _MOST_SPREAD and _is_spread(chosen)):
             rivals = ("host.gc", "episodic.logging", "input.synchronous-loader", "host.cpu-contention")
@@ -186,11 +187,15 @@ def _is_own_python(line: SampledLine) -> bool:
 
 
 def _is_library(line: SampledLine) -> bool:
-    return line.leaf.startswith(("torch.", "torch:", "torch_")) and not _OF_FILES_AND_COPIES.search(line.leaf)
+    return _is_torchs(line.leaf) and not _OF_FILES_AND_COPIES.search(line.leaf)
 
 
-def _recorded_python(case: Case, run: RunSummary) -> float:
-    """The part of a step in which a recording of the rank shows Python for long, and no operator.
+def _is_torchs(leaf: str) -> bool:
+    return leaf.startswith(("torch.", "torch:", "torch_"))
+
+
+def _recorded_python(case: Case, run: RunSummary, called: list[SampledLine]) -> float:
+    """The part of a step in which a recording of the rank shows Python for long at such lines, and no operator.
 
     A line in a call without the interpreter's lock may be in an operator of torch's, which is no Python; the pauses
     between operators, which a profiler makes longer, are none of its own either. What recorded steps are longer than
@@ -205,8 +210,18 @@ def _recorded_python(case: Case, run: RunSummary) -> float:
             operators = int(np.count_nonzero((at >= begin) & (at < end)))
             longer = max(case.recorded_ns - run.mean_ns * case.steps, 0) / max(operators, 1)
             pauses = int(np.count_nonzero(case.in_window(long))) / max(case.steps, 1)
-            return max(case.time_of(long) - pauses * longer, 0.0) / max(run.mean_ns, 1)
+            time = max(case.time_of(long) - pauses * longer, 0.0)
+            return _share_at(case, rank, long, called) * time / max(run.mean_ns, 1)
     return 0.0
+
+
+def _share_at(case: Case, rank: RankCase, long: Mask, lines: list[SampledLine]) -> float:
+    """The share of what was found in recorded stretches of Python that is at some lines, in no function of torch's."""
+    looks = looks_in(case, rank, case.in_window(long))
+    count = sum(seen for _, seen in looks)
+    at = {(line.file, line.line) for line in lines}
+    here = sum(seen for one, seen in looks if (one.file, one.line) in at and not _is_torchs(one.leaf))
+    return here / count if count >= FEWEST_LOOKS else 1.0
 
 
 RULE = Rule(
