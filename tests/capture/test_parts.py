@@ -98,9 +98,9 @@ def test_a_checkpoint_in_a_forward_pass_is_a_checkpoint() -> None:
 def test_a_part_that_fails_is_named_and_the_others_go_on() -> None:
     faults, stepper = Faults(), FakeStepper()
     heard: Any = Heard(stepper, StepFinder(), PartTimes())
-    heard.forward_begins = lambda *_: 1 / 0
+    heard.forward_begins = lambda *_, **_named: 1 / 0
     listener = guarded(heard, faults)
-    listener.forward_begins((), {})
+    listener.forward_begins((), {}, evaluates=False)
     listener.optimizer_ends("first")
     assert list(faults.reasons) == ["forward times"]
     assert ("step", 0) in stepper.told

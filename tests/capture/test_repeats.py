@@ -276,7 +276,8 @@ def test_a_frozen_part_that_is_given_few_samples_in_other_batches_computes_them_
     ],
 )
 def test_samples_that_are_new_or_give_something_else_are_not(other: Callable[[], RepeatsSeen]) -> None:
-    assert other().found is None
+    found = other().found
+    assert found is None or found.again_ns < 0.15 * found.measured_ns  # what comes before a dropout is the same again
 
 
 @pytest.mark.filterwarnings("ignore:Sparse CSR")

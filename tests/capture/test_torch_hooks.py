@@ -45,7 +45,7 @@ def heard() -> list[str]:
 @pytest.fixture
 def hooks(heard: list[str]) -> Iterator[TorchHooks]:
     def hears(call: str) -> Any:
-        return lambda *_: heard.append(call)
+        return lambda *_, **_named: heard.append(call)
 
     before = there()
     installed = TorchHooks(torch, cast("Listener", SimpleNamespace(**{call: hears(call) for call in CALLS})))

@@ -160,31 +160,19 @@ class RepeatedModules:
             if not self._open:
                 self._outermost.add(call.module)
             return
-        taken, made = sum_of(self._torch, (given, named)), sum_of(self._torch, output)
-        key = (call.module, *taken) if taken else None
-        before = self._seen.get(key) if key is not None else None
         differentiated = is_differentiated(self._torch, output)
-        if differentiated and key is not None and key not in self._differentiated:
-            before = None  # a plan was made without gradients, and is learned from now: nothing was kept of it for that
-            self._differentiated.add(key)
-        if key is not None and made is not None:
-            self._seen[key] = made
-        if before is not None and before == made:
+        known = self._known(call.module, given, named, output, differentiated=differentiated)
+        share, shared = float(known is True), 0.0
+        if known is None:
+            if not self._open:
+                tally.fresh += 1
+                shared = 0.0 if call.times else self._shared(module, given, named)
+            share = shared or (0.0 if differentiated else self._known_samples(module, given, named, output))
+        if share * lasted > sum(call.again.values()):
             place = place_of(type(module).__name__, sys._getframe(2))  # noqa: SLF001 - the documented way to the caller
-            call.again, call.times = Counter({place: lasted}), 1
+            call.again, call.times = Counter({place: round(lasted * share)}), 1
             call.differentiated_ns = lasted if differentiated else 0
-        if before is None and not self._open:
-            tally.fresh += 1
-            shared = 0.0 if call.times else self._shared(module, given, named)
-            if shared:
-                place = place_of(type(module).__name__, sys._getframe(2))  # noqa: SLF001 - likewise
-                call.again, call.times = Counter({place: round(lasted * shared)}), 1
-                tally.shared_ns += round(lasted * shared)
-        if before is None and not differentiated and all(one.module in self._trained for one in self._open):
-            known = self._known_samples(module, given, named, output)
-            if known * lasted > sum(call.again.values()):
-                place = place_of(type(module).__name__, sys._getframe(2))  # noqa: SLF001 - likewise
-                call.again, call.times = Counter({place: round(lasted * known)}), 1
+            tally.shared_ns += round(lasted * shared)
         if self._open:
             self._open[-1].again += call.again
             self._open[-1].times += call.times
@@ -195,13 +183,27 @@ class RepeatedModules:
             tally.differentiated_ns += call.differentiated_ns
         tally.ours_ns += time.perf_counter_ns() - now
 
+    def _known(self, module: int, given: object, named: object, output: object, *, differentiated: bool) -> bool | None:
+        """Whether a call gave what it gave before, where it was given that before (``None``: it was not)."""
+        taken, made = sum_of(self._torch, (given, named)), sum_of(self._torch, output)
+        key = (module, *taken) if taken else None
+        if key is None:
+            return None
+        before = self._seen.get(key)
+        if differentiated and key not in self._differentiated:
+            before = None  # a plan was made without gradients, and is learned from now: nothing was kept of it for that
+            self._differentiated.add(key)
+        if made is not None:
+            self._seen[key] = made
+        return None if before is None else before == made
+
     def _known_samples(self, module: Any, given: object, named: object, output: object) -> float:
         """The share of a batch's samples that came in steps before, with the same result, where it is large.
 
         A frozen part of a job that trains something else: of a few prompts the batches differ. What only serves is left
         alone, since what is asked there comes again by itself.
         """
-        if not self._trained:
+        if not self._trained or not all(call.module in self._trained for call in self._open):
             return 0.0
         rows = rows_of(self._torch, (given, named))
         made = sizes_of_rows(self._torch, output, len(rows))

@@ -15,7 +15,7 @@ Saved = tuple[float, float, float]
 _OF_PYTHON: Final[dict[PythonTool, Saved]] = {
     "tracemalloc": (0.4, 0.7, 0.9),
     "profiler": (0.05, 0.3, 0.65),
-    "tracer": (0.1, 0.5, 0.85),
+    "tracer": (0.1, 0.55, 0.85),
 }
 
 

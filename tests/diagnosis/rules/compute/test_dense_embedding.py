@@ -71,8 +71,9 @@ def test_the_sparse_gradient_of_adagrad_costs_half_as_much() -> None:
 def test_sgd_adds_the_rows_of_a_sparse_gradient_as_they_come(*, momentum: bool, sparse_ms: float) -> None:
     """6,000 rows of 300,000: with the price of Adagrad's a job that was 2.3 times as fast without was told nothing."""
     job = training(rows=300_000, read=6_000)
-    with job.marked("Optimizer.step#SGD.step"), job.inside(
-        "aten::mul_" if momentum else "aten::relu", **shaped([300_000, SIZE], [])
+    with (
+        job.marked("Optimizer.step#SGD.step"),
+        job.inside("aten::mul_" if momentum else "aten::relu", **shaped([300_000, SIZE], [])),
     ):
         job.python(1)
     is_worth(found_in(job.built)["compute.dense-embedding"], 16 / (8 + sparse_ms), within=0.03)

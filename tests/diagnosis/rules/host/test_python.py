@@ -18,7 +18,8 @@ from whystall.diagnosis.rules.host import python
 from whystall.diagnosis.run_facts import RunFacts
 from whystall.run_folder.description import WindowPlace
 from whystall.run_folder.samples import BEFORE, CALLED
-from whystall.testing import EPOCH_NS, TraceBuilder, trace
+from whystall.testing import TraceBuilder, trace
+from whystall.testing.builder import EPOCH_NS
 
 PRODUCT_NS: Final = 1_000_000
 

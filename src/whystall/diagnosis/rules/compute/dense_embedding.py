@@ -86,8 +86,8 @@ def in_trace(case: Case) -> Iterator[Replayed]:
 def _sparse_ns(rank: RankCase, tables: dict[Table, int]) -> tuple[float, float]:
     """What a sparse gradient of a table takes, and each row that is read.
 
-    SparseAdam, which takes the place of Adam, takes twice what Adagrad does; SGD adds rows as they come, unless it has a
-    momentum to keep.
+    SparseAdam, which takes the place of Adam, takes twice what Adagrad does; SGD adds rows as they come, unless it has
+    a momentum to keep.
     """
     names = rank.trace.annotations["name"].cast(str).unique().to_list()
     if any(map(_SGD.match, names)):
