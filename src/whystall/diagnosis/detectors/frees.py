@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -9,6 +12,8 @@ from whystall.diagnosis.case import Case
 from whystall.diagnosis.detectors.stretches import LONG_NS, soft_nodes, soft_stretch_ns
 from whystall.diagnosis.rank_case import RankCase
 from whystall.replay.graph import Mask, Times
+
+_ZEROES: Final = re.compile(r"^Optimizer\.zero_grad#")
 
 
 def given_back(case: Case, rank: RankCase, chosen: NDArray[np.bool_], within: int = 1) -> Mask:
@@ -29,6 +34,13 @@ def given_back(case: Case, rank: RankCase, chosen: NDArray[np.bool_], within: in
         pauses = soft_nodes(case, rank) & (soft_stretch_ns(case, rank) >= LONG_NS)
         found |= until(within) & pauses
     return found
+
+
+def dropped_gradients(case: Case, rank: RankCase) -> Mask:
+    """The long pauses within an optimizer's zero_grad: large gradients are let go there, and it calls nothing else."""
+    begin, end, _ = rank.intervals(rank.host_named(lambda name: bool(_ZEROES.match(name)), ("annotations",)))
+    pauses = soft_nodes(case, rank) & (soft_stretch_ns(case, rank) >= LONG_NS)
+    return pauses & case.host_within(rank, begin, end)
 
 
 def between(case: Case, rank: RankCase, chosen: NDArray[np.bool_]) -> Mask:

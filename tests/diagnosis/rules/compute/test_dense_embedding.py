@@ -79,6 +79,23 @@ def test_sgd_adds_the_rows_of_a_sparse_gradient_as_they_come(*, momentum: bool, 
     is_worth(found_in(job.built)["compute.dense-embedding"], 16 / (8 + sparse_ms), within=0.03)
 
 
+@pytest.mark.parametrize("within", ["Optimizer.zero_grad#Adam.zero_grad", "something else"])
+def test_gradients_that_are_given_back_to_the_system_are_not_any_more(within: str) -> None:
+    """Megabytes that are dropped in zero_grad take a millisecond; what is done elsewhere stays."""
+    job = Job()
+    for _ in job.steps(8):
+        with job.inside("aten::mm", **shaped([READ, SIZE], [SIZE, 256])):
+            job.python(2 * STEP_NS)
+        with job.inside("aten::embedding_dense_backward", **backward(ROWS, SIZE, READ)):
+            job.python(STEP_NS)
+        with job.inside("aten::addcdiv_", **shaped(TABLE, TABLE)):
+            job.python(STEP_NS)
+        with job.marked(within):
+            job.python(STEP_NS)
+    left = 8 + 0.3 + 500 * 0.0009 + (4 if within == "something else" else 0)
+    is_worth(found_in(job.built)["compute.dense-embedding"], 20 / left, within=0.02)
+
+
 @pytest.mark.parametrize(
     "options",
     [

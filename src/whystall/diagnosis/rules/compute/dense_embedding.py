@@ -15,6 +15,7 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
+from whystall.diagnosis.detectors.frees import dropped_gradients
 from whystall.diagnosis.detectors.recorded_sizes import all_sizes
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
@@ -56,6 +57,9 @@ def in_trace(case: Case) -> Iterator[Replayed]:
         sparse = 0.0 if rank.on_device else len(tables) * fixed + sum(tables.values()) * each
         share = np.where(at_most < 1, min(sparse / max(case.time_of(nodes), 1), 1.0), 0.0)
         at_most, least = np.maximum(at_most, share), np.minimum(np.maximum(at_most, _MOST_OFF * share), 1.0)
+        if not rank.on_device:  # a gradient of megabytes goes back to the system when it is dropped
+            freed = dropped_gradients(case, rank)
+            nodes, kept, at_most = nodes | freed, np.where(freed, 0.0, kept), np.where(freed, 0.0, at_most)
         saved = int((case.replayed.duration * (1 - at_most))[case.in_window(nodes)].sum()) // max(case.steps, 1)
         if saved < _LEAST_SHARE * case.step_ns:
             continue
