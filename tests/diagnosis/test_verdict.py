@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 import pytest
-from tests.diagnosis.cases import case_of, fixed, now_and_then
+from tests.diagnosis.cases import STEP_NS, case_of, fixed, now_and_then, run
 from tests.diagnosis.jobs import H100, shaped
 
 import whystall
@@ -60,6 +60,21 @@ def test_a_job_without_an_accelerator_is_healthy_up_to_what_a_cause_must_save_th
         built.step(number, at=number * 110_000_000, lasts=110_000_000)
         built.operator("aten::mm", at=number * 110_000_000 + 1_000, lasts=109_000_000)
     assert "worth 7.0 % of a step" in whystall.analyze(built.load()).verdict.summary
+
+
+@pytest.mark.parametrize(("threads", "idle"), [(1, True), (2, False)])
+def test_a_job_beside_an_idle_core_is_not_called_healthy(threads: int, *, idle: bool) -> None:
+    built = trace()
+    for number in range(10):
+        built.step(number, at=number * STEP_NS, lasts=STEP_NS)
+        lasts = round(0.99 * STEP_NS)
+        built.operator("aten::mm", at=number * STEP_NS + 1_000, lasts=lasts, **shaped([512, 512], [512, 512]))
+    recorded = built.load()
+    sampled, facts = run(other_cores=0.0), RunFacts(threads=threads, cores=2)
+    verdict, _ = diagnose_run([recorded], [analyze_trace(recorded)], [sampled], facts)
+    assert verdict.cause is None
+    assert verdict.summary.startswith("Healthy") is not idle
+    assert ("a core stands idle" in verdict.summary) is idle
 
 
 def test_three_unequal_steps_are_not_taken_for_steady() -> None:

@@ -160,7 +160,11 @@ def _without_cause(
         basis = f"{_unjudged(loss, diagnosis)}{measured.summary}"
     elif diagnosis.fidelity is not None and diagnosis.fidelity >= _EXPLAINED:
         summary = f"Healthy: {looked}."
-        if far is not None:
+        if any(one.id == "host.few-threads" for one in diagnosis.findings):
+            summary = (
+                f"{looked[0].upper()}{looked[1:]}, yet a core stands idle: operators use fewer threads than cores."
+            )
+        elif far is not None:
             summary = f"{looked[0].upper()}{looked[1:]}, yet the device could be faster: {far}."
     else:
         summary, basis = measured.summary, ""
