@@ -1,7 +1,7 @@
 """How often identical code is called different: the A/A rate of ``whystall compare`` and ``whystall verify``.
 
-    python benchmarks/same_twice.py                 # simulated runs, some seconds
-    python benchmarks/same_twice.py --jobs 40       # and 40 pairs of real short runs on this machine, some minutes
+    python benchmarks/same_twice.py                       # simulated runs, a quarter of an hour
+    python benchmarks/same_twice.py --pairs 0 --jobs 40   # 40 pairs of real short runs on this machine, seven minutes
 
 A simulated run is a series of step times with what real ones show: neighbours that are alike, a drift, stalls with
 heavy tails, a neighbour on the machine that comes and goes, and an offset of the whole run. Both sides of a pair are
@@ -245,16 +245,18 @@ def row(name: str, rates: Rates) -> str:
 def main() -> None:
     """Prints the rates."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=200, help="simulated pairs of each kind (200)")
+    parser.add_argument("--pairs", type=int, default=200, help="simulated pairs of each kind (200; 0: none)")
     parser.add_argument("--jobs", type=int, default=0, help="pairs of real runs (none)")
     parser.add_argument("--steps", type=int, default=400, help="steps of a real run (400)")
     options = parser.parse_args()
     print("Called different, of pairs of the same:")
     print("runs         pairs  compare   by mean  fail-on   verify   by mean")
-    for draw in MODELS:
+    models = MODELS if options.pairs else ()
+    for draw in models:
         print(row(draw.__name__, simulated_rates(draw, options.pairs)), flush=True)
-    print("\nEight pairs fail step>+0%, of candidates as fast, and 3 % slower:")
-    for draw in MODELS:
+    if models:
+        print("\nEight pairs fail step>+0%, of candidates as fast, and 3 % slower:")
+    for draw in models:
         rates = [caught(draw, slower, options.pairs) for slower in (1.0, 1.03)]
         print(f"{draw.__name__:<12}" + "".join(f"{rate:8.1%}" for rate in rates), flush=True)
     if options.jobs:
