@@ -1,4 +1,4 @@
-"""The parts of a session that need no torch: what ran at an instant, what watching cost, what torch's calls lead to."""
+"""The parts of a session: what ran at an instant, what watching cost, what torch's calls lead to."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from whystall.capture.config import CaptureConfig, Schedule
 from whystall.capture.faults import Faults
-from whystall.capture.listener import Heard, guarded
+from whystall.capture.listener import Heard, guarded, samples_of
 from whystall.capture.overhead import Costs
 from whystall.capture.recording import Recording
 from whystall.capture.samples import ThreadCounters
@@ -20,6 +20,8 @@ from whystall.capture.sampling import PartTimes
 from whystall.capture.steps import StepFinder
 from whystall.capture.windows import Action
 from whystall.run_folder.samples import SKIPPED
+
+torch = pytest.importorskip("torch")
 
 
 class FakeStepper:
@@ -259,21 +261,28 @@ def test_a_look_at_an_optimizer_after_the_backward_pass_finds_the_optimizer() ->
         parts.optimizer.end()
 
 
-def looked_at(passes: Callable[[int], None], every: int, *, evaluates: bool) -> list[str]:
-    """What looks find in 24 steps, of which every so manyth is followed by passes that learn nothing."""
+def looked_at(
+    passes: Callable[[int], None], every: int, *, evaluates: bool = True, collects: bool = False, calls: bool = True
+) -> list[str]:
+    """What looks find in 48 steps, of which every so manyth is followed by passes that learn nothing.
+
+    The model ``collects`` what it learns from later, and ``calls`` itself to learn.
+    """
     parts = PartTimes()
     heard = Heard(FakeStepper(), StepFinder(), parts)
     found = []
+    data, other = torch.randn(8, 4), torch.randn(8, 4)
 
     def look() -> None:
         passes(10)
         found.append(parts.at(time.perf_counter_ns()))
         passes(10)
 
-    for step in range(24):
-        heard.forward_begins()
-        look()
-        heard.forward_ends()
+    for step in range(48):
+        if calls:
+            heard.forward_begins((data,))
+            look()
+            heard.forward_ends()
         heard.backward_begins()
         look()
         heard.backward_ends()
@@ -283,7 +292,7 @@ def looked_at(passes: Callable[[int], None], every: int, *, evaluates: bool) -> 
         parts.take_us()
         if step % every == every - 1:
             for _ in range(2):
-                heard.forward_begins(evaluates=evaluates)
+                heard.forward_begins((data[2:3] if collects else other,), evaluates=evaluates)
                 look()
                 heard.forward_ends()
                 look()  # what is measured of it
@@ -292,17 +301,25 @@ def looked_at(passes: Callable[[int], None], every: int, *, evaluates: bool) -> 
 
 
 def test_passes_in_evaluation_mode_now_and_then_are_an_evaluation(passes: Callable[[int], None]) -> None:
-    found = looked_at(passes, 8, evaluates=True)
+    """From the second one on."""
+    found = looked_at(passes, 12)
     assert found.count("evaluation") == 3 * 4
-    assert [found.count(part) for part in ("forward", "backward", "optimizer")] == [24, 24, 24]
+    assert [found.count(part) for part in ("backward", "optimizer")] == [48, 48]
 
 
-@pytest.mark.parametrize(("every", "evaluates"), [(1, True), (8, False)])
-def test_passes_of_each_step_or_in_training_mode_are_none(
-    passes: Callable[[int], None], every: int, *, evaluates: bool
+@pytest.mark.parametrize(
+    ("every", "options"),
+    [
+        pytest.param(1, {}, id="in each step"),
+        pytest.param(12, {"evaluates": False}, id="in training mode"),
+        pytest.param(12, {"collects": True}, id="a policy that acts"),
+        pytest.param(12, {"calls": False}, id="it learns by another method"),
+    ],
+)
+def test_other_passes_without_gradients_are_none(
+    passes: Callable[[int], None], every: int, options: dict[str, bool]
 ) -> None:
-    """A policy that acts, a penalty that needs no gradients."""
-    assert "evaluation" not in looked_at(passes, every, evaluates=evaluates)
+    assert "evaluation" not in looked_at(passes, every, **options)
 
 
 def test_a_part_that_an_exception_left_open_takes_nothing_of_later_steps() -> None:
@@ -332,3 +349,13 @@ def test_where_the_kernel_tells_nothing_of_queues_nothing_is_told(monkeypatch: p
     assert counters.since_last()[-1] is None
     assert counters.rss_kib() is None
     counters.close()
+
+
+def test_samples_are_told_apart_by_their_numbers() -> None:
+    batch = torch.randn(4, 3)
+    assert samples_of(("text", batch)) == samples_of((batch.clone(),))
+    assert len(set(samples_of((batch,)))) == 4
+    assert samples_of((torch.randint(0, 9, (4, 3)), torch.randn(5))) == []  # few whole numbers, and no batch
+    assert len(samples_of((torch.randn(500, 9000),))) == (1 << 16) // 9000
+    under = torch.func.vmap(lambda one: one.sum() + len(samples_of((one,))))(torch.randn(2, 4, 3))
+    assert under.shape == (2,)  # what stands for others is not read

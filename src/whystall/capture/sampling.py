@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,6 +13,10 @@ from whystall.capture.samples import NOT_COUNTED, GarbageCollections, SampleWrit
 
 _COUNT_EVERY_NS: Final = 10_000_000
 _MINORITY: Final = 1 / 3
+_LEAST_COMPARED: Final = 8
+_COMPARED: Final = 256
+"""So many calls that learn are compared with what evaluation was given."""
+_MOST_SAMPLES: Final = 1 << 14
 _OF_EVALUATION: Final = frozenset({"forward", "input", "other"})
 
 
@@ -19,19 +24,38 @@ class Evaluation:
     """When a model that is trained is called in evaluation mode and without gradients, now and then.
 
     What lies between two such calls belongs to it: batches, measures. What is so in most steps is none, but how the
-    loop works: a policy that acts, a teacher.
+    loop works; nor is what the model learns from afterwards (a policy that acts to collect samples), or where it is not
+    seen to learn by its call. So it is known from the second one on.
     """
 
     def __init__(self) -> None:
         self._began_ns = self._ended_ns = 0
         self._running = self._in_step = False
-        self._steps = self._with_it = 0
+        self._steps = self._with_it = self._learning = 0
+        self._learns = self._collects = False
+        self._samples: set[int] = set()
+        self._compared = 0
 
-    def begins(self) -> None:
+    @property
+    def asks(self) -> bool:
+        """Whether it wants to know the samples that the model is called with."""
+        return self._compared < _COMPARED and not self._collects
+
+    def begins(self, samples: Iterable[int] = ()) -> None:
         """The model is called so."""
         self._in_step = True
+        if len(self._samples) < _MOST_SAMPLES:
+            self._samples.update(samples)
         if not self._running:
             self._running, self._began_ns = True, time.perf_counter_ns()
+
+    def learns(self, samples: Iterable[int] = ()) -> None:
+        """The model is called otherwise."""
+        self.ends()
+        self._learns = True
+        if self._samples and self.asks:
+            self._compared += 1
+            self._collects = not self._samples.isdisjoint(samples)
 
     def ends(self) -> None:
         """It learns again."""
@@ -42,12 +66,15 @@ class Evaluation:
         """A step is over."""
         self._steps += 1
         self._with_it += self._in_step
-        self._in_step = False
+        self._learning += self._learns
+        self._in_step = self._learns = False
 
     def ran_at(self, at_ns: int) -> bool:
         """Whether it ran at an instant not long ago, and is no part of most steps."""
         inside = self._began_ns <= at_ns and (self._running or at_ns <= self._ended_ns)
-        return inside and self._began_ns > 0 and self._with_it + 1 <= _MINORITY * self._steps
+        if not inside or not self._began_ns or self._collects or self._compared < _LEAST_COMPARED:
+            return False
+        return self._with_it + 1 <= _MINORITY * self._steps and 2 * self._learning >= self._steps
 
 
 class PartTimes:
