@@ -12,12 +12,13 @@ import pytest
 
 from whystall.capture.config import CaptureConfig, Schedule
 from whystall.capture.faults import Faults
-from whystall.capture.listener import Heard, guarded, samples_of
+from whystall.capture.listener import Heard, guarded
 from whystall.capture.overhead import Costs
 from whystall.capture.recording import Recording
 from whystall.capture.samples import ThreadCounters
 from whystall.capture.sampling import PartTimes
 from whystall.capture.steps import StepFinder
+from whystall.capture.sums import rows_of
 from whystall.capture.windows import Action
 from whystall.run_folder.samples import SKIPPED
 
@@ -353,9 +354,29 @@ def test_where_the_kernel_tells_nothing_of_queues_nothing_is_told(monkeypatch: p
 
 def test_samples_are_told_apart_by_their_numbers() -> None:
     batch = torch.randn(4, 3)
-    assert samples_of(("text", batch)) == samples_of((batch.clone(),))
-    assert len(set(samples_of((batch,)))) == 4
-    assert samples_of((torch.randint(0, 9, (4, 3)), torch.randn(5))) == []  # few whole numbers, and no batch
-    assert len(samples_of((torch.randn(500, 9000),))) == (1 << 16) // 9000
-    under = torch.func.vmap(lambda one: one.sum() + len(samples_of((one,))))(torch.randn(2, 4, 3))
+    assert rows_of(torch, ("text", {"x": batch})) == rows_of(torch, batch.clone())
+    assert len(set(rows_of(torch, batch))) == 4
+    assert rows_of(torch, (torch.randint(0, 9, (4, 3)), torch.randn(5))) == []  # few whole numbers, and no batch
+    assert len(rows_of(torch, torch.randn(500, 9000), most=1 << 16)) == (1 << 16) // 9000
+    assert rows_of(torch, torch.randn(2, 9000), most=8000) == []
+    under = torch.func.vmap(lambda one: one.sum() + len(rows_of(torch, one)))(torch.randn(2, 4, 3))
     assert under.shape == (2,)  # what stands for others is not read
+
+
+@pytest.mark.parametrize(("evaluates", "steps"), [(False, True), (True, False)])
+def test_a_job_that_only_learns_or_only_serves_is_not_asked_for_its_samples(*, evaluates: bool, steps: bool) -> None:
+    """It would cost each call of the model."""
+    parts, asked = PartTimes(), 0
+
+    def samples() -> list[int]:
+        nonlocal asked
+        asked += 1
+        return []
+
+    for _ in range(4):
+        parts.model_is_called(samples, evaluates=evaluates)
+        if steps:
+            parts.optimizer.begin()
+            parts.optimizer.end()
+            parts.take_us()
+    assert asked == 0

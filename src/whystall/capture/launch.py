@@ -57,11 +57,10 @@ def launch_of(words: Sequence[str], *, is_module: bool = False, is_command: bool
         raise UsageError("nothing to run: give a script, -m MODULE, or -- and a command")
     if is_module:
         return Launch((sys.executable, "-m", *words), words[0], "module", words[0])
-    if is_command and not (_is_python(Path(words[0]).name) and _is_given_code(words[1:])):
-        return Launch(tuple(words), Path(words[0]).name, "command", Path(words[0]).name)
     script = Path(words[0])
     if is_command:
-        return _of_python(words)
+        known = _is_python(script.name) and _is_given_code(words[1:])
+        return _of_python(words) if known else Launch(tuple(words), script.name, "command", script.name)
     if _is_python(script.name) and (_is_binary(script) if script.is_file() else script.name == words[0]):
         return _of_python(words)
     if script.is_file() and _is_binary(script):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
-import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, Final, Protocol, cast
@@ -14,6 +12,7 @@ from whystall.capture.padding import LOADER
 from whystall.capture.rhythm import Shapes
 from whystall.capture.sampling import PartTimes
 from whystall.capture.steps import StepFinder
+from whystall.capture.sums import rows_of
 from whystall.capture.torch_hooks import Listener
 from whystall.run_folder.samples import SKIPPED
 
@@ -36,10 +35,8 @@ _PARTS: Final = {
     "user_profiler_begins": "the job's own profiler",
 }
 _NOTHING: Final[Mapping[str, object]] = {}
-_MOST_ROWS: Final = 64
-_LEAST_FLOATS: Final = 2
-_LEAST_WHOLES: Final = 8
 _MOST_NUMBERS: Final = 1 << 16
+"""Of a batch whose samples are asked for so many are read: a fraction of a millisecond, of some hundred calls."""
 
 
 class Stepper(Protocol):
@@ -132,9 +129,9 @@ class Heard:
         gradients.
         """
         if self._stepper.on_stepping_thread():
-            evaluation = self._parts.evaluation
-            samples = samples_of((*given, *named.values())) if evaluation.asks else ()
-            (evaluation.begins if evaluates else evaluation.learns)(samples)
+            self._parts.model_is_called(
+                lambda: rows_of(sys.modules.get("torch"), (given, named), most=_MOST_NUMBERS), evaluates=evaluates
+            )
             if self._finder.asks_for_shapes and self._finder.forward_begins(shapes_of((*given, *named.values()))):
                 self._stepper.step_ended()
             self._stepper.given((given, named), "forward")
@@ -159,25 +156,6 @@ def shapes_of(values: Iterable[Any]) -> Shapes:
     plain = (torch.Tensor, torch.nn.Parameter)
     shapes = (tuple(value.shape) for value in values if type(value) in plain and not value.is_nested)
     return tuple(shape for shape in shapes if all(type(size) is int for size in shape))
-
-
-def samples_of(values: Iterable[Any]) -> list[int]:
-    """A sum of each of the first samples of a batch in some values: of the first plain tensor of several on the host.
-
-    What has few numbers is alike by chance.
-    """
-    torch: Any = sys.modules.get("torch")
-    for value in values if torch is not None else ():
-        if type(value) is not torch.Tensor or value.is_nested or value.layout is not torch.strided or value.dim() < 2:
-            continue
-        size = value[:1].numel()
-        least = _LEAST_FLOATS if value.is_floating_point() else _LEAST_WHOLES
-        if value.device.type != "cpu" or value.is_quantized or value.is_complex() or not least <= size <= _MOST_NUMBERS:
-            continue
-        with torch.no_grad(), contextlib.suppress(RuntimeError, TypeError):  # it stands for another (torch.func)
-            rows = value.detach()[: min(_MOST_ROWS, _MOST_NUMBERS // size)].flatten(1).contiguous()
-            return [zlib.crc32(row) for row in rows.view(torch.uint8).numpy()]
-    return []
 
 
 def guarded(heard: Heard, faults: Faults) -> Listener:

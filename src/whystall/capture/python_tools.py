@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tracemalloc
 from typing import Final
 
 from whystall.run_folder.description import PythonTool
@@ -18,8 +19,7 @@ class PythonTools:
 
     def told(self) -> list[PythonTool]:
         """Those that were on at some time when this was called, on the thread that calls."""
-        tracemalloc = sys.modules.get("tracemalloc")
-        if tracemalloc is not None and tracemalloc.is_tracing():
+        if tracemalloc.is_tracing():
             self._seen.add("tracemalloc")
         monitoring = getattr(sys, "monitoring", None)
         if sys.getprofile() is not None or (monitoring and monitoring.get_tool(_PROFILER_OF_MONITORING)):

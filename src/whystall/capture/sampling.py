@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ _MINORITY: Final = 1 / 3
 _LEAST_COMPARED: Final = 8
 _COMPARED: Final = 256
 """So many calls that learn are compared with what evaluation was given."""
-_MOST_SAMPLES: Final = 1 << 14
+_MOST_SAMPLES: Final = 1 << 12
 _OF_EVALUATION: Final = frozenset({"forward", "input", "other"})
 
 
@@ -37,25 +37,24 @@ class Evaluation:
         self._compared = 0
 
     @property
-    def asks(self) -> bool:
-        """Whether it wants to know the samples that the model is called with."""
+    def _compares(self) -> bool:
         return self._compared < _COMPARED and not self._collects
 
-    def begins(self, samples: Iterable[int] = ()) -> None:
+    def begins(self, samples: Callable[[], list[int]]) -> None:
         """The model is called so."""
         self._in_step = True
-        if len(self._samples) < _MOST_SAMPLES:
-            self._samples.update(samples)
+        if self._compares and len(self._samples) < _MOST_SAMPLES:
+            self._samples.update(samples())
         if not self._running:
             self._running, self._began_ns = True, time.perf_counter_ns()
 
-    def learns(self, samples: Iterable[int] = ()) -> None:
+    def learns(self, samples: Callable[[], list[int]]) -> None:
         """The model is called otherwise."""
         self.ends()
         self._learns = True
-        if self._samples and self.asks:
+        if self._samples and self._compares:
             self._compared += 1
-            self._collects = not self._samples.isdisjoint(samples)
+            self._collects = not self._samples.isdisjoint(samples())
 
     def ends(self) -> None:
         """It learns again."""
@@ -123,10 +122,18 @@ class PartTimes:
         Of an optimizer that calls the training step (a closure) what comes before the backward pass is the forward.
         """
         found = next((name for name, watch in self._by_name.items() if watch.ran_at(at_ns)), "other")
-        if found in _OF_EVALUATION and self.optimizer.ended_ns and self.evaluation.ran_at(at_ns):
+        if found in _OF_EVALUATION and self.evaluation.ran_at(at_ns):
             return "evaluation"
         before_backward = self.backward.ended_ns < self.optimizer.began_ns
         return "forward" if found == "optimizer" and self._calls_the_step and before_backward else found
+
+    def model_is_called(self, samples: Callable[[], list[int]], *, evaluates: bool) -> None:
+        """The model that is trained is called; before it has learned once nothing is an evaluation.
+
+        ``samples`` tells what it is given, a number for each of a batch; it is asked seldom.
+        """
+        if self.optimizer.ended_ns:
+            (self.evaluation.begins if evaluates else self.evaluation.learns)(samples)
 
     def backward_begins(self) -> None:
         """Begins a backward pass. One within an optimizer's step is a closure's: before it came the forward pass.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
@@ -12,7 +13,8 @@ _OF_LARGE: Final = 8 << 20
 """So many bytes of a larger one."""
 _DEEPEST: Final = 4
 _MOST_PLACES: Final = 8192
-_LEAST_OF_ROW: Final = 8
+_LEAST_FLOATS: Final = 2
+_LEAST_WHOLES: Final = 8
 """Numbers of a sample: of fewer many come again by chance."""
 
 Sum = tuple[object, ...]
@@ -41,18 +43,21 @@ def columns_of(torch: Any, value: object) -> list[int]:
     return []
 
 
-def rows_of(torch: Any, value: object) -> list[int]:
-    """A sum of each row of the first tensor in a call's arguments: of each sample of a batch."""
+def rows_of(torch: Any, value: object, *, most: int = _OF_LARGE) -> list[int]:
+    """A sum of each row of the first batch in a call's arguments: of each sample, as far as there are ``most`` numbers.
+
+    Of tensors that stand for others (``torch.func``) nothing is known, and rows of few numbers are alike by chance.
+    """
     for item in _tensors_in(torch, value):
         plain = type(item) is torch.Tensor and item.device.type == "cpu" and item.layout is torch.strided
         if not plain or item.is_quantized or item.is_complex() or item.dim() < 2 or not item.numel():
             continue
         size = item[0].numel()
-        if size < _LEAST_OF_ROW or item.numel() * item.element_size() > _OF_LARGE:
-            return []
-        with torch.no_grad():
-            flat = item.detach().reshape(len(item), size).contiguous()
-            return [zlib.crc32(row) for row in flat.view(torch.uint8).numpy()]
+        if size < (_LEAST_FLOATS if item.is_floating_point() else _LEAST_WHOLES):
+            continue
+        with torch.no_grad(), contextlib.suppress(RuntimeError, TypeError):
+            flat = item.detach()[: most // size].flatten(1).contiguous()
+            return [zlib.crc32(row) for row in flat.view(torch.uint8).numpy()] if len(flat) else []
     return []
 
 

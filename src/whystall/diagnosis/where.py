@@ -29,8 +29,7 @@ _MOST_PLACES: Final = 3
 _LEAST_EXPLAINED: Final = 0.5
 """Lines that explain less of a cause would send the reader to the wrong place: then it is not known."""
 _DEEPEST_STACK: Final = 200
-FEWEST_LOOKS: Final = 5
-"""Of less nothing is told."""
+_FEWEST_LOOKS: Final = 5
 _NOWHERE: Final = -1
 _PROFILED: Final = -2
 _NOBODY, _USER, _LIBRARY, _PROFILER = range(4)
@@ -86,8 +85,8 @@ def _code_of_looks(case: Case, chosen: Mask) -> Code:
             counted = backward if one.leaf == ENGINE else looks
             counted[one.file, one.line, one.text or one.function] += count
     # What a backward pass does is told at lines of forward passes where there are any: they are what it follows from.
-    found = looks if sum(looks.values()) >= FEWEST_LOOKS else looks + backward
-    return heaviest(found) if sum(found.values()) >= FEWEST_LOOKS else Code()
+    found = looks if sum(looks.values()) >= _FEWEST_LOOKS else looks + backward
+    return heaviest(found) if sum(found.values()) >= _FEWEST_LOOKS else Code()
 
 
 def code_of_calls(case: Case, rank: RankCase, calls: Mask) -> Code:

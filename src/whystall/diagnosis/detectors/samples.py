@@ -157,6 +157,11 @@ def is_logging(line: SampledLine) -> bool:
     return is_episode(line.leaf, "logging", "leaf") or is_episode(line.text, "logging", "text")
 
 
+def is_torchs(leaf: str) -> bool:
+    """Whether the innermost function that was found is one of torch's."""
+    return leaf.startswith(("torch.", "torch:", "torch_"))
+
+
 def ends_of_workers(case: Case, run: RunSummary) -> list[SampledLine]:
     """The lines at which the training thread ends a loader's workers, or starts new ones, between two fetches.
 

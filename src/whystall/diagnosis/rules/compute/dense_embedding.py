@@ -34,7 +34,7 @@ _SGD_INDEX_NS: Final = CAUSE.threshold("sgd_index_ns")
 _MOST_OFF: Final = 1.6
 _ADAGRAD: Final = re.compile(r"^Optimizer\.step#Adagrad\.step$")
 _SGD: Final = re.compile(r"^Optimizer\.step#SGD\.step$")
-_DECAYS: Final = frozenset({"aten::mul_", "aten::lerp_"})
+_DECAYS: Final = frozenset({"aten::mul_", "aten::_foreach_mul_"})
 _BACKWARD: Final = "aten::embedding_dense_backward"
 _READS_FEW: Final = frozenset({"aten::embedding", "aten::index_select", "aten::gather"})
 _PRODUCTS: Final = frozenset({"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"})
@@ -57,10 +57,11 @@ def in_trace(case: Case) -> Iterator[Replayed]:
         sparse = 0.0 if rank.on_device else len(tables) * fixed + sum(tables.values()) * each
         share = np.where(at_most < 1, min(sparse / max(case.time_of(nodes), 1), 1.0), 0.0)
         at_most, least = np.maximum(at_most, share), np.minimum(np.maximum(at_most, _MOST_OFF * share), 1.0)
+        gone = nodes
         if not rank.on_device:  # a gradient of megabytes goes back to the system when it is dropped
             freed = dropped_gradients(case, rank)
-            nodes, kept, at_most = nodes | freed, np.where(freed, 0.0, kept), np.where(freed, 0.0, at_most)
-        saved = int((case.replayed.duration * (1 - at_most))[case.in_window(nodes)].sum()) // max(case.steps, 1)
+            gone, kept, at_most = nodes | freed, np.where(freed, 0.0, kept), np.where(freed, 0.0, at_most)
+        saved = int((case.replayed.duration * (1 - at_most))[case.in_window(gone)].sum()) // max(case.steps, 1)
         if saved < _LEAST_SHARE * case.step_ns:
             continue
         rows, read = sum(rows for rows, _ in tables), sum(tables.values())
@@ -74,9 +75,9 @@ def in_trace(case: Case) -> Iterator[Replayed]:
                 evidence.count("rows of the tables", rows),
                 evidence.count("rows that a batch reads, at most", read),
             ),
-            removal=case.without(nodes, at_most),
+            removal=case.without(gone, at_most),
             floor=case.without(nodes, least),
-            ceiling=case.without(nodes, kept),
+            ceiling=case.without(gone, kept),
             method="replay: the rows that a batch reads instead of all",
             code=code_of(case, nodes),
             ranks=(rank.rank,),

@@ -24,6 +24,7 @@ from whystall.diagnosis.detectors.samples import (
     ends_of_workers,
     from_stack_samples,
     is_logging,
+    is_torchs,
     lines_of_one_rank,
     measured_runs,
     share_of,
@@ -34,7 +35,7 @@ from whystall.diagnosis.detectors.traced import saved_of_python
 from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
-from whystall.diagnosis.where import FEWEST_LOOKS, code_of, looks_in
+from whystall.diagnosis.where import code_of, looks_in
 from whystall.replay.graph import Mask
 from whystall.run_folder.samples import CALLED
 from whystall.vocabulary.signals import SIGNALS
@@ -187,11 +188,7 @@ def _is_own_python(line: SampledLine) -> bool:
 
 
 def _is_library(line: SampledLine) -> bool:
-    return _is_torchs(line.leaf) and not _OF_FILES_AND_COPIES.search(line.leaf)
-
-
-def _is_torchs(leaf: str) -> bool:
-    return leaf.startswith(("torch.", "torch:", "torch_"))
+    return is_torchs(line.leaf) and not _OF_FILES_AND_COPIES.search(line.leaf)
 
 
 def _recorded_python(case: Case, run: RunSummary, called: list[SampledLine]) -> float:
@@ -216,12 +213,15 @@ def _recorded_python(case: Case, run: RunSummary, called: list[SampledLine]) -> 
 
 
 def _share_at(case: Case, rank: RankCase, long: Mask, lines: list[SampledLine]) -> float:
-    """The share of what was found in recorded stretches of Python that is at some lines, in no function of torch's."""
+    """The share of what was found in recorded stretches of Python that is at some lines, in no function of torch's.
+
+    One look more is taken to be: where hardly anything was found nobody knows better.
+    """
     looks = looks_in(case, rank, case.in_window(long))
     count = sum(seen for _, seen in looks)
     at = {(line.file, line.line) for line in lines}
-    here = sum(seen for one, seen in looks if (one.file, one.line) in at and not _is_torchs(one.leaf))
-    return here / count if count >= FEWEST_LOOKS else 1.0
+    here = sum(seen for one, seen in looks if (one.file, one.line) in at and not is_torchs(one.leaf))
+    return (here + 1) / (count + 1)
 
 
 RULE = Rule(

@@ -13,6 +13,7 @@ from whystall.diagnosis.detectors.samples import (
     LEAST_SEEN,
     code_of_lines,
     from_samples,
+    is_torchs,
     lines_where,
     measured_runs,
     share_of,
@@ -34,7 +35,7 @@ def in_samples(case: Case) -> Iterator[Sampled]:
     tools = case.facts.python_tools
     least, expected, most = saved_of_python(tools)
     for run in measured_runs(case) if tools else ():
-        lines = lines_where(run, lambda line: line.leaf != CALLED and not line.leaf.startswith(("torch.", "torch:")))
+        lines = lines_where(run, lambda line: line.leaf != CALLED and not is_torchs(line.leaf))
         share = share_of(lines)
         if share * expected < LEAST_SEEN:
             continue
