@@ -258,6 +258,19 @@ def test_a_little_python_in_each_of_many_lines_is_none(
     assert ("host.python" in found) is fires
 
 
+@pytest.mark.parametrize(("functions", "computing", "fires"), [(8, 0.8, False), (1, 0.8, True), (8, 0.0, True)])
+def test_of_a_librarys_call_that_runs_the_step_its_functions_count(
+    functions: int, computing: float, *, fires: bool
+) -> None:
+    """Generation in one line: a little in each of the library's functions is no more to act on than a loop's lines."""
+    text, share = "tokens = model.generate(prompt)", 0.08
+    places = [line(share / 8, text, leaf=f"library.generation:f{at % functions}") for at in range(8)]
+    if computing:
+        places.append(line(computing, text, part="forward", leaf="torch.nn.modules.linear:forward"))
+    found = found_in_runs(run(shares={"other": share, "forward": computing}, places=places))
+    assert ("host.python" in found) is fires
+
+
 @pytest.mark.parametrize(("share", "fires"), [(0.2, True), (0.015, False)])
 def test_lines_of_the_user_between_the_parts_of_a_step(share: float, *, fires: bool) -> None:
     found = found_in_runs(run(shares={"other": share + 0.02}, places=[line(share, "total += token")]))

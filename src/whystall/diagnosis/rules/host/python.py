@@ -159,20 +159,31 @@ def in_samples(case: Case) -> Iterator[Sampled]:
         hooked = _in_parts_alone(case, run)
         share = (share + idle + time_in(run, hooked)) * (1 - saved_of_python(case.facts.python_tools)[1])
         chosen = [*(lines if idle > 0 else running), *hooked]
-        if share >= LEAST_SEEN and not (share < _MOST_SPREAD and _is_spread(chosen)):
+        if share >= LEAST_SEEN and not (share < _MOST_SPREAD and _is_spread(chosen, run.places)):
             rivals = ("host.gc", "episodic.logging", "input.synchronous-loader", "host.cpu-contention")
             what = "Python in its forward or backward pass, as on no other rank"
             what = what if share_of(hooked) > share_of(lines) else "Python between the parts of a step"
             yield from_stack_samples(CAUSE.id, run, chosen, share, what, rivals)
 
 
-def _is_spread(lines: list[SampledLine]) -> bool:
-    """Whether no line and no function holds most of it: a little in each line of a loop is the language's own price."""
-    by_line: defaultdict[tuple[str, int], float] = defaultdict(float)
+def _is_spread(lines: list[SampledLine], places: list[SampledLine]) -> bool:
+    """Whether no line and no function holds most of it: a little in each line of a loop is the language's own price.
+
+    Of a line that mostly computes, a call of a library's that runs the whole step, the functions within count.
+    """
+    by_line: defaultdict[tuple[str, int | str], float] = defaultdict(float)
     by_function: defaultdict[tuple[str, str], float] = defaultdict(float)
+    everything: defaultdict[tuple[str, int], float] = defaultdict(float)
+    python: defaultdict[tuple[str, int], float] = defaultdict(float)
+    for line in places:
+        everything[line.file, line.line] += line.share
     for line in lines:
-        by_line[line.file, line.line] += line.share
-        by_function[line.file, line.function] += line.share
+        python[line.file, line.line] += line.share
+    for line in lines:
+        at = line.file, line.line
+        computes = python[at] < everything[at] / 2
+        by_line[line.file, line.leaf if computes else line.line] += line.share
+        by_function[line.file, line.leaf if computes else line.function] += line.share
     whole = share_of(lines)
     return max(by_line.values()) < _OF_A_LINE * whole and max(by_function.values()) < _OF_A_FUNCTION * whole
 
