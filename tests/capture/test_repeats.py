@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import random
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -443,3 +445,51 @@ def test_another_large_tensor_in_its_place_is_another(monkeypatch: pytest.Monkey
     for _ in range(20):
         sums.add(sum_of(torch, torch.randn(1000, 64)))  # the allocator gives the same memory again
     assert len(sums) == 20
+
+
+@pytest.fixture
+def batches() -> list[Any]:
+    """Five, as of a stream that was recorded once."""
+    torch.manual_seed(1)
+    return [torch.randn(2, 64) for _ in range(5)]
+
+
+def test_a_model_that_is_measured_on_a_few_batches_in_turn_does_nothing_twice(model: Any, batches: list[Any]) -> None:
+    model.kept = torch.randn(64, 4096)
+    given = itertools.cycle(batches)
+    assert seen(lambda: model.users(next(given).repeat(2048, 1))).found is None
+
+
+def test_what_is_the_same_in_every_step_is_told_of_batches_in_turn_as_well(model: Any, batches: list[Any]) -> None:
+    given = itertools.cycle(batches)
+    found = seen(lambda: model(next(given))).found
+    assert found is not None
+    assert [one.name for one in found.modules][:1] == ["Sequential"]
+
+
+@pytest.mark.parametrize("mixed", ["random", "new ones"])
+def test_batches_that_come_again_by_themselves_are_told(model: Any, batches: list[Any], mixed: str) -> None:
+    model.kept = torch.randn(64, 4096)
+    given, order = itertools.count(), random.Random(3)  # noqa: S311 - nothing secret
+
+    def step() -> None:
+        at = next(given)
+        again = order.choice(batches) if mixed == "random" else batches[at % 5] if at % 8 else torch.randn(2, 64)
+        model.users(again.repeat(2048, 1))
+
+    found = seen(step).found
+    assert found is not None
+    assert found.modules[0].name == "Linear"
+
+
+def test_a_part_that_is_given_a_few_in_turn_beside_another_that_is_not_is_told(model: Any, batches: list[Any]) -> None:
+    """A few prompts in turn, encoded again for each picture that is made of them."""
+    prompts = itertools.cycle(batches)
+
+    def step() -> None:
+        model.items(next(prompts).repeat(512, 1))
+        model.users(torch.randn(64, 64))
+
+    found = seen(step).found
+    assert found is not None
+    assert found.modules[0].name == "Sequential"

@@ -17,6 +17,7 @@ from whystall.capture.samples import Stopwatch
 from whystall.capture.stacks import Loop, StackSampler, _episode_below, is_library
 from whystall.run_folder.samples import BEFORE, CALLED
 
+torch = pytest.importorskip("torch")
 STEPPING, OURS, OTHER = 1, 2, 3
 MS = 1_000_000
 
@@ -287,3 +288,47 @@ def test_compiling_a_backward_pass_is_compilation(monkeypatch: pytest.MonkeyPatc
         frame.f_lineno = 3
     sampler = sampler_after(monkeypatch, 0)
     assert sampler._place("backward", leaf) == ("compile", "train.py", 3, "main", "a_module:wait")
+
+
+class Looks(torch.nn.Module):  # type: ignore[name-defined]
+    """Holds the frame of its forward pass."""
+
+    frame: Any = None
+
+    def forward(self, given: Any) -> Any:
+        Looks.frame = sys._getframe()
+        return given + 1
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("makes", ["jit.trace", "export.export", "fx.symbolic_trace", "as it is"])
+def test_a_model_that_a_program_is_made_of_is_compiled(makes: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user's line is the one that asks for the program, not that of the model which is called for it."""
+    model, example = Looks(), torch.ones(2)
+    line = sys._getframe().f_lineno
+    if makes == "as it is":
+        model(example)
+    elif makes == "jit.trace":
+        torch.jit.trace(model, example)
+    elif makes == "fx.symbolic_trace":
+        torch.fx.symbolic_trace(model)
+    else:
+        torch.export.export(model, (example,))
+    part, file, at, function, _ = sampler_after(monkeypatch, 0)._place("forward", Looks.frame)
+    assert file == __file__
+    if makes == "as it is":
+        assert (part, function) == ("forward", "forward")
+    else:
+        assert (part, function) == ("compile", "test_a_model_that_a_program_is_made_of_is_compiled")
+        assert line < at < line + 10
+
+
+def test_a_users_own_function_that_is_called_like_one_of_torchs_compiles_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    leaf = called(
+        ("train.py", "main"), ("backbone.py", "freeze"), ("/x/site-packages/torch/nn/modules/module.py", "to")
+    )
+    for frame in (leaf, leaf.f_back, leaf.f_back.f_back):
+        frame.f_lineno = 3
+    assert sampler_after(monkeypatch, 0)._place("other", leaf)[0] == "other"

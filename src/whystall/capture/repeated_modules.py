@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any, Final
 
+from whystall.capture.rounds import Rounds
 from whystall.capture.sums import Sum, columns_of, is_differentiated, rows_of, sizes_of_rows, sum_of
 from whystall.capture.tally import Place, Tally, place_of
 
@@ -56,6 +57,7 @@ class RepeatedModules:
         self._trained: set[int] = set()
         self._read: set[int] | None = None
         self._seen: dict[Sum, Sum] = {}
+        self._rounds = Rounds()
         self._differentiated: set[Sum] = set()
         """Of calls that were seen those that gradients go back through."""
         self._deaf = False
@@ -64,6 +66,11 @@ class RepeatedModules:
         self._rows: dict[int, dict[int, tuple[float, int]]] = {}
         """Of models the samples that they were given: what came out, and in which step."""
         self._step = 0
+
+    @property
+    def in_rounds(self) -> bool:
+        """Whether a job that does not train is given the same few batches in turn."""
+        return self._rounds.going and not self._trained
 
     def prepare(self) -> None:
         """Needs nothing before it begins."""
@@ -184,18 +191,22 @@ class RepeatedModules:
         tally.ours_ns += time.perf_counter_ns() - now
 
     def _known(self, module: int, given: object, named: object, output: object, *, differentiated: bool) -> bool | None:
-        """Whether a call gave what it gave before, where it was given that before (``None``: it was not)."""
+        """Whether a call gave what it gave before, where it was given that before (``None``: it was not).
+
+        A model that is measured on a few batches in turn does what it should.
+        """
         taken, made = sum_of(self._torch, (given, named)), sum_of(self._torch, output)
         key = (module, *taken) if taken else None
         if key is None:
             return None
         before = self._seen.get(key)
+        in_turn = self._rounds.in_turn(key, self._step, outermost=not self._open)
         if differentiated and key not in self._differentiated:
             before = None  # a plan was made without gradients, and is learned from now: nothing was kept of it for that
             self._differentiated.add(key)
         if made is not None:
             self._seen[key] = made
-        return None if before is None else before == made
+        return None if before is None else before == made and not (in_turn and not self._trained)
 
     def _known_samples(self, module: Any, given: object, named: object, output: object) -> float:
         """The share of a batch's samples that came in steps before, with the same result, where it is large.

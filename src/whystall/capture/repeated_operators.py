@@ -37,8 +37,11 @@ Kind = tuple[object, ...]
 class RepeatedOperators:
     """Reads what operators that take long are given, where they compute and write nothing that is theirs not."""
 
-    def __init__(self, torch: Any, on_stepping_thread: Callable[[], bool], contents: Contents) -> None:
+    def __init__(
+        self, torch: Any, on_stepping_thread: Callable[[], bool], contents: Contents, in_rounds: Callable[[], bool]
+    ) -> None:
         self.tally = Tally()
+        self._in_rounds = in_rounds
         self._contents = contents
         self._torch = torch
         self._on_stepping_thread = on_stepping_thread
@@ -50,7 +53,9 @@ class RepeatedOperators:
         self._shortest: tuple[float, dict[Kind, int]] = (inf, {})
         self._read: frozenset[Kind] | None = None
         self._long: frozenset[object] = frozenset()
-        self._seen: set[Sum] = set()
+        self._seen: dict[Sum, int] = {}
+        """In which step last."""
+        self._step = 0
         self._judged: dict[Any, bool] = {}
 
     def prepare(self) -> None:
@@ -105,6 +110,7 @@ class RepeatedOperators:
     def step_ended(self) -> None:
         """A step is over."""
         self.tally.ours_ns = 0
+        self._step += 1
 
     def close(self) -> bool:
         """Takes the mode out; whether it could: within an inference that began meanwhile it stays until that ends."""
@@ -156,9 +162,12 @@ class RepeatedOperators:
         if taken is None:
             return
         key = (function, *taken)
-        if key not in self._seen:
-            self._seen.add(key)
+        before = self._seen.get(key)
+        self._seen[key] = self._step
+        if before is None:
             self.tally.fresh += 1
+        elif before < self._step - 1 and self._in_rounds():
+            return  # the whole batch came again in its turn
         elif not _in_loader(sys._getframe(2)):  # noqa: SLF001 - the documented way to the callers
             self.tally.again[place_of(_shown(function), sys._getframe(2))] += lasted  # noqa: SLF001
             self.tally.calls += 1

@@ -41,9 +41,10 @@ class RepeatsSeen:
         self.found: RepeatedWork | None = None
         self.contents = Contents(torch)
         self._torch = torch
+        modules = RepeatedModules(torch, on_stepping_thread)
         self._looks: list[RepeatedModules | RepeatedOperators] = [
-            RepeatedModules(torch, on_stepping_thread),
-            RepeatedOperators(torch, on_stepping_thread, self.contents),
+            modules,
+            RepeatedOperators(torch, on_stepping_thread, self.contents, lambda: modules.in_rounds),
         ]
         self._step = self._timed = self._passed = self._passed_ns = 0
         self._ended = False

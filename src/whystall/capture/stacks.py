@@ -72,6 +72,17 @@ _CELL: Final = re.compile(r"^<ipython-input-(?P<number>\d+)-\w+>$|[/\\]ipykernel
 # The functions of torch that turn a frame, or the graph of a backward pass, into compiled code; no compiled step goes
 # through them.
 _COMPILES: Final = frozenset({"_compile_inner", "compile_fx_inner", "_compile_fx_inner", "fx_codegen_and_compile"})
+# Those that make a program of a model, and call its functions meanwhile, with the ends of their files' names.
+_TRACES: Final = {
+    "_script_impl": "/torch/jit/_script.py",
+    "_trace_impl": "/torch/jit/_trace.py",
+    "export": "/torch/export/__init__.py",
+    "freeze": "/torch/jit/_freeze.py",
+    "optimize_for_inference": "/torch/jit/_freeze.py",
+    "script": "/torch/jit/_script.py",  # before 2.7
+    "symbolic_trace": "/torch/fx/_symbolic_trace.py",
+    "trace": "/torch/jit/_trace.py",  # before 2.5
+}
 
 LineKey = tuple[str, str, int, str, str]
 """Part of the step, file, line, function, and the innermost function as ``module:name``."""
@@ -155,6 +166,19 @@ def _episode_below(leaf: FrameType | None, own: FrameType | None) -> str | None:
             break
         found = episode_of(leaf.f_code.co_name, "library") or found
         leaf = leaf.f_back
+    return found
+
+
+def _traced_in(frame: FrameType | None) -> FrameType | None:
+    """The outermost function that makes a program of a model, in which a frame is."""
+    found = None
+    for _ in range(_DEEPEST):
+        if frame is None:
+            break
+        end = _TRACES.get(frame.f_code.co_name)
+        if end is not None and frame.f_code.co_filename.replace("\\", "/").endswith(end):
+            found = frame
+        frame = frame.f_back
     return found
 
 
@@ -305,8 +329,9 @@ class StackSampler:
     def _place(self, part: str, frame: FrameType) -> LineKey:
         """The innermost line of the user's own code, and the innermost function of all."""
         leaf = self._leaf(frame)
-        own: FrameType | None = leaf
-        compiles = False
+        traced = _traced_in(leaf)
+        own: FrameType | None = traced or leaf
+        compiles = traced is not None
         for _ in range(_DEEPEST):
             if own is None or not self._is_library(own.f_code.co_filename):
                 break

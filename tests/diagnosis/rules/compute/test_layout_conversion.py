@@ -4,11 +4,14 @@ layouts in other names do not.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
 from tests.diagnosis.cases import found_in
 from tests.diagnosis.jobs import Job, is_worth, shaped
+
+import whystall
 
 CONVOLUTION: Final = "sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nhwc_tilesize128x64x16_cudnn"
 CONVOLUTION_NS: Final = 300_000
@@ -135,3 +138,71 @@ def test_copies_that_a_convolution_makes_itself_are_not_the_jobs() -> None:
 @pytest.mark.parametrize("source", [FIRST, [0, 1024, 32, 1], [98304, 1024, 32, 1]])
 def test_copies_in_the_same_order_of_one_for_all_and_of_a_part_are_none(source: list[int]) -> None:
     assert "compute.layout-conversion" not in found_in(on_a_cpu(FIRST, source).built)
+
+
+def convolving(
+    weight: list[int], strides: list[int], *, given: tuple[int, ...] = (8, 48, 32, 32), dtype: str = "float"
+) -> Job:
+    """Eight steps of which three fifths are a convolution and its backward pass."""
+    job, sizes = Job(), [*given]
+    for _ in job.steps(8):
+        forward = shaped(sizes, weight, dtype=dtype)
+        concrete = {"Concrete Inputs": [""] * 9}
+        with job.inside("aten::mkldnn_convolution", **forward, **strided(strides, [1] * len(weight)), **concrete):
+            job.python(CONVOLUTION_NS)
+        with job.inside("aten::addmm"):
+            job.python(2 * CONVOLUTION_NS)
+        backward = shaped(sizes, sizes, weight, dtype=dtype)
+        with job.inside("aten::convolution_backward", **backward, **strided(strides, strides, [1] * len(weight))):
+            job.python(2 * CONVOLUTION_NS)
+    return job
+
+
+DEPTHWISE, POINTWISE = [48, 1, 3, 3], [96, 48, 1, 1]
+
+
+def test_convolutions_that_do_little_with_what_they_reorder() -> None:
+    finding = found_in(convolving(DEPTHWISE, FIRST).built)["compute.layout-conversion"]
+    assert finding.remedy is not None
+    assert "channels_last" in (finding.remedy.patch or "")
+    assert finding.gain is not None
+    # between two fifths and nine tenths of the convolutions' three fifths are left (benchmarks/bench_layouts.py)
+    assert 1.0 < finding.gain.floor <= 1 / (0.4 + 0.6 * 0.75)
+    assert 1 / (0.4 + 0.6 * 0.9) < finding.gain.expected < 1 / (0.4 + 0.6 * 0.4)
+
+
+@pytest.mark.parametrize(
+    ("weight", "strides", "given", "dtype"),
+    [
+        ([48, 48, 3, 3], FIRST, (8, 48, 32, 32), "float"),  # a dense one works long on each number
+        (POINTWISE, FIRST, (8, 48, 32, 32), "float"),  # gains nothing by itself
+        (DEPTHWISE, LAST, (8, 48, 32, 32), "float"),
+        (DEPTHWISE, [48, 1, 1, 1], (8, 48, 1, 1), "float"),  # one place: both orders are one
+        ([16, 1, 3, 3], [1024, 1024, 32, 1], (8, 1, 32, 32), "float"),  # one channel
+        ([96, 12, 3, 3], FIRST, (8, 48, 32, 32), "float"),  # groups of twelve: not measured
+        (DEPTHWISE, FIRST, (8, 48, 32, 32), "double"),
+        ([48, 1, 9], [1536, 32, 1], (8, 48, 32), "float"),  # of signals there is no such order
+    ],
+)
+def test_convolutions_that_do_not_reorder_or_do_much(
+    weight: list[int], strides: list[int], given: tuple[int, ...], dtype: str
+) -> None:
+    assert "compute.layout-conversion" not in found_in(convolving(weight, strides, given=given, dtype=dtype).built)
+
+
+def test_real_convolutions_are_told_in_one_order_and_not_in_the_other(tmp_path: Path) -> None:
+    """The names, sizes, strides and types are those that torch writes."""
+    torch = pytest.importorskip("torch")
+    layer, images = torch.nn.Conv2d(64, 64, 3, padding=1, groups=64), torch.randn(8, 64, 56, 56)
+    told = []
+    for order in (torch.contiguous_format, torch.channels_last):
+        given = images.to(memory_format=order).requires_grad_()
+        layer.to(memory_format=order)(given).sum().backward()
+        with torch.profiler.profile(record_shapes=True) as recorded:
+            for number in range(4):
+                with torch.profiler.record_function(f"ProfilerStep#{number}"):
+                    layer(given).mean().backward()
+        recorded.export_chrome_trace(str(tmp_path / "trace.json"))
+        found = whystall.analyze(tmp_path / "trace.json", cache=False).findings
+        told.append("compute.layout-conversion" in [one.id for one in found])
+    assert told == [True, False]

@@ -128,3 +128,19 @@ def test_the_compilers_own_word_tells_of_it_where_no_version_was_recorded() -> N
 def test_one_version_that_fits_in_most_steps_is_no_such_thing() -> None:
     assert "host.recompile" not in found_in(looked_up([0] * 12).built)
     assert "host.recompile" not in found_in(looked_up([0, None] * 6).built)
+
+
+@pytest.mark.parametrize(
+    ("leaf", "traced"),
+    [
+        ("torch.jit._recursive:infer_concrete_type_builder", True),
+        ("torch._jit_internal:get_torchscript_modifier", True),
+        ("torch._dynamo.symbolic_convert:step", False),
+        ("torch._inductor.scheduler:fuse_nodes", False),
+    ],
+)
+def test_what_traces_anew_in_steps_has_another_remedy_than_what_compiles(leaf: str, *, traced: bool) -> None:
+    places = [line(0.3, "f = torch.jit.trace(model, x)", part="compile", leaf=leaf), line(0.1, "f(x)", part="compile")]
+    finding = found_in_runs(run(shares={"other": 0.4}, places=places))["host.recompile"]
+    assert finding.remedy is not None
+    assert ("before the loop" in finding.remedy.text) is traced

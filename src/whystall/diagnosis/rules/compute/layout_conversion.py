@@ -1,4 +1,4 @@
-"""Kernels, and copies on a CPU, that only put a tensor into another order."""
+"""Kernels, copies on a CPU and parts of convolutions that only put a tensor into another order."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.host_calls import count_per_step
+from whystall.diagnosis.detectors.plain_layouts import plain_layouts
 from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
@@ -93,6 +94,41 @@ def in_trace_of_a_cpu(case: Case) -> Iterator[Replayed]:
         )
 
 
+def in_trace_of_convolutions(case: Case) -> Iterator[Replayed]:
+    """Convolutions on a CPU that reorder what they are given, where that takes as long as what they do with it."""
+    for rank in case.ranks:
+        found = plain_layouts(rank)
+        if found is None:
+            continue
+        least, expected, most = (case.operator_values(rank, left, 1.0) for left in found.left)
+        nodes = case.work_of(rank, found.left[1] < 1)
+        per_step = case.time_of(nodes)
+        yield Replayed(
+            cause=CAUSE.id,
+            attributed_ns=per_step,
+            evidence=(
+                evidence.time(
+                    "in depthwise and pointwise convolutions, and what lies between them, with channels first",
+                    per_step,
+                    case.events_of(nodes),
+                    per=case.per,
+                ),
+                evidence.count("depthwise ones in the recording", found.depthwise),
+                evidence.count("pointwise ones", found.pointwise),
+            ),
+            removal=case.without(nodes, expected),
+            floor=case.without(nodes, most),
+            ceiling=case.without(nodes, least),
+            method="replay: what they take with their channels last, by measured shares",
+            code=code_of(case, nodes),
+            ranks=(rank.rank,),
+            uncertainty=0.1,
+            confidence=0.85,
+            detail="depthwise convolutions put their tensors into another order, and back, in each call",
+            rivals=("compute.at-limit", "compute.redundant-work"),
+        )
+
+
 def _of_library(rank: RankCase) -> Mask:
     """Which operators run within a backward pass or a convolution: copies there are not the job's own."""
     convolutions = matching(rank.trace.operators["name"], lambda name: name == "aten::convolution")
@@ -152,5 +188,6 @@ RULE = Rule(
     (
         Finder(in_trace, ("trace", "device_events")),
         Finder(in_trace_of_a_cpu, ("trace", "no_device", "operators", "shapes")),
+        Finder(in_trace_of_convolutions, ("trace", "no_device", "operators", "shapes")),
     ),
 )

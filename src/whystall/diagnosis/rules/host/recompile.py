@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 from whystall.diagnosis import evidence
@@ -30,6 +31,17 @@ _LEAST_SHARE: Final = CAUSE.threshold("least_share")
 _NUMBER: Final = re.compile(r"^\d+/\d+: ")
 # What it writes behind one: the line of code as a comment, and hints.
 _AFTERWARDS: Final = re.compile(r"\s+#|\s\(HINT")
+# Where the time of torch.jit.trace, script and freeze goes, and of the compiler.
+_TRACER: Final = re.compile(r"^torch\.(jit\b|_jit_internal|_sources|testing\b|fx\b|export\b)")
+_COMPILER: Final = re.compile(r"^torch\._(dynamo|inductor|functorch)\b")
+_AGAIN: Final = "it is traced or scripted anew in steps"
+_TRACED: Final = Remedy(
+    text="Trace or script it once, before the loop: a traced module holds the model's own parameters, so that steps of "
+    "the optimizer reach it. What is frozen holds copies: leave freezing out while the weights change, or call the "
+    "model as it is, which takes less than a new trace and the slow first calls of what it makes.",
+    patch="traced = torch.jit.trace(model, example)  # once, before the loop",
+    risk="A trace holds for the branches and sizes of its example.",
+)
 _ONE_VERSION: Final = Remedy(
     text="Compile one version for all sizes, or for a few of them: dynamic=True (or mark_dynamic) for a shape that "
     "changes, batches padded to a few lengths, a tensor for a number that changes. A higher "
@@ -51,7 +63,10 @@ def in_samples(case: Case) -> Iterator[Sampled]:
         share = share_of(lines)
         # What was given up was compiled before; what it costs since then is another thing.
         if share >= LEAST_SEEN and not case.facts.given_up.get(run.rank):
-            yield from_stack_samples(CAUSE.id, run, lines, share, "the compiler of models", ("host.python",))
+            found = from_stack_samples(CAUSE.id, run, lines, share, "the compiler of models", ("host.python",))
+            traced = share_of([line for line in lines if _TRACER.match(line.leaf)])
+            compiled = share_of([line for line in lines if _COMPILER.match(line.leaf)])
+            yield replace(found, remedy=_TRACED, detail=_AGAIN) if traced > compiled else found
 
 
 def past_the_limit(case: Case) -> Iterator[Replayed]:
