@@ -28,7 +28,7 @@ KINDS: dict[str, Callable[[int], nn.Module]] = {
     "pointwise, narrower": lambda n: nn.Conv2d(n, n // 4, 1),
     "dense 3x3": lambda n: nn.Conv2d(n, n, 3, padding=1),
     "batch norm": nn.BatchNorm2d,
-    "max pool 2x2": lambda n: nn.MaxPool2d(2),
+    "max pool 2x2": lambda _: nn.MaxPool2d(2),
 }
 ORDERS = (torch.contiguous_format, torch.channels_last)
 
