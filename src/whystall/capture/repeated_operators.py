@@ -164,11 +164,11 @@ class RepeatedOperators:
         key = (function, *taken)
         before = self._seen.get(key)
         self._seen[key] = self._step
+        # Where batches come in their turn, all that was given some steps ago is.
+        in_turn = before is not None and before < self._step - 1 and self._in_rounds()
         if before is None:
             self.tally.fresh += 1
-        elif before < self._step - 1 and self._in_rounds():
-            return  # the whole batch came again in its turn
-        elif not _in_loader(sys._getframe(2)):  # noqa: SLF001 - the documented way to the callers
+        elif not in_turn and not _in_loader(sys._getframe(2)):  # noqa: SLF001 - the documented way to the callers
             self.tally.again[place_of(_shown(function), sys._getframe(2))] += lasted  # noqa: SLF001
             self.tally.calls += 1
 

@@ -1,10 +1,10 @@
 """Convolutions on a CPU that put what they are given into another order, and their result back.
 
 oneDNN computes in blocks of channels. Tensors whose channels stand first are copied into such blocks in each call and
-back afterwards (`ONEDNN_VERBOSE=1` shows it); with channels last it computes on them as they are. Where a convolution does
-much with each number that is little. A depthwise one does kernel size times kernel size with it: there the copies take
-as long as the work, and as long in the pointwise ones between them. Pointwise ones beside dense ones alone win nothing:
-a network of such bottlenecks took 1.00 and 1.05 times as long with its channels last.
+back afterwards (`ONEDNN_VERBOSE=1` shows it); with channels last it computes on them as they are. Where a convolution
+does much with each number that is little. A depthwise one does kernel size times kernel size with it: there the copies
+take as long as the work, and as long in the pointwise ones between them. Pointwise ones beside dense ones alone win
+nothing: a network of such bottlenecks took 1.00 and 1.05 times as long with its channels last.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Plain:
 
 
 def plain_layouts(rank: RankCase) -> Plain | None:
-    """Depthwise convolutions whose tensors have their channels first, and pointwise ones; ``None`` without the former."""
+    """Depthwise convolutions whose tensors have their channels first, with others; ``None`` without such."""
     table = rank.trace.operators
     rows = np.flatnonzero(matching(table["name"], lambda name: name in _CONVOLUTIONS or name in _BETWEEN))
     columns = ("name", "input_dims", "input_strides", "input_types", "concrete_inputs")
