@@ -147,7 +147,7 @@ def convolving(
     job, sizes = Job(), [*given]
     for _ in job.steps(8):
         forward = shaped(sizes, weight, dtype=dtype)
-        concrete = {"Concrete Inputs": [""] * 9}
+        concrete: dict[str, Any] = {"Concrete Inputs": [""] * 9}
         with job.inside("aten::mkldnn_convolution", **forward, **strided(strides, [1] * len(weight)), **concrete):
             job.python(CONVOLUTION_NS)
         with job.inside("aten::addmm"):

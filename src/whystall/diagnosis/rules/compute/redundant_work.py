@@ -22,6 +22,7 @@ from whystall.diagnosis.detectors.frees import between, given_back
 from whystall.diagnosis.detectors.grams import tall_grams
 from whystall.diagnosis.detectors.inverses import inverted
 from whystall.diagnosis.detectors.narrowed import narrowed_products
+from whystall.diagnosis.detectors.picked_rows import picked_rows
 from whystall.diagnosis.detectors.prefixes import Products, longer_passes, operators_within, products
 from whystall.diagnosis.detectors.recorded_sizes import first_elements
 from whystall.diagnosis.detectors.samples import from_samples, measured_runs
@@ -41,7 +42,7 @@ _BYTES_PER_S: Final = CAUSE.threshold("bytes_per_s")
 # Of a weight; fewer where it is in half precision.
 _BYTES: Final = 4
 _HALF: Final = re.compile(r'^\["(c10::)?(BFloat16|Half)')
-_FORMS: Final = (sorted_whole, inverted, diagonals, tall_grams)
+_FORMS: Final = (sorted_whole, inverted, diagonals, tall_grams, picked_rows)
 _CHECKPOINT: Final = "CheckpointFunctionBackward"
 # What derivatives are made of.
 _OF_DERIVATIVES: Final = re.compile(
