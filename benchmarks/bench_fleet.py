@@ -5,12 +5,14 @@
     python benchmarks/bench_fleet.py --memory                   # what one file takes, by its size
 
 Ranks vary, their clocks are apart, and one of them comes last to every collective: it must be among those looked at.
-Memory is the proportional set size of the command and all its children, sampled five times a second.
+Memory is the proportional set size of the command and all its children, sampled five times a second. In the run with
+the most of Ray's workers one of them is killed on the way.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import json
 import os
@@ -60,6 +62,11 @@ print(base, peak_bytes(), size)
 """
 
 
+RAYS_WORKER = "ray::_answer"
+WORKED_S = 3.0
+MOST_WORKERS = 4
+
+
 @dataclass(frozen=True, slots=True)
 class Measured:
     """One run of many ranks."""
@@ -88,7 +95,17 @@ def sampled(process: psutil.Process, cpu_s: dict[int, float]) -> int:
     return total
 
 
-def measured(folder: Path, options: dict[str, object], cache: Path) -> Measured:
+def kill_one(process: psutil.Process) -> bool:
+    """Kills one of the workers of Ray's that a process has started and that work by now; whether it did."""
+    for one in process.children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            if one.cmdline()[:1] == [RAYS_WORKER] and sum(one.cpu_times()[:2]) > WORKED_S:
+                one.kill()
+                return True
+    return False
+
+
+def measured(folder: Path, options: dict[str, object], cache: Path, *, kills: bool = False) -> Measured:
     """A run as a program of its own."""
     environment = os.environ | {"WHYSTALL_CACHE_DIR": str(cache)}
     before, start, peak = children_cpu_s(), time.monotonic(), 0
@@ -102,11 +119,14 @@ def measured(folder: Path, options: dict[str, object], cache: Path) -> Measured:
         while running.poll() is None:
             try:
                 peak = max(peak, sampled(process, cpu_s))
+                kills = kills and not kill_one(process)
             except psutil.Error:
                 break
             time.sleep(0.2)
         if running.wait():
             raise SystemExit(f"the run failed: {options}")
+        if kills:
+            raise SystemExit("no worker was killed")
         out.seek(0)
         output = out.read()
     return Measured(time.monotonic() - start, max(children_cpu_s() - before, sum(cpu_s.values())), peak, output)
@@ -134,9 +154,10 @@ def many(ranks: int, megabytes: float, ways: Sequence[dict[str, object]]) -> Non
         print("| | wall s | CPU s | MB per CPU s | a rank's time per MB | peak memory GB | report |")
         print("|---|--:|--:|--:|--:|--:|---|")
         for way in ways:
-            run = measured(folder, {**way, "cache": way is ways[-1]}, cache)
+            kills = way == {"engine": "ray", "workers": MOST_WORKERS}
+            run = measured(folder, {**way, "cache": way is ways[-1]}, cache, kills=kills)
             rate = ranks * raw / 1e6 / run.cpu_s
-            name = f"{way['engine']}, {way['workers']} workers"
+            name = f"{way['engine']}, {way['workers']} workers{', one killed' if kills else ''}"
             print(
                 f"| {name} | {run.wall_s:.0f} | {run.cpu_s:.0f} | {rate:.0f} | {alone / rate:.2f} x "
                 f"| {run.peak_bytes / 1e9:.2f} | {verdict(run.output)} |",
@@ -190,9 +211,8 @@ def main() -> None:
     if options.memory:
         memory()
         return
-    asked = (
-        [("local", 2)] if options.local_only else [("local", 1), *(("ray", count) for count in (1, 2, 4)), ("local", 2)]
-    )
+    by_ray = [("ray", count) for count in (1, 2, MOST_WORKERS)]
+    asked = [("local", 2)] if options.local_only else [("local", 1), *by_ray, ("local", 2)]
     ways: list[dict[str, object]] = [{"engine": engine, "workers": workers} for engine, workers in asked]
     many(options.ranks, options.megabytes, ways)
 

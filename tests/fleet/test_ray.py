@@ -47,7 +47,10 @@ def test_a_worker_that_is_killed_changes_nothing(tmp_path: Path) -> None:
     assert [(done.result, done.failure) for done in found] == [(item, None) for item in items]
 
 
-def test_a_worker_of_ray_that_is_killed_in_an_analysis_changes_nothing(tmp_path: Path) -> None:
+def test_a_worker_of_ray_that_is_killed_in_an_analysis_changes_nothing(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Nor does Ray write of it where a report is written."""
     folder = job(tmp_path, 20, late=4, steps=20)
     usual = whystall.analyze(folder, cache=False, engine="local", workers=2)
     killed: list[int] = []
@@ -70,6 +73,7 @@ def test_a_worker_of_ray_that_is_killed_in_an_analysis_changes_nothing(tmp_path:
         killer.join()
     assert killed
     assert found == usual
+    assert "died" not in capfd.readouterr().out
 
 
 def test_an_item_that_ray_cannot_do_is_left_out() -> None:

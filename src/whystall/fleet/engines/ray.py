@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +15,7 @@ from whystall.fleet.engines.machine import cores
 
 _MISSING: Final = "the engine ray needs the package ray: pip install 'whystall[ray]'"
 _TRIES: Final = 3
+_log: Final = logging.getLogger(__name__)
 _MOST_WAITING: Final = 4  # tasks handed to Ray, for each core that it has
 _MOST_MEMORY: Final = 0.9  # a task that asks for more than the largest node has would wait for ever
 # Ray would take the place of `print` in this process as well.
@@ -40,13 +43,14 @@ class RayEngine:
     def map(self, work: Sequence[Work]) -> Iterator[Done]:
         """A result for every item, in the order in which they end. Raises `InputError` for an address without Ray."""
         ray = _ray()
-        ours = not ray.is_initialized()
-        if ours:
-            self._start(ray)
-        try:
+        if ray.is_initialized():
             yield from self._results(ray, work)
-        finally:
-            if ours:
+            return
+        with _not_on_stdout(ray):
+            self._start(ray)
+            try:
+                yield from self._results(ray, work)
+            finally:
                 ray.shutdown()
 
     def _start(self, ray: Any) -> None:
@@ -93,6 +97,28 @@ def _answer(function: str, item: bytes) -> tuple[bytes | None, str | None]:
 
     answer = answer_to(Work(function, item, 0))
     return answer.result, "memory ran out" if answer.again else answer.failure
+
+
+@contextlib.contextmanager
+def _not_on_stdout(ray: Any) -> Iterator[None]:
+    """Lets Ray log what it has to say of a process that died: it prints that, whatever it was told, amid our report.
+
+    By a name that Ray keeps to itself; where it has another one, Ray prints.
+    """
+    home, name = getattr(getattr(ray, "_private", None), "worker", None), "print_to_stdstream"
+    prints = getattr(home, name, None)
+    if prints is None:
+        yield
+        return
+
+    def logs(data: Any, *_: Any, **__: Any) -> None:
+        _log.debug("Ray: %s", data)
+
+    setattr(home, name, logs)
+    try:
+        yield
+    finally:
+        setattr(home, name, prints)
 
 
 def _of_cluster(options: dict[str, Any]) -> dict[str, Any]:
