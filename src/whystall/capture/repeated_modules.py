@@ -123,6 +123,7 @@ class RepeatedModules:
         for handle in self._handles:
             handle.remove()
         self._handles = []
+        self._rounds.close()
         self._seen.clear()
         self._differentiated.clear()
         self._places.clear()

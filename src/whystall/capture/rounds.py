@@ -13,7 +13,7 @@ _LATER: Final = 2
 class Rounds:
     """Hears what calls are given, in their order. ``going`` says that they are given what they were given in turn.
 
-    As long as every call in no other comes again in the order of the first time, nothing says that a job which learns
+    As long as all outermost calls come again in the order of the first time, nothing says that a job which learns
     nothing ever meets other data; from the first new one on, or the first out of turn, what comes again does so by
     itself.
     """
@@ -40,3 +40,7 @@ class Rounds:
         self._heard[given] = self._place, step
         self._place += outermost
         return later and not self._broken
+
+    def close(self) -> None:
+        """Hears nothing more; what was heard is known."""
+        self._heard.clear()
