@@ -232,7 +232,7 @@ def in_watched(case: Case) -> Iterator[Sampled]:
             detail=f"{largest.name} is given tokens that begin as those of the call before"
             if is_shared(seen)
             else f"{largest.name} is given again what it was given before, and gives the same",
-            remedy=_REMEDIES["prefix" if is_shared(seen) else "kept"],
+            remedy=_REMEDIES["prefix" if is_shared(seen) else "within" if backward else "kept"],
             rivals=("host.small-operators", "host.python"),
         )
 
