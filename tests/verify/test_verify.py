@@ -12,7 +12,7 @@ import pytest
 
 from whystall.cli import main
 from whystall.diagnosis.causes import Statistic
-from whystall.verify.measure import Block, Variant
+from whystall.verify.measure import Block, Variant, run_block
 from whystall.verify.proof import Proof, Recorded, prove, prove_calls
 from whystall.verify.remedies import Tried, append, brought, read, record_file
 
@@ -189,7 +189,13 @@ def test_a_loss_that_is_not_found_proves_nothing(
     assert "nothing is proven" in told.err
 
 
-def proof_of(monkeypatch: pytest.MonkeyPatch, *, after_ns: float, flops: tuple[float, float]) -> Proof:
+def proof_of(
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    after_ns: float,
+    flops: tuple[float, float],
+    kinds: tuple[str | None, str | None] = (None, None),
+) -> Proof:
     """What is said of steps of 10 ms before a change, of runs that take 4 s before and 2 s after it."""
     steps = {"before": 0.01, "after": after_ns / 1e9}
     runs = {"before": 4.0, "after": 2.0}
@@ -197,7 +203,8 @@ def proof_of(monkeypatch: pytest.MonkeyPatch, *, after_ns: float, flops: tuple[f
     def block(variant: Variant, _loss: object, **_more: object) -> Block:
         (name,) = variant.command
         times: dict[Statistic, float] = {"mean": steps[name], "median": steps[name]}
-        return Block(run_s=runs[name], by=times, steps=100, loss=None, exit_code=0)
+        kind = kinds[("before", "after").index(name)]
+        return Block(run_s=runs[name], by=times, steps=100, loss=None, exit_code=0, kind=kind)
 
     recorded = iter(flops)
     monkeypatch.setattr("whystall.verify.proof.run_block", block)
@@ -217,6 +224,54 @@ def test_steps_that_hold_more_after_a_change_are_not_slower(monkeypatch: pytest.
     assert proof.measured_by == "runs"
     assert proof.paired.speedup.ratio == pytest.approx(2)
     assert "computes 8 times as much" in proof.warnings[0]
+
+
+def test_steps_of_another_kind_are_no_gain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step was a request that is decoded, and is a token's pass through what is still called of the model."""
+    passes = ("forward passes (decoding)", "forward passes (each)")
+    proof = proof_of(monkeypatch, after_ns=200_000, flops=(8e9, 1e9), kinds=passes)
+    assert proof.measured_by == "runs"
+    assert proof.paired.speedup.ratio == pytest.approx(2)
+    assert "they are other steps" in proof.warnings[0]
+
+
+@pytest.mark.parametrize("kinds", [("optimizer", "optimizer"), (None, "optimizer"), (None, None)])
+def test_steps_of_one_kind_are_compared(kinds: tuple[str | None, str | None], monkeypatch: pytest.MonkeyPatch) -> None:
+    proof = proof_of(monkeypatch, after_ns=200_000, flops=(8e9, 1e9), kinds=kinds)
+    assert proof.measured_by == "steps"
+    assert not proof.warnings[1:]
+
+
+SERVICE = """
+import sys, time, torch
+layer = torch.nn.Linear(8, 8)
+
+class Answers(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, tokens):
+        return self.layer(tokens.T.expand(-1, 8)).sum()
+
+model = Answers().eval()
+with torch.no_grad():
+    for request in range(250):
+        time.sleep(0.01)
+        for place in range(1, 9):
+            if sys.argv[1] == "whole":
+                model(torch.ones(1, place))
+            else:
+                layer(torch.ones(1, 8))
+"""
+
+
+def test_what_ends_steps_is_known_of_real_runs(tmp_path: Path) -> None:
+    """Of answers whose passes come in turn each is a step; of calls that are all alike each call is."""
+    path = tmp_path / "service.py"
+    path.write_text(SERVICE)
+    kinds = [run_block(Variant((sys.executable, str(path), how)), None).kind for how in ("whole", "parts")]
+    assert kinds == ["forward passes (in turn)", "forward passes (each)"]
 
 
 @pytest.mark.parametrize(

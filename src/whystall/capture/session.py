@@ -383,7 +383,7 @@ class Session:
             experiment=self._experiment.note if self._experiment is not None else None,
             trial=self._experiment.seen if self._experiment is not None else None,
             not_recorded=self.faults.reasons,
-            facts={**facts(self._torch), "python_tools": self._tools.told()},
+            facts={**facts(self._torch), "python_tools": self._tools.told(), "rhythm": self._finder.rhythm},
             loaders=self._loaders.told(),
             ended=ended,
             ended_by=self._ended_by if ended else None,

@@ -55,6 +55,11 @@ class StepFinder:
         """Whether forward passes would be steps, or better ones than what there is, and none has been heard of."""
         return self.source in (None, "backward passes", "batches") and self._forwards == 0
 
+    @property
+    def rhythm(self) -> str | None:
+        """Which of the forward passes end steps, where they do."""
+        return self._requests.mode if self.source == "forward passes" else None
+
     def program_steps(self) -> bool:
         """The program says that a step has ended; whether it says so for the first time, and the steps begin here."""
         first = self.source != "calls of step()"

@@ -21,6 +21,7 @@ from whystall.capture.config import CaptureConfig, Schedule
 from whystall.capture.launch import watched_environment
 from whystall.diagnosis.causes import Statistic
 from whystall.errors import InputError, UsageError
+from whystall.run_folder.description import read_document, table
 from whystall.run_folder.layout import rank_files
 from whystall.trace.samples import read_samples
 
@@ -46,6 +47,8 @@ class Block:
     loss: float | str | None
     """What ``--loss`` found: a number, or the text that is none."""
     exit_code: int
+    kind: str | None = None
+    """What a step is, in words: what ends it."""
 
 
 def run_block(variant: Variant, loss: re.Pattern[str] | None, *, timeout_s: float | None = None) -> Block:
@@ -61,7 +64,7 @@ def run_block(variant: Variant, loss: re.Pattern[str] | None, *, timeout_s: floa
         by: dict[Statistic, float] | None = None
         if found is not None and steps >= _FEWEST_STEPS:
             by = {"mean": found.mean_ns / 1e9, "median": found.median_ns / 1e9}
-        return Block(elapsed, by, steps, _last_number(loss, output), code)
+        return Block(elapsed, by, steps, _last_number(loss, output), code, _kind_of_steps(folder))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -100,6 +103,15 @@ def steady_steps(folder: Path) -> RunSummary | None:
         except InputError:
             continue
     return max((one for one in found if one is not None), key=lambda one: one.measured, default=None)
+
+
+def _kind_of_steps(folder: Path) -> str | None:
+    """What ended the steps of a run's first rank; of passes of a model that does not train, which of them."""
+    for rank in map(read_document, rank_files(folder, "description")):
+        source, rhythm = rank.get("steps_from"), table(rank.get("facts")).get("rhythm")
+        if isinstance(source, str):
+            return f"{source} ({rhythm})" if isinstance(rhythm, str) else source
+    return None
 
 
 def _last_number(pattern: re.Pattern[str] | None, text: str) -> float | str | None:

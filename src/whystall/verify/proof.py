@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -130,7 +131,8 @@ def prove(
     recorded = [_recorded(variant, timeout_s, diagnose) if cause and diagnose else None for variant in (before, after)]
     seen = all(block.by is not None for side in blocks for block in side)
     larger = _larger(recorded) if seen and paired(*_times(blocks, statistic)).worsened else None
-    by_steps = seen and larger is None
+    others = _other_kinds(blocks) if seen else None
+    by_steps = seen and larger is None and others is None
     other: Statistic = "median" if statistic == "mean" else "mean"
     times = _times(blocks, statistic if by_steps else None)
     otherwise = paired(*_times(blocks, other)) if by_steps else None
@@ -148,7 +150,7 @@ def prove(
         before_has_cause=None if found[0] is None else cause in found[0],
         after_has_cause=None if found[1] is None else cause in found[1],
         numerics=_numerics(blocks, tolerance) if loss is not None else None,
-        warnings=_warnings(by_steps=by_steps, cause=cause, found=found, larger=larger),
+        warnings=_warnings(by_steps=by_steps, cause=cause, found=found, larger=larger, others=others),
         statistic=statistic if by_steps else None,
         otherwise=otherwise,
     )
@@ -226,6 +228,15 @@ def _larger(recorded: Sequence[Recorded | None]) -> float | None:
     return after / before if before > 0 and after > _OTHER_KIND * before else None
 
 
+def _other_kinds(blocks: tuple[list[Block], list[Block]]) -> tuple[str, str] | None:
+    """What a step was in most runs before, and what after, where that is not the same.
+
+    Once a model is no longer called as a whole, what is left of its calls may be a token's, where it was a request's.
+    """
+    before, after = (Counter(block.kind for block in side).most_common(1)[0][0] for side in blocks)
+    return (before, after) if before is not None and after is not None and before != after else None
+
+
 def _numerics(blocks: tuple[list[Block], list[Block]], tolerance: float) -> Numerics:
     last = [next((block.loss for block in reversed(side) if isinstance(block.loss, float)), None) for side in blocks]
     before, after = last
@@ -241,9 +252,16 @@ def _warnings(
     cause: str | None,
     found: Sequence[dict[str, tuple[float, float, float]] | None],
     larger: float | None,
+    others: tuple[str, str] | None,
 ) -> list[str]:
     out = []
-    if larger is not None:
+    if others is not None:
+        out.append(
+            f"steps were known by {others[0]} before the change and by {others[1]} after it: they are other steps, and "
+            "whole runs were compared, which says nothing where a run goes on for a set time and not for a set amount "
+            "of work"
+        )
+    elif larger is not None:
         out.append(
             f"a step computes {larger:.3g} times as much after the change: it is another kind of step, and whole runs "
             "were compared, which says nothing where a run goes on for a set time and not for a set amount of work"
