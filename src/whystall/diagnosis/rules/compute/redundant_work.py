@@ -70,7 +70,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
                 _REMEDIES["not_differentiated"],
                 0,
             ),
-            (discarded_backward(rank), "backward work whose gradients nothing reads", _REMEDIES["not_trained"], 0),
+            _without_discarded(rank),
         ):
             rows = left < 1
             if not rows.any():
@@ -235,6 +235,30 @@ def in_watched(case: Case) -> Iterator[Sampled]:
             remedy=_REMEDIES["prefix" if is_shared(seen) else "within" if backward else "kept"],
             rivals=("host.small-operators", "host.python"),
         )
+
+
+def _without_discarded(rank: RankCase) -> tuple[NDArray[np.float64], str, Remedy, int]:
+    """What is left without backward work that is for nothing, and what is said of it."""
+    left = discarded_backward(rank)
+    if _goes_through_again(rank, left < 1):
+        return left, "several backward passes through the same calls", _REMEDIES["summed"], 0
+    return left, "backward work whose gradients nothing reads", _REMEDIES["not_trained"], 0
+
+
+def _goes_through_again(rank: RankCase, rows: Mask) -> bool:
+    """Whether most of some backward work is of calls that backward passes go through again before a step is taken.
+
+    An optimizer's step between them is another network's (a generator's loss after its critic's): no sum of both.
+    """
+    table = rank.trace.operators
+    if not rows.any() or "sequence" not in table.columns:
+        return False
+    sequence, at = table["sequence"].fill_null(-1).to_numpy(), table["ts_ns"].to_numpy()
+    nodes = np.flatnonzero(matching(table["name"], lambda name: name.startswith("autograd::engine")) & (sequence >= 0))
+    taken = np.searchsorted(np.sort(rank.optimizer_steps[0]), at[nodes])
+    _, place, count = np.unique(np.stack([sequence[nodes], taken]), axis=1, return_inverse=True, return_counts=True)
+    lasts = np.where(rows[nodes], table["duration_ns"].to_numpy()[nodes], 0)
+    return bool(2 * lasts[count[place.ravel()] > 1].sum() > lasts.sum() > 0)
 
 
 def _recomputed(case: Case) -> Remedy:
