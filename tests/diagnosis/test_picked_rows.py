@@ -79,10 +79,28 @@ def test_rows_that_something_else_reads_are_needed(table: Any, tmp_path: Path) -
     assert not told(step, tmp_path)
 
 
-def test_an_epoch_that_is_taken_batch_by_batch_is_read_whole(table: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("pause", [False, True])
+def test_an_epoch_that_is_taken_batch_by_batch_is_read_whole(pause: bool, table: Any, tmp_path: Path) -> None:
+    """Advantages that are normalised once and learned from batch by batch."""
+    batches = torch.randperm(ROWS).split(ROWS // 10)
+    weight = torch.randn(128, 64)
+
     def step() -> None:
         made = shaped(table)
-        for at in torch.randperm(ROWS).split(ROWS // 10):
+        for at in batches:
+            rows = made[at]
+            fit(rows @ weight if pause else rows)
+
+    assert not told(step, tmp_path)
+
+
+def test_an_epoch_of_single_numbers_is_read_whole(tmp_path: Path) -> None:
+    """What works on a batch is so small that no operator lies between two picks."""
+    batches, advantages = torch.randperm(ROWS).split(ROWS // 16), torch.randn(ROWS)
+
+    def step() -> None:
+        made = ((advantages - 0.1) / 1.7).tanh().exp()
+        for at in batches:
             fit(made[at])
 
     assert not told(step, tmp_path)

@@ -19,6 +19,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from whystall.cost import kind_of
 from whystall.diagnosis import evidence
 from whystall.diagnosis.detectors.recorded_sizes import Shape, all_sizes, sizes_by_argument
 from whystall.diagnosis.detectors.wasted import Wasted
@@ -37,71 +38,18 @@ _MANY: Final = 8
 """What works on fewer numbers than rows by this is none of them."""
 # What is called for few rows takes as long as it is: so many times the picked share is left, at most.
 _SLOWER: Final = 3.0
-_BY_NUMBER: Final = frozenset(
-    {
-        "aten::abs",
-        "aten::add",
-        "aten::add_",
-        "aten::ceil",
-        "aten::clamp",
-        "aten::clone",
-        "aten::contiguous",
-        "aten::cos",
-        "aten::div",
-        "aten::div_",
-        "aten::exp",
-        "aten::floor",
-        "aten::full_like",
-        "aten::log",
-        "aten::mul",
-        "aten::mul_",
-        "aten::neg",
-        "aten::ones_like",
-        "aten::pow",
-        "aten::reciprocal",
-        "aten::relu",
-        "aten::round",
-        "aten::rsqrt",
-        "aten::rsub",
-        "aten::sigmoid",
-        "aten::sin",
-        "aten::sqrt",
-        "aten::sub",
-        "aten::sub_",
-        "aten::tanh",
-        "aten::to",
-        "aten::where",
-        "aten::zeros_like",
-    }
+# What copies each number, or makes one for it.
+_COPIES: Final = frozenset(
+    {"aten::clone", "aten::contiguous", "aten::full_like", "aten::ones_like", "aten::to", "aten::zeros_like"}
 )
 _JOINS: Final = frozenset({"aten::cat", "aten::concat", "aten::stack"})
 _SUMS: Final = frozenset({"aten::linalg_vector_norm", "aten::mean", "aten::norm", "aten::sum"})
 _PRODUCTS: Final = frozenset({"aten::addmm", "aten::linear", "aten::matmul", "aten::mm"})
-# Views, and what writes some rows.
+# Views by other names, and what writes some rows.
 _PASSED_OVER: Final = frozenset(
-    {
-        "aten::_unsafe_view",
-        "aten::alias",
-        "aten::as_strided",
-        "aten::detach",
-        "aten::expand",
-        "aten::expand_as",
-        "aten::flatten",
-        "aten::index_put_",
-        "aten::meshgrid",
-        "aten::narrow",
-        "aten::permute",
-        "aten::reshape",
-        "aten::select",
-        "aten::slice",
-        "aten::squeeze",
-        "aten::transpose",
-        "aten::unbind",
-        "aten::unsqueeze",
-        "aten::view",
-    }
+    {"aten::expand_as", "aten::flatten", "aten::index_put_", "aten::meshgrid", "aten::reshape"}
 )
-_WORKS, _READS, _NOTHING = range(3)
+_WORKS, _READS, _PICKS, _NOTHING = range(4)
 
 
 def picked_rows(rank: RankCase) -> Wasted | None:
@@ -128,9 +76,9 @@ def picked_rows(rank: RankCase) -> Wasted | None:
         operators=found | rank.workings.tree.below(found),
         left=(share, min(share * _SLOWER, 1.0), min(share * _SLOWER**2, 1.0)),
         what="making all rows",
-        facts=(evidence.count("rows that are made", rows), evidence.count("of them are picked", read)),
+        facts=(evidence.count("rows that are made", rows), evidence.count("of them are picked, at most", read)),
         method="replay: the same for the rows that are picked",
-        detail=f"{rows:,} rows are made, {read:,} of them are picked",
+        detail=f"{rows:,} rows are made, at most {read:,} of them are picked",
         remedy="rows_first",
     )
 
@@ -180,7 +128,10 @@ def _chosen(given: tuple[tuple[Shape, ...], ...], concrete: str | None) -> int:
 def _made_for(
     rank: RankCase, rows: int, picks: dict[int, int], forward: NDArray[np.bool_]
 ) -> Iterator[tuple[list[int], int]]:
-    """The operators that make what is picked from, with how many rows are picked until they are made again."""
+    """The operators that make what is picked from, with how many rows are picked at most until they are made again.
+
+    Rows that are picked from two tensors are counted twice: nobody knows that they are the same.
+    """
     table = rank.trace.operators
     large = [any(prod(size) * _MANY >= rows for size in all_sizes(text)) for text in distinct(table["input_dims"])]
     place = table["input_dims"].to_physical().fill_null(len(large)).to_numpy()
@@ -192,26 +143,19 @@ def _made_for(
         names = table["name"].cast(str)[order].to_list()
         said = list(table.select("input_dims", "concrete_inputs")[order].cast(pl.String).iter_rows())
         kinds = [
-            _READS if row in picks else _kind(name, rows, *each)
+            _PICKS if row in picks else _kind(name, rows, *each)
             for row, name, each in zip(order.tolist(), names, said, strict=True)
         ]
-        firsts = [place for place, row in enumerate(order.tolist()) if row in picks and not _follows(kinds, place)]
-        made = [(before, first) for first in firsts if (before := _run_before(kinds, first))]
+        chosen = [place for place, kind in enumerate(kinds) if kind == _PICKS]
+        made = [(before, first) for first in chosen if (before := _run_before(kinds, first))]
         # Nobody knows what is picked from the last ones after the recording has ended.
         for (before, first), (until, _) in pairwise(made):
             between = range(first, until[0])
-            if any(order[place] not in picks and _reads(rows, kinds[place], said[place][0]) for place in between):
+            if any(kinds[place] < _PICKS and _is_given(rows, said[place][0]) for place in between):
                 continue
-            taken = sum(picks[int(order[place])] for place in firsts if first <= place < until[0])
+            taken = sum(picks[int(order[place])] for place in chosen if first <= place < until[0])
             if taken <= _MOST_PICKED * rows:
                 yield order[before].tolist(), taken
-
-
-def _follows(kinds: list[int], place: int) -> bool:
-    """Whether a pick comes right after another one."""
-    while place and kinds[place - 1] == _NOTHING:
-        place -= 1
-    return place > 0 and kinds[place - 1] == _READS
 
 
 def _run_before(kinds: list[int], place: int) -> list[int]:
@@ -227,12 +171,13 @@ def _run_before(kinds: list[int], place: int) -> list[int]:
 
 def _kind(name: str, rows: int, dims: str | None, concrete: str | None) -> int:
     """Whether a call makes rows each from itself, reads what may be all of them, or does nothing to them."""
-    if name in _PASSED_OVER:
+    kind = kind_of(name)
+    if kind == "view" or name in _PASSED_OVER:
         return _NOTHING
     leading = max((_rows_first(size, rows) for size in all_sizes(dims)), default=0)
     if not leading:
         return _READS
-    if name in _BY_NUMBER or (name in _PRODUCTS and leading == 1):
+    if kind == "elementwise" or name in _COPIES or (name in _PRODUCTS and leading == 1):
         return _WORKS
     return _WORKS if name in _JOINS | _SUMS and _keeps_rows(name, leading, dims, concrete) else _READS
 
@@ -260,6 +205,6 @@ def _keeps_rows(name: str, leading: int, dims: str | None, concrete: str | None)
     return bool(axes) and min(axes) >= leading
 
 
-def _reads(rows: int, kind: int, dims: str | None) -> bool:
-    """Whether a call that is no pick is given all rows."""
-    return kind != _NOTHING and any(_rows_first(size, rows) for size in all_sizes(dims))
+def _is_given(rows: int, dims: str | None) -> bool:
+    """Whether a call is given so many rows."""
+    return any(_rows_first(size, rows) for size in all_sizes(dims))
