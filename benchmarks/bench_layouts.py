@@ -37,7 +37,8 @@ def taken(layer: nn.Module, given: torch.Tensor, *, backward: bool) -> float:
     """Seconds of one call."""
     began = time.perf_counter()
     if backward:
-        layer(given.requires_grad_()).sum().backward()
+        made = layer(given.requires_grad_())
+        made.backward(torch.ones_like(made))  # a sum's gradient has no order of its own
     else:
         with torch.inference_mode():
             layer(given)

@@ -22,13 +22,13 @@ from whystall.trace.columns import judged, matching
 Left = tuple[float, float, float]
 """What is left with channels last: at least, as expected, at most."""
 
-# Lowest tenth, about the median and highest tenth of the sizes in `python benchmarks/bench_layouts.py` (two cores of an
+# Lowest tenth, median and highest tenth of the sizes in `python benchmarks/bench_layouts.py` (two cores of an
 # AMD EPYC with AVX-512). Of dense convolutions it is 0.93: nothing to tell.
-_DEPTHWISE: Final[Left] = (0.38, 0.58, 0.80)
-_POINTWISE: Final[Left] = (0.48, 0.68, 0.90)
+_DEPTHWISE: Final[Left] = (0.43, 0.65, 0.82)
+_POINTWISE: Final[Left] = (0.56, 0.74, 0.90)
 # What lies between them, and computes many channels at once where they are last.
-_NORM: Final[Left] = (0.27, 0.40, 0.80)
-_POOL: Final[Left] = (0.06, 0.15, 0.40)
+_NORM: Final[Left] = (0.28, 0.36, 0.76)
+_POOL: Final[Left] = (0.06, 0.10, 0.34)
 _ALL: Final[Left] = (1.0, 1.0, 1.0)
 _KINDS: Final = (_ALL, _DEPTHWISE, _POINTWISE, _NORM, _POOL)
 _FORWARD: Final = "aten::mkldnn_convolution"
