@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
@@ -255,10 +256,14 @@ def _goes_through_again(rank: RankCase, rows: Mask) -> bool:
         return False
     sequence, at = table["sequence"].fill_null(-1).to_numpy(), table["ts_ns"].to_numpy()
     nodes = np.flatnonzero(matching(table["name"], lambda name: name.startswith("autograd::engine")) & (sequence >= 0))
-    taken = np.searchsorted(np.sort(rank.optimizer_steps[0]), at[nodes])
-    _, place, count = np.unique(np.stack([sequence[nodes], taken]), axis=1, return_inverse=True, return_counts=True)
+    nodes = nodes[np.argsort(at[nodes], kind="stable")]
+    number, step = sequence[nodes], np.searchsorted(np.sort(rank.optimizer_steps[0]), at[nodes])
+    begun = np.cumsum(np.diff(number, prepend=0) > 0)  # autograd goes through a graph from the last number down
+    calls = np.unique(np.stack([number, step, begun]), axis=1)
+    passes = Counter(zip(calls[0].tolist(), calls[1].tolist(), strict=True))
+    several = np.array([passes[one] > 1 for one in zip(number.tolist(), step.tolist(), strict=True)], np.bool_)
     lasts = np.where(rows[nodes], table["duration_ns"].to_numpy()[nodes], 0)
-    return bool(2 * lasts[count[place.ravel()] > 1].sum() > lasts.sum() > 0)
+    return bool(2 * lasts[several].sum() > lasts.sum() > 0)
 
 
 def _recomputed(case: Case) -> Remedy:
