@@ -57,14 +57,42 @@ def beside_training(case: Case, workers: int, *, waiting: bool) -> int:
     return min(workers, max(cores - 1, 1)) if cores is not None else workers
 
 
+def left_for_training(case: Case, workers: int) -> int | None:
+    """The threads that training keeps where it uses all cores and workers are to have some; ``None``: it has others.
+
+    On two cores four networks with a worker and both threads were slower than without a worker (0.76 to 0.89), as each
+    parallel operator waits for the thread that the worker keeps from its core. With one thread three were faster (1.13
+    to 1.49) and one slower (`benchmarks/bench_workers.py`).
+    """
+    cores, threads = case.facts.cores, case.facts.threads
+    if cores is None or threads is None or threads < 2 or threads + workers <= cores:
+        return None
+    return max(min(cores - workers, threads - 1), 1)
+
+
 def with_workers(
-    cause: Cause, case: Case, count: int, *, on_device: bool, waiting: bool = False, also: str = ""
+    cause: Cause,
+    case: Case,
+    count: int,
+    *,
+    on_device: bool,
+    waiting: bool = False,
+    threads_left: int | None = None,
+    also: str = "",
 ) -> Remedy:
-    """A cause's remedy with so many workers, and pinned memory where it is of use; ``waiting``: they need no cores."""
+    """A cause's remedy with so many workers, and pinned memory where it is of use.
+
+    ``waiting``: they need no cores. ``threads_left``: so many threads are to be left to training beside them.
+    """
     cores, threads = (None, None) if waiting else (case.facts.cores, case.facts.threads)
     pinned = ", pin_memory=True" if on_device else ""
     risk = cause.risk
-    if cores is not None and threads is not None and not on_device and count + threads > cores:
+    if threads_left is not None:
+        risk = (
+            f"Training used {threads} of {cores} cores and keeps {threads_left}: its own operators take longer, by how "
+            "much their size tells only roughly. With all its threads beside workers a step is slower than before."
+        )
+    elif cores is not None and threads is not None and not on_device and count + threads > cores:
         risk = (
             f"Training uses {threads} of {cores} cores: workers take from it what they compute, and steps may become "
             "slower; try it with fewer threads too, and verify."
@@ -76,6 +104,8 @@ def with_workers(
             "of its own, and the step may gain nothing."
         )
     patch = f"DataLoader(..., num_workers={count}, persistent_workers=True{also}{pinned})"
+    if threads_left is not None:
+        patch = f"torch.set_num_threads({threads_left})  # cores for the workers\n{patch}"
     return Remedy(text=cause.remedy, patch=patch, risk=risk)
 
 

@@ -400,3 +400,32 @@ def test_short_pauses_that_a_profiler_makes_longer_are_no_python(pauses: int, fo
     share = python._recorded_python(replace(case_of(job.built), runs=(sampled,)), sampled, [])
     assert share == pytest.approx(found, abs=0.01)
     assert type(share) is float  # the report is written with it
+
+
+@pytest.mark.parametrize(
+    ("text", "leaf", "in_patch"),
+    [
+        ("states = torch.tensor(rows)", "__main__:sample", "torch.from_numpy(np.stack(rows))"),
+        ("states = torch.FloatTensor([r.state for r in rows])", BEFORE, "torch.from_numpy(np.stack(rows))"),
+        ("picture = picture.resize((64, 64))", "PIL.Image:resize", "np.asarray(Image.open(path)"),
+        ("shadow = copy.deepcopy(model)", "copy:_reconstruct", "torch._foreach_lerp_"),
+        ("body = json.dumps(answer)", "json.encoder:iterencode", "tobytes()"),
+        ("batch = torch.stack([cut(row) for row in rows])", "__main__:cut", None),
+        ("x = tensor(rows)", "__main__:pillow", None),
+    ],
+)
+def test_what_to_do_about_python_depends_on_what_it_does(text: str, leaf: str, in_patch: str | None) -> None:
+    places = [line(0.3, text, leaf=leaf), line(0.1, "y = g()", at=8), line(0.6, part="backward", at=9)]
+    remedy = found_in_runs(run(places=places, shares={"other": 0.4, "backward": 0.6}))["host.python"].remedy
+    assert remedy is not None
+    if in_patch is None:
+        assert remedy.patch is None
+    else:
+        assert in_patch in (remedy.patch or "")
+
+
+def test_lines_behind_which_python_ended_are_told_where_most_was_found_there() -> None:
+    """What holds the lock to its end is found at the line after it (a conversion of a table's column)."""
+    places = [line(0.3, "y = torch.stack(x)", leaf=BEFORE, at=8), line(0.1), line(0.6, part="backward", at=9)]
+    found = found_in_runs(run(places=places, shares={"other": 0.4, "backward": 0.6}))["host.python"]
+    assert [one.line for one in found.code] == [8, 7]

@@ -14,15 +14,14 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Standing
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
+from whystall.diagnosis.detectors.threads import LOST, shared_by_threads
 from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
 
 CAUSE: Final = cause_beside(__name__)
-_LONG_NS: Final = CAUSE.threshold("long_ns")
 _LEAST_FREE: Final = CAUSE.threshold("least_free")
 _LEAST_SHARE: Final = CAUSE.threshold("least_share")
-_LOST: Final = CAUSE.threshold("lost")
 # Beyond so many times the threads nobody knows what more of them bring.
 _MOST_TIMES: Final = 4
 
@@ -40,11 +39,10 @@ def of_watched(case: Case) -> Iterator[Standing]:
         free = mine - threads
         if free < _LEAST_FREE:
             continue
-        long = rank.trace.operators["self_ns"].to_numpy() >= _LONG_NS
-        nodes = case.work_of(rank, long)
+        nodes = shared_by_threads(case, rank)
         per_step = case.time_of(nodes)
         ideal = threads / min(mine, _MOST_TIMES * threads)
-        left = min(ideal * (1 + _LOST), 1.0)
+        left = min(ideal * (1 + LOST), 1.0)
         if per_step * (1 - left) < _LEAST_SHARE * case.step_ns:
             continue
         wanted = max(cores // case.facts.processes, threads + 1)

@@ -52,6 +52,13 @@ _UNNAMED: Final = Remedy(
 _OF_FILES_AND_COPIES: Final = re.compile(
     r"^torch\.(serialization|_weights_only_unpickler|storage):|:(__deepcopy__|_rebuild_\w+)$"
 )
+# By its remedy: the innermost function, or the line's own text, of what is known by name.
+_KINDS: Final = {
+    "decoded": re.compile(r"^(PIL\.|cv2[:.]|imageio\.|skimage\.)"),
+    "copied": re.compile(r"^copy:|\bdeepcopy\("),
+    "written": re.compile(r"^json[.:]|\bjson\.(dumps|loads)\("),
+    "converted": re.compile(r"\btorch\.(tensor|as_tensor|(Float|Double|Long|Int|Bool)?Tensor)\(|\.to_?(py)?list\("),
+}
 _PARTS: Final = ("forward", "backward", "optimizer")
 _MOST_SPREAD: Final = CAUSE.threshold("most_spread")
 _OF_A_LINE: Final = CAUSE.threshold("of_a_line")
@@ -163,7 +170,17 @@ def in_samples(case: Case) -> Iterator[Sampled]:
             rivals = ("host.gc", "episodic.logging", "input.synchronous-loader", "host.cpu-contention")
             what = "Python in its forward or backward pass, as on no other rank"
             what = what if share_of(hooked) > share_of(lines) else "Python between the parts of a step"
-            yield from_stack_samples(CAUSE.id, run, chosen, share, what, rivals)
+            found = from_stack_samples(CAUSE.id, run, chosen, share, what, rivals)
+            yield replace(found, remedy=_remedy_of(chosen))
+
+
+def _remedy_of(lines: list[SampledLine]) -> Remedy | None:
+    """What to do about most of it, where the functions or lines that were found say what it is."""
+    whole = share_of(lines)
+    for name, found in _KINDS.items():
+        if share_of([line for line in lines if found.search(f"{line.leaf}\n{line.text}")]) > whole / 2:
+            return CAUSE.remedies[name]
+    return None
 
 
 def _is_spread(lines: list[SampledLine], places: list[SampledLine]) -> bool:

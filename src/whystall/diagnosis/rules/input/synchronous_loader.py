@@ -10,23 +10,27 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed, Sampled
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
-from whystall.diagnosis.detectors.input_waits import DEFAULT_CORES, WAITS, input_waits
+from whystall.diagnosis.detectors.input_waits import DEFAULT_CORES, WAITS, InputWaits, input_waits
 from whystall.diagnosis.detectors.loader import (
     LEFT_OF_FETCH,
     SINGLE,
     beside_training,
     fetches,
     keeping_up,
+    left_for_training,
     waiting_nodes,
     with_workers,
 )
 from whystall.diagnosis.detectors.samples import from_samples
+from whystall.diagnosis.detectors.threads import slowed_by
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
 from whystall.replay.graph import Mask
 
 CAUSE: Final = cause_beside(__name__)
+# A worker takes so many times as long for a batch, which it puts into memory that is shared: as expected, and at most.
+_IN_A_WORKER: Final = (1.1, 1.25)
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
@@ -73,7 +77,11 @@ def in_samples(case: Case) -> Iterator[Sampled]:
         if waits.made > 0:
             wanted, waiting = keeping_up(waits.made, 1 - waits.made), _computing(waits.run, waits.made) <= WAITS
             workers = beside_training(case, wanted, waiting=waiting)
-            saved = _with_workers(case, waits.run, waits.made, workers)
+            threads = None if waiting else left_for_training(case, workers)
+            most, slower = slowed_by(case, waits.run, threads)
+            usual, longest = _IN_A_WORKER
+            saved = _with_workers(case, waits, workers, threads, slower, usual)
+            low = _with_workers(case, waits, workers, threads, most, longest)
             yield from_samples(
                 CAUSE.id,
                 waits.run,
@@ -81,10 +89,10 @@ def in_samples(case: Case) -> Iterator[Sampled]:
                 part="input",
                 evidence=waits.evidence,
                 code=waits.code,
-                saved=(saved * 0.85, saved, max(waits.made, saved)),
+                saved=(min(saved * 0.85, low), saved, max(waits.made, saved)),
                 method="samples: batches made by workers while the step computes, on the cores there are",
                 rivals=("host.python", "input.storage-bound", "host.cpu-contention"),
-                remedy=with_workers(CAUSE, case, workers, on_device=False, waiting=waiting),
+                remedy=with_workers(CAUSE, case, workers, on_device=False, waiting=waiting, threads_left=threads),
             )
 
 
@@ -93,18 +101,25 @@ def _computing(run: RunSummary, share: float) -> float:
     return min(max((run.on_cpu_share - (1 - share)) / share, 0.0), 1.0)
 
 
-def _with_workers(case: Case, run: RunSummary, share: float, workers: int) -> float:
-    """The share saved when batches are made beside the step: what takes CPU needs a core that training leaves free."""
+def _with_workers(
+    case: Case, waits: InputWaits, workers: int, threads: int | None, slower: float, making: float
+) -> float:
+    """The share saved when batches are made beside the step.
+
+    The step takes ``slower`` times as long on its threads (``threads`` where some are taken from it), and a batch
+    that computes ``making`` times as long.
+    """
+    share, computing = waits.made, _computing(waits.run, waits.made)
     cores = case.facts.cores or DEFAULT_CORES
-    threads = min(case.facts.threads or cores, cores)
-    computing = _computing(run, share)
+    used = threads or min(case.facts.threads or cores, cores)
+    training, fetching = (1 - share) * slower, share * LEFT_OF_FETCH
+    if computing <= WAITS:  # then training waits for the hand-over
+        training += fetching
+    else:
+        share *= making
     # Of the input's CPU time, what finds no free core is taken from training.
-    busy = ((1 - share) * threads + share * computing) / cores
-    fetching = share * LEFT_OF_FETCH
-    if computing > WAITS:
-        return max(1 - max(1 - share, busy, share / max(cores, 1)) - fetching, 0.0)
-    # What only waits needs no cores: as many workers as the remedy names make batches at a time.
-    return max(1 - max(1 - share + fetching, busy + fetching, share / workers), 0.0)
+    busy = (training * used + share * computing) / cores + fetching
+    return max(1 - max(training, busy, share / workers), 0.0)
 
 
 RULE = Rule(CAUSE, (Finder(in_trace, ("trace",)), Finder(in_samples, ("samples", "no_device"))))
