@@ -15,6 +15,7 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Code, Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
+from whystall.diagnosis.detectors.call_kinds import kind_of_calls
 from whystall.diagnosis.detectors.one_by_one import one_by_one
 from whystall.diagnosis.detectors.samples import code_of_lines, lines_where
 from whystall.diagnosis.detectors.stretches import LONG_NS, soft_nodes, soft_stretch_ns
@@ -122,6 +123,7 @@ def _in_fewer_calls(case: Case, rank: RankCase, nodes: Mask, small: Mask, taken:
 
     least, expected, most = left(_LEFT[0], 1 / _FASTER), left(_LEFT[1], 1.0), left(_LEFT[2], _FASTER)
     run = case.sampled(rank)
+    kind = kind_of_calls(rank, chosen, steps)
     return Replayed(
         cause=CAUSE.id,
         attributed_ns=taken,
@@ -139,6 +141,7 @@ def _in_fewer_calls(case: Case, rank: RankCase, nodes: Mask, small: Mask, taken:
         uncertainty=0.3,
         confidence=0.8,
         tier=1,
+        remedy=None if kind is None else CAUSE.remedies[kind],
         rivals=("host.python", "compute.unfused-optimizer", "input.synchronous-loader"),
     )
 
