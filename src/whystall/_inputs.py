@@ -55,6 +55,7 @@ def read_run_facts(folders: Sequence[Path], failures: list[str], *, remedies: bo
         profiled_over_unprofiled=ranks[0].profiled_over_unprofiled,
         padding=all_padding([rank.padding for rank in ranks if rank.padding is not None]),
         repeated={rank.rank: rank.repeated for rank in ranks if rank.repeated is not None},
+        unread={rank.rank: rank.unread for rank in ranks if rank.unread is not None},
         sparse={rank.rank: rank.sparse for rank in ranks if rank.sparse},
         labels={rank.rank: rank.labels for rank in ranks if rank.labels},
         in_windows={rank.rank: rank.in_windows for rank in ranks if rank.in_windows},

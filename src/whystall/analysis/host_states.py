@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from whystall._native import thread_states
 from whystall.analysis.intervals import Timeline, merged_times
 from whystall.analysis.wholeness import shows_work_of_host
-from whystall.trace.columns import codes, distinct
+from whystall.trace.columns import codes, distinct, matching
 from whystall.trace.link import HOST_TABLES
 from whystall.trace.model import Trace
 from whystall.vocabulary.runtime_calls import is_call
@@ -42,6 +42,8 @@ INPUT_NAME: Final = re.compile(
     r"dataloader\.py\(\d+\): __next__$|^\[pl\].*train_dataloader_next"
 )
 _GC_NAME: Final = re.compile(r"^Python GC|<built-in (function|method) collect\b|^gc\.py\(\d+\)")
+# Inductor marks the code that it made within the operator that calls it: on a CPU that code is the operator's work.
+_COMPILED_CODE: Final = "## Call CompiledFxGraph"
 COLLECTIVE_NAME: Final = re.compile(r"^(gloo|nccl|mpi|ucc|xccl):|^c10d::|^_c10d_functional::|^record_param_comms$")
 
 
@@ -75,7 +77,7 @@ def host_events(trace: Trace, *, collectives: bool) -> HostEvents:
     """The host events of a trace.
 
     ``collectives`` says whether communication on the host counts as such, as it does on jobs without an
-    accelerator; elsewhere those operators only launch it.
+    accelerator; elsewhere those operators only launch it, as compiled code launches its kernels.
     """
     tables = [getattr(trace, name) for name in HOST_TABLES]
     thread = np.concatenate([table["thread"].to_numpy() for table in tables])
@@ -89,15 +91,27 @@ def host_events(trace: Trace, *, collectives: bool) -> HostEvents:
         "python_functions": _states(trace.python_functions["name"], HostState.PYTHON, collectives=False),
         "runtime_calls": _call_states(trace.runtime_calls["name"]),
     }
+    order = trace.host_order
+    if collectives:
+        order = order[~_marks_compiled_code(trace, len(thread))[order]]
     return HostEvents(
         start=start,
         end=start + duration,
         thread=thread,
         state=np.concatenate([states[name] for name in HOST_TABLES]),
-        order=trace.host_order,
-        thread_in_order=thread[trace.host_order],
+        order=order,
+        thread_in_order=thread[order],
         tells_python=known,
     )
+
+
+def _marks_compiled_code(trace: Trace, events: int) -> NDArray[np.bool_]:
+    """Which of the host events are such marks; the annotations stand behind the operators."""
+    marks = np.zeros(events, np.bool_)
+    first = sum(len(getattr(trace, name)) for name in HOST_TABLES[: HOST_TABLES.index("annotations")])
+    mine = matching(trace.annotations["name"], lambda name: name.startswith(_COMPILED_CODE))
+    marks[first : first + len(mine)] = mine
+    return marks
 
 
 def _states(names: pl.Series, otherwise: HostState, *, collectives: bool) -> NDArray[np.uint8]:

@@ -112,6 +112,13 @@ class RepeatedModules:
         self._read = {*self._outermost, *long[-_MOST_MODULES:]}
         return bool(self._read)
 
+    def step_read(self, duration_ns: int, *, counts: bool) -> None:
+        """A step is over in which calls were read; ``counts``: there was one before it."""
+        if counts:
+            self.tally.step_ended(duration_ns)
+        else:
+            self.tally.forget()
+
     def step_ended(self) -> None:
         """A step is over, and with it all calls."""
         self._step += 1

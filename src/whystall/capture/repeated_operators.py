@@ -23,6 +23,7 @@ from whystall.capture.contents import Contents
 from whystall.capture.repeated_modules import in_backward
 from whystall.capture.sums import Sum, sum_of
 from whystall.capture.tally import Tally, place_of
+from whystall.capture.unread import Unread
 
 _LONG: Final = 0.01
 _MOST_KINDS: Final = 64
@@ -41,6 +42,7 @@ class RepeatedOperators:
         self, torch: Any, on_stepping_thread: Callable[[], bool], contents: Contents, in_rounds: Callable[[], bool]
     ) -> None:
         self.tally = Tally()
+        self.unread = Unread(torch)
         self._in_rounds = in_rounds
         self._contents = contents
         self._torch = torch
@@ -105,7 +107,17 @@ class RepeatedOperators:
         long = [kind for kind, ns in times.items() if ns >= _LONG * step_ns]
         self._read = frozenset(sorted(long, key=lambda kind: -times[kind])[:_MOST_KINDS])
         self._long = frozenset(kind[0] for kind in self._read)  # a batch may have other sizes than the one before
+        if self._read:
+            self.unread.begin()
         return bool(self._read)
+
+    def step_read(self, duration_ns: int, *, counts: bool) -> None:
+        """A step is over in which calls were read; ``counts``: there was one before it."""
+        if counts:
+            self.tally.step_ended(duration_ns)
+        else:
+            self.tally.forget()
+        self.unread.step_ended(duration_ns, counts=True)
 
     def step_ended(self) -> None:
         """A step is over."""
@@ -116,6 +128,7 @@ class RepeatedOperators:
         """Takes the mode out; whether it could: within an inference that began meanwhile it stays until that ends."""
         self._hears = False
         self._seen.clear()
+        self.unread.close()
         if self._mode is not None and self._depth == self._put_in_at and self._is_on_top():
             self._mode.__exit__(None, None, None)
             self._mode = None
@@ -131,13 +144,18 @@ class RepeatedOperators:
         return own and _get_current_dispatch_mode() is self._mode
 
     def _called(self, function: Any, given: tuple[Any, ...], named: Mapping[str, Any]) -> object:
-        if not self._hears or in_backward(self._torch):
+        back = self._hears and in_backward(self._torch)
+        if not self._hears or (back and self._read is None):
             return function(*given, **named)
         began = time.perf_counter_ns()
         output = function(*given, **named)
         ended = time.perf_counter_ns()
         try:
-            self._note(function, given, named, ended - began)
+            if self._read is not None:
+                self.unread.trains |= back
+                self.unread.note(function, given, named, output, ended - began, sys._getframe(2))  # noqa: SLF001
+            if not back:
+                self._note(function, given, named, ended - began)
         except Exception:  # noqa: BLE001 - whatever a job's tensors do when they are read: the job goes on
             self._hears = False
         self.tally.ours_ns += time.perf_counter_ns() - ended

@@ -39,6 +39,8 @@ class RepeatsSeen:
     def __init__(self, torch: Any, on_stepping_thread: Callable[[], bool]) -> None:
         self.looking = self.over = False
         self.found: RepeatedWork | None = None
+        self.unread: RepeatedWork | None = None
+        """What nothing read of what was computed."""
         self.contents = Contents(torch)
         self._torch = torch
         modules = RepeatedModules(torch, on_stepping_thread)
@@ -71,15 +73,19 @@ class RepeatsSeen:
                 look.step_ended()
                 return
             something = look.choose()
-        elif self._step == 1:  # what it saw again was within the step alone
-            tally.forget()
-        else:
-            tally.step_ended(duration_ns)
+        else:  # what the first saw again was within the step alone
+            look.step_read(duration_ns, counts=self._step > 1)
         look.step_ended()
         self._step += 1
         most = _MOST_READ if len(self._looks) > 1 else _READ_FURTHER
         if not something or self._step > (_LEAST_READ if tally.measured_ns >= _ENOUGH_NS else most):
             self._end()
+
+    def told(self) -> dict[str, Any]:
+        """What was seen, by the names that a description of the rank has for it."""
+        contents = self.contents
+        seen = {"repeated": self.found, "unread": self.unread}
+        return {**seen, "sparse": contents.sparse(), "labels": contents.labels()}
 
     def close(self) -> None:
         """Takes the hooks out, whatever was seen; what cannot be taken out now is tried again when a step ends."""
@@ -104,6 +110,8 @@ class RepeatsSeen:
         found = look.tally.told()
         if found is not None and (self.found is None or _share(found) > _MORE * _share(self.found)):
             self.found = found
+        if isinstance(look, RepeatedOperators):
+            self.unread = look.unread.told()
         if len(self._looks) == 1:
             self.close()
         else:

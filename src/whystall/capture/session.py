@@ -389,9 +389,7 @@ class Session:
             ended_by=self._ended_by if ended else None,
             ended_unix_ns=time.time_ns() if ended else None,
             padding=self._padding.told(),
-            repeated=self._repeats.found,
-            sparse=self._repeats.contents.sparse(),
-            labels=self._repeats.contents.labels(),
+            **self._repeats.told(),
             given_up=self._compiler.found,
             in_windows=self._stacks.in_windows.told() if writer.rank < RANKS_IN_WINDOWS else [],
         )

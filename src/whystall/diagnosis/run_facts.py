@@ -30,6 +30,8 @@ class RunFacts:
     """Of all ranks together; ``None`` where no sequences of unequal length were seen."""
     repeated: dict[int, RepeatedWork] = field(default_factory=dict)
     """Per rank what it was seen to compute again."""
+    unread: dict[int, RepeatedWork] = field(default_factory=dict)
+    """Per rank what it was seen to compute that nothing read."""
     sparse: dict[int, tuple[SparseMatrix, ...]] = field(default_factory=dict)
     """Per rank the matrices in its products that are nearly all zeros."""
     labels: dict[int, tuple[CountedLabels, ...]] = field(default_factory=dict)

@@ -162,6 +162,8 @@ class RankDescription(msgspec.Struct, frozen=True, kw_only=True):
     """``None`` where no sequences of unequal length were seen."""
     repeated: RepeatedWork | None = None
     """``None`` where nothing was computed again, or nobody looked."""
+    unread: RepeatedWork | None = None
+    """Likewise what was computed and read by nothing."""
     sparse: list[SparseMatrix] = []
     """Of the products that were looked at, those with matrices that are nearly all zeros."""
     labels: list[CountedLabels] = []
@@ -222,6 +224,7 @@ class RankFacts(msgspec.Struct, frozen=True):
     loaders: tuple[dict[str, int | bool | None], ...]
     padding: PaddedBatches | None = None
     repeated: RepeatedWork | None = None
+    unread: RepeatedWork | None = None
     sparse: tuple[SparseMatrix, ...] = ()
     labels: tuple[CountedLabels, ...] = ()
     given_up: tuple[CompileLimit, ...] = ()
@@ -280,6 +283,7 @@ def _rank(rank: dict[str, Any]) -> RankFacts:
         ),
         padding=_padding(rank.get("padding")),
         repeated=_repeated(rank.get("repeated")),
+        unread=_repeated(rank.get("unread")),
         sparse=_shares(rank.get("sparse"), SparseMatrix),
         labels=_shares(rank.get("labels"), CountedLabels),
         given_up=_given_up(rank.get("given_up")),

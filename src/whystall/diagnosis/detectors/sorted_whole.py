@@ -26,6 +26,7 @@ from whystall.trace.columns import distinct, judged, matching
 _SORTS: Final = frozenset({"aten::argsort", "aten::sort", "aten::msort"})
 _VIEWS: Final = frozenset({"aten::alias", "aten::as_strided", "aten::detach", "aten::narrow"})
 _GATHERS: Final = frozenset({"aten::gather", "aten::index", "aten::index_select", "aten::take", "aten::take_along_dim"})
+_INDEX: Final = "aten::index"
 _SLICE: Final = "aten::slice"
 # A search for the first few leaves so much of a sort: at least, as expected, at most.
 _LEFT: Final = (0.02, 0.1, 0.5)
@@ -104,11 +105,21 @@ def _few_of(table: pl.DataFrame, shape: Shape, row: int, readers: list[int]) -> 
         name, dims, concrete = _told(table, reader)
         if name in _VIEWS:
             continue
+        if name == _INDEX and all_sizes(dims) == (shape,):  # the numbers stand in a list, whose sizes nobody records
+            dims = _with_numbers(table, reader, dims)
         taken = _taken(name, dims, concrete, shape, axis)
         if taken is None:
             return None
         read = max(read, taken)
     return (shape[axis], read) if 0 < read <= _MOST_READ * shape[axis] else None
+
+
+def _with_numbers(table: pl.DataFrame, row: int, dims: str) -> str:
+    """The sizes that an indexing is given, with that of the numbers, which it turns into what it works with itself."""
+    inside = table.filter((table["parent"] == row) & (table["name"].cast(str) == "aten::reshape"))
+    found = [first_size(one) for one in inside["input_dims"].cast(pl.String).to_list()]
+    given: list[object] = json.loads(dims)
+    return json.dumps([*given[:1], *found])
 
 
 def _told(table: pl.DataFrame, row: int) -> tuple[str, str, str]:

@@ -449,7 +449,9 @@ def test_an_inverse_for_a_few_columns_is_worth_most_of_it(job: Job) -> None:
     ],
 )
 def test_inverses_that_are_used_or_of_which_nobody_knows(job: Job) -> None:
-    assert "compute.redundant-work" not in found_in(job.built)
+    found = found_in(job.built).get("compute.redundant-work")
+    # where nobody knows what is inverted, the kernel is read by the product alone, which has a better order
+    assert found is None or "three matrices" in found.title
 
 
 def test_checkpointing_is_told_beside_what_it_saves(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
@@ -18,6 +19,7 @@ from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
 from whystall.replay.graph import Mask
+from whystall.trace.columns import codes
 
 CAUSE: Final = cause_beside(__name__)
 # Sizes of a tensor without dimensions: a number that became one, which is no data in the wrong type.
@@ -63,8 +65,31 @@ def _casts(rank: RankCase) -> tuple[Mask, Mask]:
     calls = table.filter(pl.Series(inside)).select("input_types", "input_dims").cast(pl.String).fill_null("").rows()
     known = {call: _changes_float(call[0]) and not _SCALAR.match(call[1]) for call in set(calls)}
     copies[inside] = [known[call] for call in calls]
+    copies &= ~_of_autocast(rank, names, parent)
     outer[parent[copies]] = True
     return copies, outer
+
+
+def _of_autocast(rank: RankCase, names: pl.Series, parent: NDArray[np.int64]) -> Mask:
+    """The casts of autocast in training, and their backward passes: weights are kept in full precision, and must be.
+
+    It casts in a call of an operator that then calls itself, with what it has cast. Where nothing learns, weights could
+    be kept in the precision that they are used in: its casts count there.
+    """
+    table, tree = rank.trace.operators, rank.workings.tree
+    nothing = np.zeros(len(table), np.bool_)
+    if not rank.trains or "sequence" not in table.columns:
+        return nothing
+    kinds = codes(table["name"])
+    itself = (parent >= 0) & (kinds == kinds[np.maximum(parent, 0)])
+    wrappers = nothing.copy()
+    wrappers[parent[itself]] = True
+    asked = names.is_in(["aten::to", "aten::_to_copy"]).to_numpy()
+    casts = asked & (parent >= 0) & wrappers[np.maximum(parent, 0)]
+    sequence = table["sequence"].fill_null(-1).to_numpy()
+    back = rank.backward & (sequence >= 0) & np.isin(sequence, sequence[casts & (sequence >= 0)])
+    back &= names.str.contains("ToCopyBackward", literal=True).to_numpy()
+    return tree.below(casts | back)
 
 
 def _changes_float(types: str) -> bool:

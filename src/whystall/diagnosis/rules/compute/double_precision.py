@@ -30,6 +30,7 @@ _FACTORS: Final = re.compile(
     r"^aten::_?(linalg_(cholesky|eig|inv|ldl|lstsq|lu|qr|slogdet|det|solve|svd)|cholesky|triangular_solve)"
 )
 _ASKED_FOR: Final = CAUSE.threshold("asked_for")
+_COMPILED: Final = "CompiledFunction"
 _OTHERS: Final = frozenset({"float", "c10::Half", "c10::BFloat16"})
 
 
@@ -90,14 +91,26 @@ def _in_double(rank: RankCase) -> Mask:
     double = table["input_types"].cast(str).str.contains("double", literal=True)
     rows = np.flatnonzero(double.fill_null(value=False).to_numpy())
     out[rows] = judged(table.select("input_types", "input_dims")[rows], _is_double)
+    # In code that was compiled as a whole one such tensor makes a double of all that meets it.
+    compiled = matching(table["name"].gather(rows), lambda name: name.startswith(_COMPILED))
+    out[rows[compiled]] = judged(table.select("input_types", "input_dims")[rows[compiled]], _has_double)
     return out
+
+
+def _has_double(recorded_types: str, recorded_sizes: str | None) -> bool:
+    return "double" in _tensors(recorded_types, recorded_sizes)
 
 
 def _is_double(recorded_types: str, recorded_sizes: str | None) -> bool:
     """Whether an operator's tensors of any dimensions are double; a number by itself is so in any job."""
-    types, sizes = json.loads(recorded_types), json.loads(recorded_sizes or "[]")
-    tensors = {str(kind) for kind, size in zip(types, sizes, strict=False) if size}
+    tensors = _tensors(recorded_types, recorded_sizes)
     return "double" in tensors and not tensors & _OTHERS
+
+
+def _tensors(recorded_types: str, recorded_sizes: str | None) -> set[str]:
+    """The types of an operator's tensors that have dimensions."""
+    types, sizes = json.loads(recorded_types), json.loads(recorded_sizes or "[]")
+    return {str(kind) for kind, size in zip(types, sizes, strict=False) if size}
 
 
 RULE = Rule(CAUSE, (Finder(in_trace, ("trace", "operators", "shapes")),))

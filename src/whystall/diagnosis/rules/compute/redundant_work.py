@@ -8,10 +8,8 @@ from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
-from whystall._native import nearest_marked
 from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed, Sampled
 from whystall.diagnosis.case import Case
@@ -19,14 +17,16 @@ from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.calls_again import called_at, is_shared, shares_of
 from whystall.diagnosis.detectors.diagonals import diagonals
 from whystall.diagnosis.detectors.discarded import discarded_backward
+from whystall.diagnosis.detectors.forward_again import repeated_operators
 from whystall.diagnosis.detectors.frees import between, given_back
 from whystall.diagnosis.detectors.grams import tall_grams
 from whystall.diagnosis.detectors.inverses import inverted
 from whystall.diagnosis.detectors.narrowed import narrowed_products
 from whystall.diagnosis.detectors.picked_rows import picked_rows
 from whystall.diagnosis.detectors.prefixes import Products, longer_passes, operators_within, products
+from whystall.diagnosis.detectors.product_order import costlier_order
 from whystall.diagnosis.detectors.recorded_sizes import first_elements
-from whystall.diagnosis.detectors.samples import from_samples, measured_runs
+from whystall.diagnosis.detectors.samples import NINE_IN_TEN, SPREAD, from_samples, measured_runs
 from whystall.diagnosis.detectors.sorted_whole import sorted_whole
 from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rank_case import RankCase
@@ -43,21 +43,13 @@ _BYTES_PER_S: Final = CAUSE.threshold("bytes_per_s")
 # Of a weight; fewer where it is in half precision.
 _BYTES: Final = 4
 _HALF: Final = re.compile(r'^\["(c10::)?(BFloat16|Half)')
-_FORMS: Final = (sorted_whole, inverted, diagonals, tall_grams, picked_rows)
-_CHECKPOINT: Final = "CheckpointFunctionBackward"
-# What derivatives are made of.
-_OF_DERIVATIVES: Final = re.compile(
-    r"^aten::(_to_copy|_unsafe_view|add_?|as_strided|bmm|clone|conj|contiguous|copy_|detach|div|empty|expand(_as)?|fill_"
-    r"|full|matmul|mm|mul_?|narrow|neg|new_empty|new_zeros|(ones|zeros)_like|permute|pow|reciprocal|reshape|rsub|select"
-    r"|slice|sqrt|squeeze|sub|sum(_to_size)?|t|to|transpose|unsqueeze|view|where|zeros)$"
-)
-_PRODUCTS: Final = frozenset({"aten::mm", "aten::addmm", "aten::bmm", "aten::convolution"})
+_FORMS: Final = (sorted_whole, inverted, diagonals, tall_grams, picked_rows, costlier_order)
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
     """All kinds: by the numbers that autograd gives what it will differentiate, and by the gradients that it adds."""
     for rank in case.ranks:
-        again, unused = _repeated_operators(rank)
+        again, unused = repeated_operators(rank)
         for left, what, remedy, held in (
             (
                 np.where(again, 0.0, 1.0),
@@ -238,6 +230,34 @@ def in_watched(case: Case) -> Iterator[Sampled]:
         )
 
 
+def that_nothing_reads(case: Case) -> Iterator[Sampled]:
+    """By the operators of some steps whose results were seen to be read by nothing."""
+    for run in measured_runs(case):
+        seen = case.facts.unread.get(run.rank)
+        if seen is None:
+            continue
+        share = seen.again_ns / seen.measured_ns
+        unsure = max(NINE_IN_TEN * seen.error, SPREAD * share)
+        if share >= _LEAST_SHARE:
+            largest = max(seen.modules, key=lambda one: one.ns)
+            yield from_samples(
+                CAUSE.id,
+                run,
+                share,
+                (max(share - unsure, 0.0), share, min(share + unsure, 0.99)),
+                evidence=(
+                    evidence.share("of the steps looked at, in operators whose results nothing reads", share),
+                    evidence.count("such operators", seen.calls / seen.steps, per="step"),
+                    evidence.count("steps looked at", seen.steps),
+                ),
+                code=called_at(seen),
+                method="samples: the time of operators whose results nothing read",
+                detail=f"nothing reads what {largest.name} gives",
+                remedy=_REMEDIES["unread"],
+                rivals=("host.small-operators", "host.python"),
+            )
+
+
 def _without_discarded(rank: RankCase) -> tuple[NDArray[np.float64], str, Remedy, int]:
     """What is left without backward work that is for nothing, and what is said of it."""
     left = discarded_backward(rank)
@@ -329,61 +349,6 @@ def _in_most_steps(case: Case, rank: RankCase, nodes: Mask) -> bool:
     return float(np.median(time)) >= _LEAST_SHARE * case.step_ns
 
 
-def _repeated_operators(rank: RankCase) -> tuple[Mask, Mask]:
-    """Operators of a forward pass that run again during the backward pass, and those no backward operator refers to.
-
-    Autograd numbers what it will differentiate; a backward operator carries the number of its forward.
-    """
-    table = rank.trace.operators
-    nothing = np.zeros(len(table), np.bool_)
-    if table.is_empty() or "sequence" not in table.columns:
-        return nothing, nothing
-    sequence, backward = table["sequence"].fill_null(-1).to_numpy(), rank.backward
-    if not rank.trains:
-        return nothing, nothing
-    used = np.unique(sequence[backward & (sequence >= 0)])
-    forward = (sequence >= 0) & ~backward
-    engine = matching(table["name"], lambda name: name.startswith("autograd::engine"))
-    tree = rank.workings.tree
-    in_backward = backward | engine
-    inside = in_backward | tree.below(in_backward)
-    # The number of a call is that of the first node made in it, which may be a view for a look at it.
-    used_own = forward & np.isin(sequence, used)
-    unused_own = forward & ~used_own & ~tree.around(used_own)
-    again_own = forward & inside & ~in_backward
-    again_own &= _computed_again(rank, again_own, outside=~inside, nodes=backward)
-    again = again_own | tree.below(again_own)
-    unused = (unused_own | tree.below(unused_own)) & ~inside
-    return again, unused if _does_matrices(table, unused) else nothing
-
-
-def _computed_again(rank: RankCase, numbered: Mask, *, outside: Mask, nodes: Mask) -> Mask:
-    """Which numbered operators within backward nodes are a forward pass's, and no derivatives of a higher order.
-
-    A gradient of a gradient (create_graph: penalties, differential equations) makes autograd number what a backward
-    node computes, too. Only a forward pass calls what it calls outside as well, and no derivative is made of, and
-    nothing else (a sum's derivative turns it around). Where it has nothing of that kind, all is taken for its own.
-    """
-    table, tree = rank.trace.operators, rank.workings.tree
-    names = table["name"].cast(str)
-    known = set(names.filter(pl.Series(outside)).unique().to_list())
-    distinct = numbered & ~matching(table["name"], lambda name: bool(_OF_DERIVATIVES.match(name)))
-    called = matching(table["name"], known.__contains__)
-    if not any(not _OF_DERIVATIVES.match(one) for one in known):
-        return numbered
-    tells = distinct & called
-    node_of = nearest_marked(tree.order, tree.parent, nodes.astype(np.uint8))
-    again = np.zeros(len(table) + 1, np.bool_)  # the last stands for no node
-    again[node_of[tells]] = True
-    again[node_of[distinct & ~called]] = False
-    again[:-1] |= matching(table["name"], lambda name: name == _CHECKPOINT)
-    return again[node_of]
-
-
-def _does_matrices(table: pl.DataFrame, rows: Mask) -> bool:
-    return bool(matching(table["name"], _PRODUCTS.__contains__)[rows].any())
-
-
 RULE = Rule(
     CAUSE,
     (
@@ -392,5 +357,6 @@ RULE = Rule(
         Finder(in_trace_of_heads, ("trace", "operators", "shapes")),
         Finder(in_trace_of_forms, ("trace", "operators", "shapes")),
         Finder(in_watched, ("samples", "no_device")),
+        Finder(that_nothing_reads, ("samples", "no_device")),
     ),
 )

@@ -37,7 +37,7 @@ from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of, looks_in
 from whystall.replay.graph import Mask
-from whystall.run_folder.samples import CALLED
+from whystall.run_folder.samples import BEFORE, CALLED
 from whystall.vocabulary.signals import SIGNALS
 
 CAUSE: Final = cause_beside(__name__)
@@ -59,6 +59,7 @@ _KINDS: Final = {
     "written": re.compile(r"^json[.:]|\bjson\.(dumps|loads)\("),
     "converted": re.compile(r"\btorch\.(tensor|as_tensor|(Float|Double|Long|Int|Bool)?Tensor)\(|\.to_?(py)?list\("),
 }
+_COMPILED: Final = ("Torch-Compiled Region", "CompiledFunction")
 _PARTS: Final = ("forward", "backward", "optimizer")
 _MOST_SPREAD: Final = CAUSE.threshold("most_spread")
 _OF_A_LINE: Final = CAUSE.threshold("of_a_line")
@@ -157,8 +158,10 @@ def in_samples(case: Case) -> Iterator[Sampled]:
     for run in measured_runs(case):
         ends = ends_of_workers(case, run)
         lines = [line for line in run.places if _is_own_python(line) and line not in ends]
-        called = [line for line in lines if line.leaf == CALLED]
-        running = [line for line in lines if line.leaf != CALLED]
+        # Compiled code holds the lock to its end, and is found at the line after it, as Python is.
+        in_calls = {CALLED, BEFORE} if _is_compiled(case, run) else {CALLED}
+        called = [line for line in lines if line.leaf in in_calls]
+        running = [line for line in lines if line.leaf not in in_calls]
         # A collection is found at the line that set it off, and its time is known.
         seen = max(share_of(running) - run.shares.get("gc", 0.0), 0.0)
         share = min(time_in(run, running), seen * MOST_STRETCHED)
@@ -209,6 +212,15 @@ def _in_parts_alone(case: Case, run: RunSummary) -> list[SampledLine]:
     """What of the user's a rank does within the parts of a step and no other does there, a hook for instance."""
     rank, lines = lines_of_one_rank(case) or (None, [])
     return [line for line in lines if rank == run.rank and line.part in _PARTS and not _is_library(line)]
+
+
+def _is_compiled(case: Case, run: RunSummary) -> bool:
+    """Whether code that torch compiled was recorded on the rank."""
+    return any(
+        bool(rank.host_named(lambda name: name.startswith(_COMPILED), ("operators",)).any())
+        for rank in case.ranks
+        if rank.rank == run.rank
+    )
 
 
 def _is_own_python(line: SampledLine) -> bool:

@@ -1,0 +1,192 @@
+"""Operators whose results nothing reads: a percentile that is thrown away, the gradient of what needs none.
+
+Every operator that a dispatch mode hears is a call that reads some storages and writes others. A call is alive if it
+writes what was there before, if what it makes is kept, or is read by a call that is alive or by Python itself (numpy,
+tolist, a pickle; `item` is an operator). A variable is kept until it is overwritten, so that a step is judged when the
+one after it has ended. Storages are known by weak references, which keep torch from giving one's place to another.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any, Final
+
+from whystall.capture.tally import Place, Tally, place_of
+from whystall.run_folder.description import RepeatedWork
+
+_MOST_CALLS: Final = 1 << 15
+_DEEPEST: Final = 3
+# Whoever serves and throws all answers away measures a model.
+_MOST_OF_SERVING: Final = 0.5
+# By which Python, or a library that knows no operators of torch's, comes to what is in a tensor.
+_READS: Final = (
+    *("__array__", "__dlpack__", "__reduce_ex__", "_typed_storage", "data_ptr", "numpy", "storage", "tolist"),
+    "untyped_storage",
+)
+
+
+@dataclass(slots=True)
+class _Call:
+    place: Place
+    ns: int
+    reads: list[int]
+    writes: list[int]
+    alive: bool
+
+
+@dataclass(slots=True)
+class _Step:
+    calls: list[_Call] = field(default_factory=list)
+    held: dict[int, Any] = field(default_factory=dict)
+    """Weak references to the storages that were made in it."""
+
+
+class Unread:
+    """Follows what the operators of some steps make."""
+
+    def __init__(self, torch: Any) -> None:
+        self.tally = Tally()
+        self.trains = False
+        self._torch = torch
+        self._storage_of: Callable[[Any], Any] = torch.Tensor.untyped_storage
+        self._steps = [_Step(), _Step()]
+        """The one that is judged when the one that runs has ended, and that one."""
+        self._durations = [0, 0]
+        self._read_outside: set[int] = set()
+        self._patched: dict[str, tuple[Any, Any]] = {}
+        self._deaf = False
+        self._counts = False
+
+    def begin(self) -> None:
+        """Follows what Python reads."""
+        for name in _READS:
+            before = getattr(self._torch.Tensor, name, None)
+            if before is not None:
+                ours = self._reading(before)
+                self._patched[name] = (self._torch.Tensor.__dict__.get(name), ours)
+                setattr(self._torch.Tensor, name, ours)
+
+    def close(self) -> None:
+        """Follows nothing more; what somebody else has put over a method stays."""
+        for name, (own, ours) in self._patched.items():
+            if self._torch.Tensor.__dict__.get(name) is ours:
+                if own is None:
+                    delattr(self._torch.Tensor, name)
+                else:
+                    setattr(self._torch.Tensor, name, own)
+        self._patched.clear()
+        self._steps = [_Step(), _Step()]
+        self._read_outside.clear()
+
+    def told(self) -> RepeatedWork | None:
+        """What nothing read; nothing of a job that serves and reads none of its answers."""
+        self.tally.fresh = 1
+        found = None if self._deaf else self.tally.told()
+        if found is None or self.trains or found.again_ns <= _MOST_OF_SERVING * found.measured_ns:
+            return found
+        return None
+
+    def note(
+        self,
+        function: Any,
+        given: tuple[Any, ...],
+        named: Mapping[str, Any],
+        output: object,
+        ns: int,
+        frame: FrameType,
+    ) -> None:
+        """An operator was called, and took so long."""
+        step = self._steps[-1]
+        if self._deaf or function.is_view:
+            return
+        if len(step.calls) >= _MOST_CALLS:
+            self._deaf = True
+            return
+        schema = function._schema  # noqa: SLF001 - as torch's own modes read it
+        reads, _ = self._storages((*given, *named.values()))
+        made, plain = self._storages((output,))
+        known = self._steps[0].held, step.held
+        alive = not plain or not made or not schema.name.startswith("aten::")
+        alive |= "empty" in schema.name  # room, in which nothing is computed
+        alive |= self._torch.Tag.dynamic_output_shape in function.tags  # its size says something
+        for address, storage in made.items():
+            if address in reads:
+                alive |= not any(address in held for held in known)
+            elif not any(address in held for held in known):
+                step.held[address] = _weak(storage)
+        step.calls.append(_Call(place_of(schema.name, frame), ns, list(reads), list(made), alive))
+
+    def step_ended(self, duration_ns: int, *, counts: bool) -> None:
+        """A step of such a length is over; ``counts``: it was followed from its beginning."""
+        if self._deaf:
+            return
+        before, now = self._steps
+        if self._counts:
+            for call in self._dead(before, now):
+                self.tally.again[call.place] += call.ns
+                self.tally.calls += 1
+            self.tally.step_ended(self._durations[0])
+        self._read_outside &= now.held.keys()
+        self._steps, self._durations = [now, _Step()], [duration_ns, 0]
+        self._counts = counts
+
+    def _dead(self, before: _Step, now: _Step) -> list[_Call]:
+        """The calls of a step that are not alive, now that the next one is over."""
+        calls = [*before.calls, *now.calls]
+        writers: defaultdict[int, list[int]] = defaultdict(list)
+        for number, call in enumerate(calls):
+            for address in call.writes:
+                writers[address].append(number)
+        kept = [
+            address
+            for step in (before, now)
+            for address, reference in step.held.items()
+            if address in self._read_outside or not reference.expired()
+        ]
+        alive = {number for number, call in enumerate(calls) if call.alive}
+        alive.update(number for address in kept for number in writers[address])
+        left = list(alive)
+        while left:
+            for address in calls[left.pop()].reads:
+                fresh = [number for number in writers[address] if number not in alive]
+                alive.update(fresh)
+                left += fresh
+        return [call for number, call in enumerate(before.calls) if number not in alive]
+
+    def _storages(self, values: Iterable[object], deep: int = _DEEPEST) -> tuple[dict[int, Any], bool]:
+        """The storages of the tensors among some values, by address; and whether all tensors have one."""
+        found: dict[int, Any] = {}
+        plain = True
+        for value in values:
+            if isinstance(value, self._torch.Tensor):
+                if value.layout is self._torch.strided and not value.is_nested:
+                    storage = self._storage_of(value)
+                    found[storage._cdata] = storage  # noqa: SLF001 - as torch.multiprocessing knows storages
+                else:
+                    plain = False
+            elif isinstance(value, list | tuple) and deep:
+                inner, all_plain = self._storages(value, deep - 1)
+                found |= inner
+                plain &= all_plain
+        return found, plain
+
+    def _reading(self, before: Callable[..., Any]) -> Callable[..., Any]:
+        """A method of tensors, by which something outside of torch's operators reads one."""
+
+        def reads(tensor: Any, *given: Any, **named: Any) -> Any:
+            try:
+                self._read_outside.update(self._storages((tensor,))[0])
+            except Exception:  # noqa: BLE001 - this is called in the user's job
+                self._deaf = True
+            return before(tensor, *given, **named)
+
+        return reads
+
+
+def _weak(storage: Any) -> Any:
+    from torch.multiprocessing.reductions import StorageWeakRef  # noqa: PLC0415 - the user has imported torch
+
+    return StorageWeakRef(storage)

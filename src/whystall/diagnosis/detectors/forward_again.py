@@ -1,0 +1,78 @@
+"""Forward operators that run again in the backward pass, and those that no backward pass uses."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from whystall._native import nearest_marked
+from whystall.diagnosis.rank_case import RankCase
+from whystall.replay.graph import Mask
+from whystall.trace.columns import matching
+
+_CHECKPOINT: Final = "CheckpointFunctionBackward"
+# What derivatives are made of.
+_OF_DERIVATIVES: Final = re.compile(
+    r"^aten::(_to_copy|_unsafe_view|add_?|as_strided|bmm|clone|conj|contiguous|copy_|detach|div|empty|expand(_as)?|fill_"
+    r"|full|matmul|mm|mul_?|narrow|neg|new_empty|new_zeros|(ones|zeros)_like|permute|pow|reciprocal|reshape|rsub|select"
+    r"|slice|sqrt|squeeze|sub|sum(_to_size)?|t|to|transpose|unsqueeze|view|where|zeros)$"
+)
+_PRODUCTS: Final = frozenset({"aten::mm", "aten::addmm", "aten::bmm", "aten::convolution"})
+
+
+def repeated_operators(rank: RankCase) -> tuple[Mask, Mask]:
+    """Operators of a forward pass that run again during the backward pass, and those no backward operator refers to.
+
+    Autograd numbers what it will differentiate; a backward operator carries the number of its forward.
+    """
+    table = rank.trace.operators
+    nothing = np.zeros(len(table), np.bool_)
+    if table.is_empty() or "sequence" not in table.columns:
+        return nothing, nothing
+    sequence, backward = table["sequence"].fill_null(-1).to_numpy(), rank.backward
+    if not rank.trains:
+        return nothing, nothing
+    used = np.unique(sequence[backward & (sequence >= 0)])
+    forward = (sequence >= 0) & ~backward
+    engine = matching(table["name"], lambda name: name.startswith("autograd::engine"))
+    tree = rank.workings.tree
+    in_backward = backward | engine
+    inside = in_backward | tree.below(in_backward)
+    # The number of a call is that of the first node made in it, which may be a view for a look at it.
+    used_own = forward & np.isin(sequence, used)
+    unused_own = forward & ~used_own & ~tree.around(used_own)
+    again_own = forward & inside & ~in_backward
+    again_own &= _computed_again(rank, again_own, outside=~inside, nodes=backward)
+    again = again_own | tree.below(again_own)
+    unused = (unused_own | tree.below(unused_own)) & ~inside
+    return again, unused if _does_matrices(table, unused) else nothing
+
+
+def _computed_again(rank: RankCase, numbered: Mask, *, outside: Mask, nodes: Mask) -> Mask:
+    """Which numbered operators within backward nodes are a forward pass's, and no derivatives of a higher order.
+
+    A gradient of a gradient (create_graph: penalties, differential equations) makes autograd number what a backward
+    node computes, too. Only a forward pass calls what it calls outside as well, and no derivative is made of, and
+    nothing else (a sum's derivative turns it around). Where it has nothing of that kind, all is taken for its own.
+    """
+    table, tree = rank.trace.operators, rank.workings.tree
+    names = table["name"].cast(str)
+    known = set(names.filter(pl.Series(outside)).unique().to_list())
+    distinct = numbered & ~matching(table["name"], lambda name: bool(_OF_DERIVATIVES.match(name)))
+    called = matching(table["name"], known.__contains__)
+    if not any(not _OF_DERIVATIVES.match(one) for one in known):
+        return numbered
+    tells = distinct & called
+    node_of = nearest_marked(tree.order, tree.parent, nodes.astype(np.uint8))
+    again = np.zeros(len(table) + 1, np.bool_)  # the last stands for no node
+    again[node_of[tells]] = True
+    again[node_of[distinct & ~called]] = False
+    again[:-1] |= matching(table["name"], lambda name: name == _CHECKPOINT)
+    return again[node_of]
+
+
+def _does_matrices(table: pl.DataFrame, rows: Mask) -> bool:
+    return bool(matching(table["name"], _PRODUCTS.__contains__)[rows].any())

@@ -1,0 +1,282 @@
+"""What operators give that nothing reads: what is thrown away is told, and all that somebody may still want is not."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from whystall.capture.repeated_modules import in_backward
+from whystall.capture.repeated_operators import _mode_of
+from whystall.capture.unread import Unread
+from whystall.run_folder.description import RepeatedWork
+
+torch = pytest.importorskip("torch")
+Step = Callable[[], object]
+STEPS, EACH_NS, STEP_NS = 5, 1000, 1_000_000
+last: dict[str, Any] = {}
+
+
+def unread_in(step: Step) -> RepeatedWork | None:
+    """What nothing reads of some steps, after a first one that nobody follows; each operator takes a microsecond."""
+    seen = Unread(torch)
+
+    def called(function: Any, given: tuple[Any, ...], named: Mapping[str, Any]) -> object:
+        output = function(*given, **named)
+        seen.trains |= in_backward(torch)
+        seen.note(function, given, named, output, EACH_NS, sys._getframe(2))
+        return output
+
+    step()
+    seen.begin()
+    with _mode_of(called):
+        for _ in range(STEPS):
+            step()
+            seen.step_ended(STEP_NS, counts=True)
+    seen.close()
+    return seen.told()
+
+
+class Wasteful(torch.autograd.Function):  # type: ignore[name-defined]
+    """A product whose backward pass makes the gradient of the data as well."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, weight: Any) -> Any:
+        ctx.save_for_backward(x, weight)
+        return x @ weight
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        x, weight = ctx.saved_tensors
+        return grads[0] @ weight.T, x.T @ grads[0]
+
+
+def network(*more: Any) -> Any:
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.BatchNorm1d(16), torch.nn.ReLU(), *more)
+
+
+def training(beside: Callable[[Any], object] = lambda _: None, optimizer: str = "Adam", **options: Any) -> Step:
+    """A step of training, in which something is done with the output besides."""
+    net = network(torch.nn.Dropout(0.1), torch.nn.Linear(16, 4))
+    learns = getattr(torch.optim, optimizer)(net.parameters(), lr=1e-3, **options)
+    given, labels = torch.randn(32, 8), torch.randint(4, (32,))
+
+    def step() -> None:
+        learns.zero_grad()
+        out = net(given)
+        beside(out)
+        torch.nn.functional.cross_entropy(out, labels).backward()
+        torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        learns.step()
+
+    return step
+
+
+def thrown_away(out: Any) -> None:
+    out.detach().abs().flatten().kthvalue(9)
+
+
+def overwritten(out: Any) -> None:
+    """Kept, and put in its place in the next step before anybody has read it."""
+    last["seen"] = out.detach().mul(2)
+
+
+def wasted_gradient() -> Step:
+    weight, given = torch.randn(8, 8, requires_grad=True), torch.randn(16, 8)
+
+    def step() -> None:
+        Wasteful.apply(given, weight).sum().backward()
+        with torch.no_grad():
+            weight.sub_(1e-3 * weight.grad)
+        weight.grad = None
+
+    return step
+
+
+def unused_head() -> Step:
+    net, head, given = network(), torch.nn.Linear(16, 100), torch.randn(32, 8)
+    learns = torch.optim.SGD(net.parameters(), lr=1e-3)
+
+    def step() -> None:
+        hidden = net(given)
+        with torch.no_grad():
+            head(hidden)
+        learns.zero_grad()
+        hidden.sum().backward()
+        learns.step()
+
+    return step
+
+
+@pytest.mark.parametrize(
+    ("step", "operators"),
+    [
+        (training(thrown_away), {"aten::abs", "aten::kthvalue"}),
+        (training(overwritten), {"aten::mul"}),
+        (wasted_gradient(), {"aten::mm"}),
+        (unused_head(), {"aten::addmm"}),
+    ],
+    ids=["a percentile", "a variable", "a gradient", "a head"],
+)
+def test_what_is_thrown_away_is_told_with_its_line(step: Step, operators: set[str]) -> None:
+    found = unread_in(step)
+    assert found is not None
+    assert {one.name for one in found.modules} == operators
+    assert found.steps == STEPS - 1
+    assert found.calls == len(operators) * found.steps
+    assert found.again_ns == found.calls * EACH_NS
+    assert {one.file.rpartition("/")[2] for one in found.modules} == {"test_unread.py"}
+
+
+kept: list[Any] = []
+
+
+def kept_for_later(out: Any) -> None:
+    """Read in the step after the next one."""
+    kept.append(out.detach().abs())
+    if len(kept) > 2:
+        float(kept.pop(0).sum())
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        lambda out: out.detach().abs().max().item(),
+        lambda out: out.detach().argmax(1).numpy().sum(),
+        lambda out: out.detach().argmax(1).tolist(),
+        lambda out: str(out.detach().mul(2)),
+        lambda out: bool((out > 0).all()),
+        lambda out: len(torch.nonzero(out.detach() > 0)),
+        lambda out: pickle.dumps(out.detach().mul(2)),
+        lambda out: torch.save(out.detach().mul(2), io.BytesIO()),
+        lambda out: copy.deepcopy(out.detach().mul(2)).sum().item(),
+        lambda out: np.from_dlpack(out.detach().mul(2)).sum(),
+        lambda out: [float(one) for one in out.detach().mul(2).unbind()[0]],
+        kept_for_later,
+    ],
+)
+def test_what_python_reads_or_keeps_is_not(beside: Callable[[Any], object]) -> None:
+    assert unread_in(training(beside)) is None
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "options"),
+    [
+        ("Adam", {}),
+        ("Adam", {"foreach": True}),
+        ("AdamW", {"fused": True}),
+        ("SGD", {"momentum": 0.9, "foreach": False}),
+        ("RMSprop", {"centered": True}),
+        ("Adagrad", {}),
+    ],
+)
+def test_of_a_usual_training_everything_is_read(optimizer: str, options: dict[str, Any]) -> None:
+    assert unread_in(training(optimizer=optimizer, **options)) is None
+
+
+def recurrent() -> Step:
+    net = torch.nn.LSTM(8, 16, batch_first=True)
+    given = torch.randn(4, 12, 8)
+    return lambda: net(given)[0].sum().backward()
+
+
+def averaged() -> Step:
+    net, teacher = network(), network()
+    given = torch.randn(32, 8)
+    learns = torch.optim.SGD(net.parameters(), lr=1e-3)
+
+    def step() -> None:
+        with torch.no_grad():
+            target = teacher(given)
+        learns.zero_grad()
+        (net(given) - target).square().mean().backward()
+        learns.step()
+        with torch.no_grad():
+            for mine, theirs in zip(teacher.parameters(), net.parameters(), strict=True):
+                mine.mul_(0.9).add_(theirs, alpha=0.1)
+
+    return step
+
+
+def penalized() -> Step:
+    net, given = network(torch.nn.Linear(16, 1)), torch.randn(32, 8, requires_grad=True)
+
+    def step() -> None:
+        [slope] = torch.autograd.grad(net(given).sum(), given, create_graph=True)
+        (slope.norm(dim=1) - 1).square().mean().backward()
+
+    return step
+
+
+def checkpointed() -> Step:
+    net, given = network(torch.nn.Linear(16, 4)), torch.randn(32, 8)
+    return lambda: torch.utils.checkpoint.checkpoint(net, given, use_reentrant=False).sum().backward()
+
+
+def embedded() -> Step:
+    table = torch.nn.Embedding(100, 8, sparse=True)
+    learns = torch.optim.SparseAdam(list(table.parameters()))
+    given = torch.randint(100, (32, 4))
+
+    def step() -> None:
+        learns.zero_grad()
+        table(given).sum().backward()
+        learns.step()
+
+    return step
+
+
+def written_into() -> Step:
+    """Rows of a memory that is read in a later step, by a view."""
+    memory, at = torch.zeros(4, 8), [0]
+
+    def step() -> None:
+        memory[at[0] % 4].copy_(torch.randn(8).mul(2))
+        at[0] += 1
+        if at[0] % 3 == 0:
+            float(memory.sum())
+
+    return step
+
+
+def attentive() -> Step:
+    net = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+    given = torch.randn(4, 6, 16)
+    return lambda: net(given).sum().backward()
+
+
+@pytest.mark.parametrize(
+    "job",
+    [recurrent, averaged, penalized, checkpointed, embedded, written_into, attentive],
+    ids=lambda job: job.__name__,
+)
+def test_of_other_jobs_everything_is_read(job: Callable[[], Step]) -> None:
+    found = unread_in(job())
+    # Without an optimizer the gradients are kept, and of data that needs none nobody makes any.
+    assert found is None or found.again_ns < 0.01 * found.measured_ns, found
+
+
+def test_who_serves_and_reads_no_answer_measures_a_model() -> None:
+    net, given = network().eval(), torch.randn(32, 8)
+
+    def step() -> None:
+        with torch.inference_mode():
+            for _ in range(200):
+                net(given)
+
+    assert unread_in(step) is None
+
+
+def test_tensors_have_their_own_methods_again() -> None:
+    before = {name: getattr(torch.Tensor, name) for name in ("numpy", "tolist", "untyped_storage", "__array__")}
+    own = set(torch.Tensor.__dict__)
+    unread_in(training())
+    assert all(getattr(torch.Tensor, name) is method for name, method in before.items())
+    assert set(torch.Tensor.__dict__) == own

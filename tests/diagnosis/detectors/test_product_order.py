@@ -1,0 +1,84 @@
+"""compute.redundant-work: three matrices that are multiplied in the costlier order, in recordings of torch's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import whystall
+from whystall.diagnosis.finding import Finding
+
+torch = pytest.importorskip("torch")
+BATCH, LENGTH, DEPTH = 4, 768, 16
+
+
+def found_in(step: Callable[[], object], tmp_path: Path) -> list[Finding]:
+    step()
+    for steps in (1, 4):  # starting to record is long once in a process: that recording is of no use
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as recorded:
+            for number in range(steps):
+                with torch.profiler.record_function(f"ProfilerStep#{number}"):
+                    step()
+    recorded.export_chrome_trace(str(tmp_path / "trace.json"))
+    found = whystall.analyze(tmp_path / "trace.json", cache=False).findings
+    return [one for one in found if one.id == "compute.redundant-work" and "three matrices" in one.title]
+
+
+def three(learns: bool) -> tuple[Any, Any, Any]:
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(BATCH, LENGTH, DEPTH, requires_grad=learns) for _ in range(3))
+    return q, k, v
+
+
+@pytest.mark.parametrize("learns", [False, True])
+@pytest.mark.parametrize("form", ["matmul", "einsum", "scaled", "turned"])
+def test_the_costlier_order_is_told_with_what_the_other_one_leaves(form: str, *, learns: bool, tmp_path: Path) -> None:
+    q, k, v = three(learns)
+
+    def step() -> None:
+        if form == "einsum":
+            out = torch.einsum("bnm,bme->bne", torch.einsum("bnd,bmd->bnm", q, k), v)
+        elif form == "turned":
+            out = v.mT @ (k @ q.mT)
+        else:
+            between = q @ k.mT
+            out = (between / 4 if form == "scaled" else between) @ v
+        if learns:
+            out.sum().backward()
+
+    [finding] = found_in(step, tmp_path)
+    assert finding.gain is not None
+    # 768 x 768 by way of 16: a fiftieth of the multiplications is left
+    assert finding.gain.expected > 2
+    assert finding.remedy is not None
+    assert "not (q @ k.mT) @ v" in (finding.remedy.patch or "")
+
+
+def test_a_low_rank_update_that_is_multiplied_out_first_is_told(tmp_path: Path) -> None:
+    x, down, up = torch.randn(64, 1024), torch.randn(1024, 8), torch.randn(8, 1024)
+    assert found_in(lambda: x @ (down @ up), tmp_path)
+
+
+@pytest.mark.parametrize("between", ["softmax", "mask", "read twice", "cheap order", "a square"])
+def test_what_must_be_in_this_order_is_none(between: str, tmp_path: Path) -> None:
+    q, k, v = three(learns=False)
+    mask = torch.ones(LENGTH, LENGTH).tril()
+
+    def step() -> object:
+        if between == "cheap order":
+            return q @ (k.mT @ v)
+        if between == "a square":
+            square = torch.randn(DEPTH, DEPTH)
+            return square @ square @ square
+        scores = q @ k.mT
+        if between == "softmax":
+            scores = scores.softmax(-1)
+        if between == "mask":
+            scores = scores * mask
+        out = scores @ v
+        return (out, scores.square().mean()) if between == "read twice" else out
+
+    assert not found_in(step, tmp_path)
