@@ -43,12 +43,15 @@ def gates() -> Callable[[], object]:
 
 def tasks() -> Callable[[], object]:
     """A small step of each task for itself."""
-    weight, given = torch.randn(WIDE, WIDE, requires_grad=True), torch.randn(40, 4, WIDE)
+    weight, given = torch.randn(WIDE, WIDE, requires_grad=True), torch.randn(20, 4, WIDE)
 
     def step() -> None:
         for one in given:
             for _ in range(2):
-                torch.autograd.grad((one @ weight).square().mean(), weight)
+                hidden = one
+                for _ in range(6):
+                    hidden = torch.relu(hidden @ weight)
+                torch.autograd.grad(hidden.square().mean(), weight)
 
     return step
 
