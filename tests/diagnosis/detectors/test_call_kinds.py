@@ -6,8 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-import whystall
+from tests.diagnosis.detectors.recordings import found_in
 
 torch = pytest.importorskip("torch")
 WIDE = 24
@@ -95,15 +94,7 @@ def test_the_remedy_is_the_one_for_this_loop(
     job: Callable[[], Callable[[], object]], in_patch: str, tmp_path: Path
 ) -> None:
     torch.manual_seed(0)
-    step = job()
-    step()
-    for number in range(2):  # starting to record is long once in a process: that recording is of no use
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as recorded:
-            for step_number in range(1 + 3 * number):
-                with torch.profiler.record_function(f"ProfilerStep#{step_number}"):
-                    step()
-    recorded.export_chrome_trace(str(tmp_path / "trace.json"))
-    found = {one.id: one for one in whystall.analyze(tmp_path / "trace.json", cache=False).findings}
+    found = found_in(job(), tmp_path, steps=4)
     remedy = found["host.small-operators"].remedy
     assert remedy is not None
     assert in_patch in (remedy.patch or "")

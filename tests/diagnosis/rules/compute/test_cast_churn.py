@@ -4,13 +4,16 @@ other copies do not.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
 from tests.diagnosis.cases import found_in
+from tests.diagnosis.detectors.recordings import found_in as recorded
 
 from whystall.testing import TraceBuilder, trace
 
+torch = pytest.importorskip("torch")
 GEMM_NS: Final = 500_000
 
 
@@ -79,3 +82,32 @@ def test_a_number_that_became_a_tensor_is_no_cast() -> None:
         if event["name"] == "aten::copy_":
             event["args"]["Input Dims"] = [[], [], []]
     assert "compute.cast-churn" not in found_in(built)
+
+
+@pytest.mark.parametrize(("learns", "told"), [(True, False), (False, True)])
+def test_autocasts_own_casts_count_where_nothing_learns(*, learns: bool, told: bool, tmp_path: Path) -> None:
+    """In training weights stay in full precision and are cast once in each step: that is what autocast is."""
+    net = torch.nn.Sequential(*(layer for _ in range(4) for layer in (torch.nn.Linear(1024, 1024), torch.nn.ReLU())))
+    given = torch.randn(16, 1024)
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
+
+    def step() -> None:
+        with torch.autocast("cpu", dtype=torch.bfloat16), torch.set_grad_enabled(learns):
+            out = net(given)
+        if learns:
+            optimizer.zero_grad()
+            out.float().square().mean().backward()
+            optimizer.step()
+
+    assert ("compute.cast-churn" in recorded(step, tmp_path)) is told
+
+
+def test_casts_that_the_model_asks_for_in_training_are_told(tmp_path: Path) -> None:
+    weight = torch.randn(1024, 1024, dtype=torch.bfloat16, requires_grad=True)
+    given = torch.randn(16, 1024)
+
+    def step() -> None:
+        (given @ weight.float()).square().mean().backward()
+        weight.grad = None
+
+    assert "compute.cast-churn" in recorded(step, tmp_path)

@@ -11,6 +11,7 @@ from typing import Any, Final
 import pytest
 import torch
 from tests.diagnosis.cases import found_in, found_in_runs, run
+from tests.diagnosis.detectors.recordings import found_in as found_in_recording
 from tests.diagnosis.jobs import Job, is_worth, shaped
 from torch.utils.checkpoint import checkpoint
 
@@ -203,6 +204,37 @@ def test_calls_that_come_out_as_before_are_worth_their_time(again: float, *, fir
         assert finding.remedy is not None
         assert "Compute it once" in finding.remedy.text
     assert "compute.redundant-work" not in found_in_runs(run(), repeated={1: seen}, cores=4, threads=4)
+
+
+@pytest.mark.parametrize(("share", "fires"), [(0.3, True), (0.03, False)])
+def test_what_nothing_reads_is_worth_its_time_in_a_usual_step(share: float, *, fires: bool) -> None:
+    """Steps are longer while each operator is followed, and the operators are not."""
+    watched = run()
+    ns = round(share * watched.mean_ns)
+    mm = RepeatedModule("aten::mm", "train.py", 21, "backward", "grad_x = grad @ weight", 4 * ns)
+    longer = round(4 * 1.5 * watched.mean_ns)
+    seen = RepeatedWork(steps=4, calls=4, again_ns=4 * ns, measured_ns=longer, error=0.01, modules=[mm])
+    found = found_in_runs(watched, unread={0: seen}, cores=4, threads=4)
+    assert ("compute.redundant-work" in found) is fires
+    if fires:
+        finding = found["compute.redundant-work"]
+        is_worth(finding, 1 / (1 - share))
+        assert "nothing reads what aten::mm gives" in finding.title
+        assert [(line.file, line.line) for line in finding.code] == [("train.py", 21)]
+        assert finding.remedy is not None
+        assert "needs_input_grad" in finding.remedy.text
+
+
+def test_the_first_of_all_in_order_is_told_where_it_is_picked_by_numbers(tmp_path: Path) -> None:
+    """argsort, and then a first few of its numbers pick the scores: the sizes of the numbers stand in a view alone."""
+    score = torch.randn(100_000)
+
+    def step() -> object:
+        order = torch.argsort(score, descending=True)
+        return order[:50].tolist(), score[order[:50]].tolist()
+
+    finding = found_in_recording(step, tmp_path)["compute.redundant-work"]
+    assert "100,000 places are sorted, 50 are read" in finding.title
 
 
 def test_gradients_that_go_back_through_repeated_calls_are_worth_as_much_again() -> None:

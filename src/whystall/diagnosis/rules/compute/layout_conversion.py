@@ -13,6 +13,7 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
+from whystall.diagnosis.detectors.gathered_columns import gathered_columns
 from whystall.diagnosis.detectors.host_calls import count_per_step
 from whystall.diagnosis.detectors.plain_layouts import plain_layouts
 from whystall.diagnosis.finding import Remedy
@@ -129,6 +130,33 @@ def in_trace_of_convolutions(case: Case) -> Iterator[Replayed]:
         )
 
 
+def in_trace_of_columns(case: Case) -> Iterator[Replayed]:
+    """Columns that are picked from a matrix of rows, on a CPU."""
+    for rank in case.ranks:
+        found = gathered_columns(rank)
+        if found is None:
+            continue
+        least, expected, most = found.left
+        nodes = case.work_of(rank, found.operators)
+        per_step = case.time_of(nodes)
+        yield Replayed(
+            cause=CAUSE.id,
+            attributed_ns=per_step,
+            evidence=(*found.facts, evidence.time(found.what, per_step, case.events_of(nodes), per=case.per)),
+            removal=case.without(nodes, expected),
+            floor=case.without(nodes, most),
+            ceiling=case.without(nodes, least),
+            method=found.method,
+            code=code_of(case, nodes),
+            ranks=(rank.rank,),
+            uncertainty=0.1,
+            confidence=0.85,
+            detail=found.detail,
+            remedy=CAUSE.remedies[found.remedy],
+            rivals=("input.collate", "host.python"),
+        )
+
+
 def _of_library(rank: RankCase) -> Mask:
     """Which operators run within a backward pass or a convolution: copies there are not the job's own."""
     convolutions = matching(rank.trace.operators["name"], lambda name: name == "aten::convolution")
@@ -189,5 +217,6 @@ RULE = Rule(
         Finder(in_trace, ("trace", "device_events")),
         Finder(in_trace_of_a_cpu, ("trace", "no_device", "operators", "shapes")),
         Finder(in_trace_of_convolutions, ("trace", "no_device", "operators", "shapes")),
+        Finder(in_trace_of_columns, ("trace", "no_device", "operators", "shapes")),
     ),
 )

@@ -17,6 +17,7 @@ from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.calls_again import called_at, is_shared, shares_of
 from whystall.diagnosis.detectors.diagonals import diagonals
 from whystall.diagnosis.detectors.discarded import discarded_backward
+from whystall.diagnosis.detectors.factored_steps import factored_steps
 from whystall.diagnosis.detectors.forward_again import repeated_operators
 from whystall.diagnosis.detectors.frees import between, given_back
 from whystall.diagnosis.detectors.grams import tall_grams
@@ -43,7 +44,7 @@ _BYTES_PER_S: Final = CAUSE.threshold("bytes_per_s")
 # Of a weight; fewer where it is in half precision.
 _BYTES: Final = 4
 _HALF: Final = re.compile(r'^\["(c10::)?(BFloat16|Half)')
-_FORMS: Final = (sorted_whole, inverted, diagonals, tall_grams, picked_rows, costlier_order)
+_FORMS: Final = (sorted_whole, inverted, diagonals, tall_grams, picked_rows, costlier_order, factored_steps)
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
@@ -236,7 +237,8 @@ def that_nothing_reads(case: Case) -> Iterator[Sampled]:
         seen = case.facts.unread.get(run.rank)
         if seen is None:
             continue
-        share = seen.again_ns / seen.measured_ns
+        # Following each operator makes steps longer; the operators take as long as in any other.
+        share = min(seen.again_ns / seen.steps / run.mean_ns, 0.99)
         unsure = max(NINE_IN_TEN * seen.error, SPREAD * share)
         if share >= _LEAST_SHARE:
             largest = max(seen.modules, key=lambda one: one.ns)

@@ -48,14 +48,15 @@ _UNNAMED: Final = Remedy(
     patch=None,
     risk=None,
 )
-# What torch does in Python for whoever reads a file of tensors, or copies a model, in a step.
+# What torch does in Python for whoever reads a file of tensors, copies a model, or collects its state, in a step.
 _OF_FILES_AND_COPIES: Final = re.compile(
     r"^torch\.(serialization|_weights_only_unpickler|storage):|:(__deepcopy__|_rebuild_\w+)$"
+    r"|^torch\.nn\.modules\.module:(\w*state_dict|_?named_\w+|load)$"
 )
 # By its remedy: the innermost function, or the line's own text, of what is known by name.
 _KINDS: Final = {
     "decoded": re.compile(r"^(PIL\.|cv2[:.]|imageio\.|skimage\.)"),
-    "copied": re.compile(r"^copy:|\bdeepcopy\("),
+    "copied": re.compile(r"^copy:|\bdeepcopy\(|^torch\.nn\.modules\.module:\w*(state_dict|load)\n"),
     "written": re.compile(r"^json[.:]|\bjson\.(dumps|loads)\("),
     "converted": re.compile(r"\btorch\.(tensor|as_tensor|(Float|Double|Long|Int|Bool)?Tensor)\(|\.to_?(py)?list\("),
 }

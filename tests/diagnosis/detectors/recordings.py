@@ -1,0 +1,28 @@
+"""Recordings of torch's own of a few lines, for tests of what their operators show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import whystall
+from whystall.diagnosis.finding import Finding
+
+
+def found_in(step: Callable[[], object], folder: Path, steps: int = 5) -> dict[str, Finding]:
+    """What is found in some recorded steps of a function, by cause."""
+    step()
+    _record(step, 1)  # starting to record is long once in a process: that recording is of no use
+    _record(step, steps).export_chrome_trace(str(folder / "trace.json"))
+    return {one.id: one for one in whystall.analyze(folder / "trace.json", cache=False).findings}
+
+
+def _record(step: Callable[[], object], count: int) -> Any:
+    import torch
+
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as recorded:
+        for number in range(count):
+            with torch.profiler.record_function(f"ProfilerStep#{number}"):
+                step()
+    return recorded

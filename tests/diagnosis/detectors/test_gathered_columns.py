@@ -1,0 +1,47 @@
+"""compute.layout-conversion: columns that are picked from a large matrix of rows, in recordings of torch's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.diagnosis.detectors.recordings import found_in
+
+torch = pytest.importorskip("torch")
+ROWS, COLUMNS, PICKED = 512, 16_384, 256
+
+
+@pytest.mark.parametrize("by", ["index", "index_select"])
+def test_columns_are_worth_what_rows_leave(by: str, tmp_path: Path) -> None:
+    matrix = torch.randn(ROWS, COLUMNS)
+
+    def step() -> object:
+        numbers = torch.randperm(COLUMNS)[:PICKED]
+        return matrix[:, numbers].sum() if by == "index" else matrix.index_select(1, numbers).sum()
+
+    finding = found_in(step, tmp_path)["compute.layout-conversion"]
+    assert "256 of 16,384 columns" in finding.title
+    assert finding.gain is not None
+    assert finding.gain.expected > 1.5
+    assert finding.remedy is not None
+    assert "values.t().contiguous()" in (finding.remedy.patch or "")
+
+
+@pytest.mark.parametrize("what", ["rows", "small", "turned", "neighbours", "most"])
+def test_other_picks_are_none(what: str, tmp_path: Path) -> None:
+    matrix = torch.randn(ROWS, 1024 if what == "small" else COLUMNS)
+    turned = matrix.t().contiguous().t()
+
+    def step() -> object:
+        numbers = torch.randperm(matrix.shape[1])[:PICKED]
+        if what == "rows":
+            return matrix[torch.randint(ROWS, (PICKED,))].sum()
+        if what == "turned":
+            return turned[:, numbers].sum()
+        if what == "neighbours":
+            return matrix[:, 100 : 100 + PICKED].contiguous().sum()
+        if what == "most":
+            return matrix[:, torch.randperm(COLUMNS)[: COLUMNS // 2]].sum()
+        return matrix[:, numbers].sum()
+
+    assert "compute.layout-conversion" not in found_in(step, tmp_path)
