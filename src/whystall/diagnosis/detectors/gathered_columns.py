@@ -47,7 +47,11 @@ def gathered_columns(rank: RankCase) -> Wasted | None:
     largest = (0, 0, 0)
     for row in np.flatnonzero(asked).tolist():
         rows, columns, picked = _picked(table, row)
-        large = rows * columns >= _LEAST_ELEMENTS and rows >= _LEAST_ROWS and _LEAST_PICKED <= picked <= _MOST_PICKED * columns
+        large = (
+            rows * columns >= _LEAST_ELEMENTS
+            and rows >= _LEAST_ROWS
+            and _LEAST_PICKED <= picked <= _MOST_PICKED * columns
+        )
         if large and lasts[row] >= _SLOW_NS * rows * picked:
             found[row] = True
             largest = max(largest, (rows, columns, picked))

@@ -7,9 +7,10 @@ from __future__ import annotations
 from typing import Final
 
 import pytest
-from tests.diagnosis.cases import case_of, found_in, line, run, told_of
+from tests.diagnosis.cases import case_of, found_in, found_in_runs, line, run, told_of
 from tests.diagnosis.jobs import GAP_NS, Job, is_worth, message
 
+from whystall.analysis.run_results import RunSummary
 from whystall.diagnosis.diagnose import diagnose
 from whystall.diagnosis.rules import RULES
 from whystall.testing import trace
@@ -113,3 +114,35 @@ def test_on_a_cpu_samples_of_the_whole_run_say_what_it_is_worth() -> None:
     # At the least four fifths of it go away; at most a fifth of what is left goes away as well.
     assert gain.floor == pytest.approx(1 / (1 - 0.8 * saved), rel=0.05)
     assert gain.ceiling == pytest.approx(1 / ((1 - saved) * 0.8), rel=0.15)
+
+
+def exchanging(share: float, text: str, rank: int) -> RunSummary:
+    """A rank that is found at a line in a share of the looks, and in its backward pass else."""
+    places = [
+        line(share, text, leaf="torch.distributed.distributed_c10d:all_gather"),
+        line(1 - share, part="backward", at=9),
+    ]
+    return run(rank=rank, places=places, shares={"other": share, "backward": 1 - share})
+
+
+@pytest.mark.parametrize(
+    ("shares", "text", "fires"),
+    [
+        ((0.3, 0.3), "dist.all_gather_object(blocks, mine)", True),
+        ((0.3, 0.3), "dist.all_gather(blocks, mine)", False),
+        ((0.3, 0.01), "dist.all_gather_object(blocks, mine)", False),  # one waits for the other
+    ],
+)
+def test_objects_that_are_exchanged_are_worth_a_part_of_their_time(
+    shares: tuple[float, float], text: str, *, fires: bool
+) -> None:
+    found = found_in_runs(*(exchanging(share, text, rank) for rank, share in enumerate(shares)))
+    assert ("communication.small-messages" in found) is fires
+    if fires:
+        finding = found["communication.small-messages"]
+        assert finding.scope.ranks == [0, 1]
+        assert finding.gain is not None
+        assert 1 < finding.gain.floor < finding.gain.expected < 1 / (1 - 0.3)
+        assert [one.line for one in finding.code] == [7]
+        assert finding.remedy is not None
+        assert "dist.all_gather(blocks, mine)" in (finding.remedy.patch or "")

@@ -25,6 +25,7 @@ from whystall.diagnosis.detectors.collectives import (
     without_gaps,
 )
 from whystall.diagnosis.detectors.messages import latency_ns, loud_steps, shorten, small_bytes
+from whystall.diagnosis.detectors.samples import code_of_lines, from_samples, lines_where, measured_runs, share_of
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.replay.graph import Change, Mask
@@ -36,6 +37,12 @@ _PARTLY_LATENCY: Final = CAUSE.threshold("partly_latency")
 _LEAST_OF_SAMPLES: Final = CAUSE.threshold("least_of_samples")
 _ELSEWHERE: Final = CAUSE.threshold("elsewhere")
 _DISTRIBUTED: Final = re.compile(r"^torch\.distributed\b")
+
+
+# What exchanges Python objects: their sizes first, and then bytes that were pickled.
+_OBJECTS: Final = re.compile(r"\b(all_gather|gather|scatter|broadcast|send|recv)_object(_list)?\(")
+# Of the time at such a line goes away with tensors in place of objects: at least, as expected.
+_OF_OBJECTS: Final = (0.25, 0.6)
 
 
 @dataclass(slots=True)
@@ -158,4 +165,34 @@ def _sampled_share(case: Case) -> float | None:
     return min(shares) if shares and len(shares) == len(runs) and min(shares) > 0 else None
 
 
-RULE = Rule(CAUSE, (Finder(in_trace, ("trace",)),))
+def of_objects(case: Case) -> Iterator[Sampled]:
+    """Lines that exchange objects, on the rank that is found there least: the others wait for it as well."""
+    seen = [
+        (share_of(lines), run, lines)
+        for run in measured_runs(case)
+        if (lines := lines_where(run, lambda line: bool(_OBJECTS.search(line.text))))
+    ]
+    if not seen or len(seen) < len(case.runs):
+        return
+    share, run, lines = min(seen, key=lambda each: (each[0], each[1].rank))
+    least, expected = (share * part for part in _OF_OBJECTS)
+    yield from_samples(
+        CAUSE.id,
+        run,
+        expected,
+        (least, expected, share),
+        evidence=(
+            evidence.share("of the stack samples that found the thread exchanging objects", share),
+            evidence.time("time in it, on average", round(share * run.mean_ns), per="step"),
+        ),
+        code=code_of_lines(lines),
+        ranks=tuple(one.rank for _, one, _ in seen),
+        detail="objects are pickled, and their sizes sent before them",
+        method="samples: the share of the thread's stack samples, for tensors in place of objects",
+        confidence=0.8,
+        remedy=CAUSE.remedies["objects"],
+        rivals=("communication.straggler", "host.python"),
+    )
+
+
+RULE = Rule(CAUSE, (Finder(in_trace, ("trace",)), Finder(of_objects, ("samples", "no_device"))))
