@@ -26,6 +26,7 @@ _LEFT: Final = CAUSE.threshold("left")
 _LEFT_AT_MOST: Final = 0.75
 _LEFT_AT_LEAST: Final = 0.4
 _LEFT_OF_CONVOLUTIONS: Final = tuple(CAUSE.threshold("left_of_convolution") * off for off in (1.0, 1.6, 0.5))
+_LEFT_OF_COMPILED: Final = tuple(CAUSE.threshold("left_of_compiled") * off for off in (1.0, 1.8, 0.27))
 _FACTORS: Final = re.compile(
     r"^aten::_?(linalg_(cholesky|eig|inv|ldl|lstsq|lu|qr|slogdet|det|solve|svd)|cholesky|triangular_solve)"
 )
@@ -65,13 +66,23 @@ def in_trace(case: Case) -> Iterator[Replayed]:
 
 
 def _left(case: Case, rank: RankCase, rows: Mask) -> list[NDArray[np.float64]]:
-    """Per node the share that is left: as expected, at most, at least. oneDNN knows no convolution of doubles."""
-    convolutions = matching(rank.trace.operators["name"], lambda name: "conv" in name)
+    """Per node the share that is left: as expected, at most, at least.
+
+    oneDNN knows no convolution of doubles, and code compiled for a CPU is not written with vectors where types mix.
+    """
+    names = rank.trace.operators["name"]
+    convolutions = matching(names, lambda name: "conv" in name)
     convolutions |= rank.workings.tree.below(convolutions)
-    shares = zip((_LEFT, _LEFT_AT_MOST, _LEFT_AT_LEAST), _LEFT_OF_CONVOLUTIONS, strict=True)
+    compiled = matching(names, lambda name: name.startswith(_COMPILED))
     if rank.on_device:
-        convolutions[:] = False
-    return [case.operator_values(rank, np.where(rows & convolutions, of_one, other), other) for other, of_one in shares]
+        convolutions[:] = compiled[:] = False
+    shares = zip((_LEFT, _LEFT_AT_MOST, _LEFT_AT_LEAST), _LEFT_OF_CONVOLUTIONS, _LEFT_OF_COMPILED, strict=True)
+    return [
+        case.operator_values(
+            rank, np.where(rows & convolutions, of_one, np.where(rows & compiled, of_code, other)), other
+        )
+        for other, of_one, of_code in shares
+    ]
 
 
 def _is_asked_for(rank: RankCase, rows: Mask) -> bool:
