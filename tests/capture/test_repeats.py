@@ -493,3 +493,33 @@ def test_a_part_that_is_given_a_few_in_turn_beside_another_that_is_not_is_told(m
     found = seen(step).found
     assert found is not None
     assert found.modules[0].name == "Sequential"
+
+
+def service(keys: int, *, orders: bool = True, learns: bool = False) -> RepeatsSeen:
+    """Answers that take what belongs to one of some keys, drawn by chance, and orders that are new each time."""
+    torch.manual_seed(0)
+    given = torch.randn(keys, 64, 64)
+    encoder, head = torch.nn.Linear(64, 512), torch.nn.Linear(64, 8)
+
+    def step() -> None:
+        with torch.set_grad_enabled(learns):
+            out = encoder(given[torch.randint(0, keys, ()).item()]).sum()
+            if orders:
+                out = out + head(torch.randn(4, 64)).sum()
+        if learns:
+            out.backward()
+
+    return seen(step, steps=60)
+
+
+def test_a_part_of_what_is_asked_that_comes_again_by_itself_is_told_with_all_its_calls() -> None:
+    found = service(12).found
+    assert found is not None
+    assert 2 <= found.calls < found.kind_calls == found.steps
+    assert found.again_ns < found.kind_ns <= found.measured_ns
+
+
+@pytest.mark.parametrize("other", [{"orders": False}, {"learns": True}], ids=["all of it", "training"])
+def test_whole_requests_that_come_again_and_training_are_no_such_part(other: dict[str, bool]) -> None:
+    found = service(12, **other).found
+    assert found is None or found.kind_ns == 0

@@ -15,9 +15,12 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any, Final
 
+import msgspec
+
 from whystall.capture.rounds import Rounds
 from whystall.capture.sums import Sum, columns_of, is_differentiated, rows_of, sizes_of_rows, sum_of
 from whystall.capture.tally import Place, Tally, place_of
+from whystall.run_folder.description import RepeatedWork
 
 _LONG: Final = 0.03
 _MOST_MODULES: Final = 64
@@ -58,6 +61,11 @@ class RepeatedModules:
         self._read: set[int] | None = None
         self._seen: dict[Sum, Sum] = {}
         self._rounds = Rounds()
+        self._calls: defaultdict[int, list[int]] = defaultdict(lambda: [0, 0, 0])
+        """Of each module that is read its calls, their time, and how many were given what they were given before."""
+        self._fresh_before = self._again_before = 0
+        self._whole_steps = False
+        """Whether all that some step called came as before: a model is perhaps measured on a few batches."""
         self._differentiated: set[Sum] = set()
         """Of calls that were seen those that gradients go back through."""
         self._deaf = False
@@ -114,10 +122,26 @@ class RepeatedModules:
 
     def step_read(self, duration_ns: int, *, counts: bool) -> None:
         """A step is over in which calls were read; ``counts``: there was one before it."""
+        tally = self.tally
         if counts:
-            self.tally.step_ended(duration_ns)
+            tally.step_ended(duration_ns)
+            self._whole_steps |= tally.calls > self._again_before and tally.fresh == self._fresh_before
         else:
-            self.tally.forget()
+            tally.forget()
+            self._calls.clear()
+        self._again_before, self._fresh_before = tally.calls, tally.fresh
+
+    def told(self) -> RepeatedWork | None:
+        """What came again; where a part of what is asked does so by itself, with all calls of the longest module.
+
+        Others are parts of it, or parts of what is asked beside it, which are left alone.
+        """
+        found = self.tally.told()
+        kinds = [one for one in self._calls.values() if one[2]]
+        if found is None or not kinds or self._trained or self._whole_steps:
+            return found
+        calls, ns, _ = max(kinds, key=lambda one: one[1])
+        return msgspec.structs.replace(found, kind_calls=calls, kind_ns=min(ns, found.measured_ns))
 
     def step_ended(self) -> None:
         """A step is over, and with it all calls."""
@@ -135,6 +159,7 @@ class RepeatedModules:
         self._differentiated.clear()
         self._places.clear()
         self._rows.clear()
+        self._calls.clear()
         return True
 
     def _called(self, module: Any, _given: object) -> None:
@@ -178,6 +203,8 @@ class RepeatedModules:
         differentiated = is_differentiated(self._torch, output)
         known = self._known(call.module, given, named, output, differentiated=differentiated)
         share, shared = float(known is True), 0.0
+        for at, more in enumerate((1, lasted, known is True)):
+            self._calls[call.module][at] += more
         if known is None:
             if not self._open:
                 tally.fresh += 1

@@ -24,6 +24,7 @@ from whystall.capture.repeated_modules import in_backward
 from whystall.capture.sums import Sum, sum_of
 from whystall.capture.tally import Tally, place_of
 from whystall.capture.unread import Unread
+from whystall.run_folder.description import RepeatedWork
 
 _LONG: Final = 0.01
 _MOST_KINDS: Final = 64
@@ -118,6 +119,10 @@ class RepeatedOperators:
         else:
             self.tally.forget()
         self.unread.step_ended(duration_ns, counts=True)
+
+    def told(self) -> RepeatedWork | None:
+        """What was computed again."""
+        return self.tally.told()
 
     def step_ended(self) -> None:
         """A step is over."""

@@ -87,6 +87,10 @@ class RepeatedWork(msgspec.Struct, frozen=True, kw_only=True):
     """Of ``again_ns`` the time of calls that gradients go back through: their backward pass is done again, too."""
     shared_ns: int = 0
     """Of ``again_ns`` the share of calls that went into tokens which begin as those of the call before."""
+    kind_calls: int = 0
+    """All calls of the longest module of which some came again, where a part of what is asked does so; else 0."""
+    kind_ns: int = 0
+    """The time of these."""
     error: float
     """The standard error of the share that is computed again, by how it differs from step to step."""
     modules: list[RepeatedModule]
@@ -314,6 +318,7 @@ def _repeated(value: object) -> RepeatedWork | None:
     words = (word for one in found.modules for word in (one.name, one.file, one.function, one.text))
     told = 0 < len(found.modules) <= _MOST_MODULES and all(len(word) <= _LONGEST_WORD for word in words)
     told &= 0 < sum(one.ns for one in found.modules) <= found.again_ns and all(one.ns > 0 for one in found.modules)
+    told &= found.kind_ns == 0 or (found.calls <= found.kind_calls and found.kind_ns <= found.measured_ns)
     return found if counted and told else None
 
 

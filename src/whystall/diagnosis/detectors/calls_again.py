@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from math import exp
 from typing import Final
 
 from whystall.analysis.run_results import RunSummary
@@ -15,6 +16,9 @@ from whystall.run_folder.description import RepeatedWork
 
 # Of a forward pass of less the ratio of a backward pass to it is chance.
 _LEAST_FORWARD: Final = 0.02
+# Of fewer that came again nobody knows how many there are; and so few may have been expected where two came.
+_FEWEST_AGAIN: Final = 2
+_LEAST_OF_FEW: Final = 0.35
 # So much of the time of a shared beginning is saved at least, and as expected.
 _LEAST_OF_SHARED: Final = 0.4
 _OF_SHARED: Final = 0.8
@@ -27,6 +31,8 @@ def shares_of(
 
     The latter at least, as expected, at most.
     """
+    if comes_by_itself(seen):
+        return _asked_again(run, seen)
     forward = seen.again_ns / seen.measured_ns
     expected, most = _backward_of(case, run, seen)
     unsure = NINE_IN_TEN * seen.error
@@ -35,6 +41,35 @@ def shares_of(
         low, forward_left = low * _LEAST_OF_SHARED, forward * _OF_SHARED
         return (forward, 0.0), (low, forward_left, min(forward + unsure, 1.0))
     return (forward, most), (low, forward + expected, min(forward + most + unsure, 1.0))
+
+
+def _asked_again(run: RunSummary, seen: RepeatedWork) -> tuple[tuple[float, float], tuple[float, float, float]]:
+    """The same of a part of what is asked that comes again by itself: of how many such parts there are.
+
+    Of so many drawn alike from ``N`` a pair is the same with a chance of one in ``N``: what came again among the calls
+    that were looked at says how large ``N`` is, and so how much of it comes again in all calls of the run.
+    """
+    share = seen.kind_ns / seen.measured_ns
+    pairs = seen.kind_calls * (seen.kind_calls - 1) / 2
+    calls = run.all_steps * seen.kind_calls / seen.steps
+    fewest = max(seen.calls - NINE_IN_TEN * seen.calls**0.5, _LEAST_OF_FEW)
+    low, expected = (share * _again(pairs / seen_again, calls) for seen_again in (fewest, seen.calls))
+    return (share, 0.0), (low * (1 - SPREAD), expected, share)
+
+
+def _again(different: float, calls: float) -> float:
+    """Which share of so many calls comes again, of ``different`` things that are asked for.
+
+    >>> round(_again(10.0, 1000.0), 2), round(_again(1e6, 1000.0), 3)
+    (0.99, 0.0)
+    """
+    each = calls / max(different, 1.0)
+    return max(1 - (1 - exp(-each)) / each, 0.0)
+
+
+def comes_by_itself(seen: RepeatedWork) -> bool:
+    """Whether it is a part of what is asked that came again out of turn, beside parts that were new."""
+    return seen.kind_ns > 0 and seen.calls >= _FEWEST_AGAIN and not is_shared(seen)
 
 
 def is_shared(seen: RepeatedWork) -> bool:

@@ -206,6 +206,25 @@ def test_calls_that_come_out_as_before_are_worth_their_time(again: float, *, fir
     assert "compute.redundant-work" not in found_in_runs(run(), repeated={1: seen}, cores=4, threads=4)
 
 
+@pytest.mark.parametrize(("calls", "steps", "low"), [(6, 1000, 1.25), (2, 1000, 1.15), (1, 1000, None), (2, 20, None)])
+def test_what_comes_again_by_itself_is_worth_what_all_calls_of_the_run_would_find(
+    calls: int, steps: int, low: float | None
+) -> None:
+    """Of 16 calls that take 0.3 of a step some came again: there are few such things, and most calls find one."""
+    area = RepeatedModule("AreaEncoder", "serve.py", 61, "encode", "return area(tile)", 19 * calls)
+    again = {"calls": calls, "again_ns": 19 * calls, "kind_calls": 16, "kind_ns": 300}
+    seen = RepeatedWork(steps=16, measured_ns=1_000, error=0.01, modules=[area], **again)
+    found = found_in_runs(run(steps=steps), repeated={0: seen}, cores=4, threads=4).get("compute.redundant-work")
+    if low is None:
+        assert found is None or found.gain is None or found.gain.expected < 1.2
+        return
+    assert found is not None
+    assert found.gain is not None
+    assert low < found.gain.floor < found.gain.expected <= 1 / (1 - 0.3) <= found.gain.ceiling
+    assert found.remedy is not None
+    assert "as the key of a cache a tensor is never found again" in found.remedy.text
+
+
 @pytest.mark.parametrize(("share", "fires"), [(0.3, True), (0.03, False)])
 def test_what_nothing_reads_is_worth_its_time_in_a_usual_step(share: float, *, fires: bool) -> None:
     """Steps are longer while each operator is followed, and the operators are not."""

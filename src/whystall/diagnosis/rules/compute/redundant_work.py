@@ -14,7 +14,7 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed, Sampled
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
-from whystall.diagnosis.detectors.calls_again import called_at, is_shared, shares_of
+from whystall.diagnosis.detectors.calls_again import called_at, comes_by_itself, is_shared, shares_of
 from whystall.diagnosis.detectors.diagonals import diagonals
 from whystall.diagnosis.detectors.discarded import discarded_backward
 from whystall.diagnosis.detectors.factored_steps import factored_steps
@@ -34,6 +34,7 @@ from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
 from whystall.replay.graph import Mask
+from whystall.run_folder.description import RepeatedWork
 from whystall.trace.columns import judged, matching
 
 CAUSE: Final = cause_beside(__name__)
@@ -205,20 +206,21 @@ def in_watched(case: Case) -> Iterator[Sampled]:
         if share < _LEAST_SHARE:
             continue
         largest = max(seen.modules, key=lambda one: one.ns)
+        told = "in calls that came out as before"
+        if is_shared(seen):
+            told = "in tokens that the call before was given, too"
+        elif comes_by_itself(seen):
+            told = "in calls of which some came out as before"
         yield from_samples(
             CAUSE.id,
             run,
             share,
             saved,
             evidence=(
-                evidence.share(
-                    "of the steps looked at, in tokens that the call before was given, too"
-                    if is_shared(seen)
-                    else "of the steps looked at, in calls that came out as before",
-                    forward,
-                ),
+                evidence.share(f"of the steps looked at, {told}", forward),
                 *([evidence.share("of the steps, in going back through them, at most", backward)] if backward else []),
-                evidence.count("such calls", seen.calls / seen.steps, per="step"),
+                *([evidence.count("such calls looked at", seen.kind_calls)] if comes_by_itself(seen) else []),
+                evidence.count("calls that came out as before", seen.calls / seen.steps, per="step"),
                 evidence.count("steps looked at", seen.steps),
             ),
             code=called_at(seen),
@@ -226,9 +228,16 @@ def in_watched(case: Case) -> Iterator[Sampled]:
             detail=f"{largest.name} is given tokens that begin as those of the call before"
             if is_shared(seen)
             else f"{largest.name} is given again what it was given before, and gives the same",
-            remedy=_REMEDIES["prefix" if is_shared(seen) else "within" if backward else "kept"],
+            remedy=_REMEDIES[_kept_how(seen, backward)],
             rivals=("host.small-operators", "host.python"),
         )
+
+
+def _kept_how(seen: RepeatedWork, backward: float) -> str:
+    """The name of the remedy for what comes again."""
+    if is_shared(seen):
+        return "prefix"
+    return "within" if backward else "by_key" if comes_by_itself(seen) else "kept"
 
 
 def that_nothing_reads(case: Case) -> Iterator[Sampled]:
