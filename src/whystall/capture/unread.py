@@ -8,6 +8,7 @@ one after it has ended. Storages are known by weak references, which keep torch 
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -59,6 +60,7 @@ class Unread:
         self._patched: dict[str, tuple[Any, Any]] = {}
         self._deaf = False
         self._counts = False
+        self._pid = os.getpid()
 
     def begin(self) -> None:
         """Follows what Python reads."""
@@ -178,7 +180,8 @@ class Unread:
 
         def reads(tensor: Any, *given: Any, **named: Any) -> Any:
             try:
-                self._read_outside.update(self._storages((tensor,))[0])
+                if os.getpid() == self._pid:  # a loader's worker that was forked meanwhile keeps the method
+                    self._read_outside.update(self._storages((tensor,))[0])
             except Exception:  # noqa: BLE001 - this is called in the user's job
                 self._deaf = True
             return before(tensor, *given, **named)
