@@ -4,6 +4,7 @@ small and hidden ones do not.
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 import pytest
@@ -120,10 +121,21 @@ def test_a_core_is_not_taken_from_operators_that_need_it() -> None:
     assert found is None or found.gain is None or found.gain.expected < 1.2
 
 
-def sampled(built: TraceBuilder, threads: int) -> dict[str, Finding]:
-    """The findings of a job on two cores whose loader has no workers."""
-    runs = [run(shares={"input": 0.5, "forward": 0.5}, on_cpu_share=1.0, other_cores=0.0)]
-    facts = RunFacts(threads=threads, cores=2, loaders=({"workers": 0},))
+def test_of_many_cores_workers_take_as_many_as_save_most() -> None:
+    """Batches that take nearly all of a step, on 16 cores that training fills: not one thread beside 15 workers."""
+    found = sampled(fed(2_500_000, 2), threads=16, cores=16, made=0.97)["input.synchronous-loader"]
+    assert found.gain is not None
+    assert found.gain.expected > 5
+    assert found.remedy is not None
+    threads, workers = map(int, re.findall(r"num_(?:threads\(|workers=)(\d+)", found.remedy.patch or ""))
+    assert threads > 1
+    assert threads + workers <= 16
+
+
+def sampled(built: TraceBuilder, threads: int, cores: int = 2, made: float = 0.5) -> dict[str, Finding]:
+    """The findings of a job whose loader has no workers."""
+    runs = [run(shares={"input": made, "forward": 1 - made}, on_cpu_share=1.0, other_cores=0.0)]
+    facts = RunFacts(threads=threads, cores=cores, loaders=({"workers": 0},))
     told = diagnose(case_of(built, facts=facts, runs=runs), RULES)
     assert told.failures == []
     return {finding.id: finding for finding in told.findings if finding.severity != "info"}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, Self
 
 from whystall.analysis.run_results import RunSummary
 from whystall.diagnosis import evidence
@@ -76,24 +77,45 @@ def in_samples(case: Case) -> Iterator[Sampled]:
     for waits in input_waits(case):
         if waits.made > 0:
             wanted, waiting = keeping_up(waits.made, 1 - waits.made), _computing(waits.run, waits.made) <= WAITS
-            workers = beside_training(case, wanted, waiting=waiting)
-            threads = None if waiting else left_for_training(case, workers)
-            most, slower = slowed_by(case, waits.run, threads)
-            usual, longest = _IN_A_WORKER
-            saved = _with_workers(case, waits, workers, threads, slower, usual)
-            low = _with_workers(case, waits, workers, threads, most, longest)
+            most = beside_training(case, wanted, waiting=waiting)
+            # On full cores workers take some from training, whose operators take longer then: as many as save most.
+            tried = [
+                _Trial.of(case, waits, count, waiting=waiting) for count in range(most if waiting else 1, most + 1)
+            ]
+            best = max(tried, key=lambda trial: (trial.saved, -trial.workers))
             yield from_samples(
                 CAUSE.id,
                 waits.run,
-                saved,
+                best.saved,
                 part="input",
                 evidence=waits.evidence,
                 code=waits.code,
-                saved=(min(saved * 0.85, low), saved, max(waits.made, saved)),
+                saved=(min(best.saved * 0.85, best.low), best.saved, max(waits.made, best.saved)),
                 method="samples: batches made by workers while the step computes, on the cores there are",
                 rivals=("host.python", "input.storage-bound", "host.cpu-contention"),
-                remedy=with_workers(CAUSE, case, workers, on_device=False, waiting=waiting, threads_left=threads),
+                remedy=with_workers(
+                    CAUSE, case, best.workers, on_device=False, waiting=waiting, threads_left=best.threads
+                ),
             )
+
+
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    """So many workers, the threads that are left to training where they take some, and the share saved."""
+
+    workers: int
+    threads: int | None
+    saved: float
+    low: float
+
+    @classmethod
+    def of(cls, case: Case, waits: InputWaits, workers: int, *, waiting: bool) -> Self:
+        """What the workers save as expected, and at the least."""
+        threads = None if waiting else left_for_training(case, workers)
+        most, slower = slowed_by(case, waits.run, threads)
+        usual, longest = _IN_A_WORKER
+        saved = _with_workers(case, waits, workers, threads, slower, usual)
+        return cls(workers, threads, saved, _with_workers(case, waits, workers, threads, most, longest))
 
 
 def _computing(run: RunSummary, share: float) -> float:
