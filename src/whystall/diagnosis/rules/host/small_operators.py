@@ -19,7 +19,8 @@ from whystall.diagnosis.detectors.call_kinds import kind_of_calls
 from whystall.diagnosis.detectors.one_by_one import one_by_one
 from whystall.diagnosis.detectors.samples import code_of_lines, lines_where
 from whystall.diagnosis.detectors.stretches import LONG_NS, soft_nodes, soft_stretch_ns
-from whystall.diagnosis.rank_case import RankCase
+from whystall.diagnosis.detectors.tables import Tables, single_tables
+from whystall.diagnosis.rank_case import RankCase, within
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
 from whystall.replay.graph import Mask, Times
@@ -39,6 +40,9 @@ _FLOPS_PER_S: Final = CAUSE.threshold("flops_per_thread")
 _BYTES_PER_S: Final = CAUSE.threshold("bytes_per_s")
 # A remedy leaves so much of what calling costs: at least, as expected, at most.
 _LEFT: Final = (0.0, 0.3, 0.6)
+# The same of tables' calls, and of what there is for each of them.
+_LEFT_OF_TABLES: Final = ((0.0, 0.0), (0.2, 0.1), (0.5, 0.5))
+_OF_EACH: Final = 4
 # A batch is moved and reshaped where an item was not.
 _LEFT_OF_BATCH: Final = 0.1
 # The rates are those of a usual core: one may be so many times as fast, or as slow.
@@ -109,6 +113,58 @@ def in_trace_item_by_item(case: Case) -> Iterator[Replayed]:
             tier=1,
             rivals=("host.python", "compute.unfused-attention"),
         )
+
+
+def in_trace_of_tables(case: Case) -> Iterator[Replayed]:
+    """Tables of embeddings that are looked up, learned from and updated one by one: one table is one of each."""
+    for rank in case.ranks:
+        found = single_tables(rank)
+        if found is None:
+            continue
+        begin, end, _ = rank.optimizer_steps
+        calls = case.host_within(rank, found.begin, found.end) | case.work_of(rank, found.back)
+        updates = case.work_of(rank, found.of_parameters)
+        if _goes_through_parameters(rank, found):
+            updates |= case.host_within(rank, begin, end)
+        taken = case.time_of(calls | updates)
+
+        def without(of_calls: float, of_updates: float, found: Tables = found) -> NDArray[np.float64]:
+            left = np.where(calls, max(of_calls, 1 / found.count), 1.0)  # noqa: B023 - called before the next rank
+            return np.where(updates, 1 - found.share * (1 - max(of_updates, 1 / found.count)), left)  # noqa: B023
+
+        least, expected, most = (without(*left) for left in _LEFT_OF_TABLES)
+        yield Replayed(
+            cause=CAUSE.id,
+            attributed_ns=taken,
+            evidence=(
+                evidence.count("small tables that are looked up one by one", found.count),
+                evidence.time(
+                    "in their lookups, and in going back through them",
+                    case.time_of(calls),
+                    case.events_of(calls),
+                    per=case.per,
+                ),
+                evidence.time("in what there is for each parameter", case.time_of(updates), per=case.per),
+            ),
+            removal=case.without(calls | updates, expected),
+            floor=case.without(calls | updates, most),
+            ceiling=case.without(calls | updates, least),
+            method="replay: one table of all their rows, and of the parameters as many fewer",
+            code=_places(case, rank) if case.sampled(rank) is not None else code_of(case, calls),
+            ranks=(rank.rank,),
+            uncertainty=0.2,
+            confidence=0.8,
+            detail=f"{found.count} small tables are looked up one by one",
+            remedy=CAUSE.remedies["tables"],
+            rivals=("compute.unfused-optimizer",),
+        )
+
+
+def _goes_through_parameters(rank: RankCase, found: Tables) -> bool:
+    """Whether the optimizer calls some operators for each parameter."""
+    begin, end, _ = rank.optimizer_steps
+    inside = within(rank.trace.operators["ts_ns"].to_numpy(), begin, end)
+    return bool(np.count_nonzero(inside) >= _OF_EACH * found.count * max(len(begin), 1)) if len(begin) else False
 
 
 def _in_fewer_calls(case: Case, rank: RankCase, nodes: Mask, small: Mask, taken: int) -> Replayed:
@@ -299,4 +355,7 @@ def _places(case: Case, rank: RankCase) -> Code:
 
 
 _NEEDS: Final = ("trace", "no_device", "operators", "shapes")
-RULE = Rule(CAUSE, (Finder(in_trace_of_a_cpu, _NEEDS), Finder(in_trace_item_by_item, _NEEDS)))
+RULE = Rule(
+    CAUSE,
+    (Finder(in_trace_of_a_cpu, _NEEDS), Finder(in_trace_item_by_item, _NEEDS), Finder(in_trace_of_tables, _NEEDS)),
+)

@@ -1,0 +1,84 @@
+"""Small tables of embeddings that are looked up one by one, for each column its own: one table of all rows is a call.
+
+What a table costs beside its lookup it costs as a parameter: a gradient that is taken over, and its part of an
+optimizer's step that goes through parameters one by one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+
+from whystall.diagnosis.detectors.recorded_sizes import sizes_by_argument
+from whystall.diagnosis.detectors.stretches import LONG_NS
+from whystall.diagnosis.rank_case import RankCase
+from whystall.replay.graph import Mask, Times
+from whystall.trace.columns import judged, matching
+
+_LEAST: Final = 16
+_LOOKS_UP: Final = "aten::embedding"
+_TAKEN_OVER: Final = "torch::autograd::AccumulateGrad"
+# Larger tables take their time by what is read of them.
+_MOST_ROWS: Final = 1 << 14
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """``count`` tables that are looked up in a row, begin and end of these rows, and what goes back through them.
+
+    ``of_parameters`` are the operators that there are for each parameter, of which the tables are a ``share``.
+    """
+
+    count: int
+    begin: Times
+    end: Times
+    back: Mask
+    of_parameters: Mask
+    share: float
+
+
+def single_tables(rank: RankCase) -> Tables | None:
+    """The lookups of many small tables; ``None`` where there are none, or sizes are not recorded."""
+    table, tree = rank.trace.operators, rank.workings.tree
+    rows = np.flatnonzero(matching(table["name"], lambda name: name == _LOOKS_UP) & ~tree.below(rank.backward))
+    if len(rows) < _LEAST:
+        return None
+    at, thread = table["ts_ns"].to_numpy(), table["thread"].to_numpy()
+    rows = rows[np.lexsort((at[rows], thread[rows]))]
+    past = at + table["duration_ns"].to_numpy()
+    known = judged(table.select("input_dims")[rows], sizes_by_argument)
+    runs: list[list[int]] = [[]]
+    for (row, sizes), (after, others) in pairwise([*zip(rows.tolist(), known, strict=True), (-1, ())]):
+        small = len(sizes) > 1 and bool(sizes[0]) and bool(sizes[1]) and sizes[0][0][0] <= _MOST_ROWS
+        runs[-1] += [row] if small else []
+        alike = small and len(others) > 1 and others[1] == sizes[1]
+        if not (alike and thread[after] == thread[row] and at[after] - past[row] < LONG_NS):
+            runs.append([])
+    long = [run for run in runs if len(run) >= _LEAST]
+    if not long:
+        return None
+    begin = np.array([at[run[0]] for run in long], np.int64)
+    end = np.array([past[run[-1]] for run in long], np.int64)
+    back, of_parameters = np.zeros(len(table), np.bool_), np.zeros(len(table), np.bool_)
+    share = 0.0
+    if rank.trains and "sequence" in table.columns:
+        sequence = table["sequence"].fill_null(-1).to_numpy()
+        mine = sequence[np.concatenate([np.array(run) for run in long])]
+        nodes = matching(table["name"], lambda name: name.startswith("autograd::engine"))
+        back = nodes & np.isin(sequence, mine[mine >= 0])
+        taken = matching(table["name"], lambda name: name == _TAKEN_OVER)
+        parameters = np.count_nonzero(taken) / len(long)
+        count = len(long[0])
+        share = min(count / parameters, 1.0) if parameters else 0.0
+        of_parameters = taken | (nodes & matching(table["name"], lambda name: name.endswith(_TAKEN_OVER)))
+    return Tables(
+        int(np.median([len(run) for run in long])),
+        begin,
+        end,
+        back | tree.below(back),
+        of_parameters | tree.below(of_parameters),
+        share,
+    )
