@@ -46,7 +46,7 @@ def test_a_table_for_each_column_is_told_with_its_part_of_the_optimizers_step(tm
     assert finding.attributed_ns_per_step is not None
     assert finding.gain.step_ns is not None
     assert finding.gain.expected > 1 / (1 - 0.6 * finding.attributed_ns_per_step / finding.gain.step_ns)
-    assert finding.evidence[2].value > 0
+    assert float(finding.evidence[2].value) > 0
     assert finding.remedy is not None
     assert "codes + self.start" in (finding.remedy.patch or "")
 
