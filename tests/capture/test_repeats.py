@@ -523,3 +523,20 @@ def test_a_part_of_what_is_asked_that_comes_again_by_itself_is_told_with_all_its
 def test_whole_requests_that_come_again_and_training_are_no_such_part(other: dict[str, bool]) -> None:
     found = service(12, **other).found
     assert found is None or found.kind_ns == 0
+
+
+def test_what_nothing_reads_is_told_beside_what_is_computed_again() -> None:
+    net, given = torch.nn.Linear(64, 4096), torch.randn(256, 64)
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-4)
+
+    def step() -> None:
+        out = net(given + torch.randn(256, 64))
+        out.detach().abs().flatten().kthvalue(9)
+        optimizer.zero_grad()
+        out.square().mean().backward()
+        optimizer.step()
+
+    watched = seen(step, steps=120)
+    assert watched.unread is not None
+    assert {"aten::kthvalue", "aten::abs"} >= {one.name for one in watched.unread.modules}
+    assert watched.told()["unread"] is watched.unread
