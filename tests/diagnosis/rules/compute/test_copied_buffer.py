@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 import torch
 from tests.diagnosis.cases import found_in
+from tests.diagnosis.detectors.recordings import found_in as found_in_recording
 from tests.diagnosis.jobs import Job, is_worth, shaped
-
-import whystall
 
 CAT_NS = 4_000_000
 OTHER_NS = 4_000_000
@@ -147,11 +146,5 @@ class Stores:
 def test_recorded_steps(step: Callable[[Stores, torch.Tensor], None], tmp_path: Path, *, fires: bool) -> None:
     """A class token was told to be a ring buffer, and so was a field on a torus."""
     stores, new = Stores(), torch.randn(256, 64)
-    step(stores, new)
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as recorded:
-        for number in range(4):
-            with torch.profiler.record_function(f"ProfilerStep#{number}"):
-                step(stores, new)
-    recorded.export_chrome_trace(str(tmp_path / "trace.json"))
-    found = whystall.analyze(tmp_path / "trace.json", cache=False).findings
-    assert ("compute.copied-buffer" in [one.id for one in found]) is fires
+    found = found_in_recording(lambda: step(stores, new), tmp_path, steps=4)
+    assert ("compute.copied-buffer" in found) is fires
