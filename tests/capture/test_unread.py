@@ -38,7 +38,7 @@ def unread_in(step: Step) -> RepeatedWork | None:
     with _mode_of(called):
         for _ in range(STEPS):
             step()
-            seen.step_ended(STEP_NS, counts=True)
+            seen.step_ended(STEP_NS)
     seen.close()
     return seen.told()
 

@@ -118,7 +118,7 @@ class RepeatedOperators:
             self.tally.step_ended(duration_ns)
         else:
             self.tally.forget()
-        self.unread.step_ended(duration_ns, counts=True)
+        self.unread.step_ended(duration_ns)
 
     def told(self) -> RepeatedWork | None:
         """What was computed again."""

@@ -59,7 +59,6 @@ class Unread:
         self._read_outside: set[int] = set()
         self._patched: dict[str, tuple[Any, Any]] = {}
         self._deaf = False
-        self._counts = False
         self._pid = os.getpid()
 
     def begin(self) -> None:
@@ -121,19 +120,18 @@ class Unread:
                 step.held[address] = _weak(storage)
         step.calls.append(_Call(place_of(schema.name, frame), ns, list(reads), list(made), alive))
 
-    def step_ended(self, duration_ns: int, *, counts: bool) -> None:
-        """A step of such a length is over; ``counts``: it was followed from its beginning."""
+    def step_ended(self, duration_ns: int) -> None:
+        """A step of such a length is over: the one before it can be judged."""
         if self._deaf:
             return
         before, now = self._steps
-        if self._counts:
+        if self._durations[0]:
             for call in self._dead(before, now):
                 self.tally.again[call.place] += call.ns
                 self.tally.calls += 1
             self.tally.step_ended(self._durations[0])
         self._read_outside &= now.held.keys()
         self._steps, self._durations = [now, _Step()], [duration_ns, 0]
-        self._counts = counts
 
     def _dead(self, before: _Step, now: _Step) -> list[_Call]:
         """The calls of a step that are not alive, now that the next one is over."""

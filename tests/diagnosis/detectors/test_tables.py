@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from tests.diagnosis.detectors.recordings import found_in
 
+from whystall.diagnosis.finding import Finding
+
 torch = pytest.importorskip("torch")
 COLUMNS, ROWS, WIDE, BATCH = 48, 20, 8, 256
 
@@ -38,8 +40,17 @@ def tabular(columns: int, *, one: bool = False, learns: bool = True, rows: int =
     return step
 
 
+def told_of(step: Callable[[], object], tmp_path: Path) -> Finding:
+    """What is told of small tables, with a gain; a step in which others had the cores is recorded again."""
+    for _ in range(4):
+        found = found_in(step, tmp_path).get("host.small-operators")
+        if found is not None and "small tables" in found.title and found.gain is not None:
+            return found
+    pytest.fail("nothing is told of them in four recordings")
+
+
 def test_a_table_for_each_column_is_told_with_its_part_of_the_optimizers_step(tmp_path: Path) -> None:
-    finding = found_in(tabular(COLUMNS), tmp_path)["host.small-operators"]
+    finding = told_of(tabular(COLUMNS), tmp_path)
     assert "48 small tables" in finding.title
     assert finding.gain is not None
     # of 48 lookups, and of 48 of 52 parameters, most goes away
@@ -52,8 +63,7 @@ def test_a_table_for_each_column_is_told_with_its_part_of_the_optimizers_step(tm
 
 
 def test_without_gradients_the_lookups_alone_are_told(tmp_path: Path) -> None:
-    finding = found_in(tabular(COLUMNS, learns=False), tmp_path)["host.small-operators"]
-    assert "48 small tables" in finding.title
+    assert told_of(tabular(COLUMNS, learns=False), tmp_path).severity != "info"
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from typing import Final
 import numpy as np
 
 from whystall.diagnosis.detectors.recorded_sizes import sizes_by_argument
-from whystall.diagnosis.detectors.stretches import LONG_NS
 from whystall.diagnosis.rank_case import RankCase
 from whystall.replay.graph import Mask, Times
 from whystall.trace.columns import judged, matching
@@ -21,6 +20,8 @@ from whystall.trace.columns import judged, matching
 _LEAST: Final = 16
 _LOOKS_UP: Final = "aten::embedding"
 _TAKEN_OVER: Final = "torch::autograd::AccumulateGrad"
+# Lookups that are so far apart have something else between them; a thread that lost its core is back before.
+_PAUSE_NS: Final = 500_000
 # Larger tables take their time by what is read of them.
 _MOST_ROWS: Final = 1 << 14
 
@@ -55,7 +56,7 @@ def single_tables(rank: RankCase) -> Tables | None:
         small = len(sizes) > 1 and bool(sizes[0]) and bool(sizes[1]) and sizes[0][0][0] <= _MOST_ROWS
         runs[-1] += [row] if small else []
         alike = small and len(others) > 1 and others[1] == sizes[1]
-        if not (alike and thread[after] == thread[row] and at[after] - past[row] < LONG_NS):
+        if not (alike and thread[after] == thread[row] and at[after] - past[row] < _PAUSE_NS):
             runs.append([])
     long = [run for run in runs if len(run) >= _LEAST]
     if not long:
@@ -63,19 +64,18 @@ def single_tables(rank: RankCase) -> Tables | None:
     begin = np.array([at[run[0]] for run in long], np.int64)
     end = np.array([past[run[-1]] for run in long], np.int64)
     back, of_parameters = np.zeros(len(table), np.bool_), np.zeros(len(table), np.bool_)
-    share = 0.0
+    count, share = max(map(len, long)), 0.0  # where something else had the core a row is seen in two parts
     if rank.trains and "sequence" in table.columns:
         sequence = table["sequence"].fill_null(-1).to_numpy()
         mine = sequence[np.concatenate([np.array(run) for run in long])]
         nodes = matching(table["name"], lambda name: name.startswith("autograd::engine"))
         back = nodes & np.isin(sequence, mine[mine >= 0])
         taken = matching(table["name"], lambda name: name == _TAKEN_OVER)
-        parameters = np.count_nonzero(taken) / len(long)
-        count = len(long[0])
+        parameters = np.count_nonzero(taken) / max(len(rank.optimizer_steps[0]), 1)
         share = min(count / parameters, 1.0) if parameters else 0.0
         of_parameters = taken | (nodes & matching(table["name"], lambda name: name.endswith(_TAKEN_OVER)))
     return Tables(
-        int(np.median([len(run) for run in long])),
+        count,
         begin,
         end,
         back | tree.below(back),

@@ -134,27 +134,8 @@ def in_trace_of_columns(case: Case) -> Iterator[Replayed]:
     """Columns that are picked from a matrix of rows, on a CPU."""
     for rank in case.ranks:
         found = gathered_columns(rank)
-        if found is None:
-            continue
-        least, expected, most = found.left
-        nodes = case.work_of(rank, found.operators)
-        per_step = case.time_of(nodes)
-        yield Replayed(
-            cause=CAUSE.id,
-            attributed_ns=per_step,
-            evidence=(*found.facts, evidence.time(found.what, per_step, case.events_of(nodes), per=case.per)),
-            removal=case.without(nodes, expected),
-            floor=case.without(nodes, most),
-            ceiling=case.without(nodes, least),
-            method=found.method,
-            code=code_of(case, nodes),
-            ranks=(rank.rank,),
-            uncertainty=0.1,
-            confidence=0.85,
-            detail=found.detail,
-            remedy=CAUSE.remedies[found.remedy],
-            rivals=("input.collate", "host.python"),
-        )
+        if found is not None:
+            yield found.candidate(case, rank, CAUSE)
 
 
 def _of_library(rank: RankCase) -> Mask:

@@ -173,26 +173,9 @@ def in_trace_of_forms(case: Case) -> Iterator[Replayed]:
     """Work of which the sizes tell that another form of it takes a part of the time."""
     for rank in case.ranks:
         for found in filter(None, (find(rank) for find in _FORMS)):
-            nodes = case.work_of(rank, found.operators)
-            taken = case.time_of(nodes)
-            if taken < _LEAST_SHARE * case.step_ns:
-                continue
-            least, expected, most = found.left
-            yield Replayed(
-                cause=CAUSE.id,
-                attributed_ns=taken,
-                evidence=(*found.facts, evidence.time(found.what, taken, case.events_of(nodes), per=case.per)),
-                removal=case.without(nodes, expected),
-                floor=case.without(nodes, most),
-                ceiling=case.without(nodes, least),
-                method=found.method,
-                detail=found.detail,
-                remedy=_REMEDIES[found.remedy],
-                code=code_of(case, nodes),
-                ranks=(rank.rank,),
-                uncertainty=0.1,
-                confidence=0.85,
-            )
+            told = found.candidate(case, rank, CAUSE)
+            if told.attributed_ns >= _LEAST_SHARE * case.step_ns:
+                yield told
 
 
 def in_watched(case: Case) -> Iterator[Sampled]:
@@ -257,7 +240,7 @@ def that_nothing_reads(case: Case) -> Iterator[Sampled]:
                 share,
                 (max(share - unsure, 0.0), share, min(share + unsure, 0.99)),
                 evidence=(
-                    evidence.share("of the steps looked at, in operators whose results nothing reads", share),
+                    evidence.share("of a step, in operators whose results nothing reads", share),
                     evidence.count("such operators", seen.calls / seen.steps, per="step"),
                     evidence.count("steps looked at", seen.steps),
                 ),

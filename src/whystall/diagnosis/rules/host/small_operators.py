@@ -128,11 +128,7 @@ def in_trace_of_tables(case: Case) -> Iterator[Replayed]:
             updates |= case.host_within(rank, begin, end)
         taken = case.time_of(calls | updates)
 
-        def without(of_calls: float, of_updates: float, found: Tables = found) -> NDArray[np.float64]:
-            left = np.where(calls, max(of_calls, 1 / found.count), 1.0)  # noqa: B023 - called before the next rank
-            return np.where(updates, 1 - found.share * (1 - max(of_updates, 1 / found.count)), left)  # noqa: B023
-
-        least, expected, most = (without(*left) for left in _LEFT_OF_TABLES)
+        least, expected, most = (_left_of(found, calls, updates, *left) for left in _LEFT_OF_TABLES)
         yield Replayed(
             cause=CAUSE.id,
             attributed_ns=taken,
@@ -158,6 +154,13 @@ def in_trace_of_tables(case: Case) -> Iterator[Replayed]:
             remedy=CAUSE.remedies["tables"],
             rivals=("compute.unfused-optimizer",),
         )
+
+
+def _left_of(found: Tables, calls: Mask, updates: Mask, of_calls: float, of_updates: float) -> NDArray[np.float64]:
+    """Per node what is left of it, where one table takes at least what one of them did."""
+    one = 1 / found.count
+    left = np.where(calls, max(of_calls, one), 1.0)
+    return np.where(updates, 1 - found.share * (1 - max(of_updates, one)), left)
 
 
 def _goes_through_parameters(rank: RankCase, found: Tables) -> bool:
