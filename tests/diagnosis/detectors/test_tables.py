@@ -44,7 +44,12 @@ def told_of(step: Callable[[], object], tmp_path: Path) -> Finding:
     """What is told of small tables, with a gain; a step in which others had the cores is recorded again."""
     for _ in range(4):
         found = found_in(step, tmp_path).get("host.small-operators")
-        if found is not None and "small tables" in found.title and found.gain is not None:
+        told = (
+            found is not None
+            and "small tables" in found.title
+            and None not in (found.gain, found.attributed_ns_per_step)
+        )
+        if found is not None and told and found.gain is not None and found.gain.step_ns is not None:
             return found
     pytest.fail("nothing is told of them in four recordings")
 
