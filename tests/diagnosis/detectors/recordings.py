@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import whystall
 from whystall.diagnosis.finding import Finding
 
@@ -16,6 +18,17 @@ def found_in(step: Callable[[], object], folder: Path, steps: int = 5) -> dict[s
     _record(step, 1)  # starting to record is long once in a process: that recording is of no use
     _record(step, steps).export_chrome_trace(str(folder / "trace.json"))
     return {one.id: one for one in whystall.analyze(folder / "trace.json", cache=False).findings}
+
+
+def told_in(
+    step: Callable[[], object], folder: Path, told: Callable[[dict[str, Finding]], Finding | None], steps: int = 5
+) -> Finding:
+    """What is told of a fault; steps in which others had the cores are recorded again, four times at most."""
+    for _ in range(4):
+        found = told(found_in(step, folder, steps))
+        if found is not None:
+            return found
+    pytest.fail("nothing is told of it in four recordings")
 
 
 def _record(step: Callable[[], object], count: int) -> Any:

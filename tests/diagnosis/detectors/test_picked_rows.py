@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.diagnosis.detectors.recordings import found_in, told_in
 
-import whystall
+from whystall.diagnosis.finding import Finding
 
 torch = pytest.importorskip("torch")
 ROWS, FEW = 20_000, 200
 
 
-def told(step: Callable[[], object], tmp_path: Path) -> list[str]:
-    """What is said of rows that are picked in four steps."""
-    step()
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as recorded:
-        for number in range(5):
-            with torch.profiler.record_function(f"ProfilerStep#{number}"):
-                step()
-    recorded.export_chrome_trace(str(tmp_path / "trace.json"))
-    found = whystall.analyze(tmp_path / "trace.json", cache=False).findings
-    return [one.title for one in found if "picked" in one.title]
+def picked(found: dict[str, Finding]) -> Finding | None:
+    """What is said of rows that are picked."""
+    return next((one for one in found.values() if "picked" in one.title), None)
 
 
 @pytest.fixture
@@ -54,9 +47,7 @@ def test_few_of_many_rows_that_are_made(by: str, table: Any, tmp_path: Path) -> 
         made = shaped(table)
         fit(made.index_select(0, at) if by == "index_select" else made[at if by == "index" else mask])
 
-    titles = told(step, tmp_path)
-    assert len(titles) == 1
-    assert f"{ROWS:,} rows are made" in titles[0]
+    assert f"{ROWS:,} rows are made" in told_in(step, tmp_path, picked).title
 
 
 def test_rows_of_several_dimensions_and_a_backward_pass(table: Any, tmp_path: Path) -> None:
@@ -67,7 +58,7 @@ def test_rows_of_several_dimensions_and_a_backward_pass(table: Any, tmp_path: Pa
         fit(made[few()]).backward()
         weight.grad = None
 
-    assert len(told(step, tmp_path)) == 1
+    assert "picked" in told_in(step, tmp_path, picked).title
 
 
 def test_rows_that_something_else_reads_are_needed(table: Any, tmp_path: Path) -> None:
@@ -76,7 +67,7 @@ def test_rows_that_something_else_reads_are_needed(table: Any, tmp_path: Path) -
         fit(made[few()])
         made.mean(0)
 
-    assert not told(step, tmp_path)
+    assert picked(found_in(step, tmp_path)) is None
 
 
 @pytest.mark.parametrize("pause", [False, True])
@@ -91,7 +82,7 @@ def test_an_epoch_that_is_taken_batch_by_batch_is_read_whole(pause: bool, table:
             rows = made[at]
             fit(rows @ weight if pause else rows)
 
-    assert not told(step, tmp_path)
+    assert picked(found_in(step, tmp_path)) is None
 
 
 def test_an_epoch_of_single_numbers_is_read_whole(tmp_path: Path) -> None:
@@ -103,7 +94,7 @@ def test_an_epoch_of_single_numbers_is_read_whole(tmp_path: Path) -> None:
         for at in batches:
             fit(made[at])
 
-    assert not told(step, tmp_path)
+    assert picked(found_in(step, tmp_path)) is None
 
 
 @pytest.mark.parametrize("share", [0.5, 1.0])
@@ -111,7 +102,7 @@ def test_many_rows_of_those_that_are_made(share: float, table: Any, tmp_path: Pa
     def step() -> None:
         fit(shaped(table)[torch.randperm(ROWS)[: int(share * ROWS)]])
 
-    assert not told(step, tmp_path)
+    assert picked(found_in(step, tmp_path)) is None
 
 
 def test_a_table_that_is_only_read(table: Any, tmp_path: Path) -> None:
@@ -122,7 +113,7 @@ def test_a_table_that_is_only_read(table: Any, tmp_path: Path) -> None:
         fit(table[few()])
         fit((table[:4096] @ weight).relu())
 
-    assert not told(step, tmp_path)
+    assert picked(found_in(step, tmp_path)) is None
 
 
 def test_what_is_made_of_all_rows_together_cannot_be_made_of_few(table: Any, tmp_path: Path) -> None:
@@ -130,11 +121,11 @@ def test_what_is_made_of_all_rows_together_cannot_be_made_of_few(table: Any, tmp
         fit(table.cumsum(0)[few()])
         fit(torch.softmax(table, 0)[few()])
 
-    assert not told(step, tmp_path)
+    assert picked(found_in(step, tmp_path)) is None
 
 
 def test_columns_that_are_picked_are_no_rows(table: Any, tmp_path: Path) -> None:
     def step() -> None:
         fit(shaped(table)[:, torch.tensor([1, 5, 9])])
 
-    assert not told(step, tmp_path)
+    assert picked(found_in(step, tmp_path)) is None

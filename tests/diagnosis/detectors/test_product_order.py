@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.diagnosis.detectors.recordings import found_in
+from tests.diagnosis.detectors.recordings import found_in, told_in
 
 from whystall.diagnosis.finding import Finding
 
@@ -15,10 +14,10 @@ torch = pytest.importorskip("torch")
 BATCH, LENGTH, DEPTH = 4, 768, 16
 
 
-def told(step: Callable[[], object], tmp_path: Path) -> Finding | None:
+def of_three(found: dict[str, Finding]) -> Finding | None:
     """What is said of products of three matrices."""
-    found = found_in(step, tmp_path).get("compute.redundant-work")
-    return found if found is not None and "three matrices" in found.title else None
+    one = found.get("compute.redundant-work")
+    return one if one is not None and "three matrices" in one.title else None
 
 
 def three(learns: bool) -> tuple[Any, Any, Any]:
@@ -43,8 +42,7 @@ def test_the_costlier_order_is_told_with_what_the_other_one_leaves(form: str, *,
         if learns:
             out.sum().backward()
 
-    finding = told(step, tmp_path)
-    assert finding is not None
+    finding = told_in(step, tmp_path, of_three)
     assert finding.gain is not None
     # 768 x 768 by way of 16: a fiftieth of the multiplications is left
     assert finding.gain.expected > 2
@@ -54,7 +52,7 @@ def test_the_costlier_order_is_told_with_what_the_other_one_leaves(form: str, *,
 
 def test_a_low_rank_update_that_is_multiplied_out_first_is_told(tmp_path: Path) -> None:
     x, down, up = torch.randn(64, 1024), torch.randn(1024, 8), torch.randn(8, 1024)
-    assert told(lambda: x @ (down @ up), tmp_path)
+    told_in(lambda: x @ (down @ up), tmp_path, of_three)
 
 
 @pytest.mark.parametrize("between", ["softmax", "mask", "read twice", "cheap order", "a square"])
@@ -76,4 +74,4 @@ def test_what_must_be_in_this_order_is_none(between: str, tmp_path: Path) -> Non
         out = scores @ v
         return (out, scores.square().mean()) if between == "read twice" else out
 
-    assert told(step, tmp_path) is None
+    assert of_three(found_in(step, tmp_path)) is None

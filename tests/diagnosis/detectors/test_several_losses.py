@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.diagnosis.detectors.recordings import found_in, told_in
 
-import whystall
 from whystall.diagnosis.finding import Finding
 
 torch = pytest.importorskip("torch")
 
 
-def found_in(step: Callable[[], object], tmp_path: Path) -> list[Finding]:
-    """What is said of work that is for nothing in five steps."""
-    step()
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as recorded:
-        for number in range(5):
-            with torch.profiler.record_function(f"ProfilerStep#{number}"):
-                step()
-    recorded.export_chrome_trace(str(tmp_path / "trace.json"))
-    found = whystall.analyze(tmp_path / "trace.json", cache=False).findings
-    return [one for one in found if one.id == "compute.redundant-work"]
+def repeated(found: dict[str, Finding]) -> Finding | None:
+    """What is said of work that is for nothing."""
+    return found.get("compute.redundant-work")
 
 
 def network(wide: int = 256) -> Any:
@@ -48,11 +40,10 @@ def test_losses_of_one_trunk_go_back_through_it_once(together: bool, tmp_path: P
                 loss.backward(retain_graph=True)
         optimizer.step()
 
-    found = found_in(step, tmp_path)
     if together:
-        assert not found
+        assert repeated(found_in(step, tmp_path)) is None
     else:
-        [finding] = found
+        finding = told_in(step, tmp_path, repeated)
         assert finding.remedy is not None
         assert "sum(losses).backward()" in (finding.remedy.patch or "")
 
@@ -72,6 +63,6 @@ def test_a_generator_that_its_critics_loss_goes_back_through_is_to_be_detached(t
         (-critic(fake).mean()).backward()
         of_generator.step()
 
-    [finding] = found_in(step, tmp_path)
+    finding = told_in(step, tmp_path, repeated)
     assert finding.remedy is not None
     assert "fake.detach()" in (finding.remedy.patch or "")

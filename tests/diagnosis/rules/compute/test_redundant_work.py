@@ -12,10 +12,10 @@ import pytest
 import torch
 from tests.diagnosis.cases import found_in, found_in_runs, run
 from tests.diagnosis.detectors.recordings import found_in as found_in_recording
+from tests.diagnosis.detectors.recordings import told_in
 from tests.diagnosis.jobs import Job, is_worth, shaped
 from torch.utils.checkpoint import checkpoint
 
-import whystall
 from whystall.diagnosis.run_facts import RunFacts
 from whystall.run_folder.description import CountedLabels, RepeatedModule, RepeatedWork
 from whystall.testing.builder import BACKWARD_THREAD
@@ -518,14 +518,13 @@ def test_checkpointing_is_told_beside_what_it_saves(tmp_path: Path) -> None:
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         kept = block(given)
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as recorded:
-        for number in range(4):
-            with torch.profiler.record_function(f"ProfilerStep#{number}"):
-                checkpoint(block, given, use_reentrant=False).mean().backward()
     del kept
-    recorded.export_chrome_trace(str(tmp_path / "trace.json"))
-    found = {one.id: one for one in whystall.analyze(tmp_path / "trace.json", cache=False).findings}
-    (saved,) = [one for one in found["compute.redundant-work"].evidence if one.unit == "bytes"]
+
+    def step() -> None:
+        checkpoint(block, given, use_reentrant=False).mean().backward()
+
+    found = told_in(step, tmp_path, lambda found: found.get("compute.redundant-work"))
+    (saved,) = [one for one in found.evidence if one.unit == "bytes"]
     assert isinstance(saved.value, int)
     assert saved.value == pytest.approx(sum(held.values()), rel=0.3)
 
@@ -541,11 +540,4 @@ def test_gradients_of_each_sample_are_no_forward_pass_done_again(tmp_path: Path)
 
     each = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0))
     given = torch.randn(64, 64)
-    each(weights, given)
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as recorded:
-        for number in range(4):
-            with torch.profiler.record_function(f"ProfilerStep#{number}"):
-                each(weights, given)
-    recorded.export_chrome_trace(str(tmp_path / "trace.json"))
-    found = whystall.analyze(tmp_path / "trace.json", cache=False).findings
-    assert not [one.title for one in found if one.id == "compute.redundant-work"]
+    assert "compute.redundant-work" not in found_in_recording(lambda: each(weights, given), tmp_path)
