@@ -149,3 +149,12 @@ def test_steps_that_become_longer_as_memory_rises(duration_us: Callable[[int], i
     else:
         assert rise.first_step_ns == pytest.approx(first_ms * 1e6, rel=0.02)
         assert rise.mean_step_ns == pytest.approx(1_345_000, rel=0.01)
+
+
+def test_what_rises_once_steps_are_long_is_found_among_many_short_ones() -> None:
+    """Ten thousand steps of 2 ms, and ninety of 150 ms in which the heap rises."""
+    heap = [200] * 10_000 + [200 + step // 2 for step in range(90)]
+    found = samples([400] * len(heap), heap_mib=heap, profiled=range(3, 5))
+    lasts = pl.Series([2_000] * 10_000 + [150_000] * 90)
+    (rise,) = memory_rises(replace(found, steps=found.steps.with_columns(duration_us=lasts)))
+    assert rise.rise_bytes / rise.over_steps == pytest.approx(MIB / 2, rel=0.1)

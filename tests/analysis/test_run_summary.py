@@ -182,6 +182,19 @@ def test_workers_that_compute_and_other_processes() -> None:
     assert account.other_cores == pytest.approx((350 - 50) / 100 / 2)
 
 
+def test_workers_of_short_epochs_count_by_the_time_that_they_were_there() -> None:
+    """Three epochs in which the worker hardly works, and one, as long as five of them, in which it works."""
+    second, found = 1_000_000_000, samples(step(), step())
+    workers = [
+        seen
+        for pid, (begin, end, ticks) in enumerate([(0, 1, 10), (1, 2, 10), (2, 3, 10), (3, 8, 250)])
+        for seen in ((begin * second, pid, "S", 0), (end * second, pid, "S", ticks))
+    ]
+    account = run_summary(replace(found, workers=pl.DataFrame(workers, schema=found.workers.schema, orient="row")))
+    assert account is not None
+    assert account.worker_cpu_share == pytest.approx(0.5)
+
+
 def changed_run(*, window_at: int) -> RunSamples:
     steps = [step(1000 if at < 200 else 4000, input_us=100 if at < 200 else 3100) for at in range(300)]
     for at in range(window_at, window_at + 3):

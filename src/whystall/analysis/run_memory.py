@@ -1,8 +1,8 @@
 """The memory of a whole run from its samples: what rises steadily, and what torch's allocator says of itself.
 
 A profiler keeps what it records in the memory of the job, and gives it back late or never: what rises while it runs
-says nothing of the job. So the longest stretch of steps without it is looked at, and where nothing rises in that the
-latest one, and the end of it: something may have begun to rise while the job ran.
+says nothing of the job. So the longest stretch of steps without it is looked at, the latest one, and the ends of both,
+since something may have begun to rise while the job ran: what rises most is told.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _SETTLING_STEPS: Final = 5
 _FEWEST_LOOKS: Final = 20
 # Steps that become longer do so by as much from the first quarter to the last.
 _LONGER: Final = 1.1
-# All of the latest stretch, and its last so manyth parts.
-_ENDS: Final = (1, 2, 4, 8)
+# All of a stretch, and its last so manyth parts.
+_ENDS: Final = (1, 1.5, 2, 3, 4, 6, 8)
 # Of what rises steadily none of three quarters has less than this share of its part.
 _LEAST_OF_ITS_PART: Final = 0.3
 
@@ -34,11 +34,12 @@ def memory_rises(samples: RunSamples) -> list[MemoryRise]:
     """The memory of the host (what is in use of its heap, else what is resident) and of each device."""
     steps = samples.steps
     profiled = (steps["flags"] & PROFILED).fill_null(0).to_numpy() != 0
-    whole, *ends = _stretches(profiled) or [(0, 0)]
+    lasts = np.maximum(steps["duration_us"].fill_null(1).to_numpy(), 1)
+    whole, *ends = _stretches(profiled, np.cumsum(lasts)) or [(0, 0)]
     stretches = [(whole, True), *((end, False) for end in ends)]
-    return next(
-        filter(None, (_rises(samples, steps[first:last], all_of_it=all_) for (first, last), all_ in stretches)), []
-    )
+    found = [_rises(samples, steps[first:last], all_of_it=all_) for (first, last), all_ in stretches]
+    # Of a stretch and its end the one in which most has come: what rises late has hardly risen in the whole.
+    return max(found, key=lambda rises: max((rise.rise_bytes for rise in rises), default=0))
 
 
 def _rises(samples: RunSamples, stretch: pl.DataFrame, *, all_of_it: bool) -> list[MemoryRise]:
@@ -88,16 +89,27 @@ def _of_the_host(stretch: pl.DataFrame, *, resident: bool) -> MemoryRise | None:
     return None
 
 
-def _stretches(profiled: NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """The longest run of rows without the profiler, from where memory has settled; the latest one, and ends of it."""
+def _stretches(profiled: NDArray[np.bool_], past: NDArray[np.int64]) -> list[tuple[int, int]]:
+    """The longest run of rows without the profiler, from where memory has settled; the latest one, and ends of both.
+
+    Ends are parts of the time (``past`` at the end of each row): where steps have become many times as long, those
+    since then are few among all steps.
+    """
     edges = np.flatnonzero(np.diff(np.concatenate([[True], profiled, [True]]).astype(np.int8)))
     begin, end = edges[::2], edges[1::2]
     if not len(begin):
         return []
     longest, latest = int(np.argmax(end - begin)), len(begin) - 1
-    settled = [min(int(begin[at]) + _SETTLING_STEPS, int(end[at])) for at in (longest, latest)]
-    ends = [int(end[latest]) - (int(end[latest]) - settled[1]) // part for part in _ENDS]
-    return [(settled[0], int(end[longest])), *((first, int(end[latest])) for first in ends)]
+    settled = {at: min(int(begin[at]) + _SETTLING_STEPS, int(end[at])) for at in (longest, latest)}
+    found = [(settled[longest], int(end[longest]))]
+    for at in dict.fromkeys((latest, longest)):
+        of_stretch = past[settled[at] : int(end[at])]
+        if len(of_stretch):
+            whole = of_stretch[-1] - of_stretch[0]
+            for part in _ENDS:
+                first = int(np.searchsorted(of_stretch, of_stretch[-1] - whole / part))
+                found.append((settled[at] + first, int(end[at])))
+    return found
 
 
 def _rise(device: int | None, step: NDArray[np.int64], value: NDArray[np.int64], quantile: float) -> MemoryRise | None:

@@ -110,7 +110,6 @@ def _summary(samples: RunSamples, measured: pl.DataFrame) -> RunSummary:
     shares = {part: int(values.sum()) / whole for part, values in parts.items()}
     shares[OTHER] = max(0.0, 1.0 - sum(shares.values()))
     found = int(samples.places["count"].sum())
-    worker_shares = _cpu_shares(samples.workers)
     slow, slow_steps, slow_lost = _slow_steps(measured, duration, parts)
     quantiles = np.quantile(duration, [0.1, 0.5, 0.9, 0.99])
     return RunSummary(
@@ -151,9 +150,9 @@ def _summary(samples: RunSamples, measured: pl.DataFrame) -> RunSummary:
         durations_ns=_thinned(everything),
         places=_places(samples.places, found),
         beside=_places(samples.beside, found),
-        thread_cores=sum(_cpu_shares(samples.threads)),
+        thread_cores=sum(share for share, _ in _cpu_shares(samples.threads)),
         stack_samples=found,
-        worker_cpu_share=float(np.median(worker_shares)) if worker_shares else None,
+        worker_cpu_share=_usual(_cpu_shares(samples.workers)),
         workers=samples.workers["pid"].n_unique(),
         other_cores=_other_cores(samples.machine),
     )
@@ -199,8 +198,18 @@ def _other_cores(machine: pl.DataFrame) -> float | None:
     return max(busy - own, 0) / _TICKS_PER_S / seconds if seconds > 0 else None
 
 
-def _cpu_shares(tasks: pl.DataFrame) -> list[float]:
-    """The CPU time of each process or thread between its first and last sight over that time."""
+def _usual(shares: list[tuple[float, int]]) -> float | None:
+    """The median by time: workers that start anew with each epoch are the more the shorter it is."""
+    if not shares:
+        return None
+    shares = sorted(shares)
+    past = np.cumsum([lasts for _, lasts in shares])
+    middle = [int(np.searchsorted(past, past[-1] / 2, side)) for side in ("left", "right")]
+    return sum(shares[at][0] for at in middle) / len(middle)
+
+
+def _cpu_shares(tasks: pl.DataFrame) -> list[tuple[float, int]]:
+    """The CPU time of each process or thread between its first and last sight over that time, and that time in ns."""
     spans = (
         tasks.drop_nulls()
         .group_by("pid", maintain_order=True)
@@ -210,7 +219,7 @@ def _cpu_shares(tasks: pl.DataFrame) -> list[float]:
         )
         .filter(pl.col("ns") > 0)
     )
-    return [float(share) for share in spans.select(pl.col("ticks") / _TICKS_PER_S / (pl.col("ns") / 1e9)).to_series()]
+    return [(ticks / _TICKS_PER_S / (lasts / 1e9), lasts) for ticks, lasts in spans.select("ticks", "ns").iter_rows()]
 
 
 def _ns(frame: pl.DataFrame, column: str) -> NDArray[np.int64]:

@@ -63,3 +63,11 @@ def test_steps_that_become_longer_with_it_cost_time() -> None:
     assert finding.gain.expected == pytest.approx(1.6, rel=0.01)
     assert finding.gain.floor < 1.25 < finding.gain.expected < finding.gain.ceiling
     assert "longer as it rises" in finding.title
+
+
+@pytest.mark.parametrize(("longer", "told"), [(True, True), (False, False)])
+def test_half_of_it_is_enough_where_steps_become_longer_as_well(*, longer: bool, told: bool) -> None:
+    rise = rising(10, start_mib=100)
+    if longer:
+        rise = replace(rise, first_step_ns=10_000_000, mean_step_ns=16_000_000)
+    assert ("memory.growth" in found_in_runs(run(memory_rises=[rise]))) is told

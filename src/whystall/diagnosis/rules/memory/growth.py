@@ -17,6 +17,7 @@ from whystall.diagnosis.rule import Finder, Rule
 CAUSE: Final = cause_beside(__name__)
 _GROWTH_SHARE: Final = CAUSE.threshold("growth_share")
 _LEAST_GROWTH_BYTES: Final = CAUSE.threshold("least_growth_bytes")
+_WITH_STEPS: Final = CAUSE.threshold("with_steps")
 _SURE: Final = CAUSE.threshold("sure")
 
 
@@ -27,7 +28,8 @@ def in_samples(case: Case) -> Iterator[Standing | Sampled]:
     """
     for run in case.runs:
         for rise in run.memory_rises:
-            least = max(_LEAST_GROWTH_BYTES, _GROWTH_SHARE * rise.start_bytes)
+            longer = rise.first_step_ns is not None and rise.mean_step_ns is not None
+            least = max(_LEAST_GROWTH_BYTES, _GROWTH_SHARE * rise.start_bytes) * (_WITH_STEPS if longer else 1)
             if rise.rise_bytes < least or run.steps < FEWEST_SAMPLED_STEPS:
                 continue
             of_the_host = "what is in use of the heap" if rise.heap else "resident memory"
