@@ -13,7 +13,7 @@ from typing import Final, Self, TypeVar
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.evidence import time
 from whystall.diagnosis.finding import CodeLocation, Evidence, Per, Remedy, Severity
-from whystall.diagnosis.gains import CPU_ERROR, MODEL_ERROR, MOST_SAVED, REMOVED_ERROR, saved_by, scaled
+from whystall.diagnosis.gains import CPU_ERROR, CPU_MORE, MODEL_ERROR, MOST_SAVED, REMOVED_ERROR, saved_by, scaled
 from whystall.replay.graph import Change
 
 # What rules state is held against cases that no rule was made on (`docs/accuracy-diagnosis.md`, "Confidence").
@@ -180,8 +180,9 @@ class Replayed(Valued):
             floor = min(floor, saved_by(case, self.floor, before) - unsure)
         more = min(scaled(expected, 1 + REMOVED_ERROR), self._at_most(case), self.largest_share)
         ceiling = max(min(ceiling, self.largest_share), scaled(expected, 1 + spread), more)
-        model = MODEL_ERROR if any(rank.on_device for rank in case.ranks) else CPU_ERROR
-        ceiling = min(ceiling + (1 - ceiling) * (unsure + model), MOST_SAVED)
+        on_device = any(rank.on_device for rank in case.ranks)
+        floor *= 1.0 if on_device else 1 - CPU_ERROR
+        ceiling = min(ceiling + (1 - ceiling) * (unsure + (MODEL_ERROR if on_device else CPU_MORE)), MOST_SAVED)
         return Weighed(self, max(floor, 0.0), expected, ceiling, self._added(case, removed, expected))
 
     def _at_most(self, case: Case) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -14,12 +15,10 @@ ROWS, COLUMNS, PICKED = 512, 16_384, 256
 @pytest.mark.parametrize("by", ["index", "index_select"])
 def test_columns_are_worth_what_rows_leave(by: str, tmp_path: Path) -> None:
     matrix = torch.randn(ROWS, COLUMNS)
-    numbers = torch.randperm(COLUMNS)[:PICKED]
+    drawn = itertools.cycle(torch.randperm(COLUMNS).split(PICKED))  # the same ones would stay in caches
 
-    def step() -> (
-        object
-    ):  # nothing but picking: what else is in a step lasts as long as others on the cores have it last
-        return [matrix[:, numbers] if by == "index" else matrix.index_select(1, numbers) for _ in range(4)]
+    def step() -> object:  # nothing else, which would last as long as others on the cores have it last
+        return [matrix[:, next(drawn)] if by == "index" else matrix.index_select(1, next(drawn)) for _ in range(4)]
 
     finding = told_in(step, tmp_path, lambda found: found.get("compute.layout-conversion"))
     assert "256 of 16,384 columns" in finding.title

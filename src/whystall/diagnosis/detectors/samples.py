@@ -17,7 +17,7 @@ from whystall.analysis.run_results import RunSummary, SampledLine
 from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Code, Sampled
 from whystall.diagnosis.case import FEWEST_SAMPLED_STEPS, Case
-from whystall.diagnosis.gains import CPU_ERROR
+from whystall.diagnosis.gains import CPU_ERROR, CPU_MORE
 from whystall.diagnosis.where import Place, heaviest
 from whystall.run_folder.samples import BEFORE, CALLED, ENGINE
 from whystall.vocabulary.episodes import is_episode
@@ -63,9 +63,9 @@ def from_samples(
     """
     low, expected, high = saved or (share * (1 - SPREAD), share, share + (1 - share) * SPREAD * share)
     low = min(low, max(expected - NINE_IN_TEN * run.share_errors.get(part, 0.0), 0.0))
-    unsure = _unsure(run) + CPU_ERROR
+    unsure = _unsure(run)
     values = {
-        "saved": (low * (1 - unsure), expected, 1 - (1 - high) / (1 + unsure)),
+        "saved": (low * (1 - unsure - CPU_ERROR), expected, 1 - (1 - high) / (1 + unsure) * (1 - CPU_MORE)),
         "method": "samples: its share of the steps' time",
         "confidence": 0.85,
         "ranks": (run.rank,),

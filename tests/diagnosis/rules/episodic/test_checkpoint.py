@@ -125,11 +125,11 @@ def test_looks_that_found_a_function_of_saving() -> None:
 
 
 def test_how_long_a_disk_takes_differs_from_run_to_run() -> None:
-    """Three quarters of the time at the least, and 1.3 times at the most, beside what a mean of steps is known by."""
+    """Three quarters of the time at the least, and 1.3 times at the most; what stays may be 18 % shorter on a CPU."""
     gain = found_in_runs(run(shares={"save": 0.4}))["episodic.checkpoint"].gain
     assert gain is not None
     assert gain.floor == pytest.approx(1 / (1 - 0.4 * 0.75), rel=0.06)
-    assert gain.ceiling == pytest.approx(1 / (1 - 0.4 * 1.3), rel=0.12)
+    assert gain.ceiling == pytest.approx(1 / (1 - 0.4 * 1.3) / (1 - 0.18), rel=0.02)
 
 
 def test_a_function_that_holds_the_steps_is_no_checkpoint_whatever_it_is_called() -> None:
