@@ -155,6 +155,9 @@ def test_what_rises_once_steps_are_long_is_found_among_many_short_ones() -> None
     """Ten thousand steps of 2 ms, and ninety of 150 ms in which the heap rises."""
     heap = [200] * 10_000 + [200 + step // 2 for step in range(90)]
     found = samples([400] * len(heap), heap_mib=heap, profiled=range(3, 5))
-    lasts = pl.Series([2_000] * 10_000 + [150_000] * 90)
+    lasts = pl.Series([2_000] * 10_000 + [100_000 + 1_000 * step for step in range(90)])
     (rise,) = memory_rises(replace(found, steps=found.steps.with_columns(duration_us=lasts)))
     assert rise.rise_bytes / rise.over_steps == pytest.approx(MIB / 2, rel=0.1)
+    # what steps took before it, and on average while it rose
+    assert rise.first_step_ns == 2_000_000
+    assert rise.mean_step_ns == pytest.approx(145_000_000, rel=0.1)

@@ -37,13 +37,13 @@ def memory_rises(samples: RunSamples) -> list[MemoryRise]:
     lasts = np.maximum(steps["duration_us"].fill_null(1).to_numpy(), 1)
     whole, *ends = _stretches(profiled, np.cumsum(lasts)) or [(0, 0)]
     stretches = [(whole, True), *((end, False) for end in ends)]
-    found = [_rises(samples, steps[first:last], all_of_it=all_) for (first, last), all_ in stretches]
+    found = [_rises(samples, steps[:first], steps[first:last], all_of_it=all_) for (first, last), all_ in stretches]
     # Of a stretch and its end the one in which most has come: what rises late has hardly risen in the whole.
     return max(found, key=lambda rises: max((rise.rise_bytes for rise in rises), default=0))
 
 
-def _rises(samples: RunSamples, stretch: pl.DataFrame, *, all_of_it: bool) -> list[MemoryRise]:
-    """The same within a stretch of steps."""
+def _rises(samples: RunSamples, before: pl.DataFrame, stretch: pl.DataFrame, *, all_of_it: bool) -> list[MemoryRise]:
+    """The same within a stretch of steps, and those before it."""
     found = [_of_the_host(stretch, resident=all_of_it)]
     if len(stretch):
         looks = samples.allocators.filter(pl.col("step").is_between(stretch["step"][0], stretch["step"][-1]))
@@ -51,21 +51,31 @@ def _rises(samples: RunSamples, stretch: pl.DataFrame, *, all_of_it: bool) -> li
             each = looks.filter(pl.col("device") == device)
             # These come at any moment of a step: the least of several is what stays between steps.
             found.append(_rise(device, each["step"].to_numpy(), each["allocated"].to_numpy(), 0.0))
-    times = _longer_steps(stretch)
+    times = _longer_steps(before, stretch)
     return [msgspec.structs.replace(rise, **times) for rise in found if rise is not None]
 
 
-def _longer_steps(stretch: pl.DataFrame) -> dict[str, int]:
-    """The median of the first quarter of some steps and the mean of all, where they become longer in each quarter."""
-    known = stretch.filter((pl.col("flags") & DISTURBED) == 0)
-    collected = known["gc_us"].fill_null(0) if "gc_us" in known.columns else 0
-    step = ((known["duration_us"] - collected) * 1000).to_numpy()
+def _longer_steps(before: pl.DataFrame, stretch: pl.DataFrame) -> dict[str, int]:
+    """The mean of some steps that become longer in each quarter, and the median of the first ones.
+
+    These are their first quarter, or the steps before them where those were shorter still: a stretch may begin when
+    memory has been rising for a while.
+    """
+    earlier, step = (_worked_ns(one) for one in (before, stretch))
     if len(step) < _FEWEST_LOOKS:
         return {}
     levels = [float(np.median(part)) for part in np.array_split(step, _QUARTERS)]
     if not _rise_evenly(levels) or levels[-1] < _LONGER * levels[0]:
         return {}
-    return {"first_step_ns": round(levels[0]), "mean_step_ns": round(float(step.mean()))}
+    first = min(levels[0], float(np.median(earlier))) if len(earlier) >= _FEWEST_LOOKS else levels[0]
+    return {"first_step_ns": round(first), "mean_step_ns": round(float(step.mean()))}
+
+
+def _worked_ns(steps: pl.DataFrame) -> NDArray[np.int64]:
+    """The lengths of steps that nothing of ours disturbed, without the collection of garbage."""
+    known = steps.filter((pl.col("flags") & DISTURBED) == 0)
+    collected = known["gc_us"].fill_null(0) if "gc_us" in known.columns else 0
+    return ((known["duration_us"] - collected) * 1000).to_numpy()
 
 
 def _rise_evenly(levels: list[float]) -> bool:

@@ -71,3 +71,14 @@ def test_half_of_it_is_enough_where_steps_become_longer_as_well(*, longer: bool,
     if longer:
         rise = replace(rise, first_step_ns=10_000_000, mean_step_ns=16_000_000)
     assert ("memory.growth" in found_in_runs(run(memory_rises=[rise]))) is told
+
+
+def test_the_gain_is_of_the_steps_that_all_else_is_told_of() -> None:
+    """The latest window is of steps of 20 ms on average, those in which memory rose took 100 ms in place of 15."""
+    rise = replace(rising(100), first_step_ns=15_000_000, mean_step_ns=100_000_000)
+    gain = found_in_runs(run(memory_rises=[rise], total_ns=100 * 20_000_000))["memory.growth"].gain
+    assert gain is not None
+    assert gain.expected == pytest.approx(20 / 15, rel=0.01)
+    # of steps before any of that nothing is lost: the growth is told all the same
+    before = found_in_runs(run(memory_rises=[rise], total_ns=100 * 15_100_000))["memory.growth"]
+    assert before.gain is None

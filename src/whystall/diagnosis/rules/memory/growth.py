@@ -19,6 +19,7 @@ _GROWTH_SHARE: Final = CAUSE.threshold("growth_share")
 _LEAST_GROWTH_BYTES: Final = CAUSE.threshold("least_growth_bytes")
 _WITH_STEPS: Final = CAUSE.threshold("with_steps")
 _SURE: Final = CAUSE.threshold("sure")
+_LEAST_SHARE: Final = CAUSE.threshold("least_share")
 
 
 def in_samples(case: Case) -> Iterator[Standing | Sampled]:
@@ -41,8 +42,11 @@ def in_samples(case: Case) -> Iterator[Standing | Sampled]:
                 evidence.size("where it began", rise.start_bytes),
             )
             if rise.first_step_ns is not None and rise.mean_step_ns is not None:
-                yield _longer(run, rise.first_step_ns, rise.mean_step_ns, facts)
-                continue
+                # Of the steps that all else is told of, which may be others: those of the latest window's pace.
+                share = 1 - rise.first_step_ns / max(min(rise.mean_step_ns, run.mean_ns), 1)
+                if share >= _LEAST_SHARE:
+                    yield _longer(run, rise.first_step_ns, rise.mean_step_ns, share, facts)
+                    continue
             yield Standing(
                 cause=CAUSE.id,
                 attributed_ns=0,
@@ -54,9 +58,8 @@ def in_samples(case: Case) -> Iterator[Standing | Sampled]:
             )
 
 
-def _longer(run: RunSummary, first_ns: int, mean_ns: int, facts: tuple[Evidence, ...]) -> Sampled:
+def _longer(run: RunSummary, first_ns: int, mean_ns: int, share: float, facts: tuple[Evidence, ...]) -> Sampled:
     """Steps that become longer as memory rises, as if all of them took what the first ones took."""
-    share = max(1 - first_ns / max(mean_ns, 1), 0.0)
     return from_samples(
         CAUSE.id,
         run,
