@@ -25,12 +25,16 @@ last: dict[str, Any] = {}
 
 def unread_in(step: Step) -> RepeatedWork | None:
     """What nothing reads of some steps, after a first one that nobody follows; each operator takes a microsecond."""
+    return followed(step).told()
+
+
+def followed(step: Step) -> Unread:
+    """All that is seen of some steps."""
     seen = Unread(torch)
 
     def called(function: Any, given: tuple[Any, ...], named: Mapping[str, Any]) -> object:
         output = function(*given, **named)
-        seen.trains |= in_backward(torch)
-        seen.note(function, given, named, output, EACH_NS, sys._getframe(2))
+        seen.note(function, given, named, output, EACH_NS, sys._getframe(2), back=in_backward(torch))
         return output
 
     step()
@@ -40,7 +44,7 @@ def unread_in(step: Step) -> RepeatedWork | None:
             step()
             seen.step_ended(STEP_NS)
     seen.close()
-    return seen.told()
+    return seen
 
 
 class Wasteful(torch.autograd.Function):  # type: ignore[name-defined]
@@ -280,3 +284,87 @@ def test_tensors_have_their_own_methods_again() -> None:
     unread_in(training())
     assert all(getattr(torch.Tensor, name) is method for name, method in before.items())
     assert set(torch.Tensor.__dict__) == own
+
+
+TOKENS, WIDE, EXPERTS = 64, 16, 4
+
+
+def joined(way: str, at: int, expert: Any, tokens: Any, out: Any) -> Any:
+    """What there is, and what an expert makes of its tokens, in some ways of writing it."""
+    number = torch.arange(TOKENS) % EXPERTS
+    mask, gate = (number == at)[:, None], (number == at)[:, None].float()
+    if way == "picked":
+        rows = mask[:, 0].nonzero().squeeze(-1)
+        return out.index_add(0, rows, expert(tokens[rows]))
+    if way == "in three dimensions":
+        made = expert(tokens.view(4, TOKENS // 4, WIDE))
+        return out + torch.where(mask.view(4, -1, 1), made, 0.0).view(TOKENS, WIDE)
+    made = expert(tokens)
+    if way == "of a batch's statistics":
+        made = made / made.std(0)
+    added = {
+        "gates": lambda: gate * made,
+        "soft": lambda: (0.1 + gate) * made,
+        "filled": lambda: made.masked_fill(~mask, 0.0),
+        "most": lambda: torch.where((number > 0)[:, None], made, 0.0),
+    }.get(way)
+    if added is not None:
+        return out + added()
+    weight = torch.rand(TOKENS, 1) if way == "weighed" else 1.0
+    return torch.where(mask.expand(-1, WIDE) if way == "by numbers" else mask, made * weight, out)
+
+
+def mixture(way: str, *, learns: bool) -> Step:
+    """A mixture of experts on tokens, each of which goes to one of them."""
+    torch.manual_seed(0)
+    experts = torch.nn.ModuleList(
+        torch.nn.Sequential(torch.nn.Linear(WIDE, 2 * WIDE), torch.nn.GELU(), torch.nn.Linear(2 * WIDE, WIDE))
+        for _ in range(EXPERTS)
+    )
+    learner = torch.optim.SGD(experts.parameters(), lr=1e-3)
+    tokens = torch.randn(TOKENS, WIDE)
+
+    def step() -> None:
+        with torch.set_grad_enabled(learns):
+            out = torch.zeros(TOKENS, WIDE)
+            for at, expert in enumerate(experts):
+                out = joined(way, at, expert, tokens, out)
+        if learns:
+            learner.zero_grad()
+            out.square().mean().backward()
+            learner.step()
+        out.tolist()
+
+    return step
+
+
+@pytest.mark.parametrize("learns", [False, True])
+@pytest.mark.parametrize("way", ["where", "gates", "weighed", "filled", "in three dimensions"])
+def test_rows_that_a_mask_throws_away_are_made_for_nothing(way: str, *, learns: bool) -> None:
+    """Two products and what lies between them, four times in a step, of which three of four rows are thrown away."""
+    found = followed(mixture(way, learns=learns)).told_masked()
+    assert found is not None
+    # a microsecond each: two products, what is between them, and what joins the rows again with those kept before
+    assert 4 * 3 * 0.75 * EACH_NS <= found.again_ns / found.steps <= 4 * 5 * 0.75 * EACH_NS
+    assert {one.name for one in found.modules} >= {"aten::addmm"}
+    assert "expert(tokens" in next(one.text for one in found.modules if one.name == "aten::addmm")
+
+
+@pytest.mark.parametrize("learns", [False, True])
+@pytest.mark.parametrize("way", ["soft", "picked", "by numbers", "of a batch's statistics", "most"])
+def test_rows_that_are_read_are_not(way: str, *, learns: bool) -> None:
+    found = followed(mixture(way, learns=learns)).told_masked()
+    assert found is None or "aten::addmm" not in {one.name for one in found.modules}
+
+
+def test_rows_that_somebody_keeps_are_read() -> None:
+    torch.manual_seed(0)
+    given, mask = torch.randn(TOKENS, WIDE), (torch.arange(TOKENS) < TOKENS // 4)[:, None]
+
+    def step() -> None:
+        made = given @ given.T
+        torch.where(mask, made, 0.0).sum().item()
+        made.tolist()
+
+    found = followed(step).told_masked()
+    assert found is None or "aten::mm" not in {one.name for one in found.modules}

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -157,12 +158,15 @@ class RepeatedOperators:
         ended = time.perf_counter_ns()
         try:
             if self._read is not None:
-                self.unread.trains |= back
-                self.unread.note(function, given, named, output, ended - began, sys._getframe(2))  # noqa: SLF001
+                frame = sys._getframe(2)  # noqa: SLF001
+                self.unread.note(function, given, named, output, ended - began, frame, back=back)
             if not back:
+                self.unread.our_thread = threading.get_ident()
                 self._note(function, given, named, ended - began)
         except Exception:  # noqa: BLE001 - whatever a job's tensors do when they are read: the job goes on
             self._hears = False
+        finally:
+            self.unread.our_thread = None
         self.tally.ours_ns += time.perf_counter_ns() - ended
         return output
 

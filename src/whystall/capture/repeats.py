@@ -41,6 +41,8 @@ class RepeatsSeen:
         self.found: RepeatedWork | None = None
         self.unread: RepeatedWork | None = None
         """What nothing read of what was computed."""
+        self.masked: RepeatedWork | None = None
+        """What was computed for rows that a mask threw away."""
         self.contents = Contents(torch)
         self._torch = torch
         modules = RepeatedModules(torch, on_stepping_thread)
@@ -84,7 +86,7 @@ class RepeatsSeen:
     def told(self) -> dict[str, Any]:
         """What was seen, by the names that a description of the rank has for it."""
         contents = self.contents
-        seen = {"repeated": self.found, "unread": self.unread}
+        seen = {"repeated": self.found, "unread": self.unread, "masked": self.masked}
         return {**seen, "sparse": contents.sparse(), "labels": contents.labels()}
 
     def close(self) -> None:
@@ -111,7 +113,7 @@ class RepeatsSeen:
         if found is not None and (self.found is None or _share(found) > _MORE * _share(self.found)):
             self.found = found
         if isinstance(look, RepeatedOperators):
-            self.unread = look.unread.told()
+            self.unread, self.masked = look.unread.told(), look.unread.told_masked()
         if len(self._looks) == 1:
             self.close()
         else:

@@ -9,12 +9,14 @@ one after it has ended. Storages are known by weak references, which keep torch 
 from __future__ import annotations
 
 import os
+import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, Final
 
+from whystall.capture.masks import MOST_READ, Rows, by_rows, masks_of, read_of
 from whystall.capture.tally import Place, Tally, place_of
 from whystall.run_folder.description import RepeatedWork
 
@@ -36,6 +38,10 @@ class _Call:
     reads: list[int]
     writes: list[int]
     alive: bool
+    shape: tuple[int, ...] | None
+    """Of what it gives, where that is made row by row in a forward pass."""
+    back: bool
+    masks: dict[int, Rows]
 
 
 @dataclass(slots=True)
@@ -50,12 +56,15 @@ class Unread:
 
     def __init__(self, torch: Any) -> None:
         self.tally = Tally()
+        self.masked = Tally()
         self.trains = False
         self._torch = torch
         self._storage_of: Callable[[Any], Any] = torch.Tensor.untyped_storage
         self._steps = [_Step(), _Step()]
         """The one that is judged when the one that runs has ended, and that one."""
         self._durations = [0, 0]
+        self.our_thread: int | None = None
+        """The thread on which a look reads tensors itself, which is nobody's use of them."""
         self._read_outside: set[int] = set()
         self._patched: dict[str, tuple[Any, Any]] = {}
         self._deaf = False
@@ -90,6 +99,11 @@ class Unread:
             return found
         return None
 
+    def told_masked(self) -> RepeatedWork | None:
+        """What was made for rows that a mask throws away."""
+        self.masked.fresh = 1
+        return None if self._deaf else self.masked.told()
+
     def note(
         self,
         function: Any,
@@ -98,8 +112,11 @@ class Unread:
         output: object,
         ns: int,
         frame: FrameType,
+        *,
+        back: bool = False,
     ) -> None:
-        """An operator was called, and took so long."""
+        """An operator was called, in a backward pass or not, and took so long."""
+        self.trains |= back
         step = self._steps[-1]
         if self._deaf or function.is_view:
             return
@@ -118,7 +135,11 @@ class Unread:
                 alive |= not any(address in held for held in known)
             elif not any(address in held for held in known):
                 step.held[address] = _weak(storage)
-        step.calls.append(_Call(place_of(schema.name, frame), ns, list(reads), list(made), alive))
+        tensor: Any = output[0] if isinstance(output, tuple) and output else output
+        rowwise = not back and isinstance(tensor, self._torch.Tensor) and by_rows(self._torch, function, schema.name)
+        shape = tuple(tensor.shape) if rowwise else None
+        masks = {} if back else self._masks(schema.name, given)
+        step.calls.append(_Call(place_of(schema.name, frame), ns, list(reads), list(made), alive, shape, back, masks))
 
     def step_ended(self, duration_ns: int) -> None:
         """A step of such a length is over: the one before it can be judged."""
@@ -126,15 +147,20 @@ class Unread:
             return
         before, now = self._steps
         if self._durations[0]:
-            for call in self._dead(before, now):
+            dead, masked = self._judged(before, now)
+            for call in dead:
                 self.tally.again[call.place] += call.ns
                 self.tally.calls += 1
-            self.tally.step_ended(self._durations[0])
+            for call, rows in masked:
+                self.masked.again[call.place] += round(call.ns * (1 - rows.read))
+                self.masked.calls += 1
+            for tally in (self.tally, self.masked):
+                tally.step_ended(self._durations[0])
         self._read_outside &= now.held.keys()
         self._steps, self._durations = [now, _Step()], [duration_ns, 0]
 
-    def _dead(self, before: _Step, now: _Step) -> list[_Call]:
-        """The calls of a step that are not alive, now that the next one is over."""
+    def _judged(self, before: _Step, now: _Step) -> tuple[list[_Call], list[tuple[_Call, Rows]]]:
+        """The calls of a step that are not alive, now that the next one is over; and those few of whose rows are."""
         calls = [*before.calls, *now.calls]
         writers: defaultdict[int, list[int]] = defaultdict(list)
         for number, call in enumerate(calls):
@@ -154,7 +180,15 @@ class Unread:
                 fresh = [number for number in writers[address] if number not in alive]
                 alive.update(fresh)
                 left += fresh
-        return [call for number, call in enumerate(before.calls) if number not in alive]
+        dead = [call for number, call in enumerate(before.calls) if number not in alive]
+        return dead, _masked(calls, len(before.calls), {*dict.fromkeys(kept)})
+
+    def _masks(self, name: str, given: tuple[Any, ...]) -> dict[int, Rows]:
+        found = {}
+        for tensor, rows in masks_of(self._torch, name, given):
+            for address in self._storages((tensor,))[0]:
+                found[address] = rows
+        return found
 
     def _storages(self, values: Iterable[object], deep: int = _DEEPEST) -> tuple[dict[int, Any], bool]:
         """The storages of the tensors among some values, by address; and whether all tensors have one."""
@@ -178,13 +212,39 @@ class Unread:
 
         def reads(tensor: Any, *given: Any, **named: Any) -> Any:
             try:
-                if os.getpid() == self._pid:  # a loader's worker that was forked meanwhile keeps the method
+                ours = self.our_thread is not None and self.our_thread == threading.get_ident()
+                if (
+                    not ours and os.getpid() == self._pid
+                ):  # a loader's worker that was forked meanwhile keeps the method
                     self._read_outside.update(self._storages((tensor,))[0])
             except Exception:  # noqa: BLE001 - this is called in the user's job
                 self._deaf = True
             return before(tensor, *given, **named)
 
         return reads
+
+
+def _masked(calls: list[_Call], count: int, kept: set[int]) -> list[tuple[_Call, Rows]]:
+    """The first ``count`` of some calls, of whose rows a mask throws most away before anybody has read them.
+
+    What autograd keeps for its backward pass, and reads there, is made and read row by row as well.
+    """
+    readers: defaultdict[int, list[int]] = defaultdict(list)
+    found: dict[int, Rows] = {}
+
+    def of_reader(reader: int, address: int) -> Rows | None:
+        said = (calls[reader].masks.get(address), found.get(reader))
+        return min((one for one in said if one is not None), key=lambda one: one.read, default=None)
+
+    for number in range(len(calls) - 1, -1, -1):
+        call = calls[number]
+        if number < count and call.shape is not None and call.alive is False and kept.isdisjoint(call.writes):
+            rows = read_of(call.writes, call.shape, readers, of_reader)
+            if rows is not None and rows.read <= MOST_READ:
+                found[number] = rows
+        for address in () if call.back else call.reads:
+            readers[address].append(number)
+    return [(calls[number], rows) for number, rows in sorted(found.items())]
 
 
 def _weak(storage: Any) -> Any:

@@ -32,6 +32,8 @@ class RunFacts:
     """Per rank what it was seen to compute again."""
     unread: dict[int, RepeatedWork] = field(default_factory=dict)
     """Per rank what it was seen to compute that nothing read."""
+    masked: dict[int, RepeatedWork] = field(default_factory=dict)
+    """Per rank what it was seen to compute for rows that a mask threw away."""
     sparse: dict[int, tuple[SparseMatrix, ...]] = field(default_factory=dict)
     """Per rank the matrices in its products that are nearly all zeros."""
     labels: dict[int, tuple[CountedLabels, ...]] = field(default_factory=dict)

@@ -168,6 +168,8 @@ class RankDescription(msgspec.Struct, frozen=True, kw_only=True):
     """``None`` where nothing was computed again, or nobody looked."""
     unread: RepeatedWork | None = None
     """Likewise what was computed and read by nothing."""
+    masked: RepeatedWork | None = None
+    """Likewise what was computed for rows that a mask threw away."""
     sparse: list[SparseMatrix] = []
     """Of the products that were looked at, those with matrices that are nearly all zeros."""
     labels: list[CountedLabels] = []
@@ -229,6 +231,7 @@ class RankFacts(msgspec.Struct, frozen=True):
     padding: PaddedBatches | None = None
     repeated: RepeatedWork | None = None
     unread: RepeatedWork | None = None
+    masked: RepeatedWork | None = None
     sparse: tuple[SparseMatrix, ...] = ()
     labels: tuple[CountedLabels, ...] = ()
     given_up: tuple[CompileLimit, ...] = ()
@@ -288,6 +291,7 @@ def _rank(rank: dict[str, Any]) -> RankFacts:
         padding=_padding(rank.get("padding")),
         repeated=_repeated(rank.get("repeated")),
         unread=_repeated(rank.get("unread")),
+        masked=_repeated(rank.get("masked")),
         sparse=_shares(rank.get("sparse"), SparseMatrix),
         labels=_shares(rank.get("labels"), CountedLabels),
         given_up=_given_up(rank.get("given_up")),

@@ -434,6 +434,29 @@ def test_sorts_that_are_read_or_of_which_nobody_knows(job: Job) -> None:
 POOLED: Final = reading("aten::mul", [[6, 96, 192], [6, 96, 1]])
 
 
+@pytest.mark.parametrize(("share", "backward", "fires"), [(0.2, 0.5, True), (0.3, 0.0, True), (0.03, 0.5, False)])
+def test_rows_that_a_mask_throws_away_cost_their_backward_pass_as_well(
+    share: float, backward: float, *, fires: bool
+) -> None:
+    watched = run(shares={"backward": backward, "other": 0.0})
+    ns = round(share * watched.mean_ns)
+    mm = RepeatedModule("aten::addmm", "train.py", 14, "forward", "out = torch.where(mask, expert(x), out)", 4 * ns)
+    longer = round(8 * watched.mean_ns)
+    seen = RepeatedWork(steps=4, calls=24, again_ns=4 * ns, measured_ns=longer, error=0.01, modules=[mm])
+    found = found_in_runs(watched, masked={0: seen}, cores=4, threads=4)
+    assert ("compute.redundant-work" in found) is fires
+    if fires:
+        finding = found["compute.redundant-work"]
+        assert finding.gain is not None
+        # gradients of what a product was given and of its weights: as much again each, at most
+        most = 1 / (1 - share * (3 if backward else 1))
+        assert finding.gain.floor < finding.gain.expected <= most <= finding.gain.ceiling
+        assert "a mask throws away most rows of what aten::addmm gives" in finding.title
+        assert [(line.file, line.line) for line in finding.code] == [("train.py", 14)]
+        assert finding.remedy is not None
+        assert "index_add" in (finding.remedy.patch or "")
+
+
 def test_a_head_that_nothing_reads_is_worth_its_time_where_what_it_was_made_from_is_worked_on() -> None:
     finding = found_in(scoring(VIEW, POOLED).built)["compute.redundant-work"]
     is_worth(finding, (HEAD_NS + LAYERS_NS) / LAYERS_NS, within=0.01)

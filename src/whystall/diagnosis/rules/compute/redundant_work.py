@@ -252,6 +252,37 @@ def that_nothing_reads(case: Case) -> Iterator[Sampled]:
             )
 
 
+def that_a_mask_drops(case: Case) -> Iterator[Sampled]:
+    """By the operators of some steps that made rows which a mask over them threw away."""
+    for run in measured_runs(case):
+        seen = case.facts.masked.get(run.rank)
+        if seen is None:
+            continue
+        share = seen.again_ns / seen.steps / run.mean_ns
+        # Gradients go back through all rows as well: two products for each.
+        back = 2.0 if run.shares.get("backward", 0.0) else 0.0
+        least, expected, most = (min(share * (1 + part * back), 0.95) for part in (0.4, 0.75, 1.0))
+        if share >= _LEAST_SHARE:
+            largest = max(seen.modules, key=lambda one: one.ns)
+            yield from_samples(
+                CAUSE.id,
+                run,
+                expected,
+                # rows are picked, and put back into their places
+                (least * 0.8, expected * 0.9, most),
+                evidence=(
+                    evidence.share("of a step, in forward work on rows that a mask throws away", share),
+                    evidence.count("such operators", seen.calls / seen.steps, per="step"),
+                    evidence.count("steps looked at", seen.steps),
+                ),
+                code=called_at(seen),
+                method="samples: the time of operators on rows that a mask threw away",
+                detail=f"a mask throws away most rows of what {largest.name} gives",
+                remedy=_REMEDIES["masked"],
+                rivals=("compute.padding", "host.small-operators"),
+            )
+
+
 def _without_discarded(rank: RankCase) -> tuple[NDArray[np.float64], str, Remedy, int]:
     """What is left without backward work that is for nothing, and what is said of it."""
     left = discarded_backward(rank)
@@ -352,5 +383,6 @@ RULE = Rule(
         Finder(in_trace_of_forms, ("trace", "operators", "shapes")),
         Finder(in_watched, ("samples", "no_device")),
         Finder(that_nothing_reads, ("samples", "no_device")),
+        Finder(that_a_mask_drops, ("samples", "no_device")),
     ),
 )

@@ -1,0 +1,82 @@
+"""Rows that operators make and a mask then throws away: each expert on all tokens, both sides of a condition.
+
+Which rows are read is in the mask; what made them alone, row by row, had no need to make the others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+# Operators each of whose rows comes from the same row of what they are given, beside those that torch calls pointwise.
+_BY_ROWS: Final = frozenset({
+    "aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::linear", "aten::native_layer_norm",
+    "aten::_softmax", "aten::_log_softmax", "aten::native_dropout", "aten::embedding", "aten::clone", "aten::_to_copy",
+})  # fmt: skip
+# Of more rows what is thrown away is padding, or a path that is dropped now and then.
+MOST_READ: Final = 0.6
+
+
+class Rows(NamedTuple):
+    """So many rows, and the share of them that is read."""
+
+    number: int
+    read: float
+
+
+def masks_of(torch: Any, name: str, given: Sequence[Any]) -> list[tuple[Any, Rows]]:
+    """The tensors of which an operator reads some rows alone, by a mask over rows."""
+    if name == "aten::where" and len(given) > 2:
+        mask, here, there = given[:3]
+        rows = _rows(torch, mask, here)
+        if rows is None:
+            return []
+        return [(here, rows), (there, Rows(rows.number, 1 - rows.read))]
+    if name == "aten::masked_fill" and len(given) > 2:
+        rows = _rows(torch, given[1], given[0])
+        return [] if rows is None else [(given[0], Rows(rows.number, 1 - rows.read))]
+    if name == "aten::mul" and len(given) > 1:
+        for mask, of in (given[:2], given[1::-1]):
+            rows = _rows(torch, mask, of)
+            if rows is not None:
+                return [(of, rows)]
+    return []
+
+
+def _rows(torch: Any, mask: Any, of: Any) -> Rows | None:
+    """What a mask says of the rows of a tensor; nothing where it is none, or says something of each number."""
+    tensors = isinstance(mask, torch.Tensor) and isinstance(of, torch.Tensor)
+    if not tensors or mask.dim() != of.dim() or mask.dim() < 2:
+        return None
+    if mask.shape[-1] != 1 or of.shape[-1] == 1 or mask.shape[:-1] != of.shape[:-1]:
+        return None
+    count = mask.numel()
+    return Rows(count, int(torch.count_nonzero(mask)) / count) if count else None
+
+
+def by_rows(torch: Any, function: Any, name: str) -> bool:
+    """Whether each row of what an operator gives comes from one row of what it is given."""
+    return name in _BY_ROWS or torch.Tag.pointwise in function.tags
+
+
+def has_rows(shape: Sequence[int], count: int) -> bool:
+    """Whether the first dimensions of a shape, all but the last at most, hold so many rows."""
+    return any(math.prod(shape[:upto]) == count for upto in range(1, len(shape)))
+
+
+def read_of(
+    writes: Sequence[int],
+    shape: Sequence[int],
+    readers: Mapping[int, Sequence[int]],
+    of_reader: Callable[[int, int], Rows | None],
+) -> Rows | None:
+    """Which rows are read of what a call gave; nothing where all are, or nobody knows.
+
+    ``readers`` has the calls that read each storage, ``of_reader`` what one of them reads of it.
+    """
+    found = [of_reader(reader, address) for address in writes for reader in readers.get(address, ())]
+    rows = [one for one in found if one is not None and has_rows(shape, one.number)]
+    if not rows or len(rows) < len(found) or len({one.number for one in rows}) > 1:
+        return None
+    return max(rows, key=lambda one: one.read)
