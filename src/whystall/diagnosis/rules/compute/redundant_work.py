@@ -29,6 +29,7 @@ from whystall.diagnosis.detectors.product_order import costlier_order
 from whystall.diagnosis.detectors.recorded_sizes import first_elements
 from whystall.diagnosis.detectors.samples import NINE_IN_TEN, SPREAD, from_samples, measured_runs
 from whystall.diagnosis.detectors.sorted_whole import sorted_whole
+from whystall.diagnosis.detectors.spread_rows import spread_rows
 from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
@@ -45,7 +46,16 @@ _BYTES_PER_S: Final = CAUSE.threshold("bytes_per_s")
 # Of a weight; fewer where it is in half precision.
 _BYTES: Final = 4
 _HALF: Final = re.compile(r'^\["(c10::)?(BFloat16|Half)')
-_FORMS: Final = (sorted_whole, inverted, diagonals, tall_grams, picked_rows, costlier_order, factored_steps)
+_FORMS: Final = (
+    sorted_whole,
+    inverted,
+    diagonals,
+    tall_grams,
+    picked_rows,
+    costlier_order,
+    factored_steps,
+    spread_rows,
+)
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:

@@ -1,0 +1,181 @@
+"""Layers that work on rows after these were repeated, or before they are averaged, where few rows would do.
+
+A linear layer gives the same for the same row, so that picking rows by an index (messages along the edges of a graph),
+or upsampling a picture, may as well come after it; and the mean of what it gives is what it gives for the mean.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whystall.cost import kind_of
+from whystall.diagnosis import evidence
+from whystall.diagnosis.detectors.recorded_sizes import Shape, sizes_by_argument
+from whystall.diagnosis.detectors.wasted import Wasted
+from whystall.diagnosis.rank_case import RankCase
+from whystall.trace.columns import matching
+
+_PICKS: Final = frozenset({"aten::index", "aten::index_select"})
+_UPSAMPLES: Final = frozenset({"aten::upsample_bilinear2d", "aten::upsample_nearest2d", "aten::upsample_bicubic2d"})
+_LINEAR: Final = frozenset({"aten::linear", "aten::addmm", "aten::mm", "aten::matmul"})
+_CONVOLVES: Final = frozenset({"aten::conv2d", "aten::convolution"})
+_PASSES_ON: Final = frozenset({"aten::contiguous", "aten::clone", "aten::reshape", "aten::flatten", "aten::to"})
+# So many rows are made of one.
+_LEAST_TIMES: Final = 2.0
+_LEAST_ROWS: Final = 256
+_PICTURES: Final = 4
+_MATRIX: Final = 2
+# Fewer rows are less well computed: so much more than their share, at most.
+_SLOWER: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """An operator on too many rows, with the share of them that would do; and one whose rows become narrower by it."""
+
+    row: int
+    left: float
+    rows: tuple[int, int]
+    how: str
+    beside: int | None = None
+    beside_left: float = 1.0
+
+
+def spread_rows(rank: RankCase) -> Wasted | None:
+    """Such layers of forward passes; ``None`` where there are none, or sizes are not recorded."""
+    found = list(_found(rank))
+    if not found:
+        return None
+    table, below = rank.trace.operators, rank.workings.tree.below
+    lasts = table["duration_ns"].to_numpy()
+    taken = kept = 0.0
+    marked = np.zeros(len(table), np.bool_)
+    for one in found:
+        for row, left in ((one.row, one.left), (one.beside, one.beside_left)):
+            if row is not None:
+                marked[row] = True
+                taken += float(lasts[row])
+                kept += float(lasts[row]) * left
+    marked |= below(marked)
+    marked |= _backward_of(rank, marked)
+    left, largest = kept / max(taken, 1.0), max(found, key=lambda one: one.rows)
+    many, few = largest.rows
+    return Wasted(
+        operators=marked,
+        left=(left, min(left * _SLOWER**0.5, 1.0), min(left * _SLOWER, 1.0)),
+        what="in a layer on more rows than there are different ones, with its backward pass",
+        facts=(evidence.count("rows that it works on", many), evidence.count("that would do", few)),
+        method="replay: its rows before they are repeated, or after they are averaged",
+        detail=f"a layer works on {many:,} rows {largest.how} {few:,}",
+        remedy="commuted",
+    )
+
+
+def _found(rank: RankCase) -> Iterator[_Found]:
+    """Pairs of operators with nothing but views and copies between them, thread by thread."""
+    table = rank.trace.operators
+    if "input_dims" not in table.columns:
+        return
+    forward = ~(rank.backward | rank.workings.tree.below(rank.backward))
+    asked = matching(table["name"], (_PICKS | _UPSAMPLES | _LINEAR | _CONVOLVES | {"aten::mean"}).__contains__)
+    if not (asked & forward).any():
+        return
+    at, thread = table["ts_ns"].to_numpy(), table["thread"].to_numpy()
+    ends = at + table["duration_ns"].to_numpy()
+    names = table["name"].cast(str).to_list()
+    last: tuple[int, tuple[tuple[Shape, ...], ...]] | None = None
+    past, now = -1, -1
+    for row in np.flatnonzero(forward)[np.lexsort((at[forward], thread[forward]))].tolist():
+        if thread[row] != now:
+            last, past, now = None, -1, int(thread[row])
+        if at[row] < past:
+            continue  # what the last one calls
+        name = names[row]
+        if name in _PASSES_ON or kind_of(name) == "view":
+            continue
+        sizes = sizes_by_argument(table["input_dims"][row]) if asked[row] else ()
+        if last is not None and sizes:
+            one = _pair(rank, names, last, (row, sizes))
+            if one is not None:
+                yield one
+        last, past = ((row, sizes) if asked[row] else None), int(ends[row])
+
+
+def _pair(
+    rank: RankCase,
+    names: list[str],
+    first: tuple[int, tuple[tuple[Shape, ...], ...]],
+    second: tuple[int, tuple[tuple[Shape, ...], ...]],
+) -> _Found | None:
+    (one, had), (other, given) = first, second
+    if not had or not had[0] or not given[0]:
+        return None
+    before, after = had[0][0], given[0][0]
+    if names[one] in _PICKS and names[other] in _LINEAR and _has_weight(given):
+        return _picked(other, before, after)
+    if names[one] in _UPSAMPLES and names[other] in _CONVOLVES and len(given) > 1 and given[1]:
+        return _upsampled(one, other, before, after, given[1][0])
+    if names[one] in _LINEAR and names[other] == "aten::mean" and _has_weight(had):
+        return _averaged(rank, one, other, before, after)
+    return None
+
+
+def _has_weight(given: tuple[tuple[Shape, ...], ...]) -> bool:
+    """Whether a product is with one matrix for all rows."""
+    return any(len(sizes) == 1 and len(sizes[0]) == _MATRIX for sizes in given[1:])
+
+
+def _picked(other: int, before: Shape, after: Shape) -> _Found | None:
+    few, many = prod(before[:-1]), prod(after[:-1])
+    alike = len(before) > 1 and len(after) > 1 and before[-1] == after[-1]
+    if not alike or many < _LEAST_ROWS or not 0 < few * _LEAST_TIMES <= many:
+        return None
+    return _Found(other, few / many, (many, few), "that are picked from")
+
+
+def _upsampled(one: int, other: int, before: Shape, after: Shape, weight: Shape) -> _Found | None:
+    if not len(before) == len(after) == len(weight) == _PICTURES or before[:2] != after[:2] or weight[2:] != (1, 1):
+        return None
+    few, many = before[0] * prod(before[2:]), after[0] * prod(after[2:])
+    if weight[1] != after[1] or weight[0] > after[1] or many < _LEAST_ROWS or not 0 < few * _LEAST_TIMES <= many:
+        return None
+    return _Found(other, few / many, (many, few), "that are upsampled from", one, weight[0] / after[1])
+
+
+def _averaged(rank: RankCase, one: int, other: int, before: Shape, after: Shape) -> _Found | None:
+    """The mean over some dimension but the last of what a layer gave."""
+    table = rank.trace.operators
+    if "concrete_inputs" not in table.columns or len(after) < 3 or prod(before[:-1]) != prod(after[:-1]):
+        return None
+    try:
+        dims = json.loads(str(json.loads(str(table["concrete_inputs"][other] or "[]"))[1]))
+    except (ValueError, IndexError, TypeError):
+        return None
+    over = {dim % len(after) for dim in dims if isinstance(dim, int)} if isinstance(dims, list) else set()
+    if not over or len(after) - 1 in over:
+        return None
+    many = prod(after[:-1])
+    few = many // max(prod(after[dim] for dim in over), 1)
+    if many < _LEAST_ROWS or not 0 < few * _LEAST_TIMES <= many:
+        return None
+    return _Found(one, few / many, (many, few), "of which the mean is taken, of")
+
+
+def _backward_of(rank: RankCase, forward: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """What goes back through some operators, by autograd's numbers."""
+    table = rank.trace.operators
+    if "sequence" not in table.columns:
+        return np.zeros(len(table), np.bool_)
+    sequence = table["sequence"].fill_null(-1).to_numpy()
+    mine = sequence[forward]
+    nodes = matching(table["name"], lambda name: name.startswith("autograd::engine"))
+    back: NDArray[np.bool_] = nodes & np.isin(sequence, mine[mine >= 0])
+    found: NDArray[np.bool_] = back | rank.workings.tree.below(back)
+    return found
