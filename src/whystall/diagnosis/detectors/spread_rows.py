@@ -13,10 +13,10 @@ from math import prod
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from whystall.cost import kind_of
 from whystall.diagnosis import evidence
+from whystall.diagnosis.detectors.going_back import backward_of
 from whystall.diagnosis.detectors.recorded_sizes import Shape, sizes_by_argument
 from whystall.diagnosis.detectors.wasted import Wasted
 from whystall.diagnosis.rank_case import RankCase
@@ -64,7 +64,7 @@ def spread_rows(rank: RankCase) -> Wasted | None:
                 taken += float(lasts[row])
                 kept += float(lasts[row]) * left
     marked |= below(marked)
-    marked |= _backward_of(rank, marked)
+    marked |= backward_of(rank, marked)
     left, largest = kept / max(taken, 1.0), max(found, key=lambda one: one.rows)
     many, few = largest.rows
     return Wasted(
@@ -166,16 +166,3 @@ def _averaged(rank: RankCase, one: int, other: int, before: Shape, after: Shape)
     if many < _LEAST_ROWS or not 0 < few * _LEAST_TIMES <= many:
         return None
     return _Found(one, few / many, (many, few), "of which the mean is taken, of")
-
-
-def _backward_of(rank: RankCase, forward: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """What goes back through some operators, by autograd's numbers."""
-    table = rank.trace.operators
-    if "sequence" not in table.columns:
-        return np.zeros(len(table), np.bool_)
-    sequence = table["sequence"].fill_null(-1).to_numpy()
-    mine = sequence[forward]
-    nodes = matching(table["name"], lambda name: name.startswith("autograd::engine"))
-    back: NDArray[np.bool_] = nodes & np.isin(sequence, mine[mine >= 0])
-    found: NDArray[np.bool_] = back | rank.workings.tree.below(back)
-    return found

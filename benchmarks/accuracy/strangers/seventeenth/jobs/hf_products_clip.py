@@ -13,7 +13,7 @@ def tiny_clip():
         text_config=dict(
             hidden_size=96,
             intermediate_size=192,
-            num_hidden_layers=2,
+            num_hidden_layers=4,
             num_attention_heads=4,
             vocab_size=2000,
             max_position_embeddings=CONTEXT,

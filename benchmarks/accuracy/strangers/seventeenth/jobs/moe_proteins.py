@@ -50,7 +50,7 @@ class RoutedSwitchLayer(SwitchLayer):
 
 
 class Tagger(nn.Module):
-    def __init__(self, layer, dim=96, depth=2, experts=8, tags=8):
+    def __init__(self, layer, dim=96, depth=1, experts=8, tags=8):
         super().__init__()
         self.emb = nn.Embedding(25, dim)
         self.mix = nn.ModuleList(nn.Conv1d(dim, dim, 5, padding=2) for _ in range(depth))
@@ -89,7 +89,7 @@ def main():
     times, t_end, running = [], time.perf_counter() + a.seconds, torch.zeros(())
     while time.perf_counter() < t_end:
         t0 = time.perf_counter()
-        rows = torch.randint(0, 900, (5,))
+        rows = torch.randint(0, 900, (12,))
         running.lerp_(train_step(net, opt, seqs[rows], tags[rows]), 0.05)
         times.append(time.perf_counter() - t0)
         if len(times) % 50 == 0:

@@ -17,6 +17,7 @@ from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.calls_again import called_at, comes_by_itself, is_shared, shares_of
 from whystall.diagnosis.detectors.diagonals import diagonals
 from whystall.diagnosis.detectors.discarded import discarded_backward
+from whystall.diagnosis.detectors.einsum_order import einsum_order
 from whystall.diagnosis.detectors.factored_steps import factored_steps
 from whystall.diagnosis.detectors.forward_again import repeated_operators
 from whystall.diagnosis.detectors.frees import between, given_back
@@ -47,14 +48,8 @@ _BYTES_PER_S: Final = CAUSE.threshold("bytes_per_s")
 _BYTES: Final = 4
 _HALF: Final = re.compile(r'^\["(c10::)?(BFloat16|Half)')
 _FORMS: Final = (
-    sorted_whole,
-    inverted,
-    diagonals,
-    tall_grams,
-    picked_rows,
-    costlier_order,
-    factored_steps,
-    spread_rows,
+    *(sorted_whole, inverted, diagonals, tall_grams, picked_rows),
+    *(costlier_order, einsum_order, factored_steps, spread_rows),
 )
 
 
