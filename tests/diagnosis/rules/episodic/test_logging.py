@@ -79,6 +79,8 @@ def test_a_short_line_is_none() -> None:
         ("writer.add_scalar('loss', loss, step)", "__main__:main", "other"),
         ("x = f()", "tensorboard.summary.writer:flush", "other"),
         ("json.dump(metrics, file)", "json.encoder:iterencode", "other"),
+        ("self.log.info('step %d', step)", "__main__:main", "other"),
+        ("logger.log_metrics(metrics)", "__main__:main", "other"),
     ],
 )
 def test_looks_that_found_a_line_that_logs(text: str, leaf: str, part: str) -> None:
@@ -163,6 +165,8 @@ def test_short_lines_and_arithmetic_are_none(share: float, text: str, leaf: str,
         ('payload = json.dumps({"vectors": vectors.tolist()}).encode()', "json.encoder:iterencode"),
         ("record = json.loads(row)", "json.decoder:decode"),
         ("for row in csv.DictReader(file):", "csv:__next__"),
+        ("rows = self.log.filter(pl.col('customer') == customer).tail(40)", "polars.dataframe:filter"),
+        ("seen = log.groupby('user').size()", "pandas.core:size"),
     ],
 )
 def test_messages_and_rows_that_are_read_are_python(text: str, leaf: str) -> None:
