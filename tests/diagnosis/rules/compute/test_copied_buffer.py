@@ -148,3 +148,24 @@ def test_recorded_steps(step: Callable[[Stores, torch.Tensor], None], tmp_path: 
     stores, new = Stores(), torch.randn(256, 64)
     found = found_in_recording(lambda: step(stores, new), tmp_path, steps=4)
     assert ("compute.copied-buffer" in found) is fires
+
+
+@pytest.mark.parametrize(
+    ("way", "told"),
+    [("by a batch", True), ("back", False), ("by another number each time", False), ("of a model", False)],
+)
+def test_a_store_that_is_moved_for_each_batch(way: str, *, told: bool, tmp_path: Path) -> None:
+    store, shifts = torch.randn(20_000, 64), iter(range(100, 1_000, 7))
+    weight, rows = torch.ones(64, requires_grad=True), torch.ones(64, 64)
+
+    def step() -> None:
+        nonlocal store
+        if way == "of a model":
+            torch.roll(store * weight, 64, 0).mean().backward()
+            return
+        store = torch.roll(store, next(shifts) if "another" in way else 64, 0)
+        if way == "back":
+            store = torch.roll(store, -64, 0)
+        store[:64] = rows
+
+    assert ("compute.copied-buffer" in found_in_recording(step, tmp_path)) is told

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from math import prod
 from typing import Final, NamedTuple
@@ -10,12 +11,13 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from whystall.cost import kind_of
 from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.frees import given_back
-from whystall.diagnosis.detectors.recorded_sizes import first_elements, sizes_by_argument
+from whystall.diagnosis.detectors.recorded_sizes import Shape, first_elements, first_size, sizes_by_argument
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
@@ -26,7 +28,9 @@ _LEAST_BYTES: Final = CAUSE.threshold("least_bytes")
 _MOST_ADDED: Final = CAUSE.threshold("most_added")
 _LEAST_SHARE: Final = CAUSE.threshold("least_share")
 _COPIES: Final = frozenset({"aten::clone", "aten::copy_", "aten::contiguous"})
+_WRITES: Final = frozenset({"aten::copy_", "aten::fill_", "aten::zero_"})
 _LEAST_STEPS: Final = 0.5
+_SHIFTED: Final = ("input_dims", "concrete_inputs")
 _BYTES: Final = 4
 _BACKWARD: Final = "CatBackward0"
 # A queue's old part is cut off so many operators before the new one is appended at most, or as many afterwards.
@@ -82,7 +86,70 @@ def _concatenated(rank: RankCase) -> tuple[NDArray[np.float64], frozenset[int]]:
     added = [one if kept else _Added() for one, kept in zip(told, _kept(rank, rows, told), strict=True)]
     left = np.ones(len(table))
     left[rows] = [one.share for one in added]
-    return left, frozenset(size for one in added if one.total for size in (one.total, one.largest))
+    moved = _rolled(rank)
+    left[list(moved)] = [one.share for one in moved.values()]
+    every = (*added, *moved.values())
+    return left, frozenset(size for one in every if one.total for size in (one.total, one.largest))
+
+
+def _rolled(rank: RankCase) -> dict[int, _Added]:
+    """Stores that `torch.roll` moves by a few rows, each time by as many: room for new ones, which are few of all.
+
+    What a model turns around is differentiated, or turned back; what a sample is shifted by differs.
+    """
+    table = rank.trace.operators
+    if "concrete_inputs" not in table.columns:
+        return {}
+    backward = rank.backward | rank.workings.tree.below(rank.backward)
+    rows = np.flatnonzero(matching(table["name"], lambda name: name == "aten::roll") & ~backward)
+    learns = _differentiated(rank, "RollBackward0")
+    known = {
+        row: (shape, by)
+        for row, (shape, by) in zip(rows.tolist(), judged(table.select(*_SHIFTED)[rows], _shift), strict=True)
+        if by and not learns[row]
+    }
+    shifts = {shape: {by for other, by in known.values() if other == shape} for shape, _ in known.values()}
+    written = _written_next(rank) if known else None
+    return {
+        row: _Added(abs(by) / shape[0], prod(shape), prod(shape))
+        for row, (shape, by) in known.items()
+        if len(shifts[shape]) == 1
+        and abs(by) <= _MOST_ADDED * shape[0]
+        and prod(shape) * _BYTES >= _LEAST_BYTES
+        and written is not None
+        and written(row) == abs(by) * prod(shape[1:])
+    }
+
+
+def _written_next(rank: RankCase) -> Callable[[int], int]:
+    """What says how many numbers the next operator that is no view writes in place, or 0 where it is another one."""
+    table = rank.trace.operators
+    names, dims = table["name"].cast(str), table["input_dims"].cast(str)
+    ends = table["ts_ns"].to_numpy() + table["duration_ns"].to_numpy()
+    order = np.argsort(table["ts_ns"].to_numpy(), kind="stable")
+    place = np.empty(len(table), np.int64)
+    place[order] = np.arange(len(order))
+    at = table["ts_ns"].to_numpy()
+
+    def count(row: int) -> int:
+        for other in order[place[row] + 1 :].tolist():
+            if at[other] < ends[row] or names[other] in _VIEWS or kind_of(names[other]) == "view":
+                continue
+            return first_elements(dims[other]) if names[other] in _WRITES else 0
+        return 0
+
+    return count
+
+
+def _shift(dims: str | None, concrete: str | None) -> tuple[Shape, int]:
+    """The size of a tensor, and by how many rows it is moved; 0 where it is moved along another dimension, too."""
+    try:
+        by, along = (json.loads(json.loads(concrete or "")[at]) for at in (1, 2))
+        one = by[0] if along == [0] and len(by) == 1 and isinstance(by[0], int) else 0
+    except (ValueError, TypeError, IndexError, KeyError, RecursionError):
+        return (), 0
+    shape = first_size(dims)
+    return (shape, one) if shape else ((), 0)
 
 
 class _Added(NamedTuple):
@@ -117,13 +184,13 @@ def _kept(rank: RankCase, rows: NDArray[np.intp], told: Sequence[_Added]) -> lis
     ]
 
 
-def _differentiated(rank: RankCase) -> NDArray[np.bool_]:
-    """Operators whose autograd number a backward concatenation carries."""
+def _differentiated(rank: RankCase, by: str = _BACKWARD) -> NDArray[np.bool_]:
+    """Operators whose autograd number a backward concatenation carries, or another node of autograd's."""
     table = rank.trace.operators
     if "sequence" not in table.columns:
         return np.zeros(len(table), np.bool_)
     sequence = table["sequence"].fill_null(-1).to_numpy()
-    backward = matching(table["name"], lambda name: name == _BACKWARD) & (sequence >= 0)
+    backward = matching(table["name"], lambda name: name == by) & (sequence >= 0)
     return np.isin(sequence, sequence[backward])
 
 
