@@ -283,3 +283,16 @@ def test_what_a_reducer_does_with_gradients_is_no_average() -> None:
     """It copies each bucket to the gradients after the backward pass, under a name of its own."""
     within = "torch.distributed.ddp.reducer::copy_bucket_to_grad"
     assert "compute.unfused-optimizer" not in found_in(averaged(*AVERAGE, within=within))
+
+
+def test_an_optimizer_beside_another_one_is_worth_its_own_part() -> None:
+    """Two thirds of the optimizers' time are in one that multiplies matrices, and a third in Adam's loop."""
+    adam = line(0.2, "adam.step()", part="optimizer", leaf="torch.optim.adam:_single_tensor_adam", at=9)
+    other = line(0.4, "muon.step()", part="optimizer", leaf="__main__:orthogonal", at=8)
+    alone, beside = (
+        found_in_runs(run(shares={"optimizer": share}, places=places))["compute.unfused-optimizer"].gain
+        for share, places in ((0.2, [adam]), (0.6, [adam, other]))
+    )
+    assert alone is not None
+    assert beside is not None
+    assert beside.expected == pytest.approx(alone.expected, rel=0.01)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whystall.analysis.chains import BANDWIDTH_SHARE
-from whystall.analysis.run_results import RunSummary
+from whystall.analysis.run_results import RunSummary, SampledLine
 from whystall.cost.recorded import parse
 from whystall.cost.spec import TensorSpec
 from whystall.diagnosis import evidence
@@ -22,7 +22,7 @@ from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.discarded import outside_of_autograd
 from whystall.diagnosis.detectors.kernels import prompt
 from whystall.diagnosis.detectors.recorded_sizes import Shape, first_elements, first_size
-from whystall.diagnosis.detectors.samples import code_of_lines, from_samples, lines_where, measured_runs
+from whystall.diagnosis.detectors.samples import code_of_lines, from_samples, lines_where, measured_runs, share_of
 from whystall.diagnosis.detectors.stretches import work_within
 from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rank_case import RankCase, within
@@ -274,10 +274,10 @@ def _sizes_of_parameters(rank: RankCase) -> Counter[Shape]:
 def in_samples(case: Case) -> Iterator[Sampled]:
     """Time in an optimizer that was found in its loop; a profiler makes its many small operators look longer."""
     for run in measured_runs(case):
-        share = run.shares.get("optimizer", 0.0)
         lines = lines_where(run, lambda line: _LOOP.search(line.leaf) is not None)
+        share = _of_loops(run, lines)
         names = sorted({match[1] for line in lines if (match := _LOOP.search(line.leaf))})
-        left = _left_on_cpu(names, _of_an_update(run))
+        left = _left_on_cpu(names, share * run.mean_ns)
         if share > 0 and left is not None:
             yield from_samples(
                 CAUSE.id,
@@ -317,6 +317,14 @@ def _left_of_its_own(rank: RankCase, inside: Mask, names: list[str]) -> tuple[fl
         return None
     least = sum(sizes) * _BYTES * _ADAM_PASSES / moved
     return (min(least / 2, 1.0), min(least, 1.0), min(2 * least, 1.0))
+
+
+def _of_loops(run: RunSummary, lines: list[SampledLine]) -> float:
+    """The share of time in optimizers that are called at lines where their loops were found: others are beside them."""
+    places = {(line.file, line.line) for line in lines}
+    every = lines_where(run, lambda line: line.part == "optimizer")
+    at_loops = share_of([line for line in every if (line.file, line.line) in places])
+    return run.shares.get("optimizer", 0.0) * at_loops / max(share_of(every), 1e-9)
 
 
 def _of_an_update(run: RunSummary) -> float:
