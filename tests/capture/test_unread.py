@@ -327,8 +327,12 @@ def mixture(way: str, *, learns: bool) -> Step:
     def step() -> None:
         with torch.set_grad_enabled(learns):
             out = torch.zeros(TOKENS, WIDE)
-            for at, expert in enumerate(experts):
-                out = joined(way, at, expert, tokens, out)
+            if way == "side by side":
+                gates = torch.nn.functional.one_hot(torch.arange(TOKENS) % EXPERTS, EXPERTS).float()
+                out = (torch.stack([expert(tokens) for expert in experts], 1) * gates.unsqueeze(-1)).sum(1)
+            else:
+                for at, expert in enumerate(experts):
+                    out = joined(way, at, expert, tokens, out)
         if learns:
             learner.zero_grad()
             out.square().mean().backward()
@@ -339,7 +343,7 @@ def mixture(way: str, *, learns: bool) -> Step:
 
 
 @pytest.mark.parametrize("learns", [False, True])
-@pytest.mark.parametrize("way", ["where", "gates", "weighed", "filled", "in three dimensions"])
+@pytest.mark.parametrize("way", ["where", "gates", "weighed", "filled", "in three dimensions", "side by side"])
 def test_rows_that_a_mask_throws_away_are_made_for_nothing(way: str, *, learns: bool) -> None:
     """Two products and what lies between them, four times in a step, of which three of four rows are thrown away."""
     found = followed(mixture(way, learns=learns)).told_masked()

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 _BY_ROWS: Final = frozenset({
     "aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::linear", "aten::native_layer_norm",
     "aten::_softmax", "aten::_log_softmax", "aten::native_dropout", "aten::embedding", "aten::clone", "aten::_to_copy",
+    "aten::stack",
 })  # fmt: skip
 # Of more rows what is thrown away is padding, or a path that is dropped now and then.
 MOST_READ: Final = 0.6
@@ -53,6 +54,11 @@ def _rows(torch: Any, mask: Any, of: Any) -> Rows | None:
         return None
     count = mask.numel()
     return Rows(count, int(torch.count_nonzero(mask)) / count) if count else None
+
+
+def joined_in(name: str, given: Sequence[Any]) -> int:
+    """Of how many tensors an operator puts the rows side by side; one where it does something else."""
+    return len(given[0]) if name == "aten::stack" and given and isinstance(given[0], list | tuple) else 1
 
 
 def by_rows(torch: Any, function: Any, name: str) -> bool:

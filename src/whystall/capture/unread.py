@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, Final
 
-from whystall.capture.masks import MOST_READ, Rows, by_rows, masks_of, read_of
+from whystall.capture.masks import MOST_READ, Rows, by_rows, joined_in, masks_of, read_of
 from whystall.capture.tally import Place, Tally, place_of
 from whystall.run_folder.description import RepeatedWork
 
@@ -42,6 +42,8 @@ class _Call:
     """Of what it gives, where that is made row by row in a forward pass."""
     back: bool
     masks: dict[int, Rows]
+    joins: int
+    """So many tensors' rows are side by side in what it gives."""
 
 
 @dataclass(slots=True)
@@ -139,7 +141,8 @@ class Unread:
         rowwise = not back and isinstance(tensor, self._torch.Tensor) and by_rows(self._torch, function, schema.name)
         shape = tuple(tensor.shape) if rowwise else None
         masks = {} if back else self._masks(schema.name, given)
-        step.calls.append(_Call(place_of(schema.name, frame), ns, list(reads), list(made), alive, shape, back, masks))
+        place, joins = place_of(schema.name, frame), joined_in(schema.name, given)
+        step.calls.append(_Call(place, ns, list(reads), list(made), alive, shape, back, masks, joins))
 
     def step_ended(self, duration_ns: int) -> None:
         """A step of such a length is over: the one before it can be judged."""
@@ -233,7 +236,7 @@ def _masked(calls: list[_Call], count: int, kept: set[int]) -> list[tuple[_Call,
     found: dict[int, Rows] = {}
 
     def of_reader(reader: int, address: int) -> Rows | None:
-        said = (calls[reader].masks.get(address), found.get(reader))
+        said = (calls[reader].masks.get(address), _of_each(found.get(reader), calls[reader].joins))
         return min((one for one in said if one is not None), key=lambda one: one.read, default=None)
 
     for number in range(len(calls) - 1, -1, -1):
@@ -245,6 +248,11 @@ def _masked(calls: list[_Call], count: int, kept: set[int]) -> list[tuple[_Call,
         for address in () if call.back else call.reads:
             readers[address].append(number)
     return [(calls[number], rows) for number, rows in sorted(found.items())]
+
+
+def _of_each(rows: Rows | None, joins: int) -> Rows | None:
+    """Of each of the tensors whose rows are side by side as many are read, on average."""
+    return rows if rows is None or joins == 1 else Rows(rows.number // joins, rows.read)
 
 
 def _weak(storage: Any) -> Any:
