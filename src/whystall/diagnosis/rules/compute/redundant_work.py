@@ -15,6 +15,7 @@ from whystall.diagnosis.candidate import Replayed, Sampled
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.calls_again import called_at, comes_by_itself, is_shared, shares_of
+from whystall.diagnosis.detectors.cosines import cosines
 from whystall.diagnosis.detectors.diagonals import diagonals
 from whystall.diagnosis.detectors.discarded import discarded_backward
 from whystall.diagnosis.detectors.einsum_order import einsum_order
@@ -49,7 +50,7 @@ _BYTES: Final = 4
 _HALF: Final = re.compile(r'^\["(c10::)?(BFloat16|Half)')
 _FORMS: Final = (
     *(sorted_whole, inverted, diagonals, tall_grams, picked_rows),
-    *(costlier_order, einsum_order, factored_steps, spread_rows),
+    *(costlier_order, einsum_order, factored_steps, spread_rows, cosines),
 )
 
 
