@@ -78,7 +78,7 @@ def costlier_order(rank: RankCase) -> Wasted | None:
     alone = {made: each for made, each in saved.items() if not _is_read_otherwise(rank, made)}
     if not alone:
         return None
-    marked = _given(rank, frozenset(alone)) | _makes(rank, frozenset(alone))
+    marked = given_numbers(rank, frozenset(alone)) | _makes(rank, frozenset(alone))
     left, largest = max(alone.values(), key=lambda each: (each[1].made, each[0]))
     return Wasted(
         operators=marked | rank.workings.tree.below(marked),
@@ -126,7 +126,7 @@ def _is_read_otherwise(rank: RankCase, made: int) -> bool:
     table = rank.trace.operators
     forward = ~(rank.backward | rank.workings.tree.below(rank.backward))
     names = table["name"].cast(str)
-    for row in np.flatnonzero(_given(rank, frozenset({made})) & forward).tolist():
+    for row in np.flatnonzero(given_numbers(rank, frozenset({made})) & forward).tolist():
         name = names[row]
         if name in _PRODUCTS or name in _PASSES_ON or kind_of(name) == "view":
             continue
@@ -136,7 +136,7 @@ def _is_read_otherwise(rank: RankCase, made: int) -> bool:
     return False
 
 
-def _given(rank: RankCase, counts: frozenset[int]) -> NDArray[np.bool_]:
+def given_numbers(rank: RankCase, counts: frozenset[int]) -> NDArray[np.bool_]:
     """The operators that are given a tensor of so many numbers."""
     column = rank.trace.operators["input_dims"]
     known = [any(prod(size) in counts for size in _sizes(text)) for text in distinct(column)]

@@ -24,6 +24,7 @@ from whystall.diagnosis.detectors.forward_again import repeated_operators
 from whystall.diagnosis.detectors.frees import between, given_back
 from whystall.diagnosis.detectors.grams import tall_grams
 from whystall.diagnosis.detectors.inverses import inverted
+from whystall.diagnosis.detectors.low_rank import low_rank
 from whystall.diagnosis.detectors.narrowed import narrowed_products
 from whystall.diagnosis.detectors.picked_rows import picked_rows
 from whystall.diagnosis.detectors.prefixes import Products, longer_passes, operators_within, products
@@ -50,7 +51,7 @@ _BYTES: Final = 4
 _HALF: Final = re.compile(r'^\["(c10::)?(BFloat16|Half)')
 _FORMS: Final = (
     *(sorted_whole, inverted, diagonals, tall_grams, picked_rows),
-    *(costlier_order, einsum_order, factored_steps, spread_rows, cosines),
+    *(costlier_order, einsum_order, factored_steps, spread_rows, cosines, low_rank),
 )
 
 
