@@ -54,7 +54,7 @@ def test_roots_in_every_step_are_told_and_others_are_not(*, every: int, told: bo
         return one if one is not None and "factors 3 matrices anew" in one.title and one.gain is not None else None
 
     if told:
-        gain = told_in(step, tmp_path, anew).gain
+        gain = told_in(step, tmp_path, anew, worth=1.2).gain
         assert gain is not None
         assert gain.expected > 1.2
     else:

@@ -42,7 +42,7 @@ def density(way: str) -> Callable[[], object]:
 
 
 def test_a_covariance_of_low_rank_is_told_with_what_its_parts_leave(tmp_path: Path) -> None:
-    finding = told_in(density("whole"), tmp_path, of_low_rank)
+    finding = told_in(density("whole"), tmp_path, of_low_rank, worth=1.5)
     assert "128 rows" in finding.title
     assert "rank 6" in finding.title
     assert finding.gain is not None

@@ -42,7 +42,7 @@ def test_the_costlier_order_is_told_with_what_the_other_one_leaves(form: str, *,
         if learns:
             out.sum().backward()
 
-    finding = told_in(step, tmp_path, of_three)
+    finding = told_in(step, tmp_path, of_three, worth=2)
     assert finding.gain is not None
     # 768 x 768 by way of 16: a fiftieth of the multiplications is left
     assert finding.gain.expected > 2
