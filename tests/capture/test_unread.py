@@ -351,6 +351,9 @@ def test_rows_that_a_mask_throws_away_are_made_for_nothing(way: str, *, learns: 
     # a microsecond each: two products, what is between them, and what joins the rows again with those kept before
     assert 4 * 3 * 0.75 * EACH_NS <= found.again_ns / found.steps <= 4 * 5 * 0.75 * EACH_NS
     assert {one.name for one in found.modules} >= {"aten::addmm"}
+    # what a teacher makes in a step that learns otherwise has no backward pass
+    assert found.differentiated_ns <= found.again_ns * learns
+    assert found.differentiated_ns >= 0.6 * found.again_ns * learns
     assert "expert(tokens" in next(one.text for one in found.modules if one.name == "aten::addmm")
 
 

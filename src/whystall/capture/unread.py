@@ -154,15 +154,17 @@ class Unread:
             for call in dead:
                 self.tally.again[call.place] += call.ns
                 self.tally.calls += 1
-            for call, rows in masked:
-                self.masked.again[call.place] += round(call.ns * (1 - rows.read))
+            for call, rows, goes_back in masked:
+                lost = round(call.ns * (1 - rows.read))
+                self.masked.again[call.place] += lost
+                self.masked.differentiated_ns += lost * goes_back
                 self.masked.calls += 1
             for tally in (self.tally, self.masked):
                 tally.step_ended(self._durations[0])
         self._read_outside &= now.held.keys()
         self._steps, self._durations = [now, _Step()], [duration_ns, 0]
 
-    def _judged(self, before: _Step, now: _Step) -> tuple[list[_Call], list[tuple[_Call, Rows]]]:
+    def _judged(self, before: _Step, now: _Step) -> tuple[list[_Call], list[tuple[_Call, Rows, bool]]]:
         """The calls of a step that are not alive, now that the next one is over; and those few of whose rows are."""
         calls = [*before.calls, *now.calls]
         writers: defaultdict[int, list[int]] = defaultdict(list)
@@ -184,7 +186,7 @@ class Unread:
                 alive.update(fresh)
                 left += fresh
         dead = [call for number, call in enumerate(before.calls) if number not in alive]
-        return dead, _masked(calls, len(before.calls), {*dict.fromkeys(kept)})
+        return dead, _masked(calls, len(before.calls), set(kept))
 
     def _masks(self, name: str, given: tuple[Any, ...]) -> dict[int, Rows]:
         found = {}
@@ -215,10 +217,8 @@ class Unread:
 
         def reads(tensor: Any, *given: Any, **named: Any) -> Any:
             try:
-                ours = self.our_thread is not None and self.our_thread == threading.get_ident()
-                if (
-                    not ours and os.getpid() == self._pid
-                ):  # a loader's worker that was forked meanwhile keeps the method
+                # not what a look reads itself, nor a loader's worker that was forked meanwhile and keeps the method
+                if self.our_thread != threading.get_ident() and os.getpid() == self._pid:
                     self._read_outside.update(self._storages((tensor,))[0])
             except Exception:  # noqa: BLE001 - this is called in the user's job
                 self._deaf = True
@@ -227,10 +227,11 @@ class Unread:
         return reads
 
 
-def _masked(calls: list[_Call], count: int, kept: set[int]) -> list[tuple[_Call, Rows]]:
+def _masked(calls: list[_Call], count: int, kept: set[int]) -> list[tuple[_Call, Rows, bool]]:
     """The first ``count`` of some calls, of whose rows a mask throws most away before anybody has read them.
 
-    What autograd keeps for its backward pass, and reads there, is made and read row by row as well.
+    And whether gradients go back through it: what autograd keeps for its backward pass, and reads there, is made and
+    read row by row as well. (Weights outlive a step, and may be read by the backward pass of another call.)
     """
     readers: defaultdict[int, list[int]] = defaultdict(list)
     found: dict[int, Rows] = {}
@@ -241,13 +242,17 @@ def _masked(calls: list[_Call], count: int, kept: set[int]) -> list[tuple[_Call,
 
     for number in range(len(calls) - 1, -1, -1):
         call = calls[number]
-        if number < count and call.shape is not None and call.alive is False and kept.isdisjoint(call.writes):
+        if number < count and call.shape is not None and not call.alive and kept.isdisjoint(call.writes):
             rows = read_of(call.writes, call.shape, readers, of_reader)
             if rows is not None and rows.read <= MOST_READ:
                 found[number] = rows
         for address in () if call.back else call.reads:
             readers[address].append(number)
-    return [(calls[number], rows) for number, rows in sorted(found.items())]
+    read_back = {address for call in calls if call.back for address in call.reads} - kept
+    return [
+        (calls[number], rows, not read_back.isdisjoint((*calls[number].reads, *calls[number].writes)))
+        for number, rows in sorted(found.items())
+    ]
 
 
 def _of_each(rows: Rows | None, joins: int) -> Rows | None:

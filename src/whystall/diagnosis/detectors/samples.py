@@ -222,5 +222,16 @@ def off_core(run: RunSummary, waits: Callable[[SampledLine], bool]) -> float:
     return 1 - run.on_cpu_share - waiting - share_of(lines_where(run, waits))
 
 
+def without_others(off: float, together: int) -> tuple[float, float, float]:
+    """The share saved where others no longer take cores from so many threads that work on the same operators.
+
+    They are taken by turns: at worst a parallel region goes on only while all of them run, and those that wait spin,
+    which looks like work.
+    """
+    return off * 0.5, off, min((1 - (1 - off) ** min(together, _MOST_AT_ONCE)) * 1.1, 0.95)
+
+
+# Of more threads some are always on a core.
+_MOST_AT_ONCE: Final = 3
 LEAST_OFF_CORE: Final = 0.08
 """Less time off its core is what any thread loses."""

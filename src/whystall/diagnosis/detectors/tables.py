@@ -12,6 +12,7 @@ from typing import Final
 
 import numpy as np
 
+from whystall.diagnosis.detectors.going_back import backward_of
 from whystall.diagnosis.detectors.recorded_sizes import sizes_by_argument
 from whystall.diagnosis.rank_case import RankCase
 from whystall.replay.graph import Mask, Times
@@ -66,10 +67,10 @@ def single_tables(rank: RankCase) -> Tables | None:
     back, of_parameters = np.zeros(len(table), np.bool_), np.zeros(len(table), np.bool_)
     count, share = max(map(len, long)), 0.0  # where something else had the core a row is seen in two parts
     if rank.trains and "sequence" in table.columns:
-        sequence = table["sequence"].fill_null(-1).to_numpy()
-        mine = sequence[np.concatenate([np.array(run) for run in long])]
+        looked_up = np.zeros(len(table), np.bool_)
+        looked_up[np.concatenate(long)] = True
+        back = backward_of(rank, looked_up)
         nodes = matching(table["name"], lambda name: name.startswith("autograd::engine"))
-        back = nodes & np.isin(sequence, mine[mine >= 0])
         taken = matching(table["name"], lambda name: name == _TAKEN_OVER)
         parameters = np.count_nonzero(taken) / max(len(rank.optimizer_steps[0]), 1)
         share = min(count / parameters, 1.0) if parameters else 0.0
@@ -78,7 +79,7 @@ def single_tables(rank: RankCase) -> Tables | None:
         count,
         begin,
         end,
-        back | tree.below(back),
+        back,
         of_parameters | tree.below(of_parameters),
         share,
     )

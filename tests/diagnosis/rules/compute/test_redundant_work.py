@@ -434,22 +434,25 @@ def test_sorts_that_are_read_or_of_which_nobody_knows(job: Job) -> None:
 POOLED: Final = reading("aten::mul", [[6, 96, 192], [6, 96, 1]])
 
 
-@pytest.mark.parametrize(("share", "backward", "fires"), [(0.2, 0.5, True), (0.3, 0.0, True), (0.03, 0.5, False)])
+@pytest.mark.parametrize(("share", "backward", "fires"), [(0.2, 1.0, True), (0.3, 0.0, True), (0.03, 1.0, False)])
 def test_rows_that_a_mask_throws_away_cost_their_backward_pass_as_well(
     share: float, backward: float, *, fires: bool
 ) -> None:
-    watched = run(shares={"backward": backward, "other": 0.0})
+    watched = run(shares={"backward": 0.5, "other": 0.0})
     ns = round(share * watched.mean_ns)
+    back = round(4 * ns * backward)
     mm = RepeatedModule("aten::addmm", "train.py", 14, "forward", "out = torch.where(mask, expert(x), out)", 4 * ns)
     longer = round(8 * watched.mean_ns)
-    seen = RepeatedWork(steps=4, calls=24, again_ns=4 * ns, measured_ns=longer, error=0.01, modules=[mm])
+    seen = RepeatedWork(
+        steps=4, calls=24, again_ns=4 * ns, differentiated_ns=back, measured_ns=longer, error=0.01, modules=[mm]
+    )
     found = found_in_runs(watched, masked={0: seen}, cores=4, threads=4)
     assert ("compute.redundant-work" in found) is fires
     if fires:
         finding = found["compute.redundant-work"]
         assert finding.gain is not None
         # gradients of what a product was given and of its weights: as much again each, at most
-        most = 1 / (1 - share * (3 if backward else 1))
+        most = 1 / (1 - share * (1 + 2 * backward))
         assert finding.gain.floor < finding.gain.expected <= most <= finding.gain.ceiling
         assert "a mask throws away most rows of what aten::addmm gives" in finding.title
         assert [(line.file, line.line) for line in finding.code] == [("train.py", 14)]

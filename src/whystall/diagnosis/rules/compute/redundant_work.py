@@ -267,7 +267,7 @@ def that_a_mask_drops(case: Case) -> Iterator[Sampled]:
             continue
         share = seen.again_ns / seen.steps / run.mean_ns
         # Gradients go back through all rows as well: two products for each.
-        back = 2.0 if run.shares.get("backward", 0.0) else 0.0
+        back = 2.0 * seen.differentiated_ns / max(seen.again_ns, 1)
         least, expected, most = (min(share * (1 + part * back), 0.95) for part in (0.4, 0.75, 1.0))
         if share >= _LEAST_SHARE:
             largest = max(seen.modules, key=lambda one: one.ns)

@@ -9,7 +9,7 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Sampled
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
-from whystall.diagnosis.detectors.samples import LEAST_OFF_CORE, from_samples, measured_runs, off_core
+from whystall.diagnosis.detectors.samples import LEAST_OFF_CORE, from_samples, measured_runs, off_core, without_others
 from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rule import Finder, Rule
 
@@ -22,9 +22,6 @@ _BESIDE_OTHERS: Final = Remedy(
     patch=None,
     risk=None,
 )
-
-# Of more threads some are always on a core.
-_MOST_AT_ONCE: Final = 3
 
 
 def in_samples(case: Case) -> Iterator[Sampled]:
@@ -85,11 +82,7 @@ def _without_contention(
     not be waited for at the end of every parallel region; at most nothing but that one's own time stays.
     """
     if not crowded:
-        # Others take cores from the threads by turns: at worst a parallel region goes on only while all of
-        # them run, and those that wait spin, which looks like work.
-        together = min(threads, cores, _MOST_AT_ONCE)
-        on = 1 - off_cpu
-        return off_cpu * 0.5, off_cpu, min((1 - on**together) * 1.1, 0.95)
+        return without_others(off_cpu, min(threads, cores))
     least = min(max(1 - min(threads * on_cpu / cores, 1.0), off_cpu / 4), off_cpu)
     return least, (least + off_cpu) / 2, off_cpu
 

@@ -10,7 +10,7 @@ from whystall.diagnosis.candidate import Sampled
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.input_waits import InputWaits, input_waits, starved_for
-from whystall.diagnosis.detectors.samples import from_samples
+from whystall.diagnosis.detectors.samples import from_samples, without_others
 from whystall.diagnosis.rule import Finder, Rule
 
 CAUSE: Final = cause_beside(__name__)
@@ -46,14 +46,12 @@ def _takes_cores(case: Case, waits: InputWaits) -> bool:
 
 
 def _crowding(case: Case, waits: InputWaits, off: float) -> Sampled:
-    run, together = waits.run, min(case.facts.threads or 1, 3)
-    # Threads that share an operator wait for the one of them that has no core: at worst nothing goes on without it.
-    most = min((1 - (1 - off) ** together) * 1.1, 0.95)
+    run = waits.run
     return from_samples(
         CAUSE.id,
         run,
         off,
-        saved=(off * 0.5, off, most),
+        saved=without_others(off, case.facts.threads or 1),
         evidence=(
             evidence.share("of the steps' time the training thread waited for a core", off),
             evidence.count("cores that the loader's workers use", waits.workers * (run.worker_cpu_share or 0.0)),
