@@ -26,17 +26,25 @@ def density(way: str) -> Callable[[], object]:
     rank = ROWS // 2 if way == "of half its rank" else RANK
     weight = torch.randn(BATCH, ROWS, rank, requires_grad=True)
     diagonal = torch.rand(BATCH, ROWS) + 0.5
-    given = torch.randn(BATCH, ROWS)
+    given, running = torch.randn(BATCH, ROWS), torch.eye(ROWS).repeat(BATCH, 1, 1)
+    full = running + 0.1 * torch.ones(ROWS, ROWS)
 
     def step() -> None:
         if way == "given in parts":
             law = torch.distributions.LowRankMultivariateNormal(torch.zeros(ROWS), weight, diagonal)
         else:
             whole = weight @ weight.mT
+            if way == "a running mean":
+                running.mul_(0.9).add_(whole.detach(), alpha=0.1)
+                whole = running + 0.0 * whole
+            if way == "a running mean by lerp":
+                whole = running.lerp_(whole.detach(), 0.1).clone()
+            if way == "a full matrix added":
+                whole = whole + full
             if way == "a kernel":
                 whole = torch.exp(-(whole - whole.amax()).abs() / 50)
             law = torch.distributions.MultivariateNormal(torch.zeros(ROWS), whole + torch.diag_embed(diagonal + rank))
-        law.log_prob(given).mean().backward()
+        (law.log_prob(given).mean() + 0.0 * weight.sum()).backward()
 
     return step
 
@@ -51,6 +59,16 @@ def test_a_covariance_of_low_rank_is_told_with_what_its_parts_leave(tmp_path: Pa
     assert "LowRankMultivariateNormal" in (finding.remedy.patch or "")
 
 
-@pytest.mark.parametrize("way", ["given in parts", "a kernel", "of half its rank"])
+@pytest.mark.parametrize(
+    "way",
+    [
+        "given in parts",
+        "a kernel",
+        "of half its rank",
+        "a running mean",
+        "a running mean by lerp",
+        "a full matrix added",
+    ],
+)
 def test_others_are_none(way: str, tmp_path: Path) -> None:
     assert of_low_rank(found_in(density(way), tmp_path)) is None

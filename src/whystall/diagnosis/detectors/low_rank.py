@@ -2,11 +2,13 @@
 
 ``W W^T + D`` of n rows and r columns is factored in r^3 and n r^2 multiplications (Woodbury), and its determinant with
 it; as a whole it takes n^3. That it is of low rank shows in the product that makes it, if nothing but a diagonal is
-added before it is factored.
+added before it is factored. No recording says what is added: one sum at most, and something that makes a diagonal.
+(The running mean of such products is of full rank, and takes two sums, or ``lerp``.)
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import prod
 from typing import Final
 
@@ -14,7 +16,7 @@ import numpy as np
 
 from whystall.diagnosis import evidence
 from whystall.diagnosis.detectors.product_order import given_numbers
-from whystall.diagnosis.detectors.recorded_sizes import first_size, sizes_by_argument
+from whystall.diagnosis.detectors.recorded_sizes import Shape, all_sizes
 from whystall.diagnosis.detectors.wasted import Wasted
 from whystall.diagnosis.rank_case import RankCase
 from whystall.trace.columns import matching
@@ -24,9 +26,25 @@ _FACTORS: Final = frozenset({"aten::linalg_cholesky_ex", "aten::cholesky"})
 # What makes a matrix of full rank of one that is not: kernels of Gaussian processes.
 _SHAPES: Final = frozenset(
     f"aten::{name}{inplace}"
-    for name in ("exp", "pow", "sqrt", "rsqrt", "tanh", "cos", "sin", "sigmoid", "softmax", "relu", "cosh", "square")
+    for name in (
+        "lerp",
+        "exp",
+        "pow",
+        "sqrt",
+        "rsqrt",
+        "tanh",
+        "cos",
+        "sin",
+        "sigmoid",
+        "softmax",
+        "relu",
+        "cosh",
+        "square",
+    )
     for inplace in ("", "_")
 )
+_ADDS: Final = frozenset({"aten::add", "aten::add_"})
+_DIAGONALS: Final = frozenset({"aten::diag_embed", "aten::diag", "aten::diagonal", "aten::eye", "aten::fill_diagonal_"})
 _LEAST_ROWS: Final = 48
 _MOST_RANK: Final = 1 / 4
 _FURTHEST: Final = 400
@@ -34,29 +52,19 @@ _FURTHEST: Final = 400
 _SLOWER: Final = (1.0, 3.0, 8.0)
 
 
+@dataclass(slots=True)
+class _Product:
+    """A square product of some rank, and what was added to what has its size since."""
+
+    rank: int
+    place: int
+    sums: int = 0
+    diagonal: bool = False
+
+
 def low_rank(rank: RankCase) -> Wasted | None:
     """Such factors of forward passes; ``None`` where there are none, or sizes are not recorded."""
-    table = rank.trace.operators
-    asked = matching(table["name"], (_PRODUCTS | _FACTORS | _SHAPES).__contains__)
-    forward = ~(rank.backward | rank.workings.tree.below(rank.backward))
-    if not matching(table["name"], _FACTORS.__contains__).any():
-        return None
-    rows = np.flatnonzero(asked & forward)
-    rows = rows[np.argsort(table["ts_ns"].to_numpy()[rows], kind="stable")]
-    names, dims = table["name"].cast(str), table["input_dims"]
-    made: dict[tuple[int, ...], tuple[int, int]] = {}
-    found: dict[int, tuple[int, int]] = {}
-    for place, row in enumerate(rows.tolist()):
-        if names[row] in _PRODUCTS:
-            sizes = [given[0] for given in sizes_by_argument(dims[row])[:2] if len(given) == 1]
-            if len(sizes) == 2 and _is_low(sizes[0], sizes[1]):
-                made[*sizes[0][:-1], sizes[1][-1]] = (sizes[0][-1], place)
-            continue
-        shape = first_size(dims[row])
-        if names[row] in _SHAPES:
-            made = {size: one for size, one in made.items() if prod(size) != prod(shape)}
-        elif shape in made and place - made[shape][1] <= _FURTHEST:
-            found[prod(shape)] = (shape[-1], made[shape][0])
+    found = _factored(rank)
     if not found:
         return None
     marked = given_numbers(rank, frozenset(found))
@@ -73,7 +81,37 @@ def low_rank(rank: RankCase) -> Wasted | None:
     )
 
 
-def _is_low(left: tuple[int, ...], right: tuple[int, ...]) -> bool:
+def _factored(rank: RankCase) -> dict[int, tuple[int, int]]:
+    """Of each number of elements that is factored so the rows of a matrix, and its rank."""
+    table = rank.trace.operators
+    asked = matching(table["name"], (_PRODUCTS | _FACTORS | _SHAPES | _ADDS | _DIAGONALS).__contains__)
+    forward = ~(rank.backward | rank.workings.tree.below(rank.backward))
+    if not matching(table["name"], _FACTORS.__contains__).any():
+        return {}
+    rows = np.flatnonzero(asked & forward)
+    rows = rows[np.argsort(table["ts_ns"].to_numpy()[rows], kind="stable")]
+    names, dims = table["name"].cast(str), table["input_dims"]
+    made: dict[Shape, _Product] = {}
+    found: dict[int, tuple[int, int]] = {}
+    for place, row in enumerate(rows.tolist()):
+        name, sizes = names[row], all_sizes(dims[row])
+        if name in _PRODUCTS:
+            if len(sizes) > 1 and _is_low(sizes[0], sizes[1]):
+                made[*sizes[0][:-1], sizes[1][-1]] = _Product(sizes[0][-1], place)
+        elif name in _SHAPES:
+            made = {size: one for size, one in made.items() if all(prod(size) != prod(each) for each in sizes)}
+        elif name in _ADDS or name in _DIAGONALS:
+            for size, one in made.items():
+                one.sums += name in _ADDS and sum(each[-2:] == size[-2:] for each in sizes) > 1
+                one.diagonal |= name in _DIAGONALS and all(each[-1] == size[-1] for each in sizes)
+        elif sizes and sizes[0] in made:
+            one = made[sizes[0]]
+            if one.diagonal and one.sums <= 1 and place - one.place <= _FURTHEST:
+                found[prod(sizes[0])] = (sizes[0][-1], one.rank)
+    return found
+
+
+def _is_low(left: Shape, right: Shape) -> bool:
     """Whether a product makes a square matrix of much lower rank than rows."""
     alike = len(left) == len(right) > 1 and left[:-2] == right[:-2] and left[-1] == right[-2]
     return alike and left[-2] == right[-1] >= _LEAST_ROWS and 0 < left[-1] <= _MOST_RANK * left[-2]

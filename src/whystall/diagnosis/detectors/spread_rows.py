@@ -2,6 +2,10 @@
 
 A linear layer gives the same for the same row, so that picking rows by an index (messages along the edges of a graph),
 or upsampling a picture, may as well come after it; and the mean of what it gives is what it gives for the mean.
+
+No recording says which tensor a call was given, only of which size. So the layer comes right behind what repeats rows,
+is given their size, and nothing after it is given what was repeated: rows picked for a sum with what a layer makes of
+other rows are of the same size.
 """
 
 from __future__ import annotations
@@ -9,15 +13,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from whystall.cost import kind_of
 from whystall.diagnosis import evidence
 from whystall.diagnosis.detectors.going_back import backward_of
-from whystall.diagnosis.detectors.recorded_sizes import Shape, sizes_by_argument
+from whystall.diagnosis.detectors.recorded_sizes import Shape, all_sizes, sizes_by_argument
 from whystall.diagnosis.detectors.wasted import Wasted
 from whystall.diagnosis.rank_case import RankCase
 from whystall.trace.columns import matching
@@ -32,6 +38,8 @@ _LEAST_TIMES: Final = 2.0
 _LEAST_ROWS: Final = 256
 _PICTURES: Final = 4
 _MATRIX: Final = 2
+# What was repeated is used soon, if not by the layer.
+_NEAR: Final = 12
 # Fewer rows are less well computed: so much more than their share, at most.
 _SLOWER: Final = 2.0
 
@@ -44,6 +52,10 @@ class _Found:
     left: float
     rows: tuple[int, int]
     how: str
+    elements: int
+    """Of what was repeated, or what is averaged."""
+    results: int
+    """How many tensors of so many elements one operator may be given afterwards: what the layer gives may be one."""
     beside: int | None = None
     beside_left: float = 1.0
 
@@ -87,25 +99,34 @@ def _found(rank: RankCase) -> Iterator[_Found]:
     asked = matching(table["name"], (_PICKS | _UPSAMPLES | _LINEAR | _CONVOLVES | {"aten::mean"}).__contains__)
     if not (asked & forward).any():
         return
+    names = table["name"].cast(str).to_list()
+    outer = _outermost(rank, forward, names)
+    for place, (one, other) in enumerate(pairwise(outer)):
+        if asked[one] and asked[other] and table["thread"][one] == table["thread"][other]:
+            first, second = (sizes_by_argument(table["input_dims"][row]) for row in (one, other))
+            found = _pair(rank, names, (one, first), (other, second))
+            if found is not None and not _is_read_later(rank, outer[place + 2 : place + 2 + _NEAR], found):
+                yield found
+
+
+def _outermost(rank: RankCase, forward: NDArray[np.bool_], names: list[str]) -> list[int]:
+    """The operators that no other one calls, but views and copies, thread by thread."""
+    table = rank.trace.operators
     at, thread = table["ts_ns"].to_numpy(), table["thread"].to_numpy()
     ends = at + table["duration_ns"].to_numpy()
-    names = table["name"].cast(str).to_list()
-    last: tuple[int, tuple[tuple[Shape, ...], ...]] | None = None
-    past, now = -1, -1
+    out: list[int] = []
     for row in np.flatnonzero(forward)[np.lexsort((at[forward], thread[forward]))].tolist():
-        if thread[row] != now:
-            last, past, now = None, -1, int(thread[row])
-        if at[row] < past:
-            continue  # what the last one calls
-        name = names[row]
-        if name in _PASSES_ON or kind_of(name) == "view":
-            continue
-        sizes = sizes_by_argument(table["input_dims"][row]) if asked[row] else ()
-        if last is not None and sizes:
-            one = _pair(rank, names, last, (row, sizes))
-            if one is not None:
-                yield one
-        last, past = ((row, sizes) if asked[row] else None), int(ends[row])
+        called = out and thread[row] == thread[out[-1]] and at[row] < ends[out[-1]]
+        if not called and names[row] not in _PASSES_ON and kind_of(names[row]) != "view":
+            out.append(row)
+    return out
+
+
+def _is_read_later(rank: RankCase, rows: list[int], found: _Found) -> bool:
+    """Whether something is given what was repeated beside what the layer makes of it, or may be."""
+    dims = rank.trace.operators["input_dims"]
+    given = ([prod(size) for size in all_sizes(dims[row])] for row in rows)
+    return any(sizes.count(found.elements) > found.results for sizes in given)
 
 
 def _pair(
@@ -115,29 +136,38 @@ def _pair(
     second: tuple[int, tuple[tuple[Shape, ...], ...]],
 ) -> _Found | None:
     (one, had), (other, given) = first, second
-    if not had or not had[0] or not given[0]:
+    if not (had and had[0] and given and given[0]):
         return None
     before, after = had[0][0], given[0][0]
     if names[one] in _PICKS and names[other] in _LINEAR and _has_weight(given):
-        return _picked(other, before, after)
+        return _picked(other, before, after, _columns(given))
     if names[one] in _UPSAMPLES and names[other] in _CONVOLVES and len(given) > 1 and given[1]:
         return _upsampled(one, other, before, after, given[1][0])
     if names[one] in _LINEAR and names[other] == "aten::mean" and _has_weight(had):
-        return _averaged(rank, one, other, before, after)
+        return _averaged(rank, one, other, before, after, _columns(had))
     return None
 
 
 def _has_weight(given: tuple[tuple[Shape, ...], ...]) -> bool:
     """Whether a product is with one matrix for all rows."""
-    return any(len(sizes) == 1 and len(sizes[0]) == _MATRIX for sizes in given[1:])
+    return _columns(given) > 0
 
 
-def _picked(other: int, before: Shape, after: Shape) -> _Found | None:
+def _columns(given: tuple[tuple[Shape, ...], ...]) -> int:
+    """How many columns a layer makes; 0 where it has no weight for all rows. A weight is turned around, or not."""
+    rows = given[0][0][-1]
+    for sizes in given[1:]:
+        if len(sizes) == 1 and len(sizes[0]) == _MATRIX and rows in sizes[0]:
+            return prod(sizes[0]) // max(rows, 1)
+    return 0
+
+
+def _picked(other: int, before: Shape, after: Shape, columns: int) -> _Found | None:
     few, many = prod(before[:-1]), prod(after[:-1])
     alike = len(before) > 1 and len(after) > 1 and before[-1] == after[-1]
     if not alike or many < _LEAST_ROWS or not 0 < few * _LEAST_TIMES <= many:
         return None
-    return _Found(other, few / many, (many, few), "that are picked from")
+    return _Found(other, few / many, (many, few), "that are picked from", prod(after), int(columns == after[-1]))
 
 
 def _upsampled(one: int, other: int, before: Shape, after: Shape, weight: Shape) -> _Found | None:
@@ -146,13 +176,16 @@ def _upsampled(one: int, other: int, before: Shape, after: Shape, weight: Shape)
     few, many = before[0] * prod(before[2:]), after[0] * prod(after[2:])
     if weight[1] != after[1] or weight[0] > after[1] or many < _LEAST_ROWS or not 0 < few * _LEAST_TIMES <= many:
         return None
-    return _Found(other, few / many, (many, few), "that are upsampled from", one, weight[0] / after[1])
+    left = weight[0] / after[1]
+    return _Found(other, few / many, (many, few), "that are upsampled from", prod(after), int(left == 1), one, left)
 
 
-def _averaged(rank: RankCase, one: int, other: int, before: Shape, after: Shape) -> _Found | None:
+def _averaged(rank: RankCase, one: int, other: int, before: Shape, after: Shape, columns: int) -> _Found | None:
     """The mean over some dimension but the last of what a layer gave."""
     table = rank.trace.operators
     if "concrete_inputs" not in table.columns or len(after) < 3 or prod(before[:-1]) != prod(after[:-1]):
+        return None
+    if after[-1] != columns:
         return None
     try:
         dims = json.loads(str(json.loads(str(table["concrete_inputs"][other] or "[]"))[1]))
@@ -165,4 +198,4 @@ def _averaged(rank: RankCase, one: int, other: int, before: Shape, after: Shape)
     few = many // max(prod(after[dim] for dim in over), 1)
     if many < _LEAST_ROWS or not 0 < few * _LEAST_TIMES <= many:
         return None
-    return _Found(one, few / many, (many, few), "of which the mean is taken, of")
+    return _Found(one, few / many, (many, few), "of which the mean is taken, of", prod(after), 0)
