@@ -468,7 +468,10 @@ def test_what_is_the_same_in_every_step_is_told_of_batches_in_turn_as_well(model
 
 
 @pytest.mark.parametrize("mixed", ["random", "new ones"])
-def test_batches_that_come_again_by_themselves_are_told(model: Any, batches: list[Any], mixed: str) -> None:
+def test_batches_that_come_again_by_themselves_are_told(
+    model: Any, batches: list[Any], mixed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("whystall.capture.repeats._ENOUGH_NS", 1 << 60)  # however slow the machine
     model.kept = torch.randn(64, 4096)
     given, order = itertools.count(), random.Random(3)  # noqa: S311 - nothing secret
 
