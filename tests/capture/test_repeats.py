@@ -482,7 +482,9 @@ def test_batches_that_come_again_by_themselves_are_told(
 
     found = seen(step).found
     assert found is not None
-    assert found.modules[0].name == "Linear"
+    # the layer, or the one operator in it where others on the cores made that longer when it was read
+    assert found.modules[0].name in {"Linear", "aten::addmm"}
+    assert "model.users(again" in found.modules[0].text
 
 
 def test_a_part_that_is_given_a_few_in_turn_beside_another_that_is_not_is_told(model: Any, batches: list[Any]) -> None:
