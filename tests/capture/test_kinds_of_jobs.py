@@ -125,6 +125,16 @@ def test_requests_to_a_traced_model_are_steps(jobs: Jobs) -> None:
     assert ran.ranks()[0]["steps"] >= 20
 
 
+@pytest.mark.parametrize("waits", ["join", "result", "select"])
+def test_a_service_on_a_thread_has_steps_while_the_main_thread_waits(jobs: Jobs, waits: str) -> None:
+    without, ran = run_both_ways(jobs, "service_on_a_thread", waits)
+    assert_unharmed(without, ran)
+    [rank] = ran.ranks()
+    assert rank["steps_from"] == "forward passes"
+    assert rank["steps"] >= 20
+    assert rank["traces"]
+
+
 def test_steps_of_a_job_that_updates_its_weights_itself_are_backward_passes(jobs: Jobs) -> None:
     without, ran = run_both_ways(jobs, "by_hand")
     assert_unharmed(without, ran)

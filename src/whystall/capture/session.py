@@ -6,15 +6,13 @@ import atexit
 import contextlib
 import os
 import platform
-import signal
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 from typing import Any, Final
 
-from whystall._native import TimedCall, call_on_main_thread
+from whystall._native import TimedCall
 from whystall.capture.compile_limits import CompileLimits
 from whystall.capture.config import CaptureConfig
 from whystall.capture.ending import last_exception
@@ -30,6 +28,7 @@ from whystall.capture.python_tools import PythonTools
 from whystall.capture.recording import Recording
 from whystall.capture.repeats import RepeatsSeen
 from whystall.capture.sampling import StepSampler
+from whystall.capture.signals import Signals
 from whystall.capture.stacks import StackSampler
 from whystall.capture.stepless import NO_STEPS, SteplessWindow
 from whystall.capture.steps import StepFinder
@@ -81,8 +80,8 @@ class Session:
         self._loaders = LoadersSeen()
         self._search = ModuleSearch()
         self._tools = PythonTools()
-        self._closed = self._whole_process = self._terminated = False
-        self._handlers: dict[int, Callable[[int, FrameType | None], None]] = {}
+        self._signals = Signals(self.close, self._recording.windows.request)
+        self._closed = self._whole_process = False
         self._pid = os.getpid()
         self._began_ns = time.perf_counter_ns()
         self._step_began_ns = 0
@@ -103,38 +102,16 @@ class Session:
         guard("sampler", self._machine.start)()
         guard("stacks", self._stacks.start)()
         if whole_process:
-            guard("signals", self._listen_to_signals)()
+            os._exit = TimedCall(os._exit, self.close, lambda: None)
+            guard("signals", self._signals.listen)()
         os.register_at_fork(after_in_child=self._forget)
         atexit.register(self.close)
-
-    def _listen_to_signals(self) -> None:
-        """Takes the signals that would end the process unheard, if nobody else has; and the quick exit."""
-        os._exit = TimedCall(os._exit, self.close, lambda: None)
-        if threading.current_thread() is not threading.main_thread():
-            return
-        handlers: dict[int, Callable[[int, FrameType | None], None]] = {
-            signal.SIGTERM: self._on_termination,
-            signal.SIGUSR2: lambda *_: self._recording.windows.request(),
-        }
-        for number, handler in handlers.items():
-            if signal.getsignal(number) is signal.SIG_DFL:
-                signal.signal(number, handler)
-                self._handlers[number] = handler
-
-    def _on_termination(self, number: int, _frame: FrameType | None) -> None:
-        self._terminated = True
-        self.close()
-        signal.signal(number, signal.SIG_DFL)
-        os.kill(os.getpid(), number)
 
     def _forget(self) -> None:
         """In a forked child: this process is not the one that trains."""
         self._closed = True
         self._stop_listening()
-        for number, handler in self._handlers.items():
-            if signal.getsignal(number) is handler:
-                with contextlib.suppress(ValueError):  # only a main thread may; then it stays, and does nothing
-                    signal.signal(number, signal.SIG_DFL)
+        self._signals.leave()
 
     def _stop_listening(self) -> None:
         self._hooks.remove()
@@ -158,7 +135,7 @@ class Session:
         if self._recording.running:
             self._paused(self._recording.stop)
         guard("flight recorder", self._flight.close)(
-            self.steps, failed=self._ended_by is not None, ended=self._terminated
+            self.steps, failed=self._ended_by is not None, ended=self._signals.terminated
         )
         guard("run.json", self._describe)()
         guard("samples", self._sampler.writer.close)()
@@ -317,7 +294,7 @@ class Session:
             chosen = self._search.next(now)
             if chosen is not None:
                 watch = self._watch_any_module if chosen == "guess" else self._watch_called_module
-                call_on_main_thread(self.faults.guard("module times", watch))
+                self._signals.call_on_main_thread(self.faults.guard("module times", watch))
 
     def _look_for_standstill(self, now: int) -> None:
         began = self._step_began_ns or self._began_ns

@@ -1,5 +1,6 @@
 """Small jobs of many kinds; which one is chosen by the first argument."""
 
+import asyncio
 import atexit
 import copy
 import gc
@@ -10,6 +11,7 @@ import sys
 import threading
 import time
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import torch
@@ -125,6 +127,32 @@ def short_inference() -> None:
         while time.monotonic() < until:
             model(X)
             time.sleep(0.001)
+
+
+def service_on_a_thread(waits: str) -> None:
+    """Inference on a thread; the main one waits, once, until it is over."""
+    model = nn.Sequential(nn.Linear(8, 16), nn.Linear(16, 1))
+
+    def serve() -> bool:
+        until = time.monotonic() + 3.0
+        with torch.inference_mode():
+            while time.monotonic() < until:
+                model(X)
+                time.sleep(0.001)
+        return True
+
+    async def served() -> bool:
+        return await asyncio.get_running_loop().run_in_executor(None, serve)
+
+    if waits == "join":
+        thread = threading.Thread(target=serve)
+        thread.start()
+        thread.join()
+    elif waits == "result":
+        with ThreadPoolExecutor(1) as pool:
+            print(pool.submit(serve).result())
+    else:
+        print(asyncio.run(served()))
 
 
 def by_hand() -> None:
