@@ -19,6 +19,7 @@ from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.episodes import annotation_around, episode, named_times, outermost, silent_episodes
 from whystall.diagnosis.detectors.host_calls import hidden
 from whystall.diagnosis.detectors.samples import (
+    AWAITS,
     LEAST_SEEN,
     MOST_STRETCHED,
     ends_of_workers,
@@ -58,6 +59,7 @@ _KINDS: Final = {
     "decoded": re.compile(r"^(PIL\.|cv2[:.]|imageio\.|skimage\.)"),
     "copied": re.compile(r"^copy:|\bdeepcopy\(|^torch\.nn\.modules\.module:\w*(state_dict|load)\n"),
     "written": re.compile(r"^json[.:]|\bjson\.(dumps|loads)\("),
+    "waited": re.compile(rf"{AWAITS.pattern[:-1]}\n|\bsleep\("),
     "converted": re.compile(r"\btorch\.(tensor|as_tensor|(Float|Double|Long|Int|Bool)?Tensor)\(|\.to_?(py)?list\("),
 }
 _COMPILED: Final = ("Torch-Compiled Region", "CompiledFunction")
