@@ -37,6 +37,14 @@ def test_what_passes_again_counts_by_its_faster_half() -> None:
     assert one.after_ns == pytest.approx(NS, rel=0.01)
 
 
+def test_what_is_over_after_the_next_window_did_not_stay() -> None:
+    first, second = windows((100, 1.0), (-20, 1.3), (25, 1.2), (-9, 1.5), (250, 1.0))
+    assert first.after_ns == pytest.approx(NS, rel=0.01)
+    assert second.after_ns == pytest.approx(NS, rel=0.01)
+    first, second = windows((100, 1.0), (-20, 1.3), (25, 1.2), (-9, 1.5), (250, 1.2))
+    assert first.after_ns == pytest.approx(1.2 * NS, rel=0.01)
+
+
 def test_steps_that_grow_longer_anyhow_are_known_by_their_other_stretches() -> None:
     rising = tuple((20, 1 + 0.03 * at) for at in range(10))
     (one,) = windows(*rising, (-3, 2.0), *((20, 1.3 + 0.03 * at) for at in range(10)))

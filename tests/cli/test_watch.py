@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tests.cli.conftest import Cli
 from tests.trace.test_following import HEAD, row
 
 from whystall._api import demo_recording
+from whystall.cli.watch import Watched
 
 
 @pytest.fixture(autouse=True)
@@ -39,6 +41,26 @@ def test_pace_slowdown_and_verdict_of_a_job_that_runs(cli: Cli, tmp_path: Path) 
     assert (folder / "capture-now").exists()
     assert "so far: " in done.out
     assert 'whystall_step_pace_ratio{run="' in metrics.read_text()
+
+
+def test_a_job_that_becomes_slower_still_is_told_again(tmp_path: Path) -> None:
+    """Another program slowed it a little first; what comes then is worth a window of its own."""
+    said: list[str] = []
+    console = SimpleNamespace(result=said.append, next=said.append)
+    folder = run_of(tmp_path, *EVEN, *SLOWER)
+    samples, watched = folder / "rank2.samples.jsonl", Watched(folder, console, windows=True)  # type: ignore[arg-type]
+    at = 200
+    for length, times in ((60_000, "1.50"), (90_000, "2.25"), (92_000, None)):
+        with samples.open("ab") as file:
+            file.writelines(row(number, length) for number in range(at, at + 100))
+        at += 100
+        said.clear()
+        watched.look()
+        told = [line for line in said if line.startswith("slower")]
+        assert [times is not None] == [bool(told)]
+        assert times is None or f"{times} times as long" in told[0]
+        assert times is None or "a window was asked for, to see why" in said
+    assert (folder / "capture-now").exists()
 
 
 def test_a_job_that_keeps_its_pace_is_left_alone_and_one_that_ended_ends_the_watch(cli: Cli, tmp_path: Path) -> None:

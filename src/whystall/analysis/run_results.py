@@ -80,9 +80,10 @@ class DeviceClocks(Result):
 class RecordedWindow(Result):
     """Steps that the profiler recorded, from the ``step``-th of the run on, and the median steps on both sides.
 
-    ``lead_in_ns`` is of the last few before it, ``after_ns`` of the faster half of the time after it. ``error_ns`` is
-    the standard error of their difference, ``usual_change`` the largest change between neighbouring stretches of the
-    run with no window between them, as a share (``None``: too few), ``steps_after`` how many steps were left to run.
+    ``lead_in_ns`` is of the last few before it; ``after_ns`` of the faster half of the time after it, or of what
+    follows a later window where that is faster still. ``error_ns`` is the standard error of their difference,
+    ``usual_change`` the largest change between neighbouring stretches of the run with no window between them, as a
+    share (``None``: too few), ``steps_after`` how many steps were left to run.
     """
 
     step: int

@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 _LATELY_S: Final = 5.0
 _FIRST: Final = 64
 _AGAIN_S: Final = 15.0
-_LOWEST_PRIORITY: Final = 19
+# Said again where steps have become so many times as long since.
+_SAID_AGAIN: Final = 1.25
+_LOW_PRIORITY: Final = 10
+"""A tenth of a core where the job takes them all; at the lowest (19) a verdict took minutes there."""
 
 
 class Watch:
@@ -58,7 +61,7 @@ class Watch:
         folder = Path(options.run_folder)
         if not is_run(folder):
             raise InputError(f"{folder}: no folder of a run (there is no run.json of whystall)")
-        os.nice(_LOWEST_PRIORITY)  # beside the job
+        os.nice(_LOW_PRIORITY)  # beside the job
         watched = Watched(folder, console, windows=not options.no_windows)
         tell, close = _listener(options.metrics, console)
         try:
@@ -95,7 +98,7 @@ class Watched:
         self._windows = windows
         self._followed: dict[Path, Followed] = {}
         self._paces: dict[int, Pace] = {}
-        self._slower: set[int] = set()
+        self._slower: dict[int, float] = {}
         self._traces = -1
         self._judged_at = 0.0
         self._report: Report | None = None
@@ -115,8 +118,9 @@ class Watched:
         # of a job that became slow more is known with every sample
         again = bool(self._slower) and time.monotonic() - self._judged_at >= _AGAIN_S
         if traces != self._traces or ended or again:
-            self._traces, self._judged_at = traces, time.monotonic()
+            self._traces = traces
             self._say_verdict()
+            self._judged_at = time.monotonic()
         if ended:
             self._console.result("the job has ended")
             self._console.next(f"whystall report {self._folder}")
@@ -155,9 +159,9 @@ class Watched:
 
         for rank, pace in sorted(self._paces.items()):
             if not pace.slower:
-                self._slower.discard(rank)
-            elif rank not in self._slower:
-                self._slower.add(rank)
+                self._slower.pop(rank, None)
+            elif pace.ratio > _SAID_AGAIN * self._slower.get(rank, 0.0):
+                self._slower[rank] = pace.ratio
                 who = f"rank {rank}: " if len(self._paces) > 1 else ""
                 grown = f"; {pace.grown} grew by {duration(pace.grown_ns)}" if pace.grown else ""
                 self._console.result(f"slower: {who}steps take {pace.ratio:.2f} times as long as at first{grown}")
