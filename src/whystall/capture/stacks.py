@@ -5,9 +5,10 @@ microseconds of the interpreter's lock.
 
 A look needs that lock, and a thread that runs Python gives it up only when it calls something that does without, or
 after 5 ms. Looks would so find the end of Python instead of Python. One that had to wait for the lock counts as Python,
-before the line that it found at last; the part of the step is that of the moment at which it wanted to look. One that
-got the lock at once, and found a line of the user's own innermost, found what that line called, and that works without
-the lock: an operator of torch's, a file, a pause. Which it was only a recording tells.
+before the line that it found at last, in one further up where that is certain; the part of the step is that of the
+moment at which it wanted to look. One that got the lock at once, and found a line of the user's own innermost, found
+what that line called, and that works without the lock: an operator of torch's, a file, a pause. Which it was only a
+recording tells.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
+from whystall.capture.line_before import line_before
 from whystall.capture.watched import Watched
 from whystall.capture.window_looks import EVERY_S as WINDOW_S
 from whystall.capture.window_looks import WindowLooks
@@ -302,10 +304,12 @@ class StackSampler:
             del frame, frames
             self.in_windows.add(at, place)
             return
-        place, in_library = self._place(part, frame), self._is_library(self._leaf(frame).f_code.co_filename)
+        leaf = self._leaf(frame)
+        place, code, at = self._place(part, frame), leaf.f_code, leaf.f_lasti
+        in_library = self._is_library(code.co_filename)
         others = list(map(self._beside, list(frames.values())[:_MOST_THREADS]))
         all_wait = all(other.f_code.co_name in _WAITING for other in frames.values())
-        del frame, frames
+        del leaf, frame, frames
         if late_ns > _LOCKED_NS:
             late_ns -= _queued_ns() - queued_ns
         step = self._session.steps
@@ -313,7 +317,8 @@ class StackSampler:
             self._threads.count(beside, step)
         held = _LOCKED_NS < late_ns < sys.getswitchinterval() * 1e9 * _SWITCH_SHARE
         if held and all_wait:
-            place = (*place[:4], BEFORE)
+            line = None if in_library else line_before(code, at)
+            place = (*place[:2], line or place[2], place[3], BEFORE)
         elif late_ns <= _LOCKED_NS and not in_library:
             place = (*place[:4], CALLED)
         self._looks += 1
