@@ -30,6 +30,8 @@ NINE_IN_TEN: Final = 1.645
 AWAITS: Final = re.compile(r":(select|_?poll|wait|acquire|join|get|put)$")
 """Innermost functions in which a thread waits for others of its own accord."""
 _ENDS_WORKERS: Final = re.compile(r"^(selectors:select|multiprocessing\.|torch\.utils\.data\.dataloader:)")
+OF_OBJECTS: Final = re.compile(r"\b(all_gather|gather|scatter|broadcast|send|recv)_object(_list)?\(")
+"""Lines that exchange Python objects between ranks: their sizes first, and then bytes that were pickled."""
 LEAST_SEEN: Final = 0.01
 """Fewer of the stack samples say too little of a line."""
 MOST_STRETCHED: Final = 1.5

@@ -146,3 +146,10 @@ def test_objects_that_are_exchanged_are_worth_a_part_of_their_time(
         assert [one.line for one in finding.code] == [7]
         assert finding.remedy is not None
         assert "dist.all_gather(blocks, mine)" in (finding.remedy.patch or "")
+
+
+def test_at_most_all_that_a_rank_spends_on_objects_goes_away() -> None:
+    text = "dist.scatter_object_list(mine, parts)"
+    gain = found_in_runs(exchanging(0.2, text, 0), exchanging(0.35, text, 1))["communication.small-messages"].gain
+    assert gain is not None
+    assert 1 / (1 - 0.35) <= gain.ceiling < 1 / (1 - 0.35) * 1.25

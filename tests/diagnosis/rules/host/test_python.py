@@ -427,6 +427,19 @@ def test_what_to_do_about_python_depends_on_what_it_does(text: str, leaf: str, i
         assert in_patch in (remedy.patch or "")
 
 
+@pytest.mark.parametrize(("text", "told"), [("dist.scatter_object_list(mine, parts)", False), ("shuffle(rows)", True)])
+def test_pickling_of_what_ranks_exchange_is_told_once(text: str, *, told: bool) -> None:
+    """The exchange of objects has a cause of its own, with the Python in it."""
+    places = [line(0.3, text, leaf=BEFORE), line(0.1, text, leaf="torch.distributed.distributed_c10d:scatter")]
+    runs = [
+        run(rank=rank, places=[*places, line(0.6, part="backward", at=9)], shares={"other": 0.4, "backward": 0.6})
+        for rank in (0, 1)
+    ]
+    found = found_in_runs(*runs)
+    assert ("host.python" in found) is told
+    assert ("communication.small-messages" in found) is not told
+
+
 def test_lines_behind_which_python_ended_are_told_where_most_was_found_there() -> None:
     """What holds the lock to its end is found at the line after it (a conversion of a table's column)."""
     places = [line(0.3, "y = torch.stack(x)", leaf=BEFORE, at=8), line(0.1), line(0.6, part="backward", at=9)]

@@ -25,7 +25,14 @@ from whystall.diagnosis.detectors.collectives import (
     without_gaps,
 )
 from whystall.diagnosis.detectors.messages import latency_ns, loud_steps, shorten, small_bytes
-from whystall.diagnosis.detectors.samples import code_of_lines, from_samples, lines_where, measured_runs, share_of
+from whystall.diagnosis.detectors.samples import (
+    OF_OBJECTS,
+    code_of_lines,
+    from_samples,
+    lines_where,
+    measured_runs,
+    share_of,
+)
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.replay.graph import Change, Mask
@@ -39,10 +46,8 @@ _ELSEWHERE: Final = CAUSE.threshold("elsewhere")
 _DISTRIBUTED: Final = re.compile(r"^torch\.distributed\b")
 
 
-# What exchanges Python objects: their sizes first, and then bytes that were pickled.
-_OBJECTS: Final = re.compile(r"\b(all_gather|gather|scatter|broadcast|send|recv)_object(_list)?\(")
 # Of the time at such a line goes away with tensors in place of objects: at least, as expected.
-_OF_OBJECTS: Final = (0.25, 0.6)
+_WITH_TENSORS: Final = (0.25, 0.6)
 
 
 @dataclass(slots=True)
@@ -170,17 +175,18 @@ def of_objects(case: Case) -> Iterator[Sampled]:
     seen = [
         (share_of(lines), run, lines)
         for run in measured_runs(case)
-        if (lines := lines_where(run, lambda line: bool(_OBJECTS.search(line.text))))
+        if (lines := lines_where(run, lambda line: bool(OF_OBJECTS.search(line.text))))
     ]
     if not seen or len(seen) < len(case.runs):
         return
     share, run, lines = min(seen, key=lambda each: (each[0], each[1].rank))
-    least, expected = (share * part for part in _OF_OBJECTS)
+    most = max(share for share, _, _ in seen)
+    least, expected = (share * part for part in _WITH_TENSORS)
     yield from_samples(
         CAUSE.id,
         run,
         expected,
-        (least, expected, share),
+        (least, expected, most),
         evidence=(
             evidence.share("of the stack samples that found the thread exchanging objects", share),
             evidence.time("time in it, on average", round(share * run.mean_ns), per="step"),

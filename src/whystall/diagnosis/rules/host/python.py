@@ -22,6 +22,7 @@ from whystall.diagnosis.detectors.samples import (
     AWAITS,
     LEAST_SEEN,
     MOST_STRETCHED,
+    OF_OBJECTS,
     ends_of_workers,
     from_stack_samples,
     is_logging,
@@ -227,7 +228,8 @@ def _is_compiled(case: Case, run: RunSummary) -> bool:
 
 
 def _is_own_python(line: SampledLine) -> bool:
-    return line.part == "other" and not _is_library(line) and not is_logging(line)
+    others = is_logging(line) or OF_OBJECTS.search(line.text)  # which have causes of their own
+    return line.part == "other" and not _is_library(line) and not others
 
 
 def _is_library(line: SampledLine) -> bool:
