@@ -34,6 +34,25 @@ def test_python_in_front_of_a_module_and_of_options() -> None:
     assert (plain.kind, plain.command) == ("command", ("python", "-u", "train.py"))
 
 
+@pytest.mark.parametrize(
+    ("words", "what", "arguments"),
+    [
+        (["torchrun", "--nproc-per-node", "2", "train.py", "--lr", "1"], "torchrun --nproc-per-node 2 train.py", 2),
+        (
+            ["/bin/torchrun", "--standalone", "--nproc_per_node=gpu", "train.py"],
+            "torchrun --standalone --nproc_per_node=gpu train.py",
+            0,
+        ),
+        (["torchrun", "--rdzv-endpoint", "host:29400", "train.py", "--lr", "1"], "torchrun", 0),
+        (["mpirun", "train.py", "x"], "mpirun", 0),
+    ],
+)
+def test_a_launcher_is_told_with_its_script_and_what_is_no_secret(words: list[str], what: str, arguments: int) -> None:
+    found = launch_of(words, is_command=True)
+    assert found.command == tuple(words)
+    assert (found.kind, found.what, found.arguments) == ("command", what, arguments)
+
+
 @pytest.mark.parametrize("python", ["python", sys.executable])
 def test_a_script_of_pythons_after_dashes_is_one(python: str) -> None:
     """The report then knows the command to verify with."""

@@ -38,6 +38,17 @@ def test_it_holds_the_jobs_own_command_where_that_is_known() -> None:
         ({"kind": "script", "command": "-c"}, None),
         ({"kind": "module", "command": "pkg.train", "arguments": 1}, "python -m pkg.train ARGS"),
         ({"kind": "command", "command": "bash"}, None),
+        (
+            {"kind": "command", "command": "torchrun --nproc-per-node 2 train.py", "arguments": 3},
+            "torchrun --nproc-per-node 2 train.py ARGS",
+        ),
+        (
+            {"kind": "command", "command": "torchrun --nproc_per_node=gpu a/b.py"},
+            "torchrun --nproc_per_node=gpu a/b.py",
+        ),
+        ({"kind": "command", "command": "torchrun --rdzv-endpoint host:1 train.py"}, None),
+        ({"kind": "command", "command": "torchrun --nproc-per-node 2 ../train.py'"}, None),
+        ({"kind": "command", "command": "bash train.py"}, None),
         ({"kind": "script", "command": "x.py'; rm -rf ~ #"}, None),
         ({"kind": "script"}, None),
         ([], None),

@@ -18,6 +18,7 @@ from typing import Final, Literal
 from whystall.capture.canary import Canary
 from whystall.capture.config import VARIABLE, CaptureConfig, encode
 from whystall.errors import UsageError
+from whystall.run_folder.description import is_launched
 
 ROOT_VARIABLE: Final = "WHYSTALL_ROOT"
 INJECTED: Final = Path(__file__).parent / "inject"
@@ -45,7 +46,9 @@ class Launch:
     @property
     def arguments(self) -> int:
         """How many arguments a script or a module was given."""
-        return 0 if self.kind == "command" else len(self.command) - (3 if self.kind == "module" else 2)
+        if self.kind == "command":
+            return len(self.command) - len(self.what.split()) if is_launched(self.what) else 0
+        return len(self.command) - (3 if self.kind == "module" else 2)
 
 
 _PROGRAMS: Final = (b"\x7fELF", b"\xcf\xfa\xed\xfe", b"\xca\xfe\xba\xbe", b"MZ")
@@ -60,7 +63,11 @@ def launch_of(words: Sequence[str], *, is_module: bool = False, is_command: bool
     script = Path(words[0])
     if is_command:
         known = _is_python(script.name) and _is_given_code(words[1:])
-        return _of_python(words) if known else Launch(tuple(words), script.name, "command", script.name)
+        return (
+            _of_python(words)
+            if known
+            else Launch(tuple(words), script.name, "command", _launched(words) or script.name)
+        )
     if _is_python(script.name) and (_is_binary(script) if script.is_file() else script.name == words[0]):
         return _of_python(words)
     if script.is_file() and _is_binary(script):
@@ -68,6 +75,13 @@ def launch_of(words: Sequence[str], *, is_module: bool = False, is_command: bool
     if not script.exists():
         raise UsageError(f"{script}: no such script (a command other than Python goes after --)")
     return Launch((sys.executable, *words), script.stem, "script", _below_here(script))
+
+
+def _launched(words: Sequence[str]) -> str | None:
+    """A launcher with its script, as they are told; ``None`` where nothing is known of the command but its name."""
+    at = next((number for number, word in enumerate(words) if word.endswith(".py")), 0)
+    told = " ".join((Path(words[0]).name, *words[1:at], _below_here(Path(words[at]))))
+    return told if at and is_launched(told) else None
 
 
 def _is_given_code(words: Sequence[str]) -> bool:

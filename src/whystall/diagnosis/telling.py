@@ -280,14 +280,18 @@ def _changed(command: str) -> str:
 
     >>> _changed("python train.py ARGS")
     'python train_changed.py ARGS'
+    >>> _changed("torchrun --nproc-per-node 2 a/train.py")
+    'torchrun --nproc-per-node 2 a/train_changed.py'
     >>> _changed("torchrun ARGS")
     'torchrun ARGS_CHANGED'
     """
-    if not command.startswith("python "):
+    words = command.split(" ")
+    script = next((at for at, word in enumerate(words) if word.endswith((".py", ".pyw")) and word[0] != "."), None)
+    if script is None:
         return f"{command}_CHANGED" if command.endswith(" ARGS") else f"{command} CHANGED"
-    python, script, *arguments = command.split(" ")
-    stem, dot, suffix = script.rpartition(".")
-    return " ".join([python, f"{stem}_changed.{suffix}" if dot and stem else f"{script}_changed", *arguments])
+    stem, dot, suffix = words[script].rpartition(".")
+    words[script] = f"{stem}_changed{dot}{suffix}"
+    return " ".join(words)
 
 
 def _rejected(one: Weighed, quiet: Sequence[Weighed], per: Per) -> list[Rejected]:

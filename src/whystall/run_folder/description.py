@@ -32,6 +32,11 @@ _LATEST_NS: Final = 1 << 62
 MOST_LIMITS: Final = 8
 """So many functions that torch's compiler gave up are written."""
 _PLAIN: Final = re.compile(r"(?![-/])[\w.+/-]{1,240}")
+# A launcher with options that hold no secrets, and its script.
+_LAUNCHED: Final = re.compile(
+    r"torchrun(?: --standalone| --n(?:nodes|proc[-_]per[-_]node)[ =](?:\d{1,5}|auto|gpu|cpu))* "
+    r"(?P<script>\S{1,240}\.py)"
+)
 
 
 class Overhead(msgspec.Struct, frozen=True, kw_only=True):
@@ -207,14 +212,30 @@ def encode(description: RankDescription | RunDescription) -> bytes:
     return msgspec.json.format(msgspec.json.encode(description), indent=1) + b"\n"
 
 
+def is_launched(command: str) -> bool:
+    """Whether a command is a launcher's with its script, and nothing that is nobody's business.
+
+    >>> is_launched("torchrun --nproc-per-node 2 train.py")
+    True
+    >>> is_launched("torchrun --rdzv-endpoint=host:29400 train.py")
+    False
+    """
+    found = _LAUNCHED.fullmatch(command)
+    return found is not None and _PLAIN.fullmatch(found["script"]) is not None
+
+
 def command_line(folder: Path) -> str | None:
     """The command of a run as one types it, with ``ARGS`` in place of its arguments; ``None`` where it is not known.
 
-    What a run does not say of its command (options of a launcher) is not made up: only scripts and modules are told.
+    What a run does not say of its command (options of a launcher) is not made up.
     """
     run = read_document(folder / RUN_JSON)
     kind, command, arguments = run.get("kind"), run.get("command"), run.get("arguments")
-    if kind not in ("script", "module") or not isinstance(command, str) or not _PLAIN.fullmatch(command):
+    if not isinstance(command, str):
+        return None
+    if kind == "command" and is_launched(command):
+        return f"{command}{' ARGS' if arguments else ''}"
+    if kind not in ("script", "module") or not _PLAIN.fullmatch(command):
         return None
     if kind == "script" and not command.endswith((".py", ".pyw")):  # a launcher of its own, such as torchrun
         return f"{command}{' ARGS' if arguments else ''}"
