@@ -22,6 +22,15 @@ STEPPING, OURS, OTHER = 1, 2, 3
 MS = 1_000_000
 
 
+@pytest.fixture(autouse=True)
+def switching(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What samplers of the test ask of the interpreter's lock, and the interpreter does not hear of."""
+    asked: list[str] = []
+    heard = SimpleNamespace(shorten=lambda: asked.append("short"), give_back=lambda: asked.append("usual"))
+    monkeypatch.setattr("whystall.capture.stacks.Switching", lambda: heard)
+    return asked
+
+
 def frame_in(name: str, file: str = "<library>") -> FrameType:
     """The frame of a function of this name."""
     scope: dict[str, Any] = {"sys": sys}
@@ -47,6 +56,7 @@ def sampler_after(
     file: str = "<library>",
     recording: bool = False,
     others: Mapping[str, str] = {},
+    **more: str,
 ) -> StackSampler:
     """A sampler that has looked once, while other threads were in functions of these names."""
     session: Any = SimpleNamespace(
@@ -55,7 +65,7 @@ def sampler_after(
     frames = {
         STEPPING: frame_in("zero_grad", file),
         OURS: frame_in("run"),
-        **{OTHER + at: frame_in(name) for at, name in enumerate(others.values())},
+        **{OTHER + at: frame_in(name) for at, name in enumerate({**others, **more}.values())},
     }
     monkeypatch.setattr(sys, "_current_frames", lambda: dict(frames))
     monkeypatch.setattr("whystall.capture.stacks.threading.get_ident", lambda: OURS)
@@ -101,6 +111,17 @@ def test_what_the_kernel_kept_a_look_waiting_is_not_the_lock(monkeypatch: pytest
 def test_another_thread_may_have_held_the_lock(monkeypatch: pytest.MonkeyPatch) -> None:
     assert looked(monkeypatch, 2 * MS, other="decode") == "zero_grad"
     assert looked(monkeypatch, 2 * MS, other="wait") == BEFORE
+
+
+@pytest.mark.parametrize(("other", "asked"), [("wait", "short"), ("decode", "usual")])
+@pytest.mark.parametrize("recording", [True, False])
+def test_the_lock_is_taken_sooner_only_where_no_other_thread_asks_for_it(
+    monkeypatch: pytest.MonkeyPatch, switching: list[str], other: str, asked: str, *, recording: bool
+) -> None:
+    sampler = sampler_after(monkeypatch, 0, recording=recording, other=other)
+    assert switching == [asked]
+    sampler.forget()
+    assert switching == [asked, "usual"]
 
 
 def test_threads_beside_are_counted_unless_they_wait(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -110,6 +110,7 @@ class Session:
     def _forget(self) -> None:
         """In a forked child: this process is not the one that trains."""
         self._closed = True
+        self._stacks.forget()
         self._stop_listening()
         self._signals.leave()
 

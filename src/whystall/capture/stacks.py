@@ -4,17 +4,18 @@ A thread beside the job reads the frames; the job is neither traced nor stopped.
 microseconds of the interpreter's lock.
 
 A look needs that lock, and a thread that runs Python gives it up only when it calls something that does without, or
-after 5 ms. Looks would so find the end of Python instead of Python. One that had to wait for the lock counts as Python,
-before the line that it found at last, in one further up where that is certain; the part of the step is that of the
-moment at which it wanted to look. One that got the lock at once, and found a line of the user's own innermost, found
-what that line called, and that works without the lock: an operator of torch's, a file, a pause. Which it was only a
-recording tells.
+after a time (`switching`). Looks would so find the end of short Python instead of Python. One that had to wait for the
+lock counts as Python, before the line that it found at last; the part of the step is that of the moment at which it
+wanted to look. One that got the lock at once, and found a line of the user's own innermost, found what that line
+called, and that works without the lock: an operator of torch's, a file, a pause. Which it was only a recording tells.
 """
 
 from __future__ import annotations
 
 import contextlib
 import linecache
+import os
+import random
 import re
 import sys
 import threading
@@ -23,7 +24,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
-from whystall.capture.line_before import line_before
+from whystall.capture.switching import Switching
 from whystall.capture.watched import Watched
 from whystall.capture.window_looks import EVERY_S as WINDOW_S
 from whystall.capture.window_looks import WindowLooks
@@ -31,10 +32,11 @@ from whystall.run_folder.samples import BEFORE, CALLED
 from whystall.vocabulary.episodes import episode_of
 
 _EVERY_S: Final = 0.04
+_UNEVEN: Final = (0.6, 1.4)
 # Waking up takes a fifth of a millisecond; what takes longer waited for the lock (what the kernel kept it waiting is
 # known).
 _LOCKED_NS: Final = 600_000
-# Python gives the lock up after this long: where it is found then is where it was.
+# Python gives the lock up after its interval: where it is found then is where it was.
 _SWITCH_SHARE: Final = 0.9
 # Where threads that only wait are found: they do not hold the lock.
 _WAITING: Final = frozenset(
@@ -238,6 +240,7 @@ class StackSampler:
         self.in_windows = WindowLooks(shown_file, text_of)
         """What was found while windows were recorded."""
         self._whystall = str(Path(__file__).parent.parent)
+        self._switching = Switching()
 
     def step_ends(self) -> None:
         """A step ends, on the calling thread."""
@@ -263,14 +266,21 @@ class StackSampler:
         self._stop.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout=2.0)
+        self._switching.give_back()
         self._write()
+
+    def forget(self) -> None:
+        """In a forked child, where nobody looks."""
+        self._switching.give_back()
 
     def _run(self) -> None:
         look = self._session.faults.guard("stacks", self._look)
         write = self._session.faults.guard("stacks", self._write)
         unwritten = 0.0
+        between = random.Random(os.getpid()).uniform  # noqa: S311 - no secret; and the user's own numbers stay as they are
         while True:
-            pause = WINDOW_S if self._session.recording else self.pause_s
+            # Of a step of even length an even pause would always find the same part.
+            pause = WINDOW_S if self._session.recording else self.pause_s * between(*_UNEVEN)
             queued, wanted = _queued_ns(), time.perf_counter_ns() + int(pause * 1e9)
             if self._stop.wait(pause):
                 return
@@ -299,26 +309,25 @@ class StackSampler:
         if frame is None:
             return
         frames.pop(threading.get_ident(), None)
+        all_wait = all(other.f_code.co_name in _WAITING for other in frames.values())
+        taken_after_s = sys.getswitchinterval()
+        (self._switching.shorten if all_wait else self._switching.give_back)()
         if recording:
             at, place = time.time_ns(), self._place(part, frame)
             del frame, frames
             self.in_windows.add(at, place)
             return
-        leaf = self._leaf(frame)
-        place, code, at = self._place(part, frame), leaf.f_code, leaf.f_lasti
-        in_library = self._is_library(code.co_filename)
+        place, in_library = self._place(part, frame), self._is_library(self._leaf(frame).f_code.co_filename)
         others = list(map(self._beside, list(frames.values())[:_MOST_THREADS]))
-        all_wait = all(other.f_code.co_name in _WAITING for other in frames.values())
-        del leaf, frame, frames
+        del frame, frames
         if late_ns > _LOCKED_NS:
             late_ns -= _queued_ns() - queued_ns
         step = self._session.steps
         for beside in filter(None, others):
             self._threads.count(beside, step)
-        held = _LOCKED_NS < late_ns < sys.getswitchinterval() * 1e9 * _SWITCH_SHARE
+        held = _LOCKED_NS < late_ns < taken_after_s * 1e9 * _SWITCH_SHARE
         if held and all_wait:
-            line = None if in_library else line_before(code, at)
-            place = (*place[:2], line or place[2], place[3], BEFORE)
+            place = (*place[:4], BEFORE)
         elif late_ns <= _LOCKED_NS and not in_library:
             place = (*place[:4], CALLED)
         self._looks += 1
