@@ -161,3 +161,27 @@ def test_what_rises_once_steps_are_long_is_found_among_many_short_ones() -> None
     # what steps took before it, and on average while it rose
     assert rise.first_step_ns == 2_000_000
     assert rise.mean_step_ns == pytest.approx(145_000_000, rel=0.1)
+
+
+def test_a_rise_is_known_though_the_job_is_recorded_again_and_again() -> None:
+    """No stretch between two windows is long enough; what the profiler adds and keeps of the heap is no rise."""
+    heap, profiled = [], [step for step in range(400) if step >= 200 and step % 20 >= 15]
+    kept = 0
+    for step in range(400):
+        kept += 7 * (step in profiled)
+        heap.append(300 + max(step - 200, 0) + kept)
+    assert {rise.heap for rise in memory_rises(samples([900] * 400, profiled, heap_mib=heap))} == {True}
+    (rise,) = memory_rises(samples([900] * 400, profiled, heap_mib=heap))
+    assert rise.rise_bytes / rise.over_steps == pytest.approx(15 / 20 * MIB * 0.75, rel=0.35)
+    still = [300 + 7 * sum(1 for one in profiled if one <= step) for step in range(400)]
+    assert memory_rises(samples([900] * 400, profiled, heap_mib=still)) == []
+
+
+def test_the_part_of_a_rise_in_which_steps_become_longer_is_told() -> None:
+    """Steps that are longer at once when memory begins to rise say nothing of what they wait for."""
+    given = samples([900] * 400, heap_mib=[300] * 200 + [300 + 2 * at for at in range(200)])
+    lasts = [100] * 300 + [100 + 3 * at for at in range(100)]
+    longer = replace(given, steps=given.steps.with_columns(duration_us=pl.Series(lasts)))
+    (rise,) = memory_rises(longer)
+    assert rise.first_step_ns is not None
+    assert rise.first_step_ns == pytest.approx(100_000, rel=0.3)

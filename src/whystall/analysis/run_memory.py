@@ -1,8 +1,9 @@
 """The memory of a whole run from its samples: what rises steadily, and what torch's allocator says of itself.
 
 A profiler keeps what it records in the memory of the job, and gives it back late or never: what rises while it runs
-says nothing of the job. So the longest stretch of steps without it is looked at, the latest one, and the ends of both,
-since something may have begun to rise while the job ran: what rises most is told.
+says nothing of the job. So the longest stretch of steps without it is looked at, the latest one, and all of them joined
+without what came in between, and the ends of these, since something may have begun to rise while the job ran: what
+rises most is told.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ _FEWEST_LOOKS: Final = 20
 _LONGER: Final = 1.1
 # All of a stretch, and its last so manyth parts.
 _ENDS: Final = (1, 1.5, 2, 3, 4, 6, 8)
+# A part of a rise with which steps became longer counts so many times.
+_SAYS_MORE: Final = 4
 # Of what rises steadily none of three quarters has less than this share of its part.
 _LEAST_OF_ITS_PART: Final = 0.3
 
@@ -35,11 +38,18 @@ def memory_rises(samples: RunSamples) -> list[MemoryRise]:
     steps = samples.steps
     profiled = (steps["flags"] & PROFILED).fill_null(0).to_numpy() != 0
     lasts = np.maximum(steps["duration_us"].fill_null(1).to_numpy(), 1)
-    whole, *ends = _stretches(profiled, np.cumsum(lasts)) or [(0, 0)]
-    stretches = [(whole, True), *((end, False) for end in ends)]
-    found = [_rises(samples, steps[:first], steps[first:last], all_of_it=all_) for (first, last), all_ in stretches]
-    # Of a stretch and its end the one in which most has come: what rises late has hardly risen in the whole.
-    return max(found, key=lambda rises: max((rise.rise_bytes for rise in rises), default=0))
+    (begin, end), *ends = _stretches(profiled, np.cumsum(lasts)) or [(0, 0)]
+    found = [_rises(samples, steps[:begin], steps[begin:end], all_of_it=True)]
+    found += [_rises(samples, steps[:first], steps[first:last], all_of_it=False) for first, last in ends]
+    joined = _joined(steps, profiled)
+    for first in _ends(np.cumsum(np.maximum(joined["duration_us"].fill_null(1).to_numpy(), 1))):
+        found.append(_rises(samples, joined[:first], joined[first:], all_of_it=False))
+    return max(found, key=_weight)
+
+
+def _weight(rises: list[MemoryRise]) -> int:
+    """What has come: what rises late has hardly risen in the whole of a stretch.."""
+    return max((rise.rise_bytes * (1 if rise.first_step_ns is None else _SAYS_MORE) for rise in rises), default=0)
 
 
 def _rises(samples: RunSamples, before: pl.DataFrame, stretch: pl.DataFrame, *, all_of_it: bool) -> list[MemoryRise]:
@@ -113,13 +123,31 @@ def _stretches(profiled: NDArray[np.bool_], past: NDArray[np.int64]) -> list[tup
     settled = {at: min(int(begin[at]) + _SETTLING_STEPS, int(end[at])) for at in (longest, latest)}
     found = [(settled[longest], int(end[longest]))]
     for at in dict.fromkeys((latest, longest)):
-        of_stretch = past[settled[at] : int(end[at])]
-        if len(of_stretch):
-            whole = of_stretch[-1] - of_stretch[0]
-            for part in _ENDS:
-                first = int(np.searchsorted(of_stretch, of_stretch[-1] - whole / part))
-                found.append((settled[at] + first, int(end[at])))
+        found += [(settled[at] + first, int(end[at])) for first in _ends(past[settled[at] : int(end[at])])]
     return found
+
+
+def _ends(past: NDArray[np.int64]) -> list[int]:
+    """Where the ends of a stretch begin."""
+    whole = past[-1] - past[0] if len(past) else 0
+    return [int(np.searchsorted(past, past[-1] - whole / part)) for part in _ENDS if len(past)]
+
+
+def _joined(steps: pl.DataFrame, profiled: NDArray[np.bool_]) -> pl.DataFrame:
+    """The steps that were not recorded, where memory has settled; of the heap without what came while others were.
+
+    A job that is recorded again and again has no long stretch. None where the heap is not known.
+    """
+    edges = np.flatnonzero(np.diff(np.concatenate([[True], profiled, [True]]).astype(np.int8)))
+    parts, between, last = [steps[:0]], 0, None
+    for begin, end in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
+        part = steps[min(begin + _SETTLING_STEPS, end) : end]
+        heap = part["heap_kib"].drop_nulls() if "heap_kib" in part.columns else part["step"][:0]
+        if len(heap):
+            between += 0 if last is None else heap[0] - last
+            last = heap[-1]
+            parts.append(part.with_columns(pl.col("heap_kib") - between))
+    return pl.concat(parts)
 
 
 def _rise(device: int | None, step: NDArray[np.int64], value: NDArray[np.int64], quantile: float) -> MemoryRise | None:
