@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
 import pytest
 from tests.diagnosis.cases import case_of, run
 
-from whystall.analysis.run_results import RunSummary
+from whystall.analysis.run_results import RecordedWindow, RunSummary
 from whystall.diagnosis.diagnose import diagnose
 from whystall.diagnosis.finding import Finding
 from whystall.diagnosis.rules import RULES
@@ -80,6 +81,23 @@ def test_a_run_says_how_much_longer_its_recorded_steps_are(*, on_device: bool) -
 )
 def test_recorded_steps_like_the_others(built: TraceBuilder, steps: RunSummary) -> None:
     assert told(built, steps) is None
+
+
+@pytest.mark.parametrize(("beside_ns", "ratio"), [(6_000_000, "1.67"), (9_800_000, None)])
+def test_steps_that_became_longer_are_compared_with_those_beside_the_window(beside_ns: int, ratio: str | None) -> None:
+    """Of a job whose steps grow to many times their length the median of the run is no step without a profiler."""
+    window = RecordedWindow(
+        step=80,
+        before_ns=beside_ns // 2,
+        lead_in_ns=beside_ns,
+        after_ns=beside_ns,
+        error_ns=0.0,
+        usual_change=None,
+        steps_after=15,
+    )
+    finding = told(recorded(), msgspec.structs.replace(steps_of(100_000), windows=[window]))
+    assert (finding is None) == (ratio is None)
+    assert finding is None or f"{ratio} times as long" in finding.title
 
 
 def test_of_a_recording_alone_it_is_an_estimate() -> None:
