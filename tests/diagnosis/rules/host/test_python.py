@@ -440,6 +440,14 @@ def test_pickling_of_what_ranks_exchange_is_told_once(text: str, *, told: bool) 
     assert ("communication.small-messages" in found) is not told
 
 
+def test_what_a_line_calls_outside_of_torch_is_no_python_to_vectorise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(python, "_recorded_python", lambda *_: 0.3)
+    places = [line(0.3, "x = counts[:, rows].T", leaf=CALLED), line(0.1, "y = g()", at=8), line(0.6, part="backward")]
+    remedy = found_in_runs(run(places=places, shares={"other": 0.4, "backward": 0.6}))["host.python"].remedy
+    assert remedy is not None
+    assert "in the order in which it is read" in remedy.text
+
+
 def test_lines_behind_which_python_ended_are_told_where_most_was_found_there() -> None:
     """What holds the lock to its end is found at the line after it (a conversion of a table's column)."""
     places = [line(0.3, "y = torch.stack(x)", leaf=BEFORE, at=8), line(0.1), line(0.6, part="backward", at=9)]

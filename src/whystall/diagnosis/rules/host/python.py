@@ -187,7 +187,8 @@ def _remedy_of(lines: list[SampledLine]) -> Remedy | None:
     for name, found in _KINDS.items():
         if share_of([line for line in lines if found.search(f"{line.leaf}\n{line.text}")]) > whole / 2:
             return CAUSE.remedies[name]
-    return None
+    called = share_of([line for line in lines if line.leaf == CALLED])
+    return CAUSE.remedies["called"] if called > whole / 2 else None
 
 
 def _is_spread(lines: list[SampledLine], places: list[SampledLine]) -> bool:
