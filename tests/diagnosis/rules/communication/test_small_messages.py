@@ -13,7 +13,7 @@ from tests.diagnosis.jobs import GAP_NS, Job, is_worth, message
 from whystall.analysis.run_results import RunSummary
 from whystall.diagnosis.diagnose import diagnose
 from whystall.diagnosis.rules import RULES
-from whystall.testing import trace
+from whystall.testing import TraceBuilder, trace
 
 COMPUTE_NS: Final = 1_000_000
 LATENCY_NS: Final = 25_000
@@ -95,16 +95,36 @@ def test_a_dozen_is_worth_joining() -> None:
     is_worth(finding, job.step_ns / (job.step_ns - 11 * (LATENCY_NS + GAP_NS)))
 
 
-def test_on_a_cpu_samples_of_the_whole_run_say_what_it_is_worth() -> None:
-    """Forty messages by gloo take four tenths of the recorded steps, and three of the run's."""
+def by_gloo(*marks: str) -> TraceBuilder:
+    """Eight steps, four tenths of which go into forty messages."""
     built = trace()
     for number in range(8):
         at = number * 10_000_000
         built.step(number, at=at, lasts=10_000_000)
+        for mark in marks:
+            built.annotation(mark, at=at, lasts=6_000_000)
         built.operator("aten::mm", at=at, lasts=6_000_000)
         for place in range(MANY):
             begin = at + 6_000_000 + place * 100_000
             built.operator("gloo:all_reduce", at=begin, lasts=100_000, **message("all_reduce", 64 << 10))
+    return built
+
+
+@pytest.mark.parametrize(
+    ("marks", "patch"), [((), "torch.cat([p.grad.flatten()"), (("DistributedDataParallel.forward",), "bucket_cap_mb")]
+)
+def test_a_job_with_a_loop_of_its_own_is_told_how_to_send_one_tensor(marks: tuple[str, ...], patch: str) -> None:
+    looks = [line(0.3, leaf="torch.distributed.distributed_c10d:all_reduce"), line(0.7, part="forward")]
+    built = by_gloo(*marks)
+    found = {one.id: one for one in diagnose(case_of(built, runs=[run(places=looks)]), RULES).findings}
+    remedy = found["communication.small-messages"].remedy
+    assert remedy is not None
+    assert patch in (remedy.patch or "")
+
+
+def test_on_a_cpu_samples_of_the_whole_run_say_what_it_is_worth() -> None:
+    """Forty messages by gloo take four tenths of the recorded steps, and three of the run's."""
+    built = by_gloo()
     looks = [line(0.3, leaf="torch.distributed.distributed_c10d:all_reduce"), line(0.7, part="forward")]
     found = {one.id: one for one in diagnose(case_of(built, runs=[run(places=looks)]), RULES).findings}
     gain = found["communication.small-messages"].gain

@@ -110,6 +110,8 @@ def test_a_transform_of_a_prime_length_is_worth_padding(operator: str) -> None:
     finding = found_in(transforms(4211, operator=operator).built)["compute.misaligned-shape"]
     is_worth(finding, 10 / (4 + 6 * 0.15))
     assert [one.value for one in finding.evidence[1:]] == [4211, 4211, 4320]
+    assert finding.remedy is not None
+    assert "n = 4320  # not 4211" in (finding.remedy.patch or "")
 
 
 @pytest.mark.parametrize("length", [4096, 4320, 1001, 97, 0])

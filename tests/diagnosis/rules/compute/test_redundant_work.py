@@ -206,6 +206,14 @@ def test_calls_that_come_out_as_before_are_worth_their_time(again: float, *, fir
     assert "compute.redundant-work" not in found_in_runs(run(), repeated={1: seen}, cores=4, threads=4)
 
 
+def test_a_parametrized_weight_is_kept_by_torchs_own_means() -> None:
+    made = RepeatedModule("ParametrizationList", "rnn.py", 12, "forward", "h = cell(x, h)", 500)
+    seen = RepeatedWork(steps=3, calls=6, again_ns=600, measured_ns=1_000, error=0.01, modules=[made])
+    remedy = found_in_runs(run(), repeated={0: seen}, cores=4, threads=4)["compute.redundant-work"].remedy
+    assert remedy is not None
+    assert "parametrize.cached()" in (remedy.patch or "")
+
+
 @pytest.mark.parametrize(("calls", "steps", "low"), [(6, 1000, 1.25), (2, 1000, 1.15), (1, 1000, None), (2, 20, None)])
 def test_what_comes_again_by_itself_is_worth_what_all_calls_of_the_run_would_find(
     calls: int, steps: int, low: float | None

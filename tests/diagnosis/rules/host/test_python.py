@@ -408,6 +408,7 @@ def test_short_pauses_that_a_profiler_makes_longer_are_no_python(pauses: int, fo
         ("states = torch.tensor(rows)", "__main__:sample", "torch.from_numpy(np.stack(rows))"),
         ("states = torch.FloatTensor([r.state for r in rows])", BEFORE, "torch.from_numpy(np.stack(rows))"),
         ("picture = picture.resize((64, 64))", "PIL.Image:resize", "np.asarray(Image.open(path)"),
+        ("picture.save(out, format='PNG', optimize=True)", "PIL.ImageFile:_encode_tile", "compress_level=1"),
         ("shadow = copy.deepcopy(model)", "copy:_reconstruct", "torch._foreach_lerp_"),
         ("body = json.dumps(answer)", "json.encoder:iterencode", "tobytes()"),
         ("items.append(inbox.get(timeout=left))", "threading:wait", "get_nowait()"),

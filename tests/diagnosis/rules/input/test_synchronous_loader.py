@@ -8,7 +8,7 @@ import re
 from typing import Any, Final
 
 import pytest
-from tests.diagnosis.cases import case_of, found_in, found_in_runs, loader, run, told_of
+from tests.diagnosis.cases import case_of, found_in, found_in_runs, line, loader, run, told_of
 from tests.diagnosis.jobs import Job, is_worth, shaped
 
 from whystall.diagnosis.diagnose import diagnose
@@ -81,6 +81,24 @@ def test_input_on_the_training_thread(share: float, *, fires: bool) -> None:
         gain = found["input.synchronous-loader"].gain
         assert gain is not None
         assert gain.floor <= 1 / (1 - share) <= gain.ceiling
+
+
+@pytest.mark.parametrize(
+    ("text", "leaf", "told"),
+    [
+        ("mels = torch.tensor(rows)", "__main__:__getitem__", "Making tensors of lists"),
+        ("picture = open_image(path)", "PIL.Image:resize", "Decoding and resizing"),
+        ("noise = augment(rows)", "__main__:augment", None),
+    ],
+)
+def test_what_would_make_a_batch_cheaper_is_told_beside_workers(text: str, leaf: str, told: str | None) -> None:
+    places = [line(0.5, text, part="input", leaf=leaf), line(0.5, part="backward", at=9)]
+    found = found_in_runs(run(shares={"input": 0.5}, on_cpu_share=0.9, places=places), **loader(0))
+    remedy = found["input.synchronous-loader"].remedy
+    assert remedy is not None
+    assert "Give the loader workers" in remedy.text
+    assert told is None or remedy.text.startswith(told)
+    assert (told is None) == remedy.text.startswith("Give")
 
 
 def test_input_that_computes_gains_only_on_cores_that_are_free() -> None:

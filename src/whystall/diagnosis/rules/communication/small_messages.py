@@ -43,6 +43,7 @@ _LEAST_SMALL: Final = CAUSE.threshold("least_small")
 _PARTLY_LATENCY: Final = CAUSE.threshold("partly_latency")
 _LEAST_OF_SAMPLES: Final = CAUSE.threshold("least_of_samples")
 _ELSEWHERE: Final = CAUSE.threshold("elsewhere")
+_WRAPPED: Final = re.compile(r"DistributedDataParallel|FSDP|FullyShard|DeepSpeed|Megatron")
 _DISTRIBUTED: Final = re.compile(r"^torch\.distributed\b")
 
 
@@ -93,6 +94,7 @@ def in_trace(case: Case) -> Iterator[Replayed | Sampled]:
         steps=found.steps,
         confidence=found.confidence,
         missing=found.missing,
+        remedy=found.remedy,
         rivals=found.rivals,
     )
 
@@ -151,11 +153,18 @@ def _in_buckets(case: Case, latency: int, joined: _Bucketed) -> Replayed:
         ranks=tuple(rank.rank for rank in case.ranks),
         uncertainty=0.2,
         confidence=0.9,
+        remedy=CAUSE.remedies["flattened"] if _by_its_own_loop(case) else None,
         rivals=("communication.exposed", "communication.low-bandwidth", "communication.straggler"),
     )
     return (
         replace(found, uncertainty=0.4, confidence=0.6, missing=("sizes of the messages",)) if joined.unsized else found
     )
+
+
+def _by_its_own_loop(case: Case) -> bool:
+    """Whether a watched job calls collectives itself: no library that has buckets marks its passes."""
+    marked = any(bool(rank.host_named(lambda name: bool(_WRAPPED.search(name))).any()) for rank in case.ranks)
+    return not marked and all(case.sampled(rank) is not None for rank in case.ranks)
 
 
 def _sampled_share(case: Case) -> float | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -143,7 +144,10 @@ def in_trace_of_fourier(case: Case) -> Iterator[Replayed]:
             uncertainty=0.2,
             confidence=0.85,
             detail=f"a Fourier transform of {longest:,} places",
-            remedy=CAUSE.remedies["smooth"],
+            remedy=msgspec.structs.replace(
+                CAUSE.remedies["smooth"],
+                patch=f"n = {next_smooth(longest)}  # not {longest}: rfft(x, n=n), irfft(..., n=n)[..., :length]",
+            ),
             rivals=("compute.slow-convolution",),
         )
 

@@ -227,6 +227,8 @@ def _kept_how(seen: RepeatedWork, backward: float) -> str:
     """The name of the remedy for what comes again."""
     if is_shared(seen):
         return "prefix"
+    if max(seen.modules, key=lambda one: one.ns).name == "ParametrizationList":
+        return "parametrized"
     return "within" if backward else "by_key" if comes_by_itself(seen) else "kept"
 
 

@@ -18,8 +18,8 @@ from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.episodes import annotation_around, episode, named_times, outermost, silent_episodes
 from whystall.diagnosis.detectors.host_calls import hidden
+from whystall.diagnosis.detectors.python_kinds import kind_of_python
 from whystall.diagnosis.detectors.samples import (
-    AWAITS,
     LEAST_SEEN,
     MOST_STRETCHED,
     OF_OBJECTS,
@@ -55,14 +55,6 @@ _OF_FILES_AND_COPIES: Final = re.compile(
     r"^torch\.(serialization|_weights_only_unpickler|storage):|:(__deepcopy__|_rebuild_\w+)$"
     r"|^torch\.nn\.modules\.module:(\w*state_dict|_?named_\w+|load)$"
 )
-# By its remedy: the innermost function, or the line's own text, of what is known by name.
-_KINDS: Final = {
-    "decoded": re.compile(r"^(PIL\.|cv2[:.]|imageio\.|skimage\.)"),
-    "copied": re.compile(r"^copy:|\bdeepcopy\(|^torch\.nn\.modules\.module:\w*(state_dict|load)\n"),
-    "written": re.compile(r"^json[.:]|\bjson\.(dumps|loads)\("),
-    "waited": re.compile(rf"{AWAITS.pattern[:-1]}\n|\bsleep\("),
-    "converted": re.compile(r"\btorch\.(tensor|as_tensor|(Float|Double|Long|Int|Bool)?Tensor)\(|\.to_?(py)?list\("),
-}
 _COMPILED: Final = ("Torch-Compiled Region", "CompiledFunction")
 _PARTS: Final = ("forward", "backward", "optimizer")
 _MOST_SPREAD: Final = CAUSE.threshold("most_spread")
@@ -183,12 +175,8 @@ def in_samples(case: Case) -> Iterator[Sampled]:
 
 def _remedy_of(lines: list[SampledLine]) -> Remedy | None:
     """What to do about most of it, where the functions or lines that were found say what it is."""
-    whole = share_of(lines)
-    for name, found in _KINDS.items():
-        if share_of([line for line in lines if found.search(f"{line.leaf}\n{line.text}")]) > whole / 2:
-            return CAUSE.remedies[name]
-    called = share_of([line for line in lines if line.leaf == CALLED])
-    return CAUSE.remedies["called"] if called > whole / 2 else None
+    kind = kind_of_python(lines)
+    return None if kind is None else CAUSE.remedies[kind]
 
 
 def _is_spread(lines: list[SampledLine], places: list[SampledLine]) -> bool:

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Self
 
+import msgspec
+
 from whystall.analysis.run_results import RunSummary
 from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed, Sampled
@@ -22,8 +24,10 @@ from whystall.diagnosis.detectors.loader import (
     waiting_nodes,
     with_workers,
 )
+from whystall.diagnosis.detectors.python_kinds import kind_of_python
 from whystall.diagnosis.detectors.samples import from_samples
 from whystall.diagnosis.detectors.threads import slowed_by
+from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
@@ -93,10 +97,20 @@ def in_samples(case: Case) -> Iterator[Sampled]:
                 saved=(min(best.saved * 0.85, best.low), best.saved, max(waits.made, best.saved)),
                 method="samples: batches made by workers while the step computes, on the cores there are",
                 rivals=("host.python", "input.storage-bound", "host.cpu-contention"),
-                remedy=with_workers(
-                    CAUSE, case, best.workers, on_device=False, waiting=waiting, threads_left=best.threads
+                remedy=_cheaper_too(
+                    waits.run,
+                    with_workers(
+                        CAUSE, case, best.workers, on_device=False, waiting=waiting, threads_left=best.threads
+                    ),
                 ),
             )
+
+
+def _cheaper_too(run: RunSummary, remedy: Remedy) -> Remedy:
+    """What would make a batch cheaper, too, where most of the time in it goes into something that is known for that."""
+    kind = kind_of_python(line for line in run.places if line.part == "input")
+    known = CAUSE.remedies.get(kind or "")
+    return remedy if known is None else msgspec.structs.replace(remedy, text=f"{known.text} {remedy.text}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,30 @@
+"""What Python is at, of what is known by name: by the innermost function that was found, or the line's own text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from whystall.analysis.run_results import SampledLine
+from whystall.diagnosis.detectors.samples import AWAITS, share_of
+from whystall.run_folder.samples import CALLED
+
+_KINDS: Final = {
+    "encoded": re.compile(r"^PIL\.\w+:_encode|^PIL\.\w+:_?save\b|\bimencode\(|\bsavefig\("),
+    "decoded": re.compile(r"^(PIL\.|cv2[:.]|imageio\.|skimage\.)"),
+    "copied": re.compile(r"^copy:|\bdeepcopy\(|^torch\.nn\.modules\.module:\w*(state_dict|load)\n"),
+    "written": re.compile(r"^json[.:]|\bjson\.(dumps|loads)\("),
+    "waited": re.compile(rf"{AWAITS.pattern[:-1]}\n|\bsleep\("),
+    "converted": re.compile(r"\btorch\.(tensor|as_tensor|(Float|Double|Long|Int|Bool)?Tensor)\(|\.to_?(py)?list\("),
+}
+
+
+def kind_of_python(lines: Iterable[SampledLine]) -> str | None:
+    """The name of what most of the time at some lines goes into; ``called``: something without the lock."""
+    found = list(lines)
+    whole = share_of(found)
+    for name, pattern in _KINDS.items():
+        if share_of([line for line in found if pattern.search(f"{line.leaf}\n{line.text}")]) > whole / 2:
+            return name
+    return "called" if share_of([line for line in found if line.leaf == CALLED]) > whole / 2 else None
