@@ -99,9 +99,13 @@ def run(*, shares: dict[str, float] | None = None, places: Iterable[SampledLine]
 
 
 def line(
-    share: float, text: str = "x = f()", *, part: str = "other", leaf: str = "__main__:main", at: int = 7
+    share: float, text: str = "x = f()", *, part: str = "other", leaf: str | None = None, at: int = 7
 ) -> SampledLine:
-    """A line at which the training thread was found in a share of the stack samples."""
+    """A line at which the training thread was found in a share of the stack samples.
+
+    Unless a function is given, in one of torch's within the passes of a step, and else in its own.
+    """
+    leaf = leaf or ("torch.nn.modules.linear:forward" if part in {"forward", "backward"} else "__main__:main")
     return SampledLine(part=part, file="train.py", line=at, function="main", text=text, leaf=leaf, share=share)
 
 

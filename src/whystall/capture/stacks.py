@@ -355,7 +355,7 @@ class StackSampler:
         part = "compile" if compiles else self._loop.episode(own) or _episode_below(leaf, own) or part
         code = found.f_code
         name = f"{leaf.f_globals.get('__name__', '?')}:{leaf.f_code.co_name}"
-        return part, code.co_filename, found.f_lineno or 0, code.co_name, name
+        return part, code.co_filename, found.f_lineno or code.co_firstlineno, code.co_name, name
 
     def _leaf(self, frame: FrameType) -> FrameType:
         """The innermost frame that is not whystall's."""

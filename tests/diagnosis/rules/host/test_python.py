@@ -335,6 +335,33 @@ def test_what_torch_does_in_python_for_files_and_copies_is_the_jobs(leaf: str, *
     assert ("host.python" in found) is fires
 
 
+@pytest.mark.parametrize(
+    ("leaf", "fires"),
+    [
+        ("__main__:mel_filterbank", True),
+        (CALLED, False),  # an operator of torch's, that the line calls
+        (BEFORE, False),  # short: what a module does in Python before it
+        ("torch.nn.modules.conv:_conv_forward", False),
+        ("numpy.fft:rfft", False),  # another library's code, in an operator of the user's perhaps
+    ],
+)
+def test_a_function_that_is_found_running_in_the_forward_pass_is_python(leaf: str, *, fires: bool) -> None:
+    """A table that is made by loops in each forward pass (1.68 by hand, 1.02 told of its neighbours)."""
+    loops = line(0.3, "bank[m][k] = k - left", part="forward", leaf=leaf, at=35)
+    places = [
+        msgspec.structs.replace(loops, function="mel_filterbank"),
+        line(0.4, part="forward", at=53),
+        line(0.3, part="backward", at=9),
+    ]
+    found = found_in_runs(run(shares={"forward": 0.7, "backward": 0.3, "other": 0.0}, places=places))
+    assert ("host.python" in found) is fires
+    if fires:
+        finding = found["host.python"]
+        is_worth(finding, 1 / (1 - 0.3))
+        assert [one.line for one in finding.code] == [35]
+        assert "in its forward or backward pass" in finding.evidence[0].what
+
+
 @pytest.mark.parametrize(("pause_ns", "found"), [(400_000, 0.4 / 2.4), (150_000, 0.0)])
 def test_the_end_of_a_step_is_no_call(pause_ns: int, found: float) -> None:
     """A healthy service was told Python, 1.09: the pauses in which its requests end, and are marked."""

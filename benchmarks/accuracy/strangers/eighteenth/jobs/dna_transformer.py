@@ -44,7 +44,7 @@ class Block(nn.Module):
 
 
 class DNAModel(nn.Module):
-    def __init__(self, dim=64, depth=2, heads=4, length=768, fused=False):
+    def __init__(self, dim=64, depth=1, heads=4, length=1024, fused=False):
         super().__init__()
         self.tokens = nn.Embedding(6, dim)
         self.pos = nn.Parameter(torch.randn(length, dim) * 0.02)
@@ -64,7 +64,7 @@ def main():
 
     torch.manual_seed(0)
     genome = torch.randint(0, 4, (500_000,))
-    length, batch, mask_id = 768, 2, 5
+    length, batch, mask_id = 1024, 2, 5
     model = DNAModel(length=length, fused=args.better)
     optimizer = torch.optim.AdamW(model.parameters(), lr=6e-4)
 

@@ -150,7 +150,7 @@ def without_a_name(case: Case) -> Iterator[Replayed]:
 
 
 def in_samples(case: Case) -> Iterator[Sampled]:
-    """Lines outside forward, backward and optimizer that are neither torch's nor logging's."""
+    """Lines outside forward, backward and optimizer that are neither torch's nor logging's; within, those that run."""
     for run in measured_runs(case):
         ends = ends_of_workers(case, run)
         lines = [line for line in run.places if _is_own_python(line) and line not in ends]
@@ -163,12 +163,19 @@ def in_samples(case: Case) -> Iterator[Sampled]:
         share = min(time_in(run, running), seen * MOST_STRETCHED)
         idle = min(time_in(run, called), max(_recorded_python(case, run, called) - share, 0.0))
         hooked = _in_parts_alone(case, run)
-        share = (share + idle + time_in(run, hooked)) * (1 - saved_of_python(case.facts.python_tools)[1])
-        chosen = [*(lines if idle > 0 else running), *hooked]
+        within = [line for line in run.places if _runs_in_a_part(line) and line not in hooked]
+        share = (share + idle + time_in(run, hooked) + time_in(run, within)) * (
+            1 - saved_of_python(case.facts.python_tools)[1]
+        )
+        chosen = [*(lines if idle > 0 else running), *hooked, *within]
         if share >= LEAST_SEEN and not (share < _MOST_SPREAD and _is_spread(chosen, run.places)):
             rivals = ("host.gc", "episodic.logging", "input.synchronous-loader", "host.cpu-contention")
-            what = "Python in its forward or backward pass, as on no other rank"
-            what = what if share_of(hooked) > share_of(lines) else "Python between the parts of a step"
+            kinds = {
+                "Python between the parts of a step": lines,
+                "Python in its forward or backward pass, as on no other rank": hooked,
+                "Python of its own in its forward or backward pass": within,
+            }
+            what = max(kinds, key=lambda one: share_of(kinds[one]))
             found = from_stack_samples(CAUSE.id, run, chosen, share, what, rivals)
             yield replace(found, remedy=_remedy_of(chosen))
 
@@ -205,6 +212,15 @@ def _in_parts_alone(case: Case, run: RunSummary) -> list[SampledLine]:
     """What of the user's a rank does within the parts of a step and no other does there, a hook for instance."""
     rank, lines = lines_of_one_rank(case) or (None, [])
     return [line for line in lines if rank == run.rank and line.part in _PARTS and not _is_library(line)]
+
+
+def _runs_in_a_part(line: SampledLine) -> bool:
+    """Whether a function of the user's was found running in the forward or backward pass, calling nothing.
+
+    It held the interpreter's lock for longer than the operators of a model keep it between them.
+    """
+    own = line.leaf.rpartition(":")[2] == line.function and line.leaf not in {CALLED, BEFORE}
+    return own and line.part in ("forward", "backward") and not _is_library(line) and not is_logging(line)
 
 
 def _is_compiled(case: Case, run: RunSummary) -> bool:
