@@ -58,12 +58,20 @@ def _window(step: int, free: list[NDArray[np.int64]], at: int, left: int) -> Rec
 
 
 def _usual_change(free: list[NDArray[np.int64]], length: int) -> float | None:
-    """The largest change between neighbouring stretches with no window between them, as a share."""
-    changes: list[float] = []
+    """The largest change between neighbouring stretches with no window between them, as a share.
+
+    Short ones count as well: what passes again after a dozen steps is the machine's, and may come again and stay.
+    """
+    changes = _changes(free, length)
+    return max(changes + _changes(free, _FEWEST)) if len(changes) >= _FEWEST_OTHERS else None
+
+
+def _changes(free: list[NDArray[np.int64]], length: int) -> list[float]:
+    out: list[float] = []
     for steps in free:
         medians = [float(np.median(steps[at : at + length])) for at in range(0, len(steps) - length + 1, length)]
-        changes += [abs(later / max(earlier, 1.0) - 1) for earlier, later in pairwise(medians)]
-    return max(changes) if len(changes) >= _FEWEST_OTHERS else None
+        out += [abs(later / max(earlier, 1.0) - 1) for earlier, later in pairwise(medians)]
+    return out
 
 
 def _floats(values: NDArray[np.int64]) -> NDArray[np.float64]:
