@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import pytest
@@ -225,8 +226,13 @@ WEIGHT: Final = [512, 1024]
 PASS_NS: Final = 2_000_000
 
 
-def averaged(*beside: tuple[str, list[int]], weights: int = 4, within: str = "") -> TraceBuilder:
-    """Eight steps of a product, a gradient for each weight, a fused optimizer, and what is done to each weight."""
+def averaged(
+    *beside: tuple[str, list[int]], weights: int = 4, within: str = "", biases: Sequence[int] = ()
+) -> TraceBuilder:
+    """Eight steps of a product, a gradient for each weight, a fused optimizer, and what is done to each weight.
+
+    With biases of these lengths, one for each weight.
+    """
     built = trace()
     at = 0
 
@@ -240,6 +246,8 @@ def averaged(*beside: tuple[str, list[int]], weights: int = 4, within: str = "")
         run("aten::mm", 20_000_000, [64, 1024], [1024, 512], **{"Sequence number": number, "Fwd thread id": 0})
         for _ in range(weights):
             run("torch::autograd::AccumulateGrad", 50_000, WEIGHT)
+        for length in biases:
+            run("torch::autograd::AccumulateGrad", 10_000, [length])
         first = at
         run("aten::_fused_adamw_", 3_000_000)
         built.annotation("Optimizer.step#AdamW.step", at=first, lasts=at - first)
@@ -266,6 +274,12 @@ def test_an_average_kept_by_hand_is_worth_all_but_one_pass() -> None:
     assert "_foreach_lerp_" in (finding.remedy.patch or "")
 
 
+def test_an_average_goes_through_biases_as_well() -> None:
+    lengths = range(512, 516)
+    both = [*AVERAGE, *(("aten::lerp", [length]) for length in lengths)]
+    assert "compute.unfused-optimizer" in found_in(averaged(*both, biases=lengths))
+
+
 @pytest.mark.parametrize(
     "built",
     [
@@ -273,6 +287,7 @@ def test_an_average_kept_by_hand_is_worth_all_but_one_pass() -> None:
         pytest.param(averaged(*((name, [64, 1024]) for name, _ in AVERAGE)), id="sizes of activations"),
         pytest.param(averaged(("aten::clamp_", WEIGHT)), id="one pass, as where weights are kept within bounds"),
         pytest.param(averaged(("aten::mm", WEIGHT)), id="products, as of an optimizer by hand"),
+        pytest.param(averaged(*AVERAGE, biases=range(512, 516)), id="activations that are as large as the weights"),
     ],
 )
 def test_other_work_beside_the_optimizer_is_none(built: TraceBuilder) -> None:

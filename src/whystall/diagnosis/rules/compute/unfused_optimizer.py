@@ -243,6 +243,9 @@ def _over_parameters(rank: RankCase, sizes: Counter[Shape], parameters: int) -> 
     often = [size for size in sizes if touched[size] >= len(begin) * sizes[size] / 2]
     if sum(prod(size) * sizes[size] for size in often) < _MOST_OF_THEM * parameters:
         return None
+    # A batch may be as large as a layer is wide; whoever goes through parameters goes through biases as well.
+    if sum(sizes[size] for size in often) < _MOST_OF_THEM * sizes.total():
+        return None
     again = np.zeros(len(table), np.bool_)
     again[rows[on_one]] = True
     return again
