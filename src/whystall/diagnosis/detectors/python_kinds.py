@@ -13,6 +13,10 @@ from whystall.run_folder.samples import CALLED
 _KINDS: Final = {
     "encoded": re.compile(r"^PIL\.\w+:_encode|^PIL\.\w+:_?save\b|\bimencode\(|\bsavefig\("),
     "decoded": re.compile(r"^(PIL\.|cv2[:.]|imageio\.|skimage\.)"),
+    "loaded": re.compile(
+        r"^(numpy\.lib\._?(npyio|format)\w*|zipfile|h5py\.\S*):"
+        r"|\b(np|numpy|torch)\.load\(|\bread_(csv|parquet|json|pickle)\(|\bZipFile\("
+    ),
     "copied": re.compile(r"^copy:|\bdeepcopy\(|^torch\.nn\.modules\.module:\w*(state_dict|load)\n"),
     "written": re.compile(r"^json[.:]|\bjson\.(dumps|loads)\("),
     "waited": re.compile(rf"{AWAITS.pattern[:-1]}\n|\bsleep\("),
