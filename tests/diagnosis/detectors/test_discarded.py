@@ -214,6 +214,23 @@ def test_layers_that_no_optimizer_steps_are_worked_through_for_nothing() -> None
     is_worth(found_in(made.job.built)["compute.redundant-work"], 8 / 6)
 
 
+@pytest.mark.parametrize(("kind", "gone"), [("long int", True), ("float", False)])
+def test_labels_as_many_as_a_layer_has_biases_are_no_reader_of_gradients(kind: str, *, gone: bool) -> None:
+    """A backbone under a head that is trained: its last gradients, of sixteen biases, and batches of sixteen labels."""
+    made = Training()
+    for _ in made.job.steps(6):
+        given = {"Input Dims": [[1024], [16]], "Input type": [kind, kind]}
+        made.works("aten::index_select", 10_000, **given)
+        for _ in range(4):
+            made.forward()
+        made.backward([256, 784], [1, 256], *GENERATOR, [16])
+        made.optimizer(*CRITIC)
+    found = found_in(made.job.built).get("compute.redundant-work")
+    assert (found is not None) is gone
+    if found is not None:
+        is_worth(found, 9 / 6)
+
+
 STUDENT: Final = [64, 256]
 
 

@@ -33,6 +33,9 @@ _CONVOLUTION: Final = "aten::convolution_backward"
 _MAKE_WEIGHTS: Final = frozenset({"aten::mm", _CONVOLUTION})
 # Between what makes a gradient and what adds it are at most a transposition and a few views.
 _NEAR: Final = 4
+_WHOLE: Final = frozenset(
+    {"long int", "long", "int", "short int", "short", "bool", "unsigned char", "signed char", "char"}
+)
 _ZEROS: Final = frozenset({"aten::zero_", "aten::_foreach_zero_"})
 # Parameters, and what is done to them with.
 _TWO_LISTS: Final = 2
@@ -131,7 +134,7 @@ def _by_shape(
     of_pass = _pass_of(rank)
     other = np.flatnonzero(reading)
     dims = table["input_dims"].cast(str).fill_null("")
-    texts = dims.gather(other).to_list()
+    texts = judged(table.select("input_types", "input_dims")[other], _of_numbers)
     of_any = _of_lists(rank)[other]
     rows_of_shape: dict[str, list[int]] = {}
     for row, text in zip(
@@ -193,6 +196,21 @@ def _of_lists(rank: RankCase) -> Mask:
     begin, end, _ = rank.optimizer_steps
     in_step = within(table["ts_ns"].to_numpy(), begin, end)
     return (lists >= _TWO_LISTS) | ((lists > 0) & in_step)
+
+
+def _of_numbers(types: str | None, dims: str | None) -> str:
+    """The sizes of what a call is given, without its whole numbers and marks: a gradient is none.
+
+    Labels of a batch are as many as a narrow layer has channels.
+    """
+    try:
+        kinds, sizes = json.loads(types or "[]"), json.loads(dims or "[]")
+    except ValueError:
+        return dims or ""
+    if len(kinds) != len(sizes) or not _WHOLE.intersection(one for one in kinds if isinstance(one, str)):
+        return dims or ""
+    kept = [size for kind, size in zip(kinds, sizes, strict=True) if kind not in _WHOLE]
+    return json.dumps(kept) if ", " in (dims or "") else json.dumps(kept, separators=(",", ":"))
 
 
 def _untold_lists(types: str | None, dims: str | None) -> int:
