@@ -28,7 +28,7 @@ _AGAIN_S: Final = 15.0
 # Said again where steps have become so many times as long since.
 _SAID_AGAIN: Final = 1.25
 _LOW_PRIORITY: Final = 10
-"""A tenth of a core where the job takes them all; at the lowest (19) a verdict took minutes there."""
+"""A tenth of a core where the job takes them all; at the lowest (19) a hundredth: a verdict takes seconds of it."""
 
 
 class Watch:
