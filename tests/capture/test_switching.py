@@ -46,6 +46,14 @@ def test_what_the_program_chooses_stays(chosen: float) -> None:
     assert sys.getswitchinterval() == pytest.approx(chosen)
 
 
+def test_a_program_that_chooses_our_interval_first_keeps_it() -> None:
+    one = Switching()
+    sys.setswitchinterval(SHORT_S)
+    one.shorten()
+    one.give_back()
+    assert sys.getswitchinterval() == pytest.approx(SHORT_S)
+
+
 def test_a_program_that_switches_faster_is_left_alone() -> None:
     sys.setswitchinterval(0.0002)
     one = Switching()

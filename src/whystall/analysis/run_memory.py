@@ -48,7 +48,7 @@ def memory_rises(samples: RunSamples) -> list[MemoryRise]:
 
 
 def _weight(rises: list[MemoryRise]) -> int:
-    """What has come: what rises late has hardly risen in the whole of a stretch.."""
+    """What has come: what rises late has hardly risen in the whole of a stretch."""
     return max((rise.rise_bytes * (1 if rise.first_step_ns is None else _SAYS_MORE) for rise in rises), default=0)
 
 

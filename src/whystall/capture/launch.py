@@ -62,12 +62,9 @@ def launch_of(words: Sequence[str], *, is_module: bool = False, is_command: bool
         return Launch((sys.executable, "-m", *words), words[0], "module", words[0])
     script = Path(words[0])
     if is_command:
-        known = _is_python(script.name) and _is_given_code(words[1:])
-        return (
-            _of_python(words)
-            if known
-            else Launch(tuple(words), script.name, "command", _launched(words) or script.name)
-        )
+        if _is_python(script.name) and _is_given_code(words[1:]):
+            return _of_python(words)
+        return Launch(tuple(words), script.name, "command", _launched(words) or script.name)
     if _is_python(script.name) and (_is_binary(script) if script.is_file() else script.name == words[0]):
         return _of_python(words)
     if script.is_file() and _is_binary(script):

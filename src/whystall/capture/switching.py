@@ -17,16 +17,19 @@ class Switching:
 
     def __init__(self) -> None:
         self._usual_s = sys.getswitchinterval()
+        self._shortened = False
 
     def shorten(self) -> None:
         """Nobody contends for the lock: whoever looks gets it soon."""
         if self._usual_s > SHORT_S and _alike(sys.getswitchinterval(), self._usual_s):
             sys.setswitchinterval(SHORT_S)
+            self._shortened = True
 
     def give_back(self) -> None:
         """As it was before we came."""
-        if _alike(sys.getswitchinterval(), SHORT_S):
+        if self._shortened and _alike(sys.getswitchinterval(), SHORT_S):
             sys.setswitchinterval(self._usual_s)
+        self._shortened = False
 
 
 def _alike(one_s: float, other_s: float) -> bool:

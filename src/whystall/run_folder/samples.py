@@ -70,7 +70,7 @@ ALLOCATOR: Final = ("allocated", "reserved", "peak_allocated", "inactive_split",
 """What a line says of torch's allocator on each device: bytes, and counts of retries and failures."""
 
 BEFORE: Final = "(python before)"
-"""In place of the innermost function: the look waited for the lock, and Python ended in this line or just before it."""
+"""In place of the innermost function: the look waited for the lock, and Python ended just before this line."""
 ENGINE: Final = "torch.autograd.graph:_engine_run_backward"
 """The innermost function of a thread that is in its backward pass (torch 2.2 and later)."""
 CALLED: Final = "(a call)"
