@@ -27,7 +27,8 @@ from whystall.errors import InputError
 from whystall.fleet import find_hangs, read_dumps
 from whystall.plugins import brought
 from whystall.report.hang_text import summarize
-from whystall.run_folder.description import all_padding, command_line, read_run_file
+from whystall.run_folder.description import command_line
+from whystall.run_folder.facts import all_padding, read_run_file
 from whystall.run_folder.layout import EXPERIMENTS_JSON, RUN_JSON, rank_files
 from whystall.verify.remedies import brought as brought_by
 from whystall.verify.remedies import read as read_remedies

@@ -54,7 +54,7 @@ def test_a_job_that_ends_first_has_its_report_alone(folder: Path, *, described: 
 
 
 def test_what_ranks_said_while_they_ran_counts_where_nobody_joined_it(folder: Path) -> None:
-    from whystall.run_folder.description import read_run_file
+    from whystall.run_folder.facts import read_run_file
 
     assert [rank.cores_allowed for rank in read_run_file(folder / "run.json")] == [2]
     (folder / "run.json").write_text(json.dumps({"schema": "of something else", "ranks": []}))

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from whystall.run_folder import layout
-from whystall.run_folder.description import RepeatedWork, all_padding, read_run_file
+from whystall.run_folder.description import RepeatedWork
+from whystall.run_folder.facts import all_padding, read_run_file
 
 RANKS = st.integers(0, 99_999)
 

@@ -1,0 +1,167 @@
+"""What a rank said of itself in ``run.json``, checked before anything is concluded from it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final, Literal, TypeVar
+
+import msgspec
+
+from whystall.run_folder.description import (
+    MOST_LIMITS,
+    MOST_SPARSE,
+    MOST_WINDOW_PLACES,
+    PYTHON_TOOLS,
+    CompileLimit,
+    CountedLabels,
+    PaddedBatches,
+    PythonTool,
+    RepeatedWork,
+    SparseMatrix,
+    WindowPlace,
+    listed,
+    ranks_of,
+    table,
+)
+
+_MOST_SIZES: Final = 256
+_MOST_MODULES: Final = 16
+_LONGEST_WORD: Final = 1_000
+_LATEST_NS: Final = 1 << 62
+
+
+class RankFacts(msgspec.Struct, frozen=True):
+    """One rank's part of ``run.json``, as far as analyses use it; what is missing or of another kind is ``None``."""
+
+    cores_allowed: int | None
+    torch_threads: int | None
+    profiled_over_unprofiled: float | None
+    loaders: tuple[dict[str, int | bool | None], ...]
+    padding: PaddedBatches | None = None
+    repeated: RepeatedWork | None = None
+    unread: RepeatedWork | None = None
+    masked: RepeatedWork | None = None
+    sparse: tuple[SparseMatrix, ...] = ()
+    labels: tuple[CountedLabels, ...] = ()
+    given_up: tuple[CompileLimit, ...] = ()
+    in_windows: tuple[WindowPlace, ...] = ()
+    rank: int = 0
+    trainer: Literal["transformers"] | None = None
+    python_tools: tuple[PythonTool, ...] = ()
+
+
+def read_run_file(path: Path) -> list[RankFacts]:
+    """The ranks of a run folder's ``run.json``; empty where there is none that can be read."""
+    return [_rank(rank) for rank in ranks_of(path)]
+
+
+def _rank(rank: dict[str, Any]) -> RankFacts:
+    facts, overhead = table(rank.get("facts")), table(rank.get("overhead"))
+    ratio = overhead.get("profiled_over_unprofiled")
+    return RankFacts(
+        cores_allowed=_integer(facts.get("cores_allowed")),
+        torch_threads=_integer(facts.get("torch_threads")),
+        profiled_over_unprofiled=float(ratio) if isinstance(ratio, int | float) else None,
+        loaders=tuple(
+            {
+                "workers": _integer(loader.get("workers")),
+                "prefetch_factor": _integer(loader.get("prefetch_factor")),
+                "epochs": _integer(loader.get("epochs")),
+                "persistent_workers": bool(loader.get("persistent_workers")),
+                "pin_memory": bool(loader.get("pin_memory")),
+            }
+            for loader in listed(rank.get("loaders"))
+            if isinstance(loader, dict)
+        ),
+        padding=_padding(rank.get("padding")),
+        repeated=_repeated(rank.get("repeated")),
+        unread=_repeated(rank.get("unread")),
+        masked=_repeated(rank.get("masked")),
+        sparse=_shares(rank.get("sparse"), SparseMatrix),
+        labels=_shares(rank.get("labels"), CountedLabels),
+        given_up=_given_up(rank.get("given_up")),
+        in_windows=_in_windows(rank.get("in_windows")),
+        rank=_integer(rank.get("rank")) or 0,
+        trainer="transformers" if facts.get("trainer") == "transformers" else None,
+        python_tools=tuple(tool for tool in PYTHON_TOOLS if tool in listed(facts.get("python_tools"))),
+    )
+
+
+def _padding(value: object) -> PaddedBatches | None:
+    try:
+        found = msgspec.convert(value, PaddedBatches)
+    except msgspec.ValidationError:
+        return None
+    amounts = zip(found.real, found.needed, found.positions, strict=True)
+    counted = found.batches > 0 and all(0 < least <= more <= most for least, more, most in amounts)
+    sized = len(found.sizes) <= _MOST_SIZES and all(min(size) > 0 for size in found.sizes)
+    return found if counted and sized else None
+
+
+def _repeated(value: object) -> RepeatedWork | None:
+    try:
+        found = msgspec.convert(value, RepeatedWork)
+    except msgspec.ValidationError:
+        return None
+    counted = found.steps > 0 and found.calls > 0 and 0 < found.again_ns <= found.measured_ns and 0 <= found.error <= 1
+    words = (word for one in found.modules for word in (one.name, one.file, one.function, one.text))
+    told = 0 < len(found.modules) <= _MOST_MODULES and all(len(word) <= _LONGEST_WORD for word in words)
+    told &= 0 < sum(one.ns for one in found.modules) <= found.again_ns and all(one.ns > 0 for one in found.modules)
+    told &= found.kind_ns == 0 or (found.calls <= found.kind_calls and found.kind_ns <= found.measured_ns)
+    return found if counted and told else None
+
+
+_Shares = TypeVar("_Shares", SparseMatrix, CountedLabels)
+
+
+def _shares(value: object, kind: type[_Shares]) -> tuple[_Shares, ...]:
+    try:
+        found = [msgspec.convert(one, kind) for one in listed(value)]
+    except msgspec.ValidationError:
+        return ()
+    plain = all(min(one.rows, one.columns) > 0 and 0 < one.share <= 1 for one in found)
+    return tuple(found) if plain and len(found) <= MOST_SPARSE else ()
+
+
+def _given_up(value: object) -> tuple[CompileLimit, ...]:
+    try:
+        found = msgspec.convert(value, list[CompileLimit])
+    except msgspec.ValidationError:
+        return ()
+    words = (word for one in found for word in (one.function, one.file, one.text, one.reason))
+    plain = all(len(word) <= _LONGEST_WORD for word in words) and all(min(one.line, one.versions) >= 0 for one in found)
+    return tuple(found) if plain and len(found) <= MOST_LIMITS else ()
+
+
+def _in_windows(value: object) -> tuple[WindowPlace, ...]:
+    try:
+        found = msgspec.convert(value, list[WindowPlace])
+    except msgspec.ValidationError:
+        return ()
+    words = (word for one in found for word in (one.file, one.function, one.text, one.leaf))
+    plain = all(len(word) <= _LONGEST_WORD for word in words)
+    plain &= all(one.line >= 0 and all(0 < at < _LATEST_NS for at in one.at_unix_ns) for one in found)
+    return tuple(found) if plain and len(found) <= MOST_WINDOW_PLACES else ()
+
+
+def all_padding(seen: Sequence[PaddedBatches]) -> PaddedBatches | None:
+    """The padding that several ranks saw, together."""
+    if not seen:
+        return None
+    return PaddedBatches(
+        batches=sum(one.batches for one in seen),
+        positions=_both([one.positions for one in seen]),
+        needed=_both([one.needed for one in seen]),
+        real=_both([one.real for one in seen]),
+        sizes=sorted({size for one in seen for size in one.sizes})[:_MOST_SIZES],
+        loaded=all(one.loaded for one in seen),
+    )
+
+
+def _both(amounts: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    return sum(first for first, _ in amounts), sum(second for _, second in amounts)
+
+
+def _integer(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 31 else None
