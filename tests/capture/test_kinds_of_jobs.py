@@ -39,6 +39,23 @@ for _ in range(12):
 """Transformers and polars ask whether there is a torch before anybody imports it."""
 
 
+MADE_FOR_EACH = """
+import time, torch
+class Answers(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.out = torch.nn.Embedding(2000, 256), torch.nn.Linear(256, 8)
+    def forward(self, given):
+        return self.out(self.words(given).mean(1))
+answered, ends = 0, time.monotonic() + 8
+while time.monotonic() < ends:
+    with torch.no_grad():
+        Answers().eval()(torch.randint(2000, (4, 16)))
+    answered += 1
+print(answered)
+"""
+
+
 def run_both_ways(jobs: Jobs, *words: str) -> tuple[Ran, Ran]:
     return jobs.command(sys.executable, JOB, *words), jobs.whystall(JOB, *words)
 
@@ -259,3 +276,15 @@ def test_ten_thousand_steps_stay_small(jobs: Jobs) -> None:
     assert (late - early) * 4096 < 8 << 20
     report = whystall.analyze(ran.folder, cache=False)
     assert report.run[0].all_steps == 9_999
+
+
+def test_a_service_that_makes_its_model_for_each_request_is_recorded_and_told(jobs: Jobs) -> None:
+    (jobs.home / "service.py").write_text(MADE_FOR_EACH)
+    ran = jobs.whystall("service.py")
+    assert ran.code == 0, ran.stderr
+    (rank,) = ran.ranks()
+    assert 50 < rank["steps"] <= int(ran.stdout)
+    assert rank["steps_from"] == "forward passes"
+    report = whystall.analyze(ran.folder, cache=False)
+    assert report.verdict.cause == "host.model-rebuilt"
+    assert report.findings[0].code[0].line == 6

@@ -14,7 +14,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, dataloader
 
-from whystall.capture.torch_hooks import Known, Listener, TorchHooks, outermost_module
+from whystall.capture.known_modules import Known, outermost_module
+from whystall.capture.torch_hooks import Listener, TorchHooks
 
 PLACES = [
     (torch.nn.Module, "__init__"),
@@ -169,6 +170,52 @@ def test_a_model_that_grows_is_looked_at_again(hooks: TorchHooks, heard: list[st
     hooks.watch_any_module()
     whole(torch.ones(1, 2))
     assert heard == ["forward_begins", "forward_ends"]  # the part is not watched any more
+
+
+class Service(torch.nn.Module):
+    def __init__(self, inner: torch.nn.Module | None = None) -> None:
+        super().__init__()
+        self.inner = inner or torch.nn.Linear(2, 2)
+
+    def forward(self, given: torch.Tensor) -> torch.Tensor:
+        answer: torch.Tensor = self.inner(given)
+        return answer
+
+
+def remade() -> torch.nn.Module:
+    return pickle.loads(pickle.dumps(Service()))  # type: ignore[no-any-return] # noqa: S301 - our own
+
+
+@pytest.mark.parametrize("made", [Service, lambda: Service(Service()), remade], ids=["anew", "nested", "unpickled"])
+@pytest.mark.parametrize("kept", [False, True], ids=["let go", "until the next is there"])
+def test_models_that_are_made_for_each_request_are_followed_by_their_class(
+    hooks: TorchHooks, heard: list[str], made: Any, kept: bool
+) -> None:
+    hooks.watch_called_module(its_kind=True)
+    made()(torch.ones(1, 2))
+    heard.clear()
+    model: Any = None
+    for _ in range(6):
+        if not kept:
+            model = None
+        model = made()
+        model(torch.ones(1, 2))
+        torch.nn.Linear(2, 2)(torch.ones(1, 2))
+    passes = heard.count("forward_begins")
+    assert passes == heard.count("forward_ends")
+    assert 5 <= passes <= 6
+
+
+def test_a_model_that_is_there_is_not_left_for_another_of_its_class(hooks: TorchHooks, heard: list[str]) -> None:
+    hooks.watch_called_module(its_kind=True)
+    model = Service()
+    model(torch.ones(1, 2))
+    other = Service()
+    heard.clear()
+    other(torch.ones(1, 2))
+    assert heard == []
+    model(torch.ones(1, 2))
+    assert heard == ["forward_begins", "forward_ends"]
 
 
 def test_nothing_is_kept_alive(hooks: TorchHooks) -> None:

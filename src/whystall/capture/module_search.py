@@ -1,6 +1,7 @@
 """Which module's forward passes are the steps of a job without an optimizer: asked now and then, answered by a clock.
 
-First the largest module is guessed, and again as others are made; where that is not called, the one that is.
+First the largest module is guessed, and again as others are made; where that is not called, the one that is. Where
+models are made again and again, and let go, the next one called is followed by what it is made of: by its class.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from typing import Final, Literal
 _IS_COMPLETE_NS: Final = 500_000_000
 # The model of a job without an optimizer that is not called for so long is another one.
 _GUESS_HOLDS_NS: Final = 1_500_000_000
+# Of models made again and again more modules are gone than are there.
+_MOSTLY_GONE: Final = 0.5
 
 
 class ModuleSearch:
@@ -20,18 +23,32 @@ class ModuleSearch:
         self._guessed_at = -1
         self._guessed_ns: int | None = None
         self._by_call = False
+        self._first_ns: int | None = None
+        self._gone = 0
 
-    def heard(self, made: int, now_ns: int) -> None:
-        """So many modules have been made by now."""
+    def heard(self, made: int, living: int, now_ns: int) -> None:
+        """So many modules have been made by now, and so many are there."""
         if made != self._made:
             self._made, self._made_ns = made, now_ns
+        if made > 0 and self._first_ns is None:
+            self._first_ns = now_ns
+        self._gone = made - living
+
+    def makes_them_anew(self, now_ns: int) -> bool:
+        """Whether models are made again and again: others are made at every look, and most that were are gone."""
+        lately = now_ns - self._made_ns <= _IS_COMPLETE_NS
+        lasting = self._first_ns is not None and now_ns - self._first_ns > _GUESS_HOLDS_NS
+        return lately and lasting and self._gone > _MOSTLY_GONE * self._made
 
     def is_complete(self, now_ns: int) -> bool:
         """Whether there is a model, and nothing was added to it lately."""
         return self._made > 0 and now_ns - self._made_ns > _IS_COMPLETE_NS
 
-    def next(self, now_ns: int) -> Literal["guess", "by call"] | None:
+    def next(self, now_ns: int) -> Literal["guess", "by call", "by kind"] | None:
         """What to do while no forward pass is heard."""
+        if self.makes_them_anew(now_ns):
+            first, self._by_call = not self._by_call, True
+            return "by kind" if first else None
         if self._guessed_ns is None:
             self._guessed_ns = now_ns
         if not self._by_call and now_ns - self._guessed_ns > _GUESS_HOLDS_NS:

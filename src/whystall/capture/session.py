@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import os
 import platform
 import threading
@@ -288,13 +289,17 @@ class Session:
                 self._recording.windows.request()
         now = time.perf_counter_ns()
         self._look_for_standstill(now)
-        self._search.heard(self._hooks.modules_made, now)
+        self._search.heard(self._hooks.modules_made, self._hooks.modules_living, now)
         if self.steps == 0 and not self._closed:
             self._stepless.look()
         if self._needs_forward() and self._is_without_optimizer(now):
             chosen = self._search.next(now)
             if chosen is not None:
-                watch = self._watch_any_module if chosen == "guess" else self._watch_called_module
+                watch = {
+                    "guess": self._watch_any_module,
+                    "by call": self._watch_called_module,
+                    "by kind": functools.partial(self._watch_called_module, its_kind=True),
+                }[chosen]
                 self._signals.call_on_main_thread(self.faults.guard("module times", watch))
 
     def _look_for_standstill(self, now: int) -> None:
@@ -306,7 +311,8 @@ class Session:
         """Whether no optimizer is to be expected: none was made by when the model was complete, or none has stepped."""
         if now - self._began_ns > self.config.optimizer_within_s * 1e9:
             return True
-        return self._search.is_complete(now) and self._hooks.optimizers_made == 0
+        complete = self._search.is_complete(now) or self._search.makes_them_anew(now)
+        return complete and self._hooks.optimizers_made == 0
 
     def _needs_forward(self) -> bool:
         return not self._closed and self._finder.lacks_forward_passes
@@ -317,9 +323,9 @@ class Session:
         elif self._needs_forward():
             self._hooks.watch_any_module()
 
-    def _watch_called_module(self) -> None:
+    def _watch_called_module(self, *, its_kind: bool = False) -> None:
         if self._needs_forward():
-            self._hooks.watch_called_module()
+            self._hooks.watch_called_module(its_kind=its_kind)
 
     def write_line(self, line: dict[str, Any]) -> None:
         """A line of a sampler's, once there are steps."""

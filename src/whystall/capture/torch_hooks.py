@@ -15,13 +15,10 @@ import sys
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from types import CodeType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from whystall._native import TimedCall
-
-if TYPE_CHECKING:
-    import torch
-
+from whystall.capture.known_modules import Known, outermost_module
 
 # Of a job in which no model is called nobody goes on asking.
 _MOST_ASKED = 2_000
@@ -62,6 +59,8 @@ class TorchHooks:
         self.optimizers_alive: weakref.WeakSet[Any] = weakref.WeakSet()
         self._let_go: list[Callable[[], object]] = []
         self._watched: Callable[[], object | None] = _nothing
+        self._kind: type | None = None
+        self._newest: Callable[[], object | None] = _nothing
         self._unwatch: list[Callable[[], object]] = []
         self._is_compiling = _followed_by(torch)
 
@@ -103,6 +102,7 @@ class TorchHooks:
             with contextlib.suppress(Exception):
                 undo()
         self._undo, self._unwatch, self._let_go = [], [], []
+        self._kind = None
 
     def _know_modules(self, kind: Any) -> None:
         """Hears of every module that is made, copied or unpickled from now on.
@@ -115,6 +115,8 @@ class TorchHooks:
         def tell(module: object) -> None:
             with contextlib.suppress(Exception):  # this is called in the user's constructors
                 known.add(module)
+                if type(module) is self._kind:
+                    self._another(module)
 
         for name in ("__init__", "__setstate__"):
             original = kind.__dict__[name]
@@ -158,6 +160,11 @@ class TorchHooks:
         """How many modules have been made since the hooks are in."""
         return self._modules.ever
 
+    @property
+    def modules_living(self) -> int:
+        """How many of them are alive."""
+        return self._modules.count()
+
     def watch_any_module(self) -> None:
         """The same when there is no optimizer (inference): the module that holds the most parameters.
 
@@ -171,10 +178,26 @@ class TorchHooks:
             self.watch(module)
             self._guessed = True
 
-    def watch_called_module(self) -> None:
-        """The same by what is called, where what was guessed is not: a traced model is another module, so is a copy."""
+    def watch_called_module(self, *, its_kind: bool = False) -> None:
+        """The same by what is called, where what was guessed is not: a traced model is another module, so is a copy.
+
+        ``its_kind``: and all that are made of its class from then on, one after another (a model for each request).
+        """
         self._guessed = True
-        self._watch_next_call()
+        self._watch_next_call(its_kind=its_kind)
+
+    def _another(self, module: object) -> None:
+        """One more of the class that is watched: it follows the one before, at once or when that is gone."""
+        self._newest = weakref.ref(module)
+        if self._watched() is None:
+            self._watch_newest()
+
+    def _watch_newest(self, _gone: object = None) -> None:
+        with contextlib.suppress(Exception):  # this is called where the user lets a module go
+            module = self._newest()
+            if module is not None and self._kind is not None:
+                self.unwatch()
+                self.watch(module)
 
     def _counting(self, original: Callable[..., None]) -> Callable[..., None]:
         """The constructor of optimizers; it is counted before it works, since its first call imports for seconds."""
@@ -188,7 +211,7 @@ class TorchHooks:
 
         return constructor
 
-    def _watch_next_call(self) -> None:
+    def _watch_next_call(self, *, its_kind: bool = False) -> None:
         """Watches the module that is called next, and by no other: that of a session that began after it was made.
 
         Not once torch's compiler has worked: a hook on all modules would have it compile again.
@@ -213,6 +236,7 @@ class TorchHooks:
                     watched = self._watched()
                     if watched is None or (self._guessed and watched is not module):
                         self.unwatch()
+                        self._kind = type(module) if its_kind else None
                         self.watch(module)
 
         from torch.nn.modules.module import register_module_forward_pre_hook  # noqa: PLC0415 - the user has imported torch
@@ -234,7 +258,7 @@ class TorchHooks:
         # a hook on a module compiled in place would be compiled into it, which would change the user's graph
         if module is None or getattr(module, "_compiled_call_impl", None) is not None:
             return
-        self._watched = weakref.ref(module)
+        self._watched = weakref.ref(module, self._watch_newest)
         self._hook()
 
     def _hook(self) -> None:
@@ -287,24 +311,6 @@ class ModuleHook:
     def __reduce__(self) -> tuple[Any, ...]:
         """What pickles and copies hold: a function of Python's own that takes anything and does nothing."""
         return functools.partial, (sys.audit, "silent")
-
-
-class Known:
-    """Objects of the user's that were seen on the user's threads; each lives as long as the user keeps it."""
-
-    def __init__(self) -> None:
-        self._living: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
-        self.ever = 0
-        """How many were seen in all."""
-
-    def add(self, thing: object) -> None:
-        """Remembers one, by what it is and not by what it equals."""
-        self._living[id(thing)] = thing
-        self.ever += 1
-
-    def living(self) -> list[Any]:
-        """Those that are alive."""
-        return [thing for reference in self._living.valuerefs() if (thing := reference()) is not None]
 
 
 def _followed_by(torch: Any) -> Callable[[], bool]:
@@ -368,16 +374,3 @@ def compiles_now() -> bool:
 def _parameters(optimizer: object) -> set[int]:
     groups = getattr(optimizer, "param_groups", [])
     return {id(parameter) for group in groups for parameter in group.get("params", [])}
-
-
-def outermost_module(modules: Sequence[torch.nn.Module], parameters: set[int] | None) -> torch.nn.Module | None:
-    """Of ``modules`` the one that is nobody's child and holds the most of ``parameters`` (``None``: of any)."""
-    children = {id(child) for module in modules for child in module._modules.values()}  # noqa: SLF001
-    best, most = None, 0
-    for module in modules:
-        if id(module) in children:
-            continue
-        held = sum(1 for parameter in module.parameters() if parameters is None or id(parameter) in parameters)
-        if held > most:
-            best, most = module, held
-    return best
