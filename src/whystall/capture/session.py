@@ -295,11 +295,8 @@ class Session:
         if self._needs_forward() and self._is_without_optimizer(now):
             chosen = self._search.next(now)
             if chosen is not None:
-                watch = {
-                    "guess": self._watch_any_module,
-                    "by call": self._watch_called_module,
-                    "by kind": functools.partial(self._watch_called_module, its_kind=True),
-                }[chosen]
+                by_call = functools.partial(self._watch_called_module, its_kind=chosen == "by kind")
+                watch = self._watch_any_module if chosen == "guess" else by_call
                 self._signals.call_on_main_thread(self.faults.guard("module times", watch))
 
     def _look_for_standstill(self, now: int) -> None:
