@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, IterableDataset, Sampler, TensorDataset
 
 from whystall.capture.loaders import LoadersSeen
 
@@ -12,6 +17,39 @@ def loader(workers: int = 2, batch_size: int = 64) -> Any:
     return SimpleNamespace(
         num_workers=workers, batch_size=batch_size, pin_memory=False, persistent_workers=False, prefetch_factor=2
     )
+
+
+def test_batches_are_counted_of_the_loader_that_was_begun_last() -> None:
+    seen, data = LoadersSeen(), TensorDataset(torch.arange(10))
+    seen.handed_out()  # of a loader that was begun before we were
+    training, validation = DataLoader(data, batch_size=4), DataLoader(data, batch_size=5)
+    for one, batches in ((training, 3), (validation, 1), (training, 3), (validation, 1)):
+        seen.asked(one)
+        for _ in range(batches):
+            seen.handed_out()
+    assert [(one["epochs"], one["batches"], one["taken"]) for one in seen.told()] == [(2, 3, 6), (2, 2, 2)]
+
+
+class Stream(IterableDataset[int]):
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(4))
+
+    def __len__(self) -> int:
+        raise AssertionError("torch warns of streams whose length was asked")
+
+
+class Odd(Sampler[int]):
+    def __iter__(self) -> Iterator[int]:
+        return iter((0, 1))
+
+
+@pytest.mark.parametrize(
+    "made", [lambda: DataLoader(Stream()), lambda: DataLoader(TensorDataset(torch.arange(2)), sampler=Odd())]
+)
+def test_what_has_no_length_is_not_asked_for_it(made: Any) -> None:
+    seen = LoadersSeen()
+    seen.asked(made())
+    assert [(one["epochs"], one["batches"]) for one in seen.told()] == [(1, None)]
 
 
 def test_each_loader_has_its_epochs() -> None:

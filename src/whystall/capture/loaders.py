@@ -1,10 +1,12 @@
-"""The data loaders of a job: how each is made, and how often it was asked for an epoch."""
+"""The data loaders of a job: how each is made, how often it was asked for an epoch, and what it handed out."""
 
 from __future__ import annotations
 
+import sys
 from typing import Any, Final
 
 _MOST: Final = 32
+_COUNTED: Final = frozenset({"epochs", "batches", "taken"})
 
 
 class LoadersSeen:
@@ -12,6 +14,7 @@ class LoadersSeen:
 
     def __init__(self) -> None:
         self._seen: dict[int, dict[str, Any]] = {}
+        self._latest: dict[str, Any] = {}
 
     def asked(self, loader: Any) -> None:
         """A loader begins to hand out batches."""
@@ -22,8 +25,16 @@ class LoadersSeen:
             if own not in self._seen:
                 return
         before = self._seen.get(own, {})
-        # Another loader may have been where this one is.
-        self._seen[own] = {**found, "epochs": int(before["epochs"]) + 1 if _made(before) == found else 1}
+        if _made(before) == found:
+            before["epochs"] += 1
+        else:  # another loader may have been where this one is
+            self._seen[own] = {**found, "epochs": 1, "batches": _length(loader), "taken": 0}
+        self._latest = self._seen[own]
+
+    def handed_out(self) -> None:
+        """A batch has come: of the loader that was begun last, as far as is known."""
+        if self._latest:
+            self._latest["taken"] += 1
 
     def told(self) -> list[dict[str, Any]]:
         """What is said of each."""
@@ -31,7 +42,20 @@ class LoadersSeen:
 
 
 def _made(seen: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in seen.items() if name != "epochs"}
+    return {name: value for name, value in seen.items() if name not in _COUNTED}
+
+
+def _length(loader: Any) -> int | None:
+    """The batches of an epoch; ``None`` of a stream, which may count only by being read."""
+    try:
+        return None if _is_stream(loader) else len(loader)
+    except Exception:  # noqa: BLE001 - what the user's samplers and data sets say of themselves
+        return None
+
+
+def _is_stream(loader: Any) -> bool:
+    data = sys.modules.get("torch.utils.data")
+    return data is not None and isinstance(loader.dataset, data.IterableDataset)
 
 
 def _facts(loader: Any) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from whystall.capture.loaders import LoadersSeen
 from whystall.capture.machine import MachineSampler, facts
 from whystall.capture.module_search import ModuleSearch
 from whystall.capture.overhead import Costs
-from whystall.capture.padding import PaddingSeen
+from whystall.capture.padding import LOADER, PaddingSeen
 from whystall.capture.python_tools import PythonTools
 from whystall.capture.recording import Recording
 from whystall.capture.repeats import RepeatsSeen
@@ -170,6 +170,8 @@ class Session:
 
     def given(self, batch: object, source: str) -> None:
         """Looks at a batch now and then, and not while the profiler runs."""
+        if source == LOADER:
+            self._loaders.handed_out()
         if self._padding.asks and not self._recording.recorder.running:
             self._look_at_padding(batch, source)
 

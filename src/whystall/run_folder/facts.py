@@ -68,6 +68,8 @@ def _rank(rank: dict[str, Any]) -> RankFacts:
                 "workers": _integer(loader.get("workers")),
                 "prefetch_factor": _integer(loader.get("prefetch_factor")),
                 "epochs": _integer(loader.get("epochs")),
+                "batches": _integer(loader.get("batches")),
+                "taken": _integer(loader.get("taken")),
                 "persistent_workers": bool(loader.get("persistent_workers")),
                 "pin_memory": bool(loader.get("pin_memory")),
             }

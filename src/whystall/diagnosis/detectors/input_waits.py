@@ -11,12 +11,12 @@ from whystall.analysis.run_results import RunSummary, SampledLine
 from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Code, Sampled
 from whystall.diagnosis.case import Case
-from whystall.diagnosis.detectors.loader import LEFT_OF_FETCH
+from whystall.diagnosis.detectors.loader import LEFT_OF_FETCH, begun_anew
 from whystall.diagnosis.detectors.samples import (
     AWAITS,
     SPREAD,
+    between_fetches,
     code_of_lines,
-    ends_of_workers,
     from_samples,
     lines_where,
     measured_runs,
@@ -72,6 +72,8 @@ class InputWaits:
     spiked: Spikes | None = None
     starving: float | None = None
     starved: Starved = "input.too-few-workers"
+    begun: int | None = None
+    """How often the loader was begun, where that is once for each batch."""
 
     @property
     def code(self) -> Code:
@@ -81,10 +83,12 @@ class InputWaits:
     @property
     def evidence(self) -> tuple[Evidence, ...]:
         """What is known of the waits, whatever causes them."""
+        begun = self.begun
         return (
             evidence.time("waiting for batches, on average", round(self.share * self.run.mean_ns), per="step"),
             evidence.share("of the steps' time", self.share),
             evidence.count("workers of the loader", self.workers),
+            *(() if begun is None else (evidence.count("times the loader was begun, each for one batch", begun),)),
         )
 
 
@@ -127,9 +131,10 @@ def spiked(case: Case, cause: Spikes, least: float) -> Iterator[Sampled]:
     for waits in input_waits(case):
         if waits.spiked == cause:
             slow = evidence.count("steps that waited far longer than usual", waits.run.slow_count)
+            anew = waits.begun is not None
             share, beside = waits.spikes, 0.0
             if cause == "input.worker-restart":
-                share += time_in(waits.run, ends_of_workers(case, waits.run))
+                share += time_in(waits.run, between_fetches(case, waits.run))
                 beside = _while_workers_start(waits)
             scarce = waits.workers >= (case.facts.cores or DEFAULT_CORES)
             yield from_samples(
@@ -137,7 +142,7 @@ def spiked(case: Case, cause: Spikes, least: float) -> Iterator[Sampled]:
                 waits.run,
                 share,
                 part="input",
-                evidence=(*waits.evidence, slow),
+                evidence=waits.evidence if anew else (*waits.evidence, slow),
                 code=waits.code,
                 saved=(share * least, share + beside * scarce, min(share * 1.1 + beside, 0.99)),
                 rivals=("input.too-few-workers", "input.worker-restart", "input.heavy-tail"),
@@ -167,8 +172,11 @@ def _waits(case: Case, run: RunSummary) -> InputWaits | None:
     if share <= 0:
         return None
     workers = max((int(loader.get("workers") or 0) for loader in case.facts.loaders), default=run.workers)
+    begun = begun_anew(case, run.steps)
     if workers == 0:
-        return InputWaits(run, workers, share, made=share)
+        return InputWaits(run, workers, share, made=share, begun=begun)
+    if begun is not None:
+        return InputWaits(run, workers, share, spikes=share, spiked="input.worker-restart", begun=begun)
     left, taken = share, _taking_over(run, share)
     if taken > 0:
         left = max(left - taken, 0.0)

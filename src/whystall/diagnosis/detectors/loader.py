@@ -37,6 +37,10 @@ _HARDLY_ANY: Final = 0.1
 # Nobody asks for more workers without measuring: what they share (storage, memory, a lock) is not known.
 _MOST_ASKED_FOR: Final = 16
 _FEWEST_ASKED_FOR: Final = 2
+# A loader that is begun in so many of the steps is begun for each, and hands out about one batch each time.
+_FEWEST_BEGUN: Final = 16
+_MOST_STEPS: Final = 0.8
+_ABOUT_ONE: Final = 1.1
 # Cores that other programs use from which a worker may lack one.
 _OTHERS_BUSY: Final = 0.5
 
@@ -107,6 +111,17 @@ def with_workers(
     if threads_left is not None:
         patch = f"torch.set_num_threads({threads_left})  # cores for the workers\n{patch}"
     return Remedy(text=cause.remedy, patch=patch, risk=risk)
+
+
+def begun_anew(case: Case, steps: int) -> int | None:
+    """How often a loader was begun whose epochs are left after a batch, about once a step; ``None``: there is none."""
+    for loader in case.facts.loaders:
+        epochs, taken, batches = (loader.get(name) for name in ("epochs", "taken", "batches"))
+        if epochs is None or taken is None or batches == 1 or epochs < _FEWEST_BEGUN:
+            continue
+        if epochs >= _MOST_STEPS * steps and taken <= _ABOUT_ONE * epochs:
+            return epochs
+    return None
 
 
 def fetches(rank: RankCase, kind: re.Pattern[str]) -> Mask:

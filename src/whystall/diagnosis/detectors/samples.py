@@ -17,6 +17,7 @@ from whystall.analysis.run_results import RunSummary, SampledLine
 from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Code, Sampled
 from whystall.diagnosis.case import FEWEST_SAMPLED_STEPS, Case
+from whystall.diagnosis.detectors.loader import begun_anew
 from whystall.diagnosis.gains import CPU_ERROR, CPU_MORE
 from whystall.diagnosis.where import Place, heaviest
 from whystall.run_folder.samples import BEFORE, CALLED, ENGINE
@@ -29,7 +30,13 @@ NINE_IN_TEN: Final = 1.645
 """Nine in ten of a normal distribution lie within so many standard deviations."""
 AWAITS: Final = re.compile(r":(select|_?poll|wait|acquire|join|get|put)$")
 """Innermost functions in which a thread waits for others of its own accord."""
+# Where logging holds its lock while a process is forked.
+_FORKS: Final = re.compile(r"^logging:_(acquire|release)Lock$")
 _ENDS_WORKERS: Final = re.compile(r"^(selectors:select|multiprocessing\.|torch\.utils\.data\.dataloader:)")
+BEGINS_LOADER: Final = re.compile(
+    r"^torch\.utils\.data\.(sampler|distributed):|^torch\.utils\.data\.dataloader:(__i|_get_i)"
+)
+"""Innermost functions in which a thread begins a loader: its sampler, which shuffles all indices, and its iterator."""
 OF_OBJECTS: Final = re.compile(r"\b(all_gather|gather|scatter|broadcast|send|recv)_object(_list)?\(")
 """Lines that exchange Python objects between ranks: their sizes first, and then bytes that were pickled."""
 LEAST_SEEN: Final = 0.01
@@ -165,7 +172,8 @@ def share_of(lines: list[SampledLine]) -> float:
 
 def is_logging(line: SampledLine) -> bool:
     """Whether a line, or what it called, prints, logs, writes or flushes."""
-    return is_episode(line.leaf, "logging", "leaf") or is_episode(line.text, "logging", "text")
+    writes = is_episode(line.leaf, "logging", "leaf") and not _FORKS.search(line.leaf)
+    return writes or is_episode(line.text, "logging", "text")
 
 
 def is_torchs(leaf: str) -> bool:
@@ -173,11 +181,14 @@ def is_torchs(leaf: str) -> bool:
     return leaf.startswith(("torch.", "torch:", "torch_"))
 
 
-def ends_of_workers(case: Case, run: RunSummary) -> list[SampledLine]:
-    """The lines at which the training thread ends a loader's workers, or starts new ones, between two fetches.
+def between_fetches(case: Case, run: RunSummary) -> list[SampledLine]:
+    """The lines at which a loader is begun and let go between fetches, with the workers that this starts and ends.
 
-    There are none where workers are kept, or where there are none.
+    There are none where it is begun now and then and its workers are kept, or where there are none.
     """
+    if begun_anew(case, run.steps) is not None:
+        where = {(line.file, line.line) for line in run.places if BEGINS_LOADER.search(line.leaf)}
+        return lines_where(run, lambda line: line.part == OTHER and (line.file, line.line) in where)
     loaders = [loader for loader in case.facts.loaders if loader.get("workers")]
     if not loaders or all(loader.get("persistent_workers") for loader in loaders):
         return []

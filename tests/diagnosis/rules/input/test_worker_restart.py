@@ -217,3 +217,24 @@ def test_processes_that_start_slow_the_steps_down_that_they_share_cores_with(cor
     assert gain.expected == pytest.approx(1 / (1 - saved), rel=0.02)
     assert gain.floor <= 1 / 0.8
     assert gain.ceiling >= 2
+
+
+def test_workers_that_start_for_each_batch_are_neither_too_few_nor_python_nor_logging() -> None:
+    """next(iter(loader)) with two workers: most of a step lies between fetches, where processes start and end."""
+    places = [
+        line(0.35, "x, y = next(iter(loader))", leaf="selectors:select"),
+        line(0.10, "x, y = next(iter(loader))", leaf="threading:wait"),
+        line(0.10, "x, y = next(iter(loader))", leaf="logging:_releaseLock"),
+        line(0.09, "x, y = next(iter(loader))", part="input", leaf="torch.utils.data.sampler:__iter__"),
+        line(0.15, "x, y = next(iter(loader))", part="input", leaf="multiprocessing.popen_fork:_launch"),
+        line(0.1, part="backward", at=9),
+    ]
+    sampled = run(shares={"input": 0.3, "other": 0.6, "backward": 0.1}, on_cpu_share=0.5, places=places)
+    facts = {"workers": 2, "epochs": sampled.steps, "taken": sampled.steps, "batches": 40}
+    found = found_in_runs(sampled, cores=2, threads=2, loaders=(facts,))
+    assert list(found) == ["input.worker-restart"]
+    remedy, gain = found["input.worker-restart"].remedy, found["input.worker-restart"].gain
+    assert remedy is not None
+    assert remedy.text.startswith("Keep one iterator")
+    assert gain is not None
+    assert gain.expected > 1 / (1 - 0.75)

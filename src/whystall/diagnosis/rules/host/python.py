@@ -23,7 +23,7 @@ from whystall.diagnosis.detectors.samples import (
     LEAST_SEEN,
     MOST_STRETCHED,
     OF_OBJECTS,
-    ends_of_workers,
+    between_fetches,
     from_stack_samples,
     is_logging,
     is_torchs,
@@ -152,7 +152,7 @@ def without_a_name(case: Case) -> Iterator[Replayed]:
 def in_samples(case: Case) -> Iterator[Sampled]:
     """Lines outside forward, backward and optimizer that are neither torch's nor logging's; within, those that run."""
     for run in measured_runs(case):
-        ends = ends_of_workers(case, run)
+        ends = between_fetches(case, run)
         lines = [line for line in run.places if _is_own_python(line) and line not in ends]
         # Compiled code holds the lock to its end, and is found at the line after it, as Python is.
         in_calls = {CALLED, BEFORE} if _is_compiled(case, run) else {CALLED}

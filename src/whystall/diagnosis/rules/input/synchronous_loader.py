@@ -25,7 +25,14 @@ from whystall.diagnosis.detectors.loader import (
     with_workers,
 )
 from whystall.diagnosis.detectors.python_kinds import kind_of_python
-from whystall.diagnosis.detectors.samples import from_samples
+from whystall.diagnosis.detectors.samples import (
+    BEGINS_LOADER,
+    between_fetches,
+    code_of_lines,
+    from_samples,
+    lines_where,
+    share_of,
+)
 from whystall.diagnosis.detectors.threads import slowed_by
 from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rank_case import RankCase
@@ -36,13 +43,19 @@ from whystall.replay.graph import Mask
 CAUSE: Final = cause_beside(__name__)
 # A worker takes so many times as long for a batch, which it puts into memory that is shared: as expected, and at most.
 _IN_A_WORKER: Final = (1.1, 1.25)
+# What goes away of a batch most of which is made by something that is dear, at least and as expected: files
+# may be needed whole, and pictures be changed at random.
+_CHEAPER: Final = {"loaded": (0.1, 0.6), "converted": (0.3, 0.7), "decoded": (0.1, 0.5)}
+_SURE_OF_BEGINNING: Final = 0.7
+# Two jobs that shuffled 200 000 indices for each batch lost a third and more of their other time, too.
+_COLD_CACHES: Final = (0.15, 0.2)
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
     """Fetches of a loader that makes batches itself."""
     for rank in case.ranks:
         own = fetches(rank, SINGLE)
-        if own.any():
+        if own.any() and not (case.sampled(rank) is not None and any(waits.begun for waits in input_waits(case))):
             yield _with_workers_meanwhile(case, rank, own)
 
 
@@ -79,7 +92,9 @@ def _with_workers_meanwhile(case: Case, rank: RankCase, own: Mask) -> Replayed:
 def in_samples(case: Case) -> Iterator[Sampled]:
     """Time in a loader without workers."""
     for waits in input_waits(case):
-        if waits.made > 0:
+        if waits.made > 0 and waits.begun is not None:
+            yield _kept_iterator(case, waits)
+        elif waits.made > 0:
             wanted, waiting = keeping_up(waits.made, 1 - waits.made), _computing(waits.run, waits.made) <= WAITS
             most = beside_training(case, wanted, waiting=waiting)
             # On full cores workers take some from training, whose operators take longer then: as many as save most.
@@ -87,30 +102,61 @@ def in_samples(case: Case) -> Iterator[Sampled]:
                 _Trial.of(case, waits, count, waiting=waiting) for count in range(most if waiting else 1, most + 1)
             ]
             best = max(tried, key=lambda trial: (trial.saved, -trial.workers))
-            yield from_samples(
-                CAUSE.id,
-                waits.run,
-                best.saved,
-                part="input",
-                evidence=waits.evidence,
-                code=waits.code,
-                saved=(min(best.saved * 0.85, best.low), best.saved, max(waits.made, best.saved)),
-                method="samples: batches made by workers while the step computes, on the cores there are",
-                rivals=("host.python", "input.storage-bound", "host.cpu-contention"),
-                remedy=_cheaper_too(
-                    waits.run,
-                    with_workers(
-                        CAUSE, case, best.workers, on_device=False, waiting=waiting, threads_left=best.threads
-                    ),
-                ),
+            yield _made_elsewhere(
+                waits,
+                best,
+                with_workers(CAUSE, case, best.workers, on_device=False, waiting=waiting, threads_left=best.threads),
             )
 
 
-def _cheaper_too(run: RunSummary, remedy: Remedy) -> Remedy:
-    """What would make a batch cheaper, too, where most of the time in it goes into something that is known for that."""
+def _made_elsewhere(waits: InputWaits, best: _Trial, workers: Remedy) -> Sampled:
+    """Batches that workers make, or that are cheaper to make, where most of the time goes into something known."""
+    run = waits.run
     kind = kind_of_python(line for line in run.places if line.part == "input")
     known = CAUSE.remedies.get(kind or "")
-    return remedy if known is None else msgspec.structs.replace(remedy, text=f"{known.text} {remedy.text}")
+    low, saved, remedy = min(best.saved * 0.85, best.low), best.saved, workers
+    if known is not None:
+        least, usual = _CHEAPER[kind or ""]
+        low, saved = max(low, waits.made * least), max(saved, waits.made * usual)
+        remedy = msgspec.structs.replace(workers, text=f"{known.text} {workers.text}")
+        if saved > best.saved:  # then it is the first thing to do
+            also = f"{known.text} Workers beside training help less here, as they take its cores."
+            remedy = msgspec.structs.replace(known, text=also)
+    return from_samples(
+        CAUSE.id,
+        run,
+        saved,
+        part="input",
+        evidence=waits.evidence,
+        code=waits.code,
+        saved=(low, saved, max(waits.made, saved)),
+        method="samples: batches made by workers while the step computes, on the cores there are, or made cheaper",
+        rivals=("host.python", "input.storage-bound", "host.cpu-contention"),
+        remedy=remedy,
+    )
+
+
+def _kept_iterator(case: Case, waits: InputWaits) -> Sampled:
+    """A loader that is begun for each batch: what beginning it takes, at most all that batches take."""
+    run = waits.run
+    begins = lines_where(run, lambda line: line.part == "input" and bool(BEGINS_LOADER.search(line.leaf)))
+    freed = between_fetches(case, run)
+    share, most = share_of(begins) + share_of(freed), waits.made + share_of(freed)
+    # The indices of a whole epoch push what the step needs out of the caches.
+    usual, most = (taken + (1 - taken) * more for taken, more in zip((share, most), _COLD_CACHES, strict=True))
+    return from_samples(
+        CAUSE.id,
+        run,
+        share,
+        part="input",
+        evidence=waits.evidence,
+        code=code_of_lines([*begins, *freed]) if begins else waits.code,
+        saved=(share * _SURE_OF_BEGINNING, min(usual, most), most),
+        method="samples: the share of the steps in which the loader is begun",
+        rivals=("host.python", "input.storage-bound", "host.cpu-contention"),
+        detail="a new iterator for each batch",
+        remedy=CAUSE.remedies["one_iterator"],
+    )
 
 
 @dataclass(frozen=True, slots=True)

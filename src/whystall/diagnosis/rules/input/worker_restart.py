@@ -12,7 +12,7 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed, Sampled
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
-from whystall.diagnosis.detectors.input_waits import SURE_OF_SPIKES, spiked
+from whystall.diagnosis.detectors.input_waits import SURE_OF_SPIKES, input_waits, spiked
 from whystall.diagnosis.detectors.loader import (
     LEFT_OF_FETCH,
     epochs_begin,
@@ -79,7 +79,10 @@ def in_trace(case: Case) -> Iterator[Replayed]:
 def in_samples(case: Case) -> Iterator[Sampled]:
     """Single long fetches of a loader whose workers are not kept."""
     for found in spiked(case, "input.worker-restart", SURE_OF_SPIKES):
-        yield replace(found, remedy=CAUSE.remedies["one_loader"]) if _made_anew(case) else found
+        if any(waits.begun is not None for waits in input_waits(case)):
+            yield replace(found, remedy=CAUSE.remedies["one_iterator"], detail="a new iterator for each batch")
+        else:
+            yield replace(found, remedy=CAUSE.remedies["one_loader"]) if _made_anew(case) else found
 
 
 def _made_anew(case: Case) -> bool:
