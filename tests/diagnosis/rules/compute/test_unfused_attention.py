@@ -109,26 +109,43 @@ def test_a_softmax_over_words_or_experts_is_no_attention(size: list[int]) -> Non
     assert "compute.unfused-attention" not in found_in(job.built)
 
 
-def on_a_cpu(*, fused: bool) -> TraceBuilder:
-    """Eight steps of 4 ms: half of it products, half passes over the scores, or all in one operator."""
+def on_a_cpu(*, fused: bool, rows: int = 1024, back: bool = False) -> TraceBuilder:
+    """Eight steps of 4 ms: half of it products, half passes over the scores, or all in one operator.
+
+    ``back``: and 4 ms of the backward pass, of which the engine takes one to free the scores.
+    """
     built = trace()
+    queries, scores = [1, rows, WIDTH], [1, rows, rows]
+    lasts = 8_000_000 if back else 4_000_000
     for number in range(8):
-        at = number * 4_000_000
-        built.step(number, at=at, lasts=4_000_000)
+        at = number * lasts
+        built.step(number, at=at, lasts=lasts)
         if fused:
             name = "aten::_scaled_dot_product_flash_attention_for_cpu"
-            built.operator(name, at=at, lasts=4_000_000, **shaped(QUERIES, QUERIES, QUERIES))
+            built.operator(name, at=at, lasts=lasts, **shaped(queries, queries, queries))
             continue
-        built.operator("aten::bmm", at=at, lasts=1_000_000, **shaped(QUERIES, [HEADS, WIDTH, ROWS]))
-        built.operator("aten::masked_fill", at=at + 1_000_000, lasts=1_000_000, **shaped(SCORES))
-        built.operator("aten::_softmax", at=at + 2_000_000, lasts=1_000_000, **shaped(SCORES))
-        built.operator("aten::bmm", at=at + 3_000_000, lasts=1_000_000, **shaped(SCORES, QUERIES))
+        built.operator("aten::bmm", at=at, lasts=1_000_000, **shaped(queries, [1, WIDTH, rows]))
+        built.operator("aten::masked_fill", at=at + 1_000_000, lasts=1_000_000, **shaped(scores))
+        built.operator("aten::_softmax", at=at + 2_000_000, lasts=1_000_000, **shaped(scores))
+        built.operator("aten::bmm", at=at + 3_000_000, lasts=1_000_000, **shaped(scores, queries))
+        if back:
+            name = "autograd::engine::evaluate_function: SoftmaxBackward0"
+            built.operator(name, at=at + 4_000_000, lasts=2_000_000)
+            built.operator("aten::_softmax_backward_data", at=at + 4_000_000, lasts=1_000_000, **shaped(scores, scores))
+            built.operator("aten::bmm", at=at + 6_000_000, lasts=2_000_000, **shaped([1, rows, rows], queries))
     return built
 
 
-def test_on_a_cpu_a_fifth_of_the_passes_stays() -> None:
+def test_on_a_cpu_a_fifth_of_the_passes_over_small_scores_stays() -> None:
     is_worth(found_in(on_a_cpu(fused=False))["compute.unfused-attention"], 4 / (4 - 2 * 0.8))
     assert "compute.unfused-attention" not in found_in(on_a_cpu(fused=True))
+
+
+@pytest.mark.parametrize(("back", "step", "left"), [(False, 4, 2 * 0.58), (True, 8, 4 * 0.88 + 0.1)])
+def test_on_a_cpu_large_scores_cost_more_than_their_passes(step: float, left: float, *, back: bool) -> None:
+    """64 MiB of scores: fused attention took 0.58 of the products' time forward, and 0.88 with the backward pass."""
+    found = found_in(on_a_cpu(fused=False, rows=4096, back=back))["compute.unfused-attention"]
+    is_worth(found, step / left)
 
 
 @pytest.mark.parametrize(("mask", "arguments"), [("aten::masked_fill_", ", attn_mask=mask"), ("aten::mul", "")])

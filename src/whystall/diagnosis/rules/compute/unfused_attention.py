@@ -13,6 +13,7 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
+from whystall.diagnosis.detectors.fused_attention import large_scores
 from whystall.diagnosis.detectors.host_calls import count_per_step
 from whystall.diagnosis.detectors.kernels import MATRIX_PRODUCTS, REACHED, durations, shortened
 from whystall.diagnosis.finding import Remedy
@@ -27,6 +28,11 @@ CAUSE: Final = cause_beside(__name__)
 _LEAST_SCORES: Final = int(CAUSE.threshold("least_scores"))
 _LEFT_ON_CPU: Final = CAUSE.threshold("left_on_cpu")
 _UNSURE_ON_CPU: Final = CAUSE.threshold("unsure_on_cpu")
+_UNSURE_IF_LARGE: Final = CAUSE.threshold("unsure_if_large")
+_LARGE_BYTES: Final = CAUSE.threshold("large_bytes")
+_ENGINE_LEFT: Final = CAUSE.threshold("engine_left")
+# Fused attention may be so much faster still.
+_FASTER: Final = 0.75
 _WORTH_ANOTHER_MODEL: Final = CAUSE.threshold("worth_another_model")
 _ATTENTION_MATH: Final = re.compile(r"_scaled_dot_product_attention_math")
 _SOFTMAX: Final = ("aten::_softmax", "aten::_safe_softmax", "aten::_softmax_backward_data")
@@ -65,6 +71,13 @@ def _without_passes(case: Case, rank: RankCase, scores: Mask, products: Mask, pa
     recorded = case.replayed.duration
     best = np.where(passes, 0, recorded)
     left = 0.0 if rank.on_device else _LEFT_ON_CPU
+    large = None if rank.on_device else large_scores(rank, scores, products, _LARGE_BYTES)
+    if large is not None:
+        left, freed = 0.0, case.work_of(rank, large.freed)
+        fused, most = ((recorded * share).astype(np.int64) for share in (large.left, large.left * _FASTER))
+        computed = case.work_of(rank, products)
+        best = np.where(freed, 0, np.where(computed, most, best))
+        recorded = np.where(freed, (recorded * _ENGINE_LEFT).astype(np.int64), np.where(computed, fused, recorded))
     duration = np.where(passes, (recorded * left).astype(np.int64), recorded)
     if rank.on_device:
         duration = np.minimum(duration, _at_good_rate(case, rank, products, 1.0))
@@ -83,7 +96,7 @@ def _without_passes(case: Case, rank: RankCase, scores: Mask, products: Mask, pa
         method="replay: the products alone, at the rate of good kernels, without the passes over the scores",
         code=code_of(case, touches),
         ranks=(rank.rank,),
-        uncertainty=0.2 if rank.on_device else _UNSURE_ON_CPU,
+        uncertainty=0.2 if rank.on_device else _UNSURE_IF_LARGE if large is not None else _UNSURE_ON_CPU,
         confidence=0.9,
         rivals=("compute.fusible", "compute.layout-conversion"),
         detail="torch's own scaled dot product attention falls back to that" if _called(rank).any() else "",
