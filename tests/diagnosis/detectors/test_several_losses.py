@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -66,3 +67,79 @@ def test_a_generator_that_its_critics_loss_goes_back_through_is_to_be_detached(t
     finding = told_in(step, tmp_path, repeated)
     assert finding.remedy is not None
     assert "fake.detach()" in (finding.remedy.patch or "")
+
+
+def scene(wide: int = 24) -> Any:
+    """A trunk of convolutions and three heads of its own kind."""
+    torch.manual_seed(0)
+    layers = []
+    for first in (3, wide):
+        layers += [torch.nn.Conv2d(first, wide, 3, padding=1, bias=False), torch.nn.BatchNorm2d(wide), torch.nn.ReLU()]
+    return torch.nn.Sequential(*layers), [torch.nn.Conv2d(wide, count, 1) for count in (1, 3, 13)]
+
+
+def each_loss_alone(between: Callable[[list[Any]], object] = lambda _: None, micro: bool = False) -> Callable[[], None]:
+    trunk, heads = scene()
+    parameters = [p for one in (trunk, *heads) for p in one.parameters()]
+    optimizer = torch.optim.AdamW(parameters, lr=1e-3)
+    given = torch.randn(4, 3, 48, 48)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        shared = trunk(given)
+        for number, head in enumerate(heads):
+            loss = head(trunk(given) if micro else shared).abs().mean()
+            loss.backward(retain_graph=True)
+            if number + 1 < len(heads):
+                between(parameters)
+        optimizer.step()
+
+    return step
+
+
+def test_convolutions_that_each_loss_goes_back_through_are_worth_all_passes_but_one(tmp_path: Path) -> None:
+    finding = told_in(each_loss_alone(), tmp_path, repeated, worth=1.3)
+    assert finding.remedy is not None
+    assert "sum(losses).backward()" in (finding.remedy.patch or "")
+    assert finding.gain is not None
+    assert finding.gain.expected < 3
+
+
+KEPT: list[Any] = []
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        pytest.param(lambda: each_loss_alone(micro=True), id="each loss has a forward pass of its own"),
+        pytest.param(
+            lambda: each_loss_alone(lambda all_of: KEPT.append([p.grad.clone() for p in all_of if p.grad is not None])),
+            id="gradients of each loss are kept",
+        ),
+        pytest.param(
+            lambda: each_loss_alone(lambda all_of: [p.grad.mul_(0.5) for p in all_of if p.grad is not None]),
+            id="gradients are weighed between",
+        ),
+    ],
+)
+def test_passes_whose_gradients_are_wanted_by_themselves_are_not_summed(
+    step: Callable[[], Callable[[], None]], tmp_path: Path
+) -> None:
+    finding = repeated(found_in(step(), tmp_path))
+    assert finding is None or finding.remedy is None or "sum(losses)" not in (finding.remedy.patch or "")
+
+
+def test_a_penalty_on_gradients_goes_back_through_a_graph_twice(tmp_path: Path) -> None:
+    critic = network()
+    optimizer = torch.optim.Adam(critic.parameters(), lr=1e-3)
+    kept = torch.randn(256, 256)
+
+    def step() -> None:
+        given = kept.clone().requires_grad_()
+        optimizer.zero_grad()
+        score = critic(given).sum()
+        (slope,) = torch.autograd.grad(score, given, create_graph=True)
+        (score / 256 + (slope.norm(dim=1) - 1).square().mean()).backward()
+        optimizer.step()
+
+    assert repeated(found_in(step, tmp_path)) is None

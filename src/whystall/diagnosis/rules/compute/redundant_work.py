@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
@@ -26,6 +25,7 @@ from whystall.diagnosis.detectors.grams import tall_grams
 from whystall.diagnosis.detectors.inverses import inverted
 from whystall.diagnosis.detectors.low_rank import low_rank
 from whystall.diagnosis.detectors.narrowed import narrowed_products
+from whystall.diagnosis.detectors.passes_again import AGAIN, goes_through_again, summed_at_the_end
 from whystall.diagnosis.detectors.picked_rows import picked_rows
 from whystall.diagnosis.detectors.prefixes import Products, longer_passes, operators_within, products
 from whystall.diagnosis.detectors.product_order import costlier_order
@@ -39,7 +39,7 @@ from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
 from whystall.replay.graph import Mask
 from whystall.run_folder.description import RepeatedWork
-from whystall.trace.columns import judged, matching
+from whystall.trace.columns import judged
 
 CAUSE: Final = cause_beside(__name__)
 _REMEDIES: Final = CAUSE.remedies
@@ -73,6 +73,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
                 0,
             ),
             _without_discarded(rank),
+            (summed_at_the_end(rank), AGAIN, _REMEDIES["summed"], 0),
         ):
             rows = left < 1
             if not rows.any():
@@ -295,29 +296,9 @@ def that_a_mask_drops(case: Case) -> Iterator[Sampled]:
 def _without_discarded(rank: RankCase) -> tuple[NDArray[np.float64], str, Remedy, int]:
     """What is left without backward work that is for nothing, and what is said of it."""
     left = discarded_backward(rank)
-    if _goes_through_again(rank, left < 1):
-        return left, "several backward passes through the same calls", _REMEDIES["summed"], 0
+    if goes_through_again(rank, left < 1):
+        return left, AGAIN, _REMEDIES["summed"], 0
     return left, "backward work whose gradients nothing reads", _REMEDIES["not_trained"], 0
-
-
-def _goes_through_again(rank: RankCase, rows: Mask) -> bool:
-    """Whether most of some backward work is of calls that backward passes go through again before a step is taken.
-
-    An optimizer's step between them is another network's (a generator's loss after its critic's): no sum of both.
-    """
-    table = rank.trace.operators
-    if not rows.any() or "sequence" not in table.columns:
-        return False
-    sequence, at = table["sequence"].fill_null(-1).to_numpy(), table["ts_ns"].to_numpy()
-    nodes = np.flatnonzero(matching(table["name"], lambda name: name.startswith("autograd::engine")) & (sequence >= 0))
-    nodes = nodes[np.argsort(at[nodes], kind="stable")]
-    number, step = sequence[nodes], np.searchsorted(np.sort(rank.optimizer_steps[0]), at[nodes])
-    begun = np.cumsum(np.diff(number, prepend=0) > 0)  # autograd goes through a graph from the last number down
-    calls = np.unique(np.stack([number, step, begun]), axis=1)
-    passes = Counter(zip(calls[0].tolist(), calls[1].tolist(), strict=True))
-    several = np.array([passes[one] > 1 for one in zip(number.tolist(), step.tolist(), strict=True)], np.bool_)
-    lasts = np.where(rows[nodes], table["duration_ns"].to_numpy()[nodes], 0)
-    return bool(2 * lasts[several].sum() > lasts.sum() > 0)
 
 
 def _recomputed(case: Case) -> Remedy:
