@@ -70,3 +70,10 @@ def test_a_hook_that_reads_statistics_is_worth_its_time() -> None:
 )
 def test_other_work_is_not(job: Job) -> None:
     assert "episodic.logging" not in found_in(job.built)
+
+
+@pytest.mark.parametrize(("what", "told"), [("aten::histc", True), ("aten::max", False), ("aten::bincount", False)])
+def test_a_histogram_that_becomes_a_list_is_read(what: str, *, told: bool) -> None:
+    """Whoever lists the largest scores may go on with them, and counts of labels weigh classes."""
+    finding = found_in(training("aten::detach", what, "aten::resolve_conj", "aten::resolve_neg").built)
+    assert ("episodic.logging" in finding) is told

@@ -14,6 +14,9 @@ from whystall.trace.columns import matching
 from whystall.trace.link import rows_of
 
 _READS: Final = "aten::item"
+# What `tolist()` leaves in a recording of a CPU. Lists are read for much else: of these they are statistics.
+_LISTED: Final = ("aten::resolve_conj", "aten::resolve_neg")
+_HISTOGRAMS: Final = frozenset({"aten::histc", "aten::histogram", "aten::quantile", "aten::nanquantile"})
 # What statistics are made of. What chooses (argmax, multinomial, topk) is none: a program goes on with it.
 _OF_STATISTICS: Final = frozenset(
     f"aten::{name}"
@@ -24,6 +27,7 @@ _OF_STATISTICS: Final = frozenset(
         *("isnan", "isinf", "isfinite", "isclose", "lt", "le", "gt", "ge", "eq", "ne", "logical_and", "logical_or"),
         *("bitwise_not", "sub", "mul", "div", "add", "rsub", "log", "exp", "neg", "square", "clamp", "clamp_min"),
         *("detach", "flatten", "view", "reshape", "ravel", "to", "_to_copy", "clone", "contiguous", "select"),
+        *("resolve_conj", "resolve_neg", "histogram"),
         *("slice", "cat", "stack", "squeeze", "unsqueeze", "t", "transpose", "permute", "expand", "numpy_T"),
     )
 )
@@ -45,7 +49,9 @@ def read_statistics(rank: RankCase) -> Mask:
     outermost = np.flatnonzero(outside)
     rows = outermost[np.lexsort((at[outermost], thread[outermost]))]
     may_be = (matching(table["name"], _OF_STATISTICS.__contains__) & ~_differentiated(rank))[rows]
-    reads = matching(table["name"], lambda name: name == _READS)[rows]
+    reads = matching(table["name"], lambda name: name == _READS)[rows] | _listed(
+        table["name"].cast(str).to_numpy()[rows]
+    )
     # Where the run of operators that may be of a statistic begins, for each of them.
     breaks = ~may_be | (np.diff(thread[rows], prepend=-1) != 0)
     begins = np.maximum.accumulate(np.where(breaks, np.arange(len(rows)), 0))
@@ -53,6 +59,15 @@ def read_statistics(rank: RankCase) -> Mask:
         first = max(int(begins[place]) + int(not may_be[begins[place]]), place - _MOST_BEFORE)
         if first < place:
             out[rows[first : place + 1]] = True
+    return out
+
+
+def _listed(names: NDArray[np.object_]) -> Mask:
+    """Which of some operators in order end in the list of a histogram."""
+    out = np.zeros(len(names), np.bool_)
+    first, second = (names == name for name in _LISTED)
+    ends = np.flatnonzero(second[2:] & first[1:-1]) + 2
+    out[ends] = np.isin(names[ends - 2], list(_HISTOGRAMS))
     return out
 
 

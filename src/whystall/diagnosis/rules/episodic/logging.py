@@ -84,13 +84,19 @@ def in_trace_of_a_cpu(case: Case) -> Iterator[Replayed]:
         )
 
 
+def _read_in_trace(case: Case, rank: int) -> float:
+    """The share of a step in statistics that a rank's trace shows: they tell more than the lines that write them."""
+    found = [one.attributed_ns for one in in_trace_of_a_cpu(case) if rank in one.ranks]
+    return max(found, default=0) / max(case.step_ns, 1)
+
+
 def in_samples(case: Case) -> Iterator[Sampled]:
     """Lines that print, log, write or flush, and functions that are named after it."""
     for run in measured_runs(case):
         callbacks = callbacks_that_write(run)
         lines = [line for line in run.places if (_logs(line) or line in callbacks) and not _is_metric(line)]
         share = time_in(run, lines)
-        if share >= LEAST_SEEN:
+        if share >= LEAST_SEEN and share >= _read_in_trace(case, run.rank):
             rivals = ("host.python", "episodic.checkpoint", "compute.unfused-optimizer")
             found = from_stack_samples(CAUSE.id, run, lines, share, "logging", rivals)
             yield replace(found, code=code_of_lines(lines)) if callbacks else found
