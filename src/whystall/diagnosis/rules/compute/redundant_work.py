@@ -31,6 +31,7 @@ from whystall.diagnosis.detectors.prefixes import Products, longer_passes, opera
 from whystall.diagnosis.detectors.product_order import costlier_order
 from whystall.diagnosis.detectors.recorded_sizes import first_elements
 from whystall.diagnosis.detectors.samples import NINE_IN_TEN, SPREAD, from_samples, measured_runs
+from whystall.diagnosis.detectors.sliced_gradients import sliced_gradients
 from whystall.diagnosis.detectors.sorted_whole import sorted_whole
 from whystall.diagnosis.detectors.spread_rows import spread_rows
 from whystall.diagnosis.finding import Remedy
@@ -51,7 +52,7 @@ _BYTES: Final = 4
 _HALF: Final = re.compile(r'^\["(c10::)?(BFloat16|Half)')
 _FORMS: Final = (
     *(sorted_whole, inverted, diagonals, tall_grams, picked_rows),
-    *(costlier_order, einsum_order, factored_steps, spread_rows, cosines, low_rank),
+    *(costlier_order, einsum_order, factored_steps, spread_rows, cosines, low_rank, sliced_gradients),
 )
 
 
