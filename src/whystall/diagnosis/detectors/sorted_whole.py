@@ -27,6 +27,9 @@ _SORTS: Final = frozenset({"aten::argsort", "aten::sort", "aten::msort"})
 _VIEWS: Final = frozenset({"aten::alias", "aten::as_strided", "aten::detach", "aten::narrow"})
 _GATHERS: Final = frozenset({"aten::gather", "aten::index", "aten::index_select", "aten::take", "aten::take_along_dim"})
 _INDEX: Final = "aten::index"
+_COMPARES: Final = "aten::eq"
+_FINDS: Final = frozenset({"aten::nonzero", "aten::nonzero_numpy", "aten::where", "aten::argmax"})
+_CASTS: Final = frozenset({"aten::to", "aten::_to_copy", "aten::copy_"})
 _SLICE: Final = "aten::slice"
 # A search for the first few leaves so much of a sort: at least, as expected, at most.
 _LEFT: Final = (0.02, 0.1, 0.5)
@@ -49,9 +52,12 @@ def sorted_whole(rank: RankCase) -> Wasted | None:
     longest = sorted(shapes, key=prod)[-_MOST_SIZES:]
     found = np.zeros(len(table), np.bool_)
     told: list[tuple[int, int]] = []
+    ranks = 0
     for shape in longest:
         for row, readers in _with_readers(rank, outermost, _given(dims, shape), sorts):
-            one = _few_of(table, shape, row, readers)
+            one = _place_of_one(table, shape, row, readers)
+            ranks += one is not None
+            one = one or _few_of(table, shape, row, readers)
             if one is not None:
                 found[row] = True
                 told.append(one)
@@ -65,7 +71,7 @@ def sorted_whole(rank: RankCase) -> Wasted | None:
         facts=(evidence.count("places that are sorted", places), evidence.count("of them are read", read)),
         method="replay: a pass that finds the few, in place of the sort",
         detail=f"{places:,} places are sorted, {read:,} are read",
-        remedy="first_only",
+        remedy="counted" if 2 * ranks > len(told) else "first_only",
     )
 
 
@@ -112,6 +118,18 @@ def _few_of(table: pl.DataFrame, shape: Shape, row: int, readers: list[int]) -> 
             return None
         read = max(read, taken)
     return (shape[axis], read) if 0 < read <= _MOST_READ * shape[axis] else None
+
+
+def _place_of_one(table: pl.DataFrame, shape: Shape, row: int, readers: list[int]) -> tuple[int, int] | None:
+    """The places that one call sorts, where all that follows looks for one number's place in each row: its rank."""
+    size, axis = _sorted(*_told(table, row))
+    told = [one for one in (_told(table, reader) for reader in readers) if one[0] not in _VIEWS]
+    if size != shape or shape[axis] < _LEAST_SORTED or not told or told[0][0] != _COMPARES:
+        return None
+    wanted = [one for one in all_sizes(told[0][1]) if one != shape]
+    one_each = bool(wanted) and len(wanted[0]) == len(shape) and wanted[0][axis] == 1
+    names = {name for name, _, _ in told[1:]}
+    return (shape[axis], 1) if one_each and names & _FINDS and names <= _FINDS | _CASTS else None
 
 
 def _with_numbers(table: pl.DataFrame, row: int, dims: str) -> str:

@@ -264,6 +264,36 @@ def test_the_first_of_all_in_order_is_told_where_it_is_picked_by_numbers(tmp_pat
     assert "100,000 places are sorted, 50 are read" in finding.title
 
 
+@pytest.mark.parametrize(
+    ("looks", "told"),
+    [
+        (lambda order, target: (order == target[:, None]).nonzero()[:, 1], True),
+        (lambda order, target: (order == target[:, None]).int().argmax(1), True),
+        (lambda order, target: torch.where(order == target[:, None])[1], True),
+        (lambda order, target: (order == target[:, None]).cumsum(1).float().mean(1), False),
+        (lambda order, target: ((order == target[:, None]).nonzero(), order.float().mean()), False),
+        (lambda order, target: (order == torch.arange(4000)).nonzero(), False),
+    ],
+)
+def test_a_sort_that_only_finds_ranks_is_counted_instead(
+    looks: Callable[[torch.Tensor, torch.Tensor], object], *, told: bool, tmp_path: Path
+) -> None:
+    scores, target = torch.randn(48, 4000), torch.randint(0, 4000, (48,))
+    weights = torch.randn(256, 256)
+
+    def step() -> None:
+        for _ in range(4):
+            weights @ weights
+        looks(scores.argsort(dim=1, descending=True), target)
+
+    finding = found_in_recording(step, tmp_path).get("compute.redundant-work")
+    assert (finding is not None and "places are sorted" in finding.title) is told
+    if told:
+        assert finding is not None
+        assert finding.remedy is not None
+        assert ".sum(1)" in (finding.remedy.patch or "")
+
+
 def test_gradients_that_go_back_through_repeated_calls_are_worth_as_much_again() -> None:
     """The forward pass is 0.2 of a step, the backward pass 0.6: a tenth that is called again costs three tenths more.
 

@@ -45,7 +45,16 @@ CAUSE: Final = cause_beside(__name__)
 _IN_A_WORKER: Final = (1.1, 1.25)
 # What goes away of a batch most of which is made by something that is dear, at least and as expected: files
 # may be needed whole, and pictures be changed at random.
-_CHEAPER: Final = {"loaded": (0.1, 0.6), "converted": (0.3, 0.7), "decoded": (0.1, 0.5)}
+_CHEAPER: Final = {
+    "loaded": (0.1, 0.6),
+    "converted": (0.3, 0.7),
+    "decoded": (0.1, 0.5),
+    "by_line": (0.1, 0.5),
+    "costly": (0.05, 0.3),
+}
+# A loader that takes more of the steps is dear, whatever its batches are made of; a line more than half of it.
+_MOSTLY_MADE: Final = 0.4
+_MOST_OF_IT: Final = 0.5
 _SURE_OF_BEGINNING: Final = 0.7
 # Two jobs that shuffled 200 000 indices for each batch lost a third and more of their other time, too.
 _COLD_CACHES: Final = (0.15, 0.2)
@@ -115,6 +124,10 @@ def _made_elsewhere(waits: InputWaits, best: _Trial, workers: Remedy) -> Sampled
     kind = kind_of_python(line for line in run.places if line.part == "input")
     known = CAUSE.remedies.get(kind or "")
     low, saved, remedy = min(best.saved * 0.85, best.low), best.saved, workers
+    if known is None and waits.made >= _MOSTLY_MADE:  # whatever it is, it is most of the step
+        first = next((one for one in waits.code.lines if one.line is not None), None)
+        kind = "by_line" if first is not None and (first.share or 0.0) > _MOST_OF_IT else "costly"
+        known = CAUSE.remedies[kind] if waits.made * _CHEAPER[kind][1] > saved else None
     if known is not None:
         least, usual = _CHEAPER[kind or ""]
         low, saved = max(low, waits.made * least), max(saved, waits.made * usual)
