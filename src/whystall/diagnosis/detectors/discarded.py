@@ -28,6 +28,8 @@ _ACCUMULATE: Final = "torch::autograd::AccumulateGrad"
 _ENGINE: Final = "autograd::engine::evaluate_function"
 # What lies between the gradients of a layer's weight and bias.
 _WITHIN_LAYER: Final = ("AccumulateGrad", "TBackward0", "TransposeBackward0")
+_TABLES: Final = ("EmbeddingBackward0", "EmbeddingBagBackward0")
+_LINEAR: Final = ("AddmmBackward0", "MmBackward0")
 _ADDS: Final = frozenset({"aten::add_", "aten::add"})
 _CONVOLUTION: Final = "aten::convolution_backward"
 _MAKE_WEIGHTS: Final = frozenset({"aten::mm", _CONVOLUTION})
@@ -259,7 +261,7 @@ def _only_for(rank: RankCase, accumulates: Mask, lost: Mask) -> Mask:
     """What the engine does for gradients that are lost, and for nothing else: the rest of a chain after the first one.
 
     A chain begins where a loss hands on its gradient, a single number. Where gradients that are used come later in it,
-    what is before them is needed.
+    what is before them is needed, unless it ends by itself: a tower of its own, whose first layer hands on nothing.
     """
     table = rank.trace.operators
     tree = rank.workings.tree
@@ -280,15 +282,31 @@ def _only_for(rank: RankCase, accumulates: Mask, lost: Mask) -> Mask:
     of_pass = np.searchsorted(np.sort(at[_numbered_forward(rank)]), at[rows])
     begins = calls_with(number & backward) | (np.diff(of_pass, prepend=-1) != 0)
     out = np.zeros(len(table), np.bool_)
+    ends = _hand_nothing_on(rank, caller)[rows]
     edges = [*np.flatnonzero(begins).tolist(), len(rows)]
     for first, last in pairwise(edges):
         used = first + np.flatnonzero(is_used[first:last])
         needed = int(used[-1]) + 1 if len(used) else first
+        for after, until in pairwise([first, *(used + 1).tolist()]):
+            own, last_end = after + np.flatnonzero(is_lost[after:until]), np.flatnonzero(ends[after:until])
+            if len(own) and len(last_end) and after + int(last_end[-1]) > own[0]:
+                out[rows[_maker(after, int(own[0]), is_lost | is_used) : after + int(last_end[-1]) + 1]] = True
         hits = needed + np.flatnonzero(is_lost[needed:last])
         if len(hits):  # after the last gradient that is used nothing is needed any more
             begin = needed if len(used) else _maker(first, int(hits[0]), is_lost | is_used)
             out[rows[begin:last]] = True
     return out | tree.below(out)
+
+
+def _hand_nothing_on(rank: RankCase, caller: NDArray[np.int32]) -> Mask:
+    """The engine's nodes that make a gradient of a weight and none of what the layer was given: of a model's first."""
+    table = rank.trace.operators
+    products = np.flatnonzero(matching(table["name"], lambda name: name == "aten::mm") & (caller >= 0))
+    count = np.bincount(caller[products], minlength=len(table))
+    linear = matching(table["name"], lambda name: name.startswith(_ENGINE) and name.endswith(_LINEAR))
+    tables = matching(table["name"], lambda name: name.startswith(_ENGINE) and name.endswith(_TABLES))
+    ends: Mask = tables | (linear & (count == 1))
+    return ends
 
 
 def _of_the_same_layer(rank: RankCase, accumulates: Mask, lost: Mask) -> Mask:
