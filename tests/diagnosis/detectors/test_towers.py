@@ -22,22 +22,17 @@ def unread(found: dict[str, Finding]) -> Finding | None:
     return one if one is not None and "gradients nothing reads" in one.title else None
 
 
-class Tower(torch.nn.Module):  # type: ignore[misc]
-    def __init__(self, embeds: bool) -> None:
-        super().__init__()
-        first = torch.nn.Embedding(WORDS, WIDE) if embeds else torch.nn.Linear(64, WIDE)
-        layers = [layer for _ in range(4) for layer in (torch.nn.Linear(WIDE, WIDE), torch.nn.GELU())]
-        self.layers = torch.nn.Sequential(first, *layers)
-
-    def forward(self, given: Any) -> Any:
-        return self.layers(given).mean(1)
+def tower(embeds: bool) -> Any:
+    first = torch.nn.Embedding(WORDS, WIDE) if embeds else torch.nn.Linear(64, WIDE)
+    layers = [layer for _ in range(4) for layer in (torch.nn.Linear(WIDE, WIDE), torch.nn.GELU())]
+    return torch.nn.Sequential(first, *layers)
 
 
 def worked(way: str) -> Callable[[], object]:
     """A step of two towers of one kind, and of a head on one of them."""
     torch.manual_seed(0)
     embeds = "vectors" not in way
-    query, article, head = Tower(embeds), Tower(embeds), torch.nn.Linear(WIDE, WIDE)
+    query, article, head = tower(embeds), tower(embeds), torch.nn.Linear(WIDE, WIDE)
     trained = [*query.parameters()]
     if way == "both are trained":
         trained += article.parameters()
@@ -50,9 +45,9 @@ def worked(way: str) -> Callable[[], object]:
 
     def step() -> None:
         if way == "a head that is not trained":
-            loss = head(head(query(articles))).square().mean()
+            loss = head(head(query(articles)).mean(1)).square().mean()
         else:
-            loss = (query(queries) @ article(articles).T).square().mean()
+            loss = (query(queries).mean(1) @ article(articles).mean(1).T).square().mean()
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(trained, 1.0)
