@@ -135,6 +135,24 @@ def test_batches_that_fill_the_step_are_told_though_workers_cannot_help(lines: i
     assert found.gain.ceiling > 9
 
 
+def test_rows_that_are_fetched_one_by_one_are_worth_indexing_at_once() -> None:
+    """1024 rows of tensors in memory: with whole batches indexed at once such a step was 1.43 times as fast."""
+    places = [
+        line(0.07, "for x, y in loader:", part="input", leaf="torch.utils.data._utils.collate:collate_tensor_fn"),
+        line(0.12, "for x, y in loader:", part="input", leaf="torch.utils.data._utils.fetch:<listcomp>"),
+        line(0.1, "return self.x[i], self.y[i]", part="input", leaf="__main__:__getitem__", at=9),
+    ]
+    facts: dict[str, Any] = {"cores": 2, "threads": 2, "loaders": ({"workers": 0},)}
+    sampled = run(shares={"input": 0.36, "backward": 0.64, "gc": 0.15}, on_cpu_share=0.97, places=places)
+    found = found_in_runs(sampled, **facts)
+    assert next(iter(found)) == "input.synchronous-loader"
+    finding = found["input.synchronous-loader"]
+    assert finding.remedy is not None
+    assert "BatchSampler" in (finding.remedy.patch or "")
+    assert finding.gain is not None
+    assert finding.gain.floor <= 1.43 <= finding.gain.ceiling
+
+
 SHUFFLES: Final = "torch.utils.data.sampler:__iter__"
 BEGUN: Final = {"workers": 0, "epochs": 900, "taken": 900, "batches": 2000}
 

@@ -29,6 +29,7 @@ from whystall.diagnosis.detectors.passes_again import AGAIN, goes_through_again,
 from whystall.diagnosis.detectors.picked_rows import picked_rows
 from whystall.diagnosis.detectors.prefixes import Products, longer_passes, operators_within, products
 from whystall.diagnosis.detectors.product_order import costlier_order
+from whystall.diagnosis.detectors.propagated_wide import propagated_wide
 from whystall.diagnosis.detectors.recorded_sizes import first_elements
 from whystall.diagnosis.detectors.samples import NINE_IN_TEN, SPREAD, from_samples, measured_runs
 from whystall.diagnosis.detectors.sliced_gradients import sliced_gradients
@@ -52,7 +53,7 @@ _BYTES: Final = 4
 _HALF: Final = re.compile(r'^\["(c10::)?(BFloat16|Half)')
 _FORMS: Final = (
     *(sorted_whole, inverted, diagonals, tall_grams, picked_rows),
-    *(costlier_order, einsum_order, factored_steps, spread_rows, cosines, low_rank, sliced_gradients),
+    *(costlier_order, einsum_order, factored_steps, spread_rows, cosines, low_rank, sliced_gradients, propagated_wide),
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Self
@@ -49,9 +50,12 @@ _CHEAPER: Final = {
     "loaded": (0.1, 0.6),
     "converted": (0.3, 0.7),
     "decoded": (0.1, 0.5),
+    "by_row": (0.4, 0.75),
     "by_line": (0.1, 0.5),
     "costly": (0.05, 0.3),
 }
+# Where the loader itself is found: it asks for rows one by one, and stacks them.
+_HANDLES_ROWS: Final = re.compile(r"^torch\.utils\.data\.(_utils\.(fetch|collate)|dataloader):")
 # A loader that takes more of the steps is dear, whatever its batches are made of; a line more than half of it.
 _MOSTLY_MADE: Final = 0.4
 _MOST_OF_IT: Final = 0.5
@@ -121,7 +125,9 @@ def in_samples(case: Case) -> Iterator[Sampled]:
 def _made_elsewhere(waits: InputWaits, best: _Trial, workers: Remedy) -> Sampled:
     """Batches that workers make, or that are cheaper to make, where most of the time goes into something known."""
     run = waits.run
-    kind = kind_of_python(line for line in run.places if line.part == "input")
+    inside = lines_where(run, lambda line: line.part == "input")
+    handled = [line for line in inside if _HANDLES_ROWS.search(line.leaf)]
+    kind = "by_row" if share_of(handled) > _MOST_OF_IT * share_of(inside) else kind_of_python(inside)
     known = CAUSE.remedies.get(kind or "")
     low, saved, remedy = min(best.saved * 0.85, best.low), best.saved, workers
     if known is None and waits.made >= _MOSTLY_MADE:  # whatever it is, it is most of the step
