@@ -172,6 +172,32 @@ def test_a_model_that_grows_is_looked_at_again(hooks: TorchHooks, heard: list[st
     assert heard == ["forward_begins", "forward_ends"]  # the part is not watched any more
 
 
+class InParts(torch.nn.Module):
+    """A forecaster whose parts are called one by one, and the whole never."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.site, self.rnn, self.mean = torch.nn.Embedding(9, 2), torch.nn.LSTM(2, 32), torch.nn.Linear(32, 1)
+
+    def predict(self, steps: int = 3) -> None:
+        state = None
+        for _ in range(steps):
+            out, state = self.rnn(self.site(torch.zeros(4, 1, dtype=torch.long)), state)
+            self.mean(out)
+
+
+def test_of_parts_that_are_called_one_by_one_the_largest_is_watched(hooks: TorchHooks, heard: list[str]) -> None:
+    model = InParts()
+    hooks.watch_any_module()
+    hooks.watch_called_module()
+    model.predict()
+    heard.clear()
+    model.predict(5)
+    assert heard == ["forward_begins", "forward_ends"] * 5
+    assert hooks._watched() is model.rnn
+    assert not torch.nn.modules.module._global_forward_pre_hooks
+
+
 class Service(torch.nn.Module):
     def __init__(self, inner: torch.nn.Module | None = None) -> None:
         super().__init__()

@@ -20,6 +20,8 @@ from typing import Any, Protocol
 from whystall._native import TimedCall
 from whystall.capture.known_modules import Known, outermost_module
 
+# A model whose parts are called one by one has so many of them, at most.
+_MOST_PARTS = 16
 # Of a job in which no model is called nobody goes on asking.
 _MOST_ASKED = 2_000
 
@@ -214,16 +216,18 @@ class TorchHooks:
     def _watch_next_call(self, *, its_kind: bool = False) -> None:
         """Watches the module that is called next, and by no other: that of a session that began after it was made.
 
-        Not once torch's compiler has worked: a hook on all modules would have it compile again.
+        Who calls the parts of a model one by one has several such: until one comes again the largest is taken. Not once
+        torch's compiler has worked: a hook on all modules would have it compile again.
         """
         if has_compiled():
             return
         call = self._torch.nn.Module._call_impl.__code__  # noqa: SLF001 - what every call of a module goes through
 
-        asked = 0
+        asked, most = 0, -1
+        seen: set[int] = set()
 
         def called(module: Any, *_: object) -> None:
-            nonlocal asked
+            nonlocal asked, most
             if self._is_compiling():
                 return
             with contextlib.suppress(Exception):  # and this in their calls
@@ -232,12 +236,17 @@ class TorchHooks:
                     handle.remove()
                 # this may begin in the midst of a call
                 elif _calls_of(call) <= 1 and self._has_weights(module):
-                    handle.remove()
+                    if id(module) in seen or len(seen) >= _MOST_PARTS:
+                        handle.remove()
+                        return
+                    seen.add(id(module))
+                    held = _numbers_in(module)
                     watched = self._watched()
-                    if watched is None or (self._guessed and watched is not module):
+                    if held > most and (watched is None or (self._guessed and watched is not module)):
                         self.unwatch()
                         self._kind = type(module) if its_kind else None
                         self.watch(module)
+                    most = max(most, held)
 
         from torch.nn.modules.module import register_module_forward_pre_hook  # noqa: PLC0415 - the user has imported torch
 
@@ -374,3 +383,8 @@ def compiles_now() -> bool:
 def _parameters(optimizer: object) -> set[int]:
     groups = getattr(optimizer, "param_groups", [])
     return {id(parameter) for group in groups for parameter in group.get("params", [])}
+
+
+def _numbers_in(module: Any) -> int:
+    """How many numbers its parameters hold, as far as they are made."""
+    return sum(each.numel() for each in module.parameters() if not hasattr(each, "materialize"))
