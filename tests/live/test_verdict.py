@@ -130,6 +130,8 @@ def test_a_backward_pass_that_does_not_run_waits_for_other_ranks_if_there_are_an
     ddp = stack((f"{SITE}/torch/nn/parallel/distributed.py", 1, "DistributedDataParallel.forward"))
     still = looks(BACKWARD, ran=False, holder=None)
     assert named(seen((ddp, 10), (BACKWARD, 80), looks=still)) == "ranks"
+    with_gloo = {PID: process(PID, thread(on_core=0.02), thread(7, name="pt_gloo_runloop", on_core=0.0))}
+    assert named(seen((BACKWARD, 80), looks=still, processes=with_gloo)) == "ranks"
     assert named(seen((ddp, 10), (BACKWARD, 80), looks=looks(BACKWARD, holder=None))) is None
     assert named(seen((FORWARD, 10), (BACKWARD, 80), looks=still)) is None
 

@@ -26,6 +26,8 @@ _LATE: Final = 0.25
 _TOLD: Final = 0.05
 # Python's own work of a process that grows by this much a second is a leak or a preparation.
 _GROWTH_PER_S: Final = 1 << 20
+# As torch and gloo name the threads that carry messages (`pt_gloo_runloop`, `gloo_tcp_loop`, `pt_nccl_watchdg`).
+_BACK_ENDS: Final = ("pt_gloo", "gloo_", "pt_nccl")
 _WORK: Final = frozenset(kind.id for kind in WORK)
 _NEEDS_LOCK: Final = frozenset({UNDECIDED, "forward", "backward", "optimizer", "batches"})
 
@@ -80,7 +82,10 @@ class _Decided:
             self._of.setdefault(kind_of(look.stack, line_of), []).append(look)
         training = seen.job.thread(seen.training)
         self._disk = training.on_disk if training else 0.0
-        self._distributed = any(map(is_distributed, seen.ticks))
+        # A thread is seldom found in DistributedDataParallel itself; its back-ends have threads of their own.
+        self._distributed = any(map(is_distributed, seen.ticks)) or any(
+            thread.name.startswith(_BACK_ENDS) for thread in seen.job.threads
+        )
         self._held_by_others = _held_by_others(seen)
 
     def kind(self, kind: str) -> str:
