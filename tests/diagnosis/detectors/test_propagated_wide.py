@@ -27,8 +27,13 @@ def worked(way: str) -> Callable[[], object]:
     given = torch.randn(1500, 256)
     before = torch.nn.Linear(256, 256)
     layer = torch.nn.Linear(256, 512 if way == "it makes more" else 16)
+    weight = torch.nn.Parameter(torch.randn(256, 256))
 
     def forward() -> torch.Tensor:  # type: ignore[name-defined]
+        if way == "a batch as large as a layer":
+            return layer(before(given[:256]))
+        if way == "weights of one's own":
+            return layer(given[:256] @ weight)
         x = before(given)
         if way == "projected first":
             return adjacency @ layer(x)
@@ -52,6 +57,16 @@ def test_few_columns_are_mixed_where_the_layer_comes_first(way: str, tmp_path: P
 
 
 @pytest.mark.filterwarnings("ignore:Sparse CSR")
-@pytest.mark.parametrize("way", ["projected first", "something between", "both are read", "it makes more"])
+@pytest.mark.parametrize(
+    "way",
+    [
+        "projected first",
+        "something between",
+        "both are read",
+        "it makes more",
+        "a batch as large as a layer",
+        "weights of one's own",
+    ],
+)
 def test_others_are_none(way: str, tmp_path: Path) -> None:
     assert of_order(found_in(worked(way), tmp_path)) is None

@@ -69,6 +69,52 @@ def test_a_generator_that_its_critics_loss_goes_back_through_is_to_be_detached(t
     assert "fake.detach()" in (finding.remedy.patch or "")
 
 
+OPTIMIZERS: list[Any] = [
+    lambda p: torch.optim.Adam(p, lr=1e-3),
+    lambda p: torch.optim.AdamW(p, lr=1e-3, fused=True),
+    lambda p: torch.optim.SGD(p, lr=1e-3, momentum=0.9),
+]
+
+
+@pytest.mark.parametrize("made", OPTIMIZERS, ids=["Adam", "fused", "momentum"])
+def test_a_generators_layers_of_its_critics_sizes_are_lost_with_the_others(made: Any, tmp_path: Path) -> None:
+    """One layer of the generator's has a size of its own; it goes back through eight more of the critic's sizes."""
+    generator, critic = torch.nn.Sequential(torch.nn.Linear(64, 256), network(), network()), network()
+    of_generator, of_critic = made(generator.parameters()), made(critic.parameters())
+    noise, real = torch.randn(256, 64), torch.randn(256, 256)
+
+    def step() -> None:
+        for _ in range(2):
+            fake = generator(noise)
+            of_critic.zero_grad()
+            (critic(fake).mean() - critic(real).mean()).backward()
+            of_critic.step()
+        of_generator.zero_grad()
+        (-critic(generator(noise)).mean()).backward()
+        of_generator.step()
+
+    finding = told_in(step, tmp_path, repeated, worth=1.25)
+    assert finding.remedy is not None
+    assert "fake.detach()" in (finding.remedy.patch or "")
+    assert finding.gain is not None
+    assert finding.gain.expected < 2
+
+
+def test_two_optimizers_that_step_after_one_pass_read_all_of_it(tmp_path: Path) -> None:
+    encoder, decoder = torch.nn.Sequential(torch.nn.Linear(64, 256), network()), network()
+    optimizers = [torch.optim.Adam(one.parameters(), lr=1e-3) for one in (encoder, decoder)]
+    given = torch.randn(256, 64)
+
+    def step() -> None:
+        for one in optimizers:
+            one.zero_grad()
+        decoder(encoder(given)).square().mean().backward()
+        for one in optimizers:
+            one.step()
+
+    assert repeated(found_in(step, tmp_path)) is None
+
+
 def scene(wide: int = 24) -> Any:
     """A trunk of convolutions and three heads of its own kind."""
     torch.manual_seed(0)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from whystall._native import nearest_marked
 from whystall.diagnosis.detectors.heads import beyond_the_head
 from whystall.diagnosis.detectors.recorded_sizes import first_size
+from whystall.diagnosis.detectors.surplus import beside_lost
 from whystall.diagnosis.rank_case import RankCase, within
 from whystall.replay.graph import Mask
 from whystall.trace.columns import judged, matching
@@ -82,6 +83,7 @@ def discarded_backward(rank: RankCase) -> NDArray[np.float64]:
     if steps:
         lost |= beyond_the_head(rank, accumulates, _pass_of(rank))
     if lost.any():
+        lost |= beside_lost(rank, accumulates, lost, _pass_of(rank))
         lost |= _of_the_same_layer(rank, accumulates, lost)
         _leave_out_weights(rank, accumulates, lost, left)
         left[_only_for(rank, accumulates, lost)] = 0.0

@@ -14,7 +14,7 @@ import numpy as np
 
 from whystall.cost import kind_of
 from whystall.diagnosis import evidence
-from whystall.diagnosis.detectors.recorded_sizes import sizes_by_argument
+from whystall.diagnosis.detectors.recorded_sizes import Shape, first_size, sizes_by_argument
 from whystall.diagnosis.detectors.wasted import Wasted
 from whystall.diagnosis.rank_case import RankCase
 from whystall.trace.columns import judged, matching
@@ -24,6 +24,8 @@ from whystall.trace.link import rows_of
 _PRODUCTS: Final = {"aten::mm": 0, "aten::_sparse_mm": 0, "aten::smm": 0, "aten::addmm": 1}
 _PASSES_ON: Final = frozenset({"aten::contiguous", "aten::clone", "aten::to", "aten::_to_copy", "aten::copy_"})
 _CALLS: Final = frozenset({"aten::matmul", "aten::linear", "aten::sparse_mm"})
+_LAYER: Final = "aten::linear"
+_ACCUMULATES: Final = "torch::autograd::AccumulateGrad"
 _LEAST_ROWS: Final = 256
 _LEAST_TIMES: Final = 2
 # Few columns are less well worked on than many: so many times what their share says, at most.
@@ -43,6 +45,8 @@ def propagated_wide(rank: RankCase) -> Wasted | None:
     if table.is_empty() or table["input_dims"].null_count() == len(table):
         return None
     products = matching(table["name"], _PRODUCTS.__contains__)
+    # A batch may have as many rows as a layer is wide: then the square matrix is what the layer is given.
+    layers = rank.workings.tree.below(matching(table["name"], _LAYER.__eq__))
     rows = np.flatnonzero(products & ~rank.workings.tree.below(products))
     at, thread, parent = table["ts_ns"].to_numpy(), table["thread"].to_numpy(), rows_of(table["parent"])
     rows = rows[np.lexsort((at[rows], thread[rows]))]
@@ -51,10 +55,13 @@ def propagated_wide(rank: RankCase) -> Wasted | None:
     names = table["name"].cast(str).to_numpy()
     own = (parent < 0) | np.isin(names[np.maximum(parent, 0)], list(_CALLS))
     busy = np.sort(at[own & ~products & ~np.array([_passes_on(name) for name in names], np.bool_)])
+    weights = _trained(rank)
     mixed: dict[tuple[int, int], float] = {}
     for first, second in pairwise(rows.tolist()):
         one, other = told[first], told[second]
         if one is None or other is None or thread[first] != thread[second] or behind[first] or behind[second]:
+            continue
+        if layers[first] or weights & {(one.shared, one.columns), (one.columns, one.shared)}:
             continue
         square = one.rows == one.shared >= _LEAST_ROWS and other.rows == one.rows
         if not square or other.shared != one.columns or _LEAST_TIMES * other.columns > one.columns:
@@ -82,6 +89,13 @@ def propagated_wide(rank: RankCase) -> Wasted | None:
         detail=f"{columns:,} columns are mixed before a layer makes {columns * left:,.0f} of them",
         remedy="projected_first",
     )
+
+
+def _trained(rank: RankCase) -> set[Shape]:
+    """The sizes of the parameters that gradients are made of."""
+    table = rank.trace.operators
+    rows = np.flatnonzero(matching(table["name"], _ACCUMULATES.__eq__))
+    return set(judged(table.select("input_dims")[rows], first_size))
 
 
 def _passes_on(name: str) -> bool:
