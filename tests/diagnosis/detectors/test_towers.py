@@ -58,7 +58,7 @@ def worked(way: str) -> Callable[[], object]:
 
 @pytest.mark.parametrize("way", ["words", "vectors"])
 def test_a_tower_beside_the_trained_one_is_worth_its_whole_backward_pass(way: str, tmp_path: Path) -> None:
-    """It has three quarters of the rows, and going back takes two thirds of a step; its weights alone are half of it."""
+    """It has three quarters of the rows, and going back takes two thirds of a step, half of it for weights."""
     finding = told_in(worked(way), tmp_path, unread, worth=1.4)
     assert finding.remedy is not None
     assert "requires_grad_(False)" in (finding.remedy.patch or "")
