@@ -50,10 +50,14 @@ def test_files_come_by_rank_and_window(tmp_path: Path) -> None:
 
 def test_what_a_run_says_of_its_loaders_is_read_back(tmp_path: Path) -> None:
     said = {"workers": 2, "prefetch_factor": 2, "epochs": 3, "persistent_workers": False, "pin_memory": True}
+    said |= {"batches": 40, "taken": 90}
     path = tmp_path / "run.json"
     path.write_text(json.dumps({"schema": "whystall.run/1", "ranks": [{"rank": 0, "loaders": [said]}]}), "utf-8")
     [rank] = read_run_file(path)
     assert rank.loaders == (said,)
+    path.write_text(path.read_text("utf-8").replace('"batches": 40', '"batches": "many"'), "utf-8")
+    [rank] = read_run_file(path)
+    assert rank.loaders == ({**said, "batches": None},)
 
 
 def test_padding_that_ranks_saw_is_read_back_and_added_up(tmp_path: Path) -> None:
