@@ -349,3 +349,16 @@ def test_layers_beyond_a_head_are_lost_though_the_head_has_one_of_their_shape() 
 )
 def test_other_heads_are_not_told(made: Training) -> None:
     assert "compute.redundant-work" not in found_in(made.job.built)
+
+
+def test_an_optimizer_of_kernels_of_its_own_tells_nothing_of_what_it_reads() -> None:
+    """Apex's and others' give operators of torch's nothing but their counts of steps."""
+    made = Training()
+    for _ in made.job.steps(6):
+        for optimized in (CRITIC, ()):
+            for _ in range(4):
+                made.forward()
+            made.backward(*CRITIC, *GENERATOR)
+            made.works("aten::mul_", 10_000, **shaped(CRITIC[0]))  # something that has the sizes of one of them
+            made.optimizer(*([] for _ in optimized))
+    assert "compute.redundant-work" not in found_in(made.job.built)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from whystall._native import nearest_marked
 from whystall.diagnosis.detectors.heads import beyond_the_head
 from whystall.diagnosis.detectors.recorded_sizes import first_size
-from whystall.diagnosis.detectors.surplus import beside_lost
+from whystall.diagnosis.detectors.surplus import beside_lost, tells_sizes
 from whystall.diagnosis.rank_case import RankCase, within
 from whystall.replay.graph import Mask
 from whystall.trace.columns import judged, matching
@@ -76,7 +76,7 @@ def discarded_backward(rank: RankCase) -> NDArray[np.float64]:
         if not _of_inputs(found):
             return left
         found = [(passes, read) for passes, read in found if not len(read) and _piles_up(passes)]
-    elif not any(len(read) for _, read in found):  # an optimizer that tells nothing of what it reads
+    elif not any(len(read) for _, read in found) or not tells_sizes(rank):  # nobody knows what the optimizer reads
         return left
     for rows in _unread(found):
         lost[rows] = True
@@ -131,10 +131,7 @@ def _by_shape(
     """For each shape of gradients: the backward passes that make some, and when something reads or drops that shape."""
     table = rank.trace.operators
     at = table["ts_ns"].to_numpy()
-    parent = rows_of(table["parent"])
-    adds = matching(table["name"], _ADDS.__contains__) & (parent >= 0)
-    kept = np.zeros(len(table), np.bool_)
-    kept[parent[adds]] = True
+    kept = _added_to(rank)
     of_pass = _pass_of(rank)
     other = np.flatnonzero(reading)
     dims = table["input_dims"].cast(str).fill_null("")
@@ -153,6 +150,16 @@ def _by_shape(
             yield _passes(rows[kept[rows]], of_pass, kept, at), read[:0]
             rows = rows[~kept[rows]]
         yield _passes(rows, of_pass, kept, at), read
+
+
+def _added_to(rank: RankCase) -> Mask:
+    """Which calls add something themselves: a gradient is added to one that is there."""
+    table = rank.trace.operators
+    parent = rows_of(table["parent"])
+    adds = matching(table["name"], _ADDS.__contains__) & (parent >= 0)
+    out = np.zeros(len(table), np.bool_)
+    out[parent[adds]] = True
+    return out
 
 
 def _passes(
@@ -263,7 +270,8 @@ def _only_for(rank: RankCase, accumulates: Mask, lost: Mask) -> Mask:
     """What the engine does for gradients that are lost, and for nothing else: the rest of a chain after the first one.
 
     A chain begins where a loss hands on its gradient, a single number. Where gradients that are used come later in it,
-    what is before them is needed, unless it ends by itself: a tower of its own, whose first layer hands on nothing.
+    what is before them is needed, unless it ends by itself: a tower of its own, whose first layer hands on nothing, and
+    whose gradients pile up, as no optimizer drops them, beside those of others, which begin anew.
     """
     table = rank.trace.operators
     tree = rank.workings.tree
@@ -285,13 +293,15 @@ def _only_for(rank: RankCase, accumulates: Mask, lost: Mask) -> Mask:
     begins = calls_with(number & backward) | (np.diff(of_pass, prepend=-1) != 0)
     out = np.zeros(len(table), np.bool_)
     ends = _hand_nothing_on(rank, caller)[rows]
+    piled = calls_with(accumulates & _added_to(rank))
+    towers = bool(is_used.any()) and not piled[is_used].any()
     edges = [*np.flatnonzero(begins).tolist(), len(rows)]
     for first, last in pairwise(edges):
         used = first + np.flatnonzero(is_used[first:last])
         needed = int(used[-1]) + 1 if len(used) else first
         for after, until in pairwise([first, *(used + 1).tolist()]):
             own, last_end = after + np.flatnonzero(is_lost[after:until]), np.flatnonzero(ends[after:until])
-            if len(own) and len(last_end) and after + int(last_end[-1]) > own[0]:
+            if towers and len(own) and piled[own].all() and len(last_end) and after + int(last_end[-1]) > own[0]:
                 out[rows[_maker(after, int(own[0]), is_lost | is_used) : after + int(last_end[-1]) + 1]] = True
         hits = needed + np.flatnonzero(is_lost[needed:last])
         if len(hits):  # after the last gradient that is used nothing is needed any more

@@ -11,9 +11,10 @@ from collections import Counter
 from typing import Final
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
-from whystall.diagnosis.detectors.recorded_sizes import Shape, first_size, sizes_by_argument
+from whystall.diagnosis.detectors.recorded_sizes import Shape, all_sizes, first_size, sizes_by_argument
 from whystall.diagnosis.rank_case import RankCase, within
 from whystall.replay.graph import Mask
 from whystall.trace.columns import judged
@@ -47,6 +48,17 @@ def beside_lost(rank: RankCase, accumulates: Mask, lost: Mask, of_pass: NDArray[
             for place in _beside([shapes[place] for place in places], lost[rows[places]].tolist(), read):
                 out[rows[places[place]]] = True
     return out
+
+
+def tells_sizes(rank: RankCase) -> bool:
+    """Whether operators of optimizers' steps are given tensors, or lists of these: kernels of one's own tell none."""
+    table = rank.trace.operators
+    begin, end, _ = rank.optimizer_steps
+    inside = within(table["ts_ns"].to_numpy(), begin, end)
+    given = table.select("input_types", "input_dims").filter(inside).unique()
+    return any(
+        "TensorList" in (types or "") or any(all_sizes(dims)) for types, dims in given.cast(pl.String).iter_rows()
+    )
 
 
 def _beside(shapes: list[Shape], lost: list[bool], read: Counter[Shape]) -> list[int]:
