@@ -18,6 +18,7 @@ CAUSE: Final = cause_beside(__name__)
 _LEAST: Final = 0.05
 _INITIALISES: Final = re.compile(r"^torch\.nn\.init:|^transformers\.\S*:_?(init|initialize)_weights?$")
 _CONSTRUCTS: Final = re.compile(r"^torch\.nn\.modules\.\S+:(__init__|_?reset_parameters)$")
+_IN_PLACE: Final = re.compile(r"\w_\s*\(")  # a call of a function that changes its argument, as torch names them
 # What fills a model that was made, or is made with it.
 _FILLS: Final = re.compile(
     r"^torch\.(serialization|_utils):|^torch\.nn\.modules\.module:\w*(load_state_dict|load|_apply|eval|train)$|^copy:"
@@ -54,11 +55,17 @@ def in_samples(case: Case) -> Iterator[Sampled]:
 def _building(run: RunSummary) -> list[SampledLine]:
     """The looks that found modules made and filled; none unless it is seen that they are made."""
     made = [line for line in run.places if _INITIALISES.search(line.leaf) or _CONSTRUCTS.search(line.leaf)]
-    # One line whose tensor is initialised in each step may want its random numbers.
+    # One line that initialises a tensor of its own by name, in each step, may want its random numbers.
     several = len({(line.file, line.line) for line in made}) > 1
-    if not several and not any(_CONSTRUCTS.search(line.leaf) for line in made):
+    if not several and all(_by_name(line) for line in made):
         return []
     return made + [line for line in run.places if _FILLS.search(line.leaf)]
+
+
+def _by_name(line: SampledLine) -> bool:
+    """Whether the line calls the function that initialises, and not a module's constructor that does."""
+    constructs = _CONSTRUCTS.search(line.leaf) or line.function == "__init__"
+    return not constructs and (not line.text or bool(_IN_PLACE.search(line.text)))
 
 
 RULE = Rule(CAUSE, (Finder(in_samples, ("samples", "no_device")),))
