@@ -35,7 +35,7 @@ class FakeStepper:
     def on_stepping_thread(self) -> bool:
         return self.stepping
 
-    def step_ended(self, flags: int = 0) -> None:
+    def step_ended(self, flags: int = 0, *, in_call: bool = False) -> None:
         self.told.append(("step", flags))
 
     def optimizer_found(self, optimizer: object) -> None:

@@ -106,6 +106,13 @@ def test_tokens_with_a_cache_are_one_step() -> None:
     assert passes(list(chain(*stories)))[-12:] == 2 * ["begin", "", "", "", "", ""]
 
 
+@pytest.mark.parametrize("heard_from", [0, 1, 5, 23])
+def test_answers_of_two_dozen_tokens_are_one_step_from_wherever_they_are_heard(heard_from: int) -> None:
+    answer: list[Shapes] = [((320, 168, 13),), *([((320, 1, 13),)] * 23)]
+    told = passes((answer * 8)[heard_from:])
+    assert told[-48:] == 2 * ["begin", *[""] * 23]
+
+
 def test_passes_of_other_shapes_that_come_again_in_turn_are_one_step() -> None:
     request: list[Shapes] = [((1024, 24),), *([((512, 24),)] * 4), ((452, 24),)]
     told = passes(request * 6)

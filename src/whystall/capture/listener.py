@@ -45,8 +45,8 @@ class Stepper(Protocol):
     def on_stepping_thread(self) -> bool:
         """Whether the calling thread is the one that steps, or may become it."""
 
-    def step_ended(self, flags: int = 0) -> None:
-        """A step has ended."""
+    def step_ended(self, flags: int = 0, *, in_call: bool = False) -> None:
+        """A step has ended; ``in_call`` where the call of the model that begins the next one has begun."""
 
     def optimizer_found(self, optimizer: object) -> None:
         """The optimizer that ends the steps has stepped for the first time."""
@@ -133,7 +133,7 @@ class Heard:
                 lambda: rows_of(sys.modules.get("torch"), (given, named), most=_MOST_NUMBERS), evaluates=evaluates
             )
             if self._finder.asks_for_shapes and self._finder.forward_begins(shapes_of((*given, *named.values()))):
-                self._stepper.step_ended()
+                self._stepper.step_ended(in_call=True)
             self._stepper.given((given, named), "forward")
             self._parts.forward.begin()
 

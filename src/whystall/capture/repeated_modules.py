@@ -17,12 +17,14 @@ from typing import Any, Final
 
 import msgspec
 
+from whystall.capture.alike import AlikeRows
 from whystall.capture.rounds import Rounds
 from whystall.capture.sums import Sum, columns_of, is_differentiated, rows_of, sizes_of_rows, sum_of
 from whystall.capture.tally import Place, Tally, place_of
 from whystall.run_folder.description import RepeatedWork
 
-_LONG: Final = 0.03
+_LONG: Final = 0.01
+"""Of a step; each of several equal blocks takes as little."""
 _MOST_MODULES: Final = 64
 _REMEMBERED: Final = frozenset({"past_key_values", "past_key_value", "layer_past", "past", "kv_cache", "cache"})
 _LEAST_PLACES: Final = 16
@@ -34,15 +36,32 @@ _ALIKE: Final = 1e-4
 
 
 @dataclass(slots=True)
+class _Again:
+    """What was computed again in a call: where, how often, and what of it a backward pass goes through as well."""
+
+    places: Counter[Place] = field(default_factory=Counter)
+    times: int = 0
+    differentiated_ns: int = 0
+
+    def add(self, more: _Again) -> None:
+        self.places += more.places
+        self.times += more.times
+        self.differentiated_ns += more.differentiated_ns
+
+    def tell(self, tally: Tally) -> None:
+        tally.again += self.places
+        tally.calls += self.times
+        tally.differentiated_ns += self.differentiated_ns
+
+
+@dataclass(slots=True)
 class _Call:
     module: int
     began_ns: int
     ours_ns: int
-    again: Counter[Place] = field(default_factory=Counter)
-    times: int = 0
-    """How often something was computed again in it."""
-    differentiated_ns: int = 0
-    """What a backward pass goes through as well."""
+    again: _Again = field(default_factory=_Again)
+    alike: _Again = field(default_factory=_Again)
+    """Of rows that were there before within the same call."""
 
 
 class RepeatedModules:
@@ -50,7 +69,10 @@ class RepeatedModules:
 
     def __init__(self, torch: Any, on_stepping_thread: Callable[[], bool]) -> None:
         self.tally = Tally()
+        self.alike = Tally()
+        """Of rows that were there before within the same call."""
         self._torch = torch
+        self._alike = AlikeRows(torch)
         self._on_stepping_thread = on_stepping_thread
         self._handles: list[Any] = []
         self._open: list[_Call] = []
@@ -125,9 +147,11 @@ class RepeatedModules:
         tally = self.tally
         if counts:
             tally.step_ended(duration_ns)
+            self.alike.step_ended(duration_ns)
             self._whole_steps |= tally.calls > self._again_before and tally.fresh == self._fresh_before
         else:
             tally.forget()
+            self.alike.forget()
             self._calls.clear()
         self._again_before, self._fresh_before = tally.calls, tally.fresh
 
@@ -143,11 +167,17 @@ class RepeatedModules:
         calls, ns, _ = max(kinds, key=lambda one: one[1])
         return msgspec.structs.replace(found, kind_calls=calls, kind_ns=min(ns, found.measured_ns))
 
-    def step_ended(self) -> None:
-        """A step is over, and with it all calls."""
+    def told_alike(self) -> RepeatedWork | None:
+        """What was computed of rows that were there before within the same call."""
+        self.alike.fresh = 1
+        return None if self._deaf else self.alike.told()
+
+    def step_ended(self, *, in_call: bool = False) -> None:
+        """A step is over, and with it all calls but the one that begins the next step (``in_call``)."""
         self._step += 1
         self.tally.ours_ns = 0
-        self._open.clear()
+        kept = self._open[-1:] if in_call else []
+        self._open = [_Call(call.module, time.perf_counter_ns(), 0) for call in kept]
 
     def close(self) -> bool:
         """Takes the hooks out."""
@@ -208,22 +238,25 @@ class RepeatedModules:
         if known is None:
             if not self._open:
                 tally.fresh += 1
-                shared = 0.0 if call.times else self._shared(module, given, named)
+                shared = 0.0 if call.again.times else self._shared(module, given, named)
             share = shared or (0.0 if differentiated else self._known_samples(module, given, named, output))
-        if share * lasted > sum(call.again.values()):
-            place = place_of(type(module).__name__, sys._getframe(2))  # noqa: SLF001 - the documented way to the caller
-            call.again, call.times = Counter({place: round(lasted * share)}), 1
-            call.differentiated_ns = lasted if differentiated else 0
+        if share and share * lasted > call.again.places.total():
+            call.again = _outweighing(module, share * lasted, lasted if differentiated else 0)
             tally.shared_ns += round(lasted * shared)
-        if self._open:
-            self._open[-1].again += call.again
-            self._open[-1].times += call.times
-            self._open[-1].differentiated_ns += call.differentiated_ns
-        else:
-            tally.again += call.again
-            tally.calls += call.times
-            tally.differentiated_ns += call.differentiated_ns
+        alike = 0.0 if share else self._alike.share(id(module), (given, named), output, constant=known is False)
+        if alike * lasted > call.alike.places.total():
+            call.alike = _outweighing(module, alike * lasted, alike * lasted if differentiated else 0)
+        self._close(call)
         tally.ours_ns += time.perf_counter_ns() - now
+
+    def _close(self, call: _Call) -> None:
+        """A call is over: what came again in it is a part of the one around it, or is told."""
+        if self._open:
+            self._open[-1].again.add(call.again)
+            self._open[-1].alike.add(call.alike)
+        else:
+            call.again.tell(self.tally)
+            call.alike.tell(self.alike)
 
     def _known(self, module: int, given: object, named: object, output: object, *, differentiated: bool) -> bool | None:
         """Whether a call gave what it gave before, where it was given that before (``None``: it was not).
@@ -252,7 +285,7 @@ class RepeatedModules:
         if not self._trained or not all(call.module in self._trained for call in self._open):
             return 0.0
         rows = rows_of(self._torch, (given, named))
-        made = sizes_of_rows(self._torch, output, len(rows))
+        made = sizes_of_rows(self._torch, output, [len(rows)])
         if not made:
             return 0.0
         seen = self._rows.setdefault(id(module), {})
@@ -275,6 +308,12 @@ class RepeatedModules:
         appended = len(now) == len(before) + 1 and alike == len(before)  # decoding is told by the recording
         enough = len(now) >= _LEAST_PLACES and alike >= _LEAST_SHARED * len(now)
         return alike / len(now) if enough and not appended else 0.0
+
+
+def _outweighing(module: Any, ns: float, differentiated_ns: float) -> _Again:
+    """All of a call in place of what is in it."""
+    place = place_of(type(module).__name__, sys._getframe(3))  # noqa: SLF001 - the documented way to the caller
+    return _Again(Counter({place: round(ns)}), 1, round(differentiated_ns))
 
 
 def _arguments(kind: type) -> frozenset[str]:

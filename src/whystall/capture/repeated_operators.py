@@ -125,7 +125,7 @@ class RepeatedOperators:
         """What was computed again."""
         return self.tally.told()
 
-    def step_ended(self) -> None:
+    def step_ended(self, *, in_call: bool = False) -> None:  # noqa: ARG002 - an operator within a call is one as well
         """A step is over."""
         self.tally.ours_ns = 0
         self._step += 1

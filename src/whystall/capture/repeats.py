@@ -43,6 +43,8 @@ class RepeatsSeen:
         """What nothing read of what was computed."""
         self.masked: RepeatedWork | None = None
         """What was computed for rows that a mask threw away."""
+        self.alike: RepeatedWork | None = None
+        """What was computed of rows that were there before within the same call."""
         self.contents = Contents(torch)
         self._torch = torch
         modules = RepeatedModules(torch, on_stepping_thread)
@@ -53,8 +55,8 @@ class RepeatsSeen:
         self._step = self._timed = self._passed = self._passed_ns = 0
         self._ended = False
 
-    def step_ended(self, duration_ns: int) -> None:
-        """Begins when some steps have ended, and goes on with each."""
+    def step_ended(self, duration_ns: int, *, in_call: bool = False) -> None:
+        """Begins when some steps have ended, and goes on with each; ``in_call``: the call that begins one has begun."""
         if self._ended:
             self.close()
             return
@@ -72,12 +74,12 @@ class RepeatsSeen:
             self._timed += 1
             look.timed(duration_ns)
             if self._timed < _TIMED:
-                look.step_ended()
+                look.step_ended(in_call=in_call)
                 return
             something = look.choose()
         else:  # what the first saw again was within the step alone
             look.step_read(duration_ns, counts=self._step > 1)
-        look.step_ended()
+        look.step_ended(in_call=in_call)
         self._step += 1
         most = _MOST_READ if len(self._looks) > 1 else _READ_FURTHER
         if not something or self._step > (_LEAST_READ if tally.measured_ns >= _ENOUGH_NS else most):
@@ -86,7 +88,7 @@ class RepeatsSeen:
     def told(self) -> dict[str, Any]:
         """What was seen, by the names that a description of the rank has for it."""
         contents = self.contents
-        seen = {"repeated": self.found, "unread": self.unread, "masked": self.masked}
+        seen = {"repeated": self.found, "unread": self.unread, "masked": self.masked, "alike": self.alike}
         return {**seen, "sparse": contents.sparse(), "labels": contents.labels()}
 
     def close(self) -> None:
@@ -114,6 +116,8 @@ class RepeatsSeen:
             self.found = found
         if isinstance(look, RepeatedOperators):
             self.unread, self.masked = look.unread.told(), look.unread.told_masked()
+        else:
+            self.alike = look.told_alike()
         if len(self._looks) == 1:
             self.close()
         else:

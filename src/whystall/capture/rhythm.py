@@ -19,6 +19,8 @@ MOST_IN_REQUEST: Final = 32
 # Calls whose shapes all agree are steps of their own after so many.
 FORWARDS_BEFORE_STEPS: Final = 8
 _PERIODS_SEEN: Final = 3
+# The dimensions of tokens, and of what stands for them: samples, places, numbers of a place.
+_SEQUENCES: Final = (2, 3)
 # A sequence of prompts that is one token longer once is no decoding; twice in a row it is.
 _LEAST_GROWTHS: Final = 2
 
@@ -132,10 +134,10 @@ class Requests:
         longest = max((b - a for a, b in pairwise(self._starts)), default=0)
         if longest > _LEAST_GROWTHS and len(self._starts) > _LEAST_GROWTHS:
             return "decoding"
-        if count <= FORWARDS_BEFORE_STEPS:
-            return None
-        if _LEAST_GROWTHS < len(self._after_batch) <= count // 2:
+        if count > FORWARDS_BEFORE_STEPS and _LEAST_GROWTHS < len(self._after_batch) <= count // 2:
             return "batches"
+        if count <= FORWARDS_BEFORE_STEPS or self._may_go_on():
+            return None
         if len(set(heard)) == 1 or len(self._after_batch) > count // 2:
             return "each"
         for period in range(2, count // _PERIODS_SEEN + 1):
@@ -144,6 +146,16 @@ class Requests:
                 return "in turn" if self._key is not None else "each"
         alone = len(set(heard)) == count == len(self._starts)  # nothing comes twice or goes on: no request of several
         return "each" if alone or count > MOST_IN_REQUEST else None
+
+    def _may_go_on(self) -> bool:
+        """Whether one answer of many places may be heard, from its midst or for the first time: the next will tell."""
+        last, count = self._heard[-1], len(self._heard)
+        one_place = last and len(last[0]) in _SEQUENCES and last[0][1] == 1
+        if len(set(self._heard)) == 1:
+            return bool(one_place) and count <= 2 * MOST_IN_REQUEST
+        going = max((b - a for a, b in pairwise([*self._starts, count])), default=0)
+        several = len(self._starts) > 1 and _LEAST_GROWTHS < going <= MOST_IN_REQUEST
+        return several and MOST_IN_REQUEST <= count <= _PERIODS_SEEN * MOST_IN_REQUEST
 
 
 def _unique(period: list[Shapes]) -> tuple[Shapes, Shapes] | None:

@@ -182,7 +182,7 @@ class Session:
 
     # --- a step has ended ---------------------------------------------------------------------------
 
-    def step_ended(self, flags: int = 0) -> None:
+    def step_ended(self, flags: int = 0, *, in_call: bool = False) -> None:
         """Takes note of a step and opens, marks or closes a window."""
         now = time.perf_counter_ns()
         if self._closed:
@@ -201,7 +201,7 @@ class Session:
         self.steps += 1
         if self.steps == _STEPS_BEFORE_JUDGING:
             self.faults.guard("module times", self._judge_cost)(now)
-        self._windows(duration, now)
+        self._windows(duration, now, in_call=in_call)
         self._step_began_ns = time.perf_counter_ns()
         if recording:
             self._costs.profiled(duration)
@@ -211,7 +211,7 @@ class Session:
         if self._experiment is not None:
             self.faults.guard("experiment", self._experiment.step_ended)(self.steps)
 
-    def _windows(self, duration: int, now: int) -> None:
+    def _windows(self, duration: int, now: int, *, in_call: bool) -> None:
         """Opens, marks or closes a window; after the last one, looks at what is computed again."""
         action = self._recording.windows.step_ended(duration, now)
         if action is not Action.NOTHING:
@@ -221,7 +221,7 @@ class Session:
                 self.faults.guard("run.json", self._describe)(ended=False)
             self._sampler.disregard_ourselves()
         if self._recording.windows.over and not self._repeats.over:
-            self.faults.guard("repeated work", self._repeats.step_ended)(duration)
+            self.faults.guard("repeated work", self._repeats.step_ended)(duration, in_call=in_call)
             if self._repeats.found is not None:
                 self.faults.guard("run.json", self._describe)(ended=False)
 

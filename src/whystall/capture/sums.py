@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import prod
 from typing import Any, Final
 
 _MOST_TENSORS: Final = 32
@@ -48,7 +49,7 @@ def rows_of(torch: Any, value: object, *, most: int = _OF_LARGE) -> list[int]:
 
     Of tensors that stand for others (``torch.func``) nothing is known, and rows of few numbers are alike by chance.
     """
-    for item in _tensors_in(torch, value):
+    for item in tensors_in(torch, value):
         plain = type(item) is torch.Tensor and item.device.type == "cpu" and item.layout is torch.strided
         if not plain or item.is_quantized or item.is_complex() or item.dim() < 2 or not item.numel():
             continue
@@ -61,16 +62,18 @@ def rows_of(torch: Any, value: object, *, most: int = _OF_LARGE) -> list[int]:
     return []
 
 
-def sizes_of_rows(torch: Any, value: object, count: int) -> list[float]:
-    """The sum of what is in each of so many rows of a call's first output that has them, without signs."""
-    for item in _tensors_in(torch, value):
-        if item.device.type == "cpu" and item.is_floating_point() and item.dim() > 1 and len(item) == count:
+def sizes_of_rows(torch: Any, value: object, shape: Sequence[int]) -> list[float]:
+    """The sum of what is in each row of a call's first output whose first dimensions are these, without signs."""
+    for item in tensors_in(torch, value):
+        counts = item.dim() >= max(len(shape), 2) and tuple(item.shape[: len(shape)]) == tuple(shape)
+        if item.device.type == "cpu" and item.is_floating_point() and counts and item.numel():
             with torch.no_grad():
-                return item.detach().flatten(1).abs().sum(1, dtype=torch.float64).tolist()  # type: ignore[no-any-return]
+                rows = item.detach().reshape(prod(shape), -1)
+                return rows.abs().sum(1, dtype=torch.float64).tolist()  # type: ignore[no-any-return]
     return []
 
 
-def _tensors_in(torch: Any, value: object, deep: int = _DEEPEST) -> Iterator[Any]:
+def tensors_in(torch: Any, value: object, deep: int = _DEEPEST) -> Iterator[Any]:
     """The plain tensors in a value, in order."""
     if isinstance(value, torch.Tensor):
         if not value.is_nested:
@@ -78,7 +81,7 @@ def _tensors_in(torch: Any, value: object, deep: int = _DEEPEST) -> Iterator[Any
         return
     items = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
     for item in items if deep > 0 else ():
-        yield from _tensors_in(torch, item, deep - 1)
+        yield from tensors_in(torch, item, deep - 1)
 
 
 def is_differentiated(torch: Any, value: object, deep: int = _DEEPEST) -> bool:

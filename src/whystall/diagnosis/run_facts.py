@@ -34,6 +34,8 @@ class RunFacts:
     """Per rank what it was seen to compute that nothing read."""
     masked: dict[int, RepeatedWork] = field(default_factory=dict)
     """Per rank what it was seen to compute for rows that a mask threw away."""
+    alike: dict[int, RepeatedWork] = field(default_factory=dict)
+    """Per rank what it was seen to compute of rows that were there before within the same call."""
     sparse: dict[int, tuple[SparseMatrix, ...]] = field(default_factory=dict)
     """Per rank the matrices in its products that are nearly all zeros."""
     labels: dict[int, tuple[CountedLabels, ...]] = field(default_factory=dict)

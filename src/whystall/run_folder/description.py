@@ -170,6 +170,8 @@ class RankDescription(msgspec.Struct, frozen=True, kw_only=True):
     """Likewise what was computed and read by nothing."""
     masked: RepeatedWork | None = None
     """Likewise what was computed for rows that a mask threw away."""
+    alike: RepeatedWork | None = None
+    """Likewise what was computed of rows that were there before within the same call."""
     sparse: list[SparseMatrix] = []
     """Of the products that were looked at, those with matrices that are nearly all zeros."""
     labels: list[CountedLabels] = []

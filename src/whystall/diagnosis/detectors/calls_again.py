@@ -22,6 +22,9 @@ _LEAST_OF_FEW: Final = 0.35
 # So much of the time of a shared beginning is saved at least, and as expected.
 _LEAST_OF_SHARED: Final = 0.4
 _OF_SHARED: Final = 0.8
+# The same of rows that are alike: fewer rows take as many calls of operators, and are put in place once more.
+_LEAST_OF_ALIKE: Final = 0.5
+_OF_ALIKE: Final = 0.85
 
 
 def shares_of(
@@ -41,6 +44,17 @@ def shares_of(
         low, forward_left = low * _LEAST_OF_SHARED, forward * _OF_SHARED
         return (forward, 0.0), (low, forward_left, min(forward + unsure, 1.0))
     return (forward, most), (low, forward + expected, min(forward + most + unsure, 1.0))
+
+
+def shares_of_alike(
+    case: Case, run: RunSummary, seen: RepeatedWork
+) -> tuple[tuple[float, float], tuple[float, float, float]]:
+    """The same of rows that were there before within a call."""
+    forward = seen.again_ns / seen.measured_ns
+    expected, most = _backward_of(case, run, seen)
+    unsure = NINE_IN_TEN * seen.error
+    low = max((forward - unsure) * _LEAST_OF_ALIKE, 0.0)
+    return (forward, most), (low, (forward + expected) * _OF_ALIKE, min(forward + most + unsure, 0.99))
 
 
 def _asked_again(run: RunSummary, seen: RepeatedWork) -> tuple[tuple[float, float], tuple[float, float, float]]:

@@ -498,6 +498,33 @@ def test_rows_that_a_mask_throws_away_cost_their_backward_pass_as_well(
         assert "index_add" in (finding.remedy.patch or "")
 
 
+@pytest.mark.parametrize(("share", "learns", "fires"), [(0.9, False, True), (0.1, True, True), (0.03, False, False)])
+def test_rows_that_are_alike_cost_what_is_made_of_them(share: float, *, learns: bool, fires: bool) -> None:
+    watched = run(shares={"forward": 0.3, "backward": 0.6 if learns else 0.0, "other": 0.1})
+    ns = round(share * 4 * watched.mean_ns)
+    lstm = RepeatedModule("LSTM", "serve.py", 55, "encode", "out, state = self.rnn(x.repeat_interleave(80, 0))", ns)
+    seen = RepeatedWork(
+        steps=4,
+        calls=4,
+        again_ns=ns,
+        differentiated_ns=ns if learns else 0,
+        measured_ns=round(4 * watched.mean_ns),
+        error=0.005,
+        modules=[lstm],
+    )
+    found = found_in_runs(watched, alike={0: seen}, cores=4, threads=4)
+    assert ("compute.redundant-work" in found) is fires
+    if fires:
+        finding = found["compute.redundant-work"]
+        assert finding.gain is not None
+        most = 1 / (1 - share * (3 if learns else 1))
+        assert finding.gain.floor < finding.gain.expected < most <= finding.gain.ceiling
+        assert "LSTM is given each row several times" in finding.title
+        assert [(line.file, line.line) for line in finding.code] == [("serve.py", 55)]
+        assert finding.remedy is not None
+        assert "repeat_interleave" in (finding.remedy.patch or "")
+
+
 def test_a_head_that_nothing_reads_is_worth_its_time_where_what_it_was_made_from_is_worked_on() -> None:
     finding = found_in(scoring(VIEW, POOLED).built)["compute.redundant-work"]
     is_worth(finding, (HEAD_NS + LAYERS_NS) / LAYERS_NS, within=0.01)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from whystall.diagnosis import evidence
-from whystall.diagnosis.candidate import Replayed, Sampled
+from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
-from whystall.diagnosis.detectors.calls_again import called_at, comes_by_itself, is_shared, shares_of
 from whystall.diagnosis.detectors.cosines import cosines
 from whystall.diagnosis.detectors.diagonals import diagonals
 from whystall.diagnosis.detectors.discarded import discarded_backward
@@ -31,16 +31,20 @@ from whystall.diagnosis.detectors.prefixes import Products, longer_passes, opera
 from whystall.diagnosis.detectors.product_order import costlier_order
 from whystall.diagnosis.detectors.propagated_wide import propagated_wide
 from whystall.diagnosis.detectors.recorded_sizes import first_elements
-from whystall.diagnosis.detectors.samples import NINE_IN_TEN, SPREAD, from_samples, measured_runs
 from whystall.diagnosis.detectors.sliced_gradients import sliced_gradients
 from whystall.diagnosis.detectors.sorted_whole import sorted_whole
 from whystall.diagnosis.detectors.spread_rows import spread_rows
+from whystall.diagnosis.detectors.watched_work import (
+    given_again,
+    in_rows_that_are_alike,
+    that_a_mask_drops,
+    that_nothing_reads,
+)
 from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
 from whystall.replay.graph import Mask
-from whystall.run_folder.description import RepeatedWork
 from whystall.trace.columns import judged
 
 CAUSE: Final = cause_beside(__name__)
@@ -51,6 +55,7 @@ _BYTES_PER_S: Final = CAUSE.threshold("bytes_per_s")
 # Of a weight; fewer where it is in half precision.
 _BYTES: Final = 4
 _HALF: Final = re.compile(r'^\["(c10::)?(BFloat16|Half)')
+_IN_WATCHED: Final = (given_again, in_rows_that_are_alike, that_a_mask_drops, that_nothing_reads)
 _FORMS: Final = (
     *(sorted_whole, inverted, diagonals, tall_grams, picked_rows),
     *(costlier_order, einsum_order, factored_steps, spread_rows, cosines, low_rank, sliced_gradients, propagated_wide),
@@ -188,113 +193,6 @@ def in_trace_of_forms(case: Case) -> Iterator[Replayed]:
                 yield told
 
 
-def in_watched(case: Case) -> Iterator[Sampled]:
-    """By the calls of modules that were given, and gave, what they were given and gave before."""
-    for run in measured_runs(case):
-        seen = case.facts.repeated.get(run.rank)
-        if seen is None:
-            continue
-        (forward, backward), saved = shares_of(case, run, seen)
-        share = saved[1]
-        if share < _LEAST_SHARE:
-            continue
-        largest = max(seen.modules, key=lambda one: one.ns)
-        told = "in calls that came out as before"
-        if is_shared(seen):
-            told = "in tokens that the call before was given, too"
-        elif comes_by_itself(seen):
-            told = "in calls of which some came out as before"
-        yield from_samples(
-            CAUSE.id,
-            run,
-            share,
-            saved,
-            evidence=(
-                evidence.share(f"of the steps looked at, {told}", forward),
-                *([evidence.share("of the steps, in going back through them, at most", backward)] if backward else []),
-                *([evidence.count("such calls looked at", seen.kind_calls)] if comes_by_itself(seen) else []),
-                evidence.count("calls that came out as before", seen.calls / seen.steps, per="step"),
-                evidence.count("steps looked at", seen.steps),
-            ),
-            code=called_at(seen),
-            method="samples: the time of calls whose inputs and outputs were the same before",
-            detail=f"{largest.name} is given tokens that begin as those of the call before"
-            if is_shared(seen)
-            else f"{largest.name} is given again what it was given before, and gives the same",
-            remedy=_REMEDIES[_kept_how(seen, backward)],
-            rivals=("host.small-operators", "host.python"),
-        )
-
-
-def _kept_how(seen: RepeatedWork, backward: float) -> str:
-    """The name of the remedy for what comes again."""
-    if is_shared(seen):
-        return "prefix"
-    if max(seen.modules, key=lambda one: one.ns).name == "ParametrizationList":
-        return "parametrized"
-    return "within" if backward else "by_key" if comes_by_itself(seen) else "kept"
-
-
-def that_nothing_reads(case: Case) -> Iterator[Sampled]:
-    """By the operators of some steps whose results were seen to be read by nothing."""
-    for run in measured_runs(case):
-        seen = case.facts.unread.get(run.rank)
-        if seen is None:
-            continue
-        # Following each operator makes steps longer; the operators take as long as in any other.
-        share = min(seen.again_ns / seen.steps / run.mean_ns, 0.99)
-        unsure = max(NINE_IN_TEN * seen.error, SPREAD * share)
-        if share >= _LEAST_SHARE:
-            largest = max(seen.modules, key=lambda one: one.ns)
-            yield from_samples(
-                CAUSE.id,
-                run,
-                share,
-                (max(share - unsure, 0.0), share, min(share + unsure, 0.99)),
-                evidence=(
-                    evidence.share("of a step, in operators whose results nothing reads", share),
-                    evidence.count("such operators", seen.calls / seen.steps, per="step"),
-                    evidence.count("steps looked at", seen.steps),
-                ),
-                code=called_at(seen),
-                method="samples: the time of operators whose results nothing read",
-                detail=f"nothing reads what {largest.name} gives",
-                remedy=_REMEDIES["unread"],
-                rivals=("host.small-operators", "host.python"),
-            )
-
-
-def that_a_mask_drops(case: Case) -> Iterator[Sampled]:
-    """By the operators of some steps that made rows which a mask over them threw away."""
-    for run in measured_runs(case):
-        seen = case.facts.masked.get(run.rank)
-        if seen is None:
-            continue
-        share = seen.again_ns / seen.steps / run.mean_ns
-        # Gradients go back through all rows as well: two products for each.
-        back = 2.0 * seen.differentiated_ns / max(seen.again_ns, 1)
-        least, expected, most = (min(share * (1 + part * back), 0.95) for part in (0.4, 0.75, 1.0))
-        if share >= _LEAST_SHARE:
-            largest = max(seen.modules, key=lambda one: one.ns)
-            yield from_samples(
-                CAUSE.id,
-                run,
-                expected,
-                # rows are picked, and put back into their places
-                (least * 0.8, expected * 0.9, most),
-                evidence=(
-                    evidence.share("of a step, in forward work on rows that a mask throws away", share),
-                    evidence.count("such operators", seen.calls / seen.steps, per="step"),
-                    evidence.count("steps looked at", seen.steps),
-                ),
-                code=called_at(seen),
-                method="samples: the time of operators on rows that a mask threw away",
-                detail=f"a mask throws away most rows of what {largest.name} gives",
-                remedy=_REMEDIES["masked"],
-                rivals=("compute.padding", "host.small-operators"),
-            )
-
-
 def _without_discarded(rank: RankCase) -> tuple[NDArray[np.float64], str, Remedy, int]:
     """What is left without backward work that is for nothing, and what is said of it."""
     left = discarded_backward(rank)
@@ -373,8 +271,6 @@ RULE = Rule(
         Finder(in_trace_of_decoding, ("trace", "operators", "shapes")),
         Finder(in_trace_of_heads, ("trace", "operators", "shapes")),
         Finder(in_trace_of_forms, ("trace", "operators", "shapes")),
-        Finder(in_watched, ("samples", "no_device")),
-        Finder(that_nothing_reads, ("samples", "no_device")),
-        Finder(that_a_mask_drops, ("samples", "no_device")),
+        *(Finder(partial(find, cause=CAUSE), ("samples", "no_device")) for find in _IN_WATCHED),
     ),
 )

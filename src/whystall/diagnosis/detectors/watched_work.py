@@ -1,0 +1,157 @@
+"""Work that was seen, in some steps of a watched job, to be done again or for nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from whystall.diagnosis import evidence
+from whystall.diagnosis.candidate import Sampled
+from whystall.diagnosis.case import Case
+from whystall.diagnosis.causes import Cause
+from whystall.diagnosis.detectors.calls_again import called_at, comes_by_itself, is_shared, shares_of, shares_of_alike
+from whystall.diagnosis.detectors.samples import NINE_IN_TEN, SPREAD, from_samples, measured_runs
+from whystall.diagnosis.finding import Evidence
+from whystall.run_folder.description import RepeatedWork
+
+
+def given_again(case: Case, cause: Cause) -> Iterator[Sampled]:
+    """By the calls of modules that were given, and gave, what they were given and gave before."""
+    for run in measured_runs(case):
+        seen = case.facts.repeated.get(run.rank)
+        if seen is None:
+            continue
+        (forward, backward), saved = shares_of(case, run, seen)
+        share = saved[1]
+        if share < cause.threshold("least_share"):
+            continue
+        largest = max(seen.modules, key=lambda one: one.ns)
+        told = "in calls that came out as before"
+        if is_shared(seen):
+            told = "in tokens that the call before was given, too"
+        elif comes_by_itself(seen):
+            told = "in calls of which some came out as before"
+        yield from_samples(
+            cause.id,
+            run,
+            share,
+            saved,
+            evidence=(
+                evidence.share(f"of the steps looked at, {told}", forward),
+                *_going_back(backward),
+                *([evidence.count("such calls looked at", seen.kind_calls)] if comes_by_itself(seen) else []),
+                evidence.count("calls that came out as before", seen.calls / seen.steps, per="step"),
+                evidence.count("steps looked at", seen.steps),
+            ),
+            code=called_at(seen),
+            method="samples: the time of calls whose inputs and outputs were the same before",
+            detail=f"{largest.name} is given tokens that begin as those of the call before"
+            if is_shared(seen)
+            else f"{largest.name} is given again what it was given before, and gives the same",
+            remedy=cause.remedies[_kept_how(seen, backward)],
+            rivals=("host.small-operators", "host.python"),
+        )
+
+
+def _kept_how(seen: RepeatedWork, backward: float) -> str:
+    """The name of the remedy for what comes again."""
+    if is_shared(seen):
+        return "prefix"
+    if max(seen.modules, key=lambda one: one.ns).name == "ParametrizationList":
+        return "parametrized"
+    return "within" if backward else "by_key" if comes_by_itself(seen) else "kept"
+
+
+def that_nothing_reads(case: Case, cause: Cause) -> Iterator[Sampled]:
+    """By the operators of some steps whose results were seen to be read by nothing."""
+    for run in measured_runs(case):
+        seen = case.facts.unread.get(run.rank)
+        if seen is None:
+            continue
+        # Following each operator makes steps longer; the operators take as long as in any other.
+        share = min(seen.again_ns / seen.steps / run.mean_ns, 0.99)
+        unsure = max(NINE_IN_TEN * seen.error, SPREAD * share)
+        if share >= cause.threshold("least_share"):
+            largest = max(seen.modules, key=lambda one: one.ns)
+            yield from_samples(
+                cause.id,
+                run,
+                share,
+                (max(share - unsure, 0.0), share, min(share + unsure, 0.99)),
+                evidence=(
+                    evidence.share("of a step, in operators whose results nothing reads", share),
+                    evidence.count("such operators", seen.calls / seen.steps, per="step"),
+                    evidence.count("steps looked at", seen.steps),
+                ),
+                code=called_at(seen),
+                method="samples: the time of operators whose results nothing read",
+                detail=f"nothing reads what {largest.name} gives",
+                remedy=cause.remedies["unread"],
+                rivals=("host.small-operators", "host.python"),
+            )
+
+
+def that_a_mask_drops(case: Case, cause: Cause) -> Iterator[Sampled]:
+    """By the operators of some steps that made rows which a mask over them threw away."""
+    for run in measured_runs(case):
+        seen = case.facts.masked.get(run.rank)
+        if seen is None:
+            continue
+        share = seen.again_ns / seen.steps / run.mean_ns
+        # Gradients go back through all rows as well: two products for each.
+        back = 2.0 * seen.differentiated_ns / max(seen.again_ns, 1)
+        least, expected, most = (min(share * (1 + part * back), 0.95) for part in (0.4, 0.75, 1.0))
+        if share >= cause.threshold("least_share"):
+            largest = max(seen.modules, key=lambda one: one.ns)
+            yield from_samples(
+                cause.id,
+                run,
+                expected,
+                # rows are picked, and put back into their places
+                (least * 0.8, expected * 0.9, most),
+                evidence=(
+                    evidence.share("of a step, in forward work on rows that a mask throws away", share),
+                    evidence.count("such operators", seen.calls / seen.steps, per="step"),
+                    evidence.count("steps looked at", seen.steps),
+                ),
+                code=called_at(seen),
+                method="samples: the time of operators on rows that a mask threw away",
+                detail=f"a mask throws away most rows of what {largest.name} gives",
+                remedy=cause.remedies["masked"],
+                rivals=("compute.padding", "host.small-operators"),
+            )
+
+
+def in_rows_that_are_alike(case: Case, cause: Cause) -> Iterator[Sampled]:
+    """By the calls of modules in some steps that were given each row several times."""
+    for run in measured_runs(case):
+        seen = case.facts.alike.get(run.rank)
+        if seen is None:
+            continue
+        (forward, backward), saved = shares_of_alike(case, run, seen)
+        if saved[1] >= cause.threshold("least_share"):
+            largest = max(seen.modules, key=lambda one: one.ns)
+            yield from_samples(
+                cause.id,
+                run,
+                saved[1],
+                saved,
+                evidence=(
+                    evidence.share("of the steps looked at, in rows that were there before in the same call", forward),
+                    *(
+                        [evidence.share("of the steps, in going back through them, at most", backward)]
+                        if backward
+                        else []
+                    ),
+                    evidence.count("such calls", seen.calls / seen.steps, per="step"),
+                    evidence.count("steps looked at", seen.steps),
+                ),
+                code=called_at(seen),
+                method="samples: the time of calls, by the rows that they were given and gave more than once",
+                detail=f"{largest.name} is given each row several times, and gives the same for it",
+                remedy=cause.remedies["each_row_once"],
+                rivals=("compute.padding", "host.small-operators", "compute.at-limit"),
+            )
+
+
+def _going_back(share: float) -> list[Evidence]:
+    return [evidence.share("of the steps, in going back through them, at most", share)] if share else []
