@@ -105,6 +105,20 @@ def test_a_bar_that_is_not_as_long_as_what_the_gain_is_of_says_so(
     assert bar.window == overview.bar_of(bar.device, watched=watched).window + words
 
 
+@pytest.mark.parametrize(("severity", "ranks", "words"), [("minor", 1, True), ("info", 1, False), ("minor", 2, False)])
+def test_another_findings_length_is_said_beside_the_bar_as_well(
+    samples: dict[str, Report], severity: Any, ranks: int, *, words: bool
+) -> None:
+    report = samples["gpu"]
+    gain = Gain(floor=1.1, expected=1.2, ceiling=1.3, method="samples", step_ns=60_000_000)
+    some = next(finding for one in samples.values() for finding in one.findings)
+    other = msgspec.structs.replace(some, severity=severity, gain=gain)
+    changed = msgspec.structs.replace(report, findings=[*report.findings, other], run=[a_run()] * ranks)
+    bar = overview.headline(changed)
+    assert bar is not None
+    assert ("(60.0 ms when none is recorded)" in bar.window) is words
+
+
 def test_of_a_cpu_no_share_of_a_gpus_peak_is_missed(samples: dict[str, Report]) -> None:
     assert overview.efficiency_line(samples["cpu"]) == ""
     assert overview.efficiency_line(samples["gpu"]) == "MFU and tensor-core share unknown"

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from whystall.analysis.results import Device, Ledger
 from whystall.analysis.steadiness import mean_step, unlike_steps
 from whystall.analysis.work_results import Throughput
+from whystall.diagnosis.finding import Gain
 from whystall.report import format as fmt
 from whystall.report.names import clean
 from whystall.report.ranks import RankReport, only_summarised
@@ -131,13 +132,19 @@ def headline(report: Report) -> Bar | None:
 
 
 def _other_length(bar: Bar, report: Report) -> str:
-    """What the verdict's gain is of, where that is not as long as the bar: two lengths would ask for a reason."""
-    gain = report.verdict.gain
-    if gain is None or gain.step_ns is None or abs(gain.step_ns - bar.window_ns) <= _SAME_LENGTH * bar.window_ns:
+    """What gains are of that is not as long as the bar, the verdict's first: two lengths would ask for a reason."""
+    others = report.findings if len(report.run) == 1 else []  # of several ranks each has a length of its own
+    gains = [report.verdict.gain, *(finding.gain for finding in others if finding.severity != "info")]
+    gain = next((one for one in gains if one is not None and _has_other_length(one, bar)), None)
+    if gain is None or gain.step_ns is None:
         return ""
     if not bar.has_step:
         return f" ({fmt.duration(gain.step_ns)} with the host's part)" if gain.of == "recording" else ""
     return f" ({fmt.duration(gain.step_ns)} when none is recorded)" if report.run else ""
+
+
+def _has_other_length(gain: Gain, bar: Bar) -> bool:
+    return gain.step_ns is not None and abs(gain.step_ns - bar.window_ns) > _SAME_LENGTH * bar.window_ns
 
 
 def in_order(report: Report) -> list[Device]:
