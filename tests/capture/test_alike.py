@@ -13,6 +13,7 @@ from tests.capture.test_repeats import seen
 
 from whystall.capture.alike import AlikeRows, _again
 from whystall.capture.repeats import RepeatsSeen
+from whystall.capture.sums import rows_of, sum_of
 
 torch = pytest.importorskip("torch")
 steps_that_take_no_time = pytest.mark.usefixtures("steps_that_take_no_time")
@@ -21,15 +22,37 @@ steps_that_take_no_time = pytest.mark.usefixtures("steps_that_take_no_time")
 def share(module: Any, *given: Any, constant: bool = False) -> float:
     torch.manual_seed(0)
     with torch.no_grad():
-        return AlikeRows(torch).share(1, given, module(*given), constant=constant)
+        return AlikeRows(torch).share(module, given, module(*given), constant=constant)
 
 
 def normal(*sizes: int) -> Any:
     return torch.randn(*sizes, generator=torch.Generator().manual_seed(1))
 
 
-LINEAR = torch.nn.Linear(16, 8)
+LINEAR = torch.nn.Linear(16, 8).eval()
 ENCODER = torch.nn.LSTM(16, 8, batch_first=True)
+
+
+class Lambda(torch.nn.Module):  # type: ignore[name-defined]
+    """A module of the user's own, which does what a function does."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *given: Any) -> Any:
+        return self.function(*given)
+
+
+def flipped(images: Any) -> Any:
+    return torch.stack([image.flip(-1) if at % 2 else image for at, image in enumerate(images)])
+
+
+def attends(places: Any) -> Any:
+    return (places @ places.mT).softmax(-1) @ places
+
+
+UNEVEN = torch.tensor([1, 7, 3, 9])
 
 
 @pytest.mark.parametrize(
@@ -47,6 +70,18 @@ ENCODER = torch.nn.LSTM(16, 8, batch_first=True)
         pytest.param(LINEAR, normal(6, 1, 16).expand(6, 10, 16), 0.9, id="a vector beside each of many"),
         pytest.param(
             ENCODER, normal(3, 12, 16).repeat_interleave(4, 0), 0.75, id="a series for each path drawn from it"
+        ),
+        pytest.param(
+            LINEAR,
+            normal(4, 16)[torch.tensor([0, 1, 2, 0, 3])].repeat_interleave(5, 0),
+            0.84,
+            id="one user twice in a batch",
+        ),
+        pytest.param(
+            LINEAR, normal(6, 1, 3, 16).expand(6, 5, 3, 16), 0.8, id="a series for each of a few, in a new place"
+        ),
+        pytest.param(
+            Lambda(attends), normal(2, 5, 16).repeat_interleave(3, 1), 2 / 3, id="places that see each other, evenly"
         ),
         pytest.param(torch.nn.Embedding(50, 8), torch.arange(24).expand(30, 24), 1 - 1 / 30, id="places in a sequence"),
     ],
@@ -67,7 +102,40 @@ def test_rows_that_are_repeated_on_purpose_are_seen(module: Any, given: Any, of:
         pytest.param(
             LINEAR, torch.cat([normal(6, 4, 16), normal(1, 1, 16).expand(6, 9, 16)], 1), id="padded with a token"
         ),
-        pytest.param(LINEAR, normal(40, 16).to(torch.complex64).real[:1], id="one row"),
+        pytest.param(LINEAR, normal(1, 16), id="one row"),
+        pytest.param(
+            Lambda(flipped), normal(3, 2, 8, 8).repeat_interleave(2, 0), id="pictures turned around by chance"
+        ),
+        pytest.param(
+            Lambda(lambda x: x + 1e-3 * torch.randn_like(x)),
+            normal(3, 4096).repeat_interleave(4, 0),
+            id="a little noise",
+        ),
+        pytest.param(
+            Lambda(lambda x: torch.nn.functional.gumbel_softmax(x, hard=True)),
+            normal(3, 16).repeat(9, 1),
+            id="drawn from",
+        ),
+        pytest.param(
+            Lambda(lambda x: torch.ones(len(x), 4) / 4 + 0 * x[:, :4]),
+            normal(3, 16).repeat(9, 1),
+            id="the same for all",
+        ),
+        pytest.param(
+            Lambda(attends), normal(2, 4, 16).repeat_interleave(UNEVEN, 1), id="places that see each other, unevenly"
+        ),
+        pytest.param(
+            torch.nn.BatchNorm1d(16), normal(4, 16).repeat_interleave(UNEVEN, 0), id="statistics over an uneven batch"
+        ),
+        pytest.param(LINEAR, torch.cat([normal(30, 16), normal(1, 16).expand(70, 16)]), id="boxes that are padded"),
+        pytest.param(LINEAR, torch.cat([normal(3, 16), torch.zeros(13, 16)]), id="rows of nothing"),
+        pytest.param(torch.nn.Embedding(9, 8), torch.full((16, 12), 3), id="one token everywhere"),
+        *(
+            pytest.param(torch.nn.Identity(), normal(*size), id=f"a size that is not read, {size}")
+            for size in ((64, 3, 384, 384), (32, 24, 1), (1, 1, 16), (1, 1, 5000), (4, 3, 0))
+        ),
+        pytest.param(Lambda(lambda x: x.to_sparse()), normal(3, 16).repeat(9, 1), id="what comes out is sparse"),
+        pytest.param(Lambda(lambda x: x.long()), normal(3, 16).repeat(9, 1), id="whole numbers come out"),
     ],
 )
 def test_other_rows_are_not(module: Any, given: Any) -> None:
@@ -79,19 +147,72 @@ def test_few_rows_in_any_order_count_where_they_are_the_same_in_each_step() -> N
     assert share(LINEAR, table, constant=True) == pytest.approx(1 - len(table.unique(dim=0)) / 64)
 
 
-def test_a_pair_whose_other_half_differs_is_none_and_its_query_is_one() -> None:
+@pytest.mark.parametrize("give", [lambda u, i: u @ i.T, lambda u, i: (u, i), lambda u, i: {"user": u, "item": i}])
+def test_of_pairs_whose_other_half_differs_nothing_is_alike(give: Callable[[Any, Any], Any]) -> None:
     query, items = normal(1, 16).expand(50, 16), normal(50, 16)
-    assert share(torch.nn.Bilinear(16, 16, 4), query, items) == 0
+    assert share(Lambda(give), query, items) == 0
+    assert share(LINEAR, query) == pytest.approx(0.98)
+
+
+def test_what_all_rows_are_given_together_does_not_part_them() -> None:
+    assert share(Lambda(lambda x, w: x @ w), normal(4, 16).repeat(5, 1), normal(16, 3)) == pytest.approx(0.8)
+
+
+def test_a_mask_of_ones_makes_no_rows_alike() -> None:
+    ids = torch.randint(1000, (32, 12), generator=torch.Generator().manual_seed(3))
+    words = torch.nn.Embedding(1000, 8)
+    assert (
+        share(Lambda(lambda ids, mask: (words(ids) * mask[..., None]).mean(1).softmax(-1)), ids, torch.ones(32, 12))
+        == 0
+    )
+    assert share(Lambda(lambda ids, mask: words(ids).mean(1)), ids, torch.ones(32, 1, 1, 12, dtype=torch.bool)) == 0
+
+
+def test_one_module_asked_in_turn_for_rows_that_are_alike_and_for_others_is_asked_on() -> None:
+    alike = AlikeRows(torch)
+    for _ in range(5):
+        for rows, of in ((normal(1, 16).expand(64, 16), 63 / 64), (normal(64, 16), 0)):
+            assert alike.share(LINEAR, (rows,), LINEAR(rows), constant=False) == pytest.approx(of)
+
+
+def test_what_is_read_stays_as_it_was() -> None:
+    """Nor can a storage be resized any more of which numpy() was asked."""
+    for rows in (normal(3, 16).repeat(9, 1), normal(64, 16)):
+        before, state, version = rows.clone(), torch.get_rng_state(), rows._version
+        assert sum_of(torch, rows) is not None
+        assert rows_of(torch, rows)
+        AlikeRows(torch).share(LINEAR, (rows,), LINEAR(rows), constant=False)
+        assert torch.equal(rows, before)
+        assert torch.equal(torch.get_rng_state(), state)
+        assert rows._version == version
+        assert rows.resize_(128, 16).shape == (128, 16)
+
+
+def test_within_a_transformation_nothing_is_read() -> None:
+    asked: list[float] = []
+
+    def called(row: Any) -> Any:
+        asked.append(AlikeRows(torch).share(LINEAR, (row,), row, constant=False))
+        assert sum_of(torch, row) is None
+        return LINEAR(row)
+
+    torch.func.vmap(called)(normal(4, 6, 16))
+    assert asked == [0]
+
+
+def test_a_failure_of_its_own_costs_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("whystall.capture.alike._rows", lambda *_: 1 / 0)
+    assert share(LINEAR, normal(6, 16).repeat(5, 1)) == 0
 
 
 def test_a_module_whose_rows_differ_is_not_asked_for_long_and_other_shapes_of_its_are() -> None:
     alike = AlikeRows(torch)
     for _ in range(3):
-        alike.share(1, (normal(64, 16),), normal(64, 8), constant=False)
+        alike.share(LINEAR, (normal(64, 16),), normal(64, 8), constant=False)
     twice = normal(32, 16).repeat(2, 1)
-    assert alike.share(1, (twice,), LINEAR(twice), constant=False) == 0
+    assert alike.share(LINEAR, (twice,), LINEAR(twice), constant=False) == 0
     again = normal(20, 16).repeat(2, 1)
-    assert alike.share(1, (again,), LINEAR(again), constant=False) == pytest.approx(0.5)
+    assert alike.share(LINEAR, (again,), LINEAR(again), constant=False) == pytest.approx(0.5)
 
 
 @given(st.lists(st.integers(0, 5), max_size=30), st.integers(2, 5))

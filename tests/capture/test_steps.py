@@ -132,6 +132,26 @@ def test_requests_of_one_pass_are_steps_one_by_one(lengths: list[int]) -> None:
     assert told[MOST_IN_REQUEST + 1 :] == ["end"] * len(told[MOST_IN_REQUEST + 1 :])
 
 
+@pytest.mark.parametrize(
+    "batches",
+    [
+        pytest.param([(8, 1, 8000)] * 30, id="sound of one channel"),
+        pytest.param(([(8, 1, 400)] * 9 + [(3, 1, 400)]) * 4, id="epochs of a few batches, the last one smaller"),
+    ],
+)
+def test_batches_of_one_channel_are_steps_at_once(batches: list[tuple[int, ...]]) -> None:
+    told = passes([(batch,) for batch in batches])
+    assert told[FORWARDS_BEFORE_STEPS + 1 :] == ["end"] * (len(batches) - FORWARDS_BEFORE_STEPS - 1)
+
+
+def test_of_one_place_each_that_a_loader_hands_out_steps_are_known_at_once() -> None:
+    finder, told = StepFinder(), []
+    for _ in range(20):
+        finder.batch_comes()
+        told += passes([((4, 1),)], finder)
+    assert told[FORWARDS_BEFORE_STEPS + 1 :] == ["end"] * (19 - FORWARDS_BEFORE_STEPS)
+
+
 def test_few_requests_of_which_no_two_are_alike_are_steps() -> None:
     told = passes([((4, 8 + 3 * number),) for number in range(12)])
     assert told[FORWARDS_BEFORE_STEPS + 1 :] == ["end"] * (11 - FORWARDS_BEFORE_STEPS)

@@ -2,7 +2,7 @@
 
 What is repeated on purpose lies in an order: each row several times in a row (``repeat_interleave``), or all rows again
 and again (``repeat``, ``expand``). Other rows may be alike by chance, and count only where a module is given the very
-same numbers in each step (a table of few distinct offsets).
+same numbers in each step (a table of few distinct offsets). A row is all that a call is given for it.
 """
 
 from __future__ import annotations
@@ -10,24 +10,33 @@ from __future__ import annotations
 import zlib
 from collections import Counter
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import islice, pairwise
 from math import prod
 from typing import Any, Final
 
-from whystall.capture.sums import sizes_of_rows, tensors_in
+from whystall.capture.sums import bytes_of, stands_for_others, tensors_in
 
 _MOST_ROWS: Final = 1 << 13
-_MOST_BYTES: Final = 8 << 20
+_MOST_BYTES: Final = 32 << 20
+_MOST_OF_OUTPUT: Final = 1 << 20
+"""Of what comes out so many numbers are compared."""
 _LEAST_FLOATS: Final = 2
 _LEAST_WHOLES: Final = 8
 _LEAST: Final = 0.5
 """Of the rows so many are there before."""
-_NEARLY_ALL: Final = 0.98
+_FEW_TWICE: Final = 1.25
+"""A row may come again among the others, a user twice in a batch: so many runs of equal rows there may be for each."""
 _ALIKE: Final = 1e-4
+_ALIKE_HALF: Final = 5e-3
 _ASKED: Final = 2
-"""So often a module is asked that is given rows of such a shape which differ."""
-_BATCHES: Final = 2
-"""So many tensors of a call are looked through."""
+"""So often in a row a module is asked that is given rows of such a shape which differ."""
+_MOST_TENSORS: Final = 8
+_LARGEST: Final = 32
+"""So many times as many numbers may come out, which are not all compared."""
+_SINGLE: Final = 4
+"""Bytes of a number in single precision."""
+# What makes each row of its output of one row alone, whatever stands beside it.
+_ROW_BY_ROW: Final = frozenset({"Linear", "Identity", "LayerNorm", "RMSNorm", "Embedding", "Dropout", "Sequential"})
 
 
 class AlikeRows:
@@ -36,44 +45,68 @@ class AlikeRows:
     def __init__(self, torch: Any) -> None:
         self._torch = torch
         self._different: Counter[tuple[object, ...]] = Counter()
+        self._deaf = False
 
-    def share(self, module: int, given: object, output: object, *, constant: bool) -> float:
+    def share(self, module: Any, given: object, output: object, *, constant: bool) -> float:
         """The share of a call's rows that are as rows before them; ``constant``: all of it came in a call before."""
-        torch, most = self._torch, 0.0
-        for tensor in [one for one in tensors_in(torch, given) if one.dim() > 1][:_BATCHES]:
-            asked = (module, *tensor.shape)
-            if self._different[asked] < _ASKED:
-                share = self._share_of(tensor, output, constant=constant)
-                self._different[asked] += share == 0
-                most = max(most, share)
-        return most
-
-    def _share_of(self, tensor: Any, output: object, *, constant: bool) -> float:
-        torch = self._torch
-        plain = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.device.type == "cpu"
-        if not plain or tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_complex():
+        if self._deaf or stands_for_others(self._torch):
             return 0.0
-        for places in (1, tensor.dim() - 1) if tensor.is_floating_point() and tensor.dim() > 2 else (1,):
-            rows = _rows(torch, tensor, places)
+        try:
+            return self._share(module, given, output, constant=constant)
+        except Exception:  # noqa: BLE001 - tensors of any kind; what is found else is not lost by it
+            self._deaf = True
+            return 0.0
+
+    def _share(self, module: Any, given: object, output: object, *, constant: bool) -> float:
+        torch = self._torch
+        tensors = list(islice((one for one in tensors_in(torch, given) if one.dim() > 0), _MOST_TENSORS))
+        first = next((one for one in tensors if one.dim() > 1), None)
+        if first is None:
+            return 0.0
+        asked = (id(module), *first.shape)
+        if self._different[asked] >= _ASKED:
+            return 0.0
+        self._different[asked] += 1
+        for places in sorted({1, 2, first.dim() - 1}) if first.is_floating_point() else (1,):
+            if places >= first.dim():
+                continue
+            rows = _rows(torch, tensors, first.shape[:places])
             again = _again(rows, constant=constant, samples=places == 1)
-            if again and _same(again, sizes_of_rows(torch, output, tensor.shape[:places])):
+            if not again or not (_is_even(rows) or _keeps_rows_apart(module, samples=places == 1)):
+                continue
+            made = [one for one in tensors_in(torch, output) if one.shape[:places] == first.shape[:places]]
+            made = [one for one in made if one.is_floating_point()]
+            if made and all(_is_alike(torch, one, again, len(rows)) for one in made):
+                self._different[asked] = 0
                 return len(again) / len(rows)
         return 0.0
 
 
-def _rows(torch: Any, tensor: Any, places: int) -> list[int]:
-    """A sum of each row, where the first so many dimensions count them; a row of one number is like no other."""
-    count = prod(tensor.shape[:places])
-    least = _LEAST_FLOATS if tensor.is_floating_point() else _LEAST_WHOLES
-    if not 1 < count <= _MOST_ROWS or tensor.numel() < least * count:
+def _rows(torch: Any, tensors: Sequence[Any], shape: Sequence[int]) -> list[int]:
+    """A sum of each row of all tensors whose first sizes are these; a row of one number is like no other."""
+    count = prod(shape)
+    beside = [one for one in tensors if one.shape[: len(shape)] == shape]
+    size = sum(one.numel() * one.element_size() for one in beside)
+    if not 1 < count <= _MOST_ROWS or size > _MOST_BYTES or not all(_is_plain(torch, one) for one in beside):
         return []
-    if tensor.numel() * tensor.element_size() > _MOST_BYTES:
-        return []
+    sums, nothing, long = [0] * count, torch.ones(count, dtype=torch.bool), False
     with torch.no_grad():
-        flat = tensor.detach().reshape(count, -1).contiguous()
-        empty = (flat == flat[:, :1]).all(1).tolist() if tensor.is_floating_point() else [False] * count
-        sums = [zlib.crc32(row) for row in flat.view(torch.uint8).numpy()]
-    return [-1 - at if none else found for at, (found, none) in enumerate(zip(sums, empty, strict=True))]
+        for one in beside:
+            flat = one.detach().resolve_neg().reshape(count, -1).contiguous()
+            numbers = flat.shape[1]
+            long |= numbers >= (_LEAST_FLOATS if one.is_floating_point() else _LEAST_WHOLES)
+            if numbers > 1:
+                nothing &= (flat == flat[:, :1]).all(1)
+            held, each = bytes_of(flat), numbers * flat.element_size()
+            sums = [zlib.crc32(held[at * each : (at + 1) * each], found) for at, found in enumerate(sums)]
+    if not long:
+        return []
+    return [-1 - at if none else found for at, (found, none) in enumerate(zip(sums, nothing.tolist(), strict=True))]
+
+
+def _is_plain(torch: Any, tensor: Any) -> bool:
+    known = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.device.type == "cpu"
+    return known and tensor.layout is torch.strided and not tensor.is_quantized and not tensor.is_complex()
 
 
 def _again(rows: Sequence[int], *, constant: bool, samples: bool) -> dict[int, int]:
@@ -88,19 +121,46 @@ def _again(rows: Sequence[int], *, constant: bool, samples: bool) -> dict[int, i
     """
     first: dict[int, int] = {}
     again = {at: first[row] for at, row in enumerate(rows) if first.setdefault(row, at) != at}
-    if len(again) < _LEAST * len(rows):
+    if not rows or len(again) < _LEAST * len(rows):
         return {}
-    # Of frames behind each other most are perhaps what pads their sequences.
-    if not samples and 2 * (max(Counter(again.values()).values()) + 1) > len(rows):
+    # One row that most are is perhaps what pads the others: frames of a sequence, boxes of a picture.
+    if not (samples and _is_even(rows)) and 2 * max(Counter(rows).values()) > len(rows):
         return {}
-    in_a_row = 1 + sum(a != b for a, b in pairwise(rows)) == len(first)
+    in_a_row = 1 + sum(a != b for a, b in pairwise(rows)) <= _FEW_TWICE * len(first)
     around = all(row == rows[at % len(first)] for at, row in enumerate(rows))
     return again if constant or in_a_row or around else {}
 
 
-def _same(again: dict[int, int], sizes: Sequence[float]) -> bool:
-    """Whether what is made of rows that are alike is alike: chance, and rows beside them, change it."""
-    if not sizes:
+def _is_even(rows: Sequence[int]) -> bool:
+    """Whether each row comes as often as any other: what weighs rows against each other then weighs them alike."""
+    return len(set(Counter(rows).values())) == 1
+
+
+def _keeps_rows_apart(module: Any, *, samples: bool) -> bool:
+    """Whether no row of a call changes another; samples do so in training alone, by statistics over the batch."""
+    if samples and not module.training:
+        return True
+    kinds = [(type(part).__module__, type(part).__name__) for part in module.modules()]
+    activations = "torch.nn.modules.activation"
+    return all(
+        file.startswith("torch.nn.modules.")
+        and (name in _ROW_BY_ROW or (file == activations and name != "MultiheadAttention"))
+        for file, name in kinds
+    )
+
+
+def _is_alike(torch: Any, made: Any, again: dict[int, int], count: int) -> bool:
+    """Whether what is made of rows that are alike is alike, and not all the same whatever they are."""
+    if not _is_plain(torch, made) or not made.numel() or made.numel() > _MOST_OF_OUTPUT * _LARGEST:
         return False
-    alike = sum(abs(sizes[at] - sizes[first]) <= _ALIKE * abs(sizes[first]) for at, first in again.items())
-    return alike >= _NEARLY_ALL * len(again)
+    with torch.no_grad():
+        flat = made.detach().reshape(count, -1)
+        some = flat[:, :: (made.numel() // _MOST_OF_OUTPUT) | 1].double()
+        weights = torch.randn(some.shape[1], generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        sums, sizes = some @ weights, some.norm(dim=1)
+        within = (_ALIKE if made.element_size() >= _SINGLE else _ALIKE_HALF) * sizes
+        at = torch.tensor(list(again))
+        first = torch.tensor(list(again.values()))
+        alike = bool(((sums[at] - sums[first]).abs() <= within[first]).all())
+        others = len(set(again.values())) > 1
+        return alike and not (others and bool((sums - sums[0]).abs().max() <= within.max()))

@@ -152,7 +152,7 @@ def _arrays(batch: object) -> Iterable[NDArray[Any]]:
             left -= 1
             if _is_sequence(torch, thing):
                 with contextlib.suppress(RuntimeError, TypeError):  # it stands for another, within a transformation
-                    yield thing.numpy()
+                    yield thing.clone().numpy()  # of the job's own nobody could resize the storage any more
         elif depth < _DEEPEST and isinstance(thing, Mapping):
             stack += [(value, depth + 1) for value in list(thing.values())[:_MOST_TENSORS]]
         elif depth < _DEEPEST and isinstance(thing, (list, tuple)):

@@ -19,7 +19,7 @@ import msgspec
 
 from whystall.capture.alike import AlikeRows
 from whystall.capture.rounds import Rounds
-from whystall.capture.sums import Sum, columns_of, is_differentiated, rows_of, sizes_of_rows, sum_of
+from whystall.capture.sums import Sum, columns_of, is_derived_from, is_differentiated, rows_of, sizes_of_rows, sum_of
 from whystall.capture.tally import Place, Tally, place_of
 from whystall.run_folder.description import RepeatedWork
 
@@ -243,9 +243,10 @@ class RepeatedModules:
         if share and share * lasted > call.again.places.total():
             call.again = _outweighing(module, share * lasted, lasted if differentiated else 0)
             tally.shared_ns += round(lasted * shared)
-        alike = 0.0 if share else self._alike.share(id(module), (given, named), output, constant=known is False)
+        alike = 0.0 if share else self._alike.share(module, (given, named), output, constant=known is False)
         if alike * lasted > call.alike.places.total():
-            call.alike = _outweighing(module, alike * lasted, alike * lasted if differentiated else 0)
+            back = differentiated and not is_derived_from(self._torch, (given, named))  # whose every row is wanted
+            call.alike = _outweighing(module, alike * lasted, alike * lasted if back else 0)
         self._close(call)
         tally.ours_ns += time.perf_counter_ns() - now
 
@@ -285,7 +286,7 @@ class RepeatedModules:
         if not self._trained or not all(call.module in self._trained for call in self._open):
             return 0.0
         rows = rows_of(self._torch, (given, named))
-        made = sizes_of_rows(self._torch, output, [len(rows)])
+        made = sizes_of_rows(self._torch, output, len(rows))
         if not made:
             return 0.0
         seen = self._rows.setdefault(id(module), {})

@@ -21,6 +21,8 @@ FORWARDS_BEFORE_STEPS: Final = 8
 _PERIODS_SEEN: Final = 3
 # The dimensions of tokens, and of what stands for them: samples, places, numbers of a place.
 _SEQUENCES: Final = (2, 3)
+# So many numbers may stand for a place; one channel of sound has more.
+_OF_A_PLACE: Final = 256
 # A sequence of prompts that is one token longer once is no decoding; twice in a row it is.
 _LEAST_GROWTHS: Final = 2
 
@@ -136,9 +138,10 @@ class Requests:
             return "decoding"
         if count > FORWARDS_BEFORE_STEPS and _LEAST_GROWTHS < len(self._after_batch) <= count // 2:
             return "batches"
-        if count <= FORWARDS_BEFORE_STEPS or self._may_go_on():
+        by_batch = len(self._after_batch) > count // 2
+        if count <= FORWARDS_BEFORE_STEPS or (not by_batch and self._may_go_on()):
             return None
-        if len(set(heard)) == 1 or len(self._after_batch) > count // 2:
+        if len(set(heard)) == 1 or by_batch:
             return "each"
         for period in range(2, count // _PERIODS_SEEN + 1):
             if heard[period:] == heard[:-period]:
@@ -150,9 +153,9 @@ class Requests:
     def _may_go_on(self) -> bool:
         """Whether one answer of many places may be heard, from its midst or for the first time: the next will tell."""
         last, count = self._heard[-1], len(self._heard)
-        one_place = last and len(last[0]) in _SEQUENCES and last[0][1] == 1
+        one_place = last and len(last[0]) in _SEQUENCES and last[0][1] == 1 and last[0][-1] <= _OF_A_PLACE
         if len(set(self._heard)) == 1:
-            return bool(one_place) and count <= 2 * MOST_IN_REQUEST
+            return bool(one_place) and count <= MOST_IN_REQUEST
         going = max((b - a for a, b in pairwise([*self._starts, count])), default=0)
         several = len(self._starts) > 1 and _LEAST_GROWTHS < going <= MOST_IN_REQUEST
         return several and MOST_IN_REQUEST <= count <= _PERIODS_SEEN * MOST_IN_REQUEST

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from math import prod
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 _MOST_TENSORS: Final = 32
@@ -38,7 +38,7 @@ def columns_of(torch: Any, value: object) -> list[int]:
         if isinstance(item, torch.Tensor) and item.dtype in (torch.int64, torch.int32) and item.dim() == 2:
             plain = type(item) is torch.Tensor and item.device.type == "cpu" and item.shape[1] <= _MOST_PLACES
             with torch.no_grad():
-                return [zlib.crc32(column) for column in item.T.contiguous().numpy()] if plain else []
+                return _row_sums(item.T.contiguous()) if plain else []
         if isinstance(item, Mapping | list | tuple) and (found := columns_of(torch, item)):
             return found
     return []
@@ -57,20 +57,40 @@ def rows_of(torch: Any, value: object, *, most: int = _OF_LARGE) -> list[int]:
         if size < (_LEAST_FLOATS if item.is_floating_point() else _LEAST_WHOLES):
             continue
         with torch.no_grad(), contextlib.suppress(RuntimeError, TypeError):
-            flat = item.detach()[: most // size].flatten(1).contiguous()
-            return [zlib.crc32(row) for row in flat.view(torch.uint8).numpy()] if len(flat) else []
+            flat = item.detach()[: most // size].resolve_neg().flatten(1).contiguous()
+            return _row_sums(flat)
     return []
 
 
-def sizes_of_rows(torch: Any, value: object, shape: Sequence[int]) -> list[float]:
-    """The sum of what is in each row of a call's first output whose first dimensions are these, without signs."""
+def sizes_of_rows(torch: Any, value: object, count: int) -> list[float]:
+    """The sum of what is in each of so many rows of a call's first output that has them, without signs."""
     for item in tensors_in(torch, value):
-        counts = item.dim() >= max(len(shape), 2) and tuple(item.shape[: len(shape)]) == tuple(shape)
-        if item.device.type == "cpu" and item.is_floating_point() and counts and item.numel():
+        if item.device.type == "cpu" and item.is_floating_point() and item.dim() > 1 and len(item) == count:
             with torch.no_grad():
-                rows = item.detach().reshape(prod(shape), -1)
-                return rows.abs().sum(1, dtype=torch.float64).tolist()  # type: ignore[no-any-return]
+                return item.detach().flatten(1).abs().sum(1, dtype=torch.float64).tolist()  # type: ignore[no-any-return]
     return []
+
+
+def bytes_of(tensor: Any) -> memoryview:
+    """The bytes of a contiguous tensor where they lie, to be read at once.
+
+    Not by ``numpy()``: for good it makes a storage of the job's one that nobody can resize.
+    """
+    size = tensor.numel() * tensor.element_size()
+    return memoryview((ctypes.c_char * size).from_address(tensor.data_ptr())).cast("B") if size else memoryview(b"")
+
+
+def _row_sums(rows: Any) -> list[int]:
+    """A sum of each row of a contiguous matrix."""
+    held, size = bytes_of(rows), rows[0].numel() * rows.element_size() if len(rows) else 0
+    return [zlib.crc32(held[at * size : (at + 1) * size]) for at in range(len(rows))]
+
+
+def stands_for_others(torch: Any) -> bool:
+    """Whether tensors stand for others just now: within a dispatch mode, or a transformation (vmap, grad)."""
+    functorch = getattr(torch._C, "_functorch", None)  # noqa: SLF001
+    transforms = functorch is not None and functorch.peek_interpreter_stack() is not None
+    return transforms or bool(torch._C._len_torch_dispatch_stack())  # noqa: SLF001
 
 
 def tensors_in(torch: Any, value: object, deep: int = _DEEPEST) -> Iterator[Any]:
@@ -90,6 +110,11 @@ def is_differentiated(torch: Any, value: object, deep: int = _DEEPEST) -> bool:
         return bool(value.requires_grad)
     items = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
     return deep > 0 and any(is_differentiated(torch, item, deep - 1) for item in items)
+
+
+def is_derived_from(torch: Any, value: object) -> bool:
+    """Whether the gradient of what is given is asked for, as of the coordinates of a solution."""
+    return any(type(one) is torch.Tensor and one.is_leaf and one.requires_grad for one in tensors_in(torch, value))
 
 
 def _add(torch: Any, value: object, out: list[object], deep: int) -> bool:
@@ -112,7 +137,7 @@ def _add(torch: Any, value: object, out: list[object], deep: int) -> bool:
 
 
 def _add_tensor(torch: Any, tensor: Any, out: list[object]) -> bool:
-    if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or torch._C._len_torch_dispatch_stack():  # noqa: SLF001
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or stands_for_others(torch):
         return False
     if tensor.is_nested:  # what a transformer's encoder makes of padded sequences: it has no shape
         return False
@@ -165,7 +190,7 @@ def _add_strided(torch: Any, tensor: Any, out: list[object]) -> bool:
     if tensor.device.type != "cpu" or tensor.is_quantized or tensor.is_complex():
         return False
     with torch.no_grad():
-        once = _once(tensor.detach())
+        once = _once(tensor.detach().resolve_neg())
         size = once.numel() * once.element_size()
         if size <= _MOST_BYTES:
             flat = once.contiguous().view(-1)
@@ -175,6 +200,6 @@ def _add_strided(torch: Any, tensor: Any, out: list[object]) -> bool:
             return False
         if tensor.is_floating_point() and flat.numel() and bool(flat[[0, flat.numel() // 2, -1]].isnan().all()):
             return False
-        values = flat.view(torch.uint8).numpy()
+        values = bytes_of(flat)
     out += [tuple(tensor.shape), str(tensor.dtype), zlib.crc32(values), zlib.adler32(values)]
     return True
