@@ -32,6 +32,7 @@ AWAITS: Final = re.compile(r":(select|_?poll|wait|acquire|join|get|put)$")
 """Innermost functions in which a thread waits for others of its own accord."""
 # Where logging holds its lock while a process is forked.
 _FORKS: Final = re.compile(r"^logging:_(acquire|release)Lock$")
+_OPENS: Final = re.compile(r"""\bopen\(.*["'][wax][bt+]*["']""")
 _ENDS_WORKERS: Final = re.compile(r"^(selectors:select|multiprocessing\.|torch\.utils\.data\.dataloader:)")
 BEGINS_LOADER: Final = re.compile(
     r"^torch\.utils\.data\.(sampler|distributed):|^torch\.utils\.data\.dataloader:(__i|_get_i)"
@@ -174,6 +175,12 @@ def is_logging(line: SampledLine) -> bool:
     """Whether a line, or what it called, prints, logs, writes or flushes."""
     writes = is_episode(line.leaf, "logging", "leaf") and not _FORKS.search(line.leaf)
     return writes or is_episode(line.text, "logging", "text")
+
+
+def opened_to_log(run: RunSummary) -> list[SampledLine]:
+    """The lines that open a file to write it, in functions that log: what is written goes out where it is closed."""
+    logs = {(line.file, line.function) for line in run.places if is_logging(line)}
+    return lines_where(run, lambda line: (line.file, line.function) in logs and bool(_OPENS.search(line.text)))
 
 
 def is_torchs(leaf: str) -> bool:

@@ -172,3 +172,35 @@ def test_short_lines_and_arithmetic_are_none(share: float, text: str, leaf: str,
 def test_messages_and_rows_that_are_read_are_python(text: str, leaf: str) -> None:
     found = found_in_runs(run(shares={"other": 0.22}, places=[line(0.2, text, leaf=leaf, part="other")]))
     assert list(found) == ["host.python"]
+
+
+@pytest.mark.parametrize(
+    ("opens", "beside", "told"),
+    [
+        pytest.param('with open(self.path, "w") as f:', "json.dump(self.history, f)", True, id="all rows, each time"),
+        pytest.param("with path.open('wt') as f:", "f.write(line)", True, id="by a path"),
+        pytest.param("with open(self.path) as f:", "json.dump(self.history, f)", False, id="a file that is read"),
+        pytest.param(
+            'with open(self.path, "wb") as f:', "rows = self.sort(rows)", False, id="nothing is logged beside"
+        ),
+    ],
+)
+def test_a_file_that_is_written_anew_for_each_step_is_logging_where_it_is_closed(
+    opens: str, beside: str, *, told: bool
+) -> None:
+    """What is written goes out at the end of the block, for which its first line stands: 0.25 of a step, and 0.13."""
+    places = [
+        line(0.25, opens, leaf="__main__:add", at=89),
+        line(0.13, beside, leaf="json:dump", at=90),
+        line(0.62, "loss.backward()", part="backward", at=9),
+    ]
+    found = found_in_runs(run(shares={"other": 0.4, "backward": 0.6}, places=places))
+    logged = found.get("episodic.logging")
+    assert (next(iter(found)) == "episodic.logging") is told
+    if told:
+        assert logged is not None
+        assert logged.gain is not None
+        assert logged.gain.floor <= 1 / (1 - 0.38) <= logged.gain.ceiling
+        assert logged.remedy is not None
+        assert "append" in logged.remedy.text
+        assert [place.line for place in logged.code] == [89, 90]

@@ -135,6 +135,36 @@ def test_batches_that_fill_the_step_are_told_though_workers_cannot_help(lines: i
     assert found.gain.ceiling > 9
 
 
+@pytest.mark.parametrize(
+    ("lines", "elsewhere", "told"),
+    [
+        pytest.param([0.26, 0.02], 0.0, True, id="one line of what makes a sample"),
+        pytest.param([0.26, 0.02], 0.01, True, id="a look of which was counted elsewhere"),
+        pytest.param([0.14, 0.14], 0.0, False, id="two lines"),
+        pytest.param([0.26, 0.02], 0.4, False, id="the line that runs the loop"),
+        pytest.param([0.11, 0.01], 0.0, False, id="a tenth of the step"),
+    ],
+)
+def test_one_line_that_takes_a_fourth_of_the_step_is_told_though_workers_cannot_help(
+    lines: list[float], elsewhere: float, *, told: bool
+) -> None:
+    """The percentiles of a whole volume for a patch of it: 1.44 times as fast without; workers would take its cores."""
+    made = sum(lines)
+    places = [line(share, f"low{at} = np.percentile(volume)", part="input", at=at) for at, share in enumerate(lines)]
+    if elsewhere:
+        places.append(line(elsewhere, "low0 = np.percentile(volume)", part="backward", at=0))
+    places.append(line(1 - made - elsewhere, part="backward", at=9))
+    facts: dict[str, Any] = {"cores": 2, "threads": 2, "loaders": ({"workers": 0},)}
+    sampled = run(shares={"input": made, "backward": 1 - made}, on_cpu_share=0.97, places=places)
+    found = found_in_runs(sampled, **facts).get("input.synchronous-loader")
+    cheaper = found is not None and found.remedy is not None and "one line most of that" in found.remedy.text
+    assert cheaper is told
+    if told:
+        assert found is not None
+        assert found.gain is not None
+        assert found.gain.floor <= 1.1 < found.gain.expected < 1 / (1 - lines[0]) <= found.gain.ceiling
+
+
 def test_rows_that_are_fetched_one_by_one_are_worth_indexing_at_once() -> None:
     """1024 rows of tensors in memory: with whole batches indexed at once such a step was 1.43 times as fast."""
     places = [

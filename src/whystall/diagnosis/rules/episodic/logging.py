@@ -22,6 +22,8 @@ from whystall.diagnosis.detectors.samples import (
     from_stack_samples,
     is_logging,
     measured_runs,
+    opened_to_log,
+    share_of,
     time_in,
 )
 from whystall.diagnosis.detectors.statistics import read_statistics
@@ -45,6 +47,13 @@ _METRIC: Final = Remedy(
     patch="if step % 100 == 0:\n    score = metric(torch.cat(scores), torch.cat(targets))",
     risk="Between two looks the metric is not known.",
 )
+_APPENDED: Final = Remedy(
+    text="Keep the file open and append what is new, a line of JSON for each step, or write it every N steps: what was "
+    "written before need not be written again.",
+    patch="stream = open(path, 'a')  # once\nstream.write(json.dumps(row) + '\\n')  # not json.dump of all rows",
+    risk="A file of lines is no JSON as a whole: read it line by line.",
+)
+_MOSTLY: Final = 0.3
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
@@ -94,11 +103,15 @@ def in_samples(case: Case) -> Iterator[Sampled]:
     """Lines that print, log, write or flush, and functions that are named after it."""
     for run in measured_runs(case):
         callbacks = callbacks_that_write(run)
-        lines = [line for line in run.places if (_logs(line) or line in callbacks) and not _is_metric(line)]
+        opened = opened_to_log(run)
+        beside = [*callbacks, *opened]
+        lines = [line for line in run.places if (_logs(line) or line in beside) and not _is_metric(line)]
         share = time_in(run, lines)
         if share >= LEAST_SEEN and share >= _read_in_trace(case, run.rank):
             rivals = ("host.python", "episodic.checkpoint", "compute.unfused-optimizer")
             found = from_stack_samples(CAUSE.id, run, lines, share, "logging", rivals)
+            if share_of(opened) >= _MOSTLY * share_of(lines):
+                found = replace(found, detail="a file is opened and written anew", remedy=_APPENDED)
             yield replace(found, code=code_of_lines(lines)) if callbacks else found
 
 

@@ -29,6 +29,7 @@ from whystall.diagnosis.detectors.samples import (
     is_torchs,
     lines_of_one_rank,
     measured_runs,
+    opened_to_log,
     share_of,
     time_in,
 )
@@ -152,8 +153,8 @@ def without_a_name(case: Case) -> Iterator[Replayed]:
 def in_samples(case: Case) -> Iterator[Sampled]:
     """Lines outside forward, backward and optimizer that are neither torch's nor logging's; within, those that run."""
     for run in measured_runs(case):
-        ends = between_fetches(case, run)
-        lines = [line for line in run.places if _is_own_python(line) and line not in ends]
+        others = [*between_fetches(case, run), *opened_to_log(run)]
+        lines = [line for line in run.places if _is_own_python(line) and line not in others]
         # Compiled code holds the lock to its end, and is found at the line after it, as Python is.
         in_calls = {CALLED, BEFORE} if _is_compiled(case, run) else {CALLED}
         called = [line for line in lines if line.leaf in in_calls]

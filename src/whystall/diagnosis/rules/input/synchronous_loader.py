@@ -59,6 +59,9 @@ _HANDLES_ROWS: Final = re.compile(r"^torch\.utils\.data\.(_utils\.(fetch|collate
 # A loader that takes more of the steps is dear, whatever its batches are made of; a line more than half of it.
 _MOSTLY_MADE: Final = 0.4
 _MOST_OF_IT: Final = 0.5
+_NEARLY_ALL: Final = 0.75
+_ALL_IN_A_LINE: Final = 0.2
+"""So much of the steps, where nearly all of it is in one line."""
 _SURE_OF_BEGINNING: Final = 0.7
 # Two jobs that shuffled 200 000 indices for each batch lost a third and more of their other time, too.
 _COLD_CACHES: Final = (0.15, 0.2)
@@ -130,9 +133,10 @@ def _made_elsewhere(waits: InputWaits, best: _Trial, workers: Remedy) -> Sampled
     kind = "by_row" if share_of(handled) > _MOST_OF_IT * share_of(inside) else kind_of_python(inside)
     known = CAUSE.remedies.get(kind or "")
     low, saved, remedy = min(best.saved * 0.85, best.low), best.saved, workers
-    if known is None and waits.made >= _MOSTLY_MADE:  # whatever it is, it is most of the step
-        first = next((one for one in waits.code.lines if one.line is not None), None)
-        kind = "by_line" if first is not None and (first.share or 0.0) > _MOST_OF_IT else "costly"
+    first = _in_one_line(waits)
+    # Whatever it is, it is most of the step, or one line of what makes samples is nearly all of it.
+    if known is None and waits.made >= (_ALL_IN_A_LINE if first > _NEARLY_ALL else _MOSTLY_MADE):
+        kind = "by_line" if first > _MOST_OF_IT else "costly"
         known = CAUSE.remedies[kind] if waits.made * _CHEAPER[kind][1] > saved else None
     if known is not None:
         least, usual = _CHEAPER[kind or ""]
@@ -153,6 +157,16 @@ def _made_elsewhere(waits: InputWaits, best: _Trial, workers: Remedy) -> Sampled
         rivals=("host.python", "input.storage-bound", "host.cpu-contention"),
         remedy=remedy,
     )
+
+
+def _in_one_line(waits: InputWaits) -> float:
+    """The share of the input's time in its first line; 0 where that is a line of the loop, found as much elsewhere."""
+    first = next((one for one in waits.code.lines if one.line is not None), None)
+    if first is None or first.share is None:
+        return 0.0
+    there = lines_where(waits.run, lambda line: (line.file, line.line) == (first.file, first.line))
+    inside = share_of([line for line in there if line.part == "input"])
+    return first.share if inside > _MOST_OF_IT * share_of(there) else 0.0
 
 
 def _kept_iterator(case: Case, waits: InputWaits) -> Sampled:
