@@ -530,6 +530,27 @@ def test_whole_requests_that_come_again_and_training_are_no_such_part(other: dic
     assert found is None or found.kind_ns == 0
 
 
+def test_what_all_tokens_of_an_answer_are_given_is_told_of_all_modules_that_are_given_it() -> None:
+    """A decoder that makes keys and values of the source for each token: the source is another one now and then."""
+    torch.manual_seed(0)
+    keys, values, head = torch.nn.Linear(64, 256), torch.nn.Linear(64, 256), torch.nn.Linear(64, 8)
+    token = itertools.count()
+    source = torch.randn(64, 64)
+
+    def step() -> None:
+        nonlocal source
+        if next(token) % 14 == 0:
+            source = torch.randn(64, 64)
+        with torch.no_grad():
+            keys(source), values(source), head(torch.randn(4, 64))
+
+    found = seen(step, steps=120).found
+    assert found is not None
+    assert found.kind_ns == 0
+    assert found.calls > 1.5 * found.steps
+    assert {part.name for part in found.modules} == {"Linear"}
+
+
 def test_what_nothing_reads_is_told_beside_what_is_computed_again() -> None:
     net, given = torch.nn.Linear(64, 4096), torch.randn(256, 64)
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-4)

@@ -30,6 +30,7 @@ _REMEMBERED: Final = frozenset({"past_key_values", "past_key_value", "layer_past
 _LEAST_PLACES: Final = 16
 _LEAST_SHARED: Final = 0.5
 _LEAST_KNOWN: Final = 0.75
+_NEARLY_ALWAYS: Final = 0.75
 _MOST_SAMPLES: Final = 1 << 16
 _ALIKE: Final = 1e-4
 """What a sample gives differs by no more from batch to batch."""
@@ -164,7 +165,9 @@ class RepeatedModules:
         kinds = [one for one in self._calls.values() if one[2]]
         if found is None or not kinds or self._trained or self._whole_steps:
             return found
-        calls, ns, _ = max(kinds, key=lambda one: one[1])
+        calls, ns, again = max(kinds, key=lambda one: one[1])
+        if again >= _NEARLY_ALWAYS * calls:  # what the parts of a request share, token by token: that of all modules
+            return found
         return msgspec.structs.replace(found, kind_calls=calls, kind_ns=min(ns, found.measured_ns))
 
     def told_alike(self) -> RepeatedWork | None:
