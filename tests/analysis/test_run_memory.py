@@ -90,6 +90,15 @@ def test_free_memory_that_stays_resident_does_not_hide_what_is_held() -> None:
     assert not rise.heap
 
 
+def test_what_is_resident_in_leaps_beside_a_heap_that_stays_is_no_growth() -> None:
+    """Twelve dozen steps of inputs of any length: code for new shapes, and a heap that is cut up."""
+    leaps = [400, 403, 411, 442, 443, 444, 447, 452, 452, 458, 461, 462, 464, 498, 516, 516, 516, 516]
+    rss = [leaps[step // 8] for step in range(8 * len(leaps))]
+    assert memory_rises(samples(rss, heap_mib=[136] * len(rss))) == []
+    (rise,) = memory_rises(samples(rss))  # where the heap is not known it may be one
+    assert not rise.heap
+
+
 def test_steps_that_share_a_count() -> None:
     rss = [100 + step if step % 2 else None for step in range(100)]
     (rise,) = memory_rises(samples(rss))

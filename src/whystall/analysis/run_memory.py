@@ -103,7 +103,13 @@ def _of_the_host(stretch: pl.DataFrame, *, resident: bool) -> MemoryRise | None:
     for column in ("heap_kib", "rss_kib") if counts else ("heap_kib",):
         if column in stretch.columns:
             known = stretch.select("step", column).drop_nulls()
-            rise = _rise(None, known["step"].to_numpy(), known[column].to_numpy() * 1024, 0.5)
+            series = known["step"].to_numpy(), known[column].to_numpy() * 1024
+            rise = _rise(None, *series, 0.5)
+            # Beside a heap that does not grow, what is resident must do so in smaller parts as well: code that is made
+            # for new shapes, and a heap that is cut up, come in leaps and end.
+            beside_heap = column == "rss_kib" and "heap_kib" in stretch.columns
+            if beside_heap and not stretch["heap_kib"].is_null().all():
+                rise = rise if _rise(None, *series, 0.5, parts=2 * _QUARTERS) is not None else None
             if rise is not None:
                 return msgspec.structs.replace(rise, heap=column == "heap_kib")
     return None
@@ -150,16 +156,18 @@ def _joined(steps: pl.DataFrame, profiled: NDArray[np.bool_]) -> pl.DataFrame:
     return pl.concat(parts)
 
 
-def _rise(device: int | None, step: NDArray[np.int64], value: NDArray[np.int64], quantile: float) -> MemoryRise | None:
-    """What a series rises by from the first of its quarters to the last, if it does so in each."""
+def _rise(
+    device: int | None, step: NDArray[np.int64], value: NDArray[np.int64], quantile: float, parts: int = _QUARTERS
+) -> MemoryRise | None:
+    """What a series rises by from the first of its parts to the last, if it does so in each."""
     if len(value) < _FEWEST_LOOKS:
         return None
-    odd = len(value) % _QUARTERS  # of equal quarters the rate is exact
+    odd = len(value) % parts  # of equal parts the rate is exact
     step, value = step[odd:], value[odd:]
-    levels = [float(np.quantile(part, quantile)) for part in np.array_split(value, _QUARTERS)]
+    levels = [float(np.quantile(part, quantile)) for part in np.array_split(value, parts)]
     if not _rise_evenly(levels):
         return None
-    centres = [float(part.mean()) for part in np.array_split(step, _QUARTERS)]
+    centres = [float(part.mean()) for part in np.array_split(step, parts)]
     return MemoryRise(
         device=device,
         start_bytes=round(levels[0]),
