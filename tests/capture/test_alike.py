@@ -255,7 +255,7 @@ def test_a_series_that_is_encoded_for_each_path_is_told_with_its_line(*, learns:
     part = alike.modules[0]  # its head may be told of as well, where it takes a hundredth of the step
     assert (part.name, part.function) == ("GRU", "forward")
     assert "series.repeat_interleave(32, 0)" in part.text
-    assert 0.5 < alike.again_ns / alike.measured_ns < 1 or learns
+    assert 0.2 < alike.again_ns / alike.measured_ns < 1 or learns
     assert alike.differentiated_ns == (alike.again_ns if learns else 0)
     assert alike.calls >= alike.steps
 
