@@ -78,10 +78,13 @@ OPTIMIZERS: list[Any] = [
 
 @pytest.mark.parametrize("made", OPTIMIZERS, ids=["Adam", "fused", "momentum"])
 def test_a_generators_layers_of_its_critics_sizes_are_lost_with_the_others(made: Any, tmp_path: Path) -> None:
-    """One layer of the generator's has a size of its own; it goes back through eight more of the critic's sizes."""
+    """One layer of the generator's has a size of its own; it goes back through eight more of the critic's sizes.
+
+    All nine are worth 1.31 on a machine at rest, and the one layer by itself next to nothing.
+    """
     generator, critic = torch.nn.Sequential(torch.nn.Linear(64, 256), network(), network()), network()
     of_generator, of_critic = made(generator.parameters()), made(critic.parameters())
-    noise, real = torch.randn(256, 64), torch.randn(256, 256)
+    noise, real = torch.randn(1024, 64), torch.randn(1024, 256)  # so many rows that layers outweigh calls
 
     def step() -> None:
         for _ in range(2):
@@ -93,7 +96,7 @@ def test_a_generators_layers_of_its_critics_sizes_are_lost_with_the_others(made:
         (-critic(generator(noise)).mean()).backward()
         of_generator.step()
 
-    finding = told_in(step, tmp_path, repeated, worth=1.25)
+    finding = told_in(step, tmp_path, repeated, worth=1.15)
     assert finding.remedy is not None
     assert "fake.detach()" in (finding.remedy.patch or "")
     assert finding.gain is not None
