@@ -58,6 +58,7 @@ def read_run_facts(folders: Sequence[Path], failures: list[str], *, remedies: bo
         repeated={rank.rank: rank.repeated for rank in ranks if rank.repeated is not None},
         unread={rank.rank: rank.unread for rank in ranks if rank.unread is not None},
         masked={rank.rank: rank.masked for rank in ranks if rank.masked is not None},
+        partly={rank.rank: rank.partly for rank in ranks if rank.partly is not None},
         alike={rank.rank: rank.alike for rank in ranks if rank.alike is not None},
         sparse={rank.rank: rank.sparse for rank in ranks if rank.sparse},
         labels={rank.rank: rank.labels for rank in ranks if rank.labels},

@@ -42,6 +42,7 @@ class RepeatsSeen:
         self.unread: RepeatedWork | None = None
         """What nothing read of what was computed."""
         self.masked: RepeatedWork | None = None
+        self.partly: RepeatedWork | None = None
         """What was computed for rows that a mask threw away."""
         self.alike: RepeatedWork | None = None
         """What was computed of rows that were there before within the same call."""
@@ -88,8 +89,8 @@ class RepeatsSeen:
     def told(self) -> dict[str, Any]:
         """What was seen, by the names that a description of the rank has for it."""
         contents = self.contents
-        seen = {"repeated": self.found, "unread": self.unread, "masked": self.masked, "alike": self.alike}
-        return {**seen, "sparse": contents.sparse(), "labels": contents.labels()}
+        seen = {"repeated": self.found, "unread": self.unread, "masked": self.masked, "partly": self.partly}
+        return {**seen, "alike": self.alike, "sparse": contents.sparse(), "labels": contents.labels()}
 
     def close(self) -> None:
         """Takes the hooks out, whatever was seen; what cannot be taken out now is tried again when a step ends."""
@@ -115,7 +116,8 @@ class RepeatsSeen:
         if found is not None and (self.found is None or _share(found) > _MORE * _share(self.found)):
             self.found = found
         if isinstance(look, RepeatedOperators):
-            self.unread, self.masked = look.unread.told(), look.unread.told_masked()
+            unread = look.unread
+            self.unread, self.masked, self.partly = unread.told(), unread.told_masked(), unread.told_partly()
         else:
             self.alike = look.told_alike()
         if len(self._looks) == 1:

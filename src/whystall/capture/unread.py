@@ -17,6 +17,7 @@ from types import FrameType
 from typing import Any, Final
 
 from whystall.capture.masks import MOST_READ, Rows, by_rows, joined_in, masks_of, read_of
+from whystall.capture.parts import Part, Reading, Readings, read_in_part
 from whystall.capture.tally import Place, Tally, place_of
 from whystall.run_folder.description import RepeatedWork
 
@@ -44,6 +45,7 @@ class _Call:
     masks: dict[int, Rows]
     joins: int
     """So many tensors' rows are side by side in what it gives."""
+    reading: Reading
 
 
 @dataclass(slots=True)
@@ -59,15 +61,18 @@ class Unread:
     def __init__(self, torch: Any) -> None:
         self.tally = Tally()
         self.masked = Tally()
+        self.partly = Tally()
         self.trains = False
         self._torch = torch
         self._storage_of: Callable[[Any], Any] = torch.Tensor.untyped_storage
+        self._readings = Readings(torch)
         self._steps = [_Step(), _Step()]
         """The one that is judged when the one that runs has ended, and that one."""
         self._durations = [0, 0]
         self.our_thread: int | None = None
         """The thread on which a look reads tensors itself, which is nobody's use of them."""
-        self._read_outside: set[int] = set()
+        self._read_outside: dict[int, set[Part | None]] = {}
+        """The places that Python has read, by storage; ``None`` are all of one."""
         self._patched: dict[str, tuple[Any, Any]] = {}
         self._deaf = False
         self._pid = os.getpid()
@@ -106,6 +111,11 @@ class Unread:
         self.masked.fresh = 1
         return None if self._deaf else self.masked.told()
 
+    def told_partly(self) -> RepeatedWork | None:
+        """What was made whole and read in part."""
+        self.partly.fresh = 1
+        return None if self._deaf else self.partly.told()
+
     def note(
         self,
         function: Any,
@@ -142,7 +152,9 @@ class Unread:
         shape = tuple(tensor.shape) if rowwise else None
         masks = {} if back else self._masks(schema.name, given)
         place, joins = place_of(schema.name, frame), joined_in(schema.name, given)
-        step.calls.append(_Call(place, ns, list(reads), list(made), alive, shape, back, masks, joins))
+        everything = (*given, *named.values())
+        reading = self._readings.of(function, schema.name, everything, output, back=back)
+        step.calls.append(_Call(place, ns, list(reads), list(made), alive, shape, back, masks, joins, reading))
 
     def step_ended(self, duration_ns: int) -> None:
         """A step of such a length is over: the one before it can be judged."""
@@ -150,7 +162,7 @@ class Unread:
             return
         before, now = self._steps
         if self._durations[0]:
-            dead, masked = self._judged(before, now)
+            dead, masked, partly = self._judged(before, now)
             for call in dead:
                 self.tally.again[call.place] += call.ns
                 self.tally.calls += 1
@@ -159,13 +171,23 @@ class Unread:
                 self.masked.again[call.place] += lost
                 self.masked.differentiated_ns += lost * goes_back
                 self.masked.calls += 1
-            for tally in (self.tally, self.masked):
+            for call, read, goes_back in partly:
+                lost = round(call.ns * (1 - read))
+                self.partly.again[call.place] += lost
+                self.partly.differentiated_ns += lost * goes_back
+                self.partly.calls += 1
+            for tally in (self.tally, self.masked, self.partly):
                 tally.step_ended(self._durations[0])
-        self._read_outside &= now.held.keys()
+        self._read_outside = {address: self._read_outside[address] for address in now.held.keys() & self._read_outside}
         self._steps, self._durations = [now, _Step()], [duration_ns, 0]
 
-    def _judged(self, before: _Step, now: _Step) -> tuple[list[_Call], list[tuple[_Call, Rows, bool]]]:
-        """The calls of a step that are not alive, now that the next one is over; and those few of whose rows are."""
+    def _judged(
+        self, before: _Step, now: _Step
+    ) -> tuple[list[_Call], list[tuple[_Call, Rows, bool]], list[tuple[_Call, float, bool]]]:
+        """The calls of a step that are not alive, now that the next one is over.
+
+        And those of whose rows a mask throws most away, and of which a part is read.
+        """
         calls = [*before.calls, *now.calls]
         writers: defaultdict[int, list[int]] = defaultdict(list)
         for number, call in enumerate(calls):
@@ -186,7 +208,26 @@ class Unread:
                 alive.update(fresh)
                 left += fresh
         dead = [call for number, call in enumerate(before.calls) if number not in alive]
-        return dead, _masked(calls, len(before.calls), set(kept))
+        read_back = {address for call in calls if call.back for address in call.reads} - set(kept)
+        masked = _masked(calls, len(before.calls), set(kept), read_back)
+        return dead, masked, self._partly(calls, len(before.calls), (before, now), read_back)
+
+    def _partly(
+        self, calls: list[_Call], count: int, steps: tuple[_Step, _Step], read_back: set[int]
+    ) -> list[tuple[_Call, float, bool]]:
+        """The first ``count`` calls of which a part is read, with its share, and whether gradients go back through."""
+        held = {address for step in steps for address, reference in step.held.items() if not reference.expired()}
+        whole = {address for address, read in self._read_outside.items() if None in read}
+        outside = {
+            address: frozenset(part for part in read if part is not None)
+            for address, read in self._read_outside.items()
+            if address not in whole
+        }
+        found = read_in_part(calls, count, held | whole, outside)
+        return [
+            (calls[number], share, not read_back.isdisjoint((*calls[number].reads, *calls[number].writes)))
+            for number, share in sorted(found.items())
+        ]
 
     def _masks(self, name: str, given: tuple[Any, ...]) -> dict[int, Rows]:
         found = {}
@@ -219,7 +260,8 @@ class Unread:
             try:
                 # not what a look reads itself, nor a loader's worker that was forked meanwhile and keeps the method
                 if self.our_thread != threading.get_ident() and os.getpid() == self._pid:
-                    self._read_outside.update(self._storages((tensor,))[0])
+                    for address in self._storages((tensor,))[0]:
+                        self._read_outside.setdefault(address, set()).add(self._readings.part_of(tensor))
             except Exception:  # noqa: BLE001 - this is called in the user's job
                 self._deaf = True
             return before(tensor, *given, **named)
@@ -227,7 +269,7 @@ class Unread:
         return reads
 
 
-def _masked(calls: list[_Call], count: int, kept: set[int]) -> list[tuple[_Call, Rows, bool]]:
+def _masked(calls: list[_Call], count: int, kept: set[int], read_back: set[int]) -> list[tuple[_Call, Rows, bool]]:
     """The first ``count`` of some calls, of whose rows a mask throws most away before anybody has read them.
 
     And whether gradients go back through it: what autograd keeps for its backward pass, and reads there, is made and
@@ -248,7 +290,6 @@ def _masked(calls: list[_Call], count: int, kept: set[int]) -> list[tuple[_Call,
                 found[number] = rows
         for address in () if call.back else call.reads:
             readers[address].append(number)
-    read_back = {address for call in calls if call.back for address in call.reads} - kept
     return [
         (calls[number], rows, not read_back.isdisjoint((*calls[number].reads, *calls[number].writes)))
         for number, rows in sorted(found.items())

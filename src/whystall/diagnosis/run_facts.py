@@ -34,6 +34,8 @@ class RunFacts:
     """Per rank what it was seen to compute that nothing read."""
     masked: dict[int, RepeatedWork] = field(default_factory=dict)
     """Per rank what it was seen to compute for rows that a mask threw away."""
+    partly: dict[int, RepeatedWork] = field(default_factory=dict)
+    """Per rank what it was seen to compute beside the part of it that was read."""
     alike: dict[int, RepeatedWork] = field(default_factory=dict)
     """Per rank what it was seen to compute of rows that were there before within the same call."""
     sparse: dict[int, tuple[SparseMatrix, ...]] = field(default_factory=dict)

@@ -170,6 +170,8 @@ class RankDescription(msgspec.Struct, frozen=True, kw_only=True):
     """Likewise what was computed and read by nothing."""
     masked: RepeatedWork | None = None
     """Likewise what was computed for rows that a mask threw away."""
+    partly: RepeatedWork | None = None
+    """Likewise what was computed beside the part of it that was read."""
     alike: RepeatedWork | None = None
     """Likewise what was computed of rows that were there before within the same call."""
     sparse: list[SparseMatrix] = []

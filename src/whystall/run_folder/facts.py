@@ -42,6 +42,7 @@ class RankFacts(msgspec.Struct, frozen=True):
     repeated: RepeatedWork | None = None
     unread: RepeatedWork | None = None
     masked: RepeatedWork | None = None
+    partly: RepeatedWork | None = None
     alike: RepeatedWork | None = None
     sparse: tuple[SparseMatrix, ...] = ()
     labels: tuple[CountedLabels, ...] = ()
@@ -81,6 +82,7 @@ def _rank(rank: dict[str, Any]) -> RankFacts:
         repeated=_repeated(rank.get("repeated")),
         unread=_repeated(rank.get("unread")),
         masked=_repeated(rank.get("masked")),
+        partly=_repeated(rank.get("partly")),
         alike=_repeated(rank.get("alike")),
         sparse=_shares(rank.get("sparse"), SparseMatrix),
         labels=_shares(rank.get("labels"), CountedLabels),

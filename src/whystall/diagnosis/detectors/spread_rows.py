@@ -1,7 +1,9 @@
 """Layers that work on rows after these were repeated, or before they are averaged, where few rows would do.
 
 A linear layer gives the same for the same row, so that picking rows by an index (messages along the edges of a graph),
-or upsampling a picture, may as well come after it; and the mean of what it gives is what it gives for the mean.
+or upsampling a picture, may as well come after it; and the mean of what it gives is what it gives for the mean. Of rows
+that are put side by side (each node with each, both ends of an edge) it gives the sum of what its weight's columns give
+for each of them.
 
 No recording says which tensor a call was given, only of which size. So the layer comes right behind what repeats rows,
 is given their size, and nothing after it is given what was repeated: rows picked for a sum with what a layer makes of
@@ -18,6 +20,7 @@ from math import prod
 from typing import Final
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from whystall.cost import kind_of
@@ -31,6 +34,8 @@ from whystall.trace.columns import matching
 _PICKS: Final = frozenset({"aten::index", "aten::index_select"})
 _UPSAMPLES: Final = frozenset({"aten::upsample_bilinear2d", "aten::upsample_nearest2d", "aten::upsample_bicubic2d"})
 _LINEAR: Final = frozenset({"aten::linear", "aten::addmm", "aten::mm", "aten::matmul"})
+_JOINS: Final = frozenset({"aten::cat", "aten::concat"})
+_REPEATS: Final = _PICKS | {"aten::expand", "aten::expand_as", "aten::repeat", "aten::repeat_interleave"}
 _CONVOLVES: Final = frozenset({"aten::conv2d", "aten::convolution"})
 _PASSES_ON: Final = frozenset({"aten::contiguous", "aten::clone", "aten::reshape", "aten::flatten", "aten::to"})
 # So many rows are made of one.
@@ -42,6 +47,12 @@ _MATRIX: Final = 2
 _NEAR: Final = 12
 # Fewer rows are less well computed: so much more than their share, at most.
 _SLOWER: Final = 2.0
+# Calls before rows are put side by side among which those are that repeated them.
+_BEFORE: Final = 24
+# Of a layer on such rows the most that stays, for it to be told.
+_MOST_LEFT: Final = 0.6
+# Memory for them that is not asked for anew in each step is saved besides.
+_HALF: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +69,9 @@ class _Found:
     """How many tensors of so many elements one operator may be given afterwards: what the layer gives may be one."""
     beside: int | None = None
     beside_left: float = 1.0
+    remedy: str = "commuted"
+    least: float = 1.0
+    """Of what is left as much may be all that is."""
 
 
 def spread_rows(rank: RankCase) -> Wasted | None:
@@ -81,12 +95,12 @@ def spread_rows(rank: RankCase) -> Wasted | None:
     many, few = largest.rows
     return Wasted(
         operators=marked,
-        left=(left, min(left * _SLOWER**0.5, 1.0), min(left * _SLOWER, 1.0)),
+        left=(left * largest.least, min(left * _SLOWER**0.5, 1.0), min(left * _SLOWER, 1.0)),
         what="in a layer on more rows than there are different ones, with its backward pass",
         facts=(evidence.count("rows that it works on", many), evidence.count("that would do", few)),
         method="replay: its rows before they are repeated, or after they are averaged",
         detail=f"a layer works on {many:,} rows {largest.how} {few:,}",
-        remedy="commuted",
+        remedy=largest.remedy,
     )
 
 
@@ -96,7 +110,7 @@ def _found(rank: RankCase) -> Iterator[_Found]:
     if "input_dims" not in table.columns:
         return
     forward = ~(rank.backward | rank.workings.tree.below(rank.backward))
-    asked = matching(table["name"], (_PICKS | _UPSAMPLES | _LINEAR | _CONVOLVES | {"aten::mean"}).__contains__)
+    asked = matching(table["name"], (_PICKS | _UPSAMPLES | _JOINS | _LINEAR | _CONVOLVES | {"aten::mean"}).__contains__)
     if not (asked & forward).any():
         return
     names = table["name"].cast(str).to_list()
@@ -138,6 +152,8 @@ def _pair(
     (one, had), (other, given) = first, second
     if not (had and had[0] and given and given[0]):
         return None
+    if names[one] in _JOINS and names[other] in _LINEAR and _has_weight(given):
+        return _side_by_side(rank, names, one, other, (had[0], given[0][0], _columns(given)))
     before, after = had[0][0], given[0][0]
     if names[one] in _PICKS and names[other] in _LINEAR and _has_weight(given):
         return _picked(other, before, after, _columns(given))
@@ -168,6 +184,43 @@ def _picked(other: int, before: Shape, after: Shape, columns: int) -> _Found | N
     if not alike or many < _LEAST_ROWS or not 0 < few * _LEAST_TIMES <= many:
         return None
     return _Found(other, few / many, (many, few), "that are picked from", prod(after), int(columns == after[-1]))
+
+
+def _side_by_side(
+    rank: RankCase, names: list[str], one: int, other: int, sizes: tuple[tuple[Shape, ...], Shape, int]
+) -> _Found | None:
+    """A layer on rows that are made of several, of which some are fewer than those."""
+    pieces, after, columns = sizes
+    many, wide = prod(after[:-1]), after[-1]
+    as_one = all(len(size) > 1 and prod(size[:-1]) == many for size in pieces)
+    if len(pieces) < 2 or not as_one or sum(size[-1] for size in pieces) != wide or many < _LEAST_ROWS:
+        return None
+    table = rank.trace.operators
+    before = [row for row in range(max(one - _BEFORE, 0), one) if names[row] in _REPEATS]
+    made = [size for row in before if table["thread"][row] == table["thread"][one] and (size := _size_of(table, row))]
+    left, few = 0.0, 0
+    for size in pieces:
+        source = next((each for each in made if _is_repeated(each, size)), None)
+        if source is not None:
+            made.remove(source)
+            few = max(few, prod(source[:-1]))
+        left += size[-1] / wide * (1.0 if source is None else prod(source[:-1]) / many)
+    if not few or left > _MOST_LEFT:
+        return None
+    told = "that are put side by side of"
+    # What a part of the layer gives for each of the rows is added, in place of putting the rows side by side.
+    added = min(columns / wide, 1.0)
+    return _Found(other, left, (many, few), told, many * wide, int(columns == wide), one, added, "side_by_side", _HALF)
+
+
+def _size_of(table: pl.DataFrame, row: int) -> Shape | None:
+    given = sizes_by_argument(table["input_dims"][row])
+    return given[0][0] if given and given[0] else None
+
+
+def _is_repeated(source: Shape, size: Shape) -> bool:
+    """Whether rows may be those of a smaller tensor, each several times."""
+    return len(source) > 1 and source[-1] == size[-1] and 0 < prod(source) * _LEAST_TIMES <= prod(size)
 
 
 def _upsampled(one: int, other: int, before: Shape, after: Shape, weight: Shape) -> _Found | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Sampled
@@ -12,6 +13,9 @@ from whystall.diagnosis.detectors.calls_again import called_at, comes_by_itself,
 from whystall.diagnosis.detectors.samples import NINE_IN_TEN, SPREAD, from_samples, measured_runs
 from whystall.diagnosis.finding import Evidence
 from whystall.run_folder.description import RepeatedWork
+
+_PART_BY: Final = {"aten::convolution": "strided", "aten::randperm": "drawn"}
+"""The remedy for what is read in part, by the operator that makes it."""
 
 
 def given_again(case: Case, cause: Cause) -> Iterator[Sampled]:
@@ -118,6 +122,37 @@ def that_a_mask_drops(case: Case, cause: Cause) -> Iterator[Sampled]:
                 detail=f"a mask throws away most rows of what {largest.name} gives",
                 remedy=cause.remedies["masked"],
                 rivals=("compute.padding", "host.small-operators"),
+            )
+
+
+def that_is_read_in_part(case: Case, cause: Cause) -> Iterator[Sampled]:
+    """By the operators of some steps that made what was read in part."""
+    for run in measured_runs(case):
+        seen = case.facts.partly.get(run.rank)
+        if seen is None:
+            continue
+        share = seen.again_ns / seen.steps / run.mean_ns
+        # Gradients go back through all of it as well: in a product or a convolution twice as long.
+        back = 2.0 * seen.differentiated_ns / max(seen.again_ns, 1)
+        least, expected, most = (min(share * (1 + part * back), 0.95) for part in (0.4, 0.75, 1.0))
+        if share >= cause.threshold("least_share"):
+            largest = max(seen.modules, key=lambda one: one.ns)
+            yield from_samples(
+                cause.id,
+                run,
+                expected,
+                # smaller tensors are worked on less well, or from a faster cache
+                (least * 0.75, expected * 0.9, most),
+                evidence=(
+                    evidence.share("of a step, in forward work on what is not read", share),
+                    evidence.count("such operators", seen.calls / seen.steps, per="step"),
+                    evidence.count("steps looked at", seen.steps),
+                ),
+                code=called_at(seen),
+                method="samples: the time of operators, by the part of what they made that was read",
+                detail=f"a part of what {largest.name} gives is read",
+                remedy=cause.remedies[_PART_BY.get(largest.name, "part_first")],
+                rivals=("compute.padding", "compute.fusible", "host.small-operators", "compute.at-limit"),
             )
 
 

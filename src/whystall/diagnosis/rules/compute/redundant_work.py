@@ -38,6 +38,7 @@ from whystall.diagnosis.detectors.watched_work import (
     given_again,
     in_rows_that_are_alike,
     that_a_mask_drops,
+    that_is_read_in_part,
     that_nothing_reads,
 )
 from whystall.diagnosis.finding import Remedy
@@ -55,7 +56,9 @@ _BYTES_PER_S: Final = CAUSE.threshold("bytes_per_s")
 # Of a weight; fewer where it is in half precision.
 _BYTES: Final = 4
 _HALF: Final = re.compile(r'^\["(c10::)?(BFloat16|Half)')
-_IN_WATCHED: Final = (given_again, in_rows_that_are_alike, that_a_mask_drops, that_nothing_reads)
+_IN_WATCHED: Final = (
+    *(given_again, in_rows_that_are_alike, that_a_mask_drops, that_is_read_in_part, that_nothing_reads),
+)
 _FORMS: Final = (
     *(sorted_whole, inverted, diagonals, tall_grams, picked_rows),
     *(costlier_order, einsum_order, factored_steps, spread_rows, cosines, low_rank, sliced_gradients, propagated_wide),

@@ -1,0 +1,264 @@
+"""What is made whole and read in part: a picture that is cropped after all else, rows that are picked of what was made.
+
+An operator is given a view, which says which places of a storage it can read; or numbers, by which it picks rows. What
+makes each number from the number in the same place, or each row from the same row, had no need to make the others.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol
+
+from whystall.capture.masks import Rows
+
+# Of more than this is read little is saved.
+_MOST_READ: Final = 0.5
+_LEAST: Final = 1 << 12
+# Operators that compute each place by itself, beside those that torch calls pointwise; what draws numbers among them.
+_BY_PLACE: Final = frozenset({
+    "aten::_to_copy", "aten::clone", "aten::native_dropout", "aten::normal", "aten::rand", "aten::randint",
+    "aten::randn", "aten::randperm", "aten::upsample_bicubic2d", "aten::upsample_bilinear2d",
+    "aten::upsample_nearest2d",
+})  # fmt: skip
+_CONVOLUTION: Final = "aten::convolution"
+# Where the argument stands each of whose rows becomes one row.
+_BY_ROW: Final = {
+    **dict.fromkeys(("aten::_log_softmax", "aten::_softmax", "aten::argmax", "aten::clone", "aten::gather"), 0),
+    **dict.fromkeys(("aten::amax", "aten::amin", "aten::linalg_vector_norm", "aten::logsumexp", "aten::mean"), 0),
+    **dict.fromkeys(("aten::_to_copy", "aten::mm", "aten::native_dropout", "aten::native_layer_norm", "aten::sum"), 0),
+    **dict.fromkeys(("aten::addmm", "aten::embedding"), 1),
+}
+# Those of them that say over which dimensions they work, and in which argument.
+_OVER: Final = {
+    **dict.fromkeys(("aten::_log_softmax", "aten::_softmax", "aten::amax", "aten::amin", "aten::argmax"), 1),
+    **dict.fromkeys(("aten::gather", "aten::logsumexp", "aten::mean", "aten::sum"), 1),
+    "aten::linalg_vector_norm": 2,
+}
+# What makes a row of several others, or of all.
+_MIXES: Final = re.compile(r"mm$|attention|conv|scatter|index_add|segment|lstm|gru|rnn|sparse|fft|cumsum|einsum|baddb")
+
+
+class Part(NamedTuple):
+    """Places of a storage."""
+
+    offset: int
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+
+    @property
+    def held(self) -> int:
+        """How many they are, each counted once where a stride is none."""
+        return math.prod(n for n, step in zip(self.size, self.stride, strict=True) if step)
+
+
+class Reading(NamedTuple):
+    """How an operator reads storages, by their addresses; and what it makes, where each place is made by itself."""
+
+    parts: Mapping[int, Part]
+    """Storages of which it is given a view that holds less than all."""
+    alike: frozenset[int]
+    """Those that are laid out as what it makes is."""
+    by_row: frozenset[int]
+    """Those of which each row becomes one row of what it makes,"""
+    rows: tuple[int, ...]
+    """where the rows may be those of so many: of the first dimension, of the first two and so on."""
+    picks: Mapping[int, Rows]
+    makes: int
+    """So many places; 0 where they are not made each by itself, or few."""
+    strided: bool
+    """Whether nothing but a regular part (each second place) is one that it can do without making the rest."""
+    mixes: bool
+
+
+class Call(Protocol):
+    """What is known of a call beside."""
+
+    reads: list[int]
+    writes: list[int]
+    alive: bool
+    back: bool
+    reading: Reading
+
+
+class Readings:
+    """Knows how calls read what they are given."""
+
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+        # As it was before reading by Python is followed: what is asked here reads nothing.
+        self._storage_of: Callable[[Any], Any] = torch.Tensor.untyped_storage
+
+    def of(self, function: Any, name: str, given: Sequence[Any], output: object, *, back: bool) -> Reading:
+        """How one call reads what it is given."""
+        torch = self._torch
+        first = output[0] if isinstance(output, tuple) and output else output
+        made: Any = first if isinstance(first, torch.Tensor) and self._is_plain(first) else None
+        parts: dict[int, Part] = {}
+        alike, whole = set(), set()
+        for tensor in self._tensors(given):
+            address = self._address(tensor)
+            part = self.part_of(tensor)
+            if part is None or parts.get(address, part) != part:
+                whole.add(address)
+                if made is not None and tensor.shape == made.shape and tensor.stride() == made.stride():
+                    alike.add(address)
+            else:
+                parts[address] = part
+        parts = {address: part for address, part in parts.items() if address not in whole}
+        if back:
+            return Reading(parts, frozenset(), frozenset(), (), {}, 0, strided=False, mixes=False)
+        by_place = name == _CONVOLUTION or name in _BY_PLACE or torch.Tag.pointwise in function.tags
+        own = by_place and made is not None and not made.is_complex() and self.part_of(made) is None
+        makes = made.numel() if own else 0
+        by_row, rows = self._rows(function, name, given, made)
+        return Reading(
+            parts,
+            frozenset(alike),
+            by_row,
+            rows,
+            self._picks(name, given, made),
+            makes if makes >= _LEAST else 0,
+            strided=name == _CONVOLUTION,
+            mixes=bool(_MIXES.search(name)),
+        )
+
+    def part_of(self, tensor: Any) -> Part | None:
+        """The places that a view holds; nothing where these are all of its storage."""
+        part = Part(tensor.storage_offset(), tuple(tensor.shape), tuple(tensor.stride()))
+        return part if part.held * tensor.element_size() < self._storage_of(tensor).nbytes() else None
+
+    def _address(self, tensor: Any) -> int:
+        return int(self._storage_of(tensor)._cdata)  # noqa: SLF001 - as torch.multiprocessing knows storages
+
+    def _is_plain(self, tensor: Any) -> bool:
+        return tensor.layout is self._torch.strided and not tensor.is_nested
+
+    def _tensors(self, given: Sequence[Any]) -> list[Any]:
+        listed = [one for each in given for one in (each if isinstance(each, list | tuple) else (each,))]
+        return [one for one in listed if isinstance(one, self._torch.Tensor) and self._is_plain(one)]
+
+    def _rows(
+        self, function: Any, name: str, given: Sequence[Any], made: Any
+    ) -> tuple[frozenset[int], tuple[int, ...]]:
+        """The storages of which each row becomes one, and how many rows these may be."""
+        if made is None or self.part_of(made) is not None:
+            return frozenset(), ()
+        if self._torch.Tag.pointwise in function.tags:
+            of = [one for one in self._tensors(given) if one.shape == made.shape]
+            leading = made.dim()
+        elif name in _BY_ROW:
+            of = self._tensors(given[_BY_ROW[name] : _BY_ROW[name] + 1])
+            leading = min((one.dim() for one in of), default=0) - (name != "aten::embedding")
+            if name in _OVER:
+                over = given[_OVER[name]] if len(given) > _OVER[name] else None
+                over = [over] if isinstance(over, int) else over or [0]
+                leading = min(axis % max(of[0].dim(), 1) for axis in over) if of else 0
+        else:
+            return frozenset(), ()
+        counts = tuple(math.prod(made.shape[:upto]) for upto in range(1, leading + 1))
+        return frozenset(self._address(one) for one in of if self.part_of(one) is None), counts
+
+    def _picks(self, name: str, given: Sequence[Any], made: Any) -> dict[int, Rows]:
+        """Of what rows are picked by numbers, and the share of them that is."""
+        if name == "aten::index" and len(given) > 1:
+            of, numbers = given[0], given[1]
+            leading = next((n for n, one in enumerate(numbers) if one is None), len(numbers))
+            if any(one is not None for one in numbers[leading:]):
+                return {}
+            masks = {self._torch.bool, self._torch.uint8}
+            leading += sum(one.dim() - 1 for one in numbers[:leading] if one.dtype in masks)
+        elif name == "aten::index_select" and len(given) > 2 and given[1] == 0:
+            of, leading = given[0], 1
+        else:
+            return {}
+        if made is None or not of.numel() or self.part_of(of) is not None:
+            return {}
+        return {self._address(of): Rows(math.prod(of.shape[:leading]), min(made.numel() / of.numel(), 1.0))}
+
+
+def read_in_part(
+    calls: Sequence[Call], count: int, kept: set[int], outside: Mapping[int, frozenset[Part]]
+) -> dict[int, float]:
+    """Of the first ``count`` calls those of whose places or rows the smaller part is read, and that part's share.
+
+    ``kept`` are the storages that somebody has still, ``outside`` those of which Python has read a part.
+    """
+    readers: defaultdict[int, list[int]] = defaultdict(list)
+    parts: dict[int, frozenset[Part]] = {}
+    picked: dict[int, Rows] = {}
+    shares: dict[int, float] = {}
+    for number in range(len(calls) - 1, -1, -1):
+        call = calls[number]
+        if number < count and not call.alive and len(call.writes) == 1 and kept.isdisjoint(call.writes):
+            address = call.writes[0]
+            reading = [calls[reader].reading for reader in readers[address]]
+            seen = [
+                one.parts.get(address) or (parts.get(reader) if address in one.alike else None)
+                for reader, one in zip(readers[address], reading, strict=True)
+            ]
+            share = _share(seen, outside.get(address, frozenset()), call.reading, parts, number)
+            rows = _rows_picked(call.reading, [_rows(calls, reader, address, picked) for reader in readers[address]])
+            if rows is not None and address not in outside:
+                picked[number] = rows
+            elif share is not None:
+                shares[number] = share
+        for address in () if call.back else call.reads:
+            readers[address].append(number)
+    rows_first = _of_what_is_given(calls, picked)
+    return shares | {number: picked[number].read for number in rows_first}
+
+
+def _share(
+    seen: Sequence[Part | frozenset[Part] | None],
+    outside: frozenset[Part],
+    made: Reading,
+    parts: dict[int, frozenset[Part]],
+    number: int,
+) -> float | None:
+    """The share of what a call makes that all its readers are given; which places these are is noted in ``parts``."""
+    if not made.makes or not (seen or outside) or any(one is None for one in seen):
+        return None
+    found = outside.union(*(one if isinstance(one, frozenset) else {one} for one in seen if one is not None))
+    read = sum(one.held for one in found) / made.makes
+    if read > _MOST_READ or (made.strided and not all(map(_is_regular, found))):
+        return None
+    parts[number] = found
+    return read
+
+
+def _is_regular(part: Part) -> bool:
+    """Whether every second place of a dimension is taken, or every third, and so on."""
+    steps = sorted(step for n, step in zip(part.size, part.stride, strict=True) if n > 1)
+    return bool(steps) and steps[0] > 1
+
+
+def _rows(calls: Sequence[Call], reader: int, address: int, picked: Mapping[int, Rows]) -> Rows | None:
+    reading = calls[reader].reading
+    return reading.picks.get(address) or (picked.get(reader) if address in reading.by_row else None)
+
+
+def _rows_picked(made: Reading, read: Sequence[Rows | None]) -> Rows | None:
+    """The rows of what a call makes that all its readers pick together, at most; nothing where one may read others."""
+    rows = [one for one in read if one is not None]
+    if not rows or len(rows) < len(read) or len({one.number for one in rows}) > 1:
+        return None
+    together = Rows(rows[0].number, sum(one.read for one in rows))
+    return together if together.read <= _MOST_READ and together.number in made.rows else None
+
+
+def _of_what_is_given(calls: Sequence[Call], picked: Mapping[int, Rows]) -> list[int]:
+    """Those of which the rows of what the step is given can be picked: nothing before them makes rows of others.
+
+    What comes of attention or of a graph's neighbours has read the rows that are not picked in the end.
+    """
+    mixed: set[int] = set()
+    found = []
+    for number, call in enumerate(calls):
+        if not mixed.isdisjoint(call.reads) or (call.reading.mixes and number not in picked and not call.back):
+            mixed.update(call.writes)
+        elif number in picked:
+            found.append(number)
+    return found
