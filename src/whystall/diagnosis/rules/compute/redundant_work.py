@@ -14,6 +14,7 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
+from whystall.diagnosis.detectors.broadcast_products import broadcast_products
 from whystall.diagnosis.detectors.cosines import cosines
 from whystall.diagnosis.detectors.diagonals import diagonals
 from whystall.diagnosis.detectors.discarded import discarded_backward
@@ -62,6 +63,7 @@ _IN_WATCHED: Final = (
 _FORMS: Final = (
     *(sorted_whole, inverted, diagonals, tall_grams, picked_rows),
     *(costlier_order, einsum_order, factored_steps, spread_rows, cosines, low_rank, sliced_gradients, propagated_wide),
+    broadcast_products,
 )
 
 

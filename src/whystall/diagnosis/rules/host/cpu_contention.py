@@ -68,9 +68,21 @@ def in_samples(case: Case) -> Iterator[Sampled]:
             confidence=0.75,
             tier=1,
             rivals=("host.python", "input.cpu-bound"),
-            remedy=None if crowded else _BESIDE_OTHERS,
+            remedy=_fewer(threads or 1, cores or 1, case.facts.processes) if crowded else _BESIDE_OTHERS,
             by_others=not crowded,
         )
+
+
+def _fewer(threads: int, cores: int, processes: int) -> Remedy:
+    """With this job's numbers: threads of torch that are more than the cores."""
+    each = max(cores // processes, 1)
+    of = f" in each of {processes} processes" if processes > 1 else ""
+    return Remedy(
+        text=f"torch has {threads} threads{of} for {cores} cores, which wait for each other in every operator: let it "
+        "have as many as there are cores for (torch.set_num_threads; OMP_NUM_THREADS in the environment).",
+        patch=f"torch.set_num_threads({each})  # or OMP_NUM_THREADS={each}",
+        risk=CAUSE.risk,
+    )
 
 
 def _without_contention(
