@@ -39,6 +39,7 @@ def network() -> Any:
 net, conv = network(), torch.nn.Conv2d(3, 8, 3, padding=1)
 observations, actions = torch.randn(2048, 32), torch.randint(4, (2048, 1))
 table = torch.randn(50_000, 8)
+sound, sounds, bank, window = torch.randn(160_000), torch.randn(2, 160_000), torch.rand(40, 257), torch.hann_window(512)
 
 
 def cropped() -> None:
@@ -66,6 +67,27 @@ def minibatches() -> None:
         trained(log_prob[rows])
 
 
+def spectrum(x: Any) -> Any:
+    return torch.log(bank @ torch.stft(x, 512, 160, window=window, return_complex=True).abs().square() + 1e-6)
+
+
+def part_of_a_spectrum() -> None:
+    torch.stack([spectrum(sound)[:, 100:200]]).sum().item()
+
+
+def part_of_spectra() -> None:
+    spectrum(sounds)[..., 100:200].sum().item()
+
+
+def low_frequencies() -> None:
+    torch.stft(sound, 512, 160, window=window, return_complex=True).abs()[:20].sum().item()
+
+
+def by_weights_that_are_made() -> None:
+    made = torch.rand(40, 257) * 2
+    (made @ torch.rand(257, 900).exp())[:, :50].sum().item()
+
+
 def selected() -> None:
     rows = torch.randint(2048, (100,))
     trained(net(observations).index_select(0, rows))
@@ -80,6 +102,8 @@ def selected() -> None:
         (drawn_for_python, "aten::randperm", 1, 1 - 64 / 50_000),
         (minibatches, "aten::addmm", 8 * 5, 7 / 8),
         (selected, "aten::addmm", 3, 1 - 100 / 2048),
+        (part_of_a_spectrum, "aten::_fft_r2c", 7, 1 - 100 / 1001),
+        (part_of_spectra, "aten::_fft_r2c", 7, 1 - 100 / 1001),
     ],
 )
 def test_what_is_read_in_part_is_told(step: Step, name: str, calls: int, share: float) -> None:
@@ -204,6 +228,17 @@ def columns() -> None:
 )
 def test_what_rows_or_places_that_are_read_come_of_is_not_told(step: Step) -> None:
     assert partly(step) is None
+
+
+def test_of_a_fourier_transform_a_part_of_the_frequencies_takes_all() -> None:
+    found = partly(low_frequencies)
+    assert found is not None
+    assert {one.name for one in found.modules} == {"aten::abs"}
+
+
+def test_columns_of_a_product_with_a_matrix_that_is_made_are_not_told() -> None:
+    found = partly(by_weights_that_are_made)
+    assert found is None or not any("mm" in one.name for one in found.modules)
 
 
 def test_of_a_block_whose_first_place_is_read_no_product_is_told() -> None:

@@ -24,6 +24,8 @@ _BY_PLACE: Final = frozenset({
     "aten::upsample_nearest2d",
 })  # fmt: skip
 _CONVOLUTION: Final = "aten::convolution"
+_PRODUCTS: Final = frozenset({"aten::bmm", "aten::mm"})
+_FOURIER: Final = frozenset({"aten::_fft_c2c", "aten::_fft_r2c"})
 # Where the argument stands each of whose rows becomes one row.
 _BY_ROW: Final = {
     **dict.fromkeys(("aten::_log_softmax", "aten::_softmax", "aten::argmax", "aten::clone", "aten::gather"), 0),
@@ -54,6 +56,39 @@ class Part(NamedTuple):
         return math.prod(n for n, step in zip(self.size, self.stride, strict=True) if step)
 
 
+class Through(NamedTuple):
+    """How places of what a call makes come of places of what it is given, as far as they are no more than these.
+
+    Of a product with a matrix that is not made in the step (a filter bank on the left) columns come of columns; of
+    Fourier transforms of rows, rows of rows.
+    """
+
+    address: int
+    given: Part
+    """All of what the places come of."""
+    made: Part
+    """All of what is made."""
+    beside: int | None
+    """The other matrix of a product."""
+
+    def places(self, part: Part) -> Part | None:
+        """The places that some made ones come of; nothing where these are not known, or all."""
+        along = -1 if self.beside is not None else None
+        made, given = self.made, self.given
+        if along is None:  # rows: what is made of one lies side by side
+            inner = [n for n, step in zip(part.size, part.stride, strict=True) if step == 1]
+            if inner != [made.size[-1]] or part.offset % made.size[-1]:
+                return None
+            wide, as_wide = made.size[-1], given.size[-1]
+            sizes = tuple(as_wide if step == 1 else n for n, step in zip(part.size, part.stride, strict=True))
+            steps = tuple(1 if step == 1 else step // wide * as_wide for step in part.stride)
+            return Part(given.offset + part.offset // wide * as_wide, sizes, steps)
+        if part.stride != made.stride or part.size[:-1] != made.size[:-1] or part.offset >= made.size[-1]:
+            return None
+        offset = given.offset + part.offset * given.stride[-1]
+        return Part(offset, (*given.size[:-1], part.size[-1]), given.stride)
+
+
 class Reading(NamedTuple):
     """How an operator reads storages, by their addresses; and what it makes, where each place is made by itself."""
 
@@ -66,6 +101,7 @@ class Reading(NamedTuple):
     rows: tuple[int, ...]
     """where the rows may be those of so many: of the first dimension, of the first two and so on."""
     picks: Mapping[int, Rows]
+    through: Through | None
     makes: int
     """So many places; 0 where they are not made each by itself, or few."""
     strided: bool
@@ -109,9 +145,11 @@ class Readings:
                 parts[address] = part
         parts = {address: part for address, part in parts.items() if address not in whole}
         if back:
-            return Reading(parts, frozenset(), frozenset(), (), {}, 0, strided=False, mixes=False)
+            return Reading(parts, frozenset(), frozenset(), (), {}, None, 0, strided=False, mixes=False)
+        through = self._through(name, given, made)
         by_place = name == _CONVOLUTION or name in _BY_PLACE or torch.Tag.pointwise in function.tags
-        own = by_place and made is not None and not made.is_complex() and self.part_of(made) is None
+        by_place = through is not None or (by_place and made is not None and not made.is_complex())
+        own = by_place and made is not None and self.part_of(made) is None
         makes = made.numel() if own else 0
         by_row, rows = self._rows(function, name, given, made)
         return Reading(
@@ -120,6 +158,7 @@ class Readings:
             by_row,
             rows,
             self._picks(name, given, made),
+            through,
             makes if makes >= _LEAST else 0,
             strided=name == _CONVOLUTION,
             mixes=bool(_MIXES.search(name)),
@@ -127,8 +166,19 @@ class Readings:
 
     def part_of(self, tensor: Any) -> Part | None:
         """The places that a view holds; nothing where these are all of its storage."""
-        part = Part(tensor.storage_offset(), tuple(tensor.shape), tuple(tensor.stride()))
+        part = _all_of(tensor)
         return part if part.held * tensor.element_size() < self._storage_of(tensor).nbytes() else None
+
+    def _through(self, name: str, given: Sequence[Any], made: Any) -> Through | None:
+        """How places come of others, in products and Fourier transforms of rows."""
+        if made is None or not made.is_contiguous() or made.dim() < 2:
+            return None
+        if name in _PRODUCTS:
+            left, right = given[:2]
+            return Through(self._address(right), _all_of(right), _all_of(made), self._address(left))
+        if name in _FOURIER and [axis % made.dim() for axis in given[1]] == [made.dim() - 1]:
+            return Through(self._address(given[0]), _all_of(given[0]), _all_of(made), None)
+        return None
 
     def _address(self, tensor: Any) -> int:
         return int(self._storage_of(tensor)._cdata)  # noqa: SLF001 - as torch.multiprocessing knows storages
@@ -179,6 +229,10 @@ class Readings:
         return {self._address(of): Rows(math.prod(of.shape[:leading]), min(made.numel() / of.numel(), 1.0))}
 
 
+def _all_of(tensor: Any) -> Part:
+    return Part(tensor.storage_offset(), tuple(tensor.shape), tuple(tensor.stride()))
+
+
 def read_in_part(
     calls: Sequence[Call], count: int, kept: set[int], outside: Mapping[int, frozenset[Part]]
 ) -> dict[int, float]:
@@ -190,16 +244,22 @@ def read_in_part(
     parts: dict[int, frozenset[Part]] = {}
     picked: dict[int, Rows] = {}
     shares: dict[int, float] = {}
+    written = {address for call in calls for address in call.writes}
     for number in range(len(calls) - 1, -1, -1):
         call = calls[number]
         if number < count and not call.alive and len(call.writes) == 1 and kept.isdisjoint(call.writes):
             address = call.writes[0]
             reading = [calls[reader].reading for reader in readers[address]]
             seen = [
-                one.parts.get(address) or (parts.get(reader) if address in one.alike else None)
+                one.parts.get(address) or _made_of(one, address, parts.get(reader, frozenset()))
                 for reader, one in zip(readers[address], reading, strict=True)
             ]
-            share = _share(seen, outside.get(address, frozenset()), call.reading, parts, number)
+            beside = call.reading.through.beside if call.reading.through is not None else None
+            known = beside is None or beside not in written
+            read = _read(seen, outside.get(address, frozenset())) if known else frozenset()
+            share = _share(read, call.reading)
+            if share is not None:
+                parts[number] = read
             rows = _rows_picked(call.reading, [_rows(calls, reader, address, picked) for reader in readers[address]])
             if rows is not None and address not in outside:
                 picked[number] = rows
@@ -211,22 +271,31 @@ def read_in_part(
     return shares | {number: picked[number].read for number in rows_first}
 
 
-def _share(
-    seen: Sequence[Part | frozenset[Part] | None],
-    outside: frozenset[Part],
-    made: Reading,
-    parts: dict[int, frozenset[Part]],
-    number: int,
-) -> float | None:
-    """The share of what a call makes that all its readers are given; which places these are is noted in ``parts``."""
-    if not made.makes or not (seen or outside) or any(one is None for one in seen):
+def _made_of(reading: Reading, address: int, read: frozenset[Part]) -> frozenset[Part]:
+    """The places of a storage that those come of which are read of what a call makes; none where that is not known."""
+    if address in reading.alike:
+        return read
+    through = reading.through
+    if through is None or through.address != address:
+        return frozenset()
+    found = [through.places(part) for part in read]
+    return frozenset(one for one in found if one is not None) if None not in found else frozenset()
+
+
+def _read(seen: Sequence[Part | frozenset[Part]], outside: frozenset[Part]) -> frozenset[Part]:
+    """All places that readers are given together; none where one may read all."""
+    listed = [one if isinstance(one, frozenset) else frozenset({one}) for one in seen]
+    return outside.union(*listed) if all(listed) else frozenset()
+
+
+def _share(read: frozenset[Part], made: Reading) -> float | None:
+    """The share of what a call makes that is read; nothing where that is most of it, or it could not make less."""
+    if not made.makes or not read:
         return None
-    found = outside.union(*(one if isinstance(one, frozenset) else {one} for one in seen if one is not None))
-    read = sum(one.held for one in found) / made.makes
-    if read > _MOST_READ or (made.strided and not all(map(_is_regular, found))):
+    share = sum(one.held for one in read) / made.makes
+    if made.through is not None and any(made.through.places(one) is None for one in read):
         return None
-    parts[number] = found
-    return read
+    return share if share <= _MOST_READ and (not made.strided or all(map(_is_regular, read))) else None
 
 
 def _is_regular(part: Part) -> bool:

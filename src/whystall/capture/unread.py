@@ -25,6 +25,10 @@ _MOST_CALLS: Final = 1 << 15
 _DEEPEST: Final = 3
 # Whoever serves and throws all answers away measures a model.
 _MOST_OF_SERVING: Final = 0.5
+# Views by other names, and what changes how a tensor is seen and nothing in it.
+_VIEWS: Final = frozenset(
+    {"aten::_unsafe_view", "aten::squeeze_", "aten::swapaxes_", "aten::t_", "aten::transpose_", "aten::unsqueeze_"}
+)
 # By which Python, or a library that knows no operators of torch's, comes to what is in a tensor.
 _READS: Final = (
     *("__array__", "__dlpack__", "__reduce_ex__", "_typed_storage", "data_ptr", "numpy", "storage", "tolist"),
@@ -130,12 +134,12 @@ class Unread:
         """An operator was called, in a backward pass or not, and took so long."""
         self.trains |= back
         step = self._steps[-1]
-        if self._deaf or function.is_view:
+        schema = function._schema  # noqa: SLF001 - as torch's own modes read it
+        if self._deaf or function.is_view or schema.name in _VIEWS:
             return
         if len(step.calls) >= _MOST_CALLS:
             self._deaf = True
             return
-        schema = function._schema  # noqa: SLF001 - as torch's own modes read it
         reads, _ = self._storages((*given, *named.values()))
         made, plain = self._storages((output,))
         known = self._steps[0].held, step.held
