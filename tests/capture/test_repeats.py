@@ -240,7 +240,7 @@ def conditioned(prompts: int, *, learns: bool = True, **encoder: bool) -> Repeat
     torch.manual_seed(0)
     given = torch.randint(0, 500, (prompts, 24))
     frozen = torch.nn.Sequential(
-        torch.nn.Embedding(500, 64), torch.nn.Linear(64, 512), torch.nn.Dropout(), torch.nn.Linear(512, 64)
+        torch.nn.Embedding(500, 64), torch.nn.Dropout(), torch.nn.Linear(64, 512), torch.nn.Linear(512, 64)
     )
     frozen.train(encoder.get("drops", False)).requires_grad_(False)
     model = torch.nn.Linear(64, 8)
@@ -256,7 +256,7 @@ def conditioned(prompts: int, *, learns: bool = True, **encoder: bool) -> Repeat
             optimizer.zero_grad()
         if encoder.get("changes"):
             with torch.no_grad():
-                frozen[1].bias += 0.1
+                frozen[2].bias += 0.1
 
     return seen(step, steps=60)
 
