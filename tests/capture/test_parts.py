@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.capture.test_unread import EACH_NS, Step, followed
 
+from whystall.capture.parts import Part, Readings
 from whystall.run_folder.description import RepeatedWork
 
 torch = pytest.importorskip("torch")
@@ -79,6 +80,12 @@ def part_of_spectra() -> None:
     spectrum(sounds)[..., 100:200].sum().item()
 
 
+def cropped_after_it_was_turned_around() -> None:
+    x = normalised(picture()).flip([2])
+    x = (x + torch.randn_like(x)).flip([1, 2])
+    torch.stack([x[:, 20:84, 130:194]]).mean().item()
+
+
 def low_frequencies() -> None:
     torch.stft(sound, 512, 160, window=window, return_complex=True).abs()[:20].sum().item()
 
@@ -104,6 +111,7 @@ def selected() -> None:
         (selected, "aten::addmm", 3, 1 - 100 / 2048),
         (part_of_a_spectrum, "aten::_fft_r2c", 7, 1 - 100 / 1001),
         (part_of_spectra, "aten::_fft_r2c", 7, 1 - 100 / 1001),
+        (cropped_after_it_was_turned_around, "aten::div", 9, 1 - 64 * 64 / 200 / 200),
     ],
 )
 def test_what_is_read_in_part_is_told(step: Step, name: str, calls: int, share: float) -> None:
@@ -244,3 +252,15 @@ def test_columns_of_a_product_with_a_matrix_that_is_made_are_not_told() -> None:
 def test_of_a_block_whose_first_place_is_read_no_product_is_told() -> None:
     found = partly(first_place)
     assert found is None or not any("mm" in one.name for one in found.modules)
+
+
+@pytest.mark.parametrize("over", [[0], [1], [0, 2], [0, 1, 2]])
+def test_places_of_what_is_turned_around_are_those_opposite(over: list[int]) -> None:
+    x = torch.arange(4 * 5 * 6).reshape(4, 5, 6)
+    seen = Readings(torch).of(torch.ops.aten.flip.default, "aten::flip", [x, over], x.flip(over), back=False)
+    assert seen.through is not None
+    part = x.flip(over)[1:3, 2:5, :4]
+    places = seen.through.places(Part(part.storage_offset(), tuple(part.shape), tuple(part.stride())))
+    assert places is not None
+    read = x.as_strided(places.size, places.stride, places.offset)
+    assert torch.equal(read.flip(over), part)

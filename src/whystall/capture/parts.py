@@ -57,36 +57,47 @@ class Part(NamedTuple):
 
 
 class Through(NamedTuple):
-    """How places of what a call makes come of places of what it is given, as far as they are no more than these.
-
-    Of a product with a matrix that is not made in the step (a filter bank on the left) columns come of columns; of
-    Fourier transforms of rows, rows of rows.
-    """
+    """How places of what a call makes come of places of what it is given, as far as they are no more than these."""
 
     address: int
     given: Part
     """All of what the places come of."""
     made: Part
     """All of what is made."""
-    beside: int | None
+    by: str
+    """``columns`` of a product with a matrix that is not made in the step (a filter bank on the left) come of columns,
+    ``rows`` that are transformed (Fourier) of rows, ``mirrored`` places of those opposite."""
+    beside: int | None = None
     """The other matrix of a product."""
+    over: tuple[int, ...] = ()
+    """The dimensions that are turned around."""
 
     def places(self, part: Part) -> Part | None:
         """The places that some made ones come of; nothing where these are not known, or all."""
-        along = -1 if self.beside is not None else None
+        if self.by == "rows":
+            return self._rows(part)
         made, given = self.made, self.given
-        if along is None:  # rows: what is made of one lies side by side
-            inner = [n for n, step in zip(part.size, part.stride, strict=True) if step == 1]
-            if inner != [made.size[-1]] or part.offset % made.size[-1]:
-                return None
-            wide, as_wide = made.size[-1], given.size[-1]
-            sizes = tuple(as_wide if step == 1 else n for n, step in zip(part.size, part.stride, strict=True))
-            steps = tuple(1 if step == 1 else step // wide * as_wide for step in part.stride)
-            return Part(given.offset + part.offset // wide * as_wide, sizes, steps)
-        if part.stride != made.stride or part.size[:-1] != made.size[:-1] or part.offset >= made.size[-1]:
+        if part.stride != made.stride or len(part.size) != len(made.size):
             return None
-        offset = given.offset + part.offset * given.stride[-1]
-        return Part(offset, (*given.size[:-1], part.size[-1]), given.stride)
+        if self.by == "columns":
+            if part.size[:-1] != made.size[:-1] or part.offset >= made.size[-1]:
+                return None
+            offset = given.offset + part.offset * given.stride[-1]
+            return Part(offset, (*given.size[:-1], part.size[-1]), given.stride)
+        at = [part.offset // step % n for n, step in zip(made.size, made.stride, strict=True)]
+        for axis in self.over:
+            at[axis] = made.size[axis] - part.size[axis] - at[axis]
+        return Part(sum(n * step for n, step in zip(at, made.stride, strict=True)), part.size, part.stride)
+
+    def _rows(self, part: Part) -> Part | None:
+        """What is made of a row lies side by side."""
+        wide, as_wide = self.made.size[-1], self.given.size[-1]
+        inner = [n for n, step in zip(part.size, part.stride, strict=True) if step == 1]
+        if inner != [wide] or part.offset % wide:
+            return None
+        sizes = tuple(as_wide if step == 1 else n for n, step in zip(part.size, part.stride, strict=True))
+        steps = tuple(1 if step == 1 else step // wide * as_wide for step in part.stride)
+        return Part(self.given.offset + part.offset // wide * as_wide, sizes, steps)
 
 
 class Reading(NamedTuple):
@@ -147,7 +158,8 @@ class Readings:
         if back:
             return Reading(parts, frozenset(), frozenset(), (), {}, None, 0, strided=False, mixes=False)
         through = self._through(name, given, made)
-        by_place = name == _CONVOLUTION or name in _BY_PLACE or torch.Tag.pointwise in function.tags
+        by_place = name == _CONVOLUTION or name in _BY_PLACE or name.endswith("_like")
+        by_place |= torch.Tag.pointwise in function.tags
         by_place = through is not None or (by_place and made is not None and not made.is_complex())
         own = by_place and made is not None and self.part_of(made) is None
         makes = made.numel() if own else 0
@@ -170,14 +182,18 @@ class Readings:
         return part if part.held * tensor.element_size() < self._storage_of(tensor).nbytes() else None
 
     def _through(self, name: str, given: Sequence[Any], made: Any) -> Through | None:
-        """How places come of others, in products and Fourier transforms of rows."""
+        """How places come of others, in products, Fourier transforms of rows and where dimensions are turned around."""
         if made is None or not made.is_contiguous() or made.dim() < 2:
             return None
         if name in _PRODUCTS:
             left, right = given[:2]
-            return Through(self._address(right), _all_of(right), _all_of(made), self._address(left))
+            return Through(self._address(right), _all_of(right), _all_of(made), "columns", self._address(left))
+        of = given[0]
         if name in _FOURIER and [axis % made.dim() for axis in given[1]] == [made.dim() - 1]:
-            return Through(self._address(given[0]), _all_of(given[0]), _all_of(made), None)
+            return Through(self._address(of), _all_of(of), _all_of(made), "rows")
+        if name == "aten::flip" and of.is_contiguous() and self.part_of(of) is None:
+            over = tuple(axis % made.dim() for axis in given[1])
+            return Through(self._address(of), _all_of(of), _all_of(made), "mirrored", over=over)
         return None
 
     def _address(self, tensor: Any) -> int:

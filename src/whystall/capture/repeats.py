@@ -22,6 +22,9 @@ _WAITS_NS: Final = 3_000_000_000
 """So many steps pass first, and so much time: a short job leaves all to the samples of the whole run."""
 _WAITS_FURTHER: Final = 24
 """So many pass before operators are looked at: a job that is over by then keeps its samples."""
+_FEWEST_FURTHER: Final = 6
+_FURTHER_NS: Final = 1_500_000_000
+"""Or so much time in fewer steps, where these are long."""
 _TIMED: Final = 3
 """In so many steps calls are timed, of which the shortest counts: in others the job was perhaps kept off its core."""
 _READ_FURTHER: Final = 6
@@ -64,7 +67,7 @@ class RepeatsSeen:
         if not self.looking:
             self._passed += 1
             self._passed_ns += duration_ns
-            if self._passed > (_WAITS if len(self._looks) > 1 else _WAITS_FURTHER) and self._passed_ns > _WAITS_NS:
+            if self._has_waited():
                 self._begin()
             return
         look = self._looks[0]
@@ -99,6 +102,13 @@ class RepeatsSeen:
             later.close()
         self._looks = [look for look in self._looks[:1] if not look.close()]
         self.over = not self._looks
+
+    def _has_waited(self) -> bool:
+        """Whether enough steps have passed since the windows, or since the look before."""
+        if len(self._looks) > 1:
+            return self._passed > _WAITS and self._passed_ns > _WAITS_NS
+        steps, long_ns = self._passed, self._passed_ns
+        return (steps > _WAITS_FURTHER and long_ns > _WAITS_NS) or (steps > _FEWEST_FURTHER and long_ns > _FURTHER_NS)
 
     def _begin(self) -> None:
         """Not where torch's compiler has worked, which would compile again for hooks and modes."""

@@ -28,6 +28,28 @@ def test_columns_are_worth_what_rows_leave(by: str, tmp_path: Path) -> None:
     assert "values.t().contiguous()" in (finding.remedy.patch or "")
 
 
+@pytest.mark.parametrize("turned", [True, False])
+def test_windows_across_rows_are_worth_what_windows_along_them_leave(tmp_path: Path, *, turned: bool) -> None:
+    table, offsets = torch.randn(500, 30_000), torch.arange(200)
+
+    def step() -> object:
+        article, start = torch.randint(30_000, (1000, 1)), torch.randint(300, (1000, 1))
+        return table.t()[article, start + offsets] if turned else table[start + offsets, article]
+
+    finding = told_in(step, tmp_path, lambda found: found.get("compute.layout-conversion"), worth=1.5)
+    assert "1,000 windows of 200 numbers each" in finding.title
+
+
+def test_windows_along_rows_are_none(tmp_path: Path) -> None:
+    table, offsets = torch.randn(30_000, 500), torch.arange(200)
+
+    def step() -> object:
+        article, start = torch.randint(30_000, (1000, 1)), torch.randint(300, (1000, 1))
+        return table[article, start + offsets]
+
+    assert "compute.layout-conversion" not in found_in(step, tmp_path)
+
+
 @pytest.mark.parametrize("what", ["rows", "small", "turned", "neighbours", "most"])
 def test_other_picks_are_none(what: str, tmp_path: Path) -> None:
     matrix = torch.randn(ROWS, 1024 if what == "small" else COLUMNS)

@@ -1,4 +1,7 @@
-"""Columns that are picked by their numbers from a large matrix whose rows stand together in memory.
+"""Columns that are picked by their numbers from a large matrix whose rows stand together in memory, and windows.
+
+A window is many numbers of one row each (`table.t()[row[:, None], start[:, None] + offsets]`), which stand apart where
+the columns stand together.
 
 Each number of a picked column lies in a line of the cache of its own, so that a sixteenth of what is read is used.
 Which dimension is picked from shows in the view that indexing makes of the matrix (a stride of nothing), or in its
@@ -8,6 +11,7 @@ arguments.
 from __future__ import annotations
 
 import json
+from math import prod
 from typing import Final
 
 import numpy as np
@@ -17,6 +21,7 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.detectors.recorded_sizes import first_size
 from whystall.diagnosis.detectors.wasted import Wasted
 from whystall.diagnosis.rank_case import RankCase
+from whystall.replay.graph import Mask
 from whystall.trace.columns import matching
 
 _INDEX: Final = "aten::index"
@@ -45,6 +50,7 @@ def gathered_columns(rank: RankCase) -> Wasted | None:
     lasts = table["duration_ns"].to_numpy()
     found = np.zeros(len(table), np.bool_)
     largest = (0, 0, 0)
+    windows = _windows(rank, asked)
     for row in np.flatnonzero(asked).tolist():
         rows, columns, picked = _picked(table, row)
         large = (
@@ -55,8 +61,11 @@ def gathered_columns(rank: RankCase) -> Wasted | None:
         if large and lasts[row] >= _SLOW_NS * rows * picked:
             found[row] = True
             largest = max(largest, (rows, columns, picked))
+    found[list(windows)] = True
     if not found.any():
         return None
+    if windows and not largest[0]:
+        return _told_of_windows(rank, found, max(windows.values()))
     rows, columns, picked = largest
     return Wasted(
         operators=found | rank.workings.tree.below(found),
@@ -70,6 +79,55 @@ def gathered_columns(rank: RankCase) -> Wasted | None:
         detail=f"{picked:,} of {columns:,} columns are picked from a matrix whose {rows:,} rows stand together",
         remedy="columns",
     )
+
+
+def _windows(rank: RankCase, asked: Mask) -> dict[int, tuple[int, int]]:
+    """Slow calls that pick windows across the lines of the cache: how many of them, and how long these are."""
+    table = rank.trace.operators
+    lasts = table["duration_ns"].to_numpy()
+    found = {}
+    for row in np.flatnonzero(asked).tolist():
+        number, length = _window(table, row)
+        if length >= _LEAST_PICKED and number and lasts[row] >= _SLOW_NS * number * length:
+            found[row] = (number, length)
+    return found
+
+
+def _told_of_windows(rank: RankCase, found: Mask, largest: tuple[int, int]) -> Wasted:
+    number, length = largest
+    return Wasted(
+        operators=found | rank.workings.tree.below(found),
+        left=_LEFT,
+        what="picking them",
+        facts=(evidence.count("windows that are picked at a time", number), evidence.count("numbers in each", length)),
+        method="replay: numbers that stand together picked instead, by measured shares",
+        detail=f"{number:,} windows of {length:,} numbers each are picked across the rows in memory",
+        remedy="columns",
+    )
+
+
+def _window(table: pl.DataFrame, row: int) -> tuple[int, int]:
+    """How many windows a call picks from a large matrix, and how long they are, where their numbers stand apart.
+
+    One of the two tensors of numbers is the same all along a window, which shows in its stride.
+    """
+    _, dims, _, strides = (str(table[what][row] or "") for what in _TOLD)
+    size = first_size(dims)
+    try:
+        stride = tuple(json.loads(strides)[0])
+        if len(size) != _MATRIX or prod(size) < _LEAST_ELEMENTS or 1 not in stride:
+            return 0, 0
+        inside = table.filter(table["parent"] == row).select(*_TOLD).cast(pl.String).rows()
+        by = [(first_size(one[1]), tuple(json.loads(one[3])[0])) for one in inside if one[0] == "aten::reshape"]
+        if len(by) != _MATRIX or by[0][0] != by[1][0] or len(by[0][0]) != _MATRIX:
+            return 0, 0
+        along = [each[1][1] for each in by]
+    except (ValueError, TypeError, IndexError, KeyError):
+        return 0, 0
+    moving = next((at for at in range(_MATRIX) if along[at] and not along[1 - at]), None)
+    apart = moving is not None and stride[1 - moving] == 1 and stride[moving] >= _LEAST_PICKED
+    number, length = by[0][0]
+    return (number, length) if apart else (0, 0)
 
 
 def _picked(table: pl.DataFrame, row: int) -> tuple[int, int, int]:

@@ -29,7 +29,9 @@ _MOST_ADDED: Final = CAUSE.threshold("most_added")
 _LEAST_SHARE: Final = CAUSE.threshold("least_share")
 _COPIES: Final = frozenset({"aten::clone", "aten::copy_", "aten::contiguous"})
 _WRITES: Final = frozenset({"aten::copy_", "aten::fill_", "aten::zero_"})
-_LEAST_STEPS: Final = 0.5
+# A store that is added to once and learned from several times: of so many steps one has it, and not one alone.
+_LEAST_STEPS: Final = 1 / 8
+_SEVERAL: Final = 2
 _SHIFTED: Final = ("input_dims", "concrete_inputs")
 _BYTES: Final = 4
 _BACKWARD: Final = "CatBackward0"
@@ -47,7 +49,7 @@ def on_a_cpu(case: Case) -> Iterator[Replayed]:
     for rank in case.ranks:
         left, sizes = _concatenated(rank)
         chosen = left < 1
-        if not _in_most_steps(rank, chosen):
+        if not _in_many_steps(rank, chosen):
             continue
         copied = _copied(rank, sizes) & ~chosen
         nodes = case.work_of(rank, chosen | _called(rank, chosen | copied) | copied)
@@ -245,13 +247,14 @@ def _called(rank: RankCase, chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
     return rank.workings.tree.below(chosen)
 
 
-def _in_most_steps(rank: RankCase, chosen: NDArray[np.bool_]) -> bool:
-    """Whether most steps have one (with no steps: whether there are any)."""
+def _in_many_steps(rank: RankCase, chosen: NDArray[np.bool_]) -> bool:
+    """Whether steps have one again and again (with no steps: whether there are any)."""
     steps = rank.trace.steps["ts_ns"].to_numpy()
     if not chosen.any() or len(steps) < 2:
         return bool(chosen.any())
     place = np.searchsorted(steps, rank.trace.operators["ts_ns"].to_numpy()[chosen], side="right") - 1
-    return len(np.unique(place[place >= 0])) >= _LEAST_STEPS * len(steps)
+    have = len(np.unique(place[place >= 0]))
+    return have >= max(_LEAST_STEPS * len(steps), _SEVERAL)
 
 
 RULE = Rule(CAUSE, (Finder(on_a_cpu, ("trace", "no_device", "operators", "shapes")),))

@@ -23,6 +23,7 @@ from whystall.diagnosis.detectors.factored_steps import factored_steps
 from whystall.diagnosis.detectors.forward_again import repeated_operators
 from whystall.diagnosis.detectors.frees import between, given_back
 from whystall.diagnosis.detectors.grams import tall_grams
+from whystall.diagnosis.detectors.grouped_heads import grouped_heads
 from whystall.diagnosis.detectors.inverses import inverted
 from whystall.diagnosis.detectors.low_rank import low_rank
 from whystall.diagnosis.detectors.narrowed import narrowed_products
@@ -63,7 +64,7 @@ _IN_WATCHED: Final = (
 _FORMS: Final = (
     *(sorted_whole, inverted, diagonals, tall_grams, picked_rows),
     *(costlier_order, einsum_order, factored_steps, spread_rows, cosines, low_rank, sliced_gradients, propagated_wide),
-    broadcast_products,
+    *(broadcast_products, grouped_heads),
 )
 
 
