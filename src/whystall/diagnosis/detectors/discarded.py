@@ -86,7 +86,7 @@ def discarded_backward(rank: RankCase) -> NDArray[np.float64]:
         lost |= beside_lost(rank, accumulates, lost, _pass_of(rank))
         lost |= _of_the_same_layer(rank, accumulates, lost)
         _leave_out_weights(rank, accumulates, lost, left)
-        left[_only_for(rank, accumulates, lost)] = 0.0
+        left[_only_for(rank, accumulates, lost, towers=steps)] = 0.0
     return left
 
 
@@ -266,12 +266,13 @@ def outside_of_autograd(rank: RankCase) -> Mask:
     return outside
 
 
-def _only_for(rank: RankCase, accumulates: Mask, lost: Mask) -> Mask:
+def _only_for(rank: RankCase, accumulates: Mask, lost: Mask, *, towers: bool) -> Mask:
     """What the engine does for gradients that are lost, and for nothing else: the rest of a chain after the first one.
 
     A chain begins where a loss hands on its gradient, a single number. Where gradients that are used come later in it,
     what is before them is needed, unless it ends by itself: a tower of its own, whose first layer hands on nothing, and
-    whose gradients pile up, as no optimizer drops them, beside those of others, which begin anew.
+    whose gradients pile up, as no optimizer drops them, beside those of others, which begin anew. (Without an optimizer
+    gradients of inputs are wanted, of which all of a model may be made: ``towers`` are none there.)
     """
     table = rank.trace.operators
     tree = rank.workings.tree
@@ -294,7 +295,7 @@ def _only_for(rank: RankCase, accumulates: Mask, lost: Mask) -> Mask:
     out = np.zeros(len(table), np.bool_)
     ends = _hand_nothing_on(rank, caller)[rows]
     piled = calls_with(accumulates & _added_to(rank))
-    towers = bool(is_used.any()) and not piled[is_used].any()
+    towers = towers and bool(is_used.any()) and not piled[is_used].any()
     edges = [*np.flatnonzero(begins).tolist(), len(rows)]
     for first, last in pairwise(edges):
         used = first + np.flatnonzero(is_used[first:last])
