@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from math import sqrt
 from typing import Final, Self, TypeVar
 
+import numpy as np
+
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.evidence import time
 from whystall.diagnosis.finding import CodeLocation, Evidence, Per, Remedy, Severity
@@ -178,6 +180,9 @@ class Replayed(Valued):
         floor = scaled(expected, 1 - max(self.uncertainty, spread)) - unsure
         if self.floor is not None:
             floor = min(floor, saved_by(case, self.floor, before) - unsure)
+        if again is None:
+            expected = min(max(expected, _unrecorded(case, self.removal, expected)), self.largest_share)
+            ceiling = max(ceiling, _unrecorded(case, self.ceiling or self.removal, ceiling))
         more = min(scaled(expected, 1 + REMOVED_ERROR), self._at_most(case), self.largest_share)
         ceiling = max(min(ceiling, self.largest_share), scaled(expected, 1 + spread), more)
         on_device = any(rank.on_device for rank in case.ranks)
@@ -296,6 +301,21 @@ _SURELY_LEFT: Final = 0.7
 """Of what the others' own work leaves to gain, so much for certain: how long they work is sampled."""
 _AT_WORK: Final = 0.1
 """A rank is named with a cause if it costs it this share of what it costs the rank that it costs most."""
+
+
+def _unrecorded(case: Case, change: Change | None, saved: float) -> float:
+    """The share of a step that is not recorded which is saved where ``saved`` is of recorded ones.
+
+    Recording makes each call of an operator longer by about as much: where few long ones go, what stays of a recorded
+    step was made longer, and what goes was not.
+    """
+    longer, graph = case.recording_ns, case.replayed
+    if not longer or change is None or change.duration is None:
+        return saved
+    inside = case.in_window(graph.duration > 0)
+    left = np.asarray(change.duration, np.float64)[inside] / graph.duration[inside]
+    calls = float((1 - np.clip(left, 0.0, 1.0)).mean()) if inside.any() else 0.0
+    return min((saved * case.step_ns - longer * calls) / (case.step_ns - longer), MOST_SAVED)
 
 
 def _on_all_ranks(worst: _Kind, others: list[_Kind]) -> _Kind:
