@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 import pytest
-from tests.diagnosis.cases import found_in, found_in_runs, run
+from tests.diagnosis.cases import found_in, found_in_runs, line, run
 from tests.diagnosis.jobs import Job, is_worth, meet, message, together
 
 RANKS: Final = 4
@@ -164,3 +164,15 @@ def test_a_slow_device_whose_host_is_far_ahead_is_still_compared_step_by_step() 
         meet(jobs, NCCL, REDUCE_NS, **record)
     finding = found_in(*(job.built for job in jobs))["communication.straggler"]
     assert finding.scope.ranks == [LATE]
+
+
+@pytest.mark.parametrize(("own", "gain"), [(0.0, 1.25), (1.0, 1.667)])
+def test_work_at_lines_that_peers_come_to_is_expected_to_be_shared_out(own: float, gain: float) -> None:
+    """The late rank works all of its step, its peer 60 % of it: sharing leaves 80 %, and going without it 60 %."""
+    late = run(rank=0, on_cpu_share=1.0, places=[line(1 - own, at=7), line(own, at=9)])
+    peer = run(rank=1, on_cpu_share=0.6, places=[line(1.0, at=7)])
+    finding = found_in_runs(late, peer)["communication.straggler"]
+    assert finding.gain is not None
+    assert finding.gain.expected == pytest.approx(gain, abs=0.01)
+    assert finding.gain.floor < 1.25
+    assert finding.gain.ceiling >= 1.66

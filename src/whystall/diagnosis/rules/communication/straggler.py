@@ -41,6 +41,9 @@ _ON_A_CPU: Final = Remedy(
     risk=None,
 )
 _FEWEST_COMPARED: Final = 4
+# Peers come to a line as well where they are found at it at least so often, against the rank that has more to do.
+_COME_TO: Final = 0.1
+_Shares = defaultdict[tuple[str, int], float]
 _SHORT: Final = CAUSE.threshold("short")
 _LEAST_LATE: Final = CAUSE.threshold("least_late")
 
@@ -213,8 +216,11 @@ def in_samples(case: Case) -> Iterator[Sampled]:
     step_ns = max(run.mean_ns for run in runs)
     late = (work[slowest.rank] - usual) / step_ns
     idle = float(np.median([1 - run.on_cpu_share for run in others]))
-    # What is only unequal work can be shared out: then the others do their part of it.
+    # What is only unequal work can be shared out: then the others do their part of it. It is, as far as that rank is
+    # longer at lines that its peers come to as well.
     shared = late * (1 - 1 / len(runs))
+    alike = _at_the_same_lines(slowest, others)
+    expected = alike * shared + (1 - alike) * late
     if late < _LEAST_LATE or idle < late:
         return
     yield from_samples(
@@ -227,7 +233,7 @@ def in_samples(case: Case) -> Iterator[Sampled]:
             evidence.time("that of the others, in the median, works", round(usual), per="step"),
             evidence.share("of the time the others' training threads are on no core", idle),
         ),
-        saved=(min(late * 0.7, shared * 0.9), late, min(late * 1.2, idle)),
+        saved=(min(late * 0.7, shared * 0.9), expected, min(late * 1.2, idle)),
         code=code_of_lines(_longer_there(slowest, others)),
         remedy=_ON_A_CPU,
         method="samples: that rank's work as long as its peers'",
@@ -241,6 +247,17 @@ def _longer_there(slowest: RunSummary, others: list[RunSummary]) -> list[Sampled
 
     Where the peers wait for it they are found more often themselves.
     """
+    own, usual = _by_lines(slowest, others)
+    more = {at: 1 - usual[at] / share for at, share in own.items() if share > usual[at]}
+    return [
+        msgspec.structs.replace(line, share=line.share * more[line.file, line.line])
+        for line in slowest.places
+        if (line.file, line.line) in more
+    ]
+
+
+def _by_lines(slowest: RunSummary, others: list[RunSummary]) -> tuple[_Shares, _Shares]:
+    """The shares of a rank's samples by lines, and those of its peers on average."""
     usual: defaultdict[tuple[str, int], float] = defaultdict(float)
     for run in others:
         for line in run.places:
@@ -248,12 +265,14 @@ def _longer_there(slowest: RunSummary, others: list[RunSummary]) -> list[Sampled
     own: defaultdict[tuple[str, int], float] = defaultdict(float)
     for line in slowest.places:
         own[line.file, line.line] += line.share
-    more = {at: 1 - usual[at] / share for at, share in own.items() if share > usual[at]}
-    return [
-        msgspec.structs.replace(line, share=line.share * more[line.file, line.line])
-        for line in slowest.places
-        if (line.file, line.line) in more
-    ]
+    return own, usual
+
+
+def _at_the_same_lines(slowest: RunSummary, others: list[RunSummary]) -> float:
+    """The share of a rank's work at lines that its peers come to; 0 where no line is known."""
+    own, usual = _by_lines(slowest, others)
+    both = sum(share for at, share in own.items() if usual[at] >= _COME_TO * share)
+    return both / max(sum(own.values()), 1e-9) if own else 0.0
 
 
 RULE = Rule(CAUSE, (Finder(in_trace, ("trace", "several_ranks")), Finder(in_samples, ("samples", "no_device"))))
