@@ -14,7 +14,6 @@ from accelerate import Accelerator
 from torch import nn
 from torch.utils.data import DataLoader
 from transformers import GPT2Config, GPT2LMHeadModel
-from transformers.pytorch_utils import Conv1D
 
 VOCAB, LENGTH, EVERY = 16000, 64, 5
 
