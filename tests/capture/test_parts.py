@@ -161,7 +161,7 @@ def test_what_somebody_reads_is_not_told(use: Callable[[Any], None]) -> None:
     assert partly(step) is None
 
 
-class Attention(torch.nn.Module):  # type: ignore[name-defined, misc]
+class Attention(torch.nn.Module):  # type: ignore[name-defined]
     """A block whose rows come of one another."""
 
     def __init__(self) -> None:

@@ -93,7 +93,7 @@ def test_forces_of_a_model_of_species_and_places_need_its_whole_backward_pass_bu
         for one, mix in zip(filters, mixing, strict=True):
             x = x + mix(torch.zeros_like(x).index_add(0, first, one(spread) * x[other]))
         head(x).sum().backward()
-        forces[0] = -at.grad  # type: ignore[operator]
+        forces[0] = -at.grad
 
     found = unread(found_in(step, tmp_path))
     assert found is None or found.gain is None or found.gain.expected < 1.4  # weights' gradients; 2.7 was told of all
