@@ -122,6 +122,19 @@ def test_what_is_read_in_part_is_told(step: Step, name: str, calls: int, share: 
     assert found.again_ns == pytest.approx(share * EACH_NS * found.calls, rel=1e-3)
 
 
+def test_a_product_with_a_sparse_matrix_is_nothing_that_ends_the_look() -> None:
+    graph = torch.eye(200).to_sparse_coo()
+
+    def step() -> None:
+        (graph @ torch.randn(200, 64)).sum().item()
+        torch.sparse.mm(graph.coalesce(), torch.randn(200, 64)).sum().item()
+        cropped()
+
+    found = partly(step)
+    assert found is not None
+    assert found.calls == 5 * found.steps
+
+
 def test_gradients_go_back_through_what_is_learned_from_alone() -> None:
     learned, drawn_alone = partly(strided), partly(drawn)
     assert learned is not None

@@ -25,6 +25,7 @@ _BY_PLACE: Final = frozenset({
 })  # fmt: skip
 _CONVOLUTION: Final = "aten::convolution"
 _PRODUCTS: Final = frozenset({"aten::bmm", "aten::mm"})
+_FLIP: Final = "aten::flip"
 _FOURIER: Final = frozenset({"aten::_fft_c2c", "aten::_fft_r2c"})
 # Where the argument stands each of whose rows becomes one row.
 _BY_ROW: Final = {
@@ -183,18 +184,21 @@ class Readings:
 
     def _through(self, name: str, given: Sequence[Any], made: Any) -> Through | None:
         """How places come of others, in products, Fourier transforms of rows and where dimensions are turned around."""
-        if made is None or not made.is_contiguous() or made.dim() < 2:
+        if made is None or name not in _PRODUCTS | _FOURIER | {_FLIP} or not made.is_contiguous() or made.dim() < 2:
             return None
-        if name in _PRODUCTS:
-            left, right = given[:2]
-            return Through(self._address(right), _all_of(right), _all_of(made), "columns", self._address(left))
-        of = given[0]
-        if name in _FOURIER and [axis % made.dim() for axis in given[1]] == [made.dim() - 1]:
+        of, *more = given
+        if name in _PRODUCTS:  # a sparse matrix has no storage
+            both = self._tensors((of, more[0])) if more else []
+            return self._columns(both[0], both[1], made) if len(both) > 1 else None
+        over = tuple(axis % made.dim() for axis in more[0])
+        if name in _FOURIER and over == (made.dim() - 1,):
             return Through(self._address(of), _all_of(of), _all_of(made), "rows")
-        if name == "aten::flip" and of.is_contiguous() and self.part_of(of) is None:
-            over = tuple(axis % made.dim() for axis in given[1])
+        if name == _FLIP and of.is_contiguous() and self.part_of(of) is None:
             return Through(self._address(of), _all_of(of), _all_of(made), "mirrored", over=over)
         return None
+
+    def _columns(self, left: Any, right: Any, made: Any) -> Through:
+        return Through(self._address(right), _all_of(right), _all_of(made), "columns", self._address(left))
 
     def _address(self, tensor: Any) -> int:
         return int(self._storage_of(tensor)._cdata)  # noqa: SLF001 - as torch.multiprocessing knows storages
@@ -240,7 +244,7 @@ class Readings:
             of, leading = given[0], 1
         else:
             return {}
-        if made is None or not of.numel() or self.part_of(of) is not None:
+        if made is None or not self._is_plain(of) or not of.numel() or self.part_of(of) is not None:
             return {}
         return {self._address(of): Rows(math.prod(of.shape[:leading]), min(made.numel() / of.numel(), 1.0))}
 
