@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from tests.diagnosis.cases import found_in_runs, run
 
 from whystall.analysis.run_results import MemoryRise
+from whystall.run_folder.description import PaddedBatches
 
 MIB = 1 << 20
 
@@ -82,3 +83,26 @@ def test_the_gain_is_of_the_steps_that_all_else_is_told_of() -> None:
     # of steps before any of that nothing is lost: the growth is told all the same
     before = found_in_runs(run(memory_rises=[rise], total_ns=100 * 15_100_000))["memory.growth"]
     assert before.gain is None
+
+
+@pytest.mark.parametrize(
+    ("sizes", "rise_mib", "heap", "counts"),
+    [
+        (17, 60, True, False),  # a library keeps something for each size
+        (8, 60, True, True),  # sizes come again, and memory rises all the same
+        (17, 200, True, True),
+        (17, 60, False, True),
+    ],
+)
+def test_a_rise_beside_batches_of_ever_new_sizes_is_information(
+    sizes: int, rise_mib: int, *, heap: bool, counts: bool
+) -> None:
+    seen = PaddedBatches(
+        batches=17,
+        positions=(4096, 4096),
+        needed=(4096, 4096),
+        real=(4096, 4096),
+        sizes=[(8, 50 + n) for n in range(sizes)],
+    )
+    rise = replace(rising(rise_mib), heap=heap)
+    assert ("memory.growth" in found_in_runs(run(memory_rises=[rise]), padding=seen)) is counts

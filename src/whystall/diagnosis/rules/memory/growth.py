@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from whystall.analysis.run_results import RunSummary
+from whystall.analysis.run_results import MemoryRise, RunSummary
 from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Sampled, Standing
 from whystall.diagnosis.case import FEWEST_SAMPLED_STEPS, Case
@@ -20,6 +20,8 @@ _LEAST_GROWTH_BYTES: Final = CAUSE.threshold("least_growth_bytes")
 _WITH_STEPS: Final = CAUSE.threshold("with_steps")
 _SURE: Final = CAUSE.threshold("sure")
 _LEAST_SHARE: Final = CAUSE.threshold("least_share")
+_OF_LIBRARIES: Final = CAUSE.threshold("of_libraries")
+_NEW_SIZES: Final = CAUSE.threshold("new_sizes")
 
 
 def in_samples(case: Case) -> Iterator[Standing | Sampled]:
@@ -51,11 +53,22 @@ def in_samples(case: Case) -> Iterator[Standing | Sampled]:
                 cause=CAUSE.id,
                 attributed_ns=0,
                 evidence=facts,
-                severity="minor",
+                severity="info" if _by_new_shapes(case, rise) else "minor",
                 method="samples: it costs memory, not time",
                 ranks=(run.rank,),
                 confidence=0.8,
             )
+
+
+def _by_new_shapes(case: Case, rise: MemoryRise) -> bool:
+    """Whether a rise may be what libraries keep for each size of a batch (oneDNN's code), until sizes come again.
+
+    By the batches that were looked at: nearly each had a size of its own.
+    """
+    seen = case.facts.padding
+    if seen is None or not rise.heap or rise.rise_bytes >= _OF_LIBRARIES:
+        return False
+    return len(set(seen.sizes)) >= _NEW_SIZES * seen.batches
 
 
 def _longer(run: RunSummary, first_ns: int, mean_ns: int, share: float, facts: tuple[Evidence, ...]) -> Sampled:
