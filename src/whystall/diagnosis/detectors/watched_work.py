@@ -150,7 +150,7 @@ def that_is_read_in_part(case: Case, cause: Cause) -> Iterator[Sampled]:
                 ),
                 code=called_at(seen),
                 method="samples: the time of operators, by the part of what they made that was read",
-                detail=f"a part of what {largest.name} gives is read",
+                detail=f"only a part of what {largest.name} gives is read",
                 remedy=cause.remedies[_PART_BY.get(largest.name, "part_first")],
                 rivals=("compute.padding", "compute.fusible", "host.small-operators", "compute.at-limit"),
             )

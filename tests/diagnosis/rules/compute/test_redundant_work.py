@@ -498,6 +498,41 @@ def test_rows_that_a_mask_throws_away_cost_their_backward_pass_as_well(
         assert "index_add" in (finding.remedy.patch or "")
 
 
+@pytest.mark.parametrize(
+    ("name", "share", "backward", "patch"),
+    [
+        ("aten::div", 0.3, 0.0, "crop first"),
+        ("aten::convolution", 0.2, 1.0, "stride=2"),
+        ("aten::randperm", 0.6, 0.0, "torch.randint"),
+        ("aten::div", 0.03, 0.0, None),
+    ],
+)
+def test_what_is_read_in_part_costs_the_rest_of_it(name: str, share: float, backward: float, patch: str | None) -> None:
+    watched = run(shares={"backward": 0.5, "other": 0.0})
+    ns = round(share * watched.mean_ns)
+    made = RepeatedModule(name, "train.py", 9, "sample", "x = normalise(x)[:, top : top + 96]", 4 * ns)
+    seen = RepeatedWork(
+        steps=4,
+        calls=24,
+        again_ns=4 * ns,
+        differentiated_ns=round(4 * ns * backward),
+        measured_ns=round(8 * watched.mean_ns),
+        error=0.01,
+        modules=[made],
+    )
+    found = found_in_runs(watched, partly={0: seen}, cores=4, threads=4)
+    assert ("compute.redundant-work" in found) is (patch is not None)
+    if patch is not None:
+        finding = found["compute.redundant-work"]
+        assert finding.gain is not None
+        most = 1 / (1 - share * (1 + 2 * backward))
+        assert finding.gain.floor < finding.gain.expected <= most <= finding.gain.ceiling
+        assert f"only a part of what {name} gives is read" in finding.title
+        assert [(line.file, line.line) for line in finding.code] == [("train.py", 9)]
+        assert finding.remedy is not None
+        assert patch in (finding.remedy.patch or "")
+
+
 @pytest.mark.parametrize(("share", "learns", "fires"), [(0.9, False, True), (0.1, True, True), (0.03, False, False)])
 def test_rows_that_are_alike_cost_what_is_made_of_them(share: float, *, learns: bool, fires: bool) -> None:
     watched = run(shares={"forward": 0.3, "backward": 0.6 if learns else 0.0, "other": 0.1})
