@@ -227,6 +227,24 @@ def of_other_rows() -> None:
     trained((seen[:10] @ seen.mT).softmax(-1)[few[:3] % 10])
 
 
+square = torch.randn(2048, 2048)
+
+
+def turned_around_and_cropped() -> None:
+    x = square.exp()
+    (x + x.T)[:100].sum().item()
+
+
+def turned_around_and_picked() -> None:
+    x = square.exp()
+    (x + x.T)[few].sum().item()
+
+
+def columns_picked_as_rows() -> None:
+    x = square.exp()
+    x.T[few].sum().item()
+
+
 def last_of_a_sequence() -> None:
     trained(conv(torch.randn(4, 3, 64, 64))[:, :, -1])
 
@@ -255,6 +273,12 @@ def test_of_a_fourier_transform_a_part_of_the_frequencies_takes_all() -> None:
     found = partly(low_frequencies)
     assert found is not None
     assert {one.name for one in found.modules} == {"aten::abs"}
+
+
+@pytest.mark.parametrize("step", [turned_around_and_cropped, turned_around_and_picked, columns_picked_as_rows])
+def test_what_is_read_turned_around_as_well_is_read_in_other_places(step: Step) -> None:
+    found = partly(step)
+    assert found is None or "aten::exp" not in {one.name for one in found.modules}
 
 
 def test_columns_of_a_product_with_a_matrix_that_is_made_are_not_told() -> None:

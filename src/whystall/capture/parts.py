@@ -145,14 +145,14 @@ class Readings:
         first = output[0] if isinstance(output, tuple) and output else output
         made: Any = first if isinstance(first, torch.Tensor) and self._is_plain(first) else None
         parts: dict[int, Part] = {}
-        alike, whole = set(), set()
+        alike, whole, otherwise = set[int](), set[int](), set[int]()
         for tensor in self._tensors(given):
             address = self._address(tensor)
             part = self.part_of(tensor)
             if part is None or parts.get(address, part) != part:
                 whole.add(address)
-                if made is not None and tensor.shape == made.shape and tensor.stride() == made.stride():
-                    alike.add(address)
+                same = made is not None and tensor.shape == made.shape and tensor.stride() == made.stride()
+                (alike if same else otherwise).add(address)
             else:
                 parts[address] = part
         parts = {address: part for address, part in parts.items() if address not in whole}
@@ -167,7 +167,7 @@ class Readings:
         by_row, rows = self._rows(function, name, given, made)
         return Reading(
             parts,
-            frozenset(alike),
+            frozenset(alike - otherwise),  # what is added to itself turned around is read in two ways
             by_row,
             rows,
             self._picks(name, given, made),
@@ -214,7 +214,7 @@ class Readings:
         self, function: Any, name: str, given: Sequence[Any], made: Any
     ) -> tuple[frozenset[int], tuple[int, ...]]:
         """The storages of which each row becomes one, and how many rows these may be."""
-        if made is None or self.part_of(made) is not None:
+        if made is None or not made.is_contiguous() or self.part_of(made) is not None:
             return frozenset(), ()
         if self._torch.Tag.pointwise in function.tags:
             of = [one for one in self._tensors(given) if one.shape == made.shape]
@@ -229,7 +229,9 @@ class Readings:
         else:
             return frozenset(), ()
         counts = tuple(math.prod(made.shape[:upto]) for upto in range(1, leading + 1))
-        return frozenset(self._address(one) for one in of if self.part_of(one) is None), counts
+        # A row is a row of the storage where numbers lie in their order, and all that is given of it does.
+        turned = {self._address(one) for one in self._tensors(given) if not one.is_contiguous()}
+        return frozenset(self._address(one) for one in of if self.part_of(one) is None) - turned, counts
 
     def _picks(self, name: str, given: Sequence[Any], made: Any) -> dict[int, Rows]:
         """Of what rows are picked by numbers, and the share of them that is."""
@@ -244,7 +246,9 @@ class Readings:
             of, leading = given[0], 1
         else:
             return {}
-        if made is None or not self._is_plain(of) or not of.numel() or self.part_of(of) is not None:
+        if made is None or not self._is_plain(of) or not of.numel() or not of.is_contiguous():
+            return {}
+        if self.part_of(of) is not None:
             return {}
         return {self._address(of): Rows(math.prod(of.shape[:leading]), min(made.numel() / of.numel(), 1.0))}
 

@@ -45,8 +45,9 @@ class RepeatsSeen:
         self.unread: RepeatedWork | None = None
         """What nothing read of what was computed."""
         self.masked: RepeatedWork | None = None
-        self.partly: RepeatedWork | None = None
         """What was computed for rows that a mask threw away."""
+        self.partly: RepeatedWork | None = None
+        """What was computed beside the part of it that was read."""
         self.alike: RepeatedWork | None = None
         """What was computed of rows that were there before within the same call."""
         self.contents = Contents(torch)

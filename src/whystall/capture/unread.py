@@ -170,16 +170,11 @@ class Unread:
             for call in dead:
                 self.tally.again[call.place] += call.ns
                 self.tally.calls += 1
-            for call, rows, goes_back in masked:
-                lost = round(call.ns * (1 - rows.read))
-                self.masked.again[call.place] += lost
-                self.masked.differentiated_ns += lost * goes_back
-                self.masked.calls += 1
-            for call, read, goes_back in partly:
-                lost = round(call.ns * (1 - read))
-                self.partly.again[call.place] += lost
-                self.partly.differentiated_ns += lost * goes_back
-                self.partly.calls += 1
+            for tally, lost_of in ((self.masked, masked), (self.partly, partly)):
+                for call, lost, goes_back in lost_of:
+                    tally.again[call.place] += lost
+                    tally.differentiated_ns += lost * goes_back
+                    tally.calls += 1
             for tally in (self.tally, self.masked, self.partly):
                 tally.step_ended(self._durations[0])
         self._read_outside = {address: self._read_outside[address] for address in now.held.keys() & self._read_outside}
@@ -187,10 +182,12 @@ class Unread:
 
     def _judged(
         self, before: _Step, now: _Step
-    ) -> tuple[list[_Call], list[tuple[_Call, Rows, bool]], list[tuple[_Call, float, bool]]]:
+    ) -> tuple[list[_Call], list[tuple[_Call, int, bool]], list[tuple[_Call, int, bool]]]:
         """The calls of a step that are not alive, now that the next one is over.
 
-        And those of whose rows a mask throws most away, and of which a part is read.
+        And those of whose rows a mask throws most away, and of which a part is read: what is lost of their time, and
+        whether gradients go back through them. (What autograd keeps for its backward pass, and reads there, is made and
+        read in parts as well; weights outlive a step, and may be read by the backward pass of another call.)
         """
         calls = [*before.calls, *now.calls]
         writers: defaultdict[int, list[int]] = defaultdict(list)
@@ -213,13 +210,20 @@ class Unread:
                 left += fresh
         dead = [call for number, call in enumerate(before.calls) if number not in alive]
         read_back = {address for call in calls if call.back for address in call.reads} - set(kept)
-        masked = _masked(calls, len(before.calls), set(kept), read_back)
-        return dead, masked, self._partly(calls, len(before.calls), (before, now), read_back)
+        masked, partly = (
+            [
+                (one, round(one.ns * (1 - read)), not read_back.isdisjoint((*one.reads, *one.writes)))
+                for one, read in ((calls[number], read) for number, read in sorted(found.items()))
+            ]
+            for found in (
+                _masked(calls, len(before.calls), set(kept)),
+                self._partly(calls, len(before.calls), (before, now)),
+            )
+        )
+        return dead, masked, partly
 
-    def _partly(
-        self, calls: list[_Call], count: int, steps: tuple[_Step, _Step], read_back: set[int]
-    ) -> list[tuple[_Call, float, bool]]:
-        """The first ``count`` calls of which a part is read, with its share, and whether gradients go back through."""
+    def _partly(self, calls: list[_Call], count: int, steps: tuple[_Step, _Step]) -> dict[int, float]:
+        """Of the first ``count`` calls those of which a part is read, and its share."""
         held = {address for step in steps for address, reference in step.held.items() if not reference.expired()}
         whole = {address for address, read in self._read_outside.items() if None in read}
         outside = {
@@ -227,11 +231,7 @@ class Unread:
             for address, read in self._read_outside.items()
             if address not in whole
         }
-        found = read_in_part(calls, count, held | whole, outside)
-        return [
-            (calls[number], share, not read_back.isdisjoint((*calls[number].reads, *calls[number].writes)))
-            for number, share in sorted(found.items())
-        ]
+        return read_in_part(calls, count, held | whole, outside)
 
     def _masks(self, name: str, given: tuple[Any, ...]) -> dict[int, Rows]:
         found = {}
@@ -273,11 +273,10 @@ class Unread:
         return reads
 
 
-def _masked(calls: list[_Call], count: int, kept: set[int], read_back: set[int]) -> list[tuple[_Call, Rows, bool]]:
-    """The first ``count`` of some calls, of whose rows a mask throws most away before anybody has read them.
+def _masked(calls: list[_Call], count: int, kept: set[int]) -> dict[int, float]:
+    """Of the first ``count`` calls those of whose rows a mask throws most away before anybody reads them.
 
-    And whether gradients go back through it: what autograd keeps for its backward pass, and reads there, is made and
-    read row by row as well. (Weights outlive a step, and may be read by the backward pass of another call.)
+    And the share of them that is read.
     """
     readers: defaultdict[int, list[int]] = defaultdict(list)
     found: dict[int, Rows] = {}
@@ -294,10 +293,7 @@ def _masked(calls: list[_Call], count: int, kept: set[int], read_back: set[int])
                 found[number] = rows
         for address in () if call.back else call.reads:
             readers[address].append(number)
-    return [
-        (calls[number], rows, not read_back.isdisjoint((*calls[number].reads, *calls[number].writes)))
-        for number, rows in sorted(found.items())
-    ]
+    return {number: rows.read for number, rows in found.items()}
 
 
 def _of_each(rows: Rows | None, joins: int) -> Rows | None:

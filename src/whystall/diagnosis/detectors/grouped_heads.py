@@ -17,7 +17,7 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.detectors.recorded_sizes import Shape, all_sizes, first_size
 from whystall.diagnosis.detectors.wasted import Wasted
 from whystall.diagnosis.rank_case import RankCase
-from whystall.trace.columns import matching
+from whystall.trace.columns import judged, matching
 
 _ATTENDS: Final = frozenset({"aten::scaled_dot_product_attention", "aten::matmul", "aten::bmm"})
 # A batch, heads that have keys, query heads of each, places, values.
@@ -41,8 +41,8 @@ def grouped_heads(rank: RankCase) -> Wasted | None:
     attends = matching(table["name"], _ATTENDS.__contains__)
     found = np.zeros(len(table), np.bool_)
     largest: Shape = ()
-    for row in clones.tolist():
-        size = _repeated(table, row)
+    sizes = judged(table.select("input_dims", "input_strides")[clones], _repeated)
+    for row, size in zip(clones.tolist(), sizes, strict=True):
         if size and _is_attended(table, size, np.flatnonzero(attends[row : row + _NEAR]) + row):
             found[row] = True
             largest = max(largest, size, key=lambda one: one[2:4])
@@ -63,13 +63,13 @@ def grouped_heads(rank: RankCase) -> Wasted | None:
     )
 
 
-def _repeated(table: pl.DataFrame, row: int) -> Shape:
+def _repeated(dims: str | None, strides: str | None) -> Shape:
     """The size of a copy whose third dimension was repeated; nothing of another."""
-    size = first_size(str(table["input_dims"][row] or ""))
+    size = first_size(dims)
     if len(size) != _REPEATED or size[2] < 2 or np.prod(size) < _LEAST_ELEMENTS:
         return ()
     try:
-        stride = json.loads(str(table["input_strides"][row] or ""))[0]
+        stride = json.loads(strides or "")[0]
         return size if stride[2] == 0 and all(stride[:2]) and all(stride[3:]) else ()
     except (ValueError, TypeError, IndexError):
         return ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from whystall.analysis.run_results import RunSummary
 from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Sampled
 from whystall.diagnosis.case import Case
@@ -96,64 +97,79 @@ def that_nothing_reads(case: Case, cause: Cause) -> Iterator[Sampled]:
 
 def that_a_mask_drops(case: Case, cause: Cause) -> Iterator[Sampled]:
     """By the operators of some steps that made rows which a mask over them threw away."""
-    for run in measured_runs(case):
-        seen = case.facts.masked.get(run.rank)
-        if seen is None:
-            continue
-        share = seen.again_ns / seen.steps / run.mean_ns
-        # Gradients go back through all rows as well: two products for each.
-        back = 2.0 * seen.differentiated_ns / max(seen.again_ns, 1)
-        least, expected, most = (min(share * (1 + part * back), 0.95) for part in (0.4, 0.75, 1.0))
-        if share >= cause.threshold("least_share"):
-            largest = max(seen.modules, key=lambda one: one.ns)
-            yield from_samples(
-                cause.id,
-                run,
-                expected,
-                # rows are picked, and put back into their places
-                (least * 0.8, expected * 0.9, most),
-                evidence=(
-                    evidence.share("of a step, in forward work on rows that a mask throws away", share),
-                    evidence.count("such operators", seen.calls / seen.steps, per="step"),
-                    evidence.count("steps looked at", seen.steps),
-                ),
-                code=called_at(seen),
-                method="samples: the time of operators on rows that a mask threw away",
-                detail=f"a mask throws away most rows of what {largest.name} gives",
-                remedy=cause.remedies["masked"],
-                rivals=("compute.padding", "host.small-operators"),
-            )
+    for run, seen in _seen_of(case, case.facts.masked):
+        yield from _with_backward(
+            cause,
+            run,
+            seen,
+            surely=0.8,  # rows are picked, and put back into their places
+            what="forward work on rows that a mask throws away",
+            method="samples: the time of operators on rows that a mask threw away",
+            detail=f"a mask throws away most rows of what {_largest(seen)} gives",
+            remedy="masked",
+            rivals=("compute.padding", "host.small-operators"),
+        )
 
 
 def that_is_read_in_part(case: Case, cause: Cause) -> Iterator[Sampled]:
     """By the operators of some steps that made what was read in part."""
-    for run in measured_runs(case):
-        seen = case.facts.partly.get(run.rank)
-        if seen is None:
-            continue
-        share = seen.again_ns / seen.steps / run.mean_ns
-        # Gradients go back through all of it as well: in a product or a convolution twice as long.
-        back = 2.0 * seen.differentiated_ns / max(seen.again_ns, 1)
-        least, expected, most = (min(share * (1 + part * back), 0.95) for part in (0.4, 0.75, 1.0))
-        if share >= cause.threshold("least_share"):
-            largest = max(seen.modules, key=lambda one: one.ns)
-            yield from_samples(
-                cause.id,
-                run,
-                expected,
-                # smaller tensors are worked on less well, or from a faster cache
-                (least * 0.75, expected * 0.9, most),
-                evidence=(
-                    evidence.share("of a step, in forward work on what is not read", share),
-                    evidence.count("such operators", seen.calls / seen.steps, per="step"),
-                    evidence.count("steps looked at", seen.steps),
-                ),
-                code=called_at(seen),
-                method="samples: the time of operators, by the part of what they made that was read",
-                detail=f"only a part of what {largest.name} gives is read",
-                remedy=cause.remedies[_PART_BY.get(largest.name, "part_first")],
-                rivals=("compute.padding", "compute.fusible", "host.small-operators", "compute.at-limit"),
-            )
+    for run, seen in _seen_of(case, case.facts.partly):
+        yield from _with_backward(
+            cause,
+            run,
+            seen,
+            surely=0.75,  # smaller tensors are worked on less well, or from a faster cache
+            what="forward work on what is not read",
+            method="samples: the time of operators, by the part of what they made that was read",
+            detail=f"only a part of what {_largest(seen)} gives is read",
+            remedy=_PART_BY.get(_largest(seen), "part_first"),
+            rivals=("compute.padding", "compute.fusible", "host.small-operators", "compute.at-limit"),
+        )
+
+
+def _seen_of(case: Case, facts: dict[int, RepeatedWork]) -> Iterator[tuple[RunSummary, RepeatedWork]]:
+    return ((run, facts[run.rank]) for run in measured_runs(case) if run.rank in facts)
+
+
+def _largest(seen: RepeatedWork) -> str:
+    return max(seen.modules, key=lambda one: one.ns).name
+
+
+def _with_backward(
+    cause: Cause,
+    run: RunSummary,
+    seen: RepeatedWork,
+    *,
+    surely: float,
+    what: str,
+    method: str,
+    detail: str,
+    remedy: str,
+    rivals: tuple[str, ...],
+) -> Iterator[Sampled]:
+    """Forward work of which a part is for nothing, ``surely`` so much of the least, and what goes back through it."""
+    share = seen.again_ns / seen.steps / run.mean_ns
+    if share < cause.threshold("least_share"):
+        return
+    # Gradients go back through all of it as well: in a product or a convolution twice as long.
+    back = 2.0 * seen.differentiated_ns / max(seen.again_ns, 1)
+    least, expected, most = (min(share * (1 + part * back), 0.95) for part in (0.4, 0.75, 1.0))
+    yield from_samples(
+        cause.id,
+        run,
+        expected,
+        (least * surely, expected * 0.9, most),
+        evidence=(
+            evidence.share(f"of a step, in {what}", share),
+            evidence.count("such operators", seen.calls / seen.steps, per="step"),
+            evidence.count("steps looked at", seen.steps),
+        ),
+        code=called_at(seen),
+        method=method,
+        detail=detail,
+        remedy=cause.remedies[remedy],
+        rivals=rivals,
+    )
 
 
 def in_rows_that_are_alike(case: Case, cause: Cause) -> Iterator[Sampled]:
