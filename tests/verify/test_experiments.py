@@ -98,6 +98,7 @@ def test_what_was_found_is_tried_and_its_gain_is_the_one_that_was_measured(
     assert done.returncode == 0, done.stderr
     report = decode((job.parent / "run" / "report.json").read_bytes())
     found = outcomes(job)
+    assert fault in found, done.stderr  # which says what was found instead, and why nothing was tried
     assert found[fault].tells == f"{tells}; this speaks for {cause}"
     assert found[fault].speedup > 1.4
     assert report.verdict.cause == cause

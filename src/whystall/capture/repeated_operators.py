@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping
 from math import inf
 from typing import Any, Final
 
+from whystall.capture.attended import Attended
 from whystall.capture.contents import Contents
 from whystall.capture.repeated_modules import in_backward
 from whystall.capture.sums import Sum, sum_of
@@ -45,6 +46,7 @@ class RepeatedOperators:
     ) -> None:
         self.tally = Tally()
         self.unread = Unread(torch)
+        self.attended = Attended(torch)
         self._in_rounds = in_rounds
         self._contents = contents
         self._torch = torch
@@ -162,6 +164,8 @@ class RepeatedOperators:
                 self.unread.note(function, given, named, output, ended - began, frame, back=back)
             if not back:
                 self.unread.our_thread = threading.get_ident()
+                if self._read is not None:
+                    self.attended.note(function, given, named)
                 self._note(function, given, named, ended - began)
         except Exception:  # noqa: BLE001 - whatever a job's tensors do when they are read: the job goes on
             self._hears = False

@@ -15,7 +15,7 @@ from whystall.capture.contents import Contents
 from whystall.capture.repeated_modules import RepeatedModules
 from whystall.capture.repeated_operators import RepeatedOperators
 from whystall.capture.torch_hooks import has_compiled
-from whystall.run_folder.description import RepeatedWork
+from whystall.run_folder.description import AttendedScores, RepeatedWork
 
 _WAITS: Final = 12
 _WAITS_NS: Final = 3_000_000_000
@@ -50,6 +50,8 @@ class RepeatsSeen:
         """What was computed beside the part of it that was read."""
         self.alike: RepeatedWork | None = None
         """What was computed of rows that were there before within the same call."""
+        self.attended: list[AttendedScores] = []
+        """Scores of attention of which a mask hides some."""
         self.contents = Contents(torch)
         self._torch = torch
         modules = RepeatedModules(torch, on_stepping_thread)
@@ -94,7 +96,8 @@ class RepeatsSeen:
         """What was seen, by the names that a description of the rank has for it."""
         contents = self.contents
         seen = {"repeated": self.found, "unread": self.unread, "masked": self.masked, "partly": self.partly}
-        return {**seen, "alike": self.alike, "sparse": contents.sparse(), "labels": contents.labels()}
+        counted = {"sparse": contents.sparse(), "labels": contents.labels(), "attended": self.attended}
+        return {**seen, **counted, "alike": self.alike}
 
     def close(self) -> None:
         """Takes the hooks out, whatever was seen; what cannot be taken out now is tried again when a step ends."""
@@ -129,6 +132,7 @@ class RepeatsSeen:
         if isinstance(look, RepeatedOperators):
             unread = look.unread
             self.unread, self.masked, self.partly = unread.told(), unread.told_masked(), unread.told_partly()
+            self.attended = look.attended.told()
         else:
             self.alike = look.told_alike()
         if len(self._looks) == 1:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from whystall.diagnosis.experiment import Experiment
 from whystall.diagnosis.frameworks import Trainer
 from whystall.run_folder.description import (
+    AttendedScores,
     CompileLimit,
     CountedLabels,
     PaddedBatches,
@@ -42,6 +43,8 @@ class RunFacts:
     """Per rank the matrices in its products that are nearly all zeros."""
     labels: dict[int, tuple[CountedLabels, ...]] = field(default_factory=dict)
     """Per rank the scores of which not all have a label that counts."""
+    attended: dict[int, tuple[AttendedScores, ...]] = field(default_factory=dict)
+    """Per rank the scores of attention of which a mask hides some."""
     in_windows: dict[int, tuple[WindowPlace, ...]] = field(default_factory=dict)
     """Per rank where its thread was found while steps were recorded."""
     given_up: dict[int, tuple[CompileLimit, ...]] = field(default_factory=dict)

@@ -113,6 +113,21 @@ class CountedLabels(msgspec.Struct, frozen=True):
     share: float
 
 
+class AttendedScores(msgspec.Struct, frozen=True):
+    """Scores of attention of which a mask hides some: how many of each, and the shares that count."""
+
+    queries: int
+    keys: int
+    kept: float
+    """The share of the keys that some query of some sequence sees."""
+    tiles: float
+    """The share of groups of queries and keys, without those that pad, in which a query sees a key."""
+    causal: bool
+    """Whether the mask hides from each query the keys that come later, and nothing else."""
+    sliding: bool
+    """Whether each query sees keys as far from it as the one before it does from itself."""
+
+
 class CompileLimit(msgspec.Struct, frozen=True):
     """A function that torch's compiler gave up: where it begins, after how many versions, and why it needed another."""
 
@@ -178,6 +193,8 @@ class RankDescription(msgspec.Struct, frozen=True, kw_only=True):
     """Of the products that were looked at, those with matrices that are nearly all zeros."""
     labels: list[CountedLabels] = []
     """Of the losses that were looked at, those that ignore some of their labels."""
+    attended: list[AttendedScores] = []
+    """Of the scores of attention that were looked at, those of which a mask hides some."""
     given_up: list[CompileLimit] = []
     """What torch's compiler runs as it is, since it was compiled too often."""
     trial: dict[str, Any] | None = None

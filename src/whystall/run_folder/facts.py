@@ -13,6 +13,7 @@ from whystall.run_folder.description import (
     MOST_SPARSE,
     MOST_WINDOW_PLACES,
     PYTHON_TOOLS,
+    AttendedScores,
     CompileLimit,
     CountedLabels,
     PaddedBatches,
@@ -46,6 +47,7 @@ class RankFacts(msgspec.Struct, frozen=True):
     alike: RepeatedWork | None = None
     sparse: tuple[SparseMatrix, ...] = ()
     labels: tuple[CountedLabels, ...] = ()
+    attended: tuple[AttendedScores, ...] = ()
     given_up: tuple[CompileLimit, ...] = ()
     in_windows: tuple[WindowPlace, ...] = ()
     rank: int = 0
@@ -86,6 +88,7 @@ def _rank(rank: dict[str, Any]) -> RankFacts:
         alike=_repeated(rank.get("alike")),
         sparse=_shares(rank.get("sparse"), SparseMatrix),
         labels=_shares(rank.get("labels"), CountedLabels),
+        attended=_attended(rank.get("attended")),
         given_up=_given_up(rank.get("given_up")),
         in_windows=_in_windows(rank.get("in_windows")),
         rank=_integer(rank.get("rank")) or 0,
@@ -127,6 +130,15 @@ def _shares(value: object, kind: type[_Shares]) -> tuple[_Shares, ...]:
     except msgspec.ValidationError:
         return ()
     plain = all(min(one.rows, one.columns) > 0 and 0 < one.share <= 1 for one in found)
+    return tuple(found) if plain and len(found) <= MOST_SPARSE else ()
+
+
+def _attended(value: object) -> tuple[AttendedScores, ...]:
+    try:
+        found = msgspec.convert(value, list[AttendedScores])
+    except msgspec.ValidationError:
+        return ()
+    plain = all(min(one.queries, one.keys) > 0 and 0 < one.kept <= 1 and 0 < one.tiles <= 1 for one in found)
     return tuple(found) if plain and len(found) <= MOST_SPARSE else ()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -13,6 +12,7 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
+from whystall.diagnosis.detectors.attention_scores import score_calls, written_by_torch
 from whystall.diagnosis.detectors.fused_attention import large_scores
 from whystall.diagnosis.detectors.host_calls import count_per_step
 from whystall.diagnosis.detectors.kernels import MATRIX_PRODUCTS, REACHED, durations, shortened
@@ -21,11 +21,9 @@ from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
 from whystall.replay.graph import Change, Mask
-from whystall.trace.columns import matching
 from whystall.trace.link import rows_of
 
 CAUSE: Final = cause_beside(__name__)
-_LEAST_SCORES: Final = int(CAUSE.threshold("least_scores"))
 _LEFT_ON_CPU: Final = CAUSE.threshold("left_on_cpu")
 _UNSURE_ON_CPU: Final = CAUSE.threshold("unsure_on_cpu")
 _UNSURE_IF_LARGE: Final = CAUSE.threshold("unsure_if_large")
@@ -33,9 +31,8 @@ _LARGE_BYTES: Final = CAUSE.threshold("large_bytes")
 _ENGINE_LEFT: Final = CAUSE.threshold("engine_left")
 # Fused attention may be so much faster still.
 _FASTER: Final = 0.75
+_LEAST_SCORES: Final = int(CAUSE.threshold("least_scores"))
 _WORTH_ANOTHER_MODEL: Final = CAUSE.threshold("worth_another_model")
-_ATTENTION_MATH: Final = re.compile(r"_scaled_dot_product_attention_math")
-_SOFTMAX: Final = ("aten::_softmax", "aten::_safe_softmax", "aten::_softmax_backward_data")
 _DROPOUT: Final = ("aten::dropout", "aten::native_dropout", "aten::bernoulli_")
 _MASKING: Final = ("aten::masked_fill", "aten::masked_fill_", "aten::where", "aten::add", "aten::add_")
 _FALLS_BACK_BY_DROPOUT: Final = (
@@ -52,13 +49,12 @@ _FALLS_BACK: Final = (
     "then says what stands in its way."
 )
 _ASKS_WHY: Final = "with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.FLASH_ATTENTION): ..."
-_BATCHED_PRODUCTS: Final = ("aten::bmm", "aten::baddbmm", "aten::matmul")
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
     """Operators that pass over tensors as large as those of the run's softmaxes."""
     for rank in case.ranks:
-        scores = _score_calls(rank)
+        scores = score_calls(rank, _LEAST_SCORES)
         if not scores.any():
             continue
         products = rank.trace.operators["name"].cast(str).is_in(list(MATRIX_PRODUCTS)).to_numpy()
@@ -99,7 +95,7 @@ def _without_passes(case: Case, rank: RankCase, scores: Mask, products: Mask, pa
         uncertainty=0.2 if rank.on_device else _UNSURE_IF_LARGE if large is not None else _UNSURE_ON_CPU,
         confidence=0.9,
         rivals=("compute.fusible", "compute.layout-conversion"),
-        detail="torch's own scaled dot product attention falls back to that" if _called(rank).any() else "",
+        detail="torch's own scaled dot product attention falls back to that" if written_by_torch(rank).any() else "",
         remedy=_remedy(rank, scores),
         least_share=_WORTH_ANOTHER_MODEL if _falls_back_by_dropout(rank) else 0.0,
     )
@@ -107,7 +103,7 @@ def _without_passes(case: Case, rank: RankCase, scores: Mask, products: Mask, pa
 
 def _remedy(rank: RankCase, scores: Mask) -> Remedy:
     """What this job can do: it may call scaled dot product attention already, or hide scores by a mask."""
-    called = _called(rank)
+    called = written_by_torch(rank)
     names = rank.trace.operators["name"].cast(str).to_numpy()
     if called.any():
         if _falls_back_by_dropout(rank):
@@ -122,13 +118,7 @@ def _remedy(rank: RankCase, scores: Mask) -> Remedy:
 def _falls_back_by_dropout(rank: RankCase) -> bool:
     """Whether torch writes attention out since it drops scores, for which a CPU has no fused form."""
     names = rank.trace.operators["name"].cast(str).to_numpy()
-    return not rank.on_device and bool(np.isin(names[_called(rank)], _DROPOUT).any())
-
-
-def _called(rank: RankCase) -> Mask:
-    """The operator calls in the written-out form of scaled dot product attention, which torch chose."""
-    math = matching(rank.trace.operators["name"], _ATTENTION_MATH.search)
-    return math | rank.workings.tree.below(math)
+    return not rank.on_device and bool(np.isin(names[written_by_torch(rank)], _DROPOUT).any())
 
 
 def _at_good_rate(case: Case, rank: RankCase, operators: Mask, factor: float) -> NDArray[np.int64]:
@@ -144,54 +134,6 @@ def _at_good_rate(case: Case, rank: RankCase, operators: Mask, factor: float) ->
     chosen = (operator >= 0) & operators[np.maximum(operator, 0)]
     changed = shortened(case, rank, chosen, target).duration
     return case.replayed.duration if changed is None else changed
-
-
-def _score_calls(rank: RankCase) -> Mask:
-    """Operator calls with a tensor [..., rows, columns] of scores.
-
-    It is as large as those of the run's softmaxes, or inside the written-out form of scaled dot product attention.
-    """
-    table = rank.trace.operators
-    out = np.zeros(len(table), np.bool_)
-    if table.is_empty():
-        return out
-    dims = table["input_dims"]
-    names = table["name"].cast(str)
-    softmaxes = dims.filter(names.is_in(list(_SOFTMAX)).to_numpy())
-    sizes = _score_sizes(softmaxes.drop_nulls().unique().cast(str).to_list())
-    if sizes:
-        batched = names.is_in(list(_BATCHED_PRODUCTS)).to_numpy()
-        written = {text: _written(text) for text in dims.filter(batched).drop_nulls().unique().cast(str).to_list()}
-        # Words and experts are chosen by softmaxes too: scores are what a batched product wrote.
-        sizes &= set(written.values())
-        passing = {text: _holds(text, sizes) for text in dims.drop_nulls().unique().cast(str).to_list()}
-        texts = ["" if text is None else str(text) for text in dims.to_list()]
-        out |= np.array([passing.get(text, False) for text in texts], np.bool_)
-        out |= batched & np.array([written.get(text) in sizes for text in texts], np.bool_)
-    found: Mask = out | _called(rank)
-    return found
-
-
-def _score_sizes(softmaxes: list[str]) -> set[int]:
-    """How many elements the scores have that softmaxes go over; a softmax over few rows is no attention."""
-    tensors = [tensor for text in softmaxes for tensor in _tensors(text) if len(tensor) >= 3]
-    scores = [tensor for tensor in tensors if min(tensor[-2:]) >= 1 and tensor[-2] >= _LEAST_SCORES]
-    return {int(np.prod(tensor)) for tensor in scores}
-
-
-def _tensors(text: str) -> list[tuple[int, ...]]:
-    found = re.findall(r"\[([\d, ]*)\]", text[1:-1] if text.startswith("[") else text)
-    return [tuple(int(number) for number in part.split(",")) for part in found if part.strip()]
-
-
-def _holds(text: str, sizes: set[int]) -> bool:
-    return any(len(tensor) >= 3 and int(np.prod(tensor, dtype=object)) in sizes for tensor in _tensors(text))
-
-
-def _written(text: str) -> int | None:
-    """How many elements the result of a batched product has."""
-    tensors = [tensor for tensor in _tensors(text) if len(tensor) >= 3]
-    return int(np.prod((*tensors[-2][:-1], tensors[-1][-1]), dtype=object)) if len(tensors) >= 2 else None
 
 
 RULE = Rule(CAUSE, (Finder(in_trace, ("trace", "operators", "shapes")),))

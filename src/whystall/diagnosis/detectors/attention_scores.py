@@ -1,0 +1,70 @@
+"""The operator calls that go over scores of attention which a job, or torch on its behalf, writes out."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import numpy as np
+
+from whystall.diagnosis.rank_case import RankCase
+from whystall.replay.graph import Mask
+from whystall.trace.columns import matching
+
+_ATTENTION_MATH: Final = re.compile(r"_scaled_dot_product_attention_math")
+_SOFTMAX: Final = ("aten::_softmax", "aten::_safe_softmax", "aten::_softmax_backward_data")
+_BATCHED_PRODUCTS: Final = ("aten::bmm", "aten::baddbmm", "aten::matmul")
+
+
+def written_by_torch(rank: RankCase) -> Mask:
+    """The operator calls in the written-out form of scaled dot product attention, which torch chose."""
+    math = matching(rank.trace.operators["name"], _ATTENTION_MATH.search)
+    return math | rank.workings.tree.below(math)
+
+
+def score_calls(rank: RankCase, least_scores: int) -> Mask:
+    """Operator calls with a tensor [..., rows, columns] of scores.
+
+    It is as large as those of the run's softmaxes, or inside the written-out form of scaled dot product attention.
+    """
+    table = rank.trace.operators
+    out = np.zeros(len(table), np.bool_)
+    if table.is_empty():
+        return out
+    dims = table["input_dims"]
+    names = table["name"].cast(str)
+    softmaxes = dims.filter(names.is_in(list(_SOFTMAX)).to_numpy())
+    sizes = _score_sizes(softmaxes.drop_nulls().unique().cast(str).to_list(), least_scores)
+    if sizes:
+        batched = names.is_in(list(_BATCHED_PRODUCTS)).to_numpy()
+        written = {text: _written(text) for text in dims.filter(batched).drop_nulls().unique().cast(str).to_list()}
+        # Words and experts are chosen by softmaxes too: scores are what a batched product wrote.
+        sizes &= set(written.values())
+        passing = {text: _holds(text, sizes) for text in dims.drop_nulls().unique().cast(str).to_list()}
+        texts = ["" if text is None else str(text) for text in dims.to_list()]
+        out |= np.array([passing.get(text, False) for text in texts], np.bool_)
+        out |= batched & np.array([written.get(text) in sizes for text in texts], np.bool_)
+    found: Mask = out | written_by_torch(rank)
+    return found
+
+
+def _score_sizes(softmaxes: list[str], least_scores: int) -> set[int]:
+    """How many elements the scores have that softmaxes go over; a softmax over few rows is no attention."""
+    tensors = [tensor for text in softmaxes for tensor in _tensors(text) if len(tensor) >= 3]
+    scores = [tensor for tensor in tensors if min(tensor[-2:]) >= 1 and tensor[-2] >= least_scores]
+    return {int(np.prod(tensor)) for tensor in scores}
+
+
+def _tensors(text: str) -> list[tuple[int, ...]]:
+    found = re.findall(r"\[([\d, ]*)\]", text[1:-1] if text.startswith("[") else text)
+    return [tuple(int(number) for number in part.split(",")) for part in found if part.strip()]
+
+
+def _holds(text: str, sizes: set[int]) -> bool:
+    return any(len(tensor) >= 3 and int(np.prod(tensor, dtype=object)) in sizes for tensor in _tensors(text))
+
+
+def _written(text: str) -> int | None:
+    """How many elements the result of a batched product has."""
+    tensors = [tensor for tensor in _tensors(text) if len(tensor) >= 3]
+    return int(np.prod((*tensors[-2][:-1], tensors[-1][-1]), dtype=object)) if len(tensors) >= 2 else None
