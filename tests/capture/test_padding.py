@@ -134,3 +134,18 @@ def test_few_of_many_batches_are_looked_at() -> None:
     assert told is not None
     assert told.batches == 16 + 3  # the first ones, then the 32nd, 64th and 128th
     assert not looked.asks
+
+
+def test_rows_that_each_end_in_another_number_are_not_padded() -> None:
+    """A model of random weights repeats its last token: each story ends in a number of its own."""
+    stories = [tokens([40 - 3 * number], 40, pad=50_000 + number) for number in range(8)]
+    assert seen(*stories) is None
+    assert seen(*(tokens([40 - 3 * number], 40, pad=50_000) for number in range(8))) is not None
+
+
+def test_a_batch_that_ends_alike_by_chance_does_not_hide_the_padding_of_others() -> None:
+    batches = [tokens([10, 20, 30], 40) for _ in range(8)]
+    chance = tokens([38], 40, pad=77)
+    found = seen(*batches, chance)
+    assert found is not None
+    assert found.real[0] == 8 * 60 + 38

@@ -142,6 +142,23 @@ def test_the_compiler_is_not_imported_into_the_job() -> None:
     assert done.stdout.strip() == "[]"
 
 
+MATRIX = torch.eye(300) * 4 + torch.randn(300, 300) / 20
+
+
+@pytest.mark.parametrize("constant", [True, False])
+def test_a_matrix_that_is_factored_again_for_other_right_sides_is_told(constant: bool) -> None:
+    def step() -> None:
+        matrix = MATRIX if constant else MATRIX + torch.rand(())
+        torch.linalg.solve(matrix, torch.randn(300, 40))
+
+    found = seen(step).found
+    if constant:
+        assert found is not None
+        assert found.modules[0].name.endswith("linalg_solve_ex")
+    else:
+        assert found is None
+
+
 ADJACENCY = (torch.rand(600, 600) < 0.01).float()
 
 

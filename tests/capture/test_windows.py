@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from whystall.capture.config import Schedule
 from whystall.capture.windows import PATIENCE_STEPS, Action, SteadyState, Windows
 
@@ -110,3 +112,32 @@ def test_ranks_record_equally_many_and_what_is_asked_for() -> None:
 def test_of_steps_that_the_profiler_makes_far_longer_no_more_than_needed_are_recorded() -> None:
     assert recorded([50.0] * 5 + [120.0] * 60) == 3
     assert recorded([50.0] * 5 + [60.0] * 60) == 8
+
+
+def recorded_of(durations_ms: list[float]) -> list[float]:
+    """The steps of the first window, but for those that run under the profiler unrecorded."""
+    found = actions(Schedule(wait=0), durations_ms)
+    first, last = found.index(Action.START) + 2, found.index(Action.STOP)
+    return durations_ms[first : last + 1]
+
+
+@pytest.mark.parametrize("steps", [4, 8, 12])
+@pytest.mark.parametrize("begin", range(12))
+def test_of_steps_that_come_in_rounds_whole_rounds_are_recorded(steps: int, begin: int) -> None:
+    """A rollout comes before several steps that learn from it: what analyses take is as much of each as the job has."""
+    rounds = [33.0 if (number + begin) % steps == 0 else 1.3 for number in range(80)]
+    taken = recorded_of(rounds)[2:-1]
+    if 33.0 in recorded_of(rounds):
+        assert len(taken) % steps == 0
+        assert taken.count(33.0) == len(taken) // steps
+
+
+def test_one_long_step_is_no_round() -> None:
+    alone = [1.3] * 8 + [40.0] + [1.3] * 60
+    assert len(recorded_of(alone)) <= 35
+    assert recorded_of([1.3] * 80) == [1.3] * 8
+
+
+def test_long_rounds_are_not_waited_for() -> None:
+    """A round of ten seconds would make a trace that nobody waits for."""
+    assert len(recorded_of([900.0 if number % 12 == 8 else 100.0 for number in range(80)])) < 12

@@ -13,8 +13,9 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     """When to record, in ``torch.profiler``'s words. Steps are counted once the job runs steadily.
 
     ``wait`` steps pass, ``warmup`` steps (at least one) run under the profiler unrecorded, ``active`` steps are
-    recorded (``None``: `LEAST_ACTIVE`, and of a job of one rank up to `MOST_ACTIVE` where steps are short or differ);
-    ``repeat`` times. ``on_slow`` records again after a step that took so many times the median. ``longest_s`` ends a
+    recorded (``None``: `LEAST_ACTIVE`, and of a job of one rank up to `MOST_ACTIVE` where steps are short or differ,
+    `MOST_OF_ROUNDS` where they come in rounds); ``repeat`` times. ``on_slow`` records again after a step that took so
+    many times the median. ``longest_s`` ends a
     window early; ``most_bytes`` ends the recording of further windows.
 
     ``on_slowdown`` records again where the latest steps take so many times (in the median) what those before them took,

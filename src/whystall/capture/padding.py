@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -31,6 +32,8 @@ _STRIDES: Final = (1, 2, 4, 8)
 _ELSEWHERE: Final = 0.02
 # Of a row of flags or types, the ends are no padding.
 _LEAST_TOKENS: Final = 3
+# What pads is the same number in every batch; rows that end alike by chance, or since a model repeats itself, are not.
+_LEAST_ALIKE: Final = 0.8
 _TOKENS: Final = 2
 _FRAMES: Final = 3
 
@@ -52,6 +55,8 @@ class PaddingSeen:
         self._positions, self._needed, self._real = [0, 0], [0, 0], [0, 0]
         self._sizes: dict[tuple[int, int], None] = {}
         self._lengths: set[int] = set()
+        self._fills: defaultdict[int, Counter[int]] = defaultdict(Counter)
+        """Per tensor of a batch how many places which number pads."""
 
     def look(self, batch: object, source: str) -> None:
         """Looks at a batch: of all sources (a loader, a module's arguments) the first counts that holds sequences."""
@@ -65,10 +70,12 @@ class PaddingSeen:
         self.asks = self._looks < _MOST_LOOKS
         by_size: dict[tuple[int, int], Lengths] = {}
         sizes: list[tuple[int, int]] = []
-        for values in _arrays(batch):
-            lengths = lengths_of(values)
-            if lengths is None:
+        for place, values in enumerate(_arrays(batch)):
+            found = padded(values)
+            if found is None:
                 continue
+            lengths, fill = found
+            self._fills[place][fill] += values.shape[0] * values.shape[1] - int(lengths.sum())
             size = values.shape[:2]
             sizes += [(size[0], -(-size[1] // stride)) for stride in (_STRIDES if values.ndim == _FRAMES else (1,))]
             # Labels are padded where tokens are not (a prompt): of several of one size the least counts.
@@ -89,7 +96,8 @@ class PaddingSeen:
 
     def told(self) -> PaddedBatches | None:
         """What was seen; ``None`` without sequences of more than one length."""
-        if len(self._lengths) < _TOKENS:
+        alike = (max(fills.values()) >= _LEAST_ALIKE * fills.total() for fills in self._fills.values())
+        if len(self._lengths) < _TOKENS or not all(alike):
             return None
         return PaddedBatches(
             batches=self._batches,
@@ -106,18 +114,25 @@ def lengths_of(values: NDArray[Any]) -> Lengths | None:
 
     ``values`` are tokens (rows, places), or frames (rows, places, features).
     """
+    found = padded(values)
+    return found[0] if found is not None else None
+
+
+def padded(values: NDArray[Any]) -> tuple[Lengths, int] | None:
+    """The same, and the number that pads (0 of frames)."""
     if min(values.shape[:2]) < 1 or values.shape[1] < _LEAST_PLACES:
         return None
     if values.ndim == _FRAMES:
-        return _rows_without((values == 0).all(axis=2))
+        lengths = _rows_without((values == 0).all(axis=2))
+        return (lengths, 0) if lengths is not None else None
     if (np.diff(values[:_FEW_ROWS].astype(np.int64), axis=1) == 1).all():  # positions
         return None
     found = [_tokens_without(values, column) for column in (-1, 0)]
-    known = [lengths for lengths in found if lengths is not None]
-    return min(known, key=lambda lengths: int(lengths.sum())) if known else None
+    known = [one for one in found if one is not None]
+    return min(known, key=lambda one: int(one[0].sum())) if known else None
 
 
-def _tokens_without(values: NDArray[Any], column: int) -> Lengths | None:
+def _tokens_without(values: NDArray[Any], column: int) -> tuple[Lengths, int] | None:
     """The same where the padding is the most frequent number of the last column, or of the first."""
     numbers, counts = np.unique(values[:, column], return_counts=True)
     pad = values == numbers[counts.argmax()]
@@ -125,7 +140,8 @@ def _tokens_without(values: NDArray[Any], column: int) -> Lengths | None:
     if lengths is None:
         return None
     some = values[: max(_ENOUGH // values.shape[1], _FEW_ROWS)]
-    return lengths if len(np.unique(some[some != numbers[counts.argmax()]])) >= _LEAST_TOKENS else None
+    fill = int(numbers[counts.argmax()])
+    return (lengths, fill) if len(np.unique(some[some != fill])) >= _LEAST_TOKENS else None
 
 
 def _rows_without(pad: NDArray[np.bool_]) -> Lengths | None:

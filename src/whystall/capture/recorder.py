@@ -12,7 +12,7 @@ from typing import Any
 
 from whystall.capture.config import CaptureConfig
 from whystall.capture.heap import give_back_free_memory
-from whystall.run_folder.description import MOST_ACTIVE
+from whystall.run_folder.description import MOST_OF_ROUNDS
 from whystall.run_folder.layout import WHOLE_STEPS, staged_trace, trace_name
 
 _COPY_BYTES = 1 << 20
@@ -61,7 +61,7 @@ class Recorder:
         """Opens a window."""
         schedule = self._config.schedule
         steps = self._torch.profiler.schedule(
-            wait=0, warmup=schedule.warmup, active=schedule.active or MOST_ACTIVE, repeat=1, skip_first=0
+            wait=0, warmup=schedule.warmup, active=schedule.active or MOST_OF_ROUNDS, repeat=1, skip_first=0
         )
         self._begin(steps, stacks=self._config.stacks or self._config.modules, modules=self._config.modules)
 

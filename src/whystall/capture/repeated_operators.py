@@ -31,8 +31,22 @@ from whystall.run_folder.description import RepeatedWork
 _LONG: Final = 0.01
 _MOST_KINDS: Final = 64
 # Conversions are told from the recording (compute.cast-churn), and copies may be there to be written to.
-_NEVER: Final = frozenset({"clone", "_to_copy", "copy", "detach", "alias", "lift_fresh_copy", "_local_scalar_dense"})
+_NEVER: Final = frozenset({
+    "clone", "_to_copy", "copy", "detach", "alias", "lift_fresh_copy", "_local_scalar_dense", "_linalg_check_errors",
+})  # fmt: skip
 _MOST_FRAMES: Final = 30
+
+
+def _factored(matrix: Any, right: Any) -> float:
+    """The share of solving that goes into the matrix alone: 2/3 n^3 for its factors, 2 n^2 for each right side."""
+    size, sides = matrix.shape[-1], right.shape[-1] if right.dim() >= matrix.dim() else 1
+    return float(size / (size + 3 * sides))
+
+
+# Operators that factor their first argument, which is the same work for each right side.
+_FACTORING: Final[dict[str, Callable[[Any, Any], float]]] = dict.fromkeys(
+    ("aten::_linalg_solve_ex", "aten::linalg_solve_ex", "aten::linalg_solve"), _factored
+)
 
 Kind = tuple[object, ...]
 """An operator and the sizes of the tensors that it is given."""
@@ -189,18 +203,27 @@ class RepeatedOperators:
         self._contents.note(function._schema.name, given, zeros=function in self._long)  # noqa: SLF001 - as torch's own modes read it
         if kind not in self._read:
             return
+        factored = _FACTORING.get(function._schema.name)  # noqa: SLF001
+        if factored is not None:
+            self._note_given((function, "right"), given[1:2], {}, 0)  # another right side is something new
+            lasted, given, named = int(lasted * factored(*given[:2])), given[:1], {}
+        self._note_given((function,), given, named, lasted)
+
+    def _note_given(self, what: tuple[Any, ...], given: tuple[Any, ...], named: Mapping[str, Any], lasted: int) -> None:
+        """Takes note of what an operator is given, and of how long it takes where it was given that before."""
+        function = what[0]
         taken = sum_of(self._torch, (given, dict(named)))
         if taken is None:
             return
-        key = (function, *taken)
+        key = (*what, *taken)
         before = self._seen.get(key)
         self._seen[key] = self._step
         # Where batches come in their turn, all that was given some steps ago is.
         in_turn = before is not None and before < self._step - 1 and self._in_rounds()
         if before is None:
             self.tally.fresh += 1
-        elif not in_turn and not _in_loader(sys._getframe(2)):  # noqa: SLF001 - the documented way to the callers
-            self.tally.again[place_of(_shown(function), sys._getframe(2))] += lasted  # noqa: SLF001
+        elif lasted and not in_turn and not _in_loader(sys._getframe(3)):  # noqa: SLF001 - the documented way to the callers
+            self.tally.again[place_of(_shown(function), sys._getframe(3))] += lasted  # noqa: SLF001
             self.tally.calls += 1
 
     def _judges(self, function: Any) -> bool:

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Final
 
 from whystall.capture.config import Schedule
-from whystall.run_folder.description import LEAST_ACTIVE, MOST_ACTIVE
+from whystall.run_folder.description import LEAST_ACTIVE, MOST_ACTIVE, MOST_OF_ROUNDS
 
 # A job runs steadily when so many steps in a row took about as long as their median.
 STEADY_STEPS: Final = 4
@@ -30,6 +30,11 @@ _MEAN_WITHIN: Final = 0.03
 # takes a microsecond when it is recorded, and torch takes twenty for it when the window ends.
 _MOST_LONGER_NS: Final = 150_000_000
 _MUCH_LONGER: Final = 0.3
+# A step that is so many times as long begins a round (experience is gathered, and learned from in several steps), if
+# the next such step comes within so many. Whole rounds are recorded, and the three steps that analyses leave out.
+_LONG: Final = 4.0
+_MOST_IN_ROUND: Final = 16
+_LEFT_OUT: Final = 3
 
 
 class Action(Enum):
@@ -90,12 +95,38 @@ class SteadyState:
         return statistics.median(latest) > ratio * statistics.median(before)
 
 
+class RoundsOfSteps:
+    """How many steps there are from one long step to the next."""
+
+    def __init__(self) -> None:
+        self.steps: int | None = None
+        self._since: int | None = None
+
+    def add(self, *, long: bool) -> None:
+        """Takes note of a step."""
+        since = self._since + 1 if self._since is not None else None
+        if long:
+            self.steps, since = since, 0
+        elif since is not None and since > _MOST_IN_ROUND:
+            self.steps = since = None
+        self._since = since
+
+    def unfinished(self, recorded: int) -> bool:
+        """Whether one round is not over, or not as many steps are recorded as whole rounds have."""
+        if self._since is None or recorded >= MOST_OF_ROUNDS:
+            return False
+        if self.steps is None:
+            return True
+        return recorded < self.steps + _LEFT_OUT or (recorded - _LEFT_OUT) % self.steps > 0
+
+
 class Windows:
     """The state machine: `step_ended` after every step says what to do before the next."""
 
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
         self.steady = SteadyState()
+        self.rounds = RoundsOfSteps()
         self.windows_begun = 0
         self.alone = True
         """Whether this is the only rank: several record equally many steps."""
@@ -128,8 +159,10 @@ class Windows:
 
     def step_ended(self, duration_ns: int, now_ns: int) -> Action:
         """What to do now that a step has ended, ``duration_ns`` after the one before."""
+        long = self.steady.is_slow(duration_ns, _LONG)
+        self.rounds.add(long=long)
         if self.recording:
-            return self._within_window(duration_ns, now_ns)
+            return self._within_window(duration_ns if not long else 0, now_ns)
         slow = self.schedule.on_slow is not None and self.steady.is_slow(duration_ns, self.schedule.on_slow)
         self.steady.add(duration_ns)
         if slow or self._wanted or self._has_slowed(now_ns):
@@ -166,6 +199,8 @@ class Windows:
         recorded = (self._in_window or 0) - self.schedule.warmup
         if self.schedule.active is not None or not self.alone:
             return recorded < (self.schedule.active or LEAST_ACTIVE)
+        if recorded >= LEAST_ACTIVE and lasted_ns < _LASTS_UNSURE_NS and self.rounds.unfinished(recorded):
+            return True
         if not LEAST_ACTIVE <= recorded < MOST_ACTIVE:
             return recorded < LEAST_ACTIVE
         usual_ns = recorded * self.steady.usual_ns()

@@ -18,6 +18,8 @@ LEAST_ACTIVE: Final = 3
 """So many steps a window records at least where no number was asked for, ..."""
 MOST_ACTIVE: Final = 8
 """... and so many at most: of a short job enough are to be left for the samples, which are not taken meanwhile."""
+MOST_OF_ROUNDS: Final = 35
+"""So many where steps come in rounds: one that gathers what several learn from."""
 _LARGEST_BYTES: Final = 16 << 20
 MOST_SPARSE: Final = 16
 MOST_WINDOW_PLACES: Final = 100

@@ -83,3 +83,44 @@ def test_as_many_layers_as_were_joined_before_are_no_items() -> None:
             call(job, "aten::addmm", [[768], [256, 192], [192, 768]], HIDDEN_NS)
             call(job, "aten::addmm", [[192], [256, 768], [768, 192]], HIDDEN_NS)
     assert "host.small-operators" not in found_in(job.built)
+
+
+MANY = 40
+
+
+def in_training(*, told: bool) -> Job:
+    """Forty items, of whose join a recording tells no sizes, and what goes back through each of them."""
+    job = Job()
+    for _ in job.steps(6):
+        for number in range(MANY):
+            numbers = {"Input Dims": HIDDEN, "Input type": ["float"] * 3, "Sequence number": number}
+            with job.inside("aten::addmm", **numbers):  # type: ignore[arg-type]
+                job.python(HIDDEN_NS)
+            call(job, "aten::cat", [[[1, 96], [1, 96]], []], 1_000)
+        call(job, "aten::cat", [[], []], 10_000)
+        call(job, "aten::mul", [[MANY, 192] if told else [7, 5], []], 1_000)
+        for number in range(MANY):
+            back = {"Sequence number": number, "Fwd thread id": 1}
+            with job.inside("autograd::engine::evaluate_function: AddmmBackward0", thread=7, **back):
+                call_on(job, "aten::mm", [[192, 64], [64, 768]], HIDDEN_NS)
+        call(job, "aten::mm", [[2048, 512], [512, 512]], OTHER_NS)
+    return job
+
+
+def call_on(job: Job, name: str, sizes: list[Any], lasts: int) -> None:
+    with job.inside(name, thread=7, **{"Input Dims": sizes, "Input type": ["float"] * len(sizes)}):
+        job.python(lasts)
+
+
+def test_what_goes_back_through_each_of_more_items_than_a_recording_tells_is_counted() -> None:
+    """Torch's profiler has no sizes of lists of more than thirty tensors: what is given next has as many rows."""
+    finding = found_in(in_training(told=True).built)["host.small-operators"]
+    assert finding.gain is not None
+    both = 2 * MANY * HIDDEN_NS
+    needed = MANY * 2 * (2 * 64 * 192 * 768) / 8e10 * 1e9
+    is_worth(finding, (both + OTHER_NS) / (needed + (1 / MANY + 0.1) * (both - needed) + OTHER_NS), within=0.1)
+    assert "40 items" in finding.title
+
+
+def test_a_join_of_which_nothing_tells_how_many_it_is_of_is_none() -> None:
+    assert "items" not in str(found_in(in_training(told=False).built).get("host.small-operators"))

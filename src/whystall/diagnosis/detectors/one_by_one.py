@@ -24,6 +24,10 @@ from whystall.trace.columns import matching
 _JOINS: Final = frozenset({"aten::cat", "aten::stack"})
 _READS: Final = "aten::_local_scalar_dense"
 _FEWEST: Final = 4
+# Torch's profiler tells no sizes of longer lists.
+_TOLD: Final = 30
+# What is joined is used by one of the next operators, if not by the next.
+_NEXT: Final = 8
 _MATRIX: Final = 2
 # Models have no more products than this, and of lengths that a turn may have so many are tried.
 _LONGEST: Final = 1 << 14
@@ -34,10 +38,11 @@ _MOST_TRIED: Final = 64
 class OneByOne:
     """The operators that were called for each item, and begin and end of the stretches in which they were.
 
-    ``items`` are those of the largest join.
+    ``items`` are those of the largest join, ``back`` is what the backward pass calls for each of them.
     """
 
     operators: Mask
+    back: Mask
     begin: NDArray[np.int64]
     end: NDArray[np.int64]
     items: int
@@ -56,8 +61,12 @@ def one_by_one(rank: RankCase, alike: NDArray[np.intp]) -> OneByOne | None:
     rows = rows[np.argsort(at[rows], kind="stable")]
     joins = np.flatnonzero(matching(table["name"][rows], _JOINS.__contains__))
     told = [_joined(*call) for call in table.select("name", "input_dims")[rows[joins]].cast(pl.String).iter_rows()]
+    told = [
+        _of_many(rank, rows[place + 1 : place + 1 + _NEXT]) if one is None else one
+        for place, one in zip(joins, told, strict=True)
+    ]
     # A recording may begin before a join and end after the last one: what ran there is only a part of the items.
-    ends = [(int(place), *one, first) for first, (place, one) in enumerate(zip(joins, told, strict=True)) if one[0]]
+    ends = [(int(place), *one, first) for first, (place, one) in enumerate(zip(joins, told, strict=True)) if one]
     if not ends:
         return None
     ends.append((len(rows), *ends[-1][1:3], 0))
@@ -71,16 +80,36 @@ def one_by_one(rank: RankCase, alike: NDArray[np.intp]) -> OneByOne | None:
             begin.append(at[found[0]])
             end.append(at[found[-1]] + table["duration_ns"][int(found[-1])])
         first = place
-    return OneByOne(operators, np.array(begin), np.array(end), max(one[1] for one in ends)) if begin else None
+    if not begin:
+        return None
+    items = max(one[1] for one in ends)
+    often = np.bincount(alike[rank.backward], minlength=int(alike.max()) + 1) >= (items - 1) * len(begin)
+    back = rank.backward & often[alike]
+    back |= rank.workings.tree.below(back)
+    return OneByOne(operators, back, np.array(begin), np.array(end), items)
 
 
-def _joined(name: str, dims: str | None) -> tuple[int, int]:
-    """How many tensors of one row each a join is given, and the elements of each; zeros for anything else."""
-    joined: tuple[Shape, ...] = next(iter(sizes_by_argument(dims)), ())
-    if len(joined) < _FEWEST or len(set(joined)) != 1:
-        return 0, 0
+def _joined(name: str, dims: str | None) -> tuple[int, int] | tuple[()] | None:
+    """How many tensors of one row each a join is given, and the elements of each; nothing for anything else.
+
+    ``None`` where the recording does not say: of lists of more than thirty tensors it has no sizes.
+    """
+    joined: tuple[Shape, ...] | None = next(iter(sizes_by_argument(dims)), None)
+    if joined is not None and not joined:
+        return None
+    if not joined or len(joined) < _FEWEST or len(set(joined)) != 1:
+        return ()
     one_row = joined[0][0] == 1 if name == "aten::cat" else len(joined[0]) == 1
-    return (len(joined), prod(joined[0])) if one_row else (0, 0)
+    return (len(joined), prod(joined[0])) if one_row else ()
+
+
+def _of_many(rank: RankCase, after: NDArray[np.intp]) -> tuple[int, int] | None:
+    """The same of a join of more tensors than the recording tells, by what is given next that has as many rows."""
+    for text in rank.trace.operators["input_dims"][after].cast(pl.String).to_list():
+        for size in all_sizes(text)[:1]:
+            if size[0] > _TOLD and len(size) > 1:
+                return size[0], prod(size[1:])
+    return None
 
 
 def _repeated(
@@ -121,11 +150,12 @@ def _turn(kinds: NDArray[np.intp], times: int) -> int:
 
 
 def _sizes(rank: RankCase, rows: NDArray[np.intp]) -> set[int]:
-    """The elements of what operators are given, and of what products make."""
+    """The elements of what operators are given, and of what products and joins make."""
     found: set[int] = set()
     for text in rank.trace.operators["input_dims"][rows].cast(str).unique().to_list():
         sizes = all_sizes(text)
         found.update(map(prod, sizes))
+        found.update(sum(map(prod, joined)) for joined in sizes_by_argument(text) if len(joined) > 1)
         matrices = [size for size in sizes if len(size) == _MATRIX]
         found.update(one[0] * other[1] for one, other in pairwise(matrices))
     return found

@@ -15,6 +15,7 @@ from whystall.diagnosis.detectors.samples import NINE_IN_TEN, SPREAD, from_sampl
 from whystall.diagnosis.finding import Evidence
 from whystall.run_folder.description import RepeatedWork
 
+_SOLVES: Final = ("linalg_solve_ex", "linalg_solve")
 _PART_BY: Final = {"aten::convolution": "strided", "aten::randperm": "drawn"}
 """The remedy for what is read in part, by the operator that makes it."""
 
@@ -49,20 +50,29 @@ def given_again(case: Case, cause: Cause) -> Iterator[Sampled]:
             ),
             code=called_at(seen),
             method="samples: the time of calls whose inputs and outputs were the same before",
-            detail=f"{largest.name} is given tokens that begin as those of the call before"
-            if is_shared(seen)
-            else f"{largest.name} is given again what it was given before, and gives the same",
+            detail=_told_of(largest.name, shared=is_shared(seen)),
             remedy=cause.remedies[_kept_how(seen, backward)],
             rivals=("host.small-operators", "host.python"),
         )
+
+
+def _told_of(name: str, *, shared: bool) -> str:
+    if shared:
+        return f"{name} is given tokens that begin as those of the call before"
+    if name.endswith(_SOLVES):
+        return f"{name} is given the same matrix again, and factors it"
+    return f"{name} is given again what it was given before, and gives the same"
 
 
 def _kept_how(seen: RepeatedWork, backward: float) -> str:
     """The name of the remedy for what comes again."""
     if is_shared(seen):
         return "prefix"
-    if max(seen.modules, key=lambda one: one.ns).name == "ParametrizationList":
+    largest = max(seen.modules, key=lambda one: one.ns).name
+    if largest == "ParametrizationList":
         return "parametrized"
+    if largest.endswith(_SOLVES):
+        return "factored"
     return "within" if backward else "by_key" if comes_by_itself(seen) else "kept"
 
 

@@ -29,9 +29,11 @@ _LEAST_SHARE: Final = CAUSE.threshold("least_share")
 _SCATTERED: Final = CAUSE.threshold("scattered")
 _FIXED_NS: Final = CAUSE.threshold("sparse_ns")
 _INDEX_NS: Final = CAUSE.threshold("index_ns")
+_NUMBER_NS: Final = CAUSE.threshold("number_ns")
 _SGD_FIXED_NS: Final = CAUSE.threshold("sgd_sparse_ns")
 _SGD_INDEX_NS: Final = CAUSE.threshold("sgd_index_ns")
 _MOST_OFF: Final = 1.6
+_OF_ADAGRAD: Final = 2 / 3
 _ADAGRAD: Final = re.compile(r"^Optimizer\.step#Adagrad\.step$")
 _SGD: Final = re.compile(r"^Optimizer\.step#SGD\.step$")
 _DECAYS: Final = frozenset({"aten::mul_", "aten::_foreach_mul_"})
@@ -53,8 +55,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
         nodes = case.work_of(rank, left[:, 0] < 1)
         kept, at_most = (case.operator_values(rank, values, 1.0) for values in left.T)
         # What a sparse gradient takes beside: its indices are sorted and joined, and the optimizer picks rows.
-        fixed, each = _sparse_ns(rank, tables)
-        sparse = 0.0 if rank.on_device else len(tables) * fixed + sum(tables.values()) * each
+        sparse = 0.0 if rank.on_device else _sparse_ns(rank, tables)
         share = np.where(at_most < 1, min(sparse / max(case.time_of(nodes), 1), 1.0), 0.0)
         at_most, least = np.maximum(at_most, share), np.minimum(np.maximum(at_most, _MOST_OFF * share), 1.0)
         gone = nodes
@@ -88,19 +89,22 @@ def in_trace(case: Case) -> Iterator[Replayed]:
         )
 
 
-def _sparse_ns(rank: RankCase, tables: dict[Table, int]) -> tuple[float, float]:
-    """What a sparse gradient of a table takes, and each row that is read.
+def _sparse_ns(rank: RankCase, tables: dict[Table, int]) -> float:
+    """What sparse gradients of tables take, each for itself and for each row that is read.
 
-    SparseAdam, which takes the place of Adam, takes twice what Adagrad does; SGD adds rows as they come, unless it has
+    SparseAdam, which takes the place of Adam, takes more than Adagrad does; SGD adds rows as they come, unless it has
     a momentum to keep.
     """
     names = rank.trace.annotations["name"].cast(str).unique().to_list()
+    fixed, of_adam = _FIXED_NS, {table: _INDEX_NS + _NUMBER_NS * table[1] for table in tables}
     if any(map(_SGD.match, names)):
         operators = rank.trace.operators
         decays = operators.filter(pl.Series(matching(operators["name"], _DECAYS.__contains__)))
         keeps = {one for sizes in set(judged(decays.select("input_dims"), all_sizes)) for one in sizes}
-        return (_FIXED_NS, _INDEX_NS / 2) if keeps & set(tables) else (_SGD_FIXED_NS, _SGD_INDEX_NS)
-    return _FIXED_NS, _INDEX_NS / 2 if any(map(_ADAGRAD.match, names)) else _INDEX_NS
+        if not keeps & set(tables):
+            return len(tables) * _SGD_FIXED_NS + sum(tables.values()) * _SGD_INDEX_NS
+    share = _OF_ADAGRAD if any(map(_ADAGRAD.match, names)) or any(map(_SGD.match, names)) else 1.0
+    return len(tables) * fixed + share * sum(read * of_adam[table] for table, read in tables.items())
 
 
 def _tables(rank: RankCase) -> dict[Table, int]:

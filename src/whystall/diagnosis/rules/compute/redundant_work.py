@@ -14,6 +14,7 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
+from whystall.diagnosis.detectors.bagged_rows import bagged_rows
 from whystall.diagnosis.detectors.broadcast_products import broadcast_products
 from whystall.diagnosis.detectors.cosines import cosines
 from whystall.diagnosis.detectors.diagonals import diagonals
@@ -29,7 +30,7 @@ from whystall.diagnosis.detectors.low_rank import low_rank
 from whystall.diagnosis.detectors.narrowed import narrowed_products
 from whystall.diagnosis.detectors.passes_again import AGAIN, goes_through_again, summed_at_the_end
 from whystall.diagnosis.detectors.picked_rows import picked_rows
-from whystall.diagnosis.detectors.prefixes import Products, longer_passes, operators_within, products
+from whystall.diagnosis.detectors.prefixes import LongerPass, Products, longer_passes, operators_within, products
 from whystall.diagnosis.detectors.product_order import costlier_order
 from whystall.diagnosis.detectors.propagated_wide import propagated_wide
 from whystall.diagnosis.detectors.recorded_sizes import first_elements
@@ -55,6 +56,8 @@ _REMEDIES: Final = CAUSE.remedies
 _LEAST_SHARE: Final = CAUSE.threshold("least_share")
 _CALL_NS: Final = CAUSE.threshold("call_ns")
 _BYTES_PER_S: Final = CAUSE.threshold("bytes_per_s")
+_CACHED_BYTES: Final = CAUSE.threshold("cached_bytes")
+_FASTER_CACHED: Final = CAUSE.threshold("faster_cached")
 # Of a weight; fewer where it is in half precision.
 _BYTES: Final = 4
 _HALF: Final = re.compile(r'^\["(c10::)?(BFloat16|Half)')
@@ -64,7 +67,7 @@ _IN_WATCHED: Final = (
 _FORMS: Final = (
     *(sorted_whole, inverted, diagonals, tall_grams, picked_rows),
     *(costlier_order, einsum_order, factored_steps, spread_rows, cosines, low_rank, sliced_gradients, propagated_wide),
-    *(broadcast_products, grouped_heads),
+    *(broadcast_products, grouped_heads, bagged_rows),
 )
 
 
@@ -126,7 +129,7 @@ def in_trace_of_decoding(case: Case) -> Iterator[Replayed]:
             continue
         inside, places = operators_within(rank, passes)
         nodes = case.work_of(rank, inside)
-        weights = _with_weights(rank, found)
+        weights = _with_weights(rank, found, passes)
         left = _left(case, rank, places, weights, 1.0)
         saved = int((case.replayed.duration * (1 - left))[case.in_window(nodes)].sum()) // max(case.steps, 1)
         if saved < _LEAST_SHARE * case.step_ns:
@@ -236,10 +239,14 @@ def _first_bytes(dims: str | None, types: str | None) -> int:
     return first_elements(dims) * (_BYTES // 2 if _HALF.match(types or "") else _BYTES)
 
 
-def _with_weights(rank: RankCase, found: Products) -> NDArray[np.float64]:
+def _with_weights(rank: RankCase, found: Products, passes: list[LongerPass]) -> NDArray[np.float64]:
     """Per operator what it takes at least for one place: its call, and for a product reading its matrix, too."""
     out = np.full(len(rank.trace.operators), _CALL_NS)
-    out[found.operator] += found.size[:, 1] * found.size[:, 2] * _BYTES / _BYTES_PER_S * 1e9
+    matrix = found.size[:, 1] * found.size[:, 2] * _BYTES
+    # Matrices that fit a core's caches together are still there when the next place comes.
+    of_pass = [int(matrix[(found.at >= one.begin_ns) & (found.at < one.end_ns)].sum()) for one in passes]
+    kept = float(np.median(of_pass)) <= _CACHED_BYTES
+    out[found.operator] += matrix / (_BYTES_PER_S * (_FASTER_CACHED if kept else 1)) * 1e9
     return out
 
 

@@ -17,6 +17,7 @@ from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.call_kinds import kind_of_calls
 from whystall.diagnosis.detectors.one_by_one import one_by_one
+from whystall.diagnosis.detectors.renormed_tables import renormed_tables
 from whystall.diagnosis.detectors.samples import code_of_lines, lines_where
 from whystall.diagnosis.detectors.stretches import LONG_NS, soft_nodes, soft_stretch_ns
 from whystall.diagnosis.detectors.tables import Tables, single_tables
@@ -84,9 +85,13 @@ def in_trace_item_by_item(case: Case) -> Iterator[Replayed]:
         if found is None:
             continue
         nodes = _nodes(case, rank, found.operators) & case.host_within(rank, found.begin, found.end)
+        nodes |= case.work_of(rank, found.back)
         taken = max(case.time_of(nodes), 1)
-        chosen = found.operators & _in_window(case, rank)
-        needed = float(_each_needs_ns(rank, 1.0)[chosen].sum()) / max(case.steps, 1)
+        chosen = (found.operators | found.back) & _in_window(case, rank)
+        each = _each_needs_ns(rank, 1.0)
+        dense = rank.workings.work.dense > 0  # which threads share, where they are of a batch
+        needed = float((each / np.where(dense, max(case.facts.threads or 1, 1), 1))[chosen].sum())
+        needed /= max(case.steps, 1)
 
         def left(of_calls: float, slower: float, taken: int = taken, needed: float = needed) -> float:
             arithmetic = min(needed * slower, taken)
@@ -154,6 +159,14 @@ def in_trace_of_tables(case: Case) -> Iterator[Replayed]:
             remedy=CAUSE.remedies["tables"],
             rivals=("compute.unfused-optimizer",),
         )
+
+
+def in_trace_of_renormed(case: Case) -> Iterator[Replayed]:
+    """Rows of a table that are brought to their norm one by one."""
+    for rank in case.ranks:
+        found = renormed_tables(rank)
+        if found is not None:
+            yield found.candidate(case, rank, CAUSE)
 
 
 def _left_of(found: Tables, calls: Mask, updates: Mask, of_calls: float, of_updates: float) -> NDArray[np.float64]:
@@ -360,5 +373,8 @@ def _places(case: Case, rank: RankCase) -> Code:
 _NEEDS: Final = ("trace", "no_device", "operators", "shapes")
 RULE = Rule(
     CAUSE,
-    (Finder(in_trace_of_a_cpu, _NEEDS), Finder(in_trace_item_by_item, _NEEDS), Finder(in_trace_of_tables, _NEEDS)),
+    (
+        *(Finder(find, _NEEDS) for find in (in_trace_of_a_cpu, in_trace_item_by_item, in_trace_of_tables)),
+        Finder(in_trace_of_renormed, ("trace", "no_device", "operators")),
+    ),
 )
