@@ -375,3 +375,37 @@ def test_rows_that_somebody_keeps_are_read() -> None:
 
     found = followed(step).told_masked()
     assert found is None or "aten::mm" not in {one.name for one in found.modules}
+
+
+@pytest.mark.parametrize(
+    "copied",
+    [
+        lambda x: x.transpose(0, 1).contiguous(),
+        lambda x: x.transpose(0, 1).reshape(-1),
+        lambda x: x.transpose(0, 1).flatten(),
+        lambda x: x.to(torch.float64),
+        lambda x: torch.nn.functional.linear(x, torch.eye(16)).chunk(2, -1)[0].contiguous(),
+    ],
+    ids=["contiguous", "reshape", "flatten", "to", "a half"],
+)
+def test_what_is_copied_on_the_way_is_read_within_inference(copied: Callable[[Any], Any]) -> None:
+    """Keys and values were said to be read by nothing: there a mode hears `contiguous`, which may be a view."""
+    weight = torch.randn(16, 16)
+
+    @torch.inference_mode()
+    def step() -> None:
+        keys = copied(torch.randn(4, 16) @ weight)
+        last["answer"] = (keys * 2).sum().item()
+
+    assert unread_in(step) is None
+
+
+def test_a_copy_that_nothing_reads_is_told_within_inference() -> None:
+    @torch.inference_mode()
+    def step() -> None:
+        torch.randn(4, 16).transpose(0, 1).contiguous()
+        last["answer"] = torch.randn(4).sum().item()
+
+    found = unread_in(step)
+    assert found is not None
+    assert {one.name for one in found.modules} >= {"aten::contiguous"}

@@ -135,7 +135,7 @@ class Unread:
         self.trains |= back
         step = self._steps[-1]
         schema = function._schema  # noqa: SLF001 - as torch's own modes read it
-        if self._deaf or function.is_view or schema.name in _VIEWS:
+        if self._deaf or schema.name in _VIEWS or (function.is_view and not self._copies(given, output)):
             return
         if len(step.calls) >= _MOST_CALLS:
             self._deaf = True
@@ -159,6 +159,14 @@ class Unread:
         everything = (*given, *named.values())
         reading = self._readings.of(function, schema.name, everything, output, back=back)
         step.calls.append(_Call(place, ns, list(reads), list(made), alive, shape, back, masks, joins, reading))
+
+    def _copies(self, given: tuple[Any, ...], output: object) -> bool:
+        """Whether what may be a view is none.
+
+        Within inference a mode hears ``contiguous``, ``reshape`` and ``to`` themselves, which copy where they must.
+        """
+        made, seen = self._storages((output,))[0], self._storages(given)[0]
+        return not made.keys() <= seen.keys()
 
     def step_ended(self, duration_ns: int) -> None:
         """A step of such a length is over: the one before it can be judged."""

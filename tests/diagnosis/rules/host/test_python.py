@@ -339,6 +339,8 @@ def test_what_torch_does_in_python_for_files_and_copies_is_the_jobs(leaf: str, *
     ("leaf", "fires"),
     [
         ("__main__:mel_filterbank", True),
+        ("project.train:mel_filterbank", True),
+        ("transformers.pytorch_utils:mel_filterbank", False),  # a module of a library's, of the same name
         (CALLED, False),  # an operator of torch's, that the line calls
         (BEFORE, False),  # short: what a module does in Python before it
         ("torch.nn.modules.conv:_conv_forward", False),

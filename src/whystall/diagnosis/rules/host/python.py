@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import PurePath
 from typing import Final
 
 import numpy as np
@@ -218,9 +219,13 @@ def _in_parts_alone(case: Case, run: RunSummary) -> list[SampledLine]:
 def _runs_in_a_part(line: SampledLine) -> bool:
     """Whether a function of the user's was found running in the forward or backward pass, calling nothing.
 
-    It held the interpreter's lock for longer than the operators of a model keep it between them.
+    It held the interpreter's lock for longer than the operators of a model keep it between them. A module of a library
+    that it calls has a function of the same name (``forward``), in another file.
     """
-    own = line.leaf.rpartition(":")[2] == line.function and line.leaf not in {CALLED, BEFORE}
+    module, _, function = line.leaf.rpartition(":")
+    file = PurePath(line.file)
+    at_home = module == "__main__" or module.rpartition(".")[2] in {file.stem, file.parent.name}
+    own = at_home and function == line.function and line.leaf not in {CALLED, BEFORE}
     return own and line.part in ("forward", "backward") and not _is_library(line) and not is_logging(line)
 
 
