@@ -392,7 +392,7 @@ def test_what_is_copied_on_the_way_is_read_within_inference(copied: Callable[[An
     """Keys and values were said to be read by nothing: there a mode hears `contiguous`, which may be a view."""
     weight = torch.randn(16, 16)
 
-    @torch.inference_mode()
+    @torch.inference_mode()  # type: ignore[untyped-decorator]
     def step() -> None:
         keys = copied(torch.randn(4, 16) @ weight)
         last["answer"] = (keys * 2).sum().item()
@@ -401,7 +401,7 @@ def test_what_is_copied_on_the_way_is_read_within_inference(copied: Callable[[An
 
 
 def test_a_copy_that_nothing_reads_is_told_within_inference() -> None:
-    @torch.inference_mode()
+    @torch.inference_mode()  # type: ignore[untyped-decorator]
     def step() -> None:
         torch.randn(4, 16).transpose(0, 1).contiguous()
         last["answer"] = torch.randn(4).sum().item()
