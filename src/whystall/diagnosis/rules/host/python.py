@@ -6,7 +6,6 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import PurePath
 from typing import Final
 
 import numpy as np
@@ -223,8 +222,8 @@ def _runs_in_a_part(line: SampledLine) -> bool:
     that it calls has a function of the same name (``forward``), in another file.
     """
     module, _, function = line.leaf.rpartition(":")
-    file = PurePath(line.file)
-    at_home = module == "__main__" or module.rpartition(".")[2] in {file.stem, file.parent.name}
+    folder, _, file = line.file.rpartition("/")
+    at_home = module == "__main__" or module.rpartition(".")[2] in {file.partition(".")[0], folder.rpartition("/")[2]}
     own = at_home and function == line.function and line.leaf not in {CALLED, BEFORE}
     return own and line.part in ("forward", "backward") and not _is_library(line) and not is_logging(line)
 
