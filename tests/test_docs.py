@@ -116,3 +116,8 @@ def test_the_example_trains_the_same_way_twice() -> None:
 
     assert first == second
     assert first.startswith("step   0  loss 3.")
+
+
+def test_the_tutorial_begins_with_the_users_own_job() -> None:
+    [tutorial] = [page for page in PAGES if page.stem == "tutorial"]
+    assert commands(tutorial)[0].startswith("whystall run")

@@ -123,6 +123,8 @@ def _report(
         verdict,
         diagnosis,
         experiments=facts.experiments,
+        command=facts.command,
+        began_unix_ns=facts.began_unix_ns,
         problems=[
             *of_runs,
             *changed_paces(runs),

@@ -27,9 +27,10 @@ from whystall.errors import InputError
 from whystall.fleet import find_hangs, read_dumps
 from whystall.plugins import brought
 from whystall.report.hang_text import summarize
-from whystall.run_folder.description import command_line
+from whystall.run_folder.description import command_line, read_document
 from whystall.run_folder.facts import all_padding, read_run_file
 from whystall.run_folder.layout import EXPERIMENTS_JSON, RUN_JSON, rank_files
+from whystall.run_folder.samples import unix_ns
 from whystall.verify.remedies import brought as brought_by
 from whystall.verify.remedies import read as read_remedies
 from whystall.verify.remedies import record_file
@@ -46,8 +47,9 @@ def read_run_facts(folders: Sequence[Path], failures: list[str], *, remedies: bo
     ranks = [rank for folder in folders for rank in read_run_file(folder / RUN_JSON)]
     experiments = tuple(one for folder in folders for one in _experiments(folder / EXPERIMENTS_JSON, failures))
     command = command_line(folders[0]) if len(folders) == 1 else None
+    began = unix_ns(read_document(folders[0] / RUN_JSON).get("began_unix_ns")) or None if folders else None
     if not ranks:
-        return RunFacts(remedies=worth, experiments=experiments, command=command)
+        return RunFacts(remedies=worth, experiments=experiments, command=command, began_unix_ns=began)
     return RunFacts(
         cores=ranks[0].cores_allowed,
         threads=ranks[0].torch_threads,
@@ -70,6 +72,7 @@ def read_run_facts(folders: Sequence[Path], failures: list[str], *, remedies: bo
         remedies=worth,
         experiments=experiments,
         command=command,
+        began_unix_ns=began,
     )
 
 

@@ -7,12 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.diagnosis.cases import run as a_run
+from tests.report.conftest import report as made
 
 from whystall.analysis.results import Ledger
 from whystall.diagnosis.finding import Gain
 from whystall.diagnosis.verdict import ledger_verdict
 from whystall.report import overview
+from whystall.report.html import render_html
+from whystall.report.redaction import redacted
 from whystall.report.schema import Report
+from whystall.report.terminal import render_terminal
 from whystall.report.vocabulary import PART, PARTS
 
 ledgers = st.builds(Ledger, **{name: st.integers(0, 10**12) for name in Ledger().parts()})
@@ -165,3 +169,21 @@ def test_a_peak_that_is_not_known_is_said_to_be_unknown(samples: dict[str, Repor
 def test_without_anything_measured_the_verdict_says_why() -> None:
     assert ledger_verdict([], ["Too short: 1 step", "more"]).summary == "Nothing was measured. Too short: 1 step."
     assert ledger_verdict([]).summary == "No device or operator time in the trace."
+
+
+def test_what_ran_and_when_stands_first_and_is_not_told_to_others() -> None:
+    read = made()
+    source = msgspec.structs.replace(
+        read.source, command="python train.py ARGS", began_unix_ns=1_800_000_000_000_000_000
+    )
+    report = msgspec.structs.replace(read, source=source)
+    assert overview.source_line(report)[:2] == ("python train.py ARGS", "2027-01-15 08:00 UTC")
+    head = render_html(report).partition('<header class="masthead">')[2].partition("</header>")[0]
+    assert "python train.py ARGS" in head
+    assert "2027-01-15" in head
+    assert "python train.py ARGS" in render_terminal(report)
+    assert "secret_job" not in render_html(
+        redacted(
+            msgspec.structs.replace(report, source=msgspec.structs.replace(source, command="python secret_job.py"))
+        )
+    )

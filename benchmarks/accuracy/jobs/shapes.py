@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import linecache
 import time
 from collections.abc import Callable, Iterator
 from importlib import import_module
@@ -20,7 +21,7 @@ from torch import Tensor, nn
 from torch.distributions import Categorical, Normal
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
 
 WIDTH, BATCH = 768, 128
 
@@ -261,6 +262,62 @@ def trainer(until: float) -> None:
     of.Trainer(model=of.BertForSequenceClassification(config), args=arguments, train_dataset=examples).train()
 
 
+def lightning(until: float) -> None:
+    """Lightning, which trains within the optimizer's step, with validation after each epoch."""
+    of = import_module("lightning")
+
+    class Classifier(of.LightningModule):  # type: ignore[name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = network()
+
+        def training_step(self, batch: tuple[Tensor, Tensor], _index: int) -> Tensor:
+            x, y = batch
+            return functional.cross_entropy(self.inner(x), y)
+
+        def validation_step(self, batch: tuple[Tensor, Tensor], _index: int) -> None:
+            x, y = batch
+            self.log("accuracy", (self.inner(x).argmax(1) == y).float().mean())
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.SGD(self.parameters(), lr=0.01, momentum=0.9, fused=True)
+
+    def loader(count: int) -> DataLoader[tuple[Tensor, ...]]:
+        examples = TensorDataset(torch.randn(count, WIDTH), torch.randint(0, 10, (count,)))
+        batch = BatchSampler(RandomSampler(examples), BATCH, drop_last=True)
+        return DataLoader(examples, sampler=batch, batch_size=None)
+
+    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+    seconds = max(until - time.monotonic(), 1.0)
+    limit = {"max_time": {"seconds": seconds}, "max_epochs": -1, "check_val_every_n_epoch": 2}
+    fit = of.Trainer(
+        accelerator="cpu", devices=1, enable_model_summary=False, default_root_dir=mkdtemp(), **quiet, **limit
+    )
+    fit.fit(Classifier(), loader(16384), loader(512))
+
+
+CELLS = (
+    "model = network()\noptimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, fused=True)",
+    """for x, y in batches(until):
+    optimizer.zero_grad()
+    loss = functional.cross_entropy(model(x), y)
+    loss.backward()
+    optimizer.step()""",
+    """model.eval()
+with torch.no_grad():
+    right = [(model(x).argmax(1) == y).float().mean() for x, y in batches(time.monotonic() + 1)]""",
+)
+
+
+def notebook(until: float) -> None:
+    """Cells of a notebook, run one after the other as IPython does: compiled by themselves, in one namespace."""
+    names = {**globals(), "until": until - 1}
+    for number, cell in enumerate(CELLS, 1):
+        name = f"<ipython-input-{number}-abcdef012345>"
+        linecache.cache[name] = (len(cell), None, cell.splitlines(keepends=True), name)
+        exec(compile(cell, name, "exec"), names)  # noqa: S102 - what a notebook does
+
+
 SHAPES: dict[str, Callable[[float], None]] = {
     shape.__name__.replace("_", "-"): shape
     for shape in (
@@ -277,6 +334,8 @@ SHAPES: dict[str, Callable[[float], None]] = {
         inference,
         seq2seq,
         trainer,
+        lightning,
+        notebook,
     )
 }
 

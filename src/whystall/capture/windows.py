@@ -159,7 +159,7 @@ class Windows:
 
     def step_ended(self, duration_ns: int, now_ns: int) -> Action:
         """What to do now that a step has ended, ``duration_ns`` after the one before."""
-        long = self.steady.is_slow(duration_ns, _LONG)
+        long = self.steady.is_slow(duration_ns, _LONG) and duration_ns - self.steady.usual_ns() > JITTER_NS
         self.rounds.add(long=long)
         if self.recording:
             return self._within_window(duration_ns if not long else 0, now_ns)

@@ -55,6 +55,8 @@ class RunFacts:
     """What runs the loop, where the user's script does not."""
     command: str | None = None
     """The job's command as one types it; ``None``: not known."""
+    began_unix_ns: int | None = None
+    """When the job began."""
     remedies: dict[str, tuple[float, float]] = field(default_factory=dict)
     """Per cause the least and the most that its remedies brought here of what was predicted (`whystall verify`)."""
     experiments: tuple[Experiment, ...] = ()

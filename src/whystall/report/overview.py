@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
 from whystall.analysis.results import Device, Ledger
 from whystall.analysis.steadiness import mean_step, unlike_steps
@@ -194,6 +195,8 @@ def source_line(report: Report) -> tuple[str, ...]:
     """What was read, as short phrases."""
     source = report.source
     phrases = [
+        clean(source.command, 80) if source.command else None,
+        _day(source.began_unix_ns) if source.began_unix_ns else None,
         clean(source.framework, 60) if source.framework else None,
         fmt.plural(len(source.ranks), "rank") if source.ranks else None,
         f"world size {source.world_size:,}" if source.world_size and source.world_size > len(source.ranks) else None,
@@ -201,6 +204,11 @@ def source_line(report: Report) -> tuple[str, ...]:
         fmt.plural(source.events, "event"),
     ]
     return tuple(phrase for phrase in phrases if phrase)
+
+
+def _day(unix_ns: int) -> str:
+    """A time to the minute, in UTC: a report may be read anywhere."""
+    return f"{datetime.fromtimestamp(unix_ns / 1e9, UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def losses(report: Report, *, limit: int = 50) -> tuple[str, ...]:

@@ -67,6 +67,10 @@ class Source(Result, frozen=True, kw_only=True):
     warnings: list[str]
     missing_signals: list[str]
     signals: dict[str, bool]
+    command: str | None = None
+    """The command of a watched job as one types it, its arguments left out."""
+    began_unix_ns: int | None = None
+    """When a watched job began."""
 
 
 class Report(Result, frozen=True, kw_only=True):

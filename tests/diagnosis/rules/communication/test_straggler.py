@@ -115,6 +115,8 @@ def test_a_rank_that_works_longer_in_every_step_holds_up_the_others(own: float, 
         late = found["communication.straggler"]
         assert late.scope.ranks == [rank]
         is_worth(late, 1 / (1 - 0.35), within=0.01)
+        assert late.remedy is not None
+        assert "GPU" not in late.remedy.text
 
 
 def test_work_that_is_shared_out_is_within_what_a_straggler_is_worth() -> None:

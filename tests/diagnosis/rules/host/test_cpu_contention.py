@@ -77,6 +77,14 @@ def test_fewer_threads_are_no_remedy_against_other_processes(threads: int, other
     assert ("set_num_threads" in (remedy.patch or "")) is own
 
 
+def test_processes_of_one_thread_cannot_have_fewer() -> None:
+    sampled = run(on_cpu_share=0.6, involuntary_switches_per_step=20.0, other_cores=0.0)
+    remedy = found_in_runs(sampled, cores=2, threads=1, processes=4)["host.cpu-contention"].remedy
+    assert remedy is not None
+    assert "4 processes of one thread share 2 cores" in remedy.text
+    assert "set_num_threads" not in (remedy.patch or "")
+
+
 @pytest.mark.parametrize(
     ("on_cpu", "shares", "text"),
     [

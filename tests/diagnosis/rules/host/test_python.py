@@ -486,3 +486,9 @@ def test_lines_behind_which_python_ended_are_told_where_most_was_found_there() -
     places = [line(0.3, "y = torch.stack(x)", leaf=BEFORE, at=8), line(0.1), line(0.6, part="backward", at=9)]
     found = found_in_runs(run(places=places, shares={"other": 0.4, "backward": 0.6}))["host.python"]
     assert [one.line for one in found.code] == [8, 7]
+
+
+def test_a_job_without_a_device_is_told_of_none() -> None:
+    finding = found_in_runs(run(shares={"other": 0.4}, places=[line(0.4)]))["host.python"]
+    assert finding.remedy is not None
+    assert "device" not in f"{finding.title} {finding.remedy.text} {finding.verify.expect if finding.verify else ''}"

@@ -29,6 +29,9 @@ def test_workers_that_take_all_cores(workers: int, cpu: float, *, fires: bool) -
         gain = found["input.cpu-bound"].gain
         assert gain is not None
         assert gain.floor <= 1 / (1 - 0.3) <= gain.ceiling
+        remedy = found["input.cpu-bound"].remedy
+        assert remedy is not None
+        assert "device" not in f"{remedy.text} {remedy.patch} {remedy.risk}"  # the job has none
 
 
 def test_workers_that_take_all_cores_also_slow_the_training_thread() -> None:

@@ -83,6 +83,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
         uncertainty=0.15,
         confidence=0.95,
         could_be=("device.degraded",) if device_ratio is not None and device_ratio >= _SLOWER_DEVICE else (),
+        remedy=None if device_ratio is not None else _ON_A_CPU,
         symptom_of=OF_ONE_RANK,
         rivals=("communication.exposed", "communication.low-bandwidth", "device.throttled"),
     )

@@ -35,7 +35,8 @@ _ATTENTION: Final = re.compile(r"scaled_dot_product|flash_attention|efficient_at
 _TO_THE_LONGEST: Final = Remedy(
     text="Pad each batch to its own longest sample and not to a fixed length, in the function that makes the batch "
     '(tokenizer(..., padding="longest"), DataCollatorWithPadding, pad_sequence); then bucket samples by length.',
-    patch='batch = tokenizer.pad(samples, padding="longest", return_tensors="pt")',
+    patch="limit = max(len(sample) for sample in samples)  # of this batch, and no constant\n"
+    'batch = tokenizer.pad(samples, padding="longest", return_tensors="pt")  # the same in Transformers',
     risk="Shapes change from batch to batch: compile with dynamic=True, or pad to multiples (pad_to_multiple_of).",
 )
 _BUCKETS: Final = Remedy(

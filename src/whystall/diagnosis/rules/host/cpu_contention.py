@@ -75,6 +75,13 @@ def in_samples(case: Case) -> Iterator[Sampled]:
 
 def _fewer(threads: int, cores: int, processes: int) -> Remedy:
     """With this job's numbers: threads of torch that are more than the cores."""
+    if threads == 1:
+        return Remedy(
+            text=f"{processes} processes of one thread share {cores} cores: start as many as there are cores, or ask "
+            "for a core for each.",
+            patch=f"torchrun --nproc-per-node {cores} ...",
+            risk="With fewer ranks the batch of all together is smaller, unless each takes more.",
+        )
     each = max(cores // processes, 1)
     of = f" in each of {processes} processes" if processes > 1 else ""
     return Remedy(
