@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
+import msgspec
+
 from whystall._inputs import installed_rules, read_kernel_classes, read_run_facts, stood_still
 from whystall.analysis.run_summary import run_summary
 from whystall.analysis.throughput import Workload
@@ -116,15 +118,13 @@ def _report(
         warnings=[*of_runs, *failures],
         others=[device for other in found.others for device in other.summary.devices],
     )
-    return build_report(
+    report = build_report(
         found.traces,
         found.analyses,
         runs,
         verdict,
         diagnosis,
         experiments=facts.experiments,
-        command=facts.command,
-        began_unix_ns=facts.began_unix_ns,
         problems=[
             *of_runs,
             *changed_paces(runs),
@@ -136,6 +136,8 @@ def _report(
         workload=workload,
         others=found.others,
     )
+    of_job = msgspec.structs.replace(report.source, command=facts.command, began_unix_ns=facts.began_unix_ns)
+    return msgspec.structs.replace(report, source=of_job)
 
 
 def render(

@@ -31,8 +31,6 @@ def build_report(
     diagnosis: Diagnosis,
     *,
     experiments: Sequence[Experiment] = (),
-    command: str | None = None,
-    began_unix_ns: int | None = None,
     problems: Sequence[str] = (),
     workload: Workload | None = None,
     others: Sequence[Candidate] = (),
@@ -41,7 +39,6 @@ def build_report(
 
     ``problems`` are sentences for ``report.source.warnings``: what was left out or could not be read. ``others`` are
     ranks of which there are summaries alone: their devices, ratings and communication are in the report as well.
-    ``command`` and ``began_unix_ns`` are those of the watched job.
     """
     read = [
         *(recording_of(trace, analysis) for trace, analysis in zip(traces, analyses, strict=True)),
@@ -55,7 +52,7 @@ def build_report(
     return Report(
         whystall=__version__,
         verdict=verdict,
-        source=source_of(read, [*problems, *unrated], watched=bool(runs), command=command, began_unix_ns=began_unix_ns),
+        source=source_of(read, [*problems, *unrated], watched=bool(runs)),
         devices=_by_rank([device for one in ranks for device in one.devices]),
         kernels=[row for analysis in analyses for row in analysis.kernels],
         kernel_families=[row for analysis in analyses for row in analysis.kernel_families],

@@ -68,14 +68,7 @@ def summarised(one: Candidate) -> Recording:
 _OWN: Final = frozenset({"name", "rank", "in_depth"})
 
 
-def source_of(
-    read: Sequence[Recording],
-    problems: Sequence[str],
-    *,
-    watched: bool,
-    command: str | None = None,
-    began_unix_ns: int | None = None,
-) -> Source:
+def source_of(read: Sequence[Recording], problems: Sequence[str], *, watched: bool) -> Source:
     """What was read. Of a job that was ``watched`` devices were recorded if it used any: none of them is missing.
 
     ``problems`` are sentences on what was left out or could not be read; what recordings lack is said before them.
@@ -119,8 +112,6 @@ def source_of(
         warnings=[*lacks, *problems, *warnings],
         missing_signals=missing,
         signals=signals,
-        command=command,
-        began_unix_ns=began_unix_ns,
     )
 
 
