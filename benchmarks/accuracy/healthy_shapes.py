@@ -17,6 +17,8 @@ from pathlib import Path
 SCRIPT = Path(__file__).parent / "jobs" / "shapes.py"
 COUNTED = ("minor", "major", "critical")
 NEIGHBOURS = ("host.cpu-contention",)
+MEANT = {"recomputation": "compute.redundant-work"}
+"""What a script does on purpose and is told with its condition: it computes again what memory has no room for."""
 
 
 def main() -> int:
@@ -31,7 +33,7 @@ def main() -> int:
     alarms = 0
     for shape in shapes:
         found = _told(shape, out / shape, asked.seconds)
-        own = [one for one in found if one.split()[0] not in NEIGHBOURS]
+        own = [one for one in found if one.split()[0] not in (*NEIGHBOURS, MEANT.get(shape))]
         alarms += bool(own)
         print(f"{shape:20} {'; '.join(found) or 'nothing'}", flush=True)
     print(f"told of something: {alarms} of {len(shapes)}")

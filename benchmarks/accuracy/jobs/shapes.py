@@ -36,7 +36,8 @@ def network(inputs: int = WIDTH, outputs: int = 10, layers: int = 4) -> nn.Seque
 def batches(until: float) -> Iterator[tuple[Tensor, Tensor]]:
     """Batches of a loader over made-up examples, epoch after epoch."""
     examples = TensorDataset(torch.randn(4096, WIDTH), torch.randint(0, 10, (4096,)))
-    loader = DataLoader(examples, batch_size=BATCH, shuffle=True)
+    order = BatchSampler(RandomSampler(examples), BATCH, drop_last=True)
+    loader = DataLoader(examples, sampler=order, batch_size=None)  # whole batches, and not row by row
     while time.monotonic() < until:
         for batch in loader:
             yield batch
