@@ -60,6 +60,13 @@ def test_a_causal_mask_of_numbers_is_one_too() -> None:
     assert one.causal
 
 
+def test_a_job_that_does_nothing_but_attend_is_looked_at() -> None:
+    given = [torch.randn(2, 4, 512, 16) for _ in range(3)]
+    mask = torch.ones(512, 512, dtype=torch.bool).tril()
+    [one] = seen(lambda: SDPA(*given, attn_mask=mask)).told()["attended"]
+    assert one.causal
+
+
 def test_one_key_more_or_less_is_another_mask() -> None:
     for further in (1, -1):
         [one] = attended((AT[:, None] + further >= AT).index_fill(0, torch.tensor(0), value=True))
@@ -82,6 +89,14 @@ def test_what_pads_a_batch_is_left_out_of_both_sides() -> None:
     [both] = attended(real[:, None, None, :] & (AT[:, None] // 32 == AT // 32))
     # Of 2 x 2 and 8 x 8 groups, those on the diagonal.
     assert both.tiles == pytest.approx((2 + 8) / (2**2 + 8**2))
+
+
+def test_a_causal_mask_of_a_padded_batch_is_half_seen() -> None:
+    """Neither causal by itself nor groups apart: half of the groups are seen, however short the sequences."""
+    real = torch.arange(LENGTH) < torch.tensor([64, 200])[:, None]
+    [one] = attended(CAUSAL & real[:, None, None, :])
+    assert not one.causal
+    assert 0.5 < one.tiles < 0.6
 
 
 @pytest.mark.parametrize("mask", [None, torch.ones(LENGTH, LENGTH, dtype=torch.bool), torch.randn(LENGTH, LENGTH)])

@@ -41,6 +41,8 @@ class Attended:
         self._seen: dict[Size, list[_Counted]] = {}
         self._all_seen: set[Size] = set()
         """Sizes of which a call hid nothing."""
+        self.asks = False
+        """Whether attention was called: torch counts it among what draws numbers, whose time nobody chooses by."""
 
     def told(self) -> list[AttendedScores]:
         """The sizes of scores of which some were hidden each time, and the mean shares that count."""
@@ -53,9 +55,12 @@ class Attended:
                 found.append(told)
         return sorted(found, key=lambda one: one.kept * one.tiles)[:MOST_SPARSE]
 
-    def note(self, function: Any, given: tuple[Any, ...], named: Mapping[str, Any]) -> None:
-        """An operator is called."""
+    def note(self, function: Any, given: tuple[Any, ...], named: Mapping[str, Any], *, counts: bool) -> None:
+        """An operator is called; whether what it hides is to be counted yet."""
         name = function._schema.name  # noqa: SLF001 - as torch's own modes read it
+        self.asks |= name.startswith(_ATTENTION)
+        if not counts:
+            return
         if name in _SOFTMAX:
             scores, dimension = given[:2]
             if scores.dim() >= _FEWEST_DIMENSIONS and dimension in (-1, scores.dim() - 1):

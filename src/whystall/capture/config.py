@@ -15,8 +15,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     ``wait`` steps pass, ``warmup`` steps (at least one) run under the profiler unrecorded, ``active`` steps are
     recorded (``None``: `LEAST_ACTIVE`, and of a job of one rank up to `MOST_ACTIVE` where steps are short or differ,
     `MOST_OF_ROUNDS` where they come in rounds); ``repeat`` times. ``on_slow`` records again after a step that took so
-    many times the median. ``longest_s`` ends a
-    window early; ``most_bytes`` ends the recording of further windows.
+    many times the median. ``longest_s`` ends a window early; ``most_bytes`` ends the recording of further windows.
 
     ``on_slowdown`` records again where the latest steps take so many times (in the median) what those before them took,
     ``rest_s`` after the last window at the earliest. Of more windows than ``most_windows`` the oldest are deleted.

@@ -125,9 +125,10 @@ class RepeatedOperators:
         long = [kind for kind, ns in times.items() if ns >= _LONG * step_ns]
         self._read = frozenset(sorted(long, key=lambda kind: -times[kind])[:_MOST_KINDS])
         self._long = frozenset(kind[0] for kind in self._read)  # a batch may have other sizes than the one before
-        if self._read:
+        looks = bool(self._read) or self.attended.asks
+        if looks:
             self.unread.begin()
-        return bool(self._read)
+        return looks
 
     def step_read(self, duration_ns: int, *, counts: bool) -> None:
         """A step is over in which calls were read; ``counts``: there was one before it."""
@@ -178,8 +179,7 @@ class RepeatedOperators:
                 self.unread.note(function, given, named, output, ended - began, frame, back=back)
             if not back:
                 self.unread.our_thread = threading.get_ident()
-                if self._read is not None:
-                    self.attended.note(function, given, named)
+                self.attended.note(function, given, named, counts=self._read is not None)
                 self._note(function, given, named, ended - began)
         except Exception:  # noqa: BLE001 - whatever a job's tensors do when they are read: the job goes on
             self._hears = False

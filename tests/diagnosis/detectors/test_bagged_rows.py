@@ -37,6 +37,7 @@ def looked_up(way: str) -> Callable[[], object]:
         "trained": trained,
         "sparse": trained,
         "read": lambda: (recurrent(x := table(ids)), x.mean(1)),
+        "gated": lambda: (table(ids) * table(ids.flip(1))).sum(1),
         "over the numbers": lambda: table(ids).mean(2),
         "few": lambda: table(ids[:8]).mean(1),
     }[way]
@@ -54,6 +55,6 @@ def test_going_back_to_sparse_gradients_is_not_counted(tmp_path: Path) -> None:
     assert finding is None or "backward" not in str(finding.evidence)
 
 
-@pytest.mark.parametrize("way", ["read", "over the numbers", "few"])
+@pytest.mark.parametrize("way", ["read", "gated", "over the numbers", "few"])
 def test_others_are_not(way: str, tmp_path: Path) -> None:
     assert bagged(found_in(looked_up(way), tmp_path)) is None

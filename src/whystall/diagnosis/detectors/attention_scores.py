@@ -7,6 +7,7 @@ from typing import Final
 
 import numpy as np
 
+from whystall.diagnosis.detectors.recorded_sizes import all_sizes
 from whystall.diagnosis.rank_case import RankCase
 from whystall.replay.graph import Mask
 from whystall.trace.columns import matching
@@ -50,21 +51,16 @@ def score_calls(rank: RankCase, least_scores: int) -> Mask:
 
 def _score_sizes(softmaxes: list[str], least_scores: int) -> set[int]:
     """How many elements the scores have that softmaxes go over; a softmax over few rows is no attention."""
-    tensors = [tensor for text in softmaxes for tensor in _tensors(text) if len(tensor) >= 3]
+    tensors = [tensor for text in softmaxes for tensor in all_sizes(text) if len(tensor) >= 3]
     scores = [tensor for tensor in tensors if min(tensor[-2:]) >= 1 and tensor[-2] >= least_scores]
     return {int(np.prod(tensor)) for tensor in scores}
 
 
-def _tensors(text: str) -> list[tuple[int, ...]]:
-    found = re.findall(r"\[([\d, ]*)\]", text[1:-1] if text.startswith("[") else text)
-    return [tuple(int(number) for number in part.split(",")) for part in found if part.strip()]
-
-
 def _holds(text: str, sizes: set[int]) -> bool:
-    return any(len(tensor) >= 3 and int(np.prod(tensor, dtype=object)) in sizes for tensor in _tensors(text))
+    return any(len(tensor) >= 3 and int(np.prod(tensor, dtype=object)) in sizes for tensor in all_sizes(text))
 
 
 def _written(text: str) -> int | None:
     """How many elements the result of a batched product has."""
-    tensors = [tensor for tensor in _tensors(text) if len(tensor) >= 3]
+    tensors = [tensor for tensor in all_sizes(text) if len(tensor) >= 3]
     return int(np.prod((*tensors[-2][:-1], tensors[-1][-1]), dtype=object)) if len(tensors) >= 2 else None

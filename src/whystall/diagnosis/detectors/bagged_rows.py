@@ -21,8 +21,8 @@ from whystall.trace.columns import judged, matching
 
 _LOOKS_UP: Final = "aten::embedding"
 _ADDS_UP: Final = frozenset({"aten::mean", "aten::sum"})
-# What leaves padding out on the way, as a bag's weights do.
-_BETWEEN: Final = frozenset({*_ADDS_UP, _LOOKS_UP, "aten::mul", "aten::mul_"})
+# What leaves padding out on the way, as a bag's weights do: a number for each row.
+_WEIGHS: Final = frozenset({"aten::mul", "aten::mul_"})
 _BACK: Final = "aten::embedding_dense_backward"
 _LEAST_ELEMENTS: Final = 1 << 20
 _FEWEST_PLACES: Final = 16
@@ -85,5 +85,7 @@ def _rows_of(name: str, dims: str | None, concrete: str | None) -> tuple[str, Sh
 
 
 def _reads(name: str, dims: str | None, sizes: set[Shape]) -> set[Shape]:
-    """The rows that another operator is given."""
-    return set() if name in _BETWEEN else sizes & set(all_sizes(dims))
+    """The rows that another operator is given, or that are multiplied by as many others."""
+    given = [size for size in all_sizes(dims) if size in sizes]
+    weighs = name in _WEIGHS and len(given) == 1
+    return set() if weighs or name == _LOOKS_UP or name in _ADDS_UP else set(given)

@@ -109,6 +109,7 @@ def test_a_causal_mask_is_told_where_saying_so_leaves_blocks_out() -> None:
         pytest.param(fused(1, 2_048), scores(1, 2_048, kept=0.9), id="a full cache"),
         pytest.param(fused(1, 2_048), scores(1, 1_024, kept=0.05), id="another size"),
         pytest.param(fused(1_024, 1_024), scores(1_024, 1_024, tiles=0.8), id="nearly all seen"),
+        pytest.param(fused(1_024, 1_024), scores(1_024, 1_024, tiles=0.52), id="causal, of a padded batch"),
     ],
 )
 def test_others_are_not(job: Job, seen: AttendedScores) -> None:

@@ -26,6 +26,7 @@ from whystall.trace.columns import judged, matching
 
 CAUSE: Final = cause_beside(__name__)
 _MOST_SEEN: Final = CAUSE.threshold("most_seen")
+_MOST_IN_GROUPS: Final = CAUSE.threshold("most_in_groups")
 _AROUND: Final = CAUSE.threshold("around")
 _AROUND_A_WINDOW: Final = CAUSE.threshold("around_a_window")
 _FEWEST_IN_WINDOWS: Final = CAUSE.threshold("fewest_in_windows")
@@ -37,8 +38,9 @@ _FEWEST_DIMENSIONS: Final = 3
 _OF_PRODUCT: Final = 2
 
 _TO_FEWER_KEYS: Final = Remedy(
-    text="Cut keys, values and mask to what is written so far before attention is called, or let the cache grow "
-    "(DynamicCache in Transformers; torch.cat, or blocks of 256 positions).",
+    text="Cut keys, values and mask to what some query sees before attention is called: of a cache to what is written "
+    "so far, or let it grow (DynamicCache in Transformers; torch.cat, or blocks of 256 positions); of a source that is "
+    "padded to the longest of the batch.",
     patch=CAUSE.patch,
     risk=CAUSE.risk,
 )
@@ -51,9 +53,9 @@ _IN_WINDOWS: Final = Remedy(
     risk="What is padded at both ends must be hidden, and the window's edges within a block.",
 )
 _BY_DOCUMENT: Final = Remedy(
-    text="Each query sees the keys of its own group (document, graph, window): attend to each group by itself, groups "
-    "of one length as a batch (torch.nested for others, or a loop over their lengths). On a GPU flex_attention with a "
-    "block mask leaves out what is hidden.",
+    text="Most groups of queries see nothing of most groups of keys. Where the mask keeps documents, graphs or windows "
+    "apart, attend to each by itself, those of one length as a batch (torch.nested for others, or a loop over their "
+    "lengths). On a GPU flex_attention with a block mask leaves out what is hidden.",
     patch=None,
     risk="Groups of very different lengths need padding among themselves.",
 )
@@ -131,7 +133,7 @@ def _form(one: AttendedScores, *, written_out: bool) -> _Form | None:
         return (
             _Form(left, left, min(left + 0.1, 1.0), 0.5, "of the scores seen", _CALLED_CAUSAL) if blocks > 1 else None
         )
-    pays = one.tiles <= _MOST_SEEN and not one.causal and (not one.sliding or one.keys >= _FEWEST_IN_WINDOWS)
+    pays = one.tiles <= _MOST_IN_GROUPS and not one.causal and (not one.sliding or one.keys >= _FEWEST_IN_WINDOWS)
     left = (_AROUND_A_WINDOW if one.sliding else _AROUND) * one.tiles
     if pays and left < 1:
         remedy = _IN_WINDOWS if one.sliding else _BY_DOCUMENT

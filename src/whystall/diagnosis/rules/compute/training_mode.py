@@ -75,18 +75,7 @@ def _drawing(rank: RankCase, *, watched: bool) -> Mask:
     drops = matching(table["name"], _DROPS.__contains__)
     if not watched and (table["sequence"].fill_null(-1).to_numpy() >= 0).any():
         return nothing
-    return drops & (draws | _above(rank, draws))
-
-
-def _above(rank: RankCase, of: Mask) -> Mask:
-    """The calls that call some others, at once or through others."""
-    parent = rank.trace.operators["parent"].fill_null(-1).to_numpy()
-    out = np.zeros(len(parent), np.bool_)
-    above = np.unique(parent[of])
-    while len(above := above[above >= 0]):
-        out[above] = True
-        above = np.unique(parent[above])
-    return out
+    return drops & (draws | rank.workings.tree.around(draws))
 
 
 def _written_out(rank: RankCase, drops: Mask) -> Mask:
