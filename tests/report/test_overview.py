@@ -91,7 +91,8 @@ def test_without_steps_the_bar_is_of_the_whole_recording(samples: dict[str, Repo
     [
         ("step", 190_000_000, True, " (190 ms when none is recorded)"),
         ("step", 133_000_000, True, ""),
-        ("step", 190_000_000, False, ""),
+        ("step", 190_000_000, False, " (190 ms with the host's part)"),
+        ("step", 100_000_000, False, " (100 ms as it is replayed)"),
         ("recording", 900_000_000, False, " (900 ms with the host's part)"),
     ],
 )

@@ -139,9 +139,11 @@ def _other_length(bar: Bar, report: Report) -> str:
     gain = next((one for one in gains if one is not None and _has_other_length(one, bar)), None)
     if gain is None or gain.step_ns is None:
         return ""
-    if not bar.has_step:
-        return f" ({fmt.duration(gain.step_ns)} with the host's part)" if gain.of == "recording" else ""
-    return f" ({fmt.duration(gain.step_ns)} when none is recorded)" if report.run else ""
+    if report.run:
+        return f" ({fmt.duration(gain.step_ns)} when none is recorded)" if bar.has_step else ""
+    # A device's window begins with its first event; what is replayed begins with what the host did before.
+    what = "with the host's part" if gain.step_ns > bar.window_ns else "as it is replayed"
+    return f" ({fmt.duration(gain.step_ns)} {what})"
 
 
 def _has_other_length(gain: Gain, bar: Bar) -> bool:
