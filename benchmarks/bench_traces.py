@@ -74,7 +74,7 @@ def reading() -> list[Contender]:
 def analysing() -> list[Contender]:
     """From bytes to a verdict."""
     found = [
-        Contender("whystall, report and verdict", [sys.executable, str(PEERS / "run_whystall.py"), "{}", "analyze"])
+        Contender("whystall, verdict and page", [sys.executable, str(PEERS / "run_whystall.py"), "{}", "analyze"])
     ]
     if PEER_PYTHON.exists():
         found.append(Contender("HTA, seven analyses", [str(PEER_PYTHON), str(PEERS / "run_hta.py"), "{}", "analyze"]))

@@ -1,4 +1,4 @@
-"""whystall on one trace: bytes to columns, the linked trace, or the whole report with its verdict.
+"""whystall on one trace: bytes to columns, the linked trace, or the whole report with its verdict and its page.
 
     python run_whystall.py TRACE columns|load|analyze
 
@@ -31,6 +31,7 @@ def run(trace: Path, what: str) -> int:
         return _api.load(trace, cache=False).source.events
     report = whystall.analyze(trace, cache=False)
     whystall.render(report, "terminal")
+    whystall.render(report, "html")
     return report.source.events
 
 
