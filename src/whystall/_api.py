@@ -14,6 +14,7 @@ from whystall.analysis.throughput import Workload
 from whystall.diagnosis.comparison import Comparison, compare_reports
 from whystall.diagnosis.diagnose import diagnose_run
 from whystall.diagnosis.run_facts import RunFacts
+from whystall.diagnosis.summarised import Summarised
 from whystall.fleet.engines import engine_named
 from whystall.fleet.ranks import Ranks, read_ranks
 from whystall.fleet.summarise import in_manner
@@ -73,8 +74,8 @@ def analyze(
     bounds on what is read of a file (`whystall.trace.files.NO_LIMITS` for files that are trusted).
 
     More than 16 ranks, or more than fit in memory, are summarised one by one in ``workers`` processes (by default one
-    for each core), then at most 8 of them are looked at together; ``engine`` is what runs the processes (``local`` or
-    ``ray``, by itself or on the cluster at ``ray_address``) and makes few ranks go the same way.
+    for each core), then at most 8 of them, or a whole pipeline, are looked at together; ``engine`` is what runs the
+    processes (``local`` or ``ray``, alone or on the cluster at ``ray_address``) and makes few ranks go the same way.
 
     Each file is a rank of its own, except that of several windows of one rank the latest counts. A file that is left
     out, holds no event or cannot be read is named in ``report.source.warnings``; when none is left
@@ -116,7 +117,11 @@ def _report(
         facts,
         more_rules=more_rules,
         warnings=[*of_runs, *failures],
-        others=[device for other in found.others for device in other.summary.devices],
+        others=Summarised(
+            ranks=len(found.others),
+            devices=[device for other in found.others for device in other.summary.devices],
+            attended=found.attended,
+        ),
     )
     report = build_report(
         found.traces,

@@ -31,7 +31,7 @@ def waiting(
                 "number": number,
                 "start": clocks[one.rank].shared(one.start),
                 "end": clocks[one.rank].shared(one.end),
-                "wanted": one.records.select(_WANTED).to_series(),
+                "wanted": one.records.select(WANTED).to_series(),
             }
         )
         for member, (one, number) in enumerate(zip(ranks, numbers, strict=True))
@@ -57,10 +57,11 @@ def waiting(
     return [found.filter(pl.col("member") == member).drop("member") for member in range(len(ranks))]
 
 
-_WANTED: Final = (
+WANTED: Final = (
     pl.when(pl.col("collective").str.contains(_POINT_TO_POINT))
     .then(pl.lit(2))
     .otherwise(pl.col("group_size").fill_null(1))
     .cast(pl.Int64)
     .alias("wanted")
 )
+"""How many ranks are to come to a collective: those of its group, of a message two."""

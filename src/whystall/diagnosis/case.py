@@ -19,6 +19,7 @@ from whystall.diagnosis.finding import EvidenceEvent, Per
 from whystall.diagnosis.noise import FEWEST_SPREAD, NOISE_OF_FEW, noise_of, standard_error
 from whystall.diagnosis.rank_case import RankCase, within
 from whystall.diagnosis.run_facts import RunFacts
+from whystall.diagnosis.summarised import NONE, Summarised
 from whystall.replay.graph import Change, Graph, Mask, NodeKind, Played, Times, play
 from whystall.replay.outcome import (
     Fidelity,
@@ -53,6 +54,7 @@ class Case:
     runs: tuple[RunSummary, ...] = ()
     facts: RunFacts = field(default_factory=RunFacts)
     graph: Graph | None = None
+    summarised: Summarised = NONE
 
     def sampled(self, rank: RankCase) -> RunSummary | None:
         """The samples of a rank's whole run, of a job without an accelerator, where host time is the time.

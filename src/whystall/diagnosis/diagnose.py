@@ -21,6 +21,7 @@ from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Rule
 from whystall.diagnosis.rules import RULES
 from whystall.diagnosis.run_facts import RunFacts
+from whystall.diagnosis.summarised import NONE, Summarised
 from whystall.diagnosis.telling import Teller, without_advice
 from whystall.diagnosis.uniting import not_overruled, on_all_ranks, once
 from whystall.diagnosis.verdict import finding_verdict, ledger_verdict, run_verdict
@@ -61,14 +62,14 @@ def diagnose_run(
     *,
     more_rules: Sequence[Rule] = (),
     warnings: Sequence[str] = (),
-    others: Sequence[Device] = (),
+    others: Summarised = NONE,
 ) -> tuple[Verdict, Diagnosis]:
     """The verdict and the findings on the traces of a run (one per rank) and the steps that samples measured.
 
-    ``more_rules`` are asked after the rules that ship with whystall. ``others`` are the devices of further ranks, whose
-    traces are not at hand: the verdict knows their ledgers.
+    ``more_rules`` are asked after the rules that ship with whystall. ``others`` are further ranks, whose traces are
+    not at hand: the verdict knows their ledgers.
     """
-    devices: list[Device] = [*(device for analysis in analyses for device in analysis.devices), *others]
+    devices: list[Device] = [*(device for analysis in analyses for device in analysis.devices), *others.devices]
     measured = ledger_verdict(devices, warnings) if devices or not runs else run_verdict(runs)
     # Of a file that breaks off nobody knows what is missing: device events come last, and steps without them look idle.
     whole = not any(trace.source.truncated for trace in traces)
@@ -82,6 +83,7 @@ def diagnose_run(
         runs=tuple(runs),
         facts=facts,
         graph=graph,
+        summarised=others,
     )
     diagnosis = diagnose(case, [*RULES, *more_rules])
     diagnosis = msgspec.structs.replace(diagnosis, failures=[*failures, *diagnosis.failures])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,6 +14,7 @@ from whystall.fleet.gatherings import Gatherings, Late
 from whystall.fleet.summary import Candidate
 
 MOST_CHOSEN: Final = 8
+MOST_STAGES: Final = 64
 _MOST_LATE: Final = 2
 # A rank that is late by less than this share of what the latest is late by is not looked at for that.
 _ALSO_LATE: Final = 0.25
@@ -27,19 +29,42 @@ class Chosen:
     why: str
 
 
-def chosen_ranks(candidates: Sequence[Candidate], found: Gatherings, most: int = MOST_CHOSEN) -> list[Chosen]:
-    """At most ``most`` ranks by number: late ones, one that waits, the slowest, one of each stage, the rest spread."""
+def chosen_ranks(
+    candidates: Sequence[Candidate], found: Gatherings, most: int = MOST_CHOSEN, room: int = MOST_CHOSEN
+) -> list[Chosen]:
+    """At most ``most`` ranks by number: late ones, one that waits, the slowest, the rest spread.
+
+    Ranks that belong together are chosen together, as the stages of a pipeline or the ranks that share a layer: who
+    delays whom cannot be told of some of them. A pipeline may have more ranks than ``most``, as many as there is
+    ``room`` for.
+    """
     whole = [one for one in candidates if not one.summary.truncated and one.devices]
     able = whole or [one for one in candidates if one.devices] or list(candidates)
     known = {one.rank for one in able}
-    wanted = [*_late(found, known), *_slowest(able), *_stages(able, [late.rank for late in found.late()])]
+    wanted: dict[int, str] = {}
+    for one in [*_late(found, known), *_slowest(able)]:
+        if one.rank in known:
+            wanted.setdefault(one.rank, one.why)
+    units = _units(able, most, room)
     chosen: dict[int, str] = {}
-    for one in wanted:
-        if len(chosen) < most and one.rank in known:
-            chosen.setdefault(one.rank, one.why)
-    for rank in _spread(sorted(known - set(chosen)), most - len(chosen)):
-        chosen[rank] = "stands for the others"
+    for rank in wanted:
+        _add(units.get(rank, [rank]), wanted, chosen, most, room)
+    apart = list(dict.fromkeys(min(units.get(rank, [rank])) for rank in sorted(known - set(chosen))))
+    each = max(len(units.get(rank, [rank])) for rank in apart) if apart else 1
+    for rank in _spread(apart, (most - len(chosen)) // each):
+        _add(units.get(rank, [rank]), wanted, chosen, most, room)
     return [Chosen(rank, chosen[rank]) for rank in sorted(chosen)]
+
+
+def _add(unit: Sequence[int], wanted: Mapping[int, str], chosen: dict[int, str], most: int, room: int) -> None:
+    """Adds the ranks of a unit that are not there yet, if there is room for all."""
+    new = [rank for rank in unit if rank not in chosen]
+    if len(chosen) + len(new) > (most if chosen else max(most, room)):
+        return
+    first = next((rank for rank in unit if rank in wanted), None)
+    with_it = "stands for the others" if first is None else f"belongs with rank {first}"
+    for rank in new:
+        chosen[rank] = wanted.get(rank, with_it)
 
 
 def _late(found: Gatherings, known: set[int]) -> list[Chosen]:
@@ -80,19 +105,49 @@ def _compute_share(device: Device) -> float:
     return ledger.compute / max(ledger.total_ns, 1)
 
 
-def _stages(able: Sequence[Candidate], late: Sequence[int]) -> list[Chosen]:
-    """One rank of each stage of the pipeline that a late rank belongs to, or else the first."""
-    pipelines = _pipelines(able)
-    if not pipelines:
-        return []
-    of_late = next((one for rank in late for one in pipelines if rank in one), pipelines[0])
-    return [
-        Chosen(rank, f"is stage {number} of {len(of_late)} of a pipeline") for number, rank in enumerate(of_late, 1)
-    ]
+def _units(able: Sequence[Candidate], most: int, room: int) -> dict[int, list[int]]:
+    """By rank the ranks that it belongs with: of its pipeline, and of the group that it meets most often.
+
+    Each of several dimensions of a job has groups of its own; those who share a layer meet in each of its layers, and
+    those who have the same weights once in a step. Where that is more than there is room for, a pipeline goes first.
+    """
+    messages = [group for one in able for group in _talks_to(one)]
+    layers = [group for one in able if (group := _meets_most(one, most, len(able)))]
+    known = {one.rank for one in able}
+    as_many = max(most, min(room, MOST_STAGES))
+    for groups, largest in (([*messages, *layers], most), (messages, as_many), (layers, most)):
+        units = [one for one in _joined(groups) if known.issuperset(one)]
+        if units and max(map(len, units)) <= largest:
+            return {rank: unit for unit in units for rank in unit}
+    return {}
 
 
-def _pipelines(able: Sequence[Candidate]) -> list[list[int]]:
-    """The ranks that send each other messages, group by group, each in the order of the stages."""
+def _talks_to(one: Candidate) -> list[list[int]]:
+    """The groups in which a rank sends and receives."""
+    found = []
+    for kind, _, _, ranks, *_ in one.summary.instances.keys:
+        members = [int(part) for part in re.findall(r"\d+", ranks or "")]
+        if (kind or "").lower() in _MESSAGES and 2 <= len(members) <= MOST_STAGES and one.rank in members:
+            found.append(members)
+    return found
+
+
+def _meets_most(one: Candidate, most: int, ranks: int) -> list[int]:
+    """The group of few ranks that a rank meets most often in collectives; empty where it meets all as often."""
+    counts: Counter[tuple[int, ...]] = Counter()
+    for row in one.summary.communication:
+        if row.collective.lower() not in _MESSAGES and row.ranks and one.rank in row.ranks:
+            counts[tuple(row.ranks)] += row.count
+    group = min(counts, key=lambda own: (-counts[own], len(own), own), default=())
+    return list(group) if 2 <= len(group) <= most and len(group) < ranks else []
+
+
+def _joined(groups: Iterable[Sequence[int]]) -> list[list[int]]:
+    """The ranks that groups join, directly or through others.
+
+    >>> _joined([[0, 1], [2, 3], [3, 4]])
+    [[0, 1], [2, 3, 4]]
+    """
     above: dict[int, int] = {}
 
     def top(rank: int) -> int:
@@ -100,16 +155,13 @@ def _pipelines(able: Sequence[Candidate]) -> list[list[int]]:
             rank = above[rank]
         return rank
 
-    for one in able:
-        for kind, _, _, ranks, *_ in one.summary.instances.keys:
-            members = [int(part) for part in re.findall(r"\d+", ranks or "")]
-            if (kind or "").lower() in _MESSAGES and 2 <= len(members) <= MOST_CHOSEN**2 and one.rank in members:
-                for other in members:
-                    above[top(other)] = top(one.rank)
-    groups: dict[int, list[int]] = {}
+    for group in groups:
+        for other in group:
+            above[top(other)] = top(group[0])
+    found: dict[int, list[int]] = {}
     for rank in sorted(above):
-        groups.setdefault(top(rank), []).append(rank)
-    return sorted(groups.values())
+        found.setdefault(top(rank), []).append(rank)
+    return sorted(found.values())
 
 
 def _spread(ranks: Sequence[int], count: int) -> list[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,11 +16,15 @@ from whystall.analysis.rank_clocks import rank_clocks
 from whystall.analysis.rank_meetings import job_communication
 from whystall.analysis.results import Collective, RankMeetings
 from whystall.analysis.trace_analysis import TraceAnalysis
-from whystall.analysis.waiting import waiting
+from whystall.analysis.waiting import WANTED, waiting
 from whystall.fleet.summary import Candidate
 
 MOST_ROWS: Final = 1_500_000
 """Collectives of all ranks together that are matched: the first of each rank. They take some 600 bytes each."""
+
+# Nobody waits long for one that comes later by so much, as a share of the transfer or in ns.
+_SLACK: Final = 0.05
+_SLACK_NS: Final = 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,8 @@ class Gatherings:
     ranks: list[int]
     numbers: list[NDArray[np.int64]]
     waits: list[pl.DataFrame]
+    wanted: list[pl.DataFrame]
+    """When each collective began (ns on the rank's own clock), and how many ranks are to come."""
 
     def late(self) -> list[Late]:
         """The ranks that came last, those that are latest in all first."""
@@ -60,15 +66,33 @@ class Gatherings:
         ]
         return sorted(spent)[(len(spent) - 1) // 2][1] if spent else None
 
+    def attended(self, ranks: Collection[int]) -> dict[int, NDArray[np.int64]]:
+        """What `whystall.diagnosis.summarised.Summarised` has of these ranks, and the others say."""
+        parts = [
+            wait.select("wait_ns", "transfer_ns", number=pl.Series(number), rank=pl.lit(rank, pl.Int64)).hstack(own)
+            for rank, number, wait, own in zip(self.ranks, self.numbers, self.waits, self.wanted, strict=True)
+        ]
+        if not parts:
+            return {}
+        at_hand = pl.col("rank").is_in(list(ranks))
+        later_ns = pl.col("wait_ns").filter(at_hand).min().over("number")
+        slack_ns = pl.max_horizontal(_SLACK * pl.col("transfer_ns"), pl.lit(_SLACK_NS))
+        known = pl.concat(parts).filter(at_hand.any().over("number"))
+        whole = known.filter((pl.len().over("number") >= pl.col("wanted")) & (later_ns <= slack_ns)).filter(at_hand)
+        found = whole.sort("start").partition_by("rank", as_dict=True)
+        return {rank: found[(rank,)]["start"].to_numpy() for rank in ranks if (rank,) in found}
+
 
 def gatherings(candidates: Sequence[Candidate]) -> Gatherings:
     """Who came when, of the ranks that are there: for one that was not recorded nobody is seen to wait."""
     most = MOST_ROWS // max(len(candidates), 1)
     ordered = sorted(candidates, key=lambda one: one.rank)
-    known = [_as_it_is(one.summary.instances.collectives(one.rank, most)) for one in ordered]
+    sized = [one.summary.instances.collectives(one.rank, most) for one in ordered]
+    known = [_as_it_is(one) for one in sized]
     numbers = meetings(known)
     waits = waiting(known, numbers, rank_clocks(known, numbers))
-    return Gatherings([one.rank for one in ordered], numbers, waits)
+    wanted = [one.table.select("start", WANTED) for one in sized]
+    return Gatherings([one.rank for one in ordered], numbers, waits, wanted)
 
 
 def _as_it_is(collectives: Collectives) -> Attendance:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +15,7 @@ from whystall.errors import InputError
 from whystall.fleet.choosing import MOST_CHOSEN, Chosen, chosen_ranks
 from whystall.fleet.engines import Engine, Work
 from whystall.fleet.engines.machine import free_bytes, needed_bytes
-from whystall.fleet.gatherings import gatherings
+from whystall.fleet.gatherings import Gatherings, gatherings
 from whystall.fleet.inputs import RecordedFile
 from whystall.fleet.spans import spans
 from whystall.fleet.summarise import FUNCTION, Manner, Outcome, Task, at_hand, recordings_in, unpacked
@@ -28,7 +29,7 @@ _MOST_NAMED: Final = 8
 _MOST_WORLD: Final = 1 << 20  # a damaged file may say anything
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Fleet:
     """The ranks of a job, each with its summary and its file, and in sentences what is missing or was left out."""
 
@@ -37,12 +38,16 @@ class Fleet:
     failures: list[str]
     notes: list[str]
 
+    @cached_property
+    def gatherings(self) -> Gatherings:
+        """Who came when to which collective."""
+        return gatherings(self.candidates)
+
     def chosen(self) -> list[Chosen]:
         """The ranks to look at in depth: no more than fit in the memory that is free."""
-        found = gatherings(self.candidates)
         largest = max((one.summary.raw_bytes for one in self.candidates), default=0)
-        most = min(MOST_CHOSEN, max(free_bytes() // needed_bytes(largest), 1))
-        return chosen_ranks(self.candidates, found, most)
+        room = max(free_bytes() // needed_bytes(largest), 1)
+        return chosen_ranks(self.candidates, self.gatherings, min(MOST_CHOSEN, room), room)
 
     def in_depth(
         self, chosen: Sequence[Chosen], manner: Manner, *, cache: bool

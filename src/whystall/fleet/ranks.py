@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from whystall.analysis.trace_analysis import TraceAnalysis, analyze_trace
 from whystall.errors import InputError
@@ -30,6 +34,8 @@ from whystall.trace.recordings import (
 )
 from whystall.trace.samples import RunSamples
 
+_SEVERAL: Final = {"stands": "stand", "comes": "come", "waits": "wait", "computes": "compute", "belongs": "belong"}
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ranks:
@@ -42,6 +48,8 @@ class Ranks:
     folders: list[Path]
     failures: list[str]
     notes: list[str]
+    attended: Mapping[int, NDArray[np.int64]] = field(default_factory=dict)
+    """What `whystall.diagnosis.summarised.Summarised` has of the ranks that are diagnosed."""
 
 
 def read_ranks(
@@ -129,6 +137,7 @@ def _summarised(
         folders,
         failures,
         [*([looked_at(chosen, len(fleet.candidates))] if others else []), *fleet.notes],
+        fleet.gatherings.attended(ranks) if others else {},
     )
 
 
@@ -141,7 +150,7 @@ def looked_at(chosen: Sequence[Chosen], ranks: int) -> str:
     reasons: dict[str, list[int]] = {}
     for one in chosen:
         reasons.setdefault(one.why, []).append(one.rank)
-    several = {why: why.replace("stands", "stand", 1) if len(own) > 1 else why for why, own in reasons.items()}
+    several = {why: _of_several(why) if len(own) > 1 else why for why, own in reasons.items()}
     told = "; ".join(
         f"{'ranks' if len(own) > 1 else 'rank'} {spans(own)} {several[why]}" for why, own in reasons.items()
     )
@@ -149,3 +158,13 @@ def looked_at(chosen: Sequence[Chosen], ranks: int) -> str:
         f"of {ranks:,} ranks, each summarised by itself, {len(chosen)} were looked at in depth together, and what is "
         f"found is found on these: {told}"
     )
+
+
+def _of_several(why: str) -> str:
+    """The reason as it is said of several ranks.
+
+    >>> _of_several("comes last to 2 of 10 collectives")
+    'come last to 2 of 10 collectives'
+    """
+    verb, _, rest = why.partition(" ")
+    return f"{_SEVERAL.get(verb, verb)} {rest}"

@@ -116,10 +116,11 @@ def node_of_row(case: Case, rank: RankCase) -> NDArray[np.int64]:
     return out
 
 
-def met_by_all(case: Case, found: Collectives) -> NDArray[np.bool_]:
-    """Of which collectives every rank was recorded, as far as their groups' sizes are known.
+def met_by_all(case: Case, rank: RankCase, found: Collectives) -> NDArray[np.bool_]:
+    """Of which collectives of a rank every rank was recorded, as far as their groups' sizes are known.
 
-    The others may be waiting for a rank that nobody saw: how long one took says nothing of the link then.
+    The others may be waiting for a rank that nobody saw: how long one took says nothing of the link then. A rank whose
+    trace is not at hand counts where its summary says that nobody waited for it.
     """
     graph = case.replayed
     meeting = (graph.edge_kind == EdgeKind.RENDEZVOUS) & (graph.rank[graph.target] == -1)
@@ -127,7 +128,9 @@ def met_by_all(case: Case, found: Collectives) -> NDArray[np.bool_]:
     transfer = np.where(found.node >= 0, case.transfer_of[np.maximum(found.node, 0)], -1)
     present = np.where(transfer >= 0, arrived[np.maximum(transfer, 0)], 1)
     wanted = np.where(are(found, POINT_TO_POINT), np.minimum(found.ranks, 2), found.ranks)
-    return np.asarray(present >= wanted, np.bool_)
+    attended = case.summarised.attended.get(rank.rank)
+    heard_of = np.isin(found.start, attended) if attended is not None else np.zeros(len(found.start), np.bool_)
+    return np.asarray((present >= wanted) | heard_of, np.bool_)
 
 
 def has_stages(case: Case) -> bool:
@@ -142,8 +145,8 @@ def has_stages(case: Case) -> bool:
 def lacks_a_stage(case: Case) -> bool:
     """Whether there are stages, and some messages come from or go to one that was not recorded."""
     return has_stages(case) and any(
-        bool((are(found, POINT_TO_POINT) & (found.node >= 0) & ~met_by_all(case, found)).any())
-        for found in (collectives(case, rank) for rank in case.ranks)
+        bool((are(found, POINT_TO_POINT) & (found.node >= 0) & ~met_by_all(case, rank, found)).any())
+        for rank, found in ((rank, collectives(case, rank)) for rank in case.ranks)
     )
 
 

@@ -1,4 +1,4 @@
-"""Stages of a pipeline: what each computes in a step, and how many micro-batches they pass on."""
+"""Stages of a pipeline: which ranks are one, what each computes in a step, how many micro-batches they pass on."""
 
 from __future__ import annotations
 
@@ -9,33 +9,100 @@ import polars as pl
 
 from whystall.analysis.kernel_classes import COMPUTE
 from whystall.diagnosis.case import Case
-from whystall.diagnosis.detectors.collectives import collectives, has_stages, lacks_a_stage, step_of
+from whystall.diagnosis.detectors.collectives import (
+    POINT_TO_POINT,
+    are,
+    collectives,
+    has_stages,
+    met_by_all,
+    step_of,
+)
 from whystall.replay.graph import Mask
 
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """Per rank the nodes of its compute, and their time per step; the mean of these times."""
+    """The ranks of each stage, its replicas, from the first stage to the last; by rank its compute and that per step.
 
+    Of a job that is data or tensor parallel as well there are several pipelines, whose stages do the same.
+    """
+
+    ranks: tuple[tuple[int, ...], ...]
     nodes: dict[int, Mask]
     per_step_ns: dict[int, int]
 
     @property
+    def stage_ns(self) -> list[int]:
+        """What each stage computes in a step: its usual replica, of two the faster one."""
+        return [sorted(self.per_step_ns[rank] for rank in own)[(len(own) - 1) // 2] for own in self.ranks]
+
+    @property
     def mean_ns(self) -> float:
         """The mean compute of a stage in a step."""
-        return float(np.mean(list(self.per_step_ns.values())))
+        return float(np.mean(self.stage_ns))
+
+    def replicas_of(self, rank: int) -> tuple[int, ...]:
+        """The other ranks of a rank's stage."""
+        return next(tuple(one for one in own if one != rank) for own in self.ranks if rank in own)
 
 
 def stages(case: Case) -> Stages | None:
-    """The stages of a job, one per rank; ``None`` where there are none, or where one was not recorded."""
-    if not has_stages(case) or lacks_a_stage(case):
+    """The stages of a job; ``None`` where it has none, or where of no pipeline all were recorded."""
+    if not has_stages(case):
         return None
-    computes = {rank.rank: case.nodes(rank, device=rank.workings.classified.class_of == COMPUTE) for rank in case.ranks}
-    return Stages(computes, {rank: case.time_of(nodes) for rank, nodes in computes.items()})
+    found = pipelines(case)
+    if not found or len({len(one) for one in found}) > 1:
+        return None
+    ranks = tuple(zip(*found, strict=True))
+    known = {rank for one in found for rank in one}
+    computes = {
+        rank.rank: case.nodes(rank, device=rank.workings.classified.class_of == COMPUTE)
+        for rank in case.ranks
+        if rank.rank in known
+    }
+    return Stages(ranks, computes, {rank: case.time_of(nodes) for rank, nodes in computes.items()})
+
+
+def pipelines(case: Case) -> list[list[int]]:
+    """The ranks that pass messages on to each other, each pipeline from its first stage to its last.
+
+    Ranks are numbered from the first stage to the last in every framework. A pipeline of which a message came from or
+    went to a rank that was not recorded is left out.
+    """
+    transfer = case.transfer_of
+    above = {rank.rank: rank.rank for rank in case.ranks}
+
+    def top(rank: int) -> int:
+        while above[rank] != rank:
+            rank = above[rank]
+        return rank
+
+    broken: set[int] = set()
+    talkers: set[int] = set()
+    through: dict[int, int] = {}
+    for rank in case.ranks:
+        found = collectives(case, rank)
+        messages = are(found, POINT_TO_POINT) & (found.node >= 0)
+        if not messages.any():
+            continue
+        talkers.add(rank.rank)
+        if not met_by_all(case, rank, found)[messages].all():
+            broken.add(rank.rank)
+        for one in np.unique(transfer[found.node[messages]]).tolist():
+            if one >= 0:
+                other = through.setdefault(one, rank.rank)
+                above[top(rank.rank)] = top(other)
+    groups: dict[int, list[int]] = {}
+    for rank_ in sorted(talkers):
+        groups.setdefault(top(rank_), []).append(rank_)
+    return sorted(own for own in groups.values() if len(own) > 1 and not broken & set(own))
 
 
 def micro_batches(case: Case) -> int:
-    """How many messages one stage sends the next in a step."""
+    """How many messages one stage sends the next in a step.
+
+    Of a group of the whole pipeline, stages in the middle send both ways: then the first and the last tell.
+    """
     counts = []
     for rank in case.ranks:
         found = collectives(case, rank)
@@ -44,5 +111,7 @@ def micro_batches(case: Case) -> int:
             step = step_of(rank, found)[sends]
             groups = [group for group, sent in zip(found.group, sends.tolist(), strict=True) if sent]
             table = pl.DataFrame({"step": step, "group": groups}).filter(pl.col("step") >= 0)
-            counts += table.group_by("step", "group").len()["len"].to_list()
-    return int(np.median(counts)) if counts else 0
+            own = table.group_by("step", "group").len()["len"]
+            if len(own):
+                counts.append(int(np.median(own.to_numpy())))
+    return min(counts, default=0)

@@ -121,15 +121,16 @@ def _what_is_left(case: Case, times: _Times) -> str:
 
 def _lacks_ranks(case: Case, nodes: Mask) -> bool:
     """Whether much of the time may be waiting for ranks that nobody recorded: who is late cannot be told then."""
-    if len(case.ranks) == 1:
+    recorded = len(case.ranks) + case.summarised.ranks
+    if recorded == 1:
         return True
     sizes = [rank.trace.metadata.world_size or 0 for rank in case.ranks]
-    if max(sizes, default=0) > len(case.ranks):
+    if max(sizes, default=0) > recorded:
         return True
     unmet = np.zeros(len(nodes), np.bool_)
     for rank in case.ranks:
         found = collectives(case, rank)
-        unmet |= found.nodes(case, ~met_by_all(case, found))
+        unmet |= found.nodes(case, ~met_by_all(case, rank, found))
     return spent_ns(case, nodes & unmet) > _LEAST_UNMET * spent_ns(case, nodes)
 
 

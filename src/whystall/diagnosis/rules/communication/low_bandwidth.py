@@ -38,6 +38,8 @@ _SLOWEST_ETHERNET_BYTES_PER_S: Final = CAUSE.threshold("slowest_ethernet_bytes_p
 _LOW: Final = CAUSE.threshold("low")
 _USUAL_LATENCY_NS: Final = int(CAUSE.threshold("usual_latency_ns"))
 _REACHED: Final = CAUSE.threshold("reached")
+# Of the time in slow collectives; of a long recording of many ranks only the first collectives are known of all.
+_MOST_UNSURE: Final = 0.5
 
 
 _BETWEEN_HOSTS: Final = Remedy(
@@ -93,7 +95,8 @@ def in_trace(case: Case) -> Iterator[Replayed]:
         confidence=0.85,
         rivals=("communication.exposed", "communication.straggler", "communication.small-messages"),
     )
-    yield _of_some_ranks(found) if slow.unsure.any() else found
+    unsure = spent_ns(case, slow.nodes & slow.unsure) > _MOST_UNSURE * per_step
+    yield _of_some_ranks(found) if unsure else found
 
 
 def _of_some_ranks(found: Replayed) -> Replayed:
@@ -125,7 +128,7 @@ def _add(case: Case, rank: RankCase, latency: int, slow: _Slow) -> None:
         return
     slow.nodes[at[low]] = True
     slow.rates += rate[low].tolist()
-    slow.unsure[at[low & ~met_by_all(case, found)[rows]]] = True
+    slow.unsure[at[low & ~met_by_all(case, rank, found)[rows]]] = True
     # What is small goes the same way: over a good link its latency is that of a good link, too.
     usual = min(latency, _USUAL_LATENCY_NS)
     for out, which, wait, target in (

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 from math import comb
 from typing import Final
 
@@ -19,8 +19,10 @@ from whystall.diagnosis.candidate import OF_ONE_RANK, Replayed, Sampled
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.collectives import has_stages
+from whystall.diagnosis.detectors.lateness import meetings
 from whystall.diagnosis.detectors.rank_differences import uneven_kernels, work_times
 from whystall.diagnosis.detectors.samples import code_of_lines, from_samples, measured_runs
+from whystall.diagnosis.detectors.stages import stages
 from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
@@ -49,27 +51,65 @@ _LEAST_LATE: Final = CAUSE.threshold("least_late")
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
-    """One rank that comes last in nearly every collective."""
+    """One rank that makes the others wait in nearly every collective, or of a pipeline one that works longer."""
+    if uneven_kernels(case) is not None:
+        return
+    if has_stages(case):
+        yield from _of_a_pipeline(case)
+        return
     late = _last_to_come(case)
-    if late is None or has_stages(case) or uneven_kernels(case) is not None:
+    if late is None:
         return
     rank, share, wait_ns, instances, chance = late
-    works_longer = _works_longer(case, rank)
+    peers = [one.rank for one in case.ranks if one.rank != rank]
+    works_longer = _works_longer(case, rank, peers)
     if works_longer is False or chance >= (_LEAST_CHANCE if works_longer is None else _LEAST_CHANCE_BESIDE):
         return
+    told = (
+        evidence.share("of the collectives it comes last in", share),
+        evidence.time("the others wait for it", wait_ns, per=case.per),
+        evidence.count("collectives compared", instances),
+    )
+    yield _kept_waiting(case, rank, peers, wait_ns, told)
+
+
+def _of_a_pipeline(case: Case) -> Iterator[Replayed]:
+    """The rank whose device works longest beside the replicas of its stage.
+
+    In a pipeline everyone waits for its neighbours, so that who comes last says nothing. Where all stages of one
+    pipeline take longer it is what they were given, and no rank.
+    """
+    found = stages(case)
+    if found is None or len(found.ranks[0]) < 2:
+        return
+    usual = {rank: stage_ns for own, stage_ns in zip(found.ranks, found.stage_ns, strict=True) for rank in own}
+    beyond = {rank: found.per_step_ns[rank] / max(usual[rank], 1) for rank in usual}
+    rank = max(beyond, key=lambda one: (beyond[one], -one))
+    mates = next(one for one in zip(*found.ranks, strict=True) if rank in one)
+    if beyond[rank] / float(np.median([beyond[one] for one in mates if one != rank])) < _SLOWER_DEVICE:
+        return
+    peers = found.replicas_of(rank)
+    if _works_longer(case, rank, peers) is False:
+        return
+    more_ns = found.per_step_ns[rank] - usual[rank]
+    told = (evidence.time("its device computes longer than those of its stage's replicas by", more_ns, per=case.per),)
+    yield _kept_waiting(case, rank, peers, more_ns, told)
+
+
+def _kept_waiting(
+    case: Case, rank: int, peers: Sequence[int], wait_ns: int, told: tuple[evidence.Evidence, ...]
+) -> Replayed:
     graph = case.replayed
-    duration, device_ratio = _as_fast_as_peers(case, rank)
+    duration, device_ratio = _as_fast_as_peers(case, rank, peers)
     host = (graph.kind == NodeKind.HOST) & (graph.rank == rank)
-    ratio = _host_ratio(case, rank) if device_ratio is not None else _prompt_ratio(case, rank, wait_ns)
+    ratio = _host_ratio(case, rank, peers) if device_ratio is not None else _prompt_ratio(case, rank, wait_ns)
     duration = np.where(host, np.floor(duration * ratio).astype(np.int64), duration)
-    yield Replayed(
+    return Replayed(
         cause=CAUSE.id,
         attributed_ns=wait_ns,
         evidence=(
             evidence.text("the rank that others wait for", f"rank {rank}"),
-            evidence.share("of the collectives it comes last in", share),
-            evidence.time("the others wait for it", wait_ns, per=case.per),
-            evidence.count("collectives compared", instances),
+            *told,
             *(
                 (evidence.share("its device's work takes longer than its peers' by", device_ratio - 1),)
                 if device_ratio
@@ -89,19 +129,20 @@ def in_trace(case: Case) -> Iterator[Replayed]:
     )
 
 
-def _works_longer(case: Case, rank: int) -> bool | None:
+def _works_longer(case: Case, rank: int, peers: Sequence[int]) -> bool | None:
     """Whether a rank's host or device works longer than its peers' in a step, beyond how much steps differ in that.
 
     How late it comes to its collectives says less: hosts that do not wait for each other drift apart by chance, and
     who is behind once stays so for many collectives. ``None``: there are too few steps to tell.
     """
-    if any(len(one.trace.steps) < _FEWEST_COMPARED for one in case.ranks):
+    compared = [one for one in case.ranks if one.rank == rank or one.rank in peers]
+    if any(len(one.trace.steps) < _FEWEST_COMPARED for one in compared):
         return None
     graph = case.replayed
     at_work = (graph.kind == NodeKind.HOST) & (graph.state != HostState.COMMUNICATION)
     own_work = (graph.kind == NodeKind.DEVICE) & (case.transfer_of < 0)
     for nodes in (at_work, own_work):
-        per_step = {one.rank: _per_step(case, one, nodes) for one in case.ranks}
+        per_step = {one.rank: _per_step(case, one, nodes) for one in compared}
         steps = min(len(values) for values in per_step.values())
         others = np.median([values[:steps] for number, values in per_step.items() if number != rank], axis=0)
         more = per_step[rank][:steps] - others
@@ -126,15 +167,16 @@ def _per_step(case: Case, rank: RankCase, nodes: Mask) -> NDArray[np.float64]:
     return np.asarray(sums[1:], np.float64)
 
 
-def _as_fast_as_peers(case: Case, rank: int) -> tuple[NDArray[np.int64], float | None]:
+def _as_fast_as_peers(case: Case, rank: int, peers: Sequence[int]) -> tuple[NDArray[np.int64], float | None]:
     """The durations with a rank's kernels as fast as its peers', and how much slower they are; ``None`` without any."""
     graph = case.replayed
     own = next(one for one in case.ranks if one.rank == rank)
     if not own.on_device:
         return graph.duration, None
     table = work_times(case, copies=True)
-    peers = table.filter(pl.col("rank") != rank).group_by("name", "nth").agg(pl.col("ns").median().alias("usual"))
-    mine = table.filter(pl.col("rank") == rank).join(peers, on=["name", "nth"], how="left", maintain_order="left")
+    theirs = table.filter(pl.col("rank").is_in(list(peers)))
+    median = theirs.group_by("name", "nth").agg(pl.col("ns").median().alias("usual"))
+    mine = table.filter(pl.col("rank") == rank).join(median, on=["name", "nth"], how="left", maintain_order="left")
     target = own.trace.device_events["duration_ns"].to_numpy().astype(np.float64)
     usual = mine.select(pl.coalesce("usual", "ns").alias("usual"))["usual"].to_numpy()
     target[mine["row"].to_numpy()] = usual
@@ -150,50 +192,37 @@ def _prompt_ratio(case: Case, rank: int, wait_ns: int) -> float:
     return max(1 - wait_ns / max(case.time_of(host), 1), 0.0)
 
 
-def _host_ratio(case: Case, rank: int) -> float:
+def _host_ratio(case: Case, rank: int, peers: Sequence[int]) -> float:
     """How much shorter a rank's host work would be if it were as fast as its peers' (1: it is)."""
     graph = case.replayed
     host = (graph.kind == NodeKind.HOST) & (graph.state != HostState.COMMUNICATION)
     sums = {one.rank: int(graph.duration[host & (graph.rank == one.rank)].sum()) for one in case.ranks}
-    usual = float(np.median([value for number, value in sums.items() if number != rank]))
+    usual = float(np.median([sums[one] for one in peers]))
     return min(usual / max(sums[rank], 1), 1.0)
 
 
 def _last_to_come(case: Case) -> tuple[int, float, int, int, float] | None:
-    """The rank that comes last in most collectives: its share of them, what the others wait per step, how many.
+    """The rank that makes the others wait in most collectives: its share, what they wait per step, how many.
 
-    At last how likely it is that some rank comes last so often by chance.
+    At last how likely it is that some rank does so often by chance: delays that are handed on from one group to
+    another are one and the same, and count once.
     """
-    graph = case.replayed
-    transfer = case.transfer_of
-    nodes = np.flatnonzero((transfer >= 0) & case.in_window(np.ones(len(transfer), np.bool_)))
-    if not len(nodes):
-        return None
-    table = pl.DataFrame({"transfer": transfer[nodes], "rank": graph.rank[nodes], "start": graph.start[nodes]})
-    waits = (
-        table.group_by("transfer")
-        .agg(
-            pl.col("rank").sort_by("start").last().alias("last"),
-            (pl.col("start").max() - pl.col("start").median()).alias("wait"),
-            pl.len().alias("ranks"),
-        )
-        .filter(pl.col("ranks") > 1)
-    )
+    met = meetings(case)
     # Those that make up nearly all of the waiting: of short ones chance decides who comes last.
-    waits = waits.sort("wait", "transfer")
-    long = waits.filter(pl.col("wait").cum_sum() > _SHORT * pl.col("wait").sum())
-    if long.is_empty():
+    ordered = sorted(met, key=lambda one: one.wait_ns)
+    waited = np.cumsum([one.wait_ns for one in ordered])
+    long = [one for one, sum_ns in zip(ordered, waited.tolist(), strict=True) if sum_ns > _SHORT * waited[-1]]
+    if not long:
         return None
-    counts = (
-        long.group_by("last")
-        .agg(pl.len().alias("count"), pl.col("wait").sum())
-        .sort(["count", "last"], descending=[True, False])
-    )
-    share = counts["count"][0] / len(long)
-    chance = _by_chance(int(counts["count"][0]), len(long), len(case.ranks))
+    counts = Counter(one.rank for one in long)
+    rank = min(counts, key=lambda one: (-counts[one], one))
+    share = counts[rank] / len(long)
     if share < _LATE_IN:
         return None
-    return int(counts["last"][0]), float(share), int(counts["wait"][0]) // max(case.steps, 1), len(waits), chance
+    own = [one for one in long if not one.handed_on]
+    its = [one.wait_ns for one in own if one.rank == rank]
+    chance = _by_chance(len(its), len(own), len(case.ranks))
+    return rank, share, sum(its) // max(case.steps, 1), len(met), chance
 
 
 def _by_chance(count: int, meetings: int, ranks: int) -> float:

@@ -22,14 +22,15 @@ def in_trace(case: Case) -> Iterator[Sampled]:
     micro = micro_batches(case) if found is not None else 0
     if found is None or not micro:
         return
-    fill = (len(case.ranks) - 1) / micro
+    count = len(found.ranks)
+    fill = (count - 1) / micro
     idle = case.step_ns - int(found.mean_ns)
     better = 1 - (1 + fill / _MORE_MICRO_BATCHES) / (1 + fill)
     yield Sampled(
         cause=CAUSE.id,
         attributed_ns=idle,
         evidence=(
-            evidence.count("stages", len(case.ranks)),
+            evidence.count("stages", count),
             evidence.count("micro-batches", micro, per=case.per),
             evidence.share("bubble by the schedule, (p - 1) / (m + p - 1)", fill / (1 + fill)),
             evidence.share("idle compute per stage, as measured", idle / max(case.step_ns, 1)),

@@ -1,0 +1,82 @@
+"""Jobs of several parallel dimensions with known truth: pipelines with replicas, and slices with replicas."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import Final
+
+from tests.diagnosis.jobs import GAP_NS, LATENCY_NS, Job, meet, message, together
+
+NCCL: Final = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+EXCHANGE: Final = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
+PRODUCT: Final = "nvjet_tst_128x256_64x4_1x2_h_bz_TNT"
+LAYER_NS: Final = 500_000
+
+
+def pipelines(
+    stages: int, replicas: int, micro_batches: int, lasts: Mapping[tuple[int, int], int] | None = None
+) -> list[Job]:
+    """Eight steps of all micro-batches, stage after stage; rank = stage * replicas + replica, as Megatron numbers them.
+
+    A micro-batch takes 1 ms in each stage, or as long as ``lasts`` has for a stage and replica. At the end the replicas
+    of a stage reduce, and all ranks.
+    """
+    drawn = random.Random(2)  # noqa: S311 - to be drawn alike each time
+    jobs = [Job() for _ in range(stages * replicas)]
+    usual = lasts or {}
+    for _ in together(jobs, 8):
+        for replica in range(replicas):
+            sent = [0] * micro_batches
+            for stage in range(stages):
+                job = jobs[stage * replicas + replica]
+                each = usual.get((stage, replica), 1_000_000)
+                for micro in range(micro_batches):
+                    pair = tuple((at * replicas + replica) for at in (stage - 1, stage))
+                    if stage:
+                        runs = max(job.at + LATENCY_NS, job.busy_until.get(7, -GAP_NS) + GAP_NS)
+                        record = message("recv", 1 << 20, ranks=pair, group=f"p2p{stage}_{replica}")
+                        job.launch(EXCHANGE, max(sent[micro] - runs, 10_000), **record)
+                    job.launch(PRODUCT, round(each * (1 + drawn.gauss(0, 0.003))))
+                    if stage + 1 < stages:
+                        pair = tuple((at * replicas + replica) for at in (stage, stage + 1))
+                        record = message("send", 1 << 20, ranks=pair, group=f"p2p{stage + 1}_{replica}")
+                        job.launch(EXCHANGE, 10_000, **record)
+                    sent[micro] = job.busy_until[7]
+        for stage in range(stages if replicas > 1 else 0):
+            own = tuple(range(stage * replicas, (stage + 1) * replicas))
+            record = message("allreduce", 1 << 20, ranks=own, group=f"dp{stage}")
+            meet([jobs[rank] for rank in own], NCCL, 10_000, **record)
+        whole = tuple(range(len(jobs)))
+        meet(jobs, NCCL, 10_000, **message("allreduce", 1 << 20, ranks=whole, group="all"))
+        for job in jobs:
+            job.wait()
+    return jobs
+
+
+def slices(tensor: int, replicas: int, *, late: int = 5, slower: float = 1.0, python: int = 0) -> list[Job]:
+    """Ten steps of four layers, of which each rank has a slice: the slices of a layer reduce, at the end the replicas.
+
+    The products of the ``late`` rank take ``slower`` times as long, or it has Python in each step.
+    """
+    drawn = random.Random(1)  # noqa: S311 - to be drawn alike each time
+    count = tensor * replicas
+    jobs = [Job() for _ in range(count)]
+    for _ in together(jobs, 10):
+        for layer in range(4):
+            for rank, job in enumerate(jobs):
+                if rank == late and python and not layer:
+                    job.python(python)
+                lasts = LAYER_NS * (slower if rank == late else 1) * (1 + drawn.gauss(0, 0.005))
+                job.operator("aten::mm", PRODUCT, round(lasts))
+            for replica in range(replicas):
+                own = tuple(range(replica * tensor, (replica + 1) * tensor))
+                record = message("allreduce", 4 << 20, ranks=own, group=f"tp{replica}")
+                meet([jobs[rank] for rank in own], NCCL, 30_000, **record)
+        for place in range(tensor):
+            own = tuple(range(place, count, tensor))
+            record = message("allreduce", 64 << 20, ranks=own, group=f"dp{place}")
+            meet([jobs[rank] for rank in own], NCCL, 100_000, **record)
+        for job in jobs:
+            job.wait()
+    return jobs
