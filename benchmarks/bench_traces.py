@@ -73,9 +73,7 @@ def reading() -> list[Contender]:
 
 def analysing() -> list[Contender]:
     """From bytes to a verdict."""
-    found = [
-        Contender("whystall, verdict and page", [sys.executable, str(PEERS / "run_whystall.py"), "{}", "analyze"])
-    ]
+    found = [Contender("whystall, verdict and page", [sys.executable, str(PEERS / "run_whystall.py"), "{}", "analyze"])]
     if PEER_PYTHON.exists():
         found.append(Contender("HTA, seven analyses", [str(PEER_PYTHON), str(PEERS / "run_hta.py"), "{}", "analyze"]))
     return found

@@ -63,6 +63,21 @@ def test_a_job_that_becomes_slower_still_is_told_again(tmp_path: Path) -> None:
     assert (folder / "capture-now").exists()
 
 
+def ticks(at_s: float, busy: int, own: int) -> bytes:
+    return json.dumps({"at_unix_ns": round(at_s * 1e9), "cpu_ticks": [busy, own]}).encode() + b"\n"
+
+
+@pytest.mark.parametrize(("others", "told"), [(1.5, "; other programs use 1.5 cores more"), (0.1, "")])
+def test_cores_that_others_took_are_named_beside_a_slowdown(cli: Cli, tmp_path: Path, others: float, told: str) -> None:
+    """A hundred ticks are a core for a second; the job's own are none of others."""
+    before = [ticks(100 + second, 150 * second, 150 * second) for second in range(10)]
+    lately = [
+        ticks(110 + second, 1500 + round((150 + 100 * others) * second), 1500 + 150 * second) for second in range(10)
+    ]
+    done = cli("watch", str(run_of(tmp_path, *EVEN, *before, *SLOWER, *lately)), "--once")
+    assert f"forward grew by 20.0 ms{told}\n" in done.out
+
+
 def test_a_job_that_keeps_its_pace_is_left_alone_and_one_that_ended_ends_the_watch(cli: Cli, tmp_path: Path) -> None:
     done = cli("watch", str(run_of(tmp_path, *EVEN, exit_code=0)))
     assert done.code == 0

@@ -19,6 +19,7 @@ from whystall.cli.model import Model
 from whystall.cli.probe import Probe
 from whystall.cli.ranks import Ranks
 from whystall.cli.report import Report
+from whystall.cli.roles import Roles
 from whystall.cli.run import Run
 from whystall.cli.tune import Tune
 from whystall.cli.verify import Verify
@@ -43,6 +44,7 @@ COMMANDS: tuple[Command, ...] = (
     Export(),
     Hang(),
     Ranks(),
+    Roles(),
     Mcp(),
     Memory(),
     Model(),
