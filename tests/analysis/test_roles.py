@@ -116,9 +116,9 @@ def test_the_parts_are_those_that_each_instant_has(
             tail[role] += at_work == [role] and 2 * count <= of_role
             waits[role] += not count and bool(at_work)
     assert (found.several_ns, found.communication_ns, found.nobody_ns) == (several, communication, nobody)
-    for role in found.roles:
-        assert (role.alone_ns, role.tail_ns, role.waits_ns) == (alone[role.role], tail[role.role], waits[role.role])
-    parts = sum(role.alone_ns for role in found.roles) + several + communication + nobody
+    for one in found.roles:
+        assert (one.alone_ns, one.tail_ns, one.waits_ns) == (alone[one.role], tail[one.role], waits[one.role])
+    parts = sum(one.alone_ns for one in found.roles) + several + communication + nobody
     assert parts == found.window_ns
 
 

@@ -38,12 +38,11 @@ def test_traces_of_several_roles(tmp_path: Path, capsys: pytest.CaptureFixture[s
     words = [f"rollout={tmp_path}/rollout{number}.json" for number in range(4)]
     found = told(capsys, *words, f"trainer={tmp_path}/trainer.json")
     roles = {role["role"]: role for role in found["roles"]}  # type: ignore[attr-defined]
-    near = {"abs": 0.1 * MS}
     assert found["by"] == "traces"
-    assert roles["rollout"]["alone_ns"] == pytest.approx(100 * MS, **near)
-    assert roles["rollout"]["tail_ns"] == pytest.approx(60 * MS, **near)  # from 40 ms on two, then one of four
-    assert roles["trainer"]["alone_ns"] == pytest.approx(60 * MS, **near)
-    assert roles["trainer"]["waits_ns"] == pytest.approx(100 * MS, **near)
+    assert roles["rollout"]["alone_ns"] == pytest.approx(100 * MS, abs=0.1 * MS)
+    assert roles["rollout"]["tail_ns"] == pytest.approx(60 * MS, abs=0.1 * MS)  # from 40 ms on two, then one of four
+    assert roles["trainer"]["alone_ns"] == pytest.approx(60 * MS, abs=0.1 * MS)
+    assert roles["trainer"]["waits_ns"] == pytest.approx(100 * MS, abs=0.1 * MS)
     assert "rollout works alone 50.0 % of the time, and trainer waits for it" in str(found["summary"])
 
 
@@ -55,10 +54,9 @@ def test_marks_in_one_trace_tell_the_phases_apart(tmp_path: Path, capsys: pytest
     built.write(tmp_path / "all.json")
     found = told(capsys, tmp_path / "all.json")
     roles = {role["role"]: role for role in found["roles"]}  # type: ignore[attr-defined]
-    near = {"abs": 0.1 * MS}
-    assert roles["sync"]["alone_ns"] == pytest.approx(20 * MS, **near)
-    assert roles["rollout"]["alone_ns"] == pytest.approx(60 * MS, **near)
-    assert roles["training"]["alone_ns"] == pytest.approx(60 * MS, **near)
+    assert roles["sync"]["alone_ns"] == pytest.approx(20 * MS, abs=0.1 * MS)
+    assert roles["rollout"]["alone_ns"] == pytest.approx(60 * MS, abs=0.1 * MS)
+    assert roles["training"]["alone_ns"] == pytest.approx(60 * MS, abs=0.1 * MS)
     assert (roles["training"]["steps"], roles["training"]["step_name"]) == (1, "update_actor")
     assert "the phases follow each other" in str(found["summary"])
 

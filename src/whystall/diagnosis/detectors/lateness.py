@@ -37,9 +37,8 @@ def meetings(case: Case) -> list[Meeting]:
     out: list[Meeting] = []
     blamed: dict[int, int] = {}
     for transfer, rank, wait, longer, before in table.iter_rows():
-        inherited = blamed.get(before) if before is not None else None
-        by_itself = inherited is None or longer is None or longer >= _OWN * wait
-        blamed[transfer] = rank if by_itself else inherited
+        by_itself = before not in blamed or longer is None or longer >= _OWN * wait
+        blamed[transfer] = rank if by_itself else blamed[before]
         out.append(Meeting(blamed[transfer], int(wait), not by_itself))
     return out
 

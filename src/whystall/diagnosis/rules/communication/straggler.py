@@ -23,7 +23,7 @@ from whystall.diagnosis.detectors.lateness import meetings
 from whystall.diagnosis.detectors.rank_differences import uneven_kernels, work_times
 from whystall.diagnosis.detectors.samples import code_of_lines, from_samples, measured_runs
 from whystall.diagnosis.detectors.stages import stages
-from whystall.diagnosis.finding import Remedy
+from whystall.diagnosis.finding import Evidence, Remedy
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.replay.graph import Change, Mask, NodeKind
@@ -96,9 +96,7 @@ def _of_a_pipeline(case: Case) -> Iterator[Replayed]:
     yield _kept_waiting(case, rank, peers, more_ns, told)
 
 
-def _kept_waiting(
-    case: Case, rank: int, peers: Sequence[int], wait_ns: int, told: tuple[evidence.Evidence, ...]
-) -> Replayed:
+def _kept_waiting(case: Case, rank: int, peers: Sequence[int], wait_ns: int, told: tuple[Evidence, ...]) -> Replayed:
     graph = case.replayed
     duration, device_ratio = _as_fast_as_peers(case, rank, peers)
     host = (graph.kind == NodeKind.HOST) & (graph.rank == rank)
