@@ -51,13 +51,19 @@ class Threshold:
         if self.what == NEW_CAUSE:
             return None
         if self.what in COUNTS:
-            known = any(row.name == self.what for row in comparison.counts)
-            return None if known else "counts need steps in both recordings, and as many ranks"
+            return self._is_uncounted(comparison)
         if comparison.incomparable:
-            return comparison.incomparable[0]
+            return f"not comparable: {comparison.incomparable[0]}"
         if self.what == _STEP and comparison.speedup_low is None:
             return "too few steps to tell a change from noise"
         return None
+
+    def _is_uncounted(self, comparison: Comparison) -> str | None:
+        if any(row.name == self.what for row in comparison.counts):
+            return None
+        if comparison.counts and comparison.incomparable:
+            return f"not comparable: {comparison.incomparable[0]}"
+        return "counts need steps in both recordings, and as many ranks"
 
     def _compared(self, comparison: Comparison) -> tuple[int | None, int | None, bool]:
         """Both sides' value, and whether they differ beyond noise."""

@@ -16,12 +16,13 @@ import msgspec
 import numpy as np
 
 from whystall.analysis.paired import Interval
-from whystall.analysis.results import Device, Kernel, Module, Operator
+from whystall.analysis.results import Kernel, Module, Operator
 from whystall.analysis.run_results import RunSummary
 from whystall.analysis.step_errors import FEWEST_STEPS
 from whystall.diagnosis.catalogue import causes
 from whystall.diagnosis.cause_changes import CauseChange, Judged, cause_changes, named_causes, what_changed
 from whystall.diagnosis.causes import Statistic
+from whystall.diagnosis.comparability import Placed, comparability, ranks_of
 from whystall.diagnosis.count_changes import CountChange, Counted, count_changes
 from whystall.diagnosis.sides import (
     SIGMAS,
@@ -46,12 +47,8 @@ Kind = Literal["ledger", "operator", "kernel", "module"]
 _Noise = Callable[[str], float]
 
 
-class Recorded(Judged, Counted, Protocol):
+class Recorded(Judged, Counted, Placed, Protocol):
     """What of a report is compared."""
-
-    @property
-    def devices(self) -> Sequence[Device]:
-        """Devices with their steps."""
 
     @property
     def operators(self) -> Sequence[Operator]:
@@ -85,8 +82,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """What changed from the base to the candidate. ``speedup`` above 1: the candidate's step is shorter.
 
     It is by the ``statistic`` that decides; ``mean`` and ``median`` hold both, with intervals where enough steps were
-    seen. ``pairs`` counts the runs of each side. ``counts`` are of a step; ``incomparable`` says why times of the two
-    cannot be held against each other: other devices, or another number of ranks.
+    seen. ``pairs`` counts the runs of each side. ``counts`` are of a step. ``incomparable`` says why times of the two
+    cannot be held against each other (another machine, number of ranks or size of batches): then no speed-up is told.
     """
 
     schema: Literal["whystall.comparison/1"] = "whystall.comparison/1"
@@ -125,9 +122,12 @@ def compare_reports(
     pairs = [(run_steps(one), run_steps(other)) for one, other in ((base, candidate), *again)]
     sides = [one for one, _ in pairs], [other for _, other in pairs]
     before, after = side(names[0], sides[0], statistic), side(names[1], sides[1], statistic)
-    ratio, interval = speedup(*sides, statistic) or (None, None)
-    both = {key: (speedup(*sides, key) or (None, None))[1] for key in _STATISTICS}
-    incomparable = _incomparable(base, candidate)
+    known = comparability(base, candidate)
+    # Of what cannot be compared nothing is said that could be taken for a comparison.
+    timed = ([], []) if known.reasons else sides
+    ratio, interval = speedup(*timed, statistic) or (None, None)
+    both = {key: (speedup(*timed, key) or (None, None))[1] for key in _STATISTICS}
+    changes = {kind: _changes(kind, base, candidate, judged=not known.reasons) for kind in _TIMES}
     comparison = Comparison(
         base=before,
         candidate=after,
@@ -141,13 +141,19 @@ def compare_reports(
         median=both["median"],
         summary="",
         causes=cause_changes(base, candidate),
-        ledger=_changes("ledger", base, candidate),
-        operators=_changes("operator", base, candidate),
-        kernels=_changes("kernel", base, candidate),
-        modules=_changes("module", base, candidate),
-        warnings=[*incomparable, *_warnings(base, candidate, before, after), *_otherwise(sides, statistic)],
-        counts=count_changes(base, candidate),
-        incomparable=incomparable,
+        ledger=changes["ledger"],
+        operators=changes["operator"],
+        kernels=changes["kernel"],
+        modules=changes["module"],
+        warnings=[
+            *known.reasons,
+            *known.notes,
+            *([f"not known of both, and taken to be the same: {', '.join(known.unknown)}"] if known.unknown else []),
+            *_warnings(base, candidate, before, after),
+            *_otherwise(timed, statistic),
+        ],
+        counts=count_changes(base, candidate, amounts=known.same_work),
+        incomparable=known.reasons,
     )
     return msgspec.structs.replace(comparison, summary=_summary(comparison))
 
@@ -186,10 +192,6 @@ def _count(report: Recorded, rank: int) -> int:
     return max((len(device.steps) for device in report.devices if device.rank == rank), default=1) or 1
 
 
-def _ranks(report: Recorded) -> int:
-    return max(len({device.rank for device in report.devices}), 1)
-
-
 def _summed(report: Recorded, rows: Iterable[tuple[int, str, int]]) -> dict[str, int]:
     """Times by name, per step and averaged over ranks, from rank, name and time of a whole trace."""
     sums: dict[str, float] = {}
@@ -198,7 +200,7 @@ def _summed(report: Recorded, rows: Iterable[tuple[int, str, int]]) -> dict[str,
         if rank not in steps:
             steps[rank] = _count(report, rank)
         sums[name] = sums.get(name, 0.0) + ns / steps[rank]
-    return {name: round(value / _ranks(report)) for name, value in sums.items()}
+    return {name: round(value / ranks_of(report)) for name, value in sums.items()}
 
 
 def _ledger(report: Recorded) -> dict[str, int]:
@@ -252,7 +254,7 @@ def _noise(kind: Kind, report: Recorded, times: Mapping[str, int]) -> _Noise:
     return lambda name: whole * float(np.sqrt(times.get(name, 0) / mean))
 
 
-def _changes(kind: Kind, base: Recorded, candidate: Recorded) -> list[Change]:
+def _changes(kind: Kind, base: Recorded, candidate: Recorded, *, judged: bool) -> list[Change]:
     """What both have by name, the largest change first; what neither spends time on is left out."""
     before, after = _TIMES[kind](base), _TIMES[kind](candidate)
     base_noise, candidate_noise = _noise(kind, base, before), _noise(kind, candidate, after)
@@ -272,7 +274,7 @@ def _changes(kind: Kind, base: Recorded, candidate: Recorded) -> list[Change]:
                 base_ns=first,
                 candidate_ns=second,
                 delta_ns=delta,
-                beyond_noise=abs(delta) >= _NEGLIGIBLE_NS and bool(abs(delta) > noise),
+                beyond_noise=judged and abs(delta) >= _NEGLIGIBLE_NS and bool(abs(delta) > noise),
             )
         )
     return sorted(rows, key=lambda row: (-abs(row.delta_ns), row.name))
@@ -290,18 +292,21 @@ def _warnings(base: Recorded, candidate: Recorded, before: Side, after: Side) ->
     return out
 
 
-def _incomparable(base: Recorded, candidate: Recorded) -> list[str]:
-    """Why times of the two are of different things."""
-    out = []
-    if _ranks(base) != _ranks(candidate):
-        out.append(f"the base has {_ranks(base)} ranks, the candidate {_ranks(candidate)}")
-    names = [sorted({device.name or "" for device in report.devices}) for report in (base, candidate)]
-    if names[0] != names[1]:
-        out.append(f"the devices differ: {', '.join(names[0]) or 'none'} and {', '.join(names[1]) or 'none'}")
-    return out
+def _not_comparable(comparison: Comparison) -> str:
+    """Why times do not compare, and what counts say."""
+    text = f"Times are not comparable: {'; '.join(comparison.incomparable)}. "
+    if not comparison.counts:
+        return f"{text}No counts are known of both."
+    changed = [row for row in comparison.counts if row.certain]
+    if not changed:
+        return f"{text}Counts compare, and are as before."
+    said = [f"{row.name.replace('_', ' ')} went from {row.base:,} to {row.candidate:,} a step" for row in changed]
+    return f"{text}Counts compare: {'; '.join(said)}."
 
 
 def _summary(comparison: Comparison) -> str:
+    if comparison.incomparable:
+        return _not_comparable(comparison)
     if comparison.speedup is None:
         return "One of the two has no steps to compare."
     lengths = [_ms(side.step_ns) for side in (comparison.candidate, comparison.base)]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
 from whystall.analysis.work_results import CountName, StepCount
+
+# What grows with a batch: bytes, and what fetches it sample by sample.
+_AMOUNTS: Final[frozenset[CountName]] = frozenset({"copied_bytes", "operators"})
 
 
 class Counted(Protocol):
@@ -31,10 +34,17 @@ class CountChange(msgspec.Struct, frozen=True, kw_only=True):
     certain: bool
 
 
-def count_changes(base: Counted, candidate: Counted) -> list[CountChange]:
-    """The counts that both sides know, in their order; none where ranks differ in number or steps are not known."""
+def count_changes(base: Counted, candidate: Counted, *, amounts: bool = True) -> list[CountChange]:
+    """The counts that both sides know, in their order; none where ranks differ in number or steps are not known.
+
+    Without ``amounts`` those are left out that grow with a batch, or with the share of it that a rank has.
+    """
     before, after = _by_name(base), _by_name(candidate)
-    return [_change(name, rows, after[name]) for name, rows in before.items() if len(rows) == len(after.get(name, ()))]
+    return [
+        _change(name, rows, after[name])
+        for name, rows in before.items()
+        if len(rows) == len(after.get(name, ())) and (amounts or name not in _AMOUNTS)
+    ]
 
 
 def _by_name(report: Counted) -> dict[CountName, list[StepCount]]:

@@ -48,12 +48,12 @@ def _parts(comparison: Comparison) -> Iterator[Part]:
     if comparison.ledger:
         yield Heading("Ledger")
         yield Drawing("ledgers", _ledgers(comparison))
-        yield _changes(comparison.ledger)
+        yield _changes(comparison.ledger, comparable=not comparison.incomparable)
     yield from _counts(comparison)
     for heading, changes, more in changes_by_kind(comparison, _ROWS):
         if heading != "Ledger":
             yield Heading(heading)
-            yield _changes(changes, more)
+            yield _changes(changes, more, comparable=not comparison.incomparable)
 
 
 def _ledgers(comparison: Comparison) -> tuple[LedgerOf, ...]:
@@ -95,13 +95,13 @@ def _name(row: Change) -> Cell:
     return Cell(short, full=None if full == short else full)
 
 
-def _changes(changes: Sequence[Change], more: int = 0) -> Grid:
+def _changes(changes: Sequence[Change], more: int = 0, *, comparable: bool) -> Grid:
     rows = [
         (
             _name(row),
             tables.duration(row.base_ns),
             tables.duration(row.candidate_ns),
-            Cell(delta_words(row), row.delta_ns),
+            Cell(delta_words(row, comparable=comparable), row.delta_ns),
         )
         for row in changes
     ]
