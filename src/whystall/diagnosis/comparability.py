@@ -62,6 +62,12 @@ class Comparability:
     notes: list[str]
     same_work: bool
 
+    @property
+    def warnings(self) -> list[str]:
+        """What is to be said beside the reasons."""
+        unknown = f"not known of both, and taken to be the same: {', '.join(self.unknown)}"
+        return [*self.notes, *([unknown] if self.unknown else [])]
+
 
 def comparability(base: Placed, candidate: Placed) -> Comparability:
     """Whether times of the two compare."""

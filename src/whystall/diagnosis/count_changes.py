@@ -47,6 +47,24 @@ def count_changes(base: Counted, candidate: Counted, *, amounts: bool = True) ->
     ]
 
 
+def counts_of_runs(reports: Sequence[Counted]) -> list[StepCount]:
+    """The counts of several runs of one job as those of one: what differs between the runs is exact in none of them."""
+    by_run = [{(row.rank, row.name): row for row in report.counts} for report in reports]
+    return [_of_runs([rows[key] for rows in by_run if key in rows]) for key in by_run[0]]
+
+
+def _of_runs(rows: Sequence[StepCount]) -> StepCount:
+    usual = sorted(row.usual for row in rows)
+    return msgspec.structs.replace(
+        rows[0],
+        usual=usual[len(usual) // 2],
+        steps=sum(row.steps for row in rows),
+        alike=sum(row.alike for row in rows) if usual[0] == usual[-1] else 0,
+        least=min(row.least for row in rows),
+        most=max(row.most for row in rows),
+    )
+
+
 def _by_name(report: Counted) -> dict[CountName, list[StepCount]]:
     out: dict[CountName, list[StepCount]] = {}
     for row in report.counts:

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 
 from whystall.diagnosis.cause_changes import CauseChange
-from whystall.diagnosis.comparison import Change, Comparison
+from whystall.diagnosis.comparison import Comparison
+from whystall.diagnosis.time_changes import Change
 from whystall.report import format as fmt
 from whystall.report.markdown import escape
 from whystall.report.names import clean

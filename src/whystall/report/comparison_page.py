@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from whystall.diagnosis.comparison import Change, Comparison
+from whystall.diagnosis.comparison import Comparison
 from whystall.diagnosis.sides import Side
+from whystall.diagnosis.time_changes import Change
 from whystall.report import tables
 from whystall.report.comparison import changes_by_kind, delta_words, gain_words, name_of
 from whystall.report.document import Document, Drawing, Grid, Heading, Lines, Part, grid
