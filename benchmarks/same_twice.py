@@ -23,7 +23,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from whystall.analysis.paired import paired
-from whystall.analysis.run_results import RunSummary
+from whystall.analysis.run_results import Environment, RunSummary
 from whystall.analysis.run_summary import run_summary
 from whystall.capture.config import CaptureConfig, Schedule
 from whystall.cli.thresholds import parse
@@ -87,6 +87,13 @@ MODELS: Final[tuple[Draw, ...]] = (white, alike, drifting, stalling, visited, of
 
 
 @dataclass(frozen=True)
+class OneRank:
+    """A job of one rank."""
+
+    world_size: int | None = 1
+
+
+@dataclass(frozen=True)
 class Simulated:
     """A report of a run that has steps alone."""
 
@@ -98,6 +105,10 @@ class Simulated:
     findings: Sequence[Any] = field(default_factory=list)
     abstained: Sequence[Any] = field(default_factory=list)
     counts: Sequence[Any] = field(default_factory=list)
+    given: Sequence[Any] = field(default_factory=list)
+    environment: Environment | None = None
+    samples_per_step: int | None = None
+    source: OneRank = field(default_factory=OneRank)
 
 
 def summary_of(steps: NDArray[np.float64]) -> RunSummary:

@@ -47,3 +47,9 @@ def test_the_action_annotates_sums_up_and_gates(tmp_path: Path) -> None:
     crossed = run(tmp_path, gated["run"], **gates, CONDITIONS="copies>+0\nlaunches>+0\n")
     assert (crossed.returncode, "crossed: launches>+0" in crossed.stderr) == (1, True)
     assert run(tmp_path, gated["run"], **gates, CONDITIONS="").returncode == 0
+
+    saved = run(tmp_path, 'whystall compare --save main "$BASELINE"', BASELINE=base)
+    assert saved.returncode == 0, saved.stderr
+    by_name = {**gates, "BASELINE": "main", "CONDITIONS": "copies>+0\nlaunches>+0\n"}
+    crossed = run(tmp_path, gated["run"], **by_name)
+    assert (crossed.returncode, "crossed: launches>+0" in crossed.stderr) == (1, True)

@@ -64,5 +64,12 @@ def __getattr__(name: str) -> Any:
     return getattr(import_module(_HOMES[name]), name)
 
 
+def load_ipython_extension(shell: Any) -> None:
+    """What IPython calls at ``%load_ext whystall``: the magic ``%%whystall``, and results shown as pages are."""
+    from whystall.notebook import load as load_notebook
+
+    load_notebook(shell)
+
+
 def __dir__() -> list[str]:
     return __all__

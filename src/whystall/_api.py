@@ -142,7 +142,13 @@ def _report(
         others=found.others,
     )
     of_job = msgspec.structs.replace(report.source, command=facts.command, began_unix_ns=facts.began_unix_ns)
-    return msgspec.structs.replace(report, source=of_job)
+    return msgspec.structs.replace(
+        report,
+        source=of_job,
+        environment=facts.environment,
+        samples_per_step=facts.samples_per_step,
+        given=min(found.analyses, key=lambda one: one.rank).given if found.analyses else [],
+    )
 
 
 def render(

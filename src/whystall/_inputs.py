@@ -17,6 +17,7 @@ from whystall.analysis.kernel_classes import (
     KernelClasses,
     parse_kernel_classes,
 )
+from whystall.analysis.run_results import Environment
 from whystall.diagnosis.catalogue import causes
 from whystall.diagnosis.causes import Statistic
 from whystall.diagnosis.experiment import Experiment
@@ -69,6 +70,14 @@ def read_run_facts(folders: Sequence[Path], failures: list[str], *, remedies: bo
         given_up={rank.rank: rank.given_up for rank in ranks if rank.given_up},
         trainer=ranks[0].trainer,
         python_tools=ranks[0].python_tools,
+        environment=Environment(
+            cpu=ranks[0].cpu,
+            cores=ranks[0].cores,
+            cores_allowed=ranks[0].cores_allowed,
+            python=ranks[0].python,
+            torch=ranks[0].torch,
+        ),
+        samples_per_step=ranks[0].samples_per_step,
         remedies=worth,
         experiments=experiments,
         command=command,

@@ -64,7 +64,8 @@ def test_without_a_cause_that_happens_now_and_then_the_median_decides_and_the_me
     base, candidate = (Simulated([summary_of(one)]) for one in (steps(1, every=10, stall=8.0), steps(2)))
     found = compare_reports(base, candidate, NAMES)
     assert (found.statistic, found.significant) == ("median", False)
-    (told,) = found.warnings
+    unknown, told = found.warnings
+    assert unknown.startswith("not known of both")
     # The first five steps are not measured: 39 stalls of eight steps remain in 395.
     assert f"the mean step, which counts what happens now and then, is {1 + 8 * 39 / 395:.2f} times as fast" in told
 

@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from whystall._inputs import read_run_facts
+from whystall.analysis.run_results import Environment
 from whystall.run_folder import layout
 from whystall.run_folder.description import RepeatedWork
 from whystall.run_folder.facts import all_padding, read_run_file
@@ -50,7 +52,7 @@ def test_files_come_by_rank_and_window(tmp_path: Path) -> None:
 
 def test_what_a_run_says_of_its_loaders_is_read_back(tmp_path: Path) -> None:
     said = {"workers": 2, "prefetch_factor": 2, "epochs": 3, "persistent_workers": False, "pin_memory": True}
-    said |= {"batches": 40, "taken": 90}
+    said |= {"batches": 40, "taken": 90, "batch_size": 32}
     path = tmp_path / "run.json"
     path.write_text(json.dumps({"schema": "whystall.run/1", "ranks": [{"rank": 0, "loaders": [said]}]}), "utf-8")
     [rank] = read_run_file(path)
@@ -58,6 +60,39 @@ def test_what_a_run_says_of_its_loaders_is_read_back(tmp_path: Path) -> None:
     path.write_text(path.read_text("utf-8").replace('"batches": 40', '"batches": "many"'), "utf-8")
     [rank] = read_run_file(path)
     assert rank.loaders == ({**said, "batches": None},)
+
+
+@pytest.mark.parametrize(
+    ("loaders", "samples"),
+    [
+        ([(32, 100)], 32),
+        ([(32, 101)], 32),  # one is handed out before the first step ends
+        ([(16, 400)], 64),  # four are added up in a step
+        ([(32, 100), (256, 12)], 32),  # another one validates now and then
+        ([(32, 150)], None),
+        ([(None, 100)], None),  # a sampler of batches
+        ([], None),
+    ],
+)
+def test_samples_of_a_step_are_what_the_busiest_loader_handed_out(
+    tmp_path: Path, loaders: list[tuple[int | None, int]], samples: int | None
+) -> None:
+    said = [{"workers": 0, "batch_size": size, "taken": taken} for size, taken in loaders]
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps({"schema": "whystall.run/1", "ranks": [{"steps": 100, "loaders": said}]}), "utf-8")
+    [rank] = read_run_file(path)
+    assert rank.samples_per_step == samples
+
+
+def test_the_machine_of_a_run_is_read_back_and_what_is_no_name_is_not(tmp_path: Path) -> None:
+    said = {"python": "3.11.7", "torch": "2.13.0", "facts": {"cpu": "AMD EPYC 7763", "cores": 8, "cores_allowed": 4}}
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps({"schema": "whystall.run/1", "ranks": [said]}), "utf-8")
+    environment = read_run_facts([tmp_path], [], remedies=False).environment
+    assert environment == Environment(cpu="AMD EPYC 7763", cores=8, cores_allowed=4, python="3.11.7", torch="2.13.0")
+    path.write_text(path.read_text("utf-8").replace('"AMD EPYC 7763"', "[7763]").replace("8,", "-8,"), "utf-8")
+    environment = read_run_facts([tmp_path], [], remedies=False).environment
+    assert environment == Environment(cores_allowed=4, python="3.11.7", torch="2.13.0")
 
 
 def test_padding_that_ranks_saw_is_read_back_and_added_up(tmp_path: Path) -> None:

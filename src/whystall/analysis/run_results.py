@@ -7,6 +7,19 @@ import msgspec
 from whystall.analysis.results import Result, Timeline
 
 
+class Environment(Result):
+    """Where a watched job ran, as its first rank said; ``None`` is not known.
+
+    ``cores`` are the machine's, ``cores_allowed`` those that the job might use.
+    """
+
+    cpu: str | None = None
+    cores: int | None = None
+    cores_allowed: int | None = None
+    python: str | None = None
+    torch: str | None = None
+
+
 class SlowStep(Result):
     """A step that took much longer than the median, and the parts of it that did (excess over their medians)."""
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from whystall.analysis import intervals
+from whystall.analysis.batches import given_rows
 from whystall.analysis.chains import kernel_chains
 from whystall.analysis.communication import Collectives, collectives_of
 from whystall.analysis.counts import step_counts
@@ -40,7 +41,7 @@ from whystall.analysis.results import (
 from whystall.analysis.timelines import device_timeline
 from whystall.analysis.wholeness import gaps_of
 from whystall.analysis.work import least_ns, uses_tf32
-from whystall.analysis.work_results import DeviceEfficiency, KernelChains, KernelOrigins, StepCount
+from whystall.analysis.work_results import DeviceEfficiency, GivenRows, KernelChains, KernelOrigins, StepCount
 from whystall.analysis.workings import Workings, workings_of
 from whystall.hardware.calibration import Calibration
 from whystall.trace.model import Trace
@@ -73,6 +74,7 @@ class TraceAnalysis:
     chains: list[KernelChains]
     origins: list[KernelOrigins]
     counts: list[StepCount]
+    given: list[GivenRows]
     workings: Workings
 
 
@@ -131,6 +133,7 @@ def analyze_trace(
         ],
         origins=[kernel_origins(trace, device, tree, places) for device in devices if device.kind != "cpu"],
         counts=step_counts(trace, rank),
+        given=given_rows(trace),
         workings=workings,
     )
 

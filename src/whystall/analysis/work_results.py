@@ -40,6 +40,18 @@ class StepCount(Result):
     most: int
 
 
+class GivenRows(Result):
+    """A product of a step by its operator and the shape of its weights.
+
+    Each of ``calls`` in a step is given as many ``rows``: of samples or tokens.
+    """
+
+    operator: str
+    weights: list[int]
+    rows: int
+    calls: int
+
+
 class FusibleChain(Result):
     """Kernels that follow each other on a stream, each reading what the one before wrote, and that could be one.
 

@@ -18,6 +18,7 @@ _LOOK_EVERY_S: Final = 0.25
 _SLOWER_AFTER: Final = 600
 _SLOWEST_S: Final = 30.0
 _MOST_THREADS: Final = 64
+_HEAD_OF_CPUINFO: Final = 2_048
 
 
 class MachineSampler:
@@ -124,6 +125,7 @@ def facts(torch: Any) -> dict[str, Any]:
     """What does not change during a run: threads, cores, limits, devices."""
     return {
         "torch_threads": torch.get_num_threads(),
+        "cpu": _cpu_model(),
         "cores": os.cpu_count(),
         "cores_allowed": len(os.sched_getaffinity(0)),
         "cgroup_cpu_max": _first_line("/sys/fs/cgroup/cpu.max"),
@@ -135,6 +137,20 @@ def facts(torch: Any) -> dict[str, Any]:
         if _cuda_in_use(torch)
         else [],
     }
+
+
+def _cpu_model(path: str = "/proc/cpuinfo") -> str | None:
+    """What the CPU is called; an ARM core has numbers alone. Of many cores the file is long: its head is read."""
+    try:
+        with Path(path).open(encoding="utf-8", errors="replace") as file:
+            rows = [line.partition(":") for line in file.read(_HEAD_OF_CPUINFO).splitlines()]
+    except OSError:
+        return None
+    said = {key.strip(): value.strip() for key, _, value in rows}
+    if said.get("model name"):
+        return said["model name"]
+    numbers = [said[key] for key in ("CPU implementer", "CPU part") if said.get(key)]
+    return f"CPU {' '.join(numbers)}" if len(numbers) == 2 else None
 
 
 def _cuda_in_use(torch: Any) -> bool:

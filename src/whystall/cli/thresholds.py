@@ -10,7 +10,8 @@ from whystall.analysis.work_results import CountName
 from whystall.errors import UsageError
 
 if TYPE_CHECKING:
-    from whystall.diagnosis.comparison import Comparison, Kind, Recorded
+    from whystall.diagnosis.comparison import Comparison
+    from whystall.diagnosis.time_changes import Kind, Timed
 
 _CONDITION: Final = re.compile(
     r"^\s*(?P<what>\S.*?)\s*(?P<sign>[<>])\s*(?P<number>[+-]?\d+(\.\d+)?)\s*(?P<unit>%|ns|us|µs|ms|s|)\s*$"
@@ -46,18 +47,30 @@ class Threshold:
         change = (candidate - base) / max(base, 1) * 100 if self.percent else candidate - base
         return change > self.number if self.above else change < self.number
 
+    def change_of_step(self, base_step_ns: int | None) -> float | None:
+        """The share by which a step must become longer or shorter; ``None`` of any other condition."""
+        if self.what != _STEP or not base_step_ns or self.number * (1 if self.above else -1) <= 0:
+            return None
+        return abs(self.number) / (100 if self.percent else base_step_ns)
+
     def is_open(self, comparison: Comparison) -> str | None:
         """Why nothing can be said of it; ``None`` where something can."""
         if self.what == NEW_CAUSE:
             return None
         if self.what in COUNTS:
-            known = any(row.name == self.what for row in comparison.counts)
-            return None if known else "counts need steps in both recordings, and as many ranks"
+            return self._is_uncounted(comparison)
         if comparison.incomparable:
-            return comparison.incomparable[0]
+            return f"not comparable: {comparison.incomparable[0]}"
         if self.what == _STEP and comparison.speedup_low is None:
             return "too few steps to tell a change from noise"
         return None
+
+    def _is_uncounted(self, comparison: Comparison) -> str | None:
+        if any(row.name == self.what for row in comparison.counts):
+            return None
+        if comparison.counts and comparison.incomparable:
+            return f"not comparable: {comparison.incomparable[0]}"
+        return "counts need steps in both recordings, and as many ranks"
 
     def _compared(self, comparison: Comparison) -> tuple[int | None, int | None, bool]:
         """Both sides' value, and whether they differ beyond noise."""
@@ -76,10 +89,10 @@ class Threshold:
         row = next((row for row in rows if row.name == name), None)
         return (None, None, False) if row is None else (row.base_ns or 0, row.candidate_ns or 0, row.beyond_noise)
 
-    def check(self, *reports: Recorded) -> None:
+    def check(self, *reports: Timed) -> None:
         """Raises ``UsageError`` where the condition names nothing that one of the reports holds."""
         from whystall.analysis.results import Ledger
-        from whystall.diagnosis.comparison import names
+        from whystall.diagnosis.time_changes import names
 
         if self.what in (NEW_CAUSE, _STEP, *COUNTS):
             return

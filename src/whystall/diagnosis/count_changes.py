@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
 from whystall.analysis.work_results import CountName, StepCount
+
+# What grows with a batch: bytes, and what fetches it sample by sample.
+_AMOUNTS: Final[frozenset[CountName]] = frozenset({"copied_bytes", "operators"})
 
 
 class Counted(Protocol):
@@ -31,10 +34,35 @@ class CountChange(msgspec.Struct, frozen=True, kw_only=True):
     certain: bool
 
 
-def count_changes(base: Counted, candidate: Counted) -> list[CountChange]:
-    """The counts that both sides know, in their order; none where ranks differ in number or steps are not known."""
+def count_changes(base: Counted, candidate: Counted, *, amounts: bool = True) -> list[CountChange]:
+    """The counts that both sides know, in their order; none where ranks differ in number or steps are not known.
+
+    Without ``amounts`` those are left out that grow with a batch, or with the share of it that a rank has.
+    """
     before, after = _by_name(base), _by_name(candidate)
-    return [_change(name, rows, after[name]) for name, rows in before.items() if len(rows) == len(after.get(name, ()))]
+    return [
+        _change(name, rows, after[name])
+        for name, rows in before.items()
+        if len(rows) == len(after.get(name, ())) and (amounts or name not in _AMOUNTS)
+    ]
+
+
+def counts_of_runs(reports: Sequence[Counted]) -> list[StepCount]:
+    """The counts of several runs of one job as those of one: what differs between the runs is exact in none of them."""
+    by_run = [{(row.rank, row.name): row for row in report.counts} for report in reports]
+    return [_of_runs([rows[key] for rows in by_run if key in rows]) for key in by_run[0]]
+
+
+def _of_runs(rows: Sequence[StepCount]) -> StepCount:
+    usual = sorted(row.usual for row in rows)
+    return msgspec.structs.replace(
+        rows[0],
+        usual=usual[len(usual) // 2],
+        steps=sum(row.steps for row in rows),
+        alike=sum(row.alike for row in rows) if usual[0] == usual[-1] else 0,
+        least=min(row.least for row in rows),
+        most=max(row.most for row in rows),
+    )
 
 
 def _by_name(report: Counted) -> dict[CountName, list[StepCount]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from whystall.analysis.run_results import Environment
 from whystall.diagnosis.experiment import Experiment
 from whystall.diagnosis.frameworks import Trainer
 from whystall.run_folder.description import (
@@ -53,6 +54,10 @@ class RunFacts:
     """What followed all that Python did while the job ran."""
     trainer: Trainer | None = None
     """What runs the loop, where the user's script does not."""
+    environment: Environment | None = None
+    """Where the job ran; ``None``: it did not say."""
+    samples_per_step: int | None = None
+    """How many samples a loader handed out for a step of one rank."""
     command: str | None = None
     """The job's command as one types it; ``None``: not known."""
     began_unix_ns: int | None = None

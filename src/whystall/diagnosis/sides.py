@@ -7,21 +7,20 @@ pairs of runs measure it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, Protocol
+from typing import Annotated, Final, Literal, Protocol
 
 import msgspec
 import numpy as np
 
-from whystall.analysis.paired import Interval, paired
+from whystall.analysis.paired import SIGMAS, Interval, paired
 from whystall.analysis.results import Device, Step
+from whystall.analysis.run_noise import RunNoise, middle
 from whystall.analysis.run_results import RunSummary
 from whystall.analysis.step_errors import FEWEST_STEPS, mean_error, median_error
 from whystall.diagnosis.causes import Statistic
 
-# 95 % of a normal distribution.
-SIGMAS: Final = 1.96
 RUN_TO_RUN: Final = {"cpu": 0.04, "other": 0.01}
 """The standard deviation of a step's length between runs of the same code, as a share (benchmarks/same_twice.py)."""
 
@@ -63,6 +62,15 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
     median_ns: int | None = None
 
 
+class RunLength(msgspec.Struct, frozen=True, kw_only=True):
+    """How long a step of one of several runs of a job was."""
+
+    steps: Annotated[int, msgspec.Meta(gt=0)]
+    measured_by: MeasuredBy
+    mean_ns: Annotated[int, msgspec.Meta(gt=0)]
+    median_ns: Annotated[int, msgspec.Meta(gt=0)]
+
+
 @dataclass(frozen=True, slots=True)
 class Length:
     """A step's length by one statistic, and its standard error as a share; ``None`` of too few steps."""
@@ -87,9 +95,16 @@ def run_to_run(report: Stepped) -> float:
 
     What others took of the machine's cores in one run they may not take in the next.
     """
-    if any(device.kind != "cpu" for device in report.devices):
-        return RUN_TO_RUN["other"]
-    return float(np.hypot(RUN_TO_RUN["cpu"], BESIDE_OTHERS * min(other_cores(report), 1.0)))
+    usual = RUN_TO_RUN["other" if _has_accelerator(report) else "cpu"]
+    return float(np.hypot(usual, _beside_others(report)))
+
+
+def _has_accelerator(report: Stepped) -> bool:
+    return any(device.kind != "cpu" for device in report.devices)
+
+
+def _beside_others(report: Stepped) -> float:
+    return 0.0 if _has_accelerator(report) else BESIDE_OTHERS * min(other_cores(report), 1.0)
 
 
 def other_cores(report: Stepped) -> float:
@@ -118,6 +133,36 @@ def run_steps(report: Stepped) -> RunSteps | None:
     mean, median = float(np.mean(windows)), float(np.median(windows))
     by = _lengths(mean, median, mean_error(windows), median_error(windows))
     return RunSteps(len(windows), "trace", by, sway)
+
+
+def baseline_steps(runs: Sequence[RunLength], noises: Mapping[Statistic, RunNoise]) -> RunSteps:
+    """The steps of several runs of one job, known as well as these runs tell by themselves."""
+    lengths: dict[Statistic, Length] = {
+        "mean": Length(middle([run.mean_ns for run in runs]), noises["mean"].error(len(runs))),
+        "median": Length(middle([run.median_ns for run in runs]), noises["median"].error(len(runs))),
+    }
+    return RunSteps(sum(run.steps for run in runs), runs[0].measured_by, lengths, 0.0)
+
+
+def against_baseline(candidates: Sequence[Stepped], base: Stepped, noise: RunNoise) -> RunSteps | None:
+    """The steps of what is compared with a baseline: runs that differ as the baseline's do.
+
+    Other programs that the baseline's runs did not have beside them make them differ by more.
+    """
+    found = [one for one in map(run_steps, candidates) if one is not None]
+    if len(found) != len(candidates):
+        return None
+    more = max(max(_beside_others(one) - _beside_others(base), 0.0) for one in candidates)
+    sway = float(np.hypot(noise.error(len(found)), more))
+    by = {key: _together([one.by[key] for one in found]) for key in found[0].by}
+    return RunSteps(sum(one.steps for one in found), found[0].measured_by, by, sway)
+
+
+def _together(lengths: Sequence[Length]) -> Length:
+    errors = [one.error for one in lengths if one.error is not None]
+    known = len(errors) == len(lengths)
+    error = float(np.sqrt(np.sum(np.square(errors)))) / len(lengths) if known else None
+    return Length(middle([one.ns for one in lengths]), error)
 
 
 def _errors(run: RunSummary) -> tuple[float | None, float | None]:

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 
 from whystall.diagnosis.cause_changes import CauseChange
-from whystall.diagnosis.comparison import Change, Comparison
+from whystall.diagnosis.comparison import Comparison
+from whystall.diagnosis.time_changes import Change
 from whystall.report import format as fmt
 from whystall.report.markdown import escape
 from whystall.report.names import clean
@@ -46,12 +47,15 @@ def name_of(row: Change) -> str:
     return PART[row.name].label if row.kind == "ledger" and row.name in PART else clean(row.name, _LONGEST_NAME)
 
 
-def _cells(row: Change) -> Cells:
-    return name_of(row), fmt.duration(row.base_ns), fmt.duration(row.candidate_ns), delta_words(row)
+def _cells(row: Change, comparable: bool) -> Cells:
+    change = delta_words(row, comparable=comparable)
+    return name_of(row), fmt.duration(row.base_ns), fmt.duration(row.candidate_ns), change
 
 
-def delta_words(row: Change) -> str:
+def delta_words(row: Change, *, comparable: bool) -> str:
     """By how much a row changed, and whether that may be noise."""
+    if not comparable:
+        return "not comparable"
     sign = "+" if row.delta_ns > 0 else ""
     return f"{sign}{fmt.duration(row.delta_ns)}{'' if row.beyond_noise else ' (noise)'}"
 
@@ -90,7 +94,7 @@ def _in_cells(comparison: Comparison, rows: int) -> Iterator[tuple[str, Sequence
     if counts := _counts(comparison):
         yield "Counts", counts, 0
     for heading, changes, more in changes_by_kind(comparison, rows):
-        yield heading, [_cells(row) for row in changes], more
+        yield heading, [_cells(row, not comparison.incomparable) for row in changes], more
 
 
 def _terminal(comparison: Comparison, rows: int) -> str:

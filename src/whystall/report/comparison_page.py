@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from whystall.diagnosis.comparison import Change, Comparison
+from whystall.diagnosis.comparison import Comparison
 from whystall.diagnosis.sides import Side
+from whystall.diagnosis.time_changes import Change
 from whystall.report import tables
 from whystall.report.comparison import changes_by_kind, delta_words, gain_words, name_of
 from whystall.report.document import Document, Drawing, Grid, Heading, Lines, Part, grid
@@ -48,12 +49,12 @@ def _parts(comparison: Comparison) -> Iterator[Part]:
     if comparison.ledger:
         yield Heading("Ledger")
         yield Drawing("ledgers", _ledgers(comparison))
-        yield _changes(comparison.ledger)
+        yield _changes(comparison.ledger, comparable=not comparison.incomparable)
     yield from _counts(comparison)
     for heading, changes, more in changes_by_kind(comparison, _ROWS):
         if heading != "Ledger":
             yield Heading(heading)
-            yield _changes(changes, more)
+            yield _changes(changes, more, comparable=not comparison.incomparable)
 
 
 def _ledgers(comparison: Comparison) -> tuple[LedgerOf, ...]:
@@ -95,13 +96,13 @@ def _name(row: Change) -> Cell:
     return Cell(short, full=None if full == short else full)
 
 
-def _changes(changes: Sequence[Change], more: int = 0) -> Grid:
+def _changes(changes: Sequence[Change], more: int = 0, *, comparable: bool) -> Grid:
     rows = [
         (
             _name(row),
             tables.duration(row.base_ns),
             tables.duration(row.candidate_ns),
-            Cell(delta_words(row), row.delta_ns),
+            Cell(delta_words(row, comparable=comparable), row.delta_ns),
         )
         for row in changes
     ]

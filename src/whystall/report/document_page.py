@@ -32,7 +32,7 @@ def as_page(document: Document) -> str:
 
 
 def _page(document: Document, parts: Sequence[Part], rows: int, left_out: int) -> str:
-    shown = [_cut(part, rows) for part in parts]
+    shown = [cut(part, rows) for part in parts]
     return fill(
         "document.html.j2",
         title=clean(document.headline, 600),
@@ -45,7 +45,7 @@ def _page(document: Document, parts: Sequence[Part], rows: int, left_out: int) -
     )
 
 
-def _cut(part: Part, rows: int) -> Part:
+def cut(part: Part, rows: int) -> Part:
     """A table's first rows, their texts safe to show."""
     return replace(part, table=_safe(part.table.head(rows))) if isinstance(part, Grid) else part
 

@@ -41,7 +41,7 @@ def _parts(report: Report) -> Iterator[Markup]:
             yield _legend(other)
     for section in SECTIONS:
         if section.notebook:
-            yield _table(section.build(report, Limits(rows=section.notebook.rows, name=_LONGEST_NAME)))
+            yield table_fragment(section.build(report, Limits(rows=section.notebook.rows, name=_LONGEST_NAME)))
     yield Markup("").join(
         Markup('<p style="margin:2px 0">! {}</p>').format(line) for line in overview.losses(report, limit=5)
     )
@@ -72,7 +72,8 @@ def _legend(bar: overview.Bar) -> Markup:
     return Markup('<p style="margin:6px 0 10px">{}</p>').format(keys)
 
 
-def _table(table: Table) -> Markup:
+def table_fragment(table: Table) -> Markup:
+    """A table, styled inline."""
     if not table:
         return Markup("")
     head = Markup("").join(

@@ -35,6 +35,8 @@ _SHORT: Final = 2
 _COMPILED: Final = re.compile(r"triton_[a-z]+_fused_")
 # Fields whose text is code of the job.
 _CODE: Final = frozenset({"text", "symbol"})
+# What a CPU is called says nothing of whose it is, and whether two reports compare.
+_OF_THE_MAKER: Final = frozenset({"cpu"})
 
 
 def redacted(report: Report) -> Report:
@@ -66,7 +68,7 @@ class _Redaction:
             return {key: self.value(one, "" if is_remedy else key) for key, one in value.items()}
         if isinstance(value, list):
             return [self.value(one, field) for one in value]
-        if not isinstance(value, str):
+        if not isinstance(value, str) or field in _OF_THE_MAKER:
             return value
         return self.text(value, code=field in _CODE)
 

@@ -22,8 +22,8 @@ from whystall.analysis.results import (
     Result,
     Timeline,
 )
-from whystall.analysis.run_results import RunSummary, SideBySide
-from whystall.analysis.work_results import Efficiency, KernelChains, KernelOrigins, StepCount
+from whystall.analysis.run_results import Environment, RunSummary, SideBySide
+from whystall.analysis.work_results import Efficiency, GivenRows, KernelChains, KernelOrigins, StepCount
 from whystall.diagnosis.experiment import Experiment
 from whystall.diagnosis.finding import Abstention, Blocking, Finding, PathPart, Plan, Verdict
 from whystall.report.registry import Options, render
@@ -106,6 +106,12 @@ class Report(Result, frozen=True, kw_only=True):
     fidelity: float | None = None
     noise: float | None = None
     experiments: list[Experiment] = msgspec.field(default_factory=list)
+    environment: Environment | None = None
+    """Where a watched job ran."""
+    samples_per_step: int | None = None
+    """How many samples a data loader handed out for a step of one rank, where that is sure."""
+    given: list[GivenRows] = msgspec.field(default_factory=list)
+    """What the largest products of a step of the first rank are given: by it batches are known to be of one size."""
 
     def _repr_html_(self) -> str:
         """The report in a notebook's cell: verdict, one step's bar, devices."""

@@ -29,6 +29,7 @@ from whystall.run_folder.description import (
 _MOST_SIZES: Final = 256
 _MOST_MODULES: Final = 16
 _LONGEST_WORD: Final = 1_000
+_LONGEST_FACT: Final = 120
 _LATEST_NS: Final = 1 << 62
 
 
@@ -53,6 +54,26 @@ class RankFacts(msgspec.Struct, frozen=True):
     rank: int = 0
     trainer: Literal["transformers"] | None = None
     python_tools: tuple[PythonTool, ...] = ()
+    cpu: str | None = None
+    cores: int | None = None
+    python: str | None = None
+    torch: str | None = None
+    steps: int | None = None
+
+    @property
+    def samples_per_step(self) -> int | None:
+        """The samples that loaders handed out for a step; ``None`` where that is not known for sure.
+
+        Of several loaders the one that handed out most counts: others are asked now and then, to validate.
+        """
+        taken = [loader for loader in self.loaders if loader.get("taken")]
+        busiest = max(taken, key=lambda loader: loader["taken"] or 0, default={})
+        size, batches = busiest.get("batch_size"), busiest.get("taken")
+        if not size or not batches or not self.steps:
+            return None
+        # A batch or two are handed out before the first step ends and after the last one did.
+        per_step = round(batches / self.steps)
+        return per_step * size if per_step and abs(batches - per_step * self.steps) <= 2 * per_step else None
 
 
 def read_run_file(path: Path) -> list[RankFacts]:
@@ -70,6 +91,7 @@ def _rank(rank: dict[str, Any]) -> RankFacts:
         loaders=tuple(
             {
                 "workers": _integer(loader.get("workers")),
+                "batch_size": _integer(loader.get("batch_size")),
                 "prefetch_factor": _integer(loader.get("prefetch_factor")),
                 "epochs": _integer(loader.get("epochs")),
                 "batches": _integer(loader.get("batches")),
@@ -94,6 +116,11 @@ def _rank(rank: dict[str, Any]) -> RankFacts:
         rank=_integer(rank.get("rank")) or 0,
         trainer="transformers" if facts.get("trainer") == "transformers" else None,
         python_tools=tuple(tool for tool in PYTHON_TOOLS if tool in listed(facts.get("python_tools"))),
+        cpu=_word(facts.get("cpu")),
+        cores=_integer(facts.get("cores")),
+        python=_word(rank.get("python")),
+        torch=_word(rank.get("torch")),
+        steps=_integer(rank.get("steps")),
     )
 
 
@@ -179,6 +206,10 @@ def all_padding(seen: Sequence[PaddedBatches]) -> PaddedBatches | None:
 
 def _both(amounts: Sequence[tuple[int, int]]) -> tuple[int, int]:
     return sum(first for first, _ in amounts), sum(second for _, second in amounts)
+
+
+def _word(value: object) -> str | None:
+    return value[:_LONGEST_FACT] if isinstance(value, str) and value else None
 
 
 def _integer(value: object) -> int | None:

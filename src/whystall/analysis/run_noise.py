@@ -1,0 +1,62 @@
+"""What runs of one and the same job differ by (A/A), and what change can be told beside it.
+
+The runs of a baseline are not made in turn with those that are compared with it later, so that nothing is paired: the
+logs of their lengths are taken to be normal, and Student's t pays for their being few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from whystall.analysis.paired import SIGMAS, half_width, student
+
+# How many pairs are proposed.
+_PAIRS: Final = (2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24, 32, 48, 64)
+
+
+class RunNoise(msgspec.Struct, frozen=True, kw_only=True):
+    """By what share ``runs`` of one job differ in the length of their step, at one standard deviation."""
+
+    runs: int
+    spread: float
+
+    def error(self, runs: int = 1) -> float:
+        """How well the mean of so many runs is known, as a share: 1.96 of it are the interval at 95 %."""
+        return self.spread * student(self.runs - 1) / SIGMAS / float(np.sqrt(runs))
+
+    def least_change(self, runs: int = 1) -> float:
+        """The least change that so many further runs can show, as a share.
+
+        >>> round(RunNoise(runs=8, spread=0.02).least_change(), 3)
+        0.051
+        """
+        return float(np.expm1(SIGMAS * np.hypot(self.error(self.runs), self.error(runs))))
+
+    def pairs_for(self, change: float) -> int | None:
+        """How many pairs of runs, made in turn, it takes to tell a change; ``None``: more than 64.
+
+        >>> RunNoise(runs=8, spread=0.02).pairs_for(0.03), RunNoise(runs=8, spread=0.02).pairs_for(0.001)
+        (7, None)
+        """
+        of_a_pair = self.spread * 2**0.5
+        return next((pairs for pairs in _PAIRS if of_a_pair * half_width(pairs) <= np.log1p(change)), None)
+
+
+def run_noise(lengths: Sequence[float]) -> RunNoise | None:
+    """What runs of these lengths differ by; ``None`` of a single one. Lengths in any unit, above 0.
+
+    >>> run_noise([100.0, 102.0, 98.0, 100.0])
+    RunNoise(runs=4, spread=0.0163)
+    """
+    if len(lengths) < 2:
+        return None
+    return RunNoise(runs=len(lengths), spread=round(float(np.std(np.log(lengths), ddof=1)), 4))
+
+
+def middle(lengths: Sequence[float]) -> float:
+    """The length of a job's step by several runs, each of which weighs as much: their geometric mean."""
+    return float(np.exp(np.mean(np.log(lengths))))
