@@ -55,6 +55,14 @@ def test_every_tag_is_closed_in_order(sample: Report) -> None:
     assert parsed.open == []
 
 
+def test_each_named_finding_has_a_picture_and_a_link(sample: Report) -> None:
+    """A gain that is told has its place: in the timeline, or in the steps of a run that was watched."""
+    seen = bool(sample.timelines or sample.run)
+    for finding in re.findall(r'<article class="finding.*?</article>', render_html(sample), re.DOTALL):
+        assert 'class="where"' in finding
+        assert not seen or "Show it in the timeline" in finding or "Show the steps of the run" in finding
+
+
 def test_ids_are_unique_and_links_lead_somewhere(sample: Report) -> None:
     links_lead_somewhere(outline(render_html(sample)))
 

@@ -7,33 +7,69 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from whystall.analysis.ledger_spans import ledger_spans
+from whystall.analysis.results import Timeline
 from whystall.diagnosis.candidate import Replayed, Valued
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.finding import InStep
+from whystall.diagnosis.rank_case import RankCase
 from whystall.replay.graph import Change, Graph, Mask
 
 # A picture is some hundreds of points wide: what lies closer than one of them is drawn as one.
 _POINTS: Final = 400
 _MOST_MARKS: Final = 120
+# In which part of a step's ledger the time of a cause lies that was told by samples.
+_LEDGER_PART: Final = {
+    "host.python": "idle_python",
+    "host.gc": "idle_gc",
+    "host.sync": "idle_sync",
+    "input.": "idle_input",
+}
 
 
 def in_step(case: Case, candidate: Valued) -> InStep | None:
-    """The marks of a replayed cause; ``None`` where its rank has no timeline, or the cause nothing in that step."""
-    if not isinstance(candidate, Replayed) or candidate.removal is None or not candidate.ranks:
-        return None
-    rank = next((one for one in case.ranks if one.rank == candidate.ranks[0]), None)
+    """The marks of a cause; ``None`` where its rank has no timeline, or the cause nothing in that step.
+
+    Of one that was replayed they are what its remedy would change; of one that samples told, the time that the ledger
+    of the recorded step has for it.
+    """
+    rank = next((one for one in case.ranks if candidate.ranks and one.rank == candidate.ranks[0]), None)
     timeline = next(iter(rank.analysis.timelines), None) if rank is not None else None
     if rank is None or timeline is None or timeline.window_ns <= 0:
         return None
-    graph = case.replayed
-    nodes = np.flatnonzero(_changed(graph, candidate.removal) & (graph.rank == rank.rank) & (graph.event >= 0))
-    begin = graph.own_times(rank.rank, graph.start[nodes]) - rank.analysis.origin_ns - timeline.start_ns
-    end = begin + graph.duration[nodes]
-    begin, end = np.maximum(begin, 0), np.minimum(end, timeline.window_ns)
+    if isinstance(candidate, Replayed) and candidate.removal is not None:
+        begin, end = _replayed(case, rank, candidate.removal)
+    elif (part := _part_of(candidate.cause)) is not None:
+        begin, end = _in_ledger(rank, timeline, part)
+    else:
+        return None
+    first = rank.analysis.origin_ns + timeline.start_ns
+    begin, end = np.maximum(begin - first, 0), np.minimum(end - first, timeline.window_ns)
     marks = _merged(begin[begin < end], end[begin < end], max(timeline.window_ns // _POINTS, 1))
     if not marks:
         return None
     return InStep(rank=rank.rank, device=timeline.device, step=timeline.step, window_ns=timeline.window_ns, marks=marks)
+
+
+def _replayed(case: Case, rank: RankCase, removal: Change) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Begin and end, on the rank's clock, of what a change makes shorter or earlier."""
+    graph = case.replayed
+    nodes = np.flatnonzero(_changed(graph, removal) & (graph.rank == rank.rank) & (graph.event >= 0))
+    begin = graph.own_times(rank.rank, graph.start[nodes])
+    return begin, begin + graph.duration[nodes]
+
+
+def _part_of(cause: str) -> str | None:
+    return next((part for name, part in _LEDGER_PART.items() if cause.startswith(name)), None)
+
+
+def _in_ledger(rank: RankCase, timeline: Timeline, part: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Begin and end of what the ledger of the step that is drawn has in a part."""
+    begin = rank.analysis.origin_ns + timeline.start_ns
+    spans = ledger_spans(rank.trace, timeline.device, (begin, begin + timeline.window_ns))
+    own = spans.filter(spans["part"] == part)
+    at = own["ts_ns"].to_numpy()
+    return at, at + own["duration_ns"].to_numpy()
 
 
 def _changed(graph: Graph, change: Change) -> Mask:

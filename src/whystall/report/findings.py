@@ -205,7 +205,7 @@ def _finding(finding: Finding, place: int, report: Report, *, one_rank: bool) ->
         expect=clean(proof.expect, 300) if proof else None,
         rejected=tuple((clean(one.id, 80), clean(one.because, 200)) for one in finding.rejected[:8]),
         missing=_missing(finding),
-        picture=picture_of(finding, gain),
+        picture=picture_of(finding, gain, report),
         chain=chain_of(finding, report),
         place=place if finding.shown else None,
     )

@@ -8,6 +8,7 @@ from typing import Final
 from whystall.diagnosis.finding import Finding, Gain
 from whystall.report import format as fmt
 from whystall.report.names import clean
+from whystall.report.schema import Report
 
 WIDE: Final = 1000
 """The width of a step in a picture, in its own units."""
@@ -36,15 +37,25 @@ class PictureView:
     """The figure that draws the step, on a page that has it."""
     shown: tuple[tuple[int, int], ...]
     """The marks there: begin and end in nanoseconds."""
+    steps: bool = False
+    """Whether the steps of the whole run are drawn, of a cause that no single recorded step shows."""
 
 
-def picture_of(finding: Finding, gain: Gain | None) -> PictureView | None:
-    """The picture of a finding that has a gain or marks."""
+def picture_of(finding: Finding, gain: Gain | None, report: Report | None = None) -> PictureView | None:
+    """The picture of a finding that has a gain or marks.
+
+    What no recorded step shows is to be seen in the steps of the whole run, or in the timeline as a whole, where the
+    report draws them.
+    """
     place = finding.in_step
     if place is None and gain is None:
         return None
     marks = place.marks[:_MOST_MARKS] if place is not None and place.window_ns > 0 else []
     whole = place.window_ns if place is not None else 1
+    watched = report is not None and bool(report.run) and not marks
+    drawn = report.timelines if report is not None and not watched else []
+    ranks = finding.scope.ranks
+    anywhere = next((_figure(one.rank, one.device) for one in drawn if one.rank in ranks or not ranks), None)
     bars = tuple(_bar(begin / whole, max(length, 0) / whole) for begin, length in marks)
     low, high = (1 / max(gain.ceiling, 1.0), 1 / max(gain.floor, 1.0)) if gain is not None else (0.0, 0.0)
     return PictureView(
@@ -52,9 +63,14 @@ def picture_of(finding: Finding, gain: Gain | None) -> PictureView | None:
         after=_bar(0.0, 1 / max(gain.expected, 1.0)) if gain is not None else None,
         unsure=_bar(low, high - low) if gain is not None else None,
         words=" ".join(filter(None, [_where(finding), _after(gain)])),
-        timeline=f"r{place.rank}d{place.device}-timeline-figure" if place is not None and bars else None,
+        timeline=_figure(place.rank, place.device) if place is not None and bars else anywhere,
         shown=tuple((begin, begin + length) for begin, length in marks),
+        steps=watched,
     )
+
+
+def _figure(rank: int, device: int) -> str:
+    return f"r{rank}d{device}-timeline-figure"
 
 
 def _bar(begin: float, length: float) -> Bar:
