@@ -6,7 +6,7 @@
 Every job runs under ``whystall run``; ``whystall watch`` looks at it every two seconds from another process, as a user
 would. Counted from the instant that the job wrote down: when "slower" was said, and when the verdict was one of the
 causes that are true of the fault; then the job is ended. ``--healthy`` runs the same jobs for so many seconds each
-without their faults: they may not be called slower.
+without their faults: they may not be called slower, unless with the cores that other programs took.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from pathlib import Path
 from typing import Final
 
 WITHIN_S: Final = 60.0
+OF_OTHERS: Final = "; other programs use"
+"""What is said of a job that is slower since others took its cores: no fault of its own, and no false alarm."""
 HERE = Path(__file__).parent
 # What may be named for a fault: chosen by what the job does, before any of it was watched.
 TRUE: Final = {
@@ -108,9 +110,11 @@ def judged(name: str, folder: Path, options: argparse.Namespace) -> dict[str, ob
     onset, told = watched(name, folder, options)
     if onset is None:
         alarms = [line for _, line in told.lines if line.startswith("slower")]
+        beside = [line for line in alarms if OF_OTHERS in line]
         return {
             "job": name,
-            "right": not alarms,
+            "right": len(alarms) == len(beside),
+            "beside_others": len(beside),
             "lines": [line for _, line in told.lines if not line.startswith("step")],
         }
     since = [(round(at - onset, 1), line) for at, line in told.lines if not line.startswith("step")]
