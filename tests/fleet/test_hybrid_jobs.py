@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.diagnosis.hybrid import LAYER_NS, pipelines, slices
 from tests.diagnosis.jobs import Job, is_worth
-from tests.diagnosis.test_many_ranks import data_parallel
+from tests.diagnosis.test_many_ranks import LATE, data_parallel, uneven_experts
 
 import whystall
 from whystall.report.schema import Report
@@ -65,3 +65,13 @@ def test_that_a_rank_nobody_looked_at_came_late_is_no_slow_link(tmp_path: Path) 
             job.built.write(tmp_path / f"rank{rank}.json")
     report = whystall.analyze(tmp_path, cache=False, workers=1)
     assert report.verdict.cause != "communication.low-bandwidth"
+
+
+@pytest.mark.parametrize("always", [True, False], ids=["one rank", "each time another"])
+def test_experts_of_ranks_that_nobody_looked_at_are_waited_for_as_well(tmp_path: Path, *, always: bool) -> None:
+    jobs, above = uneven_experts(24, always=always)
+    whole = sum(job.step_ns for job in jobs) / len(jobs)
+    report = analyzed(jobs, tmp_path)
+    assert report.verdict.cause == "communication.expert-imbalance"
+    assert not always or report.findings[0].scope.ranks == [LATE]
+    is_worth(report.findings[0], whole / (whole - above))

@@ -7,17 +7,19 @@ from typing import Final
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
-from whystall.diagnosis.detectors.collectives import node_of_row
+from whystall.diagnosis.detectors.collectives import EXCHANGE, are, collectives, met_by_all, node_of_row
 from whystall.diagnosis.detectors.rank_differences import uneven_kernels
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.replay.graph import Change
 
 CAUSE: Final = cause_beside(__name__)
+_FEWEST_USUAL: Final = 3
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
@@ -31,6 +33,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
         own = uneven.filter(pl.col("rank") == rank.rank)
         node = node_of_row(case, rank)[own["row"].to_numpy()]
         wanted[node[node >= 0]] = own["mean"].to_numpy()[node >= 0]
+    _do_not_wait_for_others(case, wanted)
     sums = uneven.group_by("rank").agg(pl.col("ns").sum()).sort("ns", descending=True)
     busiest, most, mean = int(sums["rank"][0]), int(sums["ns"][0]), float(sums["ns"].mean())  # type: ignore[arg-type]
     spread = _above_mean(uneven)
@@ -52,6 +55,27 @@ def in_trace(case: Case) -> Iterator[Replayed]:
         uncertainty=0.15,
         rivals=("communication.straggler", "communication.exposed"),
     )
+
+
+def _do_not_wait_for_others(case: Case, wanted: NDArray[np.float64]) -> None:
+    """Of exchanges that a rank came to last whose trace is not at hand: as long as those that all came to together.
+
+    Else the wait for experts that nobody looked at would stay.
+    """
+    if not case.summarised.ranks:
+        return
+    all_came: list[NDArray[np.int64]] = []
+    waited: list[NDArray[np.int64]] = []
+    for rank in case.ranks:
+        found = collectives(case, rank)
+        chosen = are(found, EXCHANGE) & (found.node >= 0)
+        transfer = case.transfer_of[found.node[chosen]]
+        met = met_by_all(case, rank, found)[chosen] & (transfer >= 0)
+        all_came.append(transfer[met])
+        waited.append(transfer[~met & (transfer >= 0)])
+    usual, others = np.unique(np.concatenate(all_came)), np.unique(np.concatenate(waited))
+    if len(usual) >= _FEWEST_USUAL:
+        wanted[others] = np.minimum(wanted[others], np.median(case.replayed.duration[usual]))
 
 
 def _above_mean(uneven: pl.DataFrame) -> float:
