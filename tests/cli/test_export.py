@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
+import zipfile
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -89,6 +90,35 @@ def test_ranks_are_exported_on_one_clock(cli: Cli, tmp_path: Path) -> None:
     assert ends == [end for number in range(4) for end in [500_000 + number * 10_000_000] * 2]
     assert cli("export", *files, "--format", "perfetto", "--ranks", "1", "-o", "one.json").code == 0
     assert len([one for one in json.loads((tmp_path / "one.json").read_text())["traceEvents"] if one["ph"] == "X"]) == 4
+
+
+def on_a_base(path: Path, base_ns: int) -> None:
+    """The same times, written since a base that the file names, as torch writes them."""
+    written = json.loads(path.read_text())
+    for event in written["traceEvents"]:
+        if "ts" in event:
+            event["ts"] = round(float(event["ts"]) - base_ns / 1000, 3)
+    path.write_text(json.dumps({"baseTimeNanoseconds": base_ns} | written))
+
+
+def test_ranks_are_archived_as_they_are_with_a_manifest_of_their_clocks(cli: Cli, tmp_path: Path) -> None:
+    """What a file reads at T the first one reads at T + offset: then each collective ends on both at one time."""
+    for rank, behind_ns in ((0, 0), (1, 700_000_000)):
+        of_rank(tmp_path, rank, behind_ns=behind_ns)
+        on_a_base(tmp_path / f"rank{rank}.json", 1_690_000_000_000_000_000 - 5_000_000_000 * rank)
+    files = [tmp_path / f"rank{rank}.json" for rank in (0, 1)]
+    assert cli("export", *files, "--format", "perfetto", "--ranks", "all", "-o", "both.zip").code == 0
+    with zipfile.ZipFile(tmp_path / "both.zip") as archive:
+        manifest = json.loads(archive.read("perfetto_manifest.json"))["perfetto_manifest"]
+        assert [archive.read(f"rank{rank}.json") for rank in (0, 1)] == [file.read_bytes() for file in files]
+    assert manifest["version"] == 1
+    offset_of = {one["path"]: one.get("clocks", {}).get("offset_ns", 0) for one in manifest["files"]}
+    assert min(offset_of.values()) == 0
+    ends = []
+    for file in files:
+        events = [one for one in json.loads(file.read_text())["traceEvents"] if one["ph"] == "X"]
+        ends.append([round((one["ts"] + float(one["dur"])) * 1000) + offset_of[file.name] for one in events])
+    assert ends[0] == pytest.approx(ends[1], abs=2_000)
 
 
 @pytest.mark.parametrize(

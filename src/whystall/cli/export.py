@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from collections.abc import Callable
 
+    from whystall.analysis.rank_clocks import RankClock
     from whystall.cli.console import Console
     from whystall.trace.model import Trace
 
@@ -52,7 +53,8 @@ class Export:
         parser.add_argument(
             "--ranks",
             metavar="LIST|all",
-            help="of these ranks (such as 0,7) one timeline on one clock; perfetto alone",
+            help="of these ranks (such as 0,7) one timeline on one clock, or to a .zip their traces as they are, which "
+            "Perfetto merges; perfetto alone",
         )
         parser.add_argument(
             "--finding",
@@ -221,7 +223,27 @@ def _aligned(options: Namespace, console: Console) -> Callable[..., None]:
     clocks = rank_clocks(attendances, meetings(attendances))
     if unset := [rank for rank in chosen[1:] if not clocks[rank].meetings]:
         console.note(f"whystall: rank {unset[0]} shares no collective with the others: it is drawn by its own clock")
+    if options.output is not None and options.output.endswith(".zip"):
+        return _archived(options, ranks, clocks)
     return partial(write_chrome_traces, ranks, clocks)
+
+
+def _archived(options: Namespace, ranks: dict[int, Trace], clocks: dict[int, RankClock]) -> Callable[..., None]:
+    """What writes the traces of ranks as they are, with a manifest of our clocks."""
+    from whystall.trace.discovery import find_traces
+    from whystall.trace.readers.registry import installed_readers
+    from whystall.view.archive import write_archive
+
+    readers = installed_readers()[0]
+    found = [path for source in options.paths for path in find_traces(source, readers)]
+    files = {rank: [path for path in found if path.name == trace.name] for rank, trace in ranks.items()}
+    if unsure := [rank for rank, paths in files.items() if len(paths) != 1]:
+        raise UsageError(f"rank {unsure[0]} is not one file of its own: write one rewritten file (-o FILE.json.gz)")
+
+    def write(stream: IO[bytes], *, compress: bool) -> None:  # noqa: ARG001 - an archive is packed
+        write_archive({rank: paths[0] for rank, paths in files.items()}, ranks, clocks, stream)
+
+    return write
 
 
 def _numbers(text: str) -> list[int]:

@@ -27,7 +27,7 @@ _FIRST: Final = 64
 _AGAIN_S: Final = 15.0
 # Said again where steps have become so many times as long since.
 _SAID_AGAIN: Final = 1.25
-# Told where other programs use so many cores more than when the job began: its own part of the reason is elsewhere.
+# Told where other programs use so many cores: the job may be slower for nothing that it does.
 _OTHERS_BUSY: Final = 0.5
 _LOW_PRIORITY: Final = 10
 """A tenth of a core where the job takes them all; at the lowest (19) a hundredth: a verdict takes seconds of it."""
@@ -139,7 +139,7 @@ class Watched:
         pace = pace_of(one.first(_FIRST), one.latest(_LATELY_S, FEWEST))
         if pace is not None:
             self._paces[one.rank] = pace
-            self._others[one.rank] = one.more_cores_of_others(_LATELY_S)
+            self._others[one.rank] = one.cores_of_others(_LATELY_S)
 
     def _say_pace(self) -> None:
         from whystall.report.format import duration, share
@@ -169,7 +169,7 @@ class Watched:
                 who = f"rank {rank}: " if len(self._paces) > 1 else ""
                 grown = f"; {pace.grown} grew by {duration(pace.grown_ns)}" if pace.grown else ""
                 others = self._others[rank]
-                beside = f"; other programs use {others:.1f} cores more" if others >= _OTHERS_BUSY else ""
+                beside = f"; other programs use {others:.1f} cores" if others >= _OTHERS_BUSY else ""
                 self._console.result(
                     f"slower: {who}steps take {pace.ratio:.2f} times as long as at first{grown}{beside}"
                 )

@@ -22,7 +22,6 @@ _FIRST_STEPS: Final = 5
 _KEPT_FIRST: Final = 256
 _KEPT_LATEST: Final = 1024
 _PART: Final = re.compile(r"^(input|forward|backward|optimizer|save|gc)_us$")
-_FIRST_TICKS: Final = 8
 _TICKS_PER_S: Final = 100  # the kernel's USER_HZ, which is 100 on every architecture that PyTorch runs on
 BOUNDS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 """Upper bounds of the buckets in which steps are counted."""
@@ -45,7 +44,6 @@ class Followed:
         self._latest_step = -1
         self._first: list[list[int]] = []
         self._latest: deque[list[int]] = deque(maxlen=_KEPT_LATEST)
-        self._first_ticks: list[tuple[int, int]] = []
         self._latest_ticks: deque[tuple[int, int]] = deque(maxlen=_KEPT_FIRST)
 
     def look(self) -> None:
@@ -84,16 +82,13 @@ class Followed:
         at, ticks = value.get("at_unix_ns"), value.get("cpu_ticks")
         if type(at) is not int or not isinstance(ticks, list) or [type(one) for one in ticks] != [int, int]:
             return
-        if len(self._first_ticks) < _FIRST_TICKS:
-            self._first_ticks.append((at, ticks[0] - ticks[1]))
         self._latest_ticks.append((at, ticks[0] - ticks[1]))
 
-    def more_cores_of_others(self, lasting_s: float) -> float:
-        """How many more cores other programs use lately, in the mean, than they did at first; 0 where nobody knows."""
+    def cores_of_others(self, lasting_s: float) -> float:
+        """How many cores other programs use lately, in the mean; 0 where nobody knows."""
         last = self._latest_ticks[-1][0] if self._latest_ticks else 0
         lately = [one for one in self._latest_ticks if one[0] >= last - lasting_s * 1e9]
-        now, first = _cores(lately), _cores(self._first_ticks)
-        return max(now - first, 0.0) if now is not None and first is not None else 0.0
+        return _cores(lately) or 0.0
 
     def _head(self, value: Any) -> None:
         columns = value.get("columns") if isinstance(value, dict) else None
