@@ -62,3 +62,23 @@ def test_a_folder_without_dumps_is_an_input_error(cli: Cli, tmp_path: Path) -> N
 
     assert outcome.code == 3
     assert "no flight recorder dump" in outcome.err
+
+
+PLANTED = "hf_PLANTEDsecretTOKEN"
+
+
+def test_what_a_dump_holds_besides_reaches_no_output(cli: Cli, tmp_path: Path) -> None:
+    """Environment, command line and a token in every part of a dump that may have more keys than are known."""
+    more = {"env": {"HF_TOKEN": PLANTED}, "cmdline": ["train.py", "--token", PLANTED], PLANTED: PLANTED}
+    for rank, calls in enumerate((2, 1, 2)):
+        write(tmp_path, rank, calls)
+        path = tmp_path / f"trace_rank_{rank}"
+        body = pickle.loads(path.read_bytes())  # noqa: S301 - made above
+        body["pg_config"] = {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1, 2]", **more}}
+        body["entries"] = [entry | more for entry in body["entries"]]
+        path.write_bytes(pickle.dumps(body | more, protocol=2))
+    for words in (("hang", tmp_path), ("hang", tmp_path, "--json"), ("hang", tmp_path, "-v")):
+        outcome = cli(*words)
+        assert outcome.code == 0
+        assert "Rank 1 never came" in outcome.out
+        assert PLANTED not in outcome.out + outcome.err

@@ -55,3 +55,13 @@ def test_what_is_no_log_is_an_input_error(cli: Cli, tmp_path: Path) -> None:
 
     assert outcome.code == 3
     assert "cannot be read as Parquet" in outcome.err
+
+
+def test_what_a_log_holds_besides_reaches_no_output(cli: Cli, tmp_path: Path) -> None:
+    planted = "hf_PLANTEDsecretTOKEN"
+    path = log(tmp_path)
+    pl.read_parquet(path).with_columns(pl.lit(planted).alias("command"), pl.lit("x").alias(planted)).write_parquet(path)
+    for words in (("ranks", path), ("ranks", path, "--json")):
+        outcome = cli(*words)
+        assert outcome.code == 0
+        assert planted not in outcome.out + outcome.err

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from tests.diagnosis.cases import case_of, diagnosed
 from tests.diagnosis.jobs import Job, meet, message, together
+from tests.diagnosis.test_many_ranks import GROUPED, uneven_experts
 
 from whystall.diagnosis.blocking import blocking as found_by
 from whystall.diagnosis.finding import Blocking
@@ -155,3 +156,13 @@ def test_where_it_fails_the_findings_are_told(monkeypatch: pytest.MonkeyPatch) -
     assert found.findings
     assert found.blocking == []
     assert "what communication holds up could not be told" in found.failures[0]
+
+
+@pytest.mark.parametrize(("kernel", "dimension"), [(GROUPED, "expert"), ("nvjet_tst_128x256_bz_TNT", None)])
+def test_exchanges_are_of_experts_where_their_products_are(kernel: str, dimension: str | None) -> None:
+    """Context parallelism exchanges heads in the same way: without products of experts nobody knows."""
+    jobs, _ = uneven_experts(8, always=True)
+    for job in jobs:
+        for event in job.built.events:
+            event["name"] = kernel if event["name"] == GROUPED else event["name"]
+    assert {row.dimension for row in blocking(jobs)} == {dimension}

@@ -27,6 +27,7 @@ _LARGE_BYTES: Final = 1 << 16
 """A smaller sum may be a count or a norm, which tells nothing of what a group is for."""
 _FIRST: Final = np.iinfo(np.int64).min
 _NEVER: Final = np.iinfo(np.int64).max
+_EXCHANGES: Final = frozenset({"all_to_all", "all_to_all_v"})
 _SUMS: Final = frozenset({"all_reduce", "reduce_scatter"})
 
 
@@ -101,10 +102,16 @@ def _dimensions(case: Case, rank: RankCase, found: Collectives) -> dict[str, Dim
 
 
 def _by_use(case: Case, rank: RankCase, found: Collectives, own: NDArray[np.intp]) -> Dimension | None:
-    """By messages, or by sums of many bytes: before a backward pass they are of slices, after and in it of replicas."""
+    """By messages, by exchanges beside products of experts, or by sums of many bytes.
+
+    Sums before a backward pass are of slices, after and in it of replicas.
+    """
     kinds = {kind_named(found.kind[at]) for at in own.tolist()}
     if kinds <= {"send", "recv", "send_recv"}:
         return "pipeline" if has_stages(case) else None
+    if kinds <= _EXCHANGES:
+        # Heads are exchanged by context parallelism in the same way: products of groups of rows are experts' alone.
+        return "expert" if _has_experts(rank) else None
     sums = own[[kind_named(found.kind[at]) in _SUMS and found.size[at] >= _LARGE_BYTES for at in own.tolist()]]
     if not len(sums):
         return None
@@ -114,6 +121,12 @@ def _by_use(case: Case, rank: RankCase, found: Collectives, own: NDArray[np.intp
     if (began < 0).any():
         return None
     return "tensor" if _before_backward(rank, began).any() else "data"
+
+
+def _has_experts(rank: RankCase) -> bool:
+    classified = rank.workings.classified
+    number = classified.families.index("grouped-gemm") if "grouped-gemm" in classified.families else -1
+    return bool((classified.family_of == number).any())
 
 
 def _before_backward(rank: RankCase, at: NDArray[np.int64]) -> NDArray[np.bool_]:
