@@ -1,4 +1,4 @@
-"""What one run of ``tune`` sets in a watched process: loaders, optimizers and threads, as they are made.
+"""What one run of ``tune`` sets in a watched process: loaders, optimizers, models and threads, as they are made.
 
 Constructors of torch's own are wrapped: what the user's code asks for is noted with its place, and replaced by what the
 trial sets. Nothing else is changed, and no file.
@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol
 
 from whystall.capture.config import CaptureConfig, TrialSetup
 from whystall.capture.experiments import Injected, end_after_enough
+from whystall.capture.tuned_model import TunedModel, has_compiled
 
 LOADER_SETTINGS: Final = ("num_workers", "prefetch_factor", "persistent_workers", "pin_memory")
 _MOST_SEEN: Final = 16
@@ -24,7 +25,10 @@ class Change(Protocol):
     """What a further run of a command changes in it."""
 
     note: str | None
-    seen: dict[str, Any] | None
+
+    @property
+    def seen(self) -> dict[str, Any] | None:
+        """What the run shows, for what to try next."""
 
     def install(self) -> None:
         """What has to be in place before the user's code makes anything."""
@@ -51,7 +55,24 @@ class Tuned:
         self._trial = trial
         self._began_ns = 0
         self.note: str | None = None
-        self.seen: dict[str, Any] | None = {"loaders": [], "optimizers": [], "threads": None, "devices": 0}
+        self._model = TunedModel(torch, trial.settings)
+        self._made: dict[str, list[dict[str, Any]]] = {"loaders": [], "optimizers": []}
+        self._threads: int | None = None
+        self._devices = 0
+
+    @property
+    def seen(self) -> dict[str, Any]:
+        """How things are made, with their places, and under ``refused`` which settings could not be made, and why."""
+        return {
+            **self._made,
+            "models": self._model.models,
+            "autocast": self._model.uses_autocast,
+            "compiled": has_compiled(),
+            "bf16": self._model.computes_bf16(),
+            "threads": self._threads,
+            "devices": self._devices,
+            "refused": self._model.refused(),
+        }
 
     def install(self) -> None:
         """Wraps what makes loaders and optimizers; called before the user's code goes on."""
@@ -64,6 +85,8 @@ class Tuned:
             kind = getattr(optim, name, None)
             if kind is not None and "foreach" in inspect.signature(kind.__init__).parameters:
                 _wrap_constructor(kind, self._optimizer, under_way)
+        self._model.install()
+        self._follow_optimizers(optim.Optimizer)
         if self._trial.settings.get("matmul_precision") is not None:
             self._torch.set_float32_matmul_precision(str(self._trial.settings["matmul_precision"]))
 
@@ -72,9 +95,8 @@ class Tuned:
         self._began_ns = time.monotonic_ns()
         cuda = self._torch.cuda
         threads = self._trial.settings.get("threads")
-        if self.seen is not None:
-            self.seen["threads"] = int(self._torch.get_num_threads())
-            self.seen["devices"] = cuda.device_count() if cuda.is_initialized() and cuda.is_available() else 0
+        self._threads = int(self._torch.get_num_threads())
+        self._devices = cuda.device_count() if cuda.is_initialized() and cuda.is_available() else 0
         if threads is not None:
             self._torch.set_num_threads(int(threads))
 
@@ -103,9 +125,22 @@ class Tuned:
         if wanted in how:
             arguments.update({name: name == wanted or None for name in how})
 
+    def _follow_optimizers(self, kind: Any) -> None:
+        """The model is there when its optimizer has been made, whatever kind that is."""
+        original = kind.__init__
+
+        @functools.wraps(original)
+        def __init__(own: Any, *given: Any, **named: Any) -> None:  # noqa: N807 - it takes the place of one
+            original(own, *given, **named)
+            found = self._model.optimizer_made(own)
+            if found is not None:
+                found.update(_place())
+
+        kind.__init__ = __init__
+
     def _note(self, kind: str, found: dict[str, Any]) -> None:
-        if self.seen is not None and len(self.seen[kind]) < _MOST_SEEN:
-            self.seen[kind].append(found | _place())
+        if len(self._made[kind]) < _MOST_SEEN:
+            self._made[kind].append(found | _place())
 
 
 def _wrap_constructor(kind: Any, change: Callable[[dict[str, Any]], None], under_way: set[int]) -> None:

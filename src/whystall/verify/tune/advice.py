@@ -39,6 +39,21 @@ def lines_to_change(settings: Settings, seen: Seen | None) -> list[str]:
         found.append(f"where the code sets threads: torch.set_num_threads({settings['threads']})")
     if "matmul_precision" in settings:
         found.append(f'at the start: torch.set_float32_matmul_precision("{settings["matmul_precision"]}")')
+    return [*found, *_lines_of_model(settings, seen.models if seen else [])]
+
+
+def _lines_of_model(settings: Settings, models: Sequence[dict[str, object]]) -> list[str]:
+    """Those that have to do with the model: its place is known by that of its optimizer."""
+    before = f"before the optimizer is made ({_places(models, 'the optimizer')})"
+    found = []
+    if "memory_format" in settings:
+        found.append(f"{before}: model = model.to(memory_format=torch.channels_last), and batches of pictures alike")
+    if "compile" in settings:
+        mode = "" if settings["compile"] == "default" else f'mode="{settings["compile"]}"'
+        found.append(f"{before}: model.compile({mode})")
+    if "precision" in settings:
+        device = models[0].get("device") if models else "cuda"
+        found.append(f'around the forward pass and the loss: with torch.autocast("{device}", dtype=torch.bfloat16):')
     return found
 
 

@@ -32,6 +32,8 @@ _PATIENCE: Final = 5.0  # times as long as the command as given, and a minute
 _SLOWER: Final = 4.0
 _SHORTEST_S: Final = 5.0
 _LONGEST_S: Final = 30.0
+# An exception's line: by its name, or by torch's compiler, whose own end in other words (BackendCompilerFailed).
+_RAISED: Final = re.compile(r"([\w.]*(Error|Exception|Interrupt)\b|torch\._(dynamo|inductor)\.exc\.\w+)")
 _FAULT_NS: Final = 500  # of the kernel, for a page of 4 KiB that is filled with zeros
 _ALLOCATORS: Final = {
     "expandable_segments": {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"},
@@ -218,6 +220,8 @@ def _outcome(folder: Path, code: int, output: str, asked: Measurer) -> Outcome:
         return Outcome(step_s=None, failed_because=f"{seen} steady steps were seen, {_FEWEST_STEPS} are needed")
     run = read_run_folder(folder)
     rank = next((one for one in run.ranks if one.get("rank") == found.rank), {})
+    for name, because in ((rank.get("trial") or {}).get("refused") or {}).items():
+        return Outcome(step_s=None, failed_because=f"{name} could not be set: {because}")
     faults = max((_fault_share(path) for path in run.samples), default=0.0)
     return Outcome(
         step_s=(found.mean_ns if asked.statistic == "mean" else found.median_ns) / 1e9,
@@ -237,6 +241,10 @@ def _seen(
         fault_share=faults,
         loaders=trial.get("loaders", []),
         optimizers=trial.get("optimizers", []),
+        models=trial.get("models", []),
+        autocast=trial.get("autocast", False),
+        compiled=trial.get("compiled", False),
+        bf16=trial.get("bf16", False),
         threads=trial.get("threads"),
         cores=facts.get("cores_allowed") or 1,
         devices=trial.get("devices", 0),
@@ -269,7 +277,7 @@ def _numbers(pattern: re.Pattern[str] | None, text: str) -> list[float]:
 def _why_failed(code: int, output: str) -> str:
     """How a run ended, and the last line it printed, where that is an exception's."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
-    last = next((line for line in reversed(lines) if re.match(r"[\w.]*(Error|Exception|Interrupt)\b", line)), "")
+    last = next((line for line in reversed(lines) if _RAISED.match(line)), "")
     memory = code in (-9, 137) or "out of memory" in last.lower() or "OutOfMemory" in last or "MemoryError" in last
     how = f"ended by signal {-code}" if code < 0 else f"exit code {code}"
     return f"{'out of memory, ' if memory else ''}{how}{': ' + last[:160] if last else ''}"

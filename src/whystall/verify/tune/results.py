@@ -20,7 +20,8 @@ Verdict = Literal["faster", "slower", "inside the noise", "failed", "losses diff
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """What a run shows: parts of its steps as shares, and how its loaders and optimizers were made.
 
-    ``input_ns`` is what a step waits for its batch, ``fault_share`` what its page faults may take of it.
+    ``input_ns`` is what a step waits for its batch, ``fault_share`` what its page faults may take of it. ``bf16`` says
+    whether what the model runs on has instructions for it, ``autocast`` and ``compiled`` what the code does itself.
     """
 
     shares: dict[str, float]
@@ -29,6 +30,10 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     fault_share: float = 0.0
     loaders: list[dict[str, Any]] = []
     optimizers: list[dict[str, Any]] = []
+    models: list[dict[str, Any]] = []
+    autocast: bool = False
+    compiled: bool = False
+    bf16: bool = False
     threads: int | None = None
     cores: int = 1
     devices: int = 0

@@ -14,7 +14,8 @@ import numpy as np
 
 from whystall.analysis.paired import Paired, paired
 from whystall.errors import WhystallError
-from whystall.verify.tune.candidates import LEAST_GAIN, Candidate, Knob, candidates, left_out
+from whystall.verify.tune.candidate import LEAST_GAIN, Candidate
+from whystall.verify.tune.candidates import Knob, candidates, left_out
 from whystall.verify.tune.results import LeftOut, Outcome, Seen, Settings, Trial, Tuning, Verdict
 
 Measure = Callable[[Settings], Outcome]
