@@ -17,6 +17,7 @@ from whystall.capture.config import CaptureConfig, TrialSetup
 from whystall.capture.experiments import Injected, end_after_enough
 from whystall.capture.tuned_model import TunedModel, has_compiled
 
+_BUCKET_MB: Final = 25  # torch.nn.parallel.DistributedDataParallel's own, where it is not told
 LOADER_SETTINGS: Final = ("num_workers", "prefetch_factor", "persistent_workers", "pin_memory")
 _MOST_SEEN: Final = 16
 
@@ -56,7 +57,7 @@ class Tuned:
         self._began_ns = 0
         self.note: str | None = None
         self._model = TunedModel(torch, trial.settings)
-        self._made: dict[str, list[dict[str, Any]]] = {"loaders": [], "optimizers": []}
+        self._made: dict[str, list[dict[str, Any]]] = {"loaders": [], "optimizers": [], "wrapped": []}
         self._threads: int | None = None
         self._devices = 0
 
@@ -71,7 +72,7 @@ class Tuned:
             "bf16": self._model.computes_bf16(),
             "threads": self._threads,
             "devices": self._devices,
-            "refused": self._model.refused(),
+            "refused": self._refused(),
         }
 
     def install(self) -> None:
@@ -85,6 +86,8 @@ class Tuned:
             kind = getattr(optim, name, None)
             if kind is not None and "foreach" in inspect.signature(kind.__init__).parameters:
                 _wrap_constructor(kind, self._optimizer, under_way)
+        if self._torch.distributed.is_available():
+            _wrap_constructor(self._torch.nn.parallel.DistributedDataParallel, self._wrapped, under_way)
         self._model.install()
         self._follow_optimizers(optim.Optimizer)
         if self._trial.settings.get("matmul_precision") is not None:
@@ -124,6 +127,26 @@ class Tuned:
         wanted = self._trial.settings.get("optimizer")
         if wanted in how:
             arguments.update({name: name == wanted or None for name in how})
+
+    def _wrapped(self, arguments: dict[str, Any]) -> None:
+        """Notes how data parallelism is made, and what it sends, and changes how much of it at once."""
+        weights = [each for each in arguments["module"].parameters() if each.requires_grad]
+        told = {
+            "bucket_cap_mb": arguments.get("bucket_cap_mb") or _BUCKET_MB,
+            "bytes": sum(each.numel() * each.element_size() for each in weights),
+            "ranks": self._torch.distributed.get_world_size(arguments.get("process_group")),
+        }
+        self._note("wrapped", told)
+        wanted = self._trial.settings.get("bucket_cap_mb")
+        if wanted is not None:
+            arguments["bucket_cap_mb"] = wanted
+
+    def _refused(self) -> dict[str, str]:
+        """What was asked for and not done, with the reason."""
+        found = self._model.refused()
+        if "bucket_cap_mb" in self._trial.settings and not self._made["wrapped"]:
+            found["bucket_cap_mb"] = "no DistributedDataParallel was made"
+        return found
 
     def _follow_optimizers(self, kind: Any) -> None:
         """The model is there when its optimizer has been made, whatever kind that is."""

@@ -35,6 +35,9 @@ def lines_to_change(settings: Settings, seen: Seen | None) -> list[str]:
         places = seen.optimizers if seen else []
         kind = str(places[0].get("class")) if places else "the optimizer"
         found.append(f"{_places(places, kind)}: {kind}(…, {settings['optimizer']}=True)")
+    if "bucket_cap_mb" in settings:
+        place = _places(seen.wrapped if seen else [], "DistributedDataParallel")
+        found.append(f"{place}: DistributedDataParallel(…, bucket_cap_mb={settings['bucket_cap_mb']})")
     if "threads" in settings:
         found.append(f"where the code sets threads: torch.set_num_threads({settings['threads']})")
     if "matmul_precision" in settings:

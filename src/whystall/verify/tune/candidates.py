@@ -9,6 +9,7 @@ from typing import Final
 
 from whystall.verify.tune.candidate import LEAST_GAIN, Candidate, gain, is_worth_it
 from whystall.verify.tune.of_model import model_candidates, why_no_model
+from whystall.verify.tune.of_ranks import rank_candidates, why_no_buckets
 from whystall.verify.tune.results import LeftOut, Seen, Settings
 
 _MOST_WORKERS_PER_CORE: Final = 4
@@ -41,7 +42,12 @@ def _positive(text: str) -> bool:
 def candidates(seen: Seen, settings: Settings, knob: Knob | None) -> list[Candidate]:
     """All that is worth trying, the most promising first; ``seen`` is of a run with ``settings``."""
     found = [*_loader(seen, settings), *_optimizer(seen, settings), *_threads(seen, settings), *_device(seen, settings)]
-    found += [*_allocator(seen, settings), *model_candidates(seen, settings), *_knob(knob, settings)]
+    found += [
+        *_allocator(seen, settings),
+        *model_candidates(seen, settings),
+        *rank_candidates(seen, settings),
+        *_knob(knob, settings),
+    ]
     return sorted((one for one in found if one.most >= 1 + LEAST_GAIN), key=lambda one: -one.most)
 
 
@@ -54,6 +60,7 @@ def left_out(seen: Seen, settings: Settings, tried: Sequence[str]) -> list[LeftO
         "matmul_precision": None if seen.devices else "there is no GPU: only products on one are meant",
         "allocator": _why_no_allocator(seen),
         **why_no_model(seen),
+        "bucket_cap_mb": why_no_buckets(seen),
     }
     if seen.threads == 1 == seen.cores:
         reasons["threads"] = "there is one core"

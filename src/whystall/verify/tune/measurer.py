@@ -242,6 +242,7 @@ def _seen(
         loaders=trial.get("loaders", []),
         optimizers=trial.get("optimizers", []),
         models=trial.get("models", []),
+        wrapped=trial.get("wrapped", []),
         autocast=trial.get("autocast", False),
         compiled=trial.get("compiled", False),
         bf16=trial.get("bf16", False),

@@ -21,7 +21,8 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """What a run shows: parts of its steps as shares, and how its loaders and optimizers were made.
 
     ``input_ns`` is what a step waits for its batch, ``fault_share`` what its page faults may take of it. ``bf16`` says
-    whether what the model runs on has instructions for it, ``autocast`` and ``compiled`` what the code does itself.
+    whether what the model runs on has instructions for it, ``autocast`` and ``compiled`` what the code does itself,
+    ``wrapped`` how DistributedDataParallel was made.
     """
 
     shares: dict[str, float]
@@ -31,6 +32,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     loaders: list[dict[str, Any]] = []
     optimizers: list[dict[str, Any]] = []
     models: list[dict[str, Any]] = []
+    wrapped: list[dict[str, Any]] = []
     autocast: bool = False
     compiled: bool = False
     bf16: bool = False
