@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
+from whystall.capture.affinity import affinity_seen, bind
 from whystall.capture.config import CaptureConfig, TrialSetup
 from whystall.capture.experiments import Injected, end_after_enough
 from whystall.capture.tuned_model import TunedModel, has_compiled
@@ -60,6 +61,7 @@ class Tuned:
         self._made: dict[str, list[dict[str, Any]]] = {"loaders": [], "optimizers": [], "wrapped": []}
         self._threads: int | None = None
         self._devices = 0
+        self._affinity: dict[str, Any] = {}
 
     @property
     def seen(self) -> dict[str, Any]:
@@ -71,6 +73,7 @@ class Tuned:
             "compiled": has_compiled(),
             "bf16": self._model.computes_bf16(),
             "threads": self._threads,
+            "affinity": self._affinity,
             "devices": self._devices,
             "refused": self._refused(),
         }
@@ -79,6 +82,9 @@ class Tuned:
         """Wraps what makes loaders and optimizers; called before the user's code goes on."""
         from torch.utils.data import DataLoader  # noqa: PLC0415 - the user has imported torch
 
+        cores = str(self._trial.settings.get("affinity", ""))
+        if cores[:1].isdecimal():  # else variables say it
+            bind(cores)
         under_way: set[int] = set()
         _wrap_constructor(DataLoader, self._loader, under_way)
         optim = self._torch.optim
@@ -97,6 +103,7 @@ class Tuned:
         """Sets what the user's code may have set since; the model is there."""
         self._began_ns = time.monotonic_ns()
         cuda = self._torch.cuda
+        self._affinity = affinity_seen(self._torch)
         threads = self._trial.settings.get("threads")
         self._threads = int(self._torch.get_num_threads())
         self._devices = cuda.device_count() if cuda.is_initialized() and cuda.is_available() else 0

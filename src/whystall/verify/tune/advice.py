@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from whystall.verify.tune.candidates import Knob
 from whystall.verify.tune.measurer import command_of, environment_of, python_of
+from whystall.verify.tune.of_cores import CORES
 from whystall.verify.tune.results import Seen, Settings
 
 _OF_LOADERS = ("num_workers", "prefetch_factor", "persistent_workers", "pin_memory")
@@ -21,7 +22,9 @@ def final_command(command: Sequence[str], settings: Settings, knob: Knob | None)
     """
     words = command_of(command, settings, knob)
     variables = [f"{name}={value}" for name, value in environment_of(settings).items()]
-    return " ".join([*variables, shlex.join([python_of(words), *words[1:]])])
+    cores = settings.get("affinity", CORES)
+    bound = [] if cores == CORES else ["taskset", "-c", str(cores)]
+    return " ".join([*variables, shlex.join([*bound, python_of(words), *words[1:]])])
 
 
 def lines_to_change(settings: Settings, seen: Seen | None) -> list[str]:

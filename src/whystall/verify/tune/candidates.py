@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from whystall.verify.tune.candidate import LEAST_GAIN, Candidate, gain, is_worth_it
+from whystall.verify.tune.of_cores import UNKNOWN, core_candidates, why_no_affinity
 from whystall.verify.tune.of_model import model_candidates, why_no_model
 from whystall.verify.tune.of_ranks import rank_candidates, why_no_buckets
 from whystall.verify.tune.results import LeftOut, Seen, Settings
@@ -15,7 +16,6 @@ from whystall.verify.tune.results import LeftOut, Seen, Settings
 _MOST_WORKERS_PER_CORE: Final = 4
 _HEADROOM: Final = 1.5
 _BUSY_WORKER: Final = 0.5
-_UNKNOWN: Final = 0.10  # of a step, at the most, for what no part of it shows
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +41,9 @@ def _positive(text: str) -> bool:
 
 def candidates(seen: Seen, settings: Settings, knob: Knob | None) -> list[Candidate]:
     """All that is worth trying, the most promising first; ``seen`` is of a run with ``settings``."""
-    found = [*_loader(seen, settings), *_optimizer(seen, settings), *_threads(seen, settings), *_device(seen, settings)]
-    found += [
-        *_allocator(seen, settings),
-        *model_candidates(seen, settings),
-        *rank_candidates(seen, settings),
-        *_knob(knob, settings),
-    ]
+    found = [*_loader(seen, settings), *_optimizer(seen, settings), *core_candidates(seen, settings)]
+    found += [*_device(seen, settings), *_allocator(seen, settings), *model_candidates(seen, settings)]
+    found += [*rank_candidates(seen, settings), *_knob(knob, settings)]
     return sorted((one for one in found if one.most >= 1 + LEAST_GAIN), key=lambda one: -one.most)
 
 
@@ -61,6 +57,7 @@ def left_out(seen: Seen, settings: Settings, tried: Sequence[str]) -> list[LeftO
         "allocator": _why_no_allocator(seen),
         **why_no_model(seen),
         "bucket_cap_mb": why_no_buckets(seen),
+        "affinity": why_no_affinity(seen, settings),
     }
     if seen.threads == 1 == seen.cores:
         reasons["threads"] = "there is one core"
@@ -138,30 +135,17 @@ def _kinds(seen: Seen) -> list[str]:
 def _optimizer(seen: Seen, settings: Settings) -> Iterator[Candidate]:
     if "optimizer" in settings:
         return
-    most = gain(max(seen.shares.get("optimizer", 0.0), _UNKNOWN if seen.devices else 0.0))
+    most = gain(max(seen.shares.get("optimizer", 0.0), UNKNOWN if seen.devices else 0.0))
     for rank, kind in enumerate(_kinds(seen)):
         yield Candidate("optimizer", kind, most * 0.95**rank)
-
-
-def _threads(seen: Seen, settings: Settings) -> Iterator[Candidate]:
-    now = int(settings.get("threads", seen.threads or 0))
-    if seen.devices or not now:
-        return
-    computes = 1 - seen.shares.get("input", 0.0)
-    if now < seen.cores:
-        yield Candidate("threads", seen.cores, 1 / (1 - computes * (1 - now / seen.cores)))
-    if now > seen.cores:
-        yield Candidate("threads", seen.cores, max(gain(0.5 * computes), 1.0))
-    if now > 1 and seen.cores > 1:
-        yield Candidate("threads", max(min(now, seen.cores) // 2, 1), gain(_UNKNOWN * computes))
 
 
 def _device(seen: Seen, settings: Settings) -> Iterator[Candidate]:
     if seen.devices:
         if "matmul_precision" not in settings:
-            yield Candidate("matmul_precision", "high", gain(_UNKNOWN))
+            yield Candidate("matmul_precision", "high", gain(UNKNOWN))
         if "allocator" not in settings:
-            yield Candidate("allocator", "expandable_segments", gain(_UNKNOWN / 2))
+            yield Candidate("allocator", "expandable_segments", gain(UNKNOWN / 2))
 
 
 def _allocator(seen: Seen, settings: Settings) -> Iterator[Candidate]:

@@ -24,6 +24,7 @@ from whystall.run_folder.layout import TUNE_JSON
 from whystall.trace.samples import read_samples
 from whystall.verify.measure import Variant, run_command, steady_steps
 from whystall.verify.tune.candidates import Knob
+from whystall.verify.tune.of_cores import CORES
 from whystall.verify.tune.results import Outcome, Run, Seen, Settings, Tuning
 
 STATE: Final = "whystall.tune-state/1"
@@ -56,6 +57,8 @@ def environment_of(settings: Settings) -> dict[str, str]:
     found = dict(_ALLOCATORS.get(str(settings.get("allocator")), {}))
     if "threads" in settings:
         found["OMP_NUM_THREADS"] = str(settings["threads"])
+    if settings.get("affinity") == CORES:
+        found |= {"OMP_PROC_BIND": "close", "OMP_PLACES": "cores"}
     return found
 
 
@@ -163,6 +166,11 @@ class Measurer:
         self._at += 1
         return outcome
 
+    def cores(self, rank: dict[str, Any]) -> int:
+        """The cores that the job may use: those of the first run, since in others its threads may be bound."""
+        first = next((run.outcome.seen for run in self._state.runs if run.outcome.seen is not None), None)
+        return first.cores if first is not None else (rank.get("facts") or {}).get("cores_allowed") or 1
+
     def end(self, result: Tuning) -> None:
         """Keeps the result."""
         self._state.result = result
@@ -226,14 +234,19 @@ def _outcome(folder: Path, code: int, output: str, asked: Measurer) -> Outcome:
     return Outcome(
         step_s=(found.mean_ns if asked.statistic == "mean" else found.median_ns) / 1e9,
         losses=_numbers(asked.loss, output),
-        seen=_seen(rank, found.shares, found.mean_ns, found.worker_cpu_share, faults),
+        seen=_seen(rank, found.shares, found.mean_ns, found.worker_cpu_share, faults, asked.cores(rank)),
     )
 
 
 def _seen(
-    rank: dict[str, Any], shares: dict[str, float], mean_ns: float, worker_cpu_share: float | None, faults: float
+    rank: dict[str, Any],
+    shares: dict[str, float],
+    mean_ns: float,
+    worker_cpu_share: float | None,
+    faults: float,
+    cores: int,
 ) -> Seen:
-    trial, facts = rank.get("trial") or {}, rank.get("facts") or {}
+    trial = rank.get("trial") or {}
     return Seen(
         shares=shares,
         input_ns=round(shares.get("input", 0.0) * mean_ns),
@@ -243,11 +256,12 @@ def _seen(
         optimizers=trial.get("optimizers", []),
         models=trial.get("models", []),
         wrapped=trial.get("wrapped", []),
+        affinity=trial.get("affinity"),
         autocast=trial.get("autocast", False),
         compiled=trial.get("compiled", False),
         bf16=trial.get("bf16", False),
         threads=trial.get("threads"),
-        cores=facts.get("cores_allowed") or 1,
+        cores=cores,
         devices=trial.get("devices", 0),
         epochs=max((int(one.get("epochs", 1)) for one in rank.get("loaders") or []), default=1),
     )
