@@ -64,10 +64,10 @@ def test_where_binding_would_harm_or_say_nothing_it_is_left_out(changed: dict[st
 
 
 def test_the_command_to_keep_it() -> None:
-    assert final_command(["python", "t.py"], {"affinity": "cores"}, None) == (
+    assert final_command(["python", "t.py"], {"affinity": "cores"}) == (
         "OMP_PROC_BIND=close OMP_PLACES=cores python t.py"
     )
-    assert final_command(["python", "t.py"], {"affinity": "0-31"}, None) == "taskset -c 0-31 python t.py"
+    assert final_command(["python", "t.py"], {"affinity": "0-31"}) == "taskset -c 0-31 python t.py"
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one core")

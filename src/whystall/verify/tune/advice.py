@@ -6,21 +6,19 @@ import os
 import shlex
 from collections.abc import Sequence
 
-from whystall.verify.tune.candidates import Knob
-from whystall.verify.tune.measurer import command_of, environment_of, python_of
+from whystall.verify.tune.measurer import environment_of, python_of
 from whystall.verify.tune.of_cores import CORES
 from whystall.verify.tune.results import Seen, Settings
 
 _OF_LOADERS = ("num_workers", "prefetch_factor", "persistent_workers", "pin_memory")
 
 
-def final_command(command: Sequence[str], settings: Settings, knob: Knob | None) -> str:
-    """The command with what is set from outside of the code.
+def final_command(words: Sequence[str], settings: Settings) -> str:
+    """The command, whose arguments are what won already, with what else is set from outside of the code.
 
-    >>> final_command(["python", "t.py"], {"threads": 2, "optimizer": "fused"}, None)
+    >>> final_command(["python", "t.py"], {"threads": 2, "optimizer": "fused"})
     'OMP_NUM_THREADS=2 python t.py'
     """
-    words = command_of(command, settings, knob)
     variables = [f"{name}={value}" for name, value in environment_of(settings).items()]
     cores = settings.get("affinity", CORES)
     bound = [] if cores == CORES else ["taskset", "-c", str(cores)]

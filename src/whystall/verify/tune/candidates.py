@@ -10,7 +10,7 @@ from typing import Final
 from whystall.verify.tune.candidate import LEAST_GAIN, Candidate, gain, is_worth_it
 from whystall.verify.tune.of_cores import UNKNOWN, core_candidates, why_no_affinity
 from whystall.verify.tune.of_model import model_candidates, why_no_model
-from whystall.verify.tune.of_ranks import rank_candidates, why_no_buckets
+from whystall.verify.tune.of_ranks import rank_candidates, why_no_buckets, why_no_zero
 from whystall.verify.tune.results import LeftOut, Seen, Settings
 
 _MOST_WORKERS_PER_CORE: Final = 4
@@ -58,6 +58,7 @@ def left_out(seen: Seen, settings: Settings, tried: Sequence[str]) -> list[LeftO
         **why_no_model(seen),
         "bucket_cap_mb": why_no_buckets(seen),
         "affinity": why_no_affinity(seen, settings),
+        **why_no_zero(seen),
     }
     if seen.threads == 1 == seen.cores:
         reasons["threads"] = "there is one core"

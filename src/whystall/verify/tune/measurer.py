@@ -16,14 +16,16 @@ from typing import Any, Final
 
 import msgspec
 
+from whystall.analysis.run_results import RunSummary
 from whystall.capture.config import CaptureConfig, Schedule, TrialSetup
 from whystall.diagnosis.causes import Statistic
 from whystall.errors import InputError, UsageError
 from whystall.run_folder.contents import read_run_folder
-from whystall.run_folder.layout import TUNE_JSON
+from whystall.run_folder.layout import TUNE_DEEPSPEED, TUNE_JSON
 from whystall.trace.samples import read_samples
 from whystall.verify.measure import Variant, run_command, steady_steps
 from whystall.verify.tune.candidates import Knob
+from whystall.verify.tune.deepspeed import Config, changes, config_of, with_config
 from whystall.verify.tune.of_cores import CORES
 from whystall.verify.tune.results import Outcome, Run, Seen, Settings, Tuning
 
@@ -115,10 +117,12 @@ class Measurer:
     timeout_s: float | None = None
     progress: Callable[[str], None] = lambda _text: None
     _state: State = field(init=False)
+    _config: Config | None = field(init=False)
     _at: int = 0
     _longest_s: float = 0.0
 
     def __post_init__(self) -> None:
+        self._config = config_of(self.command)
         self._state = State(command=self.digest)
 
     @property
@@ -130,6 +134,7 @@ class Measurer:
             self.steps,
             self.statistic,
             repr(self.knob),
+            *([] if self._config is None else [self._config.document]),
         ]
         return hashlib.sha256(msgspec.json.encode(told)).hexdigest()
 
@@ -171,10 +176,22 @@ class Measurer:
         first = next((run.outcome.seen for run in self._state.runs if run.outcome.seen is not None), None)
         return first.cores if first is not None else (rank.get("facts") or {}).get("cores_allowed") or 1
 
+    @property
+    def zero(self) -> dict[str, Any] | None:
+        """What the command's DeepSpeed configuration sets of ZeRO, if it names one."""
+        return None if self._config is None else self._config.seen()
+
     def end(self, result: Tuning) -> None:
-        """Keeps the result."""
+        """Keeps the result; of a DeepSpeed configuration a copy with what won."""
         self._state.result = result
         self._write()
+        if self._config is not None and changes(result.settings):
+            (self.folder / TUNE_DEEPSPEED).write_text(self._config.copy(result.settings))
+
+    def to_keep(self, settings: Settings) -> list[str]:
+        """The command with what won of its own arguments; the copy of the configuration is one that is kept."""
+        words = with_config(self.command, self._config, settings, self.folder / TUNE_DEEPSPEED)
+        return command_of(words, settings, self.knob)
 
     def _write(self) -> None:
         path = self.folder / TUNE_JSON
@@ -192,7 +209,10 @@ class Measurer:
         inside = {name: value for name, value in settings.items() if not name.startswith("-")}
         trial = TrialSetup(settings=inside, steps=self.steps, longest_s=self._enough_s())
         config = CaptureConfig(folder=str(folder), schedule=Schedule(repeat=0), trial=trial)
-        command = command_of(self.command, settings, self.knob)
+        command = with_config(self.command, self._config, settings, folder / TUNE_DEEPSPEED)
+        if self._config is not None and changes(settings):
+            (folder / TUNE_DEEPSPEED).write_text(self._config.copy(settings))
+        command = command_of(command, settings, self.knob)
         variant = Variant(tuple(command), tuple(environment_of(settings).items()))
         began = time.monotonic()
         patience = self.timeout_s or (_PATIENCE * self._longest_s + 60 if self._longest_s else None)
@@ -234,34 +254,28 @@ def _outcome(folder: Path, code: int, output: str, asked: Measurer) -> Outcome:
     return Outcome(
         step_s=(found.mean_ns if asked.statistic == "mean" else found.median_ns) / 1e9,
         losses=_numbers(asked.loss, output),
-        seen=_seen(rank, found.shares, found.mean_ns, found.worker_cpu_share, faults, asked.cores(rank)),
+        seen=_seen(rank, found, faults, asked),
     )
 
 
-def _seen(
-    rank: dict[str, Any],
-    shares: dict[str, float],
-    mean_ns: float,
-    worker_cpu_share: float | None,
-    faults: float,
-    cores: int,
-) -> Seen:
+def _seen(rank: dict[str, Any], found: RunSummary, faults: float, asked: Measurer) -> Seen:
     trial = rank.get("trial") or {}
     return Seen(
-        shares=shares,
-        input_ns=round(shares.get("input", 0.0) * mean_ns),
-        worker_cpu_share=worker_cpu_share,
+        shares=found.shares,
+        input_ns=round(found.shares.get("input", 0.0) * found.mean_ns),
+        worker_cpu_share=found.worker_cpu_share,
         fault_share=faults,
         loaders=trial.get("loaders", []),
         optimizers=trial.get("optimizers", []),
         models=trial.get("models", []),
         wrapped=trial.get("wrapped", []),
         affinity=trial.get("affinity"),
+        zero=asked.zero,
         autocast=trial.get("autocast", False),
         compiled=trial.get("compiled", False),
         bf16=trial.get("bf16", False),
         threads=trial.get("threads"),
-        cores=cores,
+        cores=asked.cores(rank),
         devices=trial.get("devices", 0),
         epochs=max((int(one.get("epochs", 1)) for one in rank.get("loaders") or []), default=1),
     )

@@ -22,7 +22,8 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 
     ``input_ns`` is what a step waits for its batch, ``fault_share`` what its page faults may take of it. ``bf16`` says
     whether what the model runs on has instructions for it, ``autocast`` and ``compiled`` what the code does itself,
-    ``wrapped`` how DistributedDataParallel was made, ``affinity`` whether threads are bound and which cores are near.
+    ``wrapped`` how DistributedDataParallel was made, ``affinity`` whether threads are bound and which cores are near,
+    ``zero`` what a DeepSpeed configuration sets.
     """
 
     shares: dict[str, float]
@@ -34,6 +35,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     models: list[dict[str, Any]] = []
     wrapped: list[dict[str, Any]] = []
     affinity: dict[str, Any] | None = None
+    zero: dict[str, Any] | None = None
     autocast: bool = False
     compiled: bool = False
     bf16: bool = False
