@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol
 from whystall.capture.affinity import affinity_seen, bind
 from whystall.capture.config import CaptureConfig, TrialSetup
 from whystall.capture.experiments import Injected, end_after_enough
+from whystall.capture.losses import LossesSeen
 from whystall.capture.tuned_model import TunedModel, has_compiled
 
 _BUCKET_MB: Final = 25  # torch.nn.parallel.DistributedDataParallel's own, where it is not told
@@ -58,6 +59,7 @@ class Tuned:
         self._began_ns = 0
         self.note: str | None = None
         self._model = TunedModel(torch, trial.settings)
+        self._losses = LossesSeen(torch)
         self._made: dict[str, list[dict[str, Any]]] = {"loaders": [], "optimizers": [], "wrapped": []}
         self._threads: int | None = None
         self._devices = 0
@@ -76,6 +78,7 @@ class Tuned:
             "affinity": self._affinity,
             "devices": self._devices,
             "refused": self._refused(),
+            "losses": self._losses.told(),
         }
 
     def install(self) -> None:
@@ -94,6 +97,7 @@ class Tuned:
                 _wrap_constructor(kind, self._optimizer, under_way)
         if self._torch.distributed.is_available():
             _wrap_constructor(self._torch.nn.parallel.DistributedDataParallel, self._wrapped, under_way)
+        self._losses.install()
         self._model.install()
         self._follow_optimizers(optim.Optimizer)
         if self._trial.settings.get("matmul_precision") is not None:
@@ -102,6 +106,7 @@ class Tuned:
     def first_step(self) -> None:
         """Sets what the user's code may have set since; the model is there."""
         self._began_ns = time.monotonic_ns()
+        self._losses.step_ended()
         cuda = self._torch.cuda
         self._affinity = affinity_seen(self._torch)
         threads = self._trial.settings.get("threads")
@@ -112,6 +117,7 @@ class Tuned:
 
     def step_ended(self, steps: int) -> None:
         """Ends the process after enough steps."""
+        self._losses.step_ended()
         end_after_enough(steps, self._began_ns, self._trial)
 
     def _loader(self, arguments: dict[str, Any]) -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from whystall.capture.known_modules import Known, outermost_module
+from whystall.capture.losses import wrap_backward
 
 MODEL_SETTINGS: Final = ("memory_format", "precision", "compile")
 _NOT_APPLIED: Final = {
@@ -149,17 +150,19 @@ class _Autocast:
 
         optimizer.register_optimizer_step_pre_hook(lambda *_: self._leave())
         optimizer.register_optimizer_step_post_hook(lambda *_: self._enter())
-        original = self._torch.autograd._engine_run_backward  # noqa: SLF001 - what every backward pass goes through
 
-        @functools.wraps(original)
-        def backward(*given: Any, **named: Any) -> Any:
-            self._leave()
-            try:
-                return original(*given, **named)
-            finally:
-                self._enter()
+        def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+            @functools.wraps(original)
+            def backward(*given: Any, **named: Any) -> Any:
+                self._leave()
+                try:
+                    return original(*given, **named)
+                finally:
+                    self._enter()
 
-        self._torch.autograd._engine_run_backward = backward  # noqa: SLF001
+            return backward
+
+        wrap_backward(self._torch, wrap)
 
     def begin(self, model: Any) -> None:
         """Opens it for the first time."""

@@ -254,8 +254,15 @@ def _outcome(folder: Path, code: int, output: str, asked: Measurer) -> Outcome:
     return Outcome(
         step_s=(found.mean_ns if asked.statistic == "mean" else found.median_ns) / 1e9,
         losses=_numbers(asked.loss, output),
+        step_losses=_step_losses(run.ranks),
         seen=_seen(rank, found, faults, asked),
     )
+
+
+def _step_losses(ranks: Sequence[dict[str, Any]]) -> list[float | str | None]:
+    """Those of the first rank, which sees the same part of the data in every run."""
+    first = min(ranks, key=lambda one: int(one.get("rank") or 0), default={})
+    return list((first.get("trial") or {}).get("losses") or [])
 
 
 def _seen(rank: dict[str, Any], found: RunSummary, faults: float, asked: Measurer) -> Seen:
