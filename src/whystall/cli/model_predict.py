@@ -82,6 +82,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     group.add_argument(
         "--reserved", action="store_true", help="also what torch's caching allocator would reserve (runs every block)"
     )
+    group.add_argument(
+        "--allocator", metavar="CONF", help="with --reserved: its settings, as PYTORCH_ALLOC_CONF has them"
+    )
     group.add_argument("--conventions", action="store_true", help="also what others count for parameters and optimizer")
 
 
@@ -98,6 +101,7 @@ def is_asked_for(options: Namespace) -> bool:
         "ranks",
         "strategy",
         "fsdp",
+        "allocator",
     )
     own += ("micro_batches", *(f"{kind}_parallel" for kind in PARALLEL))
     given = [f"--{name.replace('_', '-')}" for name in own if getattr(options, name) is not None]
@@ -130,6 +134,7 @@ def run(
                 remedies=True if options.remedies else None,
                 conventions=options.conventions,
                 reserved=options.reserved,
+                allocator=options.allocator,
                 **_settings(options, batch, input_shape),
             )
         except InputError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -35,7 +36,7 @@ class Disk:
         self.cached = dict(files)
         self.dropped: list[int] = []
         monkeypatch.setattr(storage, "bytes_from_storage", lambda: self.read)
-        monkeypatch.setattr(storage.time, "perf_counter", lambda: self.now_s)
+        monkeypatch.setattr(time, "perf_counter", lambda: self.now_s)
         monkeypatch.setattr(storage, "drop_pages", self.drop)
 
     def drop(self, files: list[tuple[Path, int]]) -> None:
