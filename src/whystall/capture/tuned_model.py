@@ -1,8 +1,8 @@
 """What one run of ``tune`` sets of the model: its memory format, the precision of its forward pass, torch.compile.
 
 The model is what holds the parameters of an optimizer, and is there when that is made. Nothing of the user's is
-replaced: weights are laid out anew, autocast is on between the optimizer's steps but for backward passes, and the model
-is compiled in place.
+replaced: weights are laid out anew, autocast is on between the optimizer's steps but for backward passes, and calls of
+the model go to a compiled one.
 """
 
 from __future__ import annotations
@@ -125,7 +125,18 @@ class TunedModel:
             self._applied.add("memory_format")
 
     def _compile(self, model: Any, mode: str) -> None:
-        model.compile(mode=mode)
+        """Has calls of the model go to a compiled one.
+
+        By a function that is not torch's own: `Module.compile` compiles nothing of a `Sequential` (torch 2.13), whose
+        calls all lie in files that the compiler passes over.
+        """
+        if model._compiled_call_impl is not None:  # noqa: SLF001 - where torch keeps it
+            raise RuntimeError("the model is compiled already")
+
+        def call(*given: Any, **named: Any) -> Any:
+            return model._call_impl(*given, **named)  # noqa: SLF001
+
+        model._compiled_call_impl = self._torch.compile(call, mode=mode)  # noqa: SLF001
 
     def _cast(self, model: Any, _value: str) -> None:
         self._autocast.begin(model)

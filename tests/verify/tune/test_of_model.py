@@ -104,10 +104,10 @@ def test_the_lines_to_change() -> None:
     layout, *others = lines_to_change(settings, SEEN)
     assert layout.startswith("before the optimizer is made (train.py:7): model = model.to(memory_format=torch.channels")
     assert others == [
-        'before the optimizer is made (train.py:7): model.compile(mode="reduce-overhead")',
+        'before the optimizer is made (train.py:7): model = torch.compile(model, mode="reduce-overhead")',
         'around the forward pass and the loss: with torch.autocast("cpu", dtype=torch.bfloat16):',
     ]
-    assert lines_to_change({"compile": "default"}, SEEN)[0].endswith("model.compile()")
+    assert lines_to_change({"compile": "default"}, SEEN)[0].endswith("model = torch.compile(model)")
 
 
 def run(tmp_path: Path, settings: Settings, *words: str) -> tuple[Outcome, str]:

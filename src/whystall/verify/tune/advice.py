@@ -53,8 +53,8 @@ def _lines_of_model(settings: Settings, models: Sequence[dict[str, object]]) -> 
     if "memory_format" in settings:
         found.append(f"{before}: model = model.to(memory_format=torch.channels_last), and batches of pictures alike")
     if "compile" in settings:
-        mode = "" if settings["compile"] == "default" else f'mode="{settings["compile"]}"'
-        found.append(f"{before}: model.compile({mode})")
+        mode = "" if settings["compile"] == "default" else f', mode="{settings["compile"]}"'
+        found.append(f"{before}: model = torch.compile(model{mode})")
     if "precision" in settings:
         device = models[0].get("device") if models else "cuda"
         found.append(f'around the forward pass and the loss: with torch.autocast("{device}", dtype=torch.bfloat16):')
