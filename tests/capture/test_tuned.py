@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +22,10 @@ KINDS = ("Adam", "AdamW", "SGD", "Adagrad", "Adadelta", "Adamax", "NAdam", "RAda
 def tuned(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tuned]:
     for kind in (DataLoader, *(getattr(torch.optim, name) for name in KINDS)):
         monkeypatch.setattr(kind, "__init__", kind.__init__)
+    wrapped = (torch.optim.Optimizer, torch.nn.Module, torch.autocast, torch.nn.parallel.DistributedDataParallel)
+    for kind in wrapped:
+        monkeypatch.setattr(kind, "__init__", kind.__init__)
+    monkeypatch.setattr(torch.autograd, "_engine_run_backward", torch.autograd._engine_run_backward)
 
     def install(**settings: int | str | bool) -> Tuned:
         made = Tuned(torch, TrialSetup(settings=settings))
@@ -83,6 +88,32 @@ def test_an_optimizer_gets_its_kernels_and_its_checks(tuned: Callable[..., Tuned
         assert optimizer.defaults[how] is True
         assert not optimizer.defaults[other]
     assert torch.optim.Rprop(parameters()).defaults.get("foreach") is (True if how == "foreach" else None)
+
+
+def test_a_model_of_torchs_modules_alone_is_compiled(
+    tuned: Callable[..., Tuned], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from torch._dynamo.utils import counters
+
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
+    change = tuned(compile="default")
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
+    torch.optim.SGD(model.parameters(), 0.1)
+    before = counters["frames"]["ok"]
+    x = torch.ones(2, 4)
+    assert torch.equal(model(x), model._call_impl(x))
+    assert counters["frames"]["ok"] > before
+    assert change.seen is not None
+    assert change.seen["refused"] == {}
+
+
+def test_a_model_that_was_compiled_before_is_refused(tuned: Callable[..., Tuned]) -> None:
+    change = tuned(compile="default")
+    model = torch.nn.Linear(4, 4)
+    model.compile(backend="eager")
+    torch.optim.SGD(model.parameters(), 0.1)
+    assert change.seen is not None
+    assert change.seen["refused"] == {"compile": "RuntimeError: the model is compiled already"}
 
 
 def test_a_wrong_argument_is_torchs_own_error(tuned: Callable[..., Tuned]) -> None:

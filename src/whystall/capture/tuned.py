@@ -1,4 +1,4 @@
-"""What one run of ``tune`` sets in a watched process: loaders, optimizers and threads, as they are made.
+"""What one run of ``tune`` sets in a watched process: loaders, optimizers, models and threads, as they are made.
 
 Constructors of torch's own are wrapped: what the user's code asks for is noted with its place, and replaced by what the
 trial sets. Nothing else is changed, and no file.
@@ -13,9 +13,13 @@ import time
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
+from whystall.capture.affinity import affinity_seen, bind
 from whystall.capture.config import CaptureConfig, TrialSetup
 from whystall.capture.experiments import Injected, end_after_enough
+from whystall.capture.losses import LossesSeen
+from whystall.capture.tuned_model import TunedModel, has_compiled
 
+_BUCKET_MB: Final = 25  # torch.nn.parallel.DistributedDataParallel's own, where it is not told
 LOADER_SETTINGS: Final = ("num_workers", "prefetch_factor", "persistent_workers", "pin_memory")
 _MOST_SEEN: Final = 16
 
@@ -24,7 +28,10 @@ class Change(Protocol):
     """What a further run of a command changes in it."""
 
     note: str | None
-    seen: dict[str, Any] | None
+
+    @property
+    def seen(self) -> dict[str, Any] | None:
+        """What the run shows, for what to try next."""
 
     def install(self) -> None:
         """What has to be in place before the user's code makes anything."""
@@ -51,12 +58,36 @@ class Tuned:
         self._trial = trial
         self._began_ns = 0
         self.note: str | None = None
-        self.seen: dict[str, Any] | None = {"loaders": [], "optimizers": [], "threads": None, "devices": 0}
+        self._model = TunedModel(torch, trial.settings)
+        self._losses = LossesSeen(torch)
+        self._made: dict[str, list[dict[str, Any]]] = {"loaders": [], "optimizers": [], "wrapped": []}
+        self._threads: int | None = None
+        self._devices = 0
+        self._affinity: dict[str, Any] = {}
+
+    @property
+    def seen(self) -> dict[str, Any]:
+        """How things are made, with their places, and under ``refused`` which settings could not be made, and why."""
+        return {
+            **self._made,
+            "models": self._model.models,
+            "autocast": self._model.uses_autocast,
+            "compiled": has_compiled(),
+            "bf16": self._model.computes_bf16(),
+            "threads": self._threads,
+            "affinity": self._affinity,
+            "devices": self._devices,
+            "refused": self._refused(),
+            "losses": self._losses.told(),
+        }
 
     def install(self) -> None:
         """Wraps what makes loaders and optimizers; called before the user's code goes on."""
         from torch.utils.data import DataLoader  # noqa: PLC0415 - the user has imported torch
 
+        cores = str(self._trial.settings.get("affinity", ""))
+        if cores[:1].isdecimal():  # else variables say it
+            bind(cores)
         under_way: set[int] = set()
         _wrap_constructor(DataLoader, self._loader, under_way)
         optim = self._torch.optim
@@ -64,22 +95,29 @@ class Tuned:
             kind = getattr(optim, name, None)
             if kind is not None and "foreach" in inspect.signature(kind.__init__).parameters:
                 _wrap_constructor(kind, self._optimizer, under_way)
+        if self._torch.distributed.is_available():
+            _wrap_constructor(self._torch.nn.parallel.DistributedDataParallel, self._wrapped, under_way)
+        self._losses.install()
+        self._model.install()
+        self._follow_optimizers(optim.Optimizer)
         if self._trial.settings.get("matmul_precision") is not None:
             self._torch.set_float32_matmul_precision(str(self._trial.settings["matmul_precision"]))
 
     def first_step(self) -> None:
         """Sets what the user's code may have set since; the model is there."""
         self._began_ns = time.monotonic_ns()
+        self._losses.step_ended()
         cuda = self._torch.cuda
+        self._affinity = affinity_seen(self._torch)
         threads = self._trial.settings.get("threads")
-        if self.seen is not None:
-            self.seen["threads"] = int(self._torch.get_num_threads())
-            self.seen["devices"] = cuda.device_count() if cuda.is_initialized() and cuda.is_available() else 0
+        self._threads = int(self._torch.get_num_threads())
+        self._devices = cuda.device_count() if cuda.is_initialized() and cuda.is_available() else 0
         if threads is not None:
             self._torch.set_num_threads(int(threads))
 
     def step_ended(self, steps: int) -> None:
         """Ends the process after enough steps."""
+        self._losses.step_ended()
         end_after_enough(steps, self._began_ns, self._trial)
 
     def _loader(self, arguments: dict[str, Any]) -> None:
@@ -103,9 +141,42 @@ class Tuned:
         if wanted in how:
             arguments.update({name: name == wanted or None for name in how})
 
+    def _wrapped(self, arguments: dict[str, Any]) -> None:
+        """Notes how data parallelism is made, and what it sends, and changes how much of it at once."""
+        weights = [each for each in arguments["module"].parameters() if each.requires_grad]
+        told = {
+            "bucket_cap_mb": arguments.get("bucket_cap_mb") or _BUCKET_MB,
+            "bytes": sum(each.numel() * each.element_size() for each in weights),
+            "ranks": self._torch.distributed.get_world_size(arguments.get("process_group")),
+        }
+        self._note("wrapped", told)
+        wanted = self._trial.settings.get("bucket_cap_mb")
+        if wanted is not None:
+            arguments["bucket_cap_mb"] = wanted
+
+    def _refused(self) -> dict[str, str]:
+        """What was asked for and not done, with the reason."""
+        found = self._model.refused()
+        if "bucket_cap_mb" in self._trial.settings and not self._made["wrapped"]:
+            found["bucket_cap_mb"] = "no DistributedDataParallel was made"
+        return found
+
+    def _follow_optimizers(self, kind: Any) -> None:
+        """The model is there when its optimizer has been made, whatever kind that is."""
+        original = kind.__init__
+
+        @functools.wraps(original)
+        def __init__(own: Any, *given: Any, **named: Any) -> None:  # noqa: N807 - it takes the place of one
+            original(own, *given, **named)
+            found = self._model.optimizer_made(own)
+            if found is not None:
+                found.update(_place())
+
+        kind.__init__ = __init__
+
     def _note(self, kind: str, found: dict[str, Any]) -> None:
-        if self.seen is not None and len(self.seen[kind]) < _MOST_SEEN:
-            self.seen[kind].append(found | _place())
+        if len(self._made[kind]) < _MOST_SEEN:
+            self._made[kind].append(found | _place())
 
 
 def _wrap_constructor(kind: Any, change: Callable[[dict[str, Any]], None], under_way: set[int]) -> None:

@@ -52,7 +52,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     group.add_argument(
         "--probe",
         action="store_true",
-        help="after --batch max, really run that batch and smaller ones on this machine: at most three processes",
+        help="after --batch max, really run that batch and smaller ones on this machine, three times at most; of "
+        "--ranks a process for each, on the CPU",
     )
     group.add_argument("--ranks", metavar="N", help="how many ranks share the work")
     group.add_argument("--strategy", choices=STRATEGIES, help="how they share it")
@@ -81,6 +82,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     group.add_argument(
         "--reserved", action="store_true", help="also what torch's caching allocator would reserve (runs every block)"
     )
+    group.add_argument(
+        "--allocator", metavar="CONF", help="with --reserved: its settings, as PYTORCH_ALLOC_CONF has them"
+    )
     group.add_argument("--conventions", action="store_true", help="also what others count for parameters and optimizer")
 
 
@@ -97,6 +101,7 @@ def is_asked_for(options: Namespace) -> bool:
         "ranks",
         "strategy",
         "fsdp",
+        "allocator",
     )
     own += ("micro_batches", *(f"{kind}_parallel" for kind in PARALLEL))
     given = [f"--{name.replace('_', '-')}" for name in own if getattr(options, name) is not None]
@@ -106,8 +111,8 @@ def is_asked_for(options: Namespace) -> bool:
         raise UsageError(f"{given[0]} belongs to --predict: add it")
     if options.predict and options.html:
         raise UsageError("--predict writes no page: leave --html out, or take --json")
-    if options.probe and (options.batch != "max" or options.ranks not in {None, "1"}):
-        raise UsageError("--probe goes with --batch max, and runs one rank: leave --ranks out")
+    if options.probe and options.batch != "max":
+        raise UsageError("--probe goes with --batch max")
     return bool(options.predict)
 
 
@@ -129,6 +134,7 @@ def run(
                 remedies=True if options.remedies else None,
                 conventions=options.conventions,
                 reserved=options.reserved,
+                allocator=options.allocator,
                 **_settings(options, batch, input_shape),
             )
         except InputError:

@@ -85,7 +85,7 @@ class Tune:
             console.error(f"interrupted; to go on: whystall tune -o {folder} with the same options and command")
             return _INTERRUPTED
         measurer.end(found)
-        printed, kept = _documents(found, launch.command, options.knob)
+        printed, kept = _documents(found, measurer.to_keep(found.settings))
         console.result(_json(found) if options.json else as_text(printed, console.width))
         page = Path(folder) / TUNE_HTML
         output.write_page(page, lambda _: kept)
@@ -110,13 +110,11 @@ def _json(found: Tuning) -> str:
     return msgspec.json.format(msgspec.json.encode(found), indent=1).decode()
 
 
-def _documents(found: Tuning, command: tuple[str, ...], knob: str | None) -> tuple[Document, Document]:
+def _documents(found: Tuning, words: list[str]) -> tuple[Document, Document]:
     """What is printed, and what a file may hold."""
     from whystall.report.tune_text import tuning_document
     from whystall.verify.tune.advice import final_command, lines_to_change
-    from whystall.verify.tune.measurer import knob_of
 
-    known = None if knob is None else knob_of(knob, command)
     lines = lines_to_change(found.settings, found.seen)
-    to_run = final_command(command, found.settings, known)
+    to_run = final_command(words, found.settings)
     return tuning_document(found, to_run, lines), tuning_document(found, None, lines)

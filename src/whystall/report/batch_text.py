@@ -23,12 +23,18 @@ def render_probed(found: Prediction, probed: Probed, *, width: int = 100) -> str
     if probed.largest is not None:
         head = f"Really run, the largest batch that fits is {count(probed.largest)}."
     parts = [
-        fill(f"{head} {plural(len(probed.attempts), 'probe')}, each a process of its own:", width),
+        fill(f"{head} {plural(len(probed.attempts), 'probe')}, {_processes(found.request.ranks)}:", width),
         _attempts(probed.attempts, width),
         _curve(probed.curve, probed.knee),
         fill(_advice(found, probed), width),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _processes(ranks: int) -> str:
+    if ranks == 1:
+        return "each a process of its own"
+    return f"each a process for each of {ranks} ranks; the fullest and the slowest of them count"
 
 
 def _attempts(attempts: Sequence[Attempt], width: int) -> str:

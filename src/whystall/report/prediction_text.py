@@ -56,6 +56,8 @@ def _verdict(found: Prediction) -> str:
         text += (
             f" It fits, with {size(found.fit.spare_bytes)} to spare."
             if found.fit.fits
+            else " It does not fit: tensors would, and the allocator's segments do not."
+            if found.fit.fragmented
             else f" It does not fit: {size(-found.fit.spare_bytes)} are missing."
         )
     return text
@@ -126,7 +128,7 @@ def _fit(found: Prediction, width: int) -> str:
         ["this step", size(found.peak_bytes)],
     ]
     rows += [[f"outside of tensors: {one.what}", f"{size(one.n_bytes)}  assumed ({one.source})"] for one in fit.outside]
-    rows.append(["to spare" if fit.fits else "missing", size(abs(fit.spare_bytes))])
+    rows.append(["to spare" if fit.spare_bytes >= 0 else "missing", size(abs(fit.spare_bytes))])
     widest = max(len(row[0]) for row in rows)
     return "\n".join(f"{name.ljust(widest)}  {value}".rstrip() for name, value in rows)
 
@@ -204,10 +206,11 @@ def _basis(found: Prediction) -> Iterator[str]:
     error = "unknown" if basis.error_share is None else f"up to {share(basis.error_share)}"
     yield f"Error of the peak: {error} ({basis.error_source})."
     if found.reserved_bytes is not None:
+        with_settings = "" if found.allocator is None else f" with {clean(found.allocator)}"
         yield (
             f"torch's caching allocator would reserve {size(found.reserved_bytes)} for it, "
             f"{size(max(found.reserved_bytes - found.peak_bytes, 0))} of them beyond what is held at the peak: free "
-            "blocks that nothing fits (by torch's rules, on one stream; on no device compared)."
+            f"blocks that nothing fits (by torch's rules{with_settings}, on one stream; on no device compared)."
         )
     for line in found.assumed:
         yield f"Assumed: {line}."

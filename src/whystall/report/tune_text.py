@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
 
 from whystall.report import tables
 from whystall.report.document import Code, Document, Grid, Lines, Part, Row, grid
 from whystall.report.format import UNKNOWN, duration, plural
 from whystall.report.tables import Cell
-from whystall.verify.tune.results import Trial, Tuning
+from whystall.verify.tune.results import Losses, Trial, Tuning
 
 _NO_COMMAND = "whystall tune prints the command to run; no file holds it, since its arguments may be secret."
+
+
+_LOSSES: Mapping[Losses, str] = {
+    "agree": "losses agree step by step",
+    "agree on average": "losses agree on average (steps draw other random numbers)",
+    "differ": "losses differ",
+    "not compared": "losses were not compared",
+}
 
 
 def tuning_document(found: Tuning, command: str | None, lines: Sequence[str]) -> Document:
@@ -45,7 +53,7 @@ def _verdict(found: Tuning) -> str:
     interval = confirmed.interval
     bounds = "" if interval is None else f" ({interval.low:.2f} to {interval.high:.2f})"
     settings = ", ".join(f"{name}={value}" for name, value in found.settings.items())
-    return f"{confirmed.speedup:.2f} times as fast{bounds} with {settings}."
+    return f"{confirmed.speedup:.2f} times as fast{bounds} with {settings}; {_LOSSES[confirmed.losses]}."
 
 
 def _table(trials: Sequence[Trial]) -> Grid:

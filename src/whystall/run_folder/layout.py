@@ -20,6 +20,7 @@ EXPERIMENTS_JSON: Final = "experiments.json"
 TUNE_JSON: Final = "tune.json"
 """Every run of a search over settings; it lies in a folder of its own, and is what the search goes on from."""
 TUNE_HTML: Final = "tune.html"
+TUNE_DEEPSPEED: Final = "tune-deepspeed.json"
 CAPTURE_NOW: Final = "capture-now"
 """Touched by whoever wants a window at once."""
 

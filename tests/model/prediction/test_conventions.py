@@ -27,6 +27,20 @@ def test_deepspeeds_estimators() -> None:
     assert round(conventions.deepspeed_zero3(LLAMA_7B, 8, LARGEST_LAYER) / GIB, 1) == 14.6
 
 
+def test_deepspeeds_estimators_with_offloading() -> None:
+    """As their formulas are quoted: 2P and P*max(4N,16)*1.5; 4L+2P/N, 4L and 18P*1.5."""
+    found = conventions.all_of(LLAMA_7B, 8, LARGEST_LAYER)
+    told = {name: round(n_bytes / GIB, 2) for name, n_bytes in found.items() if "CPU" in name}
+    assert told == {
+        "ZeRO 2, optimizer on the CPU (DeepSpeed's estimator)": 12.55,
+        "the CPU for that, of one machine (DeepSpeed's estimator)": 301.23,
+        "ZeRO 3, optimizer on the CPU (DeepSpeed's estimator)": 2.06,
+        "ZeRO 3, all on the CPU (DeepSpeed's estimator)": 0.49,
+        "the CPU for all of it, of one machine (DeepSpeed's estimator)": 169.44,
+    }
+    assert conventions.deepspeed_zero2_offloaded(LLAMA_7B, 1)[1] == LLAMA_7B * 24  # never less than 16 bytes, and half
+
+
 @pytest.mark.parametrize(
     ("settings", "units"),
     [

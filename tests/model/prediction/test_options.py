@@ -39,6 +39,19 @@ def test_what_is_reserved_is_whole_segments_and_no_less_than_is_held(simulator: 
     assert predict(f"{models}:deep", simulator=simulator, device=H100).reserved_bytes is None
 
 
+def test_the_allocators_settings_change_what_is_reserved(simulator: Simulator, models: str) -> None:
+    options: dict[str, Any] = {"simulator": simulator, "device": H100, "reserved": True, "batch": 512}
+    usual = predict(f"{models}:deep", **options)
+    rounded = predict(f"{models}:deep", allocator="large_segment_size_mb:40", **options)
+    assert rounded.allocator == "large_segment_size_mb:40"
+    assert usual.allocator is None
+    assert (rounded.reserved_bytes or 0) > (usual.reserved_bytes or 0)
+    with pytest.raises(UsageError, match="add --reserved"):
+        predict(f"{models}:deep", simulator=simulator, device=H100, allocator="expandable_segments:True")
+    with pytest.raises(UsageError, match="cannot read the allocator's settings"):
+        predict(f"{models}:deep", allocator="expandable", **options)
+
+
 @pytest.mark.parametrize("where", [{}, {"device": H100, "ranks": 2, "strategy": "ddp"}])
 def test_what_is_reserved_is_told_of_one_rank_on_an_accelerator(
     simulator: Simulator, models: str, where: dict[str, Any]

@@ -132,9 +132,14 @@ def test_a_device_that_is_not_here_is_said(factories: str, simulator: Simulator)
     assert probe_batches(found).because == "this machine has no Tesla T4"
 
 
-def test_ranks_are_not_probed(factories: str, simulator: Simulator) -> None:
-    options = {"limit_bytes": LIMIT, "ranks": 2, "strategy": "ddp", "simulator": simulator}
-    found = predict(f"{factories}:perceptron", batch="max", **options)  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    "options", [{"ranks": 2, "strategy": "zero1"}, {"ranks": 2, "strategy": "ddp", "tensor_parallel": 2}]
+)
+def test_ranks_that_share_otherwise_are_not_probed(
+    factories: str, simulator: Simulator, options: dict[str, object]
+) -> None:
+    given = {"limit_bytes": LIMIT, "simulator": simulator, **options}
+    found = predict(f"{factories}:perceptron", batch="max", **given)  # type: ignore[arg-type]
 
-    with pytest.raises(UsageError, match="one rank"):
+    with pytest.raises(UsageError, match="--strategy ddp or fsdp2"):
         probe_batches(found)

@@ -37,6 +37,13 @@ def test_what_was_measured_is_what_is_told_of_it() -> None:
     assert found.samples_per_s(2) == pytest.approx(125, rel=0.02)
 
 
+def test_what_storage_adds_is_waited_for_in_each_batch_and_by_workers_side_by_side() -> None:
+    found = model(0.0, 0.1, w1=0.1, w2=0.05)
+    assert found.samples_per_s(0, extra_wait_s=0.1) == pytest.approx(50)
+    assert found.samples_per_s(1, extra_wait_s=0.1) == pytest.approx(50, rel=0.02)
+    assert found.samples_per_s(2, extra_wait_s=0.1) == pytest.approx(100, rel=0.02)
+
+
 def test_what_was_not_measured_is_stretched_as_the_nearest() -> None:
     # Two workers were measured 1.6 times as slow as two cores would be: so are three and four.
     found = model(0.1, 0.0, w1=0.1, w2=0.08)

@@ -11,7 +11,7 @@ import pytest
 from whystall.errors import UsageError
 from whystall.verify.tune.advice import final_command, lines_to_change
 from whystall.verify.tune.candidates import Knob
-from whystall.verify.tune.measurer import Measurer, knob_of
+from whystall.verify.tune.measurer import Measurer, command_of, knob_of
 from whystall.verify.tune.results import Outcome, Settings
 
 JOB = """
@@ -118,7 +118,8 @@ def test_how_to_keep_what_won(job: Path) -> None:
     settings: Settings = {"num_workers": 2, "optimizer": "fused", "threads": 2, "--batch": "16"}
     knob = knob_of("--batch=8,16", ["t.py", "--batch", "8"])
     assert knob == Knob("--batch", ("8", "16"), "8")
-    command = final_command(["python", "my job.py", "--batch", "8"], settings, knob)
+    words = command_of(["python", "my job.py", "--batch", "8"], settings, knob)
+    command = final_command(words, settings)
     assert command == "OMP_NUM_THREADS=2 python 'my job.py' --batch 16"
     told = "\n".join(lines_to_change(settings, seen))
     assert re.search(r"job_to_tune\.py:11: DataLoader\(…, num_workers=2\)", told)

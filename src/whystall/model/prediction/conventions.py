@@ -32,6 +32,21 @@ def deepspeed_zero3(parameters: int, ranks: int, largest_layer: int) -> int:
     return 4 * largest_layer + 18 * parameters // ranks
 
 
+def deepspeed_zero2_offloaded(parameters: int, ranks: int) -> tuple[int, int]:
+    """The same with the optimizer on the CPU: bytes of a rank's device, and of the one machine's CPU."""
+    return 2 * parameters, parameters * max(4 * ranks, 16) * 3 // 2
+
+
+def deepspeed_zero3_offloaded(parameters: int, ranks: int, largest_layer: int, *, all_of_it: bool) -> int:
+    """Bytes of a rank's device with the optimizer on the CPU, or with the parameters there as well."""
+    return 4 * largest_layer + (0 if all_of_it else 2 * parameters // ranks)
+
+
+def deepspeed_zero3_cpu(parameters: int) -> int:
+    """Bytes of the CPU of one machine on which all lies (with ``zero.Init``)."""
+    return 18 * parameters * 3 // 2
+
+
 def megatron(parameters: int, ranks: int, *, distributed_optimizer: bool) -> int:
     """What Megatron's ``theoretical_memory_usage`` gives: 18 bytes a parameter, or 6 and 12 shared by the ranks."""
     return 6 * parameters + 12 * parameters // ranks if distributed_optimizer else 18 * parameters
@@ -39,11 +54,21 @@ def megatron(parameters: int, ranks: int, *, distributed_optimizer: bool) -> int
 
 def all_of(parameters: int, ranks: int, largest_layer: int) -> Mapping[str, int]:
     """Every convention by a name that says whose it is."""
+    on_device, on_cpu = deepspeed_zero2_offloaded(parameters, ranks)
     return {
         "data parallel (ZeRO paper, mixed precision)": zero_paper(parameters, ranks, 0),
         **{f"ZeRO {stage} (ZeRO paper, mixed precision)": zero_paper(parameters, ranks, stage) for stage in (1, 2, 3)},
         "ZeRO 2 (DeepSpeed's estimator)": deepspeed_zero2(parameters, ranks),
         "ZeRO 3 (DeepSpeed's estimator)": deepspeed_zero3(parameters, ranks, largest_layer),
+        "ZeRO 2, optimizer on the CPU (DeepSpeed's estimator)": on_device,
+        "the CPU for that, of one machine (DeepSpeed's estimator)": on_cpu,
+        "ZeRO 3, optimizer on the CPU (DeepSpeed's estimator)": deepspeed_zero3_offloaded(
+            parameters, ranks, largest_layer, all_of_it=False
+        ),
+        "ZeRO 3, all on the CPU (DeepSpeed's estimator)": deepspeed_zero3_offloaded(
+            parameters, ranks, largest_layer, all_of_it=True
+        ),
+        "the CPU for all of it, of one machine (DeepSpeed's estimator)": deepspeed_zero3_cpu(parameters),
         "data parallel (Megatron)": megatron(parameters, ranks, distributed_optimizer=False),
         "distributed optimizer (Megatron)": megatron(parameters, ranks, distributed_optimizer=True),
     }

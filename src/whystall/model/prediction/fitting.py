@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Final
 
 from whystall.errors import UsageError
@@ -40,8 +41,13 @@ def capacity_bytes(row: Accelerator, name: str) -> int | None:
     return int((sizes or sorted(row.memory_gb))[0] * GIB * _USABLE)
 
 
-def fit(request: Request, row: Accelerator | None, peak_bytes: int) -> Fit | None:
-    """How a peak compares with the device, or with a lower limit; ``None`` where neither has a known size."""
+def fit(
+    request: Request, row: Accelerator | None, peak_bytes: int, *, holds: Callable[[int], bool] | None = None
+) -> Fit | None:
+    """How a peak compares with the device, or with a lower limit; ``None`` where neither has a known size.
+
+    ``holds`` says whether so many bytes are enough for whole segments: then what tensors hold alone does not decide.
+    """
     capacity = None if row is None else capacity_bytes(row, request.device)
     outside = () if row is None else outside_of(request, row)
     room = None if capacity is None else capacity - sum(one.n_bytes for one in outside)
@@ -53,13 +59,15 @@ def fit(request: Request, row: Accelerator | None, peak_bytes: int) -> Fit | Non
     if capacity is None or room is None:
         return None
     spare = room - peak_bytes
+    fragmented = holds is not None and not limited and spare >= 0 and not holds(room)
     return Fit(
         device="a CPU" if row is None else row.name,
         capacity_bytes=capacity,
         limited=limited,
         outside=outside,
         spare_bytes=spare,
-        fits=spare >= 0,
+        fits=spare >= 0 and not fragmented,
+        fragmented=fragmented,
     )
 
 

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from whystall.errors import UsageError, WhystallError
 from whystall.hardware import Accelerator
+from whystall.memory.allocator_settings import parse_settings
 from whystall.model.prediction import pipeline, remedies
 from whystall.model.prediction.conventions import all_of
 from whystall.model.prediction.events import Record
@@ -20,7 +21,7 @@ from whystall.model.prediction.largest import MOST, largest_batch
 from whystall.model.prediction.outcome import Simulated
 from whystall.model.prediction.peaks import KINDS, SectionPeak
 from whystall.model.prediction.request import DTYPES, OPTIMIZERS, Fsdp, Request
-from whystall.model.prediction.reserving import reserved_bytes
+from whystall.model.prediction.reserving import holds, reserved_bytes
 from whystall.model.prediction.results import (
     Basis,
     BatchPeak,
@@ -49,6 +50,7 @@ def predict(
     remedies: bool | None = None,
     conventions: bool = False,
     reserved: bool = False,
+    allocator: str | None = None,
     simulator: Simulator | None = None,
     **options: Any,
 ) -> Prediction:
@@ -60,7 +62,8 @@ def predict(
     whole number makes that many samples.
     ``remedies`` are worked out where the step does not fit its device, or where they are asked for; ``conventions`` are
     the figures of papers and other tools for parameters and optimizer; ``reserved`` is what the caching allocator of an
-    accelerator would hold, for which every block is run. Raises
+    accelerator would hold, for which every block is run, and whether that fits; ``allocator`` are settings of it as
+    PYTORCH_ALLOC_CONF has them. Raises
     ``UsageError`` for what makes no sense and ``InputError`` where the model fails.
     """
     name = model if isinstance(model, str) else _named(model)
@@ -69,6 +72,9 @@ def predict(
     except TypeError as error:
         raise UsageError(f"predict: {error}") from None
     _check(request)
+    settings = parse_settings(allocator or "")
+    if allocator is not None and not reserved:
+        raise UsageError("settings of the allocator change what is reserved: add --reserved")
     if reserved and (request.on_cpu or request.devices > 1):
         raise UsageError("what is reserved is told of one rank on an accelerator: name it by --device, without --ranks")
     if conventions and request.pipeline_parallel > 1:
@@ -87,7 +93,8 @@ def predict(
         if not reserved:
             return found
         record = own.run(replace(request, events=True)).record
-        return replace(found, reserved_bytes=reserved_bytes(record))
+        where = fit(request, row, found.peak_bytes, holds=lambda room: holds(record, settings, room))
+        return replace(found, reserved_bytes=reserved_bytes(record, settings), allocator=allocator, fit=where)
 
 
 def option_rows(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 
 from whystall.memory.allocator import Allocation, Free, simulate
 from whystall.memory.allocator_settings import DEFAULT, AllocatorSettings
@@ -13,6 +14,11 @@ from whystall.model.prediction.events import Record
 def reserved_bytes(record: Record, settings: AllocatorSettings = DEFAULT) -> int:
     """The most that is reserved during all steps of a record, as ``max_memory_reserved`` would count it."""
     return simulate(_calls(record), settings).peak_reserved_bytes
+
+
+def holds(record: Record, settings: AllocatorSettings, room_bytes: int) -> bool:
+    """Whether the steps run on a device that gives torch so much, cached segments being given back where it is full."""
+    return simulate(_calls(record), replace(settings, device_bytes=room_bytes)).failed_at is None
 
 
 def _calls(record: Record) -> Iterator[Allocation | Free]:

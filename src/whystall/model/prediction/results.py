@@ -42,7 +42,8 @@ class Outside(msgspec.Struct, frozen=True, kw_only=True):
 class Fit(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the step fits a device: ``spare_bytes`` is what is left, below 0 what is missing.
 
-    ``limited`` where ``capacity_bytes`` is a limit that was asked for, of tensors alone.
+    ``limited`` where ``capacity_bytes`` is a limit that was asked for, of tensors alone. ``fragmented`` where tensors
+    would fit and the allocator's segments do not.
     """
 
     device: str
@@ -51,6 +52,7 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
     outside: tuple[Outside, ...]
     spare_bytes: int
     fits: bool
+    fragmented: bool = False
 
 
 class Remedy(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,6 +133,8 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     conventions: dict[str, int] = {}
     reserved_bytes: int | None = None
     """What torch's caching allocator would reserve for it at most; ``None``: nobody asked."""
+    allocator: str | None = None
+    """The allocator's settings that this was worked out with; ``None``: its defaults."""
 
     @property
     def flops(self) -> int:

@@ -20,7 +20,10 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BatchRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A batch as it ran: the most that tensors held, and how long a step with its optimizer took (the median)."""
+    """A batch as it ran: the most that tensors held, and how long a step with its optimizer took (the median).
+
+    Of several ``ranks``, which have so large a batch each, that of the fullest and that of the slowest.
+    """
 
     batch: int
     held_bytes: int
@@ -28,11 +31,12 @@ class BatchRun(msgspec.Struct, frozen=True, kw_only=True):
     step_ns: int
     fastest_ns: int
     slowest_ns: int
+    ranks: int = 1
 
     @property
     def samples_per_s(self) -> float:
-        """The throughput."""
-        return self.batch / self.step_ns * 1e9
+        """The throughput of all ranks together."""
+        return self.batch * self.ranks / self.step_ns * 1e9
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -15,13 +15,16 @@ import msgspec
 from msgspec.structs import replace
 
 from whystall.errors import InputError, UsageError
+from whystall.model.prediction.request import Request
 from whystall.model.prediction.results import Prediction
+from whystall.probe.batch.ranks import LATE, agreed, at_fault, run_ranks
 from whystall.probe.batch.results import Answer, Attempt, BatchRun, Order, Outcome, Probed
 from whystall.probe.batch.search import curve_batches, knee_of, next_batch, predicted_bytes
 
 TIMEOUT_S: Final = 300.0
 CURVE_S: Final = 60.0
 _LONGEST_TAIL: Final = 300
+_STRATEGIES: Final = ("ddp", "fsdp2")
 
 Progress = Callable[[str], None]
 
@@ -31,12 +34,14 @@ def probe_batches(
 ) -> Probed:
     """What really running the largest batch of a prediction, and at most two others, gave.
 
-    A probe that fits goes on with halves of its batch, down to one sample. Raises ``UsageError`` where ranks share the
-    work, ``InputError`` where the model fails for another reason than memory.
+    A probe that fits goes on with halves of its batch, down to one sample. Ranks are a process each. Raises
+    ``UsageError`` for ranks that share the work otherwise than by DDP or FSDP2, ``InputError`` where the model fails
+    for another reason than memory.
     """
     request = found.request
-    if request.ranks > 1:
-        raise UsageError("a probe runs one rank: leave --probe out, the prediction holds for each of the ranks")
+    _check_ranks(request)
+    if request.ranks > 1 and not request.on_cpu:
+        return Probed(because="ranks are run on a CPU alone: the prediction holds for each of them")
     if not found.batches or request.batch is None or not any(one.fits for one in found.batches):
         return Probed(because="by prediction not even one sample fits")
     room = found.batches[0].peak_bytes + found.batches[0].spare_bytes
@@ -46,7 +51,7 @@ def probe_batches(
     while batch is not None:
         progress(f"probing a batch of {batch}")
         order = Order(request=replace(request, batch=None), batches=curve_batches(batch), curve_s=curve_s)
-        answers, ended = _run(order, timeout_s)
+        answers, ended = _run(order, timeout_s) if request.ranks == 1 else _run_ranks(order, timeout_s)
         if answers and answers[0].absent is not None:
             return Probed(because=answers[0].absent)
         attempt = _attempt(order, answers, ended, predicted_bytes(found.batches, batch), request.limit_bytes)
@@ -63,18 +68,37 @@ def _attempt(order: Order, answers: list[Answer], ended: str, predicted: int, li
     if first.failed is not None:
         raise InputError(f"{order.request.target} failed with a batch of {order.batches[0]}: {first.failed}")
     outcome: Outcome = "fits"
-    said, held = None, None
+    said: str | None = None
+    held: int | None = None
     if first.ran is not None:
         held = first.ran.held_bytes
         outcome = "over the limit" if limit is not None and held > limit else "fits"
     elif first.out_of_memory is not None:
         outcome, said = "out of memory", first.out_of_memory
     else:
-        outcome, said = ("timed out", None) if ended == "timed out" else _death(ended)
+        outcome, said = _death(ended)
     return Attempt(batch=order.batches[0], predicted_bytes=predicted, outcome=outcome, held_bytes=held, said=said)
 
 
-def _death(ended: str) -> tuple[Outcome, str]:
+def _check_ranks(request: Request) -> None:
+    if request.devices > request.ranks or (request.ranks > 1 and request.strategy not in _STRATEGIES):
+        raise UsageError("a probe runs ranks of --strategy ddp or fsdp2: leave --probe out for what else is predicted")
+
+
+def _run_ranks(order: Order, timeout_s: float) -> tuple[list[Answer], str]:
+    """The same of several ranks: what they agree on, and of a first batch that did not run which of them ended how."""
+    ends, late = run_ranks(order, order.request.ranks, timeout_s)
+    answers, ended = agreed(ends, late=late)
+    if answers or ended is not None:
+        return answers, ended or ""
+    fault = at_fault(ends)
+    kind, colon, words = _ending(fault.code or 0, fault.words).partition(": ")
+    return [], f"{kind} of rank {fault.rank}{colon}{words}"
+
+
+def _death(ended: str) -> tuple[Outcome, str | None]:
+    if ended.startswith(LATE):
+        return "timed out", ended.partition(": ")[2] or None
     return ("killed" if ended.startswith("SIGKILL") else "ended"), ended
 
 
@@ -109,7 +133,7 @@ def _run(order: Order, timeout_s: float) -> tuple[list[Answer], str]:
         said.seek(0)
         words = said.read().decode("utf-8", "replace").strip().splitlines()
     found = [msgspec.json.decode(line, type=Answer) for line in lines if line.endswith(b"}")]
-    return found, "timed out" if late else _ending(process.returncode, words[-1][-_LONGEST_TAIL:] if words else "")
+    return found, LATE if late else _ending(process.returncode, words[-1][-_LONGEST_TAIL:] if words else "")
 
 
 def _ending(code: int, words: str) -> str:

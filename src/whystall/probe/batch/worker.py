@@ -19,10 +19,12 @@ from typing import Any, BinaryIO
 
 import msgspec
 import torch
+from torch import distributed
+from torch.distributed.device_mesh import init_device_mesh
 
 from whystall.errors import WhystallError
 from whystall.hardware import find
-from whystall.model.prediction import blocks, checkpointing
+from whystall.model.prediction import blocks, checkpointing, parallel
 from whystall.model.prediction.optimizers import make_optimizer
 from whystall.model.prediction.request import Request
 from whystall.model.profile import differentiable
@@ -43,7 +45,31 @@ def main() -> None:
     sys.path.insert(0, os.getcwd())  # noqa: PTH109 - as `python -m` does for the user's own modules
     with contextlib.suppress(OSError):  # where memory runs out, Linux is to end this process before any other
         Path("/proc/self/oom_score_adj").write_text("1000", "ascii")
-    serve(msgspec.json.decode(sys.stdin.buffer.read(), type=Order), answers)
+    order = msgspec.json.decode(sys.stdin.buffer.read(), type=Order)
+    if len(sys.argv) > 2:
+        join(int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])
+    serve(order, answers)
+
+
+def join(rank: int, ranks: int, store: str) -> None:
+    """Makes this process a rank; what its allocator holds is then counted on all threads.
+
+    Else the profiler hears of what one thread frees, and communication frees on others.
+    """
+    import ctypes  # noqa: PLC0415 - of ranks alone
+
+    library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libc10.so"))
+    ctypes.c_bool.in_dll(library, "FLAGS_caffe2_report_cpu_memory_usage").value = True
+    distributed.init_process_group("gloo", store=distributed.FileStore(store, ranks), rank=rank, world_size=ranks)
+
+
+def _agreed_most(value: float) -> float:
+    """The largest of all ranks' values; of one rank its own."""
+    if not distributed.is_initialized():
+        return value
+    told = torch.tensor(value, dtype=torch.float64)
+    distributed.all_reduce(told, distributed.ReduceOp.MAX)
+    return float(told)
 
 
 def serve(order: Order, answers: BinaryIO) -> None:
@@ -76,7 +102,7 @@ def _answers(order: Order) -> Iterator[Answer]:
             return
         yield Answer(ran=ran)
         over = request.limit_bytes is not None and ran.held_bytes > request.limit_bytes
-        if over or time.monotonic() - began > order.curve_s:
+        if _agreed_most(over or time.monotonic() - began > order.curve_s):
             return
 
 
@@ -97,7 +123,7 @@ def run_batch(request: Request, batch: int, device: torch.device) -> BatchRun:
     """Some steps of one batch: first watched for what they hold, then timed."""
     step, held = most_held_bytes(lambda: make_step(request, batch, device), device, calls=_WARM_UPS)
     times: list[int] = []
-    while len(times) < _FEWEST or (sum(times) < _LONGEST_NS and len(times) < _MOST):
+    while len(times) < _FEWEST or (_agreed_most(sum(times)) < _LONGEST_NS and len(times) < _MOST):
         began = time.perf_counter_ns()
         step()
         if device.type == "cuda":
@@ -124,6 +150,7 @@ def make_step(request: Request, batch: int, device: torch.device) -> Callable[[]
     repeated = blocks.repeated(model)
     if repeated is not None and request.checkpoint != "none":
         checkpointing.apply(repeated.modules, request.checkpoint)
+    called = _shared(request, model, repeated)
     optimizers = []
     if request.backward and request.optimizer is not None:
         optimizers = make_optimizer(request.optimizer, model, request.kernels, on_cpu=request.on_cpu)
@@ -136,7 +163,7 @@ def make_step(request: Request, batch: int, device: torch.device) -> Callable[[]
                 weight.grad = None
         cast = nullcontext() if request.autocast is None else torch.autocast(device.type, DTYPES[request.autocast])
         with torch.set_grad_enabled(request.backward), cast:
-            latest[:] = [model(*target.args, **target.kwargs)]
+            latest[:] = [called(*target.args, **target.kwargs)]
         start = differentiable(latest[0]) if request.backward else None
         if start is not None:
             torch.autograd.backward([start], [torch.ones_like(start)])
@@ -144,6 +171,21 @@ def make_step(request: Request, batch: int, device: torch.device) -> Callable[[]
             optimizer.step()
 
     return step
+
+
+def _shared(request: Request, model: torch.nn.Module, repeated: blocks.Blocks | None) -> torch.nn.Module:
+    """The model as one of several ranks calls it."""
+    if request.ranks == 1:
+        return model
+    if request.strategy == "ddp":
+        return torch.nn.parallel.DistributedDataParallel(model)
+    shard, ranks = request.fsdp.shard, request.ranks
+    if shard is None:
+        mesh = init_device_mesh("cpu", (ranks,))
+    else:
+        mesh = init_device_mesh("cpu", (ranks // shard, shard), mesh_dim_names=("replicate", "shard"))
+    parallel.distribute(request, model, repeated, mesh)
+    return model
 
 
 def _sentence(error: BaseException) -> str:

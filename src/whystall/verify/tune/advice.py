@@ -6,22 +6,23 @@ import os
 import shlex
 from collections.abc import Sequence
 
-from whystall.verify.tune.candidates import Knob
-from whystall.verify.tune.measurer import command_of, environment_of, python_of
+from whystall.verify.tune.measurer import environment_of, python_of
+from whystall.verify.tune.of_cores import CORES
 from whystall.verify.tune.results import Seen, Settings
 
 _OF_LOADERS = ("num_workers", "prefetch_factor", "persistent_workers", "pin_memory")
 
 
-def final_command(command: Sequence[str], settings: Settings, knob: Knob | None) -> str:
-    """The command with what is set from outside of the code.
+def final_command(words: Sequence[str], settings: Settings) -> str:
+    """The command, whose arguments are what won already, with what else is set from outside of the code.
 
-    >>> final_command(["python", "t.py"], {"threads": 2, "optimizer": "fused"}, None)
+    >>> final_command(["python", "t.py"], {"threads": 2, "optimizer": "fused"})
     'OMP_NUM_THREADS=2 python t.py'
     """
-    words = command_of(command, settings, knob)
     variables = [f"{name}={value}" for name, value in environment_of(settings).items()]
-    return " ".join([*variables, shlex.join([python_of(words), *words[1:]])])
+    cores = settings.get("affinity", CORES)
+    bound = [] if cores == CORES else ["taskset", "-c", str(cores)]
+    return " ".join([*variables, shlex.join([*bound, python_of(words), *words[1:]])])
 
 
 def lines_to_change(settings: Settings, seen: Seen | None) -> list[str]:
@@ -35,10 +36,28 @@ def lines_to_change(settings: Settings, seen: Seen | None) -> list[str]:
         places = seen.optimizers if seen else []
         kind = str(places[0].get("class")) if places else "the optimizer"
         found.append(f"{_places(places, kind)}: {kind}(…, {settings['optimizer']}=True)")
+    if "bucket_cap_mb" in settings:
+        place = _places(seen.wrapped if seen else [], "DistributedDataParallel")
+        found.append(f"{place}: DistributedDataParallel(…, bucket_cap_mb={settings['bucket_cap_mb']})")
     if "threads" in settings:
         found.append(f"where the code sets threads: torch.set_num_threads({settings['threads']})")
     if "matmul_precision" in settings:
         found.append(f'at the start: torch.set_float32_matmul_precision("{settings["matmul_precision"]}")')
+    return [*found, *_lines_of_model(settings, seen.models if seen else [])]
+
+
+def _lines_of_model(settings: Settings, models: Sequence[dict[str, object]]) -> list[str]:
+    """Those that have to do with the model: its place is known by that of its optimizer."""
+    before = f"before the optimizer is made ({_places(models, 'the optimizer')})"
+    found = []
+    if "memory_format" in settings:
+        found.append(f"{before}: model = model.to(memory_format=torch.channels_last), and batches of pictures alike")
+    if "compile" in settings:
+        mode = "" if settings["compile"] == "default" else f', mode="{settings["compile"]}"'
+        found.append(f"{before}: model = torch.compile(model{mode})")
+    if "precision" in settings:
+        device = models[0].get("device") if models else "cuda"
+        found.append(f'around the forward pass and the loss: with torch.autocast("{device}", dtype=torch.bfloat16):')
     return found
 
 

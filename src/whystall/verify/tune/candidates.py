@@ -7,24 +7,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from whystall.verify.tune.results import LeftOut, Seen, Settings, Value
+from whystall.verify.tune.candidate import LEAST_GAIN, Candidate, gain, is_worth_it
+from whystall.verify.tune.of_cores import UNKNOWN, core_candidates, why_no_affinity
+from whystall.verify.tune.of_model import model_candidates, why_no_model
+from whystall.verify.tune.of_ranks import rank_candidates, why_no_buckets, why_no_zero
+from whystall.verify.tune.results import LeftOut, Seen, Settings
 
-# A group whose whole time would not bring so much is not tried.
-LEAST_GAIN: Final = 0.02
 _MOST_WORKERS_PER_CORE: Final = 4
 _HEADROOM: Final = 1.5
 _BUSY_WORKER: Final = 0.5
-_UNKNOWN: Final = 0.10  # of a step, at the most, for what no part of it shows
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A setting to try: ``most`` is the greatest speed-up it could bring, ``work`` how much more a step then does."""
-
-    name: str
-    value: Value
-    most: float
-    work: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,19 +41,24 @@ def _positive(text: str) -> bool:
 
 def candidates(seen: Seen, settings: Settings, knob: Knob | None) -> list[Candidate]:
     """All that is worth trying, the most promising first; ``seen`` is of a run with ``settings``."""
-    found = [*_loader(seen, settings), *_optimizer(seen, settings), *_threads(seen, settings), *_device(seen, settings)]
-    found += [*_allocator(seen, settings), *_knob(knob, settings)]
+    found = [*_loader(seen, settings), *_optimizer(seen, settings), *core_candidates(seen, settings)]
+    found += [*_device(seen, settings), *_allocator(seen, settings), *model_candidates(seen, settings)]
+    found += [*rank_candidates(seen, settings), *_knob(knob, settings)]
     return sorted((one for one in found if one.most >= 1 + LEAST_GAIN), key=lambda one: -one.most)
 
 
 def left_out(seen: Seen, settings: Settings, tried: Sequence[str]) -> list[LeftOut]:
     """What was never tried, with the reason."""
-    reasons = {
+    reasons: dict[str, str | None] = {
         "num_workers": _why_no_loader(seen),
         "optimizer": _why_no_optimizer(seen),
         "threads": "it computes on a GPU" if seen.devices else None,
         "matmul_precision": None if seen.devices else "there is no GPU: only products on one are meant",
         "allocator": _why_no_allocator(seen),
+        **why_no_model(seen),
+        "bucket_cap_mb": why_no_buckets(seen),
+        "affinity": why_no_affinity(seen, settings),
+        **why_no_zero(seen),
     }
     if seen.threads == 1 == seen.cores:
         reasons["threads"] = "there is one core"
@@ -76,34 +72,29 @@ def _why_no_loader(seen: Seen) -> str | None:
     if all(one.get("iterable") for one in seen.loaders):
         return "the data set is iterable: each worker may hand out all of it"
     part = seen.shares.get("input", 0.0)
-    return f"nobody waits for it: {part:.1%} of the steps" if _gain(part) < 1 + LEAST_GAIN else None
+    return f"nobody waits for it: {part:.1%} of the steps" if not is_worth_it(part) else None
 
 
 def _why_no_optimizer(seen: Seen) -> str | None:
     if not seen.optimizers:
         return "no optimizer of torch's was made"
     part = seen.shares.get("optimizer", 0.0)
-    if not seen.devices and _gain(part) < 1 + LEAST_GAIN:
+    if not seen.devices and not is_worth_it(part):
         return f"the optimizer takes {part:.1%} of the steps"
     return None if any(_kinds(seen)) else "it is fused already"
 
 
 def _why_no_allocator(seen: Seen) -> str | None:
-    if seen.devices or _gain(seen.fault_share) >= 1 + LEAST_GAIN:
+    if seen.devices or is_worth_it(seen.fault_share):
         return None
     return f"page faults take some {seen.fault_share:.1%} of the steps"
-
-
-def _gain(share: float) -> float:
-    """The speed-up if a part of a step took no time."""
-    return 1 / max(1 - min(share, 0.99), 0.01)
 
 
 def _loader(seen: Seen, settings: Settings) -> Iterator[Candidate]:
     if _why_no_loader(seen) is not None:
         return
     made = next(one for one in seen.loaders if not one.get("iterable"))
-    most = _gain(seen.shares.get("input", 0.0))
+    most = gain(seen.shares.get("input", 0.0))
     workers = int(settings.get("num_workers", made.get("num_workers") or 0))
     for rank, value in enumerate(_workers(seen, workers)):
         yield Candidate("num_workers", value, most * 0.99**rank)
@@ -145,35 +136,22 @@ def _kinds(seen: Seen) -> list[str]:
 def _optimizer(seen: Seen, settings: Settings) -> Iterator[Candidate]:
     if "optimizer" in settings:
         return
-    most = _gain(max(seen.shares.get("optimizer", 0.0), _UNKNOWN if seen.devices else 0.0))
+    most = gain(max(seen.shares.get("optimizer", 0.0), UNKNOWN if seen.devices else 0.0))
     for rank, kind in enumerate(_kinds(seen)):
         yield Candidate("optimizer", kind, most * 0.95**rank)
-
-
-def _threads(seen: Seen, settings: Settings) -> Iterator[Candidate]:
-    now = int(settings.get("threads", seen.threads or 0))
-    if seen.devices or not now:
-        return
-    computes = 1 - seen.shares.get("input", 0.0)
-    if now < seen.cores:
-        yield Candidate("threads", seen.cores, 1 / (1 - computes * (1 - now / seen.cores)))
-    if now > seen.cores:
-        yield Candidate("threads", seen.cores, max(_gain(0.5 * computes), 1.0))
-    if now > 1 and seen.cores > 1:
-        yield Candidate("threads", max(min(now, seen.cores) // 2, 1), _gain(_UNKNOWN * computes))
 
 
 def _device(seen: Seen, settings: Settings) -> Iterator[Candidate]:
     if seen.devices:
         if "matmul_precision" not in settings:
-            yield Candidate("matmul_precision", "high", _gain(_UNKNOWN))
+            yield Candidate("matmul_precision", "high", gain(UNKNOWN))
         if "allocator" not in settings:
-            yield Candidate("allocator", "expandable_segments", _gain(_UNKNOWN / 2))
+            yield Candidate("allocator", "expandable_segments", gain(UNKNOWN / 2))
 
 
 def _allocator(seen: Seen, settings: Settings) -> Iterator[Candidate]:
     if not seen.devices and "allocator" not in settings:
-        yield Candidate("allocator", "keep_memory", _gain(seen.fault_share))
+        yield Candidate("allocator", "keep_memory", gain(seen.fault_share))
 
 
 def _knob(knob: Knob | None, settings: Settings) -> Iterator[Candidate]:

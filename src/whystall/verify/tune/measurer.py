@@ -16,14 +16,17 @@ from typing import Any, Final
 
 import msgspec
 
+from whystall.analysis.run_results import RunSummary
 from whystall.capture.config import CaptureConfig, Schedule, TrialSetup
 from whystall.diagnosis.causes import Statistic
 from whystall.errors import InputError, UsageError
 from whystall.run_folder.contents import read_run_folder
-from whystall.run_folder.layout import TUNE_JSON
+from whystall.run_folder.layout import TUNE_DEEPSPEED, TUNE_JSON
 from whystall.trace.samples import read_samples
 from whystall.verify.measure import Variant, run_command, steady_steps
 from whystall.verify.tune.candidates import Knob
+from whystall.verify.tune.deepspeed import Config, changes, config_of, with_config
+from whystall.verify.tune.of_cores import CORES
 from whystall.verify.tune.results import Outcome, Run, Seen, Settings, Tuning
 
 STATE: Final = "whystall.tune-state/1"
@@ -32,6 +35,8 @@ _PATIENCE: Final = 5.0  # times as long as the command as given, and a minute
 _SLOWER: Final = 4.0
 _SHORTEST_S: Final = 5.0
 _LONGEST_S: Final = 30.0
+# An exception's line: by its name, or by torch's compiler, whose own end in other words (BackendCompilerFailed).
+_RAISED: Final = re.compile(r"([\w.]*(Error|Exception|Interrupt)\b|torch\._(dynamo|inductor)\.exc\.\w+)")
 _FAULT_NS: Final = 500  # of the kernel, for a page of 4 KiB that is filled with zeros
 _ALLOCATORS: Final = {
     "expandable_segments": {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"},
@@ -54,6 +59,8 @@ def environment_of(settings: Settings) -> dict[str, str]:
     found = dict(_ALLOCATORS.get(str(settings.get("allocator")), {}))
     if "threads" in settings:
         found["OMP_NUM_THREADS"] = str(settings["threads"])
+    if settings.get("affinity") == CORES:
+        found |= {"OMP_PROC_BIND": "close", "OMP_PLACES": "cores"}
     return found
 
 
@@ -110,10 +117,12 @@ class Measurer:
     timeout_s: float | None = None
     progress: Callable[[str], None] = lambda _text: None
     _state: State = field(init=False)
+    _config: Config | None = field(init=False)
     _at: int = 0
     _longest_s: float = 0.0
 
     def __post_init__(self) -> None:
+        self._config = config_of(self.command)
         self._state = State(command=self.digest)
 
     @property
@@ -125,6 +134,7 @@ class Measurer:
             self.steps,
             self.statistic,
             repr(self.knob),
+            *([] if self._config is None else [self._config.document]),
         ]
         return hashlib.sha256(msgspec.json.encode(told)).hexdigest()
 
@@ -161,10 +171,27 @@ class Measurer:
         self._at += 1
         return outcome
 
+    def cores(self, rank: dict[str, Any]) -> int:
+        """The cores that the job may use: those of the first run, since in others its threads may be bound."""
+        first = next((run.outcome.seen for run in self._state.runs if run.outcome.seen is not None), None)
+        return first.cores if first is not None else (rank.get("facts") or {}).get("cores_allowed") or 1
+
+    @property
+    def zero(self) -> dict[str, Any] | None:
+        """What the command's DeepSpeed configuration sets of ZeRO, if it names one."""
+        return None if self._config is None else self._config.seen()
+
     def end(self, result: Tuning) -> None:
-        """Keeps the result."""
+        """Keeps the result; of a DeepSpeed configuration a copy with what won."""
         self._state.result = result
         self._write()
+        if self._config is not None and changes(result.settings):
+            (self.folder / TUNE_DEEPSPEED).write_text(self._config.copy(result.settings))
+
+    def to_keep(self, settings: Settings) -> list[str]:
+        """The command with what won of its own arguments; the copy of the configuration is one that is kept."""
+        words = with_config(self.command, self._config, settings, self.folder / TUNE_DEEPSPEED)
+        return command_of(words, settings, self.knob)
 
     def _write(self) -> None:
         path = self.folder / TUNE_JSON
@@ -182,7 +209,10 @@ class Measurer:
         inside = {name: value for name, value in settings.items() if not name.startswith("-")}
         trial = TrialSetup(settings=inside, steps=self.steps, longest_s=self._enough_s())
         config = CaptureConfig(folder=str(folder), schedule=Schedule(repeat=0), trial=trial)
-        command = command_of(self.command, settings, self.knob)
+        command = with_config(self.command, self._config, settings, folder / TUNE_DEEPSPEED)
+        if self._config is not None and changes(settings):
+            (folder / TUNE_DEEPSPEED).write_text(self._config.copy(settings))
+        command = command_of(command, settings, self.knob)
         variant = Variant(tuple(command), tuple(environment_of(settings).items()))
         began = time.monotonic()
         patience = self.timeout_s or (_PATIENCE * self._longest_s + 60 if self._longest_s else None)
@@ -218,27 +248,41 @@ def _outcome(folder: Path, code: int, output: str, asked: Measurer) -> Outcome:
         return Outcome(step_s=None, failed_because=f"{seen} steady steps were seen, {_FEWEST_STEPS} are needed")
     run = read_run_folder(folder)
     rank = next((one for one in run.ranks if one.get("rank") == found.rank), {})
+    for name, because in ((rank.get("trial") or {}).get("refused") or {}).items():
+        return Outcome(step_s=None, failed_because=f"{name} could not be set: {because}")
     faults = max((_fault_share(path) for path in run.samples), default=0.0)
     return Outcome(
         step_s=(found.mean_ns if asked.statistic == "mean" else found.median_ns) / 1e9,
         losses=_numbers(asked.loss, output),
-        seen=_seen(rank, found.shares, found.mean_ns, found.worker_cpu_share, faults),
+        step_losses=_step_losses(run.ranks),
+        seen=_seen(rank, found, faults, asked),
     )
 
 
-def _seen(
-    rank: dict[str, Any], shares: dict[str, float], mean_ns: float, worker_cpu_share: float | None, faults: float
-) -> Seen:
-    trial, facts = rank.get("trial") or {}, rank.get("facts") or {}
+def _step_losses(ranks: Sequence[dict[str, Any]]) -> list[float | str | None]:
+    """Those of the first rank, which sees the same part of the data in every run."""
+    first = min(ranks, key=lambda one: int(one.get("rank") or 0), default={})
+    return list((first.get("trial") or {}).get("losses") or [])
+
+
+def _seen(rank: dict[str, Any], found: RunSummary, faults: float, asked: Measurer) -> Seen:
+    trial = rank.get("trial") or {}
     return Seen(
-        shares=shares,
-        input_ns=round(shares.get("input", 0.0) * mean_ns),
-        worker_cpu_share=worker_cpu_share,
+        shares=found.shares,
+        input_ns=round(found.shares.get("input", 0.0) * found.mean_ns),
+        worker_cpu_share=found.worker_cpu_share,
         fault_share=faults,
         loaders=trial.get("loaders", []),
         optimizers=trial.get("optimizers", []),
+        models=trial.get("models", []),
+        wrapped=trial.get("wrapped", []),
+        affinity=trial.get("affinity"),
+        zero=asked.zero,
+        autocast=trial.get("autocast", False),
+        compiled=trial.get("compiled", False),
+        bf16=trial.get("bf16", False),
         threads=trial.get("threads"),
-        cores=facts.get("cores_allowed") or 1,
+        cores=asked.cores(rank),
         devices=trial.get("devices", 0),
         epochs=max((int(one.get("epochs", 1)) for one in rank.get("loaders") or []), default=1),
     )
@@ -269,7 +313,7 @@ def _numbers(pattern: re.Pattern[str] | None, text: str) -> list[float]:
 def _why_failed(code: int, output: str) -> str:
     """How a run ended, and the last line it printed, where that is an exception's."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
-    last = next((line for line in reversed(lines) if re.match(r"[\w.]*(Error|Exception|Interrupt)\b", line)), "")
+    last = next((line for line in reversed(lines) if _RAISED.match(line)), "")
     memory = code in (-9, 137) or "out of memory" in last.lower() or "OutOfMemory" in last or "MemoryError" in last
     how = f"ended by signal {-code}" if code < 0 else f"exit code {code}"
     return f"{'out of memory, ' if memory else ''}{how}{': ' + last[:160] if last else ''}"

@@ -14,13 +14,17 @@ Value = int | str | bool
 Settings = dict[str, Value]
 """What differs from the command as it was given: a name of a setting and its value. Empty: nothing differs."""
 
+Losses = Literal["agree", "agree on average", "differ", "not compared"]
 Verdict = Literal["faster", "slower", "inside the noise", "failed", "losses differ"]
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """What a run shows: parts of its steps as shares, and how its loaders and optimizers were made.
 
-    ``input_ns`` is what a step waits for its batch, ``fault_share`` what its page faults may take of it.
+    ``input_ns`` is what a step waits for its batch, ``fault_share`` what its page faults may take of it. ``bf16`` says
+    whether what the model runs on has instructions for it, ``autocast`` and ``compiled`` what the code does itself,
+    ``wrapped`` how DistributedDataParallel was made, ``affinity`` whether threads are bound and which cores are near,
+    ``zero`` what a DeepSpeed configuration sets.
     """
 
     shares: dict[str, float]
@@ -29,6 +33,13 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     fault_share: float = 0.0
     loaders: list[dict[str, Any]] = []
     optimizers: list[dict[str, Any]] = []
+    models: list[dict[str, Any]] = []
+    wrapped: list[dict[str, Any]] = []
+    affinity: dict[str, Any] | None = None
+    zero: dict[str, Any] | None = None
+    autocast: bool = False
+    compiled: bool = False
+    bf16: bool = False
     threads: int | None = None
     cores: int = 1
     devices: int = 0
@@ -36,10 +47,14 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """One run: seconds of its mean steady step and the losses that it printed, or why there is no time."""
+    """One run: seconds of its mean steady step and its losses, or why there is no time.
+
+    ``losses`` are those that it printed, ``step_losses`` what the backward passes of each step began from.
+    """
 
     step_s: float | None
     losses: list[float] = []
+    step_losses: list[float | str | None] = []
     failed_because: str | None = None
     seen: Seen | None = None
 
@@ -55,6 +70,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     """One setting tried against the best so far: seconds of the steps of both, in pairs, and what that says.
 
     ``speedup`` is that of work done where the setting changes how much a step does (``work``: by so many times).
+    ``losses`` says whether the job computes the same: by step, or on average where it draws other random numbers.
     """
 
     name: str
@@ -66,6 +82,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     verdict: Verdict
     because: str | None = None
     work: float = 1.0
+    losses: Losses = "not compared"
 
 
 class LeftOut(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,11 +11,14 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
+from msgspec.structs import replace
 
 from whystall.analysis.paired import Paired, paired
 from whystall.errors import WhystallError
-from whystall.verify.tune.candidates import LEAST_GAIN, Candidate, Knob, candidates, left_out
-from whystall.verify.tune.results import LeftOut, Outcome, Seen, Settings, Trial, Tuning, Verdict
+from whystall.verify.tune.candidate import LEAST_GAIN, Candidate
+from whystall.verify.tune.candidates import Knob, candidates, left_out
+from whystall.verify.tune.losses import Compared, compare
+from whystall.verify.tune.results import LeftOut, Losses, Outcome, Seen, Settings, Trial, Tuning, Verdict
 
 Measure = Callable[[Settings], Outcome]
 Progress = Callable[[str], None]
@@ -46,10 +49,29 @@ class _State:
     outcome: Outcome | None = None
     same: list[list[float]] = field(default_factory=list)
     """Times of runs of the same settings, in turn."""
+    made: list[tuple[Settings, list[Outcome]]] = field(default_factory=list)
+    """All runs that gave a time, by their settings."""
 
     def run(self, settings: Settings) -> Outcome:
         self.runs += 1
-        return self.measure(settings)
+        outcome = self.measure(settings)
+        if outcome.step_s is not None:
+            self.of(settings).append(outcome)
+        return outcome
+
+    def of(self, settings: Settings) -> list[Outcome]:
+        """The runs with some settings."""
+        for known, runs in self.made:
+            if known == settings:
+                return runs
+        self.made.append((dict(settings), []))
+        return self.made[-1][1]
+
+    def losses(self, before: Settings, after: Settings) -> Compared:
+        """Whether the job's own losses are the same with two settings."""
+        same = [runs for _, runs in self.made]
+        changed, seen = {**before, **after}, self.outcome.seen if self.outcome is not None else None
+        return compare(self.of(before), self.of(after), same, changed, tolerance=self.tolerance, seen=seen)
 
     @property
     def noise(self) -> float:
@@ -187,12 +209,23 @@ def _pairs(state: _State, before: Settings, chosen: Candidate, after: Settings, 
         if verdict is not None:
             break
     state.same += times
-    differ = _differ(last[0], last[1], state.tolerance) if chosen.work == 1.0 else None
-    if verdict == "faster" and differ is not None:
-        return _trial(chosen, times, _paired(times), "losses differ", differ)
+    compared = _compared(state, last, before, after) if chosen.work == 1.0 else Compared("not compared")
+    found = _trial(chosen, times, _paired(times), verdict or "inside the noise", None, compared.losses)
+    if verdict == "faster" and compared.because is not None:
+        return replace(found, verdict="losses differ", because=compared.because)
     if verdict == "faster" and keep:
         state.settings, state.outcome = after, last[1]
-    return _trial(chosen, times, _paired(times), verdict or "inside the noise", None)
+    return found
+
+
+def _compared(state: _State, last: Sequence[Outcome | None], before: Settings, after: Settings) -> Compared:
+    """What losses say: those that were printed where they were asked for, and those of the job's backward passes."""
+    differ = _differ(last[0], last[1], state.tolerance)
+    if differ is not None:
+        return Compared("differ", differ)
+    found = state.losses(before, after)
+    printed = all(one is not None and one.losses for one in last)
+    return Compared("agree") if printed and found.losses == "not compared" else found
 
 
 def _paired(times: tuple[list[float], list[float]]) -> Paired | None:
@@ -224,6 +257,7 @@ def _trial(
     found: Paired | None,
     verdict: Verdict,
     because: str | None,
+    losses: Losses = "not compared",
 ) -> Trial:
     speedup = found.speedup.ratio if found is not None else None
     if speedup is None and times[0] and times[1]:
@@ -238,6 +272,7 @@ def _trial(
         verdict=verdict,
         because=because,
         work=chosen.work,
+        losses=losses,
     )
 
 
