@@ -54,12 +54,22 @@ def pipelines(
     return jobs
 
 
-def slices(tensor: int, replicas: int, *, late: int = 5, slower: float = 1.0, python: int = 0) -> list[Job]:
+def slices(
+    tensor: int,
+    replicas: int,
+    *,
+    late: int = 5,
+    slower: float = 1.0,
+    python: int = 0,
+    noise: float = 0.005,
+    seed: int = 1,
+) -> list[Job]:
     """Ten steps of four layers, of which each rank has a slice: the slices of a layer reduce, at the end the replicas.
 
-    The products of the ``late`` rank take ``slower`` times as long, or it has Python in each step.
+    The products of the ``late`` rank take ``slower`` times as long, or it has Python in each step; ``noise`` is by what
+    share each product differs from the others.
     """
-    drawn = random.Random(1)  # noqa: S311 - to be drawn alike each time
+    drawn = random.Random(seed)  # noqa: S311 - to be drawn alike each time
     count = tensor * replicas
     jobs = [Job() for _ in range(count)]
     for _ in together(jobs, 10):
@@ -67,7 +77,7 @@ def slices(tensor: int, replicas: int, *, late: int = 5, slower: float = 1.0, py
             for rank, job in enumerate(jobs):
                 if rank == late and python and not layer:
                     job.python(python)
-                lasts = LAYER_NS * (slower if rank == late else 1) * (1 + drawn.gauss(0, 0.005))
+                lasts = LAYER_NS * (slower if rank == late else 1) * max(1 + drawn.gauss(0, noise), 0.3)
                 job.operator("aten::mm", PRODUCT, round(lasts))
             for replica in range(replicas):
                 own = tuple(range(replica * tensor, (replica + 1) * tensor))

@@ -77,3 +77,12 @@ def test_python_on_one_rank_of_slices_is_named_on_it() -> None:
 
 def test_slices_that_are_alike_have_no_late_rank() -> None:
     assert list(told(slices(2, 4))) == ["communication.exposed"]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_slow_device_is_named_beside_products_that_differ_and_without_one_nobody_is(seed: int) -> None:
+    """Each product differs by a tenth: in three of four groups of slices others come last, for less time."""
+    late = (3 * seed + 1) % 8
+    found = told(slices(2, 4, late=late, slower=1.4, noise=0.1, seed=seed))
+    assert found["communication.straggler"].scope.ranks == [late]
+    assert "communication.straggler" not in told(slices(2, 4, noise=0.1, seed=seed))

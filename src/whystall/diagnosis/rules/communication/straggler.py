@@ -31,6 +31,7 @@ from whystall.trace.link import rows_of
 
 CAUSE: Final = cause_beside(__name__)
 _LATE_IN: Final = CAUSE.threshold("late_in")
+_WAITED_FOR: Final = CAUSE.threshold("waited_for")
 _LEAST_CHANCE: Final = CAUSE.threshold("least_chance")
 _LEAST_CHANCE_BESIDE: Final = CAUSE.threshold("least_chance_beside")
 _SLOWER_DEVICE: Final = CAUSE.threshold("slower_device")
@@ -66,7 +67,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
     if works_longer is False or chance >= (_LEAST_CHANCE if works_longer is None else _LEAST_CHANCE_BESIDE):
         return
     told = (
-        evidence.share("of the collectives it comes last in", share),
+        evidence.share("of the waiting in collectives is for it", share),
         evidence.time("the others wait for it", wait_ns, per=case.per),
         evidence.count("collectives compared", instances),
     )
@@ -200,7 +201,7 @@ def _host_ratio(case: Case, rank: int, peers: Sequence[int]) -> float:
 
 
 def _last_to_come(case: Case) -> tuple[int, float, int, int, float] | None:
-    """The rank that makes the others wait in most collectives: its share, what they wait per step, how many.
+    """The rank that makes the others wait most: its share of the waiting, what they wait per step, how many collectives.
 
     At last how likely it is that some rank does so often by chance: delays that are handed on from one group to
     another are one and the same, and count once.
@@ -212,10 +213,14 @@ def _last_to_come(case: Case) -> tuple[int, float, int, int, float] | None:
     long = [one for one, sum_ns in zip(ordered, waited.tolist(), strict=True) if sum_ns > _SHORT * waited[-1]]
     if not long:
         return None
-    counts = Counter(one.rank for one in long)
-    rank = min(counts, key=lambda one: (-counts[one], one))
-    share = counts[rank] / len(long)
-    if share < _LATE_IN:
+    counts, waits = Counter[int](), Counter[int]()
+    for one in long:
+        counts[one.rank] += 1
+        waits[one.rank] += one.wait_ns
+    rank = min(waits, key=lambda one: (-waits[one], one))
+    share = waits[rank] / sum(waits.values())
+    # Of a job of many groups most meet without it: what is waited for it is handed on, and most of the time.
+    if counts[rank] < _LATE_IN * len(long) and share < _WAITED_FOR:
         return None
     own = [one for one in long if not one.handed_on]
     its = [one.wait_ns for one in own if one.rank == rank]
