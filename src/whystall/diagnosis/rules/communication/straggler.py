@@ -201,7 +201,7 @@ def _host_ratio(case: Case, rank: int, peers: Sequence[int]) -> float:
 
 
 def _last_to_come(case: Case) -> tuple[int, float, int, int, float] | None:
-    """The rank that makes the others wait most: its share of the waiting, what they wait per step, how many collectives.
+    """The rank that makes the others wait most: its share of the waiting, the waiting per step, how many collectives.
 
     At last how likely it is that some rank does so often by chance: delays that are handed on from one group to
     another are one and the same, and count once.
