@@ -1,36 +1,59 @@
-"""How long ``whystall --help`` takes, beside a Python that does nothing: the median of several starts.
+"""How long ``import whystall`` and ``whystall --help`` take, beside a Python that does nothing.
+
+Medians of starts that take turns, and the least of each, in an environment that holds the package as a wheel puts it
+there: an editable install has an import hook of its own, which loads importlib.util.
 
 python benchmarks/startup.py
 """
 
 from __future__ import annotations
 
+import os
 import statistics
 import subprocess
-import sys
+import tempfile
 import time
+import venv
+from pathlib import Path
 
-STARTS = 15
+import whystall
+
+STARTS = 61
 PROGRAMS = {
-    "python -c pass": [sys.executable, "-c", "pass"],
-    "whystall --help": [sys.executable, "-c", "import sys; from whystall.cli import main; sys.exit(main(['--help']))"],
+    "python -c pass": "pass",
+    "import whystall": "import whystall",
+    "whystall --help": "import sys; from whystall.cli import main; sys.exit(main(['--help']))",
 }
 
 
-def median_ms(command: list[str]) -> float:
-    """The median wall time of ``command``, in milliseconds."""
-    times = []
-    for _ in range(STARTS):
-        started = time.perf_counter()
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        times.append((time.perf_counter() - started) * 1e3)
-    return statistics.median(times)
+def wall_ms(python: Path, program: str) -> float:
+    """How long one start of ``program`` took, in milliseconds."""
+    started = time.perf_counter()
+    subprocess.run([python, "-c", program], check=True, stdout=subprocess.DEVNULL)
+    return (time.perf_counter() - started) * 1e3
+
+
+def installed(folder: Path) -> Path:
+    """The Python of a new environment in ``folder`` that has whystall and nothing else."""
+    venv.create(folder, symlinks=os.name != "nt")
+    packages = next(folder.glob("lib/python*/site-packages"))
+    (packages / "whystall").symlink_to(Path(whystall.__file__).parent)
+    return folder / "bin" / "python"
 
 
 def main() -> None:
-    """Prints one line per program."""
-    for name, command in PROGRAMS.items():
-        print(f"{name:16} {median_ms(command):6.1f} ms")
+    """Prints one line per program: its median, its least, and both as ratios to a start that does nothing."""
+    with tempfile.TemporaryDirectory() as folder:
+        python = installed(Path(folder))
+        times: dict[str, list[float]] = {name: [] for name in PROGRAMS}
+        for _ in range(STARTS):
+            for name, program in PROGRAMS.items():
+                times[name].append(wall_ms(python, program))
+    bare = times["python -c pass"]
+    for name, taken in times.items():
+        median, least = statistics.median(taken), min(taken)
+        of_bare = f"{median / statistics.median(bare):.2f} x, least {least / min(bare):.2f} x"
+        print(f"{name:16} {median:6.1f} ms, least {least:6.1f} ms: {of_bare}")
 
 
 if __name__ == "__main__":

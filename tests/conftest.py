@@ -30,6 +30,7 @@ TRACES = Path(__file__).resolve().parents[2] / "shared" / "traces"
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WHYSTALL_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("WHYSTALL_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("WHYSTALL_BUILD_COUNTER", "0")  # a compiler beside the tests
 
 
 @pytest.fixture(scope="module", autouse=True)

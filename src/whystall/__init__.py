@@ -6,12 +6,12 @@ is imported before it is used.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
 from whystall._version import __version__
 
+TYPE_CHECKING = False  # importing typing takes half as long as starting Python
 if TYPE_CHECKING:
+    from typing import Any
+
     from whystall._api import analyze, compare, demo_recording, load, render
     from whystall.capture.config import Schedule
     from whystall.capture.profile import profile
@@ -57,6 +57,8 @@ _SUBPACKAGES = frozenset({"cost", "deepspeed"})  # ``whystall.cost.register`` ne
 
 
 def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
     if name in _SUBPACKAGES:
         return import_module(f"whystall.{name}")
     if name not in _HOMES:

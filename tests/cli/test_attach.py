@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from whystall.errors import InputError
 from whystall.live import stacks
 from whystall.live.stacks import spy
 
@@ -76,7 +77,7 @@ def test_a_job_that_runs_is_told_by_its_line_and_left_alone(cli: Cli, script: Pa
     assert found["share"] > 0.5
     assert (found["code"][0]["file"], found["code"][0]["line"]) in {("slow_job.py", 6), ("slow_job.py", 7)}
     assert "slow_job.py:" in said.out
-    assert "From outside nobody sees" in said.out
+    assert said.err.startswith(f"Watching process {job.pid} for 1 s.\nFrom outside nobody sees")
     assert "hunter2" not in outcome.out + said.out
 
 
@@ -91,13 +92,28 @@ def test_without_py_spy_threads_alone_are_told(cli: Cli, script: Path, monkeypat
         job.stdout.read()
     assert outcome.code == 0
     assert "Its main thread" in outcome.out
-    assert "pip install 'whystall[attach]'" in outcome.out
+    assert "pip install 'whystall[attach]'" in outcome.err
+
+
+def test_what_cannot_be_seen_is_said_before_the_look(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def look(pid: int, *_: object, **__: object) -> None:
+        raise InputError(f"process {pid} was looked at")
+
+    monkeypatch.setattr("whystall.live.attach.attach", look)
+    outcome = cli("attach", str(os.getpid()))
+
+    *before, last = outcome.err.splitlines()
+    assert last == f"whystall: process {os.getpid()} was looked at"
+    assert any(line.startswith("From outside nobody sees what a GPU does") for line in before)
+    assert any("`whystall run SCRIPT`" in line for line in before)
+    quiet = cli("attach", str(os.getpid()), "-q")
+    assert quiet.err == f"{last}\n"
 
 
 def test_a_process_that_is_not_there_is_told(cli: Cli) -> None:
     outcome = cli("attach", "4194305")
     assert outcome.code == 3
-    assert "no process 4194305" in outcome.err
+    assert outcome.err == "whystall: there is no process 4194305\n"
 
 
 @pytest.mark.parametrize("seconds", ["0", "601", "nan"])

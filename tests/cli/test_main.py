@@ -3,17 +3,19 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 import whystall
-from whystall.cli.registry import COMMANDS
+import whystall.cli
+from whystall.cli._top import help_text
+from whystall.cli.registry import VERBS, Verb
 from whystall.errors import InputError, UsageError, WhystallError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from .conftest import Cli, FakeApi
 
 RUN = "import sys; from whystall.cli import main; sys.exit(main())"
@@ -27,15 +29,72 @@ def test_help_lists_every_verb_and_the_exit_codes(cli: Cli) -> None:
     outcome = cli("--help")
 
     assert outcome.code == 0
-    assert all(f"    {command.name} " in outcome.out for command in COMMANDS)
+    assert all(f"    {verb.name} " in outcome.out for verb in VERBS)
     assert "3 input unreadable" in outcome.out
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
-def test_every_verb_explains_itself(command: object, cli: Cli) -> None:
-    name = getattr(command, "name", "")
+@pytest.mark.parametrize("width", [40, 80, 300])
+def test_help_keeps_every_word_and_the_width(width: int) -> None:
+    lines = help_text(width).partition("  VERB\n")[2].partition("\noptions:")[0].splitlines()
 
-    assert cli(name, "--help").out.startswith(f"usage: whystall {name}")
+    assert " ".join(" ".join(lines).split()) == " ".join(f"{verb.name} {verb.help}" for verb in VERBS)
+    assert max(map(len, lines)) <= width
+
+
+def test_help_takes_the_width_of_the_terminal(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    narrow = cli("--help").out
+    monkeypatch.setenv("COLUMNS", "200")
+
+    assert (narrow, cli("-h").out) == (help_text(58), help_text(198))
+
+
+def test_the_table_has_every_verb_that_there_is() -> None:
+    """A verb is a module whose class has a name, a help and ``add_arguments``."""
+    verbs = {}
+    for path in Path(whystall.cli.__file__).parent.glob("[!_]*.py"):
+        module = import_module(f"whystall.cli.{path.stem}")
+        for name, kind in vars(module).items():
+            if isinstance(kind, type) and kind.__module__ == module.__name__ and hasattr(kind, "add_arguments"):
+                verbs[path.stem] = name
+
+    del verbs["command"]  # the protocol that they follow
+    assert verbs == {verb.name: verb.made_by for verb in VERBS}
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.name)
+def test_a_verb_is_what_the_table_says(verb: Verb) -> None:
+    command = verb.load()
+
+    assert (command.name, command.help) == (verb.name, verb.help)
+
+
+@pytest.mark.parametrize("word", ["--help", "--version"])
+def test_the_help_loads_no_verb_and_no_parser(word: str) -> None:
+    program = f"import sys; from whystall.cli import main; main([{word!r}]); print(*sys.modules, file=sys.stderr)"
+    # Without site: an editable install brings modules of its own.
+    clean = f"import sys; sys.path.insert(0, {str(Path(whystall.__file__).parents[1])!r}); {program}"
+
+    ended = subprocess.run([sys.executable, "-S", "-c", clean], capture_output=True, text=True, check=True)
+
+    loaded = {name for name in ended.stderr.split() if name.startswith("whystall")}
+    tops = {"whystall", "whystall._version", "whystall.cli"}
+    assert loaded == tops | {"whystall.cli._main", "whystall.cli._top", "whystall.cli.registry"}
+    assert {"argparse", "typing", "re", "contextlib"}.isdisjoint(ended.stderr.split())
+
+
+def test_a_verb_loads_no_other_verb() -> None:
+    program = "import sys; from whystall.cli import main; main(['explain', '--help']); print(*sys.modules)"
+
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    loaded = {verb.name for verb in VERBS if verb.module in ended.stdout.splitlines()[-1].split()}
+    assert loaded == {"explain"}
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.name)
+def test_every_verb_explains_itself(verb: Verb, cli: Cli) -> None:
+    assert cli(verb.name, "--help").out.startswith(f"usage: whystall {verb.name}")
 
 
 @pytest.mark.parametrize("arguments", [("fly",), ("analyze",), ("analyze", "x", "--no-such"), ("export", "x")])

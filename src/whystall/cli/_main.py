@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
 
-from whystall.cli._parser import parse
-from whystall.cli.console import Console
-from whystall.errors import WhystallError
+from whystall.cli._top import answer
 
+TYPE_CHECKING = False  # importing typing takes half as long as starting Python
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from whystall.cli.console import Console
 
 INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h: a bug of ours must not read as a threshold crossed
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it
@@ -20,25 +20,38 @@ CLOSED_PIPE = 141  # 128 + SIGPIPE, as shells report it
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit code of ``whystall ARGUMENTS...``; ``None`` takes them from the process."""
-    console = Console()
+    words = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        code = _run(sys.argv[1:] if arguments is None else list(arguments), console)
+        said = answer(words)
+        if said is None:
+            code = _run(words)
+        else:
+            sys.stdout.write(said)
+            code = 0
         sys.stdout.flush()  # here, where a closed pipe is still an exception that can be caught
     except BrokenPipeError:
         _discard_stdout()
         return CLOSED_PIPE
     except KeyboardInterrupt:
-        console.error("interrupted")
+        from whystall.cli.console import Console
+
+        Console().error("interrupted")
         return INTERRUPTED
     return code
 
 
-def _run(arguments: list[str], console: Console) -> int:
+def _run(arguments: list[str]) -> int:
+    # Imported here, as the verb is: the help needs none of it.
+    from whystall.cli._parser import parse
+    from whystall.cli.console import Console
+    from whystall.errors import WhystallError
+
+    console = Console()
     try:
         command, options = parse(arguments)
         console.configure(quiet=options.quiet, verbose=options.verbose)
         return command.run(options, console)
-    except SystemExit as end:  # argparse, after --help, --version or a usage error
+    except SystemExit as end:  # argparse, after --help of a verb or a usage error
         return end.code if isinstance(end.code, int) else 0
     except WhystallError as error:
         console.error(str(error))

@@ -1,42 +1,35 @@
-"""The argument parser: common options, one sub-parser per verb, defaults from the configuration."""
+"""The arguments of a verb: its own, the common options, defaults from the configuration."""
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
 from whystall.cli import settings
-from whystall.cli.registry import COMMANDS
+from whystall.cli._top import USAGE
+from whystall.cli.registry import VERBS, Verb
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import NoReturn
 
     from whystall.cli.command import Command
-
-EPILOG = """\
-exit codes: 0 done, 1 a threshold was crossed, 2 usage, 3 input unreadable
-
-Begin with `whystall run SCRIPT`; without a job at hand, `whystall demo`."""
 
 
 def parse(arguments: Sequence[str]) -> tuple[Command, Namespace]:
     """The verb and its options; options that were not given come from the configuration.
 
-    Exits as argparse does: 0 after ``--help`` and ``--version``, 2 on arguments that make no sense.
+    Exits as argparse does: 0 after ``VERB --help``, 2 on arguments that make no sense.
     """
-    parser, verbs = _build()
-    arguments = _knobs_joined(arguments)
-    if not arguments:
-        parser.print_help()
-        parser.exit()
-    _check_verb(parser, arguments[0])
-    given = parser.parse_args(arguments)
-    parsers = {command.name: verbs[command.name] for command in COMMANDS}
-    defaults = settings.defaults_for(given.verb, parsers, config=given.config)
+    name, *rest = _knobs_joined(arguments)
+    verb = _verb(name)
+    command = verb.load()
+    parser = _parser(command)
+    given = parser.parse_args(rest)
+    defaults = settings.defaults_for(verb.name, _all_parsers, config=given.config)
     if defaults:
-        verbs[given.verb].set_defaults(**defaults)
-        given = parser.parse_args(arguments)
-    command = next(command for command in COMMANDS if command.name == given.verb)
+        parser.set_defaults(**defaults)
+        given = parser.parse_args(rest)
     return command, given
 
 
@@ -51,42 +44,40 @@ def _knobs_joined(arguments: Sequence[str]) -> list[str]:
     return words
 
 
-def _check_verb(parser: ArgumentParser, word: str) -> None:
+def _verb(word: str) -> Verb:
+    found = next((verb for verb in VERBS if verb.name == word), None)
+    if found is None:
+        _refuse(word)
+    return found
+
+
+def _refuse(word: str) -> NoReturn:
     """Ends as argparse does for a word that is no verb, with what may have been meant."""
+    top = ArgumentParser(prog="whystall", usage=USAGE.removeprefix("usage: "))
+    if word.startswith("-"):
+        top.error(f"{word} comes after a verb: `whystall --help` lists all")
     import difflib
 
-    names = [command.name for command in COMMANDS]
-    if word.startswith("-") or word in names:
-        return
-    near = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(word, [verb.name for verb in VERBS], n=1, cutoff=0.5)
     if word.endswith(".py"):
         hint = f"to watch a script: whystall run {word}"
     elif word.endswith((".json", ".json.gz", "/")):
         hint = f"to read a recording: whystall analyze {word}"
     else:
         hint = f"did you mean {near[0]}?" if near else "`whystall --help` lists all"
-    parser.error(f"no verb is called {word!r}: {hint}")
+    top.error(f"no verb is called {word!r}: {hint}")
 
 
-def _build() -> tuple[ArgumentParser, dict[str, ArgumentParser]]:
-    parser = ArgumentParser(
-        prog="whystall",
-        description="Tells why a deep-learning job is slow, from PyTorch traces.",
-        epilog=EPILOG,
-        formatter_class=RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.add_argument("--version", action="version", version=f"whystall {_version()}")
-    subparsers = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    verbs = {}
-    for command in COMMANDS:
-        verb = subparsers.add_parser(
-            command.name, help=command.help, description=_sentence(command.help), allow_abbrev=False
-        )
-        command.add_arguments(verb)
-        _add_common(verb)
-        verbs[command.name] = verb
-    return parser, verbs
+def _parser(command: Command) -> ArgumentParser:
+    parser = ArgumentParser(prog=f"whystall {command.name}", description=_sentence(command.help), allow_abbrev=False)
+    command.add_arguments(parser)
+    _add_common(parser)
+    return parser
+
+
+def _all_parsers() -> dict[str, ArgumentParser]:
+    """Each verb's parser by its name: a file of settings may name any option of any verb."""
+    return {verb.name: _parser(verb.load()) for verb in VERBS}
 
 
 def _add_common(parser: ArgumentParser) -> None:
@@ -98,9 +89,3 @@ def _add_common(parser: ArgumentParser) -> None:
 
 def _sentence(help_line: str) -> str:
     return help_line[:1].upper() + help_line[1:] + "."
-
-
-def _version() -> str:
-    from whystall import __version__
-
-    return __version__

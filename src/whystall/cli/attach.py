@@ -38,13 +38,19 @@ class Attach:
         from whystall.live.attach import attach
         from whystall.live.devices import device_facts, open_devices, package
         from whystall.live.kinds import kind_of
+        from whystall.live.processes import require
         from whystall.live.rhythm import step_seconds
         from whystall.live.stacks import PER_SECOND, spy
-        from whystall.live.telling import as_data, told
+        from whystall.live.telling import as_data, beforehand, told
         from whystall.live.verdict import verdict_of
 
         os.nice(_LOW_PRIORITY)
-        found = attach(options.pid, options.seconds, program=spy())
+        program = spy()
+        require(options.pid)
+        # Before the look, so that nobody waits for what it cannot show.
+        for line in beforehand(options.pid, options.seconds, stacks=program is not None):
+            console.note(line)
+        found = attach(options.pid, options.seconds, program=program)
         verdict = verdict_of(found.seen, found.line_of) if found.seen.ticks else None
         kinds = [kind_of(stack, found.line_of) for stack in found.seen.ticks]
         step_s = step_seconds(kinds, PER_SECOND)

@@ -62,9 +62,15 @@ def _build_counter() -> None:
 def _counter() -> Check:
     from whystall.hardware.checkup import Check
     from whystall.model import native
+    from whystall.model.native import background
 
     if native.load() is not None:
         return Check("FLOP counter", "ok", "compiled for this torch")
+    failed = background.failure()
+    if failed is not None:
+        return Check(
+            "FLOP counter", "ok", f"counts by Python alone: {failed}", "try again: whystall doctor --build-counter"
+        )
     return Check("FLOP counter", "ok", "counts by Python alone", "twice as fast after whystall doctor --build-counter")
 
 

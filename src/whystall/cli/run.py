@@ -15,7 +15,7 @@ from whystall.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
     from whystall.analysis.throughput import Workload
@@ -107,8 +107,8 @@ class Run:
         )
         if schedule.repeat > 0 and _reports_here():
             console.note(f"whystall: {_beforehand(launch, config)}")
-        so_far = _SoFarOf(folder, console, until_verdict=options.until_verdict)
-        told = so_far if _reports_here() and schedule.repeat > 0 else contextlib.nullcontext
+        so_far = _SoFarOf(folder, console, records=schedule.repeat > 0, until_verdict=options.until_verdict)
+        told = so_far if _reports_here() else contextlib.nullcontext
         code = run_watched(launch, config, (folder / layout.CAPTURE_NOW).touch, told)
         code = 0 if so_far.ended else code
         if not _reports_here():
@@ -159,16 +159,31 @@ def _beforehand(launch: Launch, config: CaptureConfig) -> str:
 
 
 class _SoFarOf:
-    """The first verdict on a folder, to be said while the job runs; ``ended`` says that it ended the job."""
+    """What is said while the job runs: its steps, and the first verdict; ``ended`` says that this ended the job."""
 
-    def __init__(self, folder: Path, console: Console, *, until_verdict: bool) -> None:
+    def __init__(self, folder: Path, console: Console, *, records: bool, until_verdict: bool) -> None:
         self._folder = folder
         self._console = console
+        self._records = records
         self._until_verdict = until_verdict
         self.ended = False
 
-    def __call__(self, end: Callable[[], None]) -> AbstractContextManager[object]:
-        """Says it, and ends the job after it where that is asked for."""
+    @contextlib.contextmanager
+    def __call__(self, end: Callable[[], None]) -> Iterator[None]:
+        """Says it, and ends the job after the verdict where that is asked for."""
+        with contextlib.ExitStack() as running:
+            if not self._console.quiet:
+                running.enter_context(self._steps())
+            if self._records:
+                running.enter_context(self._verdict(end))
+            yield
+
+    def _steps(self) -> AbstractContextManager[object]:
+        from whystall.cli.steps_so_far import StepsSoFar, waits
+
+        return StepsSoFar(self._folder, self._say, waits(terminal=self._console.shows_progress))
+
+    def _verdict(self, end: Callable[[], None]) -> AbstractContextManager[object]:
         from whystall.cli.so_far import SOON_S, STILL_RUNS_AFTER_S, SoFar
 
         def enough() -> None:
@@ -177,10 +192,13 @@ class _SoFarOf:
 
         return SoFar(
             self._folder,
-            lambda text: self._console.note(f"whystall: {text}"),
+            self._say,
             enough if self._until_verdict else None,
             after_s=SOON_S if self._until_verdict else STILL_RUNS_AFTER_S,
         )
+
+    def _say(self, text: str) -> None:
+        self._console.note(f"whystall: {text}")
 
 
 def _count(value: int, option: str, least: int) -> int:

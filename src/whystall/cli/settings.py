@@ -19,23 +19,28 @@ from whystall.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     from argparse import Action, ArgumentParser
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 PROJECT_FILE = "pyproject.toml"
 NEVER_CONFIGURED = frozenset({"help", "config", "force"})  # a file must not overwrite, nor point at another
 PATHS = frozenset({"kernel-classes"})  # relative to the file that names them
 
 
-def defaults_for(verb: str, parsers: Mapping[str, ArgumentParser], *, config: str | None) -> dict[str, object]:
+def defaults_for(
+    verb: str, parsers: Callable[[], Mapping[str, ArgumentParser]], *, config: str | None
+) -> dict[str, object]:
     """The configured defaults of ``verb``'s options by destination.
 
+    ``parsers`` makes those of all verbs, which costs the import of each: it is called where there are settings.
     Raises ``InputError`` for a file that cannot be read and ``UsageError`` for a key or value that makes no sense.
     """
     path = Path(config or PROJECT_FILE)
     if config is None and not path.is_file():
         return {}
     table = _read(path)
-    options = {name: _options(parser) for name, parser in parsers.items()}
+    if not table:
+        return {}
+    options = {name: _options(parser) for name, parser in parsers().items()}
     _reject_unknown(table, options, path)
     general = {key: value for key, value in table.items() if key in options[verb]}
     own = _table(table.get(verb, {}), verb, path)

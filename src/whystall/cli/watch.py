@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import time
+from collections import deque
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from whystall.cli.browser import add_serving, check_port
 from whystall.errors import InputError, UsageError
 
 if TYPE_CHECKING:
@@ -16,7 +18,9 @@ if TYPE_CHECKING:
 
     from whystall.analysis.pace import Pace
     from whystall.cli.console import Console
+    from whystall.cli.live_page import LivePage
     from whystall.live.otlp import Collector
+    from whystall.report.live_page import LiveJob
     from whystall.report.schema import Report
     from whystall.trace.following import Followed
     from whystall.vocabulary.metrics import Point
@@ -29,6 +33,7 @@ _AGAIN_S: Final = 15.0
 _SAID_AGAIN: Final = 1.25
 # Told where other programs use so many cores: the job may be slower for nothing that it does.
 _OTHERS_BUSY: Final = 0.5
+_MOST_CHANGES: Final = 50
 _LOW_PRIORITY: Final = 10
 """A tenth of a core where the job takes them all; at the lowest (19) a hundredth: a verdict takes seconds of it."""
 
@@ -51,6 +56,12 @@ class Watch:
             "to a collector of OpenTelemetry (over HTTP, port 4318 unless another is named)",
         )
         parser.add_argument(
+            "--page",
+            action="store_true",
+            help="serve what is seen as a page that this machine alone reaches; it stays when the job has ended",
+        )
+        add_serving(parser)
+        parser.add_argument(
             "--no-windows", action="store_true", help="ask for no window to be recorded when the job slows down"
         )
 
@@ -58,6 +69,9 @@ class Watch:
         """Says what changes, until the job ends; 0."""
         if not options.every >= 1:
             raise UsageError(f"--every must be at least 1, not {options.every:g}")
+        if options.page and options.once:
+            raise UsageError("--once ends after a look, and --page goes on to serve what is seen: choose one of them")
+        check_port(options.port)
         from whystall.run_folder.description import is_run
 
         folder = Path(options.run_folder)
@@ -66,15 +80,31 @@ class Watch:
         os.nice(_LOW_PRIORITY)  # beside the job
         watched = Watched(folder, console, windows=not options.no_windows)
         tell, close = _listener(options.metrics, console)
+        page = _page(options, console)
         try:
             while True:
                 ended = watched.look()
                 tell(watched)
+                if page is not None:
+                    page.show(watched.job(ended=ended))
                 if ended or options.once:
-                    return 0
+                    break
                 time.sleep(options.every)
+            if page is not None:
+                page.stay()
         finally:
+            if page is not None:
+                page.close()
             close()
+        return 0
+
+
+def _page(options: Namespace, console: Console) -> LivePage | None:
+    if not options.page:
+        return None
+    from whystall.cli.live_page import LivePage
+
+    return LivePage(console, port=options.port, every_s=options.every, browser=not options.no_browser)
 
 
 def _listener(metrics: str | None, console: Console) -> tuple[Callable[[Watched], None], Callable[[], None]]:
@@ -106,6 +136,7 @@ class Watched:
         self._judged_at = 0.0
         self._report: Report | None = None
         self._said = ""
+        self._changes: deque[str] = deque(maxlen=_MOST_CHANGES)
 
     def look(self) -> bool:
         """Reads what was added, says what changed; whether the job has ended."""
@@ -125,7 +156,7 @@ class Watched:
             self._say_verdict()
             self._judged_at = time.monotonic()
         if ended:
-            self._console.result("the job has ended")
+            self._say_change("the job has ended")
             self._console.next(f"whystall report {self._folder}")
         return ended
 
@@ -170,12 +201,10 @@ class Watched:
                 grown = f"; {pace.grown} grew by {duration(pace.grown_ns)}" if pace.grown else ""
                 others = self._others[rank]
                 beside = f"; other programs use {others:.1f} cores" if others >= _OTHERS_BUSY else ""
-                self._console.result(
-                    f"slower: {who}steps take {pace.ratio:.2f} times as long as at first{grown}{beside}"
-                )
+                self._say_change(f"slower: {who}steps take {pace.ratio:.2f} times as long as at first{grown}{beside}")
                 if self._windows and not ended:
                     (self._folder / CAPTURE_NOW).touch()
-                    self._console.result("a window was asked for, to see why")
+                    self._say_change("a window was asked for, to see why")
 
     def _say_verdict(self) -> None:
         import whystall
@@ -188,7 +217,23 @@ class Watched:
         said = verdict.summary if verdict.cause is None else f"{verdict.summary} [{verdict.cause}]"
         if said != self._said:
             self._said = said
-            self._console.result(f"so far: {said}")
+            self._say_change(f"so far: {said}")
+
+    def _say_change(self, text: str) -> None:
+        """Says what stays true, which the page keeps; the pace of the moment is none of it."""
+        self._console.result(text)
+        self._changes.append(f"{time.strftime('%H:%M:%S')} {text}")
+
+    def job(self, *, ended: bool) -> LiveJob:
+        """What is known of the job, for a page."""
+        from whystall.report.live_page import LiveJob, LiveRank
+
+        ranks = []
+        for one in sorted(self._followed.values(), key=lambda one: one.rank):
+            pace = self._paces.get(one.rank)
+            known = (None, {}, None) if pace is None else (pace.median_ns, pace.shares, pace.ratio)
+            ranks.append(LiveRank(one.rank, one.steps, *known))
+        return LiveJob(self.run, ended, ranks, tuple(self._changes), self._report)
 
     @property
     def run(self) -> str:

@@ -44,12 +44,17 @@ class _Process:
     threads: dict[int, _Seen] = field(default_factory=dict)
 
 
+def require(pid: int, proc: Path = _PROC) -> None:
+    """Raises `InputError` where no process has that number."""
+    if not (proc / str(pid)).is_dir():
+        raise InputError(f"there is no process {pid}")
+
+
 def watch(
     pid: int, seconds: float, *, proc: Path = _PROC, ended: Callable[[], bool] | None = None
 ) -> Mapping[int, ProcessUse]:
     """What a process and all below it did for so long, or until ``ended`` says so. Raises `InputError` without it."""
-    if not (proc / str(pid)).is_dir():
-        raise InputError(f"there is no process {pid}")
+    require(pid, proc)
     begin = time.monotonic()
     seen: dict[int, _Process] = {}
     below: list[int] = []

@@ -1,4 +1,4 @@
-"""What `whystall attach` says: the verdict, what shows it, what cannot be seen from outside, and how it can."""
+"""What `whystall attach` says: what cannot be seen from outside and how it can; then the verdict and what shows it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,14 @@ UNSEEN = (
     ),
     "To see that, and what mending it is worth: start the job as `whystall run SCRIPT`.",
 )
-NO_STACKS = "Stacks need py-spy: pip install 'whystall[attach]'"
+NO_STACKS = (
+    "Without py-spy there are no stacks, so that neither lines nor causes are named: pip install 'whystall[attach]'"
+)
+
+
+def beforehand(pid: int, seconds: float, *, stacks: bool) -> list[str]:
+    """The lines to be said before the look: how long it takes, and what it will not show."""
+    return [f"Watching process {pid} for {seconds:g} s.", *([] if stacks else [NO_STACKS]), *UNSEEN]
 
 
 def told(seen: Observation, verdict: Verdict | None, step_s: float | None, devices: Sequence[str] = ()) -> list[str]:
@@ -31,14 +38,12 @@ def told(seen: Observation, verdict: Verdict | None, step_s: float | None, devic
         out += ["", _shares(verdict.shares), *verdict.facts]
         if step_s is not None:
             out.append(f"A step takes about {duration(round(step_s * 1e9))}, by what its stacks repeat.")
-    else:
-        out.append(NO_STACKS)
     out += devices
     out.append(
         f"Watched for {seen.seconds:g} s: {len(seen.ticks):,} stacks, {len(seen.looks):,} looks at who held the GIL, "
         f"{len(seen.processes)} process{'es' if len(seen.processes) > 1 else ''}."
     )
-    return [*out, "", *UNSEEN]
+    return out
 
 
 def _line(place: Place) -> str:

@@ -18,6 +18,7 @@ from whystall.model.attribution import NO_TASK, ThreadState
 from whystall.model.entries import Entry, KnownOperator, described
 from whystall.model.frames import Tree
 from whystall.model.lanes import Lane
+from whystall.model.native import background
 from whystall.model.plans import Action
 from whystall.model.results import ModelProfile
 from whystall.model.tally import Tally
@@ -128,6 +129,8 @@ class FlopCounter:
             if self._threads > 1:
                 return
             self._native = native.load()
+            if self._native is None:
+                background.begin()
             states = list(self._states)
         self._main = self._state()
         if self._native is not None:

@@ -52,6 +52,15 @@ class Code:
 
 
 @dataclass(frozen=True, slots=True)
+class Link:
+    """A place that is beside the page, by an address of our own making; ``text`` stands for it in a terminal."""
+
+    title: str
+    address: str
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Grid:
     """A table with notes below it; its caption is a page's, and ``text_head`` a terminal's.
 
@@ -74,7 +83,7 @@ class Drawing:
     text: str = ""
 
 
-Part = str | Heading | Lines | Points | Code | Grid | Drawing
+Part = str | Heading | Lines | Points | Code | Link | Grid | Drawing
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +138,7 @@ def _text(part: Part, width: int) -> str:
             return "\n".join([title, *(f"  {line}" for line in lines)])
         case Grid():
             return _grid(part)
-        case Heading() | Drawing():
+        case Heading() | Link() | Drawing():
             return part.text
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from markupsafe import Markup
 
-from whystall.report.document import Code, Document, Drawing, Grid, Heading, Lines, Part, Points
+from whystall.report.document import Code, Document, Drawing, Grid, Heading, Lines, Link, Part, Points
 from whystall.report.document_page import cut
 from whystall.report.names import clean
 from whystall.report.notebook import table_fragment
@@ -40,5 +40,5 @@ def _part(part: Part) -> Markup:
             return _LINE.format(title) + _PRE.format("\n".join(clean(line, _LONGEST) for line in lines))
         case Grid(table, notes):
             return table_fragment(table) + Markup("").join(_LINE.format(clean(note, _LONGEST)) for note in notes)
-        case Drawing():
+        case Drawing() | Link():
             return Markup("")

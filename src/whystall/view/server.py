@@ -15,7 +15,7 @@ from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from whystall.errors import UsageError
-from whystall.view.site import Answer, Site
+from whystall.view.site import Answer, Answering
 
 ADDRESS: Final = "127.0.0.1"
 _TOKEN_BYTES: Final = 24
@@ -38,7 +38,7 @@ class LoopbackServer(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, site: Site, *, port: int = 0) -> None:
+    def __init__(self, site: Answering, *, port: int = 0) -> None:
         try:
             super().__init__((ADDRESS, port), _Handler)
         except (OSError, OverflowError) as error:

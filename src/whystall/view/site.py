@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from pathlib import PurePosixPath
 from threading import Lock
-from typing import Final
+from typing import Final, Protocol
 
 from whystall.errors import WhystallError
 from whystall.report.names import clean
@@ -22,11 +22,12 @@ STEP: Final = "step"
 _TRACES: Final = "trace/"
 _UI: Final = "ui/"
 _ASKED: Final = re.compile(rf"(?:{STEP}|\d{{1,4}})")
-_PAGE_POLICY: Final = "frame-ancestors 'none'"  # the page itself says the rest
+PAGE_POLICY: Final = "frame-ancestors 'none'"  # the page itself says the rest
 _TEXT: Final = "text/plain; charset=utf-8"
+HTML: Final = "text/html; charset=utf-8"
 _KINDS: Final = {
     ".css": "text/css; charset=utf-8",
-    ".html": "text/html; charset=utf-8",
+    ".html": HTML,
     ".js": "text/javascript; charset=utf-8",
     ".json": "application/json",
     ".png": "image/png",
@@ -45,6 +46,13 @@ class Answer:
     body: bytes = b""
     policy: str = "default-src 'none'; frame-ancestors 'none'"
     headers: dict[str, str] = field(default_factory=dict)
+
+
+class Answering(Protocol):
+    """What a server asks for each answer: `Site`, or the site of a job that is running."""
+
+    def answer(self, path: str, base: str) -> Answer:
+        """The answer to ``path``, which is relative to ``base``, the address of the page."""
 
 
 Cut = Callable[[int | None], EvidenceTrace]
@@ -71,7 +79,7 @@ class Site:
 
     def _answer(self, path: str, base: str) -> Answer:
         if path == "":
-            return Answer(HTTPStatus.OK, _KINDS[".html"], self._page, _PAGE_POLICY)
+            return Answer(HTTPStatus.OK, HTML, self._page, PAGE_POLICY)
         if self._ui is not None and path.startswith(_UI):
             return self._file(self._ui, path.removeprefix(_UI))
         if path.startswith(TIMELINE) and _ASKED.fullmatch(path.removeprefix(TIMELINE)):
