@@ -63,6 +63,23 @@ def test_the_ranks_of_a_job_are_told_together_the_fullest_first(cli: Cli, tmp_pa
     assert "left out: rank2.pickle is a pickle, but no memory snapshot" in outcome.err
 
 
+def test_the_size_of_the_device_tells_what_lies_outside_torch(cli: Cli, tmp_path: Path) -> None:
+    program = training(3)
+    program.out_of_memory(900 * MIB, 5 * MIB, forward(55))
+    path = write(tmp_path / "snapshot.pickle", program)
+    reserved = sum(segment["total_size"] for segment in program.segments()) // MIB
+
+    plain, sized = cli("memory", path).out, cli("memory", path, "--device-memory", f"{reserved + 35}MiB").out
+
+    assert "--device-memory SIZE tells how much it was" in plain
+    assert "outside torch's allocator: CUDA" not in plain
+    told = " ".join(sized.split())
+    assert "30.0 MiB lay outside torch's allocator: CUDA's context, libraries' workspaces, NCCL's buffers" in told
+    assert "--device-memory" not in sized
+    assert cli("memory", path, "--device-memory", "much").code == 2
+    assert cli("memory", path, "--against", path, "--device-memory", "8GiB").code == 2
+
+
 def test_two_snapshots_are_compared_by_line(cli: Cli, tmp_path: Path) -> None:
     before = write(tmp_path / "before.pickle", training(3))
     more = training(3)

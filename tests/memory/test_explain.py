@@ -266,6 +266,32 @@ def test_an_allocation_that_found_no_room_is_told_with_its_line(tmp_path: Path) 
     assert (out.allocated_bytes, out.reserved_bytes) == program.rows[-1][::2]
 
 
+# Of a device of 128 MiB with 5 MiB free and the program's segments reserved, all else is outside.
+@pytest.mark.parametrize(
+    ("whole", "free", "why"),
+    [
+        (128 * MIB, 5 * MIB, None),
+        (None, 5 * MIB, "--device-memory"),
+        (128 * MIB, 0, "does not say what was free"),
+        (16 * MIB, 5 * MIB, "than the device is said to have"),
+    ],
+)
+def test_what_lies_outside_torch_is_what_the_device_has_given_to_others(
+    tmp_path: Path, whole: int | None, free: int, why: str | None
+) -> None:
+    program = training(2)
+    program.out_of_memory(900 * MIB, free, forward(55))
+    reserved = sum(segment["total_size"] for segment in program.segments())
+
+    (out,) = explain(read(tmp_path, program.snapshot()), device_bytes=whole).devices[0].out_of_memory
+
+    if why is None:
+        assert (out.outside_bytes, out.outside_unknown_because) == (128 * MIB - 5 * MIB - reserved, None)
+    else:
+        assert out.outside_bytes is None
+        assert why in str(out.outside_unknown_because)
+
+
 def test_an_address_that_is_handed_out_again_belongs_to_the_later_allocation(tmp_path: Path) -> None:
     def event(action: str, size: int) -> dict[str, Any]:
         return {"action": action, "addr": 4096, "size": size, "stream": 0, "frames": []}

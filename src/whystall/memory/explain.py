@@ -16,7 +16,8 @@ from whystall.memory.growth import find_growth
 from whystall.memory.holders import categorize, held_by, holders_of
 from whystall.memory.lifetimes import BEFORE, Lifetimes, Reserved, allocated_course, lifetimes, reserved_course
 from whystall.memory.phases import Phase, Phases, find_phases
-from whystall.memory.results import AtEnd, DeviceMemory, MemoryReport, OutOfMemory, Peak, PhasePeak
+from whystall.memory.results import AtEnd, DeviceMemory, MemoryReport, Peak, PhasePeak
+from whystall.memory.shortage import shortages
 from whystall.memory.snapshot import HOST, Action, DeviceRecord, Snapshot, State
 from whystall.memory.stacks import Stacks, read_stacks
 
@@ -24,7 +25,6 @@ __all__ = ["explain"]
 
 _CURVE_POINTS: Final = 400
 _MOST_ANNOTATIONS: Final = 8
-_MOST_OUT_OF_MEMORY: Final = 20
 _PHASES: Final = {
     Phase.SETUP: "set-up",
     Phase.FORWARD: "forward",
@@ -33,19 +33,24 @@ _PHASES: Final = {
 }
 
 
-def explain(snapshot: Snapshot, holders: int = 200) -> MemoryReport:
-    """What the snapshot says of each of its devices, with the ``holders`` that hold most at the peak."""
+def explain(snapshot: Snapshot, holders: int = 200, device_bytes: int | None = None) -> MemoryReport:
+    """What the snapshot says of each of its devices, with the ``holders`` that hold most at the peak.
+
+    No snapshot has the memory that a device has in all: ``device_bytes`` tells it, where it is known.
+    """
     stacks = read_stacks(snapshot.frames)
     told = snapshot.settings.get("last_allocator_settings")
     return MemoryReport(
         file=snapshot.name,
-        devices=tuple(_device(snapshot, record, stacks, holders) for record in snapshot.devices),
+        devices=tuple(_device(snapshot, record, stacks, holders, device_bytes) for record in snapshot.devices),
         settings=told if isinstance(told, str) and told else None,
         warnings=snapshot.warnings,
     )
 
 
-def _device(snapshot: Snapshot, record: DeviceRecord, stacks: Stacks, most: int) -> DeviceMemory:
+def _device(
+    snapshot: Snapshot, record: DeviceRecord, stacks: Stacks, most: int, device_bytes: int | None
+) -> DeviceMemory:
     events = record.events
     settings = recorded_settings(snapshot.settings)
     alive = lifetimes(record, settings)
@@ -60,7 +65,7 @@ def _device(snapshot: Snapshot, record: DeviceRecord, stacks: Stacks, most: int)
     told = DeviceMemory(
         device="pinned host memory" if record.device == HOST else f"device {record.device}",
         events=len(events),
-        recorded_ns=_since_start(record, len(events) - 1),
+        recorded_ns=record.since_start_ns(len(events) - 1),
         allocations=int((~before).sum()),
         baseline_bytes=int(alive.size[before].sum()),
         unmatched_frees=int(unmatched.sum()),
@@ -75,7 +80,7 @@ def _device(snapshot: Snapshot, record: DeviceRecord, stacks: Stacks, most: int)
         given_back=bursts,
         given_back_bytes=given_bytes,
         given_back_under_pressure=pressed,
-        out_of_memory=tuple(_out_of_memory(record, stacks, course, reserved)),
+        out_of_memory=tuple(shortages(record, stacks, course, reserved, device_bytes)),
         curve=_curve(course),
         phases=tuple(_by_phase(phases, course)),
         findings=(),
@@ -102,7 +107,7 @@ def _peak(
     guessed = phase == Phase.BACKWARD and phases.stackless_is_backward
     return Peak(
         event=row,
-        at_ns=None if row is None else _since_start(record, row),
+        at_ns=None if row is None else record.since_start_ns(row),
         allocated_bytes=int(there.size.sum()),
         reserved_bytes=None if reserved is None or row is None else reserved.at(row),
         phase=_PHASES.get(phase),
@@ -148,11 +153,6 @@ def _annotations_at(record: DeviceRecord, row: int) -> tuple[str, ...]:
     return tuple(closed[-_MOST_ANNOTATIONS:])
 
 
-def _since_start(record: DeviceRecord, row: int) -> int | None:
-    time = record.events.time_us
-    return None if time is None or row < 0 else (int(time[row]) - int(time[0])) * 1000
-
-
 def _at_end(record: DeviceRecord) -> AtEnd | None:
     """Where the memory was when the snapshot was made."""
     segments, blocks = record.segments, record.blocks
@@ -194,25 +194,6 @@ def _given_back(record: DeviceRecord) -> tuple[int, int, int]:
     follower = np.append(action, np.int8(Action.UNKNOWN))[ends + 1]
     asked = np.isin(follower, [Action.SEGMENT_ALLOC, Action.SEGMENT_MAP, Action.OOM])
     return len(ends), int(record.events.size[shrinks].astype(np.int64).sum()), int(asked.sum())
-
-
-def _out_of_memory(
-    record: DeviceRecord, stacks: Stacks, course: NDArray[np.int64], reserved: Reserved | None
-) -> Iterator[OutOfMemory]:
-    events = record.events
-    rows = np.flatnonzero(events.action == Action.OOM)
-    for row in rows[-_MOST_OUT_OF_MEMORY:].tolist():
-        number = int(stacks.sites_of(events.stack[row : row + 1])[0])
-        site = stacks.sites[number] if number >= 0 else None
-        yield OutOfMemory(
-            event=row,
-            at_ns=_since_start(record, row),
-            asked_bytes=int(events.size[row]),
-            allocated_bytes=int(course[row]),
-            reserved_bytes=None if reserved is None else reserved.at(row),
-            device_free_bytes=int(events.address[row]) or None,
-            site=None if site is None else site.file if site.line is None else f"{site.file}:{site.line}",
-        )
 
 
 def _curve(course: NDArray[np.int64]) -> tuple[tuple[int, int], ...]:

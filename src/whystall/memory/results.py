@@ -125,7 +125,11 @@ class Growth:
 
 @dataclass(frozen=True, slots=True)
 class OutOfMemory:
-    """An allocation that found no room."""
+    """An allocation that found no room.
+
+    ``outside_bytes`` are what neither is free on the device nor reserved by this allocator: CUDA's context, libraries'
+    workspaces, NCCL's buffers, other processes.
+    """
 
     event: int
     at_ns: int | None
@@ -133,6 +137,8 @@ class OutOfMemory:
     allocated_bytes: int
     reserved_bytes: int | None
     device_free_bytes: int | None
+    outside_bytes: int | None
+    outside_unknown_because: str | None
     site: str | None
 
 
