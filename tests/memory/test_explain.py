@@ -199,6 +199,34 @@ def test_growth_is_told_with_its_line(tmp_path: Path, leak: int) -> None:
     ]
 
 
+def pinned(leak: int) -> dict[str, Any]:
+    """A job whose loader pins 3 MiB in each step, and keeps ``leak`` of it."""
+    job, host = training(8), Program()
+    loader = (("pin_memory", "/home/me/job/data.py", 21), ("main", "/home/me/job/train.py", 30))
+    for span in (one for one in job.annotations if one["stage"] == "START"):
+        host.time_us = span["time_us"]
+        host.free(host.alloc(3 * MIB, loader))
+        if leak:
+            host.alloc(leak, (("keep", "/home/me/job/data.py", 34), *loader[1:]))
+    return job.snapshot() | {"host_segments": host.segments(), "host_traces": [host.events]}
+
+
+def test_pinned_host_memory_that_grows_is_a_finding_with_its_line(tmp_path: Path) -> None:
+    device, host = explain(read(tmp_path, pinned(MIB))).devices
+    steady = explain(read(tmp_path, pinned(0))).devices[1]
+
+    assert device.findings == ()
+    assert host.device == "pinned host memory"
+    assert host.growth is not None
+    assert host.growth.known_by == "ProfilerStep# of device 0"
+    assert [(one.site, one.function, one.bytes_per_step) for one in host.growth.sites] == [("data.py:34", "keep", MIB)]
+    (found,) = host.findings
+    assert (found.id, found.saves_bytes) == ("memory.growth", 5 * MIB)
+    assert "more pinned host memory allocated" in found.says
+    assert found.remedy == "let go of what is kept at data.py:34: tensors in a list"  # no loss is pinned
+    assert (steady.growth, steady.findings) == (None, ())
+
+
 def test_growth_needs_steps_and_every_one_of_them(tmp_path: Path) -> None:
     steady = told(tmp_path, training(8).snapshot())
     few = told(tmp_path, training(4, leak=MIB).snapshot())

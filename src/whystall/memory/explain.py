@@ -15,7 +15,7 @@ from whystall.memory.findings import find
 from whystall.memory.growth import find_growth
 from whystall.memory.holders import categorize, held_by, holders_of
 from whystall.memory.lifetimes import BEFORE, Lifetimes, Reserved, allocated_course, lifetimes, reserved_course
-from whystall.memory.phases import Phase, Phases, find_phases
+from whystall.memory.phases import Phase, Phases, find_phases, with_steps_of
 from whystall.memory.results import AtEnd, DeviceMemory, MemoryReport, Peak, PhasePeak
 from whystall.memory.shortage import shortages
 from whystall.memory.snapshot import HOST, Action, DeviceRecord, Snapshot, State
@@ -39,22 +39,27 @@ def explain(snapshot: Snapshot, holders: int = 200, device_bytes: int | None = N
     No snapshot has the memory that a device has in all: ``device_bytes`` tells it, where it is known.
     """
     stacks = read_stacks(snapshot.frames)
+    found = [(record, find_phases(record, stacks)) for record in snapshot.devices]
+    devices = [pair for pair in found if pair[0].device != HOST]
+    timed = [
+        (record, with_steps_of(devices, record, phases) if record.device == HOST else phases)
+        for record, phases in found
+    ]
     told = snapshot.settings.get("last_allocator_settings")
     return MemoryReport(
         file=snapshot.name,
-        devices=tuple(_device(snapshot, record, stacks, holders, device_bytes) for record in snapshot.devices),
+        devices=tuple(_device(snapshot, record, phases, stacks, holders, device_bytes) for record, phases in timed),
         settings=told if isinstance(told, str) and told else None,
         warnings=snapshot.warnings,
     )
 
 
 def _device(
-    snapshot: Snapshot, record: DeviceRecord, stacks: Stacks, most: int, device_bytes: int | None
+    snapshot: Snapshot, record: DeviceRecord, phases: Phases, stacks: Stacks, most: int, device_bytes: int | None
 ) -> DeviceMemory:
     events = record.events
     settings = recorded_settings(snapshot.settings)
     alive = lifetimes(record, settings)
-    phases = find_phases(record, stacks)
     course, reserved = allocated_course(alive, len(events)), reserved_course(record)
     fits = reserved is None or reserved.holds(course)
     reserved = reserved if fits else None
