@@ -446,6 +446,40 @@ def test_growth_and_retries_are_findings_too(tmp_path: Path) -> None:
     assert {one.id for one in (*grows.findings, *retries.findings)} <= causes().keys()
 
 
+def one_after_another(device_bytes: int, *sizes_mib: int) -> Program:
+    program = Program(AllocatorSettings(device_bytes=device_bytes))
+    for size in sizes_mib:
+        program.free(program.alloc(size * MIB))
+    return program
+
+
+def test_a_retry_tells_how_much_less_reserved_would_have_been_enough(tmp_path: Path) -> None:
+    (found,) = told(tmp_path, one_after_another(100 * MIB, 60, 80, 90).snapshot()).findings
+
+    assert found.enough_bytes == 90 * MIB
+    assert "90 MiB" in found.known_by
+    assert (found.saves_bytes, found.saves_unknown_because) == (None, "a retry costs time, not memory")
+
+    def retries(device_bytes: int) -> int:
+        device = told(tmp_path, one_after_another(device_bytes, 80, 90).snapshot())
+        return device.given_back_under_pressure
+
+    assert (retries(100 * MIB), retries(100 * MIB + 90 * MIB)) == (1, 0)  # by the naive rules: it is enough
+
+
+def test_a_retry_that_was_not_served_tells_no_bytes(tmp_path: Path) -> None:
+    program = Program(AllocatorSettings(device_bytes=100 * MIB))
+    program.free(program.alloc(60 * MIB))
+    with pytest.raises(MemoryError):
+        program.alloc(200 * MIB)
+    program.out_of_memory(200 * MIB, 100 * MIB, forward(1))
+
+    (found,) = told(tmp_path, program.snapshot()).findings
+
+    assert (found.id, found.enough_bytes) == ("memory.allocator-retry", None)
+    assert "enough" not in found.known_by
+
+
 def test_a_healthy_job_has_no_findings(tmp_path: Path) -> None:
     assert told(tmp_path, training(8).snapshot()).findings == ()
 

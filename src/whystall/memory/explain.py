@@ -66,7 +66,7 @@ def _device(
     growth, why_none = find_growth(alive, course, phases, stacks)
     unmatched = (alive.begin == BEFORE) & (alive.end < len(events))
     before = alive.begin == BEFORE
-    bursts, given_bytes, pressed = _given_back(record)
+    bursts, given_bytes, pressed, retried = _given_back(record)
     told = DeviceMemory(
         device="pinned host memory" if record.device == HOST else f"device {record.device}",
         events=len(events),
@@ -85,6 +85,7 @@ def _device(
         given_back=bursts,
         given_back_bytes=given_bytes,
         given_back_under_pressure=pressed,
+        retried_bytes=retried,
         out_of_memory=tuple(shortages(record, stacks, course, reserved, device_bytes)),
         curve=_curve(course),
         phases=tuple(_by_phase(phases, course)),
@@ -185,8 +186,8 @@ def _at_end(record: DeviceRecord) -> AtEnd | None:
     )
 
 
-def _given_back(record: DeviceRecord) -> tuple[int, int, int]:
-    """How often segments were given back to the device, how much, and how often it was asked again at once.
+def _given_back(record: DeviceRecord) -> tuple[int, int, int, int | None]:
+    """How often segments were given back to the device, how much, how often it was asked again at once, for how much.
 
     Where the device refuses, the allocator gives back what is cached and asks again: that costs a synchronisation. What
     is not followed by asking is ``empty_cache``.
@@ -194,11 +195,14 @@ def _given_back(record: DeviceRecord) -> tuple[int, int, int]:
     action = record.events.action
     shrinks = (action == Action.SEGMENT_FREE) | (action == Action.SEGMENT_UNMAP)
     if not shrinks.any():
-        return 0, 0, 0
+        return 0, 0, 0, None
     ends = np.flatnonzero(shrinks & ~np.append(shrinks[1:], False))
     follower = np.append(action, np.int8(Action.UNKNOWN))[ends + 1]
-    asked = np.isin(follower, [Action.SEGMENT_ALLOC, Action.SEGMENT_MAP, Action.OOM])
-    return len(ends), int(record.events.size[shrinks].astype(np.int64).sum()), int(asked.sum())
+    served = np.isin(follower, [Action.SEGMENT_ALLOC, Action.SEGMENT_MAP])
+    asked = served | (follower == Action.OOM)
+    sizes = record.events.size[ends[served] + 1]
+    given = int(record.events.size[shrinks].astype(np.int64).sum())
+    return len(ends), given, int(asked.sum()), int(sizes.max()) if len(sizes) else None
 
 
 def _curve(course: NDArray[np.int64]) -> tuple[tuple[int, int], ...]:

@@ -115,10 +115,14 @@ def _growth(told: DeviceMemory, of: str = "") -> Iterator[MemoryFinding]:
 def _retries(told: DeviceMemory) -> Iterator[MemoryFinding]:
     if not told.given_back_under_pressure:
         return
+    most = told.retried_bytes
+    enough = "" if most is None else f"; the most it then gave was {_mib(most)}: so much less reserved had been enough"
     yield MemoryFinding(
         id="memory.allocator-retry",
         says="the device refused, and the allocator waited for it to give back what was cached",
         remedy="a smaller peak, or expandable_segments:True: whatever keeps the device from being full",
         saves_bytes=None,
-        known_by=f"segments given back and asked for again at once, {told.given_back_under_pressure:,} times",
+        known_by=f"segments given back and asked for again at once, {told.given_back_under_pressure:,} times{enough}",
+        saves_unknown_because="a retry costs time, not memory",
+        enough_bytes=most,
     )

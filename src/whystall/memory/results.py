@@ -144,18 +144,26 @@ class OutOfMemory:
 
 @dataclass(frozen=True, slots=True)
 class MemoryFinding:
-    """A cause of whystall's list (``whystall explain ID``) with what it costs in bytes."""
+    """A cause of whystall's list (``whystall explain ID``) with what it costs in bytes.
+
+    ``enough_bytes``: had so much less been reserved, the device would not have refused.
+    """
 
     id: str
     says: str
     remedy: str
     saves_bytes: int | None
     known_by: str
+    saves_unknown_because: str | None = None
+    enough_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceMemory:
-    """One allocator of one snapshot. Times count from the first event of the record."""
+    """One allocator of one snapshot. Times count from the first event of the record.
+
+    ``retried_bytes`` are the most that the device gave at once after it had refused them; `None` where it never did.
+    """
 
     device: str
     events: int
@@ -174,6 +182,7 @@ class DeviceMemory:
     given_back: int
     given_back_bytes: int
     given_back_under_pressure: int
+    retried_bytes: int | None
     out_of_memory: tuple[OutOfMemory, ...]
     curve: tuple[tuple[int, int], ...]
     phases: tuple[PhasePeak, ...]
