@@ -54,7 +54,15 @@ def test_the_ranks_of_a_job_are_told_together_the_fullest_first(cli: Cli, tmp_pa
 
     outcome = cli("memory", tmp_path)
 
-    lines = outcome.out.splitlines()
+    said, _, below = outcome.out.partition("\n\n")
+    assert " ".join(said.split()).startswith("rank1.pickle ran out of memory (900 MiB asked for); 1 of 2 files did. ")
+    assert "200 MiB more at model.py:1 forward" in " ".join(said.split())
+    answer = json.loads(cli("memory", tmp_path, "--json").out)
+    assert answer["together"]["summary"] == " ".join(said.split())
+    assert answer["together"]["first_out"]["file"] == "rank1.pickle"
+    assert cli("memory", tmp_path, "-o", "ranks.html").code == 0
+    assert "1 of 2 files did" in Path("ranks.html").read_text()
+    lines = below.splitlines()
     assert lines[0].split() == ["file", "device", "peak", "allocated", "peak", "reserved", "out", "of", "memory"]
     assert lines[1].startswith("rank1.pickle")
     assert "900 MiB asked for" in lines[1]

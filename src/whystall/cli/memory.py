@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from whystall.analysis.results import MemoryPeak
     from whystall.cli.console import Console
-    from whystall.memory.results import MemoryReport, SnapshotComparison
+    from whystall.memory.results import MemoryReport, RanksTogether, SnapshotComparison
     from whystall.trace.files import Limits
 
 SCHEMA = "whystall.memory/1"
@@ -63,10 +63,14 @@ class Memory:
             raise UsageError(f"{others[0]} is no memory snapshot: give snapshots or traces, not both")
         if not snapshots:
             return _of_traces(others, options, console)
+        from whystall.memory.together import together
         from whystall.report.memory_text import memory_document
 
         reports = _reports(snapshots, limits, console, device_bytes=of_device)
-        output.print_and_write(options, console, lambda width: memory_document(reports, width), lambda: _json(reports))
+        joint = together(reports)
+        output.print_and_write(
+            options, console, lambda width: memory_document(reports, width, joint), lambda: _json(reports, joint=joint)
+        )
         console.next(f"whystall memory LATER --against {inputs.shell_quote([str(snapshots[0])])}")
         return 0
 
@@ -157,11 +161,17 @@ def _of_traces(paths: Sequence[str], options: Namespace, console: Console) -> in
     return 0
 
 
-def _json(reports: Sequence[MemoryReport], compared: Sequence[SnapshotComparison] | None = None) -> str:
+def _json(
+    reports: Sequence[MemoryReport],
+    compared: Sequence[SnapshotComparison] | None = None,
+    joint: RanksTogether | None = None,
+) -> str:
+    from whystall.report.memory_ranks_text import told_together
     from whystall.report.memory_text import summarize
 
     files = [{"summary": summarize(report)} | _plain(report) for report in reports]
-    return _text({"files": files} | ({} if compared is None else {"comparisons": _plain(compared)}))
+    beside = {} if joint is None else {"together": {"summary": told_together(joint)} | _plain(joint)}
+    return _text({"files": files} | beside | ({} if compared is None else {"comparisons": _plain(compared)}))
 
 
 def _json_of_peaks(peaks: Sequence[MemoryPeak]) -> str:

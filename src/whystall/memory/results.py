@@ -9,6 +9,7 @@ __all__ = [
     "AtEnd",
     "Category",
     "DeviceMemory",
+    "FirstOut",
     "Growth",
     "GrowthSite",
     "Held",
@@ -18,7 +19,9 @@ __all__ = [
     "OutOfMemory",
     "Peak",
     "PhasePeak",
+    "RanksTogether",
     "SiteChange",
+    "SiteExcess",
     "SnapshotComparison",
 ]  # fmt: skip
 
@@ -133,6 +136,7 @@ class OutOfMemory:
 
     event: int
     at_ns: int | None
+    unix_ns: int | None
     asked_bytes: int
     allocated_bytes: int
     reserved_bytes: int | None
@@ -198,6 +202,40 @@ class MemoryReport:
     devices: tuple[DeviceMemory, ...]
     settings: str | None
     warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FirstOut:
+    """The file of the rank that ran out of memory before all others, and the next one that did."""
+
+    file: str
+    asked_bytes: int
+    next_file: str | None
+    before_next_ns: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class SiteExcess:
+    """A line of which the fullest rank holds more at its peak than the median of the others, at theirs."""
+
+    site: str | None
+    function: str | None
+    bytes: int
+    median_of_others_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class RanksTogether:
+    """Snapshots of several ranks, a file each, of the device of each that ran out or else held most."""
+
+    files: int
+    ran_out: int
+    first_out: FirstOut | None
+    no_first_because: str | None
+    fullest: str
+    fullest_peak_bytes: int
+    median_of_others_bytes: int
+    more: tuple[SiteExcess, ...]
 
 
 @dataclass(frozen=True, slots=True)

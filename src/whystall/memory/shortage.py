@@ -25,11 +25,13 @@ def shortages(
     reserved: Reserved | None,
     device_bytes: int | None,
 ) -> Iterator[OutOfMemory]:
-    """The last ones of a record, by when they happened."""
+    """The first one of a record and the last ones, by when they happened."""
     events = record.events
     rows = np.flatnonzero(events.action == Action.OOM)
+    if len(rows) > _MOST:
+        rows = np.append(rows[:1], rows[1 - _MOST :])
     whole = None if record.device == HOST else device_bytes
-    for row in rows[-_MOST:].tolist():
+    for row in rows.tolist():
         number = int(stacks.sites_of(events.stack[row : row + 1])[0])
         site = stacks.sites[number] if number >= 0 else None
         free = int(events.address[row]) or None  # where this event has the address of others
@@ -38,6 +40,7 @@ def shortages(
         yield OutOfMemory(
             event=row,
             at_ns=record.since_start_ns(row),
+            unix_ns=None if events.time_us is None else int(events.time_us[row]) * 1000,
             asked_bytes=int(events.size[row]),
             allocated_bytes=int(course[row]),
             reserved_bytes=had,

@@ -15,12 +15,14 @@ from whystall.memory.results import (
     MemoryFinding,
     MemoryReport,
     OutOfMemory,
+    RanksTogether,
     SnapshotComparison,
 )
 from whystall.report import tables
 from whystall.report.charts import memory_curve
 from whystall.report.document import Document, Drawing, Grid, Heading, Lines, Part, Points, grid, wrapped_entry
 from whystall.report.format import UNKNOWN, count, duration, plural, ratio, share, size
+from whystall.report.memory_ranks_text import told_together
 from whystall.report.names import clean, middle_cut
 from whystall.report.tables import Cell
 
@@ -36,14 +38,18 @@ _OUTSIDE: Final = "What lies outside torch's allocator (CUDA's context, NCCL, li
 _WITH_SIZE: Final = " Where memory ran out, --device-memory SIZE tells how much it was."
 
 
-def memory_document(reports: Sequence[MemoryReport], width: int) -> Document:
-    """What snapshots say, for lines of ``width``; of several files first a line each, the highest peak first."""
+def memory_document(reports: Sequence[MemoryReport], width: int, joint: RanksTogether | None = None) -> Document:
+    """What snapshots say, for lines of ``width``; of several first what they say together, and a line each."""
     parts: list[Part] = [_overview(reports)] if len(reports) > 1 else []
+    if joint is not None:
+        said = told_together(joint)
+        parts.insert(0, Heading("The ranks together", said, wrapped_entry(said, width)[2:]))
     for report in reports:
         parts += _file(report, width)
     parts.append(_OUTSIDE + (_WITH_SIZE if any(map(_lacks_size, reports)) else ""))
     fullest = max(reports, key=lambda one: max((device.peak.allocated_bytes for device in one.devices), default=0))
-    return Document("memory", _headline(fullest, alone=len(reports) == 1), tuple(parts))
+    head = _headline(fullest, alone=len(reports) == 1) if joint is None else told_together(joint)
+    return Document("memory", head, tuple(parts))
 
 
 def _lacks_size(report: MemoryReport) -> bool:
