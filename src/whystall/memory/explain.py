@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whystall.memory.allocator_settings import recorded_settings
+from whystall.memory.batch_room import find_room
 from whystall.memory.findings import find
 from whystall.memory.growth import find_growth
 from whystall.memory.holders import categorize, held_by, holders_of
@@ -64,6 +65,12 @@ def _device(
     fits = reserved is None or reserved.holds(course)
     reserved = reserved if fits else None
     growth, why_none = find_growth(alive, course, phases, stacks)
+    outs = tuple(shortages(record, stacks, course, reserved, device_bytes))
+    room, why_no_room = (
+        (None, "nothing of a batch is kept in it for the backward pass")
+        if record.device == HOST
+        else find_room(alive, course, phases, stacks, outs, device_bytes)
+    )
     unmatched = (alive.begin == BEFORE) & (alive.end < len(events))
     before = alive.begin == BEFORE
     bursts, given_bytes, pressed, retried = _given_back(record)
@@ -82,11 +89,13 @@ def _device(
         growth=growth,
         no_growth_because=why_none,
         steps=len(phases.steps),
+        batch=room,
+        no_batch_because=why_no_room,
         given_back=bursts,
         given_back_bytes=given_bytes,
         given_back_under_pressure=pressed,
         retried_bytes=retried,
-        out_of_memory=tuple(shortages(record, stacks, course, reserved, device_bytes)),
+        out_of_memory=outs,
         curve=_curve(course),
         phases=tuple(_by_phase(phases, course)),
         findings=(),

@@ -7,6 +7,7 @@ from enum import StrEnum
 
 __all__ = [
     "AtEnd",
+    "BatchRoom",
     "Category",
     "DeviceMemory",
     "FirstOut",
@@ -147,6 +148,24 @@ class OutOfMemory:
 
 
 @dataclass(frozen=True, slots=True)
+class BatchRoom:
+    """The highest peak of a whole step after the first, by what grows with the batch and what does not.
+
+    ``left_bytes`` are those of the device beyond the peak and ``outside_bytes``; where these are `None`, what lies
+    outside torch's allocator is to be taken off.
+    """
+
+    step: int
+    peak_bytes: int
+    grows_bytes: int
+    stays_bytes: int
+    untold_bytes: int
+    outside_bytes: int | None
+    left_bytes: int | None
+    left_unknown_because: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class MemoryFinding:
     """A cause of whystall's list (``whystall explain ID``) with what it costs in bytes.
 
@@ -183,6 +202,8 @@ class DeviceMemory:
     growth: Growth | None
     no_growth_because: str | None
     steps: int
+    batch: BatchRoom | None
+    no_batch_because: str | None
     given_back: int
     given_back_bytes: int
     given_back_under_pressure: int

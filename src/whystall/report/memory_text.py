@@ -22,6 +22,7 @@ from whystall.report import tables
 from whystall.report.charts import memory_curve
 from whystall.report.document import Document, Drawing, Grid, Heading, Lines, Part, Points, grid, wrapped_entry
 from whystall.report.format import UNKNOWN, count, duration, plural, ratio, share, size
+from whystall.report.memory_batch_text import told_room
 from whystall.report.memory_ranks_text import told_together
 from whystall.report.names import clean, middle_cut
 from whystall.report.tables import Cell
@@ -211,6 +212,8 @@ def _facts(device: DeviceMemory) -> Iterator[str]:
         yield f"before the record began: {size(device.baseline_bytes)}{freed}"
         yield from _given_back(device)
         yield from _growth(device)
+    if device.batch is not None:
+        yield told_room(device.batch)
     yield from (_ran_out(one) for one in device.out_of_memory[-_MOST_OUT_OF_MEMORY:])
     yield from device.notes
 
