@@ -54,13 +54,38 @@ def test_the_ranks_of_a_job_are_told_together_the_fullest_first(cli: Cli, tmp_pa
 
     outcome = cli("memory", tmp_path)
 
-    lines = outcome.out.splitlines()
+    said, _, below = outcome.out.partition("\n\n")
+    assert " ".join(said.split()).startswith("rank1.pickle ran out of memory (900 MiB asked for); 1 of 2 files did. ")
+    assert "200 MiB more at model.py:1 forward" in " ".join(said.split())
+    answer = json.loads(cli("memory", tmp_path, "--json").out)
+    assert answer["together"]["summary"] == " ".join(said.split())
+    assert answer["together"]["first_out"]["file"] == "rank1.pickle"
+    assert cli("memory", tmp_path, "-o", "ranks.html").code == 0
+    assert "1 of 2 files did" in Path("ranks.html").read_text()
+    lines = below.splitlines()
     assert lines[0].split() == ["file", "device", "peak", "allocated", "peak", "reserved", "out", "of", "memory"]
     assert lines[1].startswith("rank1.pickle")
     assert "900 MiB asked for" in lines[1]
     assert lines[2].startswith("rank0.pickle")
     assert "rank1.pickle: device 0: 900 MiB were asked for and not found, with 216 MiB allocated" in outcome.out
     assert "left out: rank2.pickle is a pickle, but no memory snapshot" in outcome.err
+
+
+def test_the_size_of_the_device_tells_what_lies_outside_torch(cli: Cli, tmp_path: Path) -> None:
+    program = training(3)
+    program.out_of_memory(900 * MIB, 5 * MIB, forward(55))
+    path = write(tmp_path / "snapshot.pickle", program)
+    reserved = sum(segment["total_size"] for segment in program.segments()) // MIB
+
+    plain, sized = cli("memory", path).out, cli("memory", path, "--device-memory", f"{reserved + 35}MiB").out
+
+    assert "--device-memory SIZE tells how much it was" in plain
+    assert "outside torch's allocator: CUDA" not in plain
+    told = " ".join(sized.split())
+    assert "30.0 MiB lay outside torch's allocator: CUDA's context, libraries' workspaces, NCCL's buffers" in told
+    assert "--device-memory" not in sized
+    assert cli("memory", path, "--device-memory", "much").code == 2
+    assert cli("memory", path, "--against", path, "--device-memory", "8GiB").code == 2
 
 
 def test_two_snapshots_are_compared_by_line(cli: Cli, tmp_path: Path) -> None:

@@ -186,11 +186,11 @@ class Program:
         }
 
 
-def training(steps: int = 3, *, leak: int = 0, settings: AllocatorSettings | None = None) -> Program:
+def training(steps: int = 3, *, leak: int = 0, settings: AllocatorSettings | None = None, batch: float = 1) -> Program:
     """Two parameters, forward and backward passes, and an optimizer that makes its state at its first step.
 
     4 MiB of parameters (2 each), as many gradients, 8 MiB of state; a forward pass leaves 2 x 12 MiB of activations and
-    takes 1 MiB for a moment.
+    takes 1 MiB for a moment. The activations are ``batch`` times as large.
     """
     program = Program(settings or AllocatorSettings())
     for _ in range(2):
@@ -204,7 +204,7 @@ def training(steps: int = 3, *, leak: int = 0, settings: AllocatorSettings | Non
             activations = []
             for line in (40, 41):
                 moment = program.alloc(MIB, forward(line))
-                activations.append(program.alloc(12 * MIB, forward(line)))
+                activations.append(program.alloc(int(12 * batch * MIB), forward(line)))
                 program.free(moment)
             if leak:
                 program.alloc(leak, (("remember", "/home/me/job/train.py", 77), _TRAIN))

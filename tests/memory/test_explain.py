@@ -199,6 +199,34 @@ def test_growth_is_told_with_its_line(tmp_path: Path, leak: int) -> None:
     ]
 
 
+def pinned(leak: int) -> dict[str, Any]:
+    """A job whose loader pins 3 MiB in each step, and keeps ``leak`` of it."""
+    job, host = training(8), Program()
+    loader = (("pin_memory", "/home/me/job/data.py", 21), ("main", "/home/me/job/train.py", 30))
+    for span in (one for one in job.annotations if one["stage"] == "START"):
+        host.time_us = span["time_us"]
+        host.free(host.alloc(3 * MIB, loader))
+        if leak:
+            host.alloc(leak, (("keep", "/home/me/job/data.py", 34), *loader[1:]))
+    return job.snapshot() | {"host_segments": host.segments(), "host_traces": [host.events]}
+
+
+def test_pinned_host_memory_that_grows_is_a_finding_with_its_line(tmp_path: Path) -> None:
+    device, host = explain(read(tmp_path, pinned(MIB))).devices
+    steady = explain(read(tmp_path, pinned(0))).devices[1]
+
+    assert device.findings == ()
+    assert host.device == "pinned host memory"
+    assert host.growth is not None
+    assert host.growth.known_by == "ProfilerStep# of device 0"
+    assert [(one.site, one.function, one.bytes_per_step) for one in host.growth.sites] == [("data.py:34", "keep", MIB)]
+    (found,) = host.findings
+    assert (found.id, found.saves_bytes) == ("memory.growth", 5 * MIB)
+    assert "more pinned host memory allocated" in found.says
+    assert found.remedy == "let go of what is kept at data.py:34: tensors in a list"  # no loss is pinned
+    assert (steady.growth, steady.findings) == (None, ())
+
+
 def test_growth_needs_steps_and_every_one_of_them(tmp_path: Path) -> None:
     steady = told(tmp_path, training(8).snapshot())
     few = told(tmp_path, training(4, leak=MIB).snapshot())
@@ -264,6 +292,32 @@ def test_an_allocation_that_found_no_room_is_told_with_its_line(tmp_path: Path) 
 
     assert (out.asked_bytes, out.device_free_bytes, out.site) == (900 * MIB, 5 * MIB, "model.py:55")
     assert (out.allocated_bytes, out.reserved_bytes) == program.rows[-1][::2]
+
+
+# Of a device of 128 MiB with 5 MiB free and the program's segments reserved, all else is outside.
+@pytest.mark.parametrize(
+    ("whole", "free", "why"),
+    [
+        (128 * MIB, 5 * MIB, None),
+        (None, 5 * MIB, "--device-memory"),
+        (128 * MIB, 0, "does not say what was free"),
+        (16 * MIB, 5 * MIB, "than the device is said to have"),
+    ],
+)
+def test_what_lies_outside_torch_is_what_the_device_has_given_to_others(
+    tmp_path: Path, whole: int | None, free: int, why: str | None
+) -> None:
+    program = training(2)
+    program.out_of_memory(900 * MIB, free, forward(55))
+    reserved = sum(segment["total_size"] for segment in program.segments())
+
+    (out,) = explain(read(tmp_path, program.snapshot()), device_bytes=whole).devices[0].out_of_memory
+
+    if why is None:
+        assert (out.outside_bytes, out.outside_unknown_because) == (128 * MIB - 5 * MIB - reserved, None)
+    else:
+        assert out.outside_bytes is None
+        assert why in str(out.outside_unknown_because)
 
 
 def test_an_address_that_is_handed_out_again_belongs_to_the_later_allocation(tmp_path: Path) -> None:
@@ -390,6 +444,40 @@ def test_growth_and_retries_are_findings_too(tmp_path: Path) -> None:
     assert [(one.id, one.saves_bytes) for one in grows.findings] == [("memory.growth", 5 * MIB)]
     assert [one.id for one in retries.findings] == ["memory.allocator-retry"]
     assert {one.id for one in (*grows.findings, *retries.findings)} <= causes().keys()
+
+
+def one_after_another(device_bytes: int, *sizes_mib: int) -> Program:
+    program = Program(AllocatorSettings(device_bytes=device_bytes))
+    for size in sizes_mib:
+        program.free(program.alloc(size * MIB))
+    return program
+
+
+def test_a_retry_tells_how_much_less_reserved_would_have_been_enough(tmp_path: Path) -> None:
+    (found,) = told(tmp_path, one_after_another(100 * MIB, 60, 80, 90).snapshot()).findings
+
+    assert found.enough_bytes == 90 * MIB
+    assert "90 MiB" in found.known_by
+    assert (found.saves_bytes, found.saves_unknown_because) == (None, "a retry costs time, not memory")
+
+    def retries(device_bytes: int) -> int:
+        device = told(tmp_path, one_after_another(device_bytes, 80, 90).snapshot())
+        return device.given_back_under_pressure
+
+    assert (retries(100 * MIB), retries(100 * MIB + 90 * MIB)) == (1, 0)  # by the naive rules: it is enough
+
+
+def test_a_retry_that_was_not_served_tells_no_bytes(tmp_path: Path) -> None:
+    program = Program(AllocatorSettings(device_bytes=100 * MIB))
+    program.free(program.alloc(60 * MIB))
+    with pytest.raises(MemoryError):
+        program.alloc(200 * MIB)
+    program.out_of_memory(200 * MIB, 100 * MIB, forward(1))
+
+    (found,) = told(tmp_path, program.snapshot()).findings
+
+    assert (found.id, found.enough_bytes) == ("memory.allocator-retry", None)
+    assert "enough" not in found.known_by
 
 
 def test_a_healthy_job_has_no_findings(tmp_path: Path) -> None:

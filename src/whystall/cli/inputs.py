@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import glob
 import os
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -103,6 +104,15 @@ def _amount(text: str | None, name: str) -> float | None:
     if not 0 < value < 1e30:
         raise UsageError(f"--{name.replace('_', '-')} wants a number above 0, not {text!r}")
     return value
+
+
+def n_bytes(text: str, option: str) -> int:
+    """A size with its unit, binary or decimal. Raises ``UsageError`` in the name of ``option``."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([KMGT]?)(i?)B", text.strip())
+    size = 0 if found is None else int(float(found[1]) * (1024 if found[3] else 1000) ** " KMGT".index(found[2] or " "))
+    if size < 1:
+        raise UsageError(f"{option} wants a size such as 8GiB or 512MiB, not {text!r}")
+    return size
 
 
 def _reference(text: str | None, in_tokens: bool) -> Reference | None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from whystall.analysis.results import MemoryPeak
     from whystall.cli.console import Console
-    from whystall.memory.results import MemoryReport, SnapshotComparison
+    from whystall.memory.results import MemoryReport, RanksTogether, SnapshotComparison
     from whystall.trace.files import Limits
 
 SCHEMA = "whystall.memory/1"
@@ -39,6 +39,11 @@ class Memory:
             help="memory snapshots (of all ranks), their folder, a run, or traces",
         )
         parser.add_argument("--against", metavar="SNAPSHOT", help="an earlier snapshot to compare with, line by line")
+        parser.add_argument(
+            "--device-memory",
+            metavar="SIZE",
+            help="all memory of the device, such as 79.1GiB (torch.cuda.get_device_properties(0).total_memory)",
+        )
         parser.add_argument("--json", action="store_true", help=f"print as JSON (schema {SCHEMA})")
         parser.add_argument("--no-cache", action="store_true", help="neither read nor write the cache of parsed traces")
         parser.add_argument("--no-limits", action="store_true", help="read a packed file whatever it unpacks to")
@@ -48,17 +53,24 @@ class Memory:
         """Prints what the memory holds, writes it where ``-o`` says; 0."""
         output.targets(options)
         limits = inputs.limits(options)
+        of_device = None if options.device_memory is None else inputs.n_bytes(options.device_memory, "--device-memory")
         snapshots, others = _sorted(options.paths)
+        if of_device is not None and (options.against is not None or not snapshots):
+            raise UsageError("--device-memory is of snapshots that are not compared: leave it out")
         if options.against is not None:
             return _compare(options, snapshots, limits, console)
         if snapshots and others:
             raise UsageError(f"{others[0]} is no memory snapshot: give snapshots or traces, not both")
         if not snapshots:
             return _of_traces(others, options, console)
+        from whystall.memory.together import together
         from whystall.report.memory_text import memory_document
 
-        reports = _reports(snapshots, limits, console)
-        output.print_and_write(options, console, lambda width: memory_document(reports, width), lambda: _json(reports))
+        reports = _reports(snapshots, limits, console, device_bytes=of_device)
+        joint = together(reports)
+        output.print_and_write(
+            options, console, lambda width: memory_document(reports, width, joint), lambda: _json(reports, joint=joint)
+        )
         console.next(f"whystall memory LATER --against {inputs.shell_quote([str(snapshots[0])])}")
         return 0
 
@@ -92,7 +104,11 @@ def _is_snapshot(path: Path) -> bool:
 
 
 def _reports(
-    paths: Sequence[Path], limits: Limits | None, console: Console, holders: int = _SOME
+    paths: Sequence[Path],
+    limits: Limits | None,
+    console: Console,
+    holders: int = _SOME,
+    device_bytes: int | None = None,
 ) -> list[MemoryReport]:
     """What each snapshot says. One that cannot be read is named, and ends the command only where it is the only one."""
     from whystall.memory.explain import explain
@@ -101,7 +117,7 @@ def _reports(
     reports = []
     for path in paths:
         try:
-            reports.append(explain(read_snapshot(path, limits), holders))
+            reports.append(explain(read_snapshot(path, limits), holders, device_bytes))
         except InputError as error:
             if len(paths) == 1:
                 raise
@@ -145,11 +161,17 @@ def _of_traces(paths: Sequence[str], options: Namespace, console: Console) -> in
     return 0
 
 
-def _json(reports: Sequence[MemoryReport], compared: Sequence[SnapshotComparison] | None = None) -> str:
+def _json(
+    reports: Sequence[MemoryReport],
+    compared: Sequence[SnapshotComparison] | None = None,
+    joint: RanksTogether | None = None,
+) -> str:
+    from whystall.report.memory_ranks_text import told_together
     from whystall.report.memory_text import summarize
 
     files = [{"summary": summarize(report)} | _plain(report) for report in reports]
-    return _text({"files": files} | ({} if compared is None else {"comparisons": _plain(compared)}))
+    beside = {} if joint is None else {"together": {"summary": told_together(joint)} | _plain(joint)}
+    return _text({"files": files} | beside | ({} if compared is None else {"comparisons": _plain(compared)}))
 
 
 def _json_of_peaks(peaks: Sequence[MemoryPeak]) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
+from whystall.cli import inputs
 from whystall.errors import InputError, UsageError
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ def _settings(
         "checkpoint": options.checkpoint or "none",
         "strategy": options.strategy or "none",
         "ranks": 1 if options.ranks is None else _whole(options.ranks, "--ranks"),
-        "limit_bytes": None if options.limit is None else _n_bytes(options.limit),
+        "limit_bytes": None if options.limit is None else inputs.n_bytes(options.limit, "--limit"),
         "effective_batch": None
         if options.effective_batch is None
         else _whole(options.effective_batch, "--effective-batch"),
@@ -240,17 +240,6 @@ def _fsdp(text: str) -> Fsdp:
 
 def _no(text: str) -> NoReturn:
     raise UsageError(f"--fsdp wants such as wrap=model,reshard=no,param=bf16,reduce=fp32,shard=8, not {text!r}")
-
-
-def _n_bytes(text: str) -> int:
-    """A size with its unit, binary or decimal."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([KMGT]?)(i?)B", text.strip())
-    n_bytes = (
-        0 if found is None else int(float(found[1]) * (1024 if found[3] else 1000) ** " KMGT".index(found[2] or " "))
-    )
-    if n_bytes < 1:
-        raise UsageError(f"--limit wants a size such as 8GiB or 512MiB, not {text!r}")
-    return n_bytes
 
 
 def _in_schema(schema: str, body: Any) -> str:

@@ -11,12 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whystall.memory.allocator_settings import recorded_settings
+from whystall.memory.batch_room import find_room
 from whystall.memory.findings import find
 from whystall.memory.growth import find_growth
 from whystall.memory.holders import categorize, held_by, holders_of
 from whystall.memory.lifetimes import BEFORE, Lifetimes, Reserved, allocated_course, lifetimes, reserved_course
-from whystall.memory.phases import Phase, Phases, find_phases
-from whystall.memory.results import AtEnd, DeviceMemory, MemoryReport, OutOfMemory, Peak, PhasePeak
+from whystall.memory.phases import Phase, Phases, find_phases, with_steps_of
+from whystall.memory.results import AtEnd, DeviceMemory, MemoryReport, Peak, PhasePeak
+from whystall.memory.shortage import shortages
 from whystall.memory.snapshot import HOST, Action, DeviceRecord, Snapshot, State
 from whystall.memory.stacks import Stacks, read_stacks
 
@@ -24,7 +26,6 @@ __all__ = ["explain"]
 
 _CURVE_POINTS: Final = 400
 _MOST_ANNOTATIONS: Final = 8
-_MOST_OUT_OF_MEMORY: Final = 20
 _PHASES: Final = {
     Phase.SETUP: "set-up",
     Phase.FORWARD: "forward",
@@ -33,34 +34,50 @@ _PHASES: Final = {
 }
 
 
-def explain(snapshot: Snapshot, holders: int = 200) -> MemoryReport:
-    """What the snapshot says of each of its devices, with the ``holders`` that hold most at the peak."""
+def explain(snapshot: Snapshot, holders: int = 200, device_bytes: int | None = None) -> MemoryReport:
+    """What the snapshot says of each of its devices, with the ``holders`` that hold most at the peak.
+
+    No snapshot has the memory that a device has in all: ``device_bytes`` tells it, where it is known.
+    """
     stacks = read_stacks(snapshot.frames)
+    found = [(record, find_phases(record, stacks)) for record in snapshot.devices]
+    devices = [pair for pair in found if pair[0].device != HOST]
+    timed = [
+        (record, with_steps_of(devices, record, phases) if record.device == HOST else phases)
+        for record, phases in found
+    ]
     told = snapshot.settings.get("last_allocator_settings")
     return MemoryReport(
         file=snapshot.name,
-        devices=tuple(_device(snapshot, record, stacks, holders) for record in snapshot.devices),
+        devices=tuple(_device(snapshot, record, phases, stacks, holders, device_bytes) for record, phases in timed),
         settings=told if isinstance(told, str) and told else None,
         warnings=snapshot.warnings,
     )
 
 
-def _device(snapshot: Snapshot, record: DeviceRecord, stacks: Stacks, most: int) -> DeviceMemory:
+def _device(
+    snapshot: Snapshot, record: DeviceRecord, phases: Phases, stacks: Stacks, most: int, device_bytes: int | None
+) -> DeviceMemory:
     events = record.events
     settings = recorded_settings(snapshot.settings)
     alive = lifetimes(record, settings)
-    phases = find_phases(record, stacks)
     course, reserved = allocated_course(alive, len(events)), reserved_course(record)
     fits = reserved is None or reserved.holds(course)
     reserved = reserved if fits else None
     growth, why_none = find_growth(alive, course, phases, stacks)
+    outs = tuple(shortages(record, stacks, course, reserved, device_bytes))
+    room, why_no_room = (
+        (None, "nothing of a batch is kept in it for the backward pass")
+        if record.device == HOST
+        else find_room(alive, course, phases, stacks, outs, device_bytes)
+    )
     unmatched = (alive.begin == BEFORE) & (alive.end < len(events))
     before = alive.begin == BEFORE
-    bursts, given_bytes, pressed = _given_back(record)
+    bursts, given_bytes, pressed, retried = _given_back(record)
     told = DeviceMemory(
         device="pinned host memory" if record.device == HOST else f"device {record.device}",
         events=len(events),
-        recorded_ns=_since_start(record, len(events) - 1),
+        recorded_ns=record.since_start_ns(len(events) - 1),
         allocations=int((~before).sum()),
         baseline_bytes=int(alive.size[before].sum()),
         unmatched_frees=int(unmatched.sum()),
@@ -72,10 +89,13 @@ def _device(snapshot: Snapshot, record: DeviceRecord, stacks: Stacks, most: int)
         growth=growth,
         no_growth_because=why_none,
         steps=len(phases.steps),
+        batch=room,
+        no_batch_because=why_no_room,
         given_back=bursts,
         given_back_bytes=given_bytes,
         given_back_under_pressure=pressed,
-        out_of_memory=tuple(_out_of_memory(record, stacks, course, reserved)),
+        retried_bytes=retried,
+        out_of_memory=outs,
         curve=_curve(course),
         phases=tuple(_by_phase(phases, course)),
         findings=(),
@@ -102,7 +122,7 @@ def _peak(
     guessed = phase == Phase.BACKWARD and phases.stackless_is_backward
     return Peak(
         event=row,
-        at_ns=None if row is None else _since_start(record, row),
+        at_ns=None if row is None else record.since_start_ns(row),
         allocated_bytes=int(there.size.sum()),
         reserved_bytes=None if reserved is None or row is None else reserved.at(row),
         phase=_PHASES.get(phase),
@@ -148,11 +168,6 @@ def _annotations_at(record: DeviceRecord, row: int) -> tuple[str, ...]:
     return tuple(closed[-_MOST_ANNOTATIONS:])
 
 
-def _since_start(record: DeviceRecord, row: int) -> int | None:
-    time = record.events.time_us
-    return None if time is None or row < 0 else (int(time[row]) - int(time[0])) * 1000
-
-
 def _at_end(record: DeviceRecord) -> AtEnd | None:
     """Where the memory was when the snapshot was made."""
     segments, blocks = record.segments, record.blocks
@@ -180,8 +195,8 @@ def _at_end(record: DeviceRecord) -> AtEnd | None:
     )
 
 
-def _given_back(record: DeviceRecord) -> tuple[int, int, int]:
-    """How often segments were given back to the device, how much, and how often it was asked again at once.
+def _given_back(record: DeviceRecord) -> tuple[int, int, int, int | None]:
+    """How often segments were given back to the device, how much, how often it was asked again at once, for how much.
 
     Where the device refuses, the allocator gives back what is cached and asks again: that costs a synchronisation. What
     is not followed by asking is ``empty_cache``.
@@ -189,30 +204,14 @@ def _given_back(record: DeviceRecord) -> tuple[int, int, int]:
     action = record.events.action
     shrinks = (action == Action.SEGMENT_FREE) | (action == Action.SEGMENT_UNMAP)
     if not shrinks.any():
-        return 0, 0, 0
+        return 0, 0, 0, None
     ends = np.flatnonzero(shrinks & ~np.append(shrinks[1:], False))
     follower = np.append(action, np.int8(Action.UNKNOWN))[ends + 1]
-    asked = np.isin(follower, [Action.SEGMENT_ALLOC, Action.SEGMENT_MAP, Action.OOM])
-    return len(ends), int(record.events.size[shrinks].astype(np.int64).sum()), int(asked.sum())
-
-
-def _out_of_memory(
-    record: DeviceRecord, stacks: Stacks, course: NDArray[np.int64], reserved: Reserved | None
-) -> Iterator[OutOfMemory]:
-    events = record.events
-    rows = np.flatnonzero(events.action == Action.OOM)
-    for row in rows[-_MOST_OUT_OF_MEMORY:].tolist():
-        number = int(stacks.sites_of(events.stack[row : row + 1])[0])
-        site = stacks.sites[number] if number >= 0 else None
-        yield OutOfMemory(
-            event=row,
-            at_ns=_since_start(record, row),
-            asked_bytes=int(events.size[row]),
-            allocated_bytes=int(course[row]),
-            reserved_bytes=None if reserved is None else reserved.at(row),
-            device_free_bytes=int(events.address[row]) or None,
-            site=None if site is None else site.file if site.line is None else f"{site.file}:{site.line}",
-        )
+    served = np.isin(follower, [Action.SEGMENT_ALLOC, Action.SEGMENT_MAP])
+    asked = served | (follower == Action.OOM)
+    sizes = record.events.size[ends[served] + 1]
+    given = int(record.events.size[shrinks].astype(np.int64).sum())
+    return len(ends), given, int(asked.sum()), int(sizes.max()) if len(sizes) else None
 
 
 def _curve(course: NDArray[np.int64]) -> tuple[tuple[int, int], ...]:

@@ -28,8 +28,10 @@ def find(
     record: DeviceRecord, alive: Lifetimes, reserved: Reserved | None, told: DeviceMemory, settings: AllocatorSettings
 ) -> tuple[MemoryFinding, ...]:
     """The findings on one device, those first that save most."""
-    if record.device == HOST or not len(record.events):
+    if not len(record.events):
         return ()
+    if record.device == HOST:  # nothing is computed in it, and no device refuses it
+        return tuple(_growth(told, of="pinned host memory "))
     found = [
         *_fragmentation(record, alive, reserved, told, settings),
         *_activations(told),
@@ -97,14 +99,14 @@ def _activations(told: DeviceMemory) -> Iterator[MemoryFinding]:
     )
 
 
-def _growth(told: DeviceMemory) -> Iterator[MemoryFinding]:
+def _growth(told: DeviceMemory, of: str = "") -> Iterator[MemoryFinding]:
     if told.growth is None:
         return
     named = next((f" at {one.site}" for one in told.growth.sites if one.site is not None), "")
     yield MemoryFinding(
         id="memory.growth",
-        says="each step leaves more allocated than the one before",
-        remedy=f"let go of what is kept{named}: tensors in a list, a loss that is summed without .item()",
+        says=f"each step leaves more {of}allocated than the one before",
+        remedy=f"let go of what is kept{named}: tensors in a list{'' if of else ', a loss that is summed without .item()'}",
         saves_bytes=told.growth.bytes_per_step * told.growth.steps,
         known_by=f"{told.growth.steps} steps of the record",
     )
@@ -113,10 +115,14 @@ def _growth(told: DeviceMemory) -> Iterator[MemoryFinding]:
 def _retries(told: DeviceMemory) -> Iterator[MemoryFinding]:
     if not told.given_back_under_pressure:
         return
+    most = told.retried_bytes
+    enough = "" if most is None else f"; the most it then gave was {_mib(most)}: so much less reserved had been enough"
     yield MemoryFinding(
         id="memory.allocator-retry",
         says="the device refused, and the allocator waited for it to give back what was cached",
         remedy="a smaller peak, or expandable_segments:True: whatever keeps the device from being full",
         saves_bytes=None,
-        known_by=f"segments given back and asked for again at once, {told.given_back_under_pressure:,} times",
+        known_by=f"segments given back and asked for again at once, {told.given_back_under_pressure:,} times{enough}",
+        saves_unknown_because="a retry costs time, not memory",
+        enough_bytes=most,
     )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Final
 
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from whystall.memory.snapshot import Action, Annotation, DeviceRecord
 from whystall.memory.stacks import Mark, Stacks
 
-__all__ = ["Phase", "Phases", "find_phases"]
+__all__ = ["Phase", "Phases", "find_phases", "with_steps_of"]
 
 _STEP: Final = re.compile(r"^ProfilerStep#\d+$")
 _OPTIMIZER_STEP: Final = re.compile(r"^Optimizer\.step#")
@@ -69,6 +70,21 @@ def find_phases(record: DeviceRecord, stacks: Stacks) -> Phases:
     filled[latest < 0] = Phase.UNKNOWN
     steps, known_by = _steps(record, filled)
     return Phases(filled, steps, known_by, engine and stackless > 0)
+
+
+def with_steps_of(devices: Iterable[tuple[DeviceRecord, Phases]], record: DeviceRecord, own: Phases) -> Phases:
+    """The phases of pinned host memory with the steps of the first device that has any, by their times.
+
+    Nothing marks steps on the host's record, and what fills it runs on threads that make no pass.
+    """
+    time = record.events.time_us
+    if time is None:
+        return own
+    for device, phases in devices:
+        if phases.known_by is not None and device.events.time_us is not None:
+            rows = np.searchsorted(time, device.events.time_us[phases.steps])
+            return replace(own, steps=rows, known_by=f"{phases.known_by} of device {device.device}")
+    return own
 
 
 def _by_stack(stacks: Stacks, *, engine: bool) -> NDArray[np.int8]:

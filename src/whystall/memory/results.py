@@ -7,8 +7,10 @@ from enum import StrEnum
 
 __all__ = [
     "AtEnd",
+    "BatchRoom",
     "Category",
     "DeviceMemory",
+    "FirstOut",
     "Growth",
     "GrowthSite",
     "Held",
@@ -18,7 +20,9 @@ __all__ = [
     "OutOfMemory",
     "Peak",
     "PhasePeak",
+    "RanksTogether",
     "SiteChange",
+    "SiteExcess",
     "SnapshotComparison",
 ]  # fmt: skip
 
@@ -125,31 +129,64 @@ class Growth:
 
 @dataclass(frozen=True, slots=True)
 class OutOfMemory:
-    """An allocation that found no room."""
+    """An allocation that found no room.
+
+    ``outside_bytes`` are what neither is free on the device nor reserved by this allocator: CUDA's context, libraries'
+    workspaces, NCCL's buffers, other processes.
+    """
 
     event: int
     at_ns: int | None
+    unix_ns: int | None
     asked_bytes: int
     allocated_bytes: int
     reserved_bytes: int | None
     device_free_bytes: int | None
+    outside_bytes: int | None
+    outside_unknown_because: str | None
     site: str | None
 
 
 @dataclass(frozen=True, slots=True)
+class BatchRoom:
+    """The highest peak of a whole step after the first, by what grows with the batch and what does not.
+
+    ``left_bytes`` are those of the device beyond the peak and ``outside_bytes``; where these are `None`, what lies
+    outside torch's allocator is to be taken off.
+    """
+
+    step: int
+    peak_bytes: int
+    grows_bytes: int
+    stays_bytes: int
+    untold_bytes: int
+    outside_bytes: int | None
+    left_bytes: int | None
+    left_unknown_because: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class MemoryFinding:
-    """A cause of whystall's list (``whystall explain ID``) with what it costs in bytes."""
+    """A cause of whystall's list (``whystall explain ID``) with what it costs in bytes.
+
+    ``enough_bytes``: had so much less been reserved, the device would not have refused.
+    """
 
     id: str
     says: str
     remedy: str
     saves_bytes: int | None
     known_by: str
+    saves_unknown_because: str | None = None
+    enough_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceMemory:
-    """One allocator of one snapshot. Times count from the first event of the record."""
+    """One allocator of one snapshot. Times count from the first event of the record.
+
+    ``retried_bytes`` are the most that the device gave at once after it had refused them; `None` where it never did.
+    """
 
     device: str
     events: int
@@ -165,9 +202,12 @@ class DeviceMemory:
     growth: Growth | None
     no_growth_because: str | None
     steps: int
+    batch: BatchRoom | None
+    no_batch_because: str | None
     given_back: int
     given_back_bytes: int
     given_back_under_pressure: int
+    retried_bytes: int | None
     out_of_memory: tuple[OutOfMemory, ...]
     curve: tuple[tuple[int, int], ...]
     phases: tuple[PhasePeak, ...]
@@ -183,6 +223,40 @@ class MemoryReport:
     devices: tuple[DeviceMemory, ...]
     settings: str | None
     warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FirstOut:
+    """The file of the rank that ran out of memory before all others, and the next one that did."""
+
+    file: str
+    asked_bytes: int
+    next_file: str | None
+    before_next_ns: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class SiteExcess:
+    """A line of which the fullest rank holds more at its peak than the median of the others, at theirs."""
+
+    site: str | None
+    function: str | None
+    bytes: int
+    median_of_others_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class RanksTogether:
+    """Snapshots of several ranks, a file each, of the device of each that ran out or else held most."""
+
+    files: int
+    ran_out: int
+    first_out: FirstOut | None
+    no_first_because: str | None
+    fullest: str
+    fullest_peak_bytes: int
+    median_of_others_bytes: int
+    more: tuple[SiteExcess, ...]
 
 
 @dataclass(frozen=True, slots=True)

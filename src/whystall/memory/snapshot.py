@@ -138,6 +138,11 @@ class DeviceRecord:
     blocks: Blocks
     annotations: tuple[Annotation, ...]
 
+    def since_start_ns(self, row: int) -> int | None:
+        """The time of an event since the first one; `None` where events have no times."""
+        time = self.events.time_us
+        return None if time is None or row < 0 else (int(time[row]) - int(time[0])) * 1000
+
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:

@@ -15,12 +15,15 @@ from whystall.memory.results import (
     MemoryFinding,
     MemoryReport,
     OutOfMemory,
+    RanksTogether,
     SnapshotComparison,
 )
 from whystall.report import tables
 from whystall.report.charts import memory_curve
 from whystall.report.document import Document, Drawing, Grid, Heading, Lines, Part, Points, grid, wrapped_entry
 from whystall.report.format import UNKNOWN, count, duration, plural, ratio, share, size
+from whystall.report.memory_batch_text import told_room
+from whystall.report.memory_ranks_text import told_together
 from whystall.report.names import clean, middle_cut
 from whystall.report.tables import Cell
 
@@ -31,17 +34,29 @@ _LONGEST_NAME: Final = 200
 _NARROWEST: Final = 30
 _MOST_GROWING: Final = 3
 _WORTH_TELLING: Final = 0.2
+_OUTSIDERS: Final = "CUDA's context, libraries' workspaces, NCCL's buffers"
 _OUTSIDE: Final = "What lies outside torch's allocator (CUDA's context, NCCL, libraries' own) is in no snapshot."
+_WITH_SIZE: Final = " Where memory ran out, --device-memory SIZE tells how much it was."
 
 
-def memory_document(reports: Sequence[MemoryReport], width: int) -> Document:
-    """What snapshots say, for lines of ``width``; of several files first a line each, the highest peak first."""
+def memory_document(reports: Sequence[MemoryReport], width: int, joint: RanksTogether | None = None) -> Document:
+    """What snapshots say, for lines of ``width``; of several first what they say together, and a line each."""
     parts: list[Part] = [_overview(reports)] if len(reports) > 1 else []
+    if joint is not None:
+        said = told_together(joint)
+        parts.insert(0, Heading("The ranks together", said, wrapped_entry(said, width)[2:]))
     for report in reports:
         parts += _file(report, width)
-    parts.append(_OUTSIDE)
+    parts.append(_OUTSIDE + (_WITH_SIZE if any(map(_lacks_size, reports)) else ""))
     fullest = max(reports, key=lambda one: max((device.peak.allocated_bytes for device in one.devices), default=0))
-    return Document("memory", _headline(fullest, alone=len(reports) == 1), tuple(parts))
+    head = _headline(fullest, alone=len(reports) == 1) if joint is None else told_together(joint)
+    return Document("memory", head, tuple(parts))
+
+
+def _lacks_size(report: MemoryReport) -> bool:
+    """Whether something ran out of which the memory of the device would tell more."""
+    outs = [one for device in report.devices for one in device.out_of_memory]
+    return any(one.outside_bytes is None and one.device_free_bytes and one.reserved_bytes is not None for one in outs)
 
 
 def _headline(report: MemoryReport, *, alone: bool) -> str:
@@ -197,6 +212,8 @@ def _facts(device: DeviceMemory) -> Iterator[str]:
         yield f"before the record began: {size(device.baseline_bytes)}{freed}"
         yield from _given_back(device)
         yield from _growth(device)
+    if device.batch is not None:
+        yield told_room(device.batch)
     yield from (_ran_out(one) for one in device.out_of_memory[-_MOST_OUT_OF_MEMORY:])
     yield from device.notes
 
@@ -240,7 +257,14 @@ def _ran_out(one: OutOfMemory) -> str:
     free = f", {size(one.device_free_bytes)} free on the device" if one.device_free_bytes is not None else ""
     where = f" at {clean(one.site, _LONGEST_NAME)}" if one.site is not None else ""
     held = f"{size(one.allocated_bytes)} allocated{reserved}{free}"
-    return f"out of memory: {size(one.asked_bytes)} asked for{where}, {held}"
+    return f"out of memory: {size(one.asked_bytes)} asked for{where}, {held}{_outside(one)}"
+
+
+def _outside(one: OutOfMemory) -> str:
+    """What the device had given to others, and who they may be."""
+    if one.outside_bytes is None:
+        return ""
+    return f"; {size(one.outside_bytes)} lay outside torch's allocator: {_OUTSIDERS}, or other processes"
 
 
 def bars(curve: Sequence[tuple[int, int]], width: int) -> str:

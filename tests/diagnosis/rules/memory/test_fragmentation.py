@@ -51,6 +51,8 @@ def test_reserved_memory_that_is_never_in_use_is_told_without_a_gain(
         assert (finding.severity, finding.gain) == ("info", None)
         share = next(one.value for one in finding.evidence if one.unit == "share")
         assert share == pytest.approx(1 - allocated / reserved)
+        bytes_ = {one.what: one.value for one in finding.evidence if one.unit == "bytes"}
+        assert bytes_["reserved and never in use"] == (reserved - allocated) * UNIT
 
 
 def test_the_peaks_of_both_count_and_not_a_moment_after_a_batch_was_freed() -> None:

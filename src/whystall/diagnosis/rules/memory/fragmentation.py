@@ -39,6 +39,7 @@ def _apart(rank: int, allocated: int | None, reserved: int | None, source: str) 
             evidence=(
                 evidence.size("allocated at the peak", allocated),
                 evidence.size("reserved at the peak", reserved),
+                evidence.size("reserved and never in use", reserved - allocated),
                 evidence.share("reserved and never in use", 1 - allocated / reserved),
             ),
             severity="info",

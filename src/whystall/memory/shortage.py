@@ -1,0 +1,64 @@
+"""Allocations that found no room: what was asked for, what torch had, and what lay outside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whystall.memory.lifetimes import Reserved
+from whystall.memory.results import OutOfMemory
+from whystall.memory.snapshot import HOST, Action, DeviceRecord
+from whystall.memory.stacks import Stacks
+
+__all__ = ["shortages"]
+
+_MOST: Final = 20
+
+
+def shortages(
+    record: DeviceRecord,
+    stacks: Stacks,
+    course: NDArray[np.int64],
+    reserved: Reserved | None,
+    device_bytes: int | None,
+) -> Iterator[OutOfMemory]:
+    """The first one of a record and the last ones, by when they happened."""
+    events = record.events
+    rows = np.flatnonzero(events.action == Action.OOM)
+    if len(rows) > _MOST:
+        rows = np.append(rows[:1], rows[1 - _MOST :])
+    whole = None if record.device == HOST else device_bytes
+    for row in rows.tolist():
+        number = int(stacks.sites_of(events.stack[row : row + 1])[0])
+        site = stacks.sites[number] if number >= 0 else None
+        free = int(events.address[row]) or None  # where this event has the address of others
+        had = None if reserved is None else reserved.at(row)
+        outside, why_none = _outside(whole, free, had)
+        yield OutOfMemory(
+            event=row,
+            at_ns=record.since_start_ns(row),
+            unix_ns=None if events.time_us is None else int(events.time_us[row]) * 1000,
+            asked_bytes=int(events.size[row]),
+            allocated_bytes=int(course[row]),
+            reserved_bytes=had,
+            device_free_bytes=free,
+            outside_bytes=outside,
+            outside_unknown_because=why_none,
+            site=None if site is None else site.file if site.line is None else f"{site.file}:{site.line}",
+        )
+
+
+def _outside(whole: int | None, free: int | None, reserved: int | None) -> tuple[int | None, str | None]:
+    """What the device has neither free nor given to this allocator, or why that is not known."""
+    if whole is None:
+        return None, "no snapshot has all that the device has: --device-memory tells it"
+    if free is None:
+        return None, "the snapshot does not say what was free on the device"
+    if reserved is None:
+        return None, "what was reserved at the time is not known"
+    if free + reserved > whole:
+        return None, "more was free and reserved than the device is said to have"
+    return whole - free - reserved, None
