@@ -103,10 +103,11 @@ def _growth(told: DeviceMemory, of: str = "") -> Iterator[MemoryFinding]:
     if told.growth is None:
         return
     named = next((f" at {one.site}" for one in told.growth.sites if one.site is not None), "")
+    losses = "" if of else ", a loss that is summed without .item()"
     yield MemoryFinding(
         id="memory.growth",
         says=f"each step leaves more {of}allocated than the one before",
-        remedy=f"let go of what is kept{named}: tensors in a list{'' if of else ', a loss that is summed without .item()'}",
+        remedy=f"let go of what is kept{named}: tensors in a list{losses}",
         saves_bytes=told.growth.bytes_per_step * told.growth.steps,
         known_by=f"{told.growth.steps} steps of the record",
     )
