@@ -20,11 +20,16 @@ _BY = {
 
 def roles_document(found: Roles, by: str, notes: Sequence[str]) -> Document:
     """The document: the sentence on top, the ledger, the roles."""
-    parts: list[Part] = [summarize(found), Lines(tuple(_gains(found))), Heading("The ledger over roles", _BY[by])]
+    parts: list[Part] = [
+        summarize(found),
+        Lines(tuple(_gains(found))),
+        Heading("The ledger over roles", _BY[by], _BY[by]),
+    ]
     parts += [
-        grid("who works", ("Who works", "Time", "Share"), _ledger(found), notes=[_BY[by]]),
+        grid("Of the time that all recordings share", ("Who works", "Time", "Share"), _ledger(found)),
         Heading("Roles"),
-        grid("roles", _COLUMNS, [_row(role, found.window_ns) for role in found.roles], notes=list(_steps(found))),
+        grid("Each role, as shares of that time", _COLUMNS, [_row(role, found.window_ns) for role in found.roles]),
+        Lines((_LEGEND, *_steps(found))),
     ]
     if notes:
         parts.append(Lines(tuple(clean(note, 300) for note in notes[:16]), marked=True))
@@ -35,26 +40,14 @@ def summarize(found: Roles) -> str:
     """The one sentence on top: who keeps the others waiting."""
     first = found.roles[0]
     if found.one_after_another:
-        return (
-            f"{_name(first)} takes {_share(first.alone_ns, found)} of the time; the phases follow each other"
-            f"{_tail(first, found)}."
-        )
+        return f"{_name(first)} takes {_share(first.alone_ns, found)} of the time, and the phases follow each other."
     if first.alone_ns < _WORTH_TELLING * found.window_ns:
         return f"No role keeps the others waiting: several work {_share(found.several_ns, found)} of the time."
     others = [role for role in found.roles if role is not first]
     waiting = _name(others[0]) if len(others) == 1 else "the others"
     return (
         f"{_name(first)} works alone {_share(first.alone_ns, found)} of the time, and {waiting} "
-        f"wait{'s' * (len(others) == 1)} for it{_tail(first, found)}."
-    )
-
-
-def _tail(role: Role, found: Roles) -> str:
-    if role.tail_ns < _WORTH_TELLING * found.window_ns:
-        return ""
-    return (
-        f"; for {_share(role.tail_ns, found)} of the time at most half of its {role.processes} processes still work "
-        "(its long tail)"
+        f"wait{'s' * (len(others) == 1)} for it."
     )
 
 
@@ -69,8 +62,9 @@ def _gains(found: Roles) -> Iterator[str]:
         if role.spread_ns >= _WORTH_TELLING * found.window_ns:
             times = found.window_ns / (found.window_ns - role.spread_ns)
             yield (
-                f"With the tail of {_name(role)} spread over its {role.processes} processes (shorter limits, work "
-                f"handed on, partial rollouts): at most {times:.2f} times as fast."
+                f"For {_share(role.tail_ns, found)} of the time {_name(role)} works alone on at most half of its "
+                f"{role.processes} processes, its long tail: spread over all of them (shorter limits, work handed on, "
+                f"partial rollouts), at most {times:.2f} times as fast."
             )
 
 
@@ -89,15 +83,20 @@ def _ledger(found: Roles) -> Iterator[tuple[str | Cell, ...]]:
 _COLUMNS = (
     "Role",
     "Processes",
-    ("Works", "At least one of its processes works"),
-    ("Each works", "The mean over its processes"),
-    ("Tail", "It works alone, on at most half of its processes"),
-    ("Waits", "Another role works, and none of its processes"),
-    ("Bubbles", "How often it waits"),
-    ("Longest", "The longest of these"),
-    ("Communicates", "And does not work, the mean over its processes"),
+    "Works",
+    "Each works",
+    "Tail",
+    "Waits",
+    "Bubbles",
+    "Longest",
+    "Communicates",
     "Steps",
     "A step",
+)
+_LEGEND = (
+    "Works: at least one of its processes does; each works: the mean over them; tail: it works alone, on at most half "
+    "of them; waits: another role works, and none of them, in so many bubbles; communicates: and does not work, the "
+    "mean over them."
 )
 
 
