@@ -55,4 +55,5 @@ def main() -> None:
     (folder / f"truth.{role}{number}").write_text("\n".join(lines))
 
 
-main()
+if __name__ == "__main__":
+    main()
