@@ -13,6 +13,7 @@ from tests.report.conftest import SAMPLES
 
 from whystall.diagnosis.catalogue import causes
 from whystall.diagnosis.finding import Diagnosis, Gain, Verdict
+from whystall.diagnosis.telling import perhaps_words
 from whystall.diagnosis.verdict import finding_verdict
 from whystall.report.html import render_html
 
@@ -96,6 +97,7 @@ def test_the_headline_of_every_cause_takes_two_lines(opened: Opener, width: int)
     for cause, one in itertools.product(causes().values(), (gain, of_recording)):
         found = msgspec.structs.replace(like, title=cause.title, gain=one)
         texts.append(finding_verdict(measured, Diagnosis(findings=[found]), 123_400_000).summary)
+        texts.append(f"{perhaps_words(cause.title, '88.8 % of the recording', '55.5 % to 99.9 %')}.")
     page = opened("diagnosed", viewport={"width": width, "height": 800})
     lines = page.evaluate(
         """texts => texts.map(text => {

@@ -6,6 +6,7 @@ which load, compile and allocate what later ones find ready, and which begin wit
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
 
@@ -20,7 +21,7 @@ from whystall.analysis.run_clocks import device_clocks
 from whystall.analysis.run_memory import allocator_runs, memory_rises
 from whystall.analysis.run_results import ChangedPace, RunSummary, SampledLine, SlowStep
 from whystall.analysis.step_errors import mean_error, median_error
-from whystall.run_folder.samples import DISTURBED, PROFILED
+from whystall.run_folder.samples import DISTURBED, PROFILED, TICKS_PER_S
 from whystall.trace.samples import RunSamples
 from whystall.vocabulary.step_parts import OTHER, TIMED
 
@@ -168,7 +169,6 @@ def _warm_up(duration: NDArray[np.int64]) -> int:
 
 
 _MOST_PLACES: Final = 50
-_TICKS_PER_S: Final = 100  # the kernel's USER_HZ, which is 100 on every architecture that PyTorch runs on
 
 
 def _places(stacks: pl.DataFrame, whole: int) -> list[SampledLine]:
@@ -189,13 +189,16 @@ def _other_cores(machine: pl.DataFrame) -> float | None:
     """What the machine was busy with beside this process and its children, in cores, over all that was sampled."""
     if "busy_ticks" not in machine.columns:
         return None
-    seen = machine.drop_nulls(["at_unix_ns", "busy_ticks", "own_ticks"])
+    return cores_of_others(machine.select("at_unix_ns", "busy_ticks", "own_ticks").drop_nulls().rows())
+
+
+def cores_of_others(seen: Sequence[tuple[int, int, int]]) -> float | None:
+    """The mean of the cores that other programs used, from times (ns since 1970), busy ticks and those of the job."""
     if len(seen) < 2:
         return None
-    first, last = seen.row(0, named=True), seen.row(-1, named=True)
-    seconds = (last["at_unix_ns"] - first["at_unix_ns"]) / 1e9
-    busy, own = last["busy_ticks"] - first["busy_ticks"], last["own_ticks"] - first["own_ticks"]
-    return max(busy - own, 0) / _TICKS_PER_S / seconds if seconds > 0 else None
+    (began, *first), (ended, *last) = seen[0], seen[-1]
+    busy, own = last[0] - first[0], last[1] - first[1]
+    return max(busy - own, 0) / TICKS_PER_S / ((ended - began) / 1e9) if ended > began else None
 
 
 def _usual(shares: list[tuple[float, int]]) -> float | None:
@@ -219,7 +222,7 @@ def _cpu_shares(tasks: pl.DataFrame) -> list[tuple[float, int]]:
         )
         .filter(pl.col("ns") > 0)
     )
-    return [(ticks / _TICKS_PER_S / (lasts / 1e9), lasts) for ticks, lasts in spans.select("ticks", "ns").iter_rows()]
+    return [(ticks / TICKS_PER_S / (lasts / 1e9), lasts) for ticks, lasts in spans.select("ticks", "ns").iter_rows()]
 
 
 def _ns(frame: pl.DataFrame, column: str) -> NDArray[np.int64]:

@@ -163,6 +163,7 @@ class Watched:
     def _follow(self, path: Path) -> None:
         from whystall.analysis.pace import pace_of
         from whystall.analysis.pace_changes import FEWEST
+        from whystall.analysis.run_summary import cores_of_others
         from whystall.trace.following import Followed
 
         one = self._followed.setdefault(path, Followed(path))
@@ -170,7 +171,7 @@ class Watched:
         pace = pace_of(one.first(_FIRST), one.latest(_LATELY_S, FEWEST))
         if pace is not None:
             self._paces[one.rank] = pace
-            self._others[one.rank] = one.cores_of_others(_LATELY_S)
+            self._others[one.rank] = cores_of_others(one.latest_ticks(_LATELY_S)) or 0.0
 
     def _say_pace(self) -> None:
         from whystall.report.format import duration, share

@@ -191,12 +191,11 @@ class Teller:
         """What exceeds the least share in expectation, and not what is uncertain of it."""
         candidate, limit = one.candidate, least_saved(self.case, one)
         if one.expected < limit:
-            why = f"the steps differ by so much that less than {percent(limit)} is not told from chance"
+            unsure = f"less than {percent(limit)} may be chance"
         else:
-            why = f"it is not certain: at least {percent(one.floor)}, at most {percent(one.ceiling)}"
+            unsure = f"{percent(one.floor)} to {percent(one.ceiling)}"
         title = f"{self.causes[candidate.cause].title}{': ' if candidate.detail else ''}{candidate.detail}"
-        saved = f"{percent(one.expected)} of the {candidate.per(self.case)}"
-        return f"Perhaps: {title}; without it {saved} would be saved, but {why}"
+        return perhaps_words(title, f"{percent(one.expected)} of the {candidate.per(self.case)}", unsure)
 
     def _follows(self, one: Weighed, removed: Change | None) -> float:
         """What a cause saves, carefully, once others are removed."""
@@ -208,6 +207,15 @@ class Teller:
 
     def _is_large(self, one: Weighed) -> bool:
         return one.candidate.attributed_ns >= _LARGE * max(self.case.step_ns, 1)
+
+
+def perhaps_words(title: str, saved: str, unsure: str) -> str:
+    """What may be worth removing, short enough for a headline.
+
+    >>> perhaps_words("Parameters are updated one by one", "15.2 % of the step", "5.5 % to 36.0 %")
+    'Perhaps: Parameters are updated one by one (15.2 % of the step, 5.5 % to 36.0 %)'
+    """
+    return f"Perhaps: {title} ({saved}, {unsure})"
 
 
 def _where(case: Case, candidate: Valued) -> str:

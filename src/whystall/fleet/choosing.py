@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from whystall.analysis.groups import joined
 from whystall.analysis.results import Device
 from whystall.analysis.steadiness import mean_step, steady
 from whystall.fleet.gatherings import Gatherings, Late
@@ -116,7 +117,7 @@ def _units(able: Sequence[Candidate], most: int, room: int) -> dict[int, list[in
     known = {one.rank for one in able}
     as_many = max(most, min(room, MOST_STAGES))
     for groups, largest in (([*messages, *layers], most), (messages, as_many), (layers, most)):
-        units = [one for one in _joined(groups) if known.issuperset(one)]
+        units = [one for one in joined(groups) if known.issuperset(one)]
         if units and max(map(len, units)) <= largest:
             return {rank: unit for unit in units for rank in unit}
     return {}
@@ -140,28 +141,6 @@ def _meets_most(one: Candidate, most: int, ranks: int) -> list[int]:
             counts[tuple(row.ranks)] += row.count
     group = min(counts, key=lambda own: (-counts[own], len(own), own), default=())
     return list(group) if 2 <= len(group) <= most and len(group) < ranks else []
-
-
-def _joined(groups: Iterable[Sequence[int]]) -> list[list[int]]:
-    """The ranks that groups join, directly or through others.
-
-    >>> _joined([[0, 1], [2, 3], [3, 4]])
-    [[0, 1], [2, 3, 4]]
-    """
-    above: dict[int, int] = {}
-
-    def top(rank: int) -> int:
-        while above.setdefault(rank, rank) != rank:
-            rank = above[rank]
-        return rank
-
-    for group in groups:
-        for other in group:
-            above[top(other)] = top(group[0])
-    found: dict[int, list[int]] = {}
-    for rank in sorted(above):
-        found.setdefault(top(rank), []).append(rank)
-    return sorted(found.values())
 
 
 def _spread(ranks: Sequence[int], count: int) -> list[int]:

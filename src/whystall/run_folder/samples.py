@@ -53,6 +53,8 @@ WORKER: Final[Kinds] = {"pid": int, "state": str, "ticks": int}
 """A row of ``children`` and ``threads``: a process or thread, its state letter, the CPU ticks that it has used."""
 TICKS: Final[Kinds] = {"busy_ticks": int, "own_ticks": int}
 """The row ``cpu_ticks``: ticks in which the machine's cores were busy, and those of them that were the job's."""
+TICKS_PER_S: Final = 100
+"""The kernel's USER_HZ, which is 100 on every architecture that PyTorch runs on."""
 PLACE: Final[Kinds] = {
     "part": str,
     "file": str,

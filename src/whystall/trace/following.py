@@ -22,7 +22,6 @@ _FIRST_STEPS: Final = 5
 _KEPT_FIRST: Final = 256
 _KEPT_LATEST: Final = 1024
 _PART: Final = re.compile(r"^(input|forward|backward|optimizer|save|gc)_us$")
-_TICKS_PER_S: Final = 100  # the kernel's USER_HZ, which is 100 on every architecture that PyTorch runs on
 BOUNDS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 """Upper bounds of the buckets in which steps are counted."""
 
@@ -44,7 +43,7 @@ class Followed:
         self._latest_step = -1
         self._first: list[list[int]] = []
         self._latest: deque[list[int]] = deque(maxlen=_KEPT_LATEST)
-        self._latest_ticks: deque[tuple[int, int]] = deque(maxlen=_KEPT_FIRST)
+        self._ticks: deque[tuple[int, int, int]] = deque(maxlen=_KEPT_FIRST)
 
     def look(self) -> None:
         """Reads what was added. Raises `InputError` where the file cannot be read or holds no samples."""
@@ -78,17 +77,15 @@ class Followed:
             self._machine(value)
 
     def _machine(self, value: dict[str, Any]) -> None:
-        """Keeps when a line was written, and the ticks of the machine's cores that were not the job's until then."""
+        """Keeps when a line was written, and the ticks until then of the machine's cores and of the job."""
         at, ticks = value.get("at_unix_ns"), value.get("cpu_ticks")
-        if type(at) is not int or not isinstance(ticks, list) or [type(one) for one in ticks] != [int, int]:
-            return
-        self._latest_ticks.append((at, ticks[0] - ticks[1]))
+        if type(at) is int and isinstance(ticks, list) and [type(one) for one in ticks] == [int, int]:
+            self._ticks.append((at, ticks[0], ticks[1]))
 
-    def cores_of_others(self, lasting_s: float) -> float:
-        """How many cores other programs use lately, in the mean; 0 where nobody knows."""
-        last = self._latest_ticks[-1][0] if self._latest_ticks else 0
-        lately = [one for one in self._latest_ticks if one[0] >= last - lasting_s * 1e9]
-        return _cores(lately) or 0.0
+    def latest_ticks(self, lasting_s: float) -> list[tuple[int, int, int]]:
+        """What was kept of the latest seconds: when (ns since 1970), busy ticks, and those that were the job's."""
+        last = self._ticks[-1][0] if self._ticks else 0
+        return [one for one in self._ticks if one[0] >= last - lasting_s * 1e9]
 
     def _head(self, value: Any) -> None:
         columns = value.get("columns") if isinstance(value, dict) else None
@@ -138,10 +135,3 @@ class Followed:
         names = ["step", *(name.removesuffix("_us") for name in self._columns if _PART.match(name))]
         table = np.array(list(rows), np.int64).reshape(-1, len(names)) * 1000
         return {name: table[:, at] for at, name in enumerate(names)}
-
-
-def _cores(seen: list[tuple[int, int]]) -> float | None:
-    """The mean of the cores in use between the first and the last of some counts of ticks."""
-    if len(seen) < 2 or seen[-1][0] <= seen[0][0]:
-        return None
-    return (seen[-1][1] - seen[0][1]) / _TICKS_PER_S / ((seen[-1][0] - seen[0][0]) / 1e9)

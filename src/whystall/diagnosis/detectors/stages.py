@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from whystall.analysis.groups import joined
 from whystall.analysis.kernel_classes import COMPUTE
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.detectors.collectives import (
@@ -69,33 +70,17 @@ def pipelines(case: Case) -> list[list[int]]:
     Ranks are numbered from the first stage to the last in every framework. A pipeline of which a message came from or
     went to a rank that was not recorded is left out.
     """
-    transfer = case.transfer_of
-    above = {rank.rank: rank.rank for rank in case.ranks}
-
-    def top(rank: int) -> int:
-        while above[rank] != rank:
-            rank = above[rank]
-        return rank
-
     broken: set[int] = set()
-    talkers: set[int] = set()
-    through: dict[int, int] = {}
+    through: dict[int, list[int]] = {}
     for rank in case.ranks:
         found = collectives(case, rank)
         messages = are(found, POINT_TO_POINT) & (found.node >= 0)
-        if not messages.any():
-            continue
-        talkers.add(rank.rank)
         if not met_by_all(case, rank, found)[messages].all():
             broken.add(rank.rank)
-        for one in np.unique(transfer[found.node[messages]]).tolist():
-            if one >= 0:
-                other = through.setdefault(one, rank.rank)
-                above[top(rank.rank)] = top(other)
-    groups: dict[int, list[int]] = {}
-    for rank_ in sorted(talkers):
-        groups.setdefault(top(rank_), []).append(rank_)
-    return sorted(own for own in groups.values() if len(own) > 1 and not broken & set(own))
+        for transfer in np.unique(case.transfer_of[found.node[messages]]).tolist():
+            if transfer >= 0:
+                through.setdefault(transfer, []).append(rank.rank)
+    return [own for own in joined(through.values()) if len(own) > 1 and not broken & set(own)]
 
 
 def micro_batches(case: Case) -> int:
