@@ -191,7 +191,7 @@ class Teller:
         """What exceeds the least share in expectation, and not what is uncertain of it."""
         candidate, limit = one.candidate, least_saved(self.case, one)
         if one.expected < limit:
-            unsure = f"less than {percent(limit)} may be chance"
+            unsure = f"below {percent(limit)} may be chance"
         else:
             unsure = f"{percent(one.floor)} to {percent(one.ceiling)}"
         title = f"{self.causes[candidate.cause].title}{': ' if candidate.detail else ''}{candidate.detail}"
