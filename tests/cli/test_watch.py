@@ -28,15 +28,15 @@ def run_of(folder: Path, *rows: bytes, exit_code: int | None = None, trace: bool
     return folder
 
 
-EVEN = [row(number, 40_000, forward_us=30_000) for number in range(100)]
-SLOWER = [row(number, 60_000, forward_us=50_000) for number in range(100, 200)]
+EVEN = [row(number, 40_000, forward_us=30_000) for number in range(130)]
+SLOWER = [row(number, 60_000, forward_us=50_000) for number in range(130, 230)]
 
 
 def test_pace_slowdown_and_verdict_of_a_job_that_runs(cli: Cli, tmp_path: Path) -> None:
     folder, metrics = run_of(tmp_path, *EVEN, *SLOWER, trace=True), tmp_path / "job.prom"
     done = cli("watch", str(folder), "--once", "--metrics", str(metrics))
     assert done.code == 0
-    assert "step 200 · 60.0 ms each (the latest 84) · forward 83.3 %, other 16.7 %" in done.out
+    assert "step 230 · 60.0 ms each (the latest 84) · forward 83.3 %, other 16.7 %" in done.out
     assert "slower: steps take 1.50 times as long as at first; forward grew by 20.0 ms" in done.out
     assert (folder / "capture-now").exists()
     assert "so far: " in done.out
@@ -49,7 +49,7 @@ def test_a_job_that_becomes_slower_still_is_told_again(tmp_path: Path) -> None:
     console = SimpleNamespace(result=said.append, next=said.append)
     folder = run_of(tmp_path, *EVEN, *SLOWER)
     samples, watched = folder / "rank2.samples.jsonl", Watched(folder, console, windows=True)  # type: ignore[arg-type]
-    at = 200
+    at = 230
     for length, times in ((60_000, "1.50"), (90_000, "2.25"), (92_000, None)):
         with samples.open("ab") as file:
             file.writelines(row(number, length) for number in range(at, at + 100))
@@ -61,6 +61,12 @@ def test_a_job_that_becomes_slower_still_is_told_again(tmp_path: Path) -> None:
         assert times is None or f"{times} times as long" in told[0]
         assert times is None or "a window was asked for, to see why" in said
     assert (folder / "capture-now").exists()
+
+
+def test_a_good_moment_at_first_is_no_pace_of_short_steps(cli: Cli, tmp_path: Path) -> None:
+    moment, after = range(120), range(120, 12_000)
+    rows = [*(row(number, 1_000) for number in moment), *(row(number, 1_200) for number in after)]
+    assert "slower" not in cli("watch", str(run_of(tmp_path, *rows)), "--once").out
 
 
 def ticks(at_s: float, busy: int, own: int) -> bytes:

@@ -451,3 +451,53 @@ def test_the_largest_page_opens_too(browser: Browser, huge_report: Report, tmp_p
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
     page.close()
     assert errors == []
+
+
+# What is on paper: whether the content of each closed fold is laid out, and how far each table's room is left.
+PRINTED = """() => new Promise((done) => requestAnimationFrame(() => setTimeout(done))).then(() => ({
+    folded: [...document.querySelectorAll("details:not([open]) > :not(summary)")].map((part) => part.checkVisibility({contentVisibilityAuto: true})),
+    beyond: [...document.querySelectorAll(".scroll, pre")].map((one) => Math.max(0, one.scrollWidth - one.clientWidth)),
+    buttons: [...document.querySelectorAll("button:not(.more, th button, details *)")].filter((one) => one.checkVisibility()).length,
+    headings: [...document.querySelectorAll("table.data thead th")].every((one) => one.innerText.trim() !== "" || one.textContent.trim() === ""),
+    paper: getComputedStyle(document.body).backgroundColor,
+}))"""
+PAPER = {"width": 794, "height": 1123}  # A4 at 96 dots an inch
+
+
+@pytest.mark.parametrize("name", sorted(SAMPLES))
+@pytest.mark.parametrize("chosen", [None, "dark"])
+def test_on_paper_all_is_light_open_and_whole(opened: Opener, name: str, chosen: str | None) -> None:
+    page = opened(name, viewport=PAPER, color_scheme="dark")
+    if chosen:
+        page.evaluate("(theme) => { document.documentElement.dataset.theme = theme; }", chosen)
+    assert page.evaluate(PRINTED)["paper"] != "rgb(255, 255, 255)"
+    page.emulate_media(media="print", color_scheme="dark")
+    printed = page.evaluate(PRINTED)
+
+    assert printed["paper"] == "rgb(255, 255, 255)"
+    assert all(printed["folded"])
+    assert max(printed["beyond"], default=0) == 0
+    assert printed["buttons"] == 0
+    assert printed["headings"]
+
+
+def test_printing_makes_the_page_light_and_then_what_it_was(opened: Opener) -> None:
+    page = opened("diagnosed", viewport=DESKTOP, color_scheme="dark")
+    page.click("#theme")
+    page.click("#theme")
+    page.evaluate(
+        """() => addEventListener("beforeprint", () => { window.printed = document.documentElement.dataset.theme; })"""
+    )
+    assert len(page.pdf(format="A4")) > 10_000
+
+    assert page.evaluate("[window.printed, document.documentElement.dataset.theme]") == ["light", "dark"]
+
+
+def test_a_change_to_make_and_its_command_are_copied_by_one_click(opened: Opener) -> None:
+    page = opened("diagnosed", permissions=["clipboard-read", "clipboard-write"])
+    for text, kind in ((".finding pre", "pre"), (".finding code.command", "code.command")):
+        page.locator(f"{text} + button.copy").first.click()
+        page.get_by_role("button", name="Copied:").wait_for()
+
+        assert page.evaluate("navigator.clipboard.readText()") == page.locator(text).first.text_content(), kind
+        page.wait_for_timeout(2100)

@@ -32,7 +32,8 @@ def test_what_is_added_is_read_and_lines_that_are_half_written_wait(tmp_path: Pa
     followed.look()
     assert followed.steps == 29
     assert followed.latest(10.0, 20)["step"].tolist() == [40_000_000] * 24  # without the first five
-    assert followed.first(3)["forward"].tolist() == [10_000_000] * 3
+    assert followed.first(0.0, 3)["forward"].tolist() == [10_000_000] * 3
+    assert len(followed.first(0.4, 3)["step"]) == 10
     assert followed.total_s == pytest.approx(29 * 0.04)
     assert followed.buckets[BOUNDS_S.index(0.05)] == 29
 

@@ -25,9 +25,10 @@ if TYPE_CHECKING:
     from whystall.trace.following import Followed
     from whystall.vocabulary.metrics import Point
 
-# The latest steps of so many seconds are the pace, and compared with the first ones.
+# The latest steps of so many seconds are the pace, and compared with the first ones of as many: some of the first alone
+# may have met the machine in a good moment.
 _LATELY_S: Final = 5.0
-_FIRST: Final = 64
+_FEWEST_FIRST: Final = 64
 _AGAIN_S: Final = 15.0
 # Said again where steps have become so many times as long since.
 _SAID_AGAIN: Final = 1.25
@@ -168,7 +169,7 @@ class Watched:
 
         one = self._followed.setdefault(path, Followed(path))
         one.look()
-        pace = pace_of(one.first(_FIRST), one.latest(_LATELY_S, FEWEST))
+        pace = pace_of(one.first(_LATELY_S, _FEWEST_FIRST), one.latest(_LATELY_S, FEWEST))
         if pace is not None:
             self._paces[one.rank] = pace
             self._others[one.rank] = cores_of_others(one.latest_ticks(_LATELY_S)) or 0.0

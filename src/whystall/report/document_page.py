@@ -11,7 +11,7 @@ from whystall.report.names import clean
 from whystall.report.shell import MAX_BYTES, fill
 from whystall.report.tables import Cell, Table
 
-_SCRIPTS = ("theme.js", "tables.js")
+_SCRIPTS = ("theme.js", "tables.js", "copying.js")
 _ROWS = (500, 100, 40)
 _LONGEST_CELL = 400
 

@@ -13,7 +13,7 @@ from whystall.report.sections.registry import SECTIONS
 from whystall.report.sections.section import Section
 from whystall.report.shell import MAX_BYTES, fill
 
-_SCRIPTS = ("theme.js", "tables.js", "timeline.js", "icicle.js")
+_SCRIPTS = ("theme.js", "tables.js", "copying.js", "timeline.js", "icicle.js")
 
 
 def render_html(report: Report, options: Options | None = None) -> str:

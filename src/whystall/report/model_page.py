@@ -35,7 +35,7 @@ def _page(profile: ModelProfile, title: str, conventions: Mapping[str, int], sho
         source=("model",),
         version=__version__,
         schema="",
-        scripts=("theme.js", "tables.js"),
+        scripts=("theme.js", "tables.js", "copying.js"),
         styles=("page.css", "tree.css"),
         profile=profile,
         phases=_phases(profile),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections import deque
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,11 +18,15 @@ _LONGEST_LINE: Final = 1 << 16
 _MOST_AT_ONCE: Final = 64 << 20
 _FIRST_STEPS: Final = 5
 """The first steps load, compile and allocate: they are no pace."""
-_KEPT_FIRST: Final = 256
-_KEPT_LATEST: Final = 1024
+_KEPT: Final = 8192
+"""So many of the first and of the latest steps are kept: some seconds of steps of a millisecond."""
+_KEPT_TICKS: Final = 256
 _PART: Final = re.compile(r"^(input|forward|backward|optimizer|save|gc)_us$")
 BOUNDS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 """Upper bounds of the buckets in which steps are counted."""
+
+
+Parts = dict[str, np.ndarray[Any, np.dtype[np.int64]]]
 
 
 class Followed:
@@ -42,8 +45,8 @@ class Followed:
         self._offset = self._inode = 0
         self._latest_step = -1
         self._first: list[list[int]] = []
-        self._latest: deque[list[int]] = deque(maxlen=_KEPT_LATEST)
-        self._ticks: deque[tuple[int, int, int]] = deque(maxlen=_KEPT_FIRST)
+        self._latest: deque[list[int]] = deque(maxlen=_KEPT)
+        self._ticks: deque[tuple[int, int, int]] = deque(maxlen=_KEPT_TICKS)
 
     def look(self) -> None:
         """Reads what was added. Raises `InputError` where the file cannot be read or holds no samples."""
@@ -116,22 +119,26 @@ class Followed:
             return
         parts = [value if type(value) is int else 0 for name, value in named.items() if _PART.match(name)]
         kept = [duration, *parts]
-        if len(self._first) < _KEPT_FIRST:
+        if len(self._first) < _KEPT:
             self._first.append(kept)
         self._latest.append(kept)
 
-    def first(self, count: int) -> dict[str, np.ndarray[Any, np.dtype[np.int64]]]:
-        """The first steady steps, in nanoseconds by part."""
-        return self._parts(self._first[:count])
+    def first(self, lasting_s: float, fewest: int) -> Parts:
+        """The first steady steps that together took so long, and so many at least, in nanoseconds by part."""
+        return self._parts(self._first[: _count(self._first, lasting_s, fewest)])
 
-    def latest(self, lasting_s: float, fewest: int) -> dict[str, np.ndarray[Any, np.dtype[np.int64]]]:
+    def latest(self, lasting_s: float, fewest: int) -> Parts:
         """The latest steps that together took so long, and so many at least, in nanoseconds by part."""
         rows = list(self._latest)
-        ends = np.cumsum([row[0] for row in reversed(rows)])
-        count = int(np.searchsorted(ends, lasting_s * 1e6)) + 1
-        return self._parts(rows[-max(count, fewest) :])
+        return self._parts(rows[-_count(rows[::-1], lasting_s, fewest) :])
 
-    def _parts(self, rows: Iterable[list[int]]) -> dict[str, np.ndarray[Any, np.dtype[np.int64]]]:
+    def _parts(self, rows: list[list[int]]) -> Parts:
         names = ["step", *(name.removesuffix("_us") for name in self._columns if _PART.match(name))]
         table = np.array(list(rows), np.int64).reshape(-1, len(names)) * 1000
         return {name: table[:, at] for at, name in enumerate(names)}
+
+
+def _count(rows: list[list[int]], lasting_s: float, fewest: int) -> int:
+    """How many rows, from the first on, are steps that took so long together; so many at least."""
+    ends = np.cumsum([row[0] for row in rows])
+    return max(int(np.searchsorted(ends, lasting_s * 1e6)) + 1, fewest)

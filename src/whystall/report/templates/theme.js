@@ -21,6 +21,11 @@ button.addEventListener("click", () => {
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", show);
 show();
 
+// Paper is light, also what is drawn on it.
+let kept;
+addEventListener("beforeprint", () => { kept = root.dataset.theme; root.dataset.theme = "light"; show(); });
+addEventListener("afterprint", () => { if (kept) root.dataset.theme = kept; else delete root.dataset.theme; show(); });
+
 // A link into a closed rank opens it.
 function open() {
   const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
