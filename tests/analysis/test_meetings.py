@@ -31,6 +31,7 @@ def _attendance(
     plan: tuple[tuple[str, str, int], ...] = _PLAN,
     group: str = "0",
     ranks: str | None = "[0, 1, 2]",
+    size: int = 3,
 ) -> Attendance:
     """What a rank saw of the collectives numbered ``truth`` (in the order of the plan, step by step)."""
     rows = [plan[number % len(plan)] for number in truth]
@@ -41,7 +42,7 @@ def _attendance(
             "bytes": [size for _, _, size in rows],
             "group": [group] * len(rows),
             "group_ranks": [ranks] * len(rows),
-            "group_size": [3] * len(rows),
+            "group_size": [size] * len(rows),
             "sequence_number": truth if numbered else [None] * len(rows),
         },
         schema_overrides={"sequence_number": pl.Int64, "bytes": pl.Int64, "group_size": pl.Int64},
@@ -272,6 +273,15 @@ def test_waiting_and_transfer_by_hand() -> None:
     assert found[2]["wait_ns"].unique().to_list() == [50_000]
 
 
+def _with_times(one: Attendance) -> pl.DataFrame:
+    """The records of a rank as its collectives are kept: with their times, and that nothing hid them."""
+    more = {"in_elements": None, "out_elements": None, "device": 0, "start": one.start, "end": one.end, "overlap": 0}
+    return one.records.with_columns(
+        pl.lit(value).alias(name) if value is None or isinstance(value, int) else pl.Series(name, value)
+        for name, value in more.items()
+    )
+
+
 def test_latency_and_bandwidth_of_messages_of_several_sizes() -> None:
     """Twenty microseconds and 25 GB/s on the bus of three ranks; one rank comes late each time."""
     sizes = [1 << 16, 1 << 20, 1 << 24, 1 << 27]
@@ -283,19 +293,7 @@ def test_latency_and_bandwidth_of_messages_of_several_sizes() -> None:
     for rank in range(3):
         late = transfer + (0 if rank == 1 else 300_000)
         one = _attendance(rank, truth, end, plan=plan, numbered=True, lasts=late)
-        more = {
-            "in_elements": None,
-            "out_elements": None,
-            "device": 0,
-            "start": one.start,
-            "end": one.end,
-            "overlap": 0,
-        }
-        table = one.records.with_columns(
-            pl.lit(value).alias(name) if value is None or isinstance(value, int) else pl.Series(name, value)
-            for name, value in more.items()
-        )
-        ranks.append(Collectives(rank, table))
+        ranks.append(Collectives(rank, _with_times(one)))
     rows, waits = job_communication(ranks, [{0: 50e9}] * 3)
     for row in rows:
         assert row.latency_ns == pytest.approx(20_000, rel=0.01)
@@ -305,7 +303,39 @@ def test_latency_and_bandwidth_of_messages_of_several_sizes() -> None:
         assert row.bytes == total
         assert row.busbw == pytest.approx(total * 4 / 3 / (transfer.sum() / 1e9))
         assert row.share_of_peak == pytest.approx((row.busbw or 0) / 50e9)
+        assert row.wirebw == pytest.approx(row.busbw)
+        # 64 KiB take 3.5 us and 1 MiB 56 us beyond the latency
+        assert (row.small_share, row.link_note) == (0.25, None)
     assert [(one.rank, one.last, one.alone_ns) for one in waits] == [(0, 0, 0), (1, 40, 40 * 300_000), (2, 0, 0)]
+
+
+@pytest.mark.parametrize(
+    ("algorithm_gb_per_s", "bus", "wire", "share", "note"),
+    [
+        (200, 350.0, 350.0, 350 / 450, None),
+        # the reference's case of eight H100: more than a ring's links carry, so the switch reduces
+        (275, 481.25, 309.375, 0.6875, "the switch reduces"),
+        (500, 875.0, 562.5, None, "more than the link can carry"),
+    ],
+)
+def test_what_crosses_the_link_of_a_reduction_in_the_switch(
+    algorithm_gb_per_s: float, bus: float, wire: float, share: float | None, note: str | None
+) -> None:
+    size, ranks = 1 << 30, range(8)
+    lasts = round(size / algorithm_gb_per_s)  # a GB/s is a byte per ns
+    end = np.arange(1, 11, dtype=np.int64) * 100_000_000
+    found = []
+    for rank in ranks:
+        plan = (("allreduce", "Float", size),)
+        one = _attendance(
+            rank, list(range(10)), end, plan=plan, numbered=True, lasts=lasts, ranks=str(list(ranks)), size=8
+        )
+        found.append(Collectives(rank, _with_times(one)))
+    rows, _ = job_communication(found, [{0: 450e9}] * 8)
+    for row in rows:
+        assert (row.busbw, row.wirebw) == (pytest.approx(bus * 1e9, rel=1e-6), pytest.approx(wire * 1e9, rel=1e-6))
+        assert row.share_of_peak == (None if share is None else pytest.approx(share, rel=1e-6))
+        assert (row.link_note is None) if note is None else (note in (row.link_note or ""))
 
 
 def test_of_a_rank_that_nobody_saw_no_waiting_is_told() -> None:

@@ -16,6 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
+import polars as pl
 import psutil
 import pytest
 from tests.capture.conftest import Jobs
@@ -211,10 +212,14 @@ def test_a_killed_job_leaves_all_samples_up_to_its_last_second(jobs: Jobs) -> No
     watched = [child for child in psutil.Process(process.pid).children() if str(mine) in child.cmdline()]
     watched[0].kill()
     process.wait(60)
-    seen = read_samples(jobs.folder / "rank0.samples.jsonl").steps["step"].to_list()
+    steps = read_samples(jobs.folder / "rank0.samples.jsonl").steps
+    seen = steps["step"].to_list()
     stepped = lines(mine)[-1][0]
     assert stepped - 1 <= seen[-1] <= stepped + 1
     assert seen == list(range(seen[0], seen[-1] + 1))
+    # of steps of 4 ms timing the forward pass would be more than three in a thousand
+    assert not steps.filter(pl.col("step") > 40)["forward_us"].any()
+    assert steps.filter(pl.col("step") < 30)["forward_us"].any()
 
 
 def test_choices_that_exclude_each_other_are_refused(tmp_path: Path) -> None:

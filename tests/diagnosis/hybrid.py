@@ -90,3 +90,35 @@ def slices(
         for job in jobs:
             job.wait()
     return jobs
+
+
+def rings(count: int, *, slow: int | None = None, one_after_the_other: bool = False) -> list[Job]:
+    """Eight steps of four layers; in each, keys go around the ring while a rank's own part is attended.
+
+    ``slow`` names a rank whose products take 1.4 times as long. ``one_after_the_other``: a pipeline that generates
+    instead, whose last stage sends a token back to the first.
+    """
+    jobs = [Job() for _ in range(count)]
+    for _ in together(jobs, 8):
+        for _layer in range(4):
+            for hop in range(count):
+                senders = [hop] if one_after_the_other else range(count)
+                posted = {}
+                for rank in senders:
+                    job = jobs[rank]
+                    lasts = LAYER_NS * (1.4 if rank == slow else 1)
+                    job.launch(PRODUCT, round(lasts))
+                    pair = tuple(range(count))
+                    record = message("send", 4 << 20, ranks=pair, group="cp")
+                    job.launch(EXCHANGE, 50_000, **record)
+                    posted[rank] = job.busy_until[7]
+                for rank, sent in posted.items():
+                    job = jobs[(rank + 1) % count]
+                    runs = max(job.at + LATENCY_NS, job.busy_until.get(7, -GAP_NS) + GAP_NS)
+                    record = message("recv", 4 << 20, ranks=tuple(range(count)), group="cp")
+                    job.launch(EXCHANGE, max(sent - runs, 10_000), **record)
+        if not one_after_the_other:
+            meet(jobs, NCCL, 100_000, **message("allreduce", 32 << 20, ranks=tuple(range(count)), group="dp"))
+        for job in jobs:
+            job.wait()
+    return jobs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.diagnosis.cases import found_in
-from tests.diagnosis.hybrid import LAYER_NS, pipelines, slices
+from tests.diagnosis.hybrid import LAYER_NS, pipelines, rings, slices
 from tests.diagnosis.jobs import Job, is_worth
 
 from whystall.diagnosis.finding import Finding
@@ -86,3 +86,20 @@ def test_a_slow_device_is_named_beside_products_that_differ_and_without_one_nobo
     found = told(slices(2, 4, late=late, slower=1.4, noise=0.1, seed=seed))
     assert found["communication.straggler"].scope.ranks == [late]
     assert "communication.straggler" not in told(slices(2, 4, noise=0.1, seed=seed))
+
+
+@pytest.mark.parametrize("ranks", [3, 4, 8])
+def test_keys_that_go_around_make_no_pipeline(ranks: int) -> None:
+    found = told(rings(ranks))
+    assert not {"pipeline.bubble", "pipeline.stage-imbalance", "communication.straggler"} & set(found)
+
+
+def test_a_slow_rank_of_a_ring_is_a_straggler() -> None:
+    found = told(rings(4, slow=2))
+    assert not {"pipeline.bubble", "pipeline.stage-imbalance"} & set(found)
+    assert found["communication.straggler"].scope.ranks == [2]
+    is_worth(found["communication.straggler"], step_of(rings(4, slow=2)) / step_of(rings(4)), within=0.1)
+
+
+def test_a_pipeline_whose_last_stage_sends_a_token_back_is_one() -> None:
+    assert "pipeline.bubble" in told(rings(4, one_after_the_other=True))

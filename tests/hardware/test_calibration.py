@@ -13,6 +13,7 @@ from whystall.hardware.calibration import (
     Calibration,
     Copy,
     Launch,
+    Link,
     Matmul,
     calibrated,
     read_calibrations,
@@ -58,6 +59,21 @@ def test_a_device_that_no_row_knows_has_what_was_measured() -> None:
     assert row.memory_bytes_per_s == 480e9  # of the largest copy: the small one fits a cache
     assert row.measured is not None
     assert "memory bandwidth" in row.measured
+
+
+def test_a_link_that_the_table_does_not_know_is_what_was_reached() -> None:
+    links = [
+        Link(collective=kind, ranks=2, bytes=1 << 30, best_ns=1, bus_bytes_per_s=rate)
+        for kind, rate in (("all_reduce", 21e9), ("broadcast", 19e9))
+    ]
+    row = calibrated("NVIDIA A10G", find("NVIDIA A10G"), [calibration(matmul=[], links=links)])
+    assert row is not None
+    assert (row.link_gb_per_s, row.measured) == (21.0, "link: measured here on 2026-11-01 by whystall probe")
+    known = calibrated("NVIDIA A100-SXM4-80GB", find("NVIDIA A100-SXM4-80GB"), [
+        calibration("NVIDIA A100-SXM4-80GB", matmul=[], links=links)
+    ])  # fmt: skip
+    assert known is not None
+    assert known.link_gb_per_s == 300.0
 
 
 def test_other_devices_and_parts_of_one_are_not_touched() -> None:

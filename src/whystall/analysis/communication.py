@@ -23,7 +23,7 @@ from whystall.trace.collectives import HOST_LIBRARY
 from whystall.trace.columns import codes, distinct
 from whystall.trace.link import rows_of
 from whystall.trace.model import Trace
-from whystall.vocabulary.collectives import Bandwidth, bandwidth, kind_named, link_share
+from whystall.vocabulary.collectives import Bandwidth, LinkShare, bandwidth, kind_named, link_share
 
 Times = NDArray[np.int64]
 
@@ -268,6 +268,7 @@ def communication_results(
     else:
         table = table.with_columns(waits["wait_ns"], waits["transfer_ns"])
     lines = _lines(table)
+    small = _small_shares(table, lines)
     grouped = table.group_by("device", *_KEY, maintain_order=True).agg(
         pl.len().alias("count"),
         pl.col("bytes").sum().alias("bytes"),
@@ -280,10 +281,10 @@ def communication_results(
         pl.col("wait_ns").null_count().alias("unmet"),
         pl.col("transfer_ns").sum(),
     )
-    rows = [
-        _row(collectives.rank, row, links or {}, lines.get(tuple(row[column] for column in ("device", *_KEY))))
-        for row in grouped.iter_rows(named=True)
-    ]
+    rows = []
+    for row in grouped.iter_rows(named=True):
+        key = tuple(row[column] for column in ("device", *_KEY))
+        rows.append(_row(collectives.rank, row, (links or {}).get(row["device"]), lines.get(key), small.get(key)))
     return sorted(rows, key=lambda row: (row.device, -row.total_ns, row.collective, row.group or "", row.dtype or ""))
 
 
@@ -301,13 +302,25 @@ def _lines(table: pl.DataFrame) -> dict[tuple[Any, ...], tuple[float, float]]:
     return found
 
 
+def _small_shares(
+    table: pl.DataFrame, lines: Mapping[tuple[Any, ...], tuple[float, float]]
+) -> dict[tuple[Any, ...], float]:
+    """By group of rows the share of messages that take longer for their latency than for their bytes."""
+    sized = table.filter(pl.col("bytes") > 0).partition_by("device", *_KEY, as_dict=True)
+    return {
+        key: float((sized[key]["bytes"] * per_byte < latency).mean())  # type: ignore[arg-type]
+        for key, (latency, per_byte) in lines.items()
+    }
+
+
 def _row(
-    rank: int, row: dict[str, Any], links: Mapping[int, float | None], fitted: tuple[float, float] | None
+    rank: int, row: dict[str, Any], link: float | None, fitted: tuple[float, float] | None, small: float | None
 ) -> Collective:
     met = not row["unmet"]
     size = None if row["unsized"] else row["bytes"]
     kind = kind_named(row["collective"])
     rates = _rates(kind, size, row["transfer_ns"] if met else row["total_ns"], row["group_size"])
+    over = _over_link(kind, rates, row["group_size"], link)
     return Collective(
         rank=rank,
         device=row["device"],
@@ -326,9 +339,12 @@ def _row(
         wait_ns=row["wait_ns"] if met else None,
         algbw=None if rates is None else rates.algorithm_bytes_per_s,
         busbw=None if rates is None else rates.bus_bytes_per_s,
-        share_of_peak=_share(kind, rates, row["group_size"], links.get(row["device"])),
+        wirebw=None if over.share is None or link is None else over.share * link,
+        share_of_peak=over.share if over.share is not None and over.share <= 1 else None,
+        link_note=over.note,
         latency_ns=fitted[0] if fitted is not None else None,
         busbw_beyond_latency=_beyond_latency(kind, row["group_size"], fitted),
+        small_share=small,
     )
 
 
@@ -344,12 +360,11 @@ def _rates(kind: str | None, size: int | None, duration_ns: float, ranks: int | 
     return bandwidth(kind, size, duration_ns, ranks)
 
 
-def _share(kind: str | None, rates: Bandwidth | None, ranks: int | None, link: float | None) -> float | None:
+def _over_link(kind: str | None, rates: Bandwidth | None, ranks: int | None, link: float | None) -> LinkShare:
     """Of the device's own link, over which the ranks of a larger group than one machine holds do not all talk."""
     if kind is None or rates is None or link is None or not ranks or ranks > _IN_ONE_MACHINE:
-        return None
-    share = link_share(kind, rates.algorithm_bytes_per_s, ranks, link).share
-    return share if share is not None and share <= 1 else None
+        return LinkShare(None, None)
+    return link_share(kind, rates.algorithm_bytes_per_s, ranks, link)
 
 
 def _rank_list(text: str | None) -> list[int] | None:

@@ -273,8 +273,10 @@ class Collective(Result):
 
     ``wait_ns`` was spent waiting for other ranks (``None``: not all of them were recorded). ``algbw`` and ``busbw`` are
     in bytes per second as nccl-tests defines them, of the transfer alone where waiting is known and of the whole time
-    where not; ``share_of_peak`` is of the device's own link. Of messages of several sizes ``latency_ns`` is what each
-    takes whatever its size, and ``busbw_beyond_latency`` the bus bandwidth of what it takes besides.
+    where not; ``wirebw`` is what crosses the device's own link, ``share_of_peak`` that over the link's peak (``None``:
+    beyond it, or not known), ``link_note`` why where the bus bandwidth is above the peak. Of messages of several sizes
+    ``latency_ns`` is what each takes whatever its size, ``busbw_beyond_latency`` the bus bandwidth of what it takes
+    besides, and ``small_share`` the share of messages that take mostly latency.
     """
 
     rank: int
@@ -294,9 +296,12 @@ class Collective(Result):
     wait_ns: int | None = None
     algbw: float | None = None
     busbw: float | None = None
+    wirebw: float | None = None
     share_of_peak: float | None = None
+    link_note: str | None = None
     latency_ns: float | None = None
     busbw_beyond_latency: float | None = None
+    small_share: float | None = None
 
 
 class RankMeetings(Result):

@@ -43,6 +43,8 @@ from whystall.run_folder.samples import LOOKED_AT, PROFILED
 # Timing the forward pass costs some 10 us a step, the rest some 20 (benchmarks/bench_capture.py): of steps shorter than
 # this it would be more than the one per cent that we allow ourselves.
 _SHORTEST_STEP_WITH_MODULES_NS: Final = 3_000_000
+# In production three in a thousand are allowed.
+_SHORTEST_IN_PRODUCTION_NS: Final = 12_000_000
 _STEPS_BEFORE_JUDGING: Final = 32
 # The first steps load, compile and allocate: where they are says little of the others.
 _UNSTEADY_STEPS: Final = 2
@@ -264,7 +266,9 @@ class Session:
 
     def _judge_cost(self, now: int) -> None:
         """Stops timing the module when the job's steps are too short for it."""
-        if (now - self._began_ns) / self.steps < _SHORTEST_STEP_WITH_MODULES_NS and self._finder.source == "optimizer":
+        in_production = self.config.schedule.on_slowdown is not None
+        shortest = _SHORTEST_IN_PRODUCTION_NS if in_production else _SHORTEST_STEP_WITH_MODULES_NS
+        if (now - self._began_ns) / self.steps < shortest and self._finder.source == "optimizer":
             self._hooks.unwatch()
             self._note("steps are so short that timing the forward pass would disturb them; it was not timed")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from whystall.cli import output, probe_comm, probe_data
+from whystall.cli.calibrations import keep
 from whystall.errors import UsageError
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class Probe:
         )
         output.print_and_write(options, console, lambda _: _document(found), lambda: _as_json(found))
         if not options.no_save:
-            _keep(found, console)
+            keep(found.calibration, console)
         console.next("whystall analyze PATH, which uses this where the table of accelerators knows nothing")
         return 0
 
@@ -91,15 +92,3 @@ def _document(found: Probed) -> Document:
 
     skipped = [(one.precision, one.because) for one in found.skipped]
     return calibration_document(found.calibration, find(found.calibration.device), skipped)
-
-
-def _keep(found: Probed, console: Console) -> None:
-    from whystall.hardware.calibration import calibration_folder, write_calibration
-    from whystall.trace.cache import default_folder
-
-    try:
-        path = write_calibration(found.calibration, calibration_folder(default_folder()))
-    except OSError as error:
-        console.note(f"the result could not be kept: {error.strerror or error}")
-    else:
-        console.note(f"kept as {path}")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from whystall.cli import output
+from whystall.cli.calibrations import keep
 from whystall.errors import UsageError, WhystallError
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(options: Namespace, console: Console, seconds: float) -> int:
     """Prints the sweep; 0. Of a torchrun job rank 0 prints."""
     from whystall.probe.comm.against import against, check_comparable
-    from whystall.probe.comm.results import read_comm_probe
+    from whystall.probe.comm.results import calibration_of, read_comm_probe
 
     earlier = None if options.against is None else read_comm_probe(Path(options.against))
     # Of a cluster's own variables (a pod of a job that runs) nothing is taken: that job's store is not ours.
@@ -65,6 +66,9 @@ def run(options: Namespace, console: Console, seconds: float) -> int:
     held = None if earlier is None else against(earlier, found)
     options.json = options.json or options.nccl_tests
     output.print_and_write(options, console, lambda _: _document(found, held), lambda: _json(options, found, held))
+    calibration = calibration_of(found)
+    if calibration is not None and not options.no_save:
+        keep(calibration, console)
     console.next("whystall probe comm --json > before.json, and later --against before.json")
     return 0
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whystall.diagnosis.case import Case
-from whystall.diagnosis.detectors.collectives import Collectives, collectives, has_stages, spent_ns
+from whystall.diagnosis.detectors.collectives import Collectives, collectives, has_stages, in_rings, spent_ns
 from whystall.diagnosis.finding import Blocking
 from whystall.diagnosis.rank_case import RankCase
 from whystall.replay.graph import Mask
@@ -102,13 +102,13 @@ def _dimensions(case: Case, rank: RankCase, found: Collectives) -> dict[str, Dim
 
 
 def _by_use(case: Case, rank: RankCase, found: Collectives, own: NDArray[np.intp]) -> Dimension | None:
-    """By messages, by exchanges beside products of experts, or by sums of many bytes.
+    """By messages (those that go around in rings pass keys on), by exchanges beside products of experts, or by sums of many bytes.
 
     Sums before a backward pass are of slices, after and in it of replicas.
     """
     kinds = {kind_named(found.kind[at]) for at in own.tolist()}
     if kinds <= {"send", "recv", "send_recv"}:
-        return "pipeline" if has_stages(case) else None
+        return "pipeline" if has_stages(case) else "context" if in_rings(case) else None
     if kinds <= _EXCHANGES:
         # Heads are exchanged by context parallelism in the same way: products of groups of rows are experts' alone.
         return "expert" if _has_experts(rank) else None

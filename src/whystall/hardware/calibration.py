@@ -60,6 +60,16 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     device_ns: Nanoseconds | None
 
 
+class Link(msgspec.Struct, frozen=True, kw_only=True):
+    """What ranks of one machine reached between them, on the bus: the largest message of a collective."""
+
+    collective: str
+    ranks: int
+    bytes: int
+    best_ns: Nanoseconds
+    bus_bytes_per_s: Rate
+
+
 class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     """Everything measured of one device; ``measured_on`` is a date (ISO 8601), ``machine`` a name for this computer."""
 
@@ -73,6 +83,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     matmul: list[Matmul] = []
     copy: list[Copy] = []
     launch: Launch | None = None
+    links: list[Link] = []
 
     def flops_per_s(self, precision: str) -> float | None:
         """The best rate that was measured in ``precision``."""
@@ -84,9 +95,14 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
         largest = max(self.copy, key=lambda one: one.bytes, default=None)
         return None if largest is None else largest.bytes_per_s
 
+    @property
+    def link_bytes_per_s(self) -> float | None:
+        """The best rate on the bus of any collective."""
+        return max((one.bus_bytes_per_s for one in self.links), default=None)
+
     def merged(self, other: Calibration) -> Calibration:
         """This measurement with what only ``other``, an earlier one of the same device, has, under the earlier date."""
-        kept = {name: getattr(other, name) for name in ("matmul", "copy", "launch") if not getattr(self, name)}
+        kept = {name: getattr(other, name) for name in ("matmul", "copy", "launch", "links") if not getattr(self, name)}
         kept = {name: value for name, value in kept.items() if value}
         older = min(self.measured_on, other.measured_on) if kept else self.measured_on
         return msgspec.structs.replace(self, measured_on=older, **kept)
@@ -154,9 +170,12 @@ def calibrated(name: str, row: Accelerator | None, calibrations: Iterable[Calibr
             filled[f"{precision}_tflops"] = rate / 1e12
     if base.memory_gb_per_s is None and latest.bytes_per_s is not None:
         filled["memory_gb_per_s"] = latest.bytes_per_s / 1e9
+    if base.link_gb_per_s is None and latest.link_bytes_per_s is not None:
+        filled["link_gb_per_s"] = latest.link_bytes_per_s / 1e9
     if not filled:
         return row
-    what = [name.removesuffix("_tflops").replace("memory_gb_per_s", "memory bandwidth") for name in filled]
+    words = {"memory_gb_per_s": "memory bandwidth", "link_gb_per_s": "link"}
+    what = [words.get(name, name.removesuffix("_tflops")) for name in filled]
     measured = f"{', '.join(what)}: measured here on {latest.measured_on} by whystall probe"
     source = measured if row is None else f"{base.source}; {measured}"
     changes: dict[str, object] = {**filled, "source": source, "measured": measured}

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from whystall.errors import InputError, UsageError
 from whystall.fleet.logs import read_logs
@@ -14,8 +16,16 @@ from whystall.hardware import find
 from whystall.probe.comm.against import against
 from whystall.probe.comm.fit import fits
 from whystall.probe.comm.nccl_tests import nccl_tests_json
-from whystall.probe.comm.plan import Plan, checked_ranks, elements, groups_of, size_of, swept
-from whystall.probe.comm.results import Collective, CommProbe, Measured, NotMeasured, measured, read_comm_probe
+from whystall.probe.comm.plan import Plan, checked_ranks, elements, groups_of, size_of, swept, uneven
+from whystall.probe.comm.results import (
+    Collective,
+    CommProbe,
+    Measured,
+    NotMeasured,
+    calibration_of,
+    measured,
+    read_comm_probe,
+)
 from whystall.report.comm_text import sweep_document
 from whystall.report.document import as_text
 
@@ -83,6 +93,29 @@ def test_an_iteration_takes_as_long_as_its_slowest_process() -> None:
 def test_sizes_are_cut_to_whole_elements_for_every_rank() -> None:
     assert [elements(kind, 1024, 3) for kind in ("all_reduce", "reduce_scatter", "send_recv")] == [256, 255, 256]
     assert elements("all_to_all", 4, 8) == 8
+    assert [elements(kind, 1024, 3) for kind in ("gather", "scatter", "reduce", "all_to_all_v")] == [255, 255, 256, 256]
+
+
+@given(st.integers(1, 1 << 20), st.integers(2, 64))
+def test_uneven_shares_are_all_of_it_and_the_last_is_the_largest(count: int, ranks: int) -> None:
+    shares = uneven(count, ranks)
+    assert (sum(shares), len(shares)) == (count, ranks)
+    assert sorted(shares) == shares
+    assert shares[0] >= 0
+
+
+def test_later_reports_take_what_gpus_of_one_machine_reached_with_the_largest_messages() -> None:
+    gpus = msgspec.structs.replace(swept_rows(), kind="gpu", backend="nccl", device="NVIDIA A10G")
+    kept = calibration_of(gpus)
+    assert kept is not None
+    assert [(one.collective, one.bytes, one.ranks) for one in kept.links] == [
+        ("all_reduce", 1 << 22, 2),
+        ("broadcast", 1 << 22, 2),
+    ]
+    # 20 us and 1 ns a byte; both move every byte once over the bus of two ranks
+    assert [one.bus_bytes_per_s for one in kept.links] == pytest.approx([(1 << 22) / (20e-6 + (1 << 22) * 1e-9)] * 2)
+    for other in ({"kind": "cpu"}, {"network": "job"}, {"split": "MOD 2"}):
+        assert calibration_of(msgspec.structs.replace(gpus, **other)) is None
 
 
 @pytest.mark.parametrize("text", ["", "-1", "4X", "1e3", "4 K B", "9" * 16])

@@ -25,6 +25,8 @@ _LIBRARY: Final = re.compile(r"^(c10d|_c10d_functional|c10d_functional|torch_dis
 _DEEPEST: Final = 4
 DDP_FORWARD: Final = re.compile(r"^DistributedDataParallel\.forward$")
 """What DistributedDataParallel marks its forward passes with."""
+# Of stages that send one after the other, the last is two thirds and more of the time between messages behind the first.
+_TOGETHER: Final = 0.4
 EXCHANGE: Final = re.compile(r"all_?to_?all|dispatch|combine", re.IGNORECASE)
 
 
@@ -134,12 +136,68 @@ def met_by_all(case: Case, rank: RankCase, found: Collectives) -> NDArray[np.boo
 
 
 def has_stages(case: Case) -> bool:
-    """Whether ranks send each other messages, as stages of a pipeline do."""
+    """Whether ranks send each other messages, as stages of a pipeline do; those of a ring are no stages."""
     for rank in case.ranks:
         found = collectives(case, rank)
         if len(found.node) and np.count_nonzero(are(found, POINT_TO_POINT)) > len(found.node) // 4:
-            return any(kind in ("send", "recv") for kind in found.kind)
+            return any(kind in ("send", "recv") for kind in found.kind) and not in_rings(case)
     return False
+
+
+def in_rings(case: Case) -> bool:
+    """Whether messages go around in rings of three ranks and more, as ring attention passes keys on.
+
+    All go one way, and ranks send together. Stages of a pipeline that trains send back, too: those in the middle to two
+    others. Of one that generates the last sends to the first, but one stage after the other. Of two ranks both look
+    alike.
+    """
+    key = ("in_rings", -1)
+    if key not in case.kept:
+        case.kept[key] = _are_rings(_receivers(case)) and _send_together(case)
+    found: bool = case.kept[key]
+    return found
+
+
+def _send_together(case: Case) -> bool:
+    """Whether ranks begin to send at nearly the same time, of what lies between two messages of a rank."""
+    sends = []
+    for rank in case.ranks:
+        found = collectives(case, rank)
+        sending = np.array([kind == "send" for kind in found.kind], np.bool_) & (found.node >= 0)
+        if sending.any():
+            sends.append(np.sort(case.replayed.start[found.node[sending]]))
+    least = min(map(len, sends), default=0)
+    if least < 2:  # noqa: PLR2004 - one message has no next
+        return False
+    starts = np.array([own[:least] for own in sends])
+    between = (starts[:, -1] - starts[:, 0]).mean() / (least - 1)
+    return bool(np.median(np.ptp(starts, axis=0)) < _TOGETHER * between)
+
+
+def _receivers(case: Case) -> dict[int, set[int]]:
+    """To which ranks each rank sends messages, of those of which both ends were recorded."""
+    ends: dict[str, dict[int, int]] = {"send": {}, "recv": {}}
+    for rank in case.ranks:
+        found = collectives(case, rank)
+        for node, kind in zip(found.node.tolist(), found.kind, strict=True):
+            if kind in ends and node >= 0 and case.transfer_of[node] >= 0:
+                ends[kind][int(case.transfer_of[node])] = rank.rank
+    out: dict[int, set[int]] = {}
+    for transfer, sender in ends["send"].items():
+        if transfer in ends["recv"]:
+            out.setdefault(sender, set()).add(ends["recv"][transfer])
+    return out
+
+
+def _are_rings(receivers: dict[int, set[int]]) -> bool:
+    """Whether each has one receiver, each is one, and none gets back at once what it sends.
+
+    >>> _are_rings({0: {1}, 1: {2}, 2: {0}}), _are_rings({0: {1}, 1: {0, 2}, 2: {1}}), _are_rings({0: {1}, 1: {0}})
+    (True, False, False)
+    """
+    after = {sender: next(iter(own)) for sender, own in receivers.items() if len(own) == 1}
+    closed = bool(after) and len(after) == len(receivers) and set(after.values()) == set(after)
+    return closed and all(after[after[rank]] != rank for rank in after)
 
 
 def lacks_a_stage(case: Case) -> bool:

@@ -70,10 +70,12 @@ def _uneven(case: Case) -> pl.DataFrame | None:
     names = instances.group_by("name").agg(
         (pl.col("apart") / pl.col("mean")).median().alias("apart"), pl.col("mean").sum().alias("weight")
     )
-    products = pl.col("name").is_in(_products(case, "gemm", "grouped-gemm"))
-    surely = max(_LEAST_UNEVEN, _FAR_FROM_EVEN * _usual_apart(names, _products(case, "gemm")))
+    products = pl.col("name").is_in(_of_families(case, "gemm", "grouped-gemm"))
+    surely = max(_LEAST_UNEVEN, _FAR_FROM_EVEN * _usual_apart(names, _of_families(case, "gemm")))
     is_uneven = (pl.col("apart") > _UNEVEN) | (products & (pl.col("apart") > surely))
-    uneven, even = names.filter(is_uneven), names.filter(~is_uneven & (pl.col("apart") <= _EVEN))
+    # Attention differs with the sequences that a rank has, whatever its experts get.
+    experts = ~pl.col("name").is_in(_of_families(case, "attention"))
+    uneven, even = names.filter(is_uneven & experts), names.filter(~is_uneven & (pl.col("apart") <= _EVEN))
     if uneven.is_empty() or float(even["weight"].sum()) < float(uneven["weight"].sum()) * _LEAST_EVEN:
         return None
     return table.join(instances.select("name", "nth", "mean"), on=["name", "nth"]).join(
@@ -81,7 +83,7 @@ def _uneven(case: Case) -> pl.DataFrame | None:
     )
 
 
-def _products(case: Case, *families: str) -> list[str]:
+def _of_families(case: Case, *families: str) -> list[str]:
     """Names of the kernels of some families."""
     found: set[str] = set()
     for rank in case.ranks:

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from whystall.probe.comm.plan import ELEMENT_BYTES, groups_of
-from whystall.probe.comm.results import CommProbe, Measured
+from whystall.probe.comm.results import REDUCING, ROOTED, CommProbe, Measured
 from whystall.vocabulary.collectives import bandwidth, convention
 
 VERSION: Final = 3
@@ -52,14 +52,14 @@ def _row(row: Measured) -> dict[str, Any]:
     mean_us = fmean(slowest)
     rates = bandwidth(row.collective, row.bytes, mean_us * 1e3, row.ranks)
     each = row.ranks if convention(row.collective).total == "count x ranks" else 1
-    reduces = row.collective in ("all_reduce", "reduce_scatter")
+    reduces = row.collective in REDUCING
     return {
         "experiment_name": row.collective,
         "size": row.bytes,
         "count": row.bytes // ELEMENT_BYTES // each,
         "type": "float",
         "redop": "sum" if reduces else "none",
-        "root": "0" if row.collective == "broadcast" else "-1",
+        "root": "0" if row.collective in ROOTED else "-1",
         "out_of_place": None,
         "in_place": {
             "time": mean_us,

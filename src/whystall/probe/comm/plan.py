@@ -11,6 +11,7 @@ import msgspec
 
 from whystall.errors import UsageError
 from whystall.probe.comm.results import COLLECTIVES, Backend, Collective
+from whystall.vocabulary.collectives import convention
 
 CPU_SIZES: Final = (1 << 10, 16 << 20)
 GPU_SIZES: Final = (8 << 10, 1 << 30)
@@ -116,5 +117,15 @@ def elements(kind: Collective, size: int, ranks: int) -> int:
     >>> elements("all_gather", 1024, 3)
     255
     """
-    each = ranks if kind in ("all_gather", "reduce_scatter", "all_to_all") else 1
+    each = ranks if convention(kind).total == "count x ranks" else 1
     return max(size // ELEMENT_BYTES // each, 1) * each
+
+
+def uneven(count: int, ranks: int) -> list[int]:
+    """What a rank sends each of a group, of so many elements, where the last gets most: as 1 to 2 to 3 and so on.
+
+    >>> uneven(12, 3), uneven(1, 2)
+    ([2, 4, 6], [0, 1])
+    """
+    shares = [2 * count * (place + 1) // (ranks * (ranks + 1)) for place in range(ranks - 1)]
+    return [*shares, count - sum(shares)]

@@ -9,14 +9,24 @@ from typing import Annotated, Final, Literal
 import msgspec
 
 from whystall.errors import InputError
+from whystall.hardware.calibration import Calibration, Link
 from whystall.vocabulary.collectives import bandwidth
 
 SCHEMA: Final = "whystall.comm/1"
-COLLECTIVES: Final = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv")
+COLLECTIVES: Final = (
+    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "all_to_all_v", "broadcast", "reduce", "gather",
+    "scatter", "send_recv",
+)  # fmt: skip
 _LARGEST_FILE: Final = 64 << 20
 
 Backend = Literal["gloo", "nccl"]
-Collective = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv"]
+Collective = Literal[
+    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "all_to_all_v", "broadcast", "reduce", "gather",
+    "scatter", "send_recv",
+]  # fmt: skip
+ROOTED: Final = ("broadcast", "reduce", "gather", "scatter")
+"""From or to one rank: the first of a group."""
+REDUCING: Final = ("all_reduce", "reduce_scatter", "reduce")
 Network = Literal["loopback", "job"]
 Nanoseconds = Annotated[int, msgspec.Meta(ge=1, le=1 << 60)]
 Rate = Annotated[float, msgspec.Meta(ge=0, lt=1e30)]
@@ -128,3 +138,31 @@ def read_comm_probe(path: Path) -> CommProbe:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
     except (ValueError, RecursionError):
         raise InputError(f"{path} is no result of `whystall probe comm --json` (schema {SCHEMA})") from None
+
+
+def calibration_of(found: CommProbe) -> Calibration | None:
+    """What later reports take of a sweep: what GPUs of one machine reached; ``None`` of any other sweep.
+
+    Of groups that measure at the same time, and of ranks on several machines, a rate is no device's own.
+    """
+    if found.kind != "gpu" or found.network != "loopback" or found.split:
+        return None
+    largest = {row.collective: row for row in sorted(found.results, key=lambda row: row.bytes)}
+    return Calibration(
+        machine=found.machine,
+        device=found.device,
+        kind="gpu",
+        measured_on=found.measured_on,
+        torch=found.torch,
+        links=[
+            Link(
+                collective=row.collective,
+                ranks=row.ranks,
+                bytes=row.bytes,
+                best_ns=row.best_ns,
+                bus_bytes_per_s=row.bus_bytes_per_s,
+            )
+            for row in largest.values()
+            if row.bus_bytes_per_s > 0
+        ],
+    )

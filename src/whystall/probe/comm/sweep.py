@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
 
-from whystall.probe.comm.plan import ELEMENT_BYTES, Plan, elements
+from whystall.probe.comm.plan import ELEMENT_BYTES, Plan, elements, uneven
 from whystall.probe.comm.results import Collective, Measured, NotMeasured, measured
 
 FEWEST: Final = 5
@@ -56,9 +56,12 @@ def sweep(member: Member, plan: Plan) -> Iterator[Measured | NotMeasured]:
 def _call(member: Member, kind: Collective, size: int) -> tuple[Callable[[], object], int]:
     """One call of a collective on buffers of its own, and its S in bytes."""
     torch, dist, ranks, group = member.torch, member.dist, len(member.members), member.group
-    count = elements(kind, size, ranks)
+    count, root = elements(kind, size, ranks), member.members[0]
     whole = torch.ones(count, dtype=torch.float32, device=member.device)
     part = torch.ones(count // ranks or 1, dtype=torch.float32, device=member.device)
+    other = torch.empty_like(whole)
+    # The root alone has them all.
+    parts = list(whole.chunk(ranks)) if kind in ("gather", "scatter") and member.rank == root else None
     # torch 2.13 gave these their new names, and warns of the old ones.
     gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
     scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
@@ -67,11 +70,23 @@ def _call(member: Member, kind: Collective, size: int) -> tuple[Callable[[], obj
         "all_gather": lambda: gather(whole, part, group=group),
         "reduce_scatter": lambda: scatter(part, whole, group=group),
         "all_to_all": lambda: dist.all_to_all_single(other, whole, group=group),
-        "broadcast": lambda: dist.broadcast(whole, src=member.members[0], group=group),
+        "all_to_all_v": _unevenly(member, whole),
+        "broadcast": lambda: dist.broadcast(whole, src=root, group=group),
+        "reduce": lambda: dist.reduce(whole, dst=root, group=group),
+        "gather": lambda: dist.gather(part, parts, dst=root, group=group),
+        "scatter": lambda: dist.scatter(part, parts, src=root, group=group),
         "send_recv": lambda: _round(member, whole, other),
     }
-    other = torch.empty_like(whole)
     return calls[kind], count * ELEMENT_BYTES
+
+
+def _unevenly(member: Member, whole: Any) -> Callable[[], object]:
+    """Every rank sends all it has, most of it to the last."""
+    ranks = len(member.members)
+    sent = uneven(len(whole), ranks)
+    got = [sent[member.members.index(member.rank)]] * ranks
+    room = member.torch.empty(sum(got), dtype=whole.dtype, device=member.device)
+    return lambda: member.dist.all_to_all_single(room, whole, got, sent, group=member.group)
 
 
 def _round(member: Member, given: Any, got: Any) -> None:

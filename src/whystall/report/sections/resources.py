@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from whystall.analysis.results import Collective
 from whystall.report import format as fmt
 from whystall.report import tables
 from whystall.report.ranks import RankReport
@@ -25,8 +26,10 @@ def communication(rank: RankReport, limits: Limits) -> Table:
         Column("Waiting", note="Waiting for other ranks", priority=2),
         Column("Max", priority=4),
         Column("Bus bandwidth", priority=2),
+        Column("Of the link", note="What crosses the device's own link, of the link's peak", priority=3),
         Column("Latency", note="Of messages of several sizes what each takes whatever its size", priority=5),
         Column("Beyond it", note="Bus bandwidth of what a message takes besides", priority=5),
+        Column("Small", note="Messages that take longer for their latency than for their bytes", priority=5),
     )
     shown = tables.largest(rank.communication, limits, lambda row: (row.total_ns, row.collective))
     rows = (
@@ -44,13 +47,24 @@ def communication(rank: RankReport, limits: Limits) -> Table:
             tables.duration(row.wait_ns),
             tables.duration(row.max_ns),
             tables.rate(row.busbw, "B/s"),
+            _of_link(row),
             tables.duration(None if row.latency_ns is None else round(row.latency_ns)),
             tables.rate(row.busbw_beyond_latency, "B/s"),
+            tables.share(row.small_share),
         )
         for row in shown
     )
     caption = "Collectives by kind, group and dtype. Only exposed time delays the step."
     return tables.table("communication", "Communication", caption, columns, rows, total=len(rank.communication))
+
+
+def _of_link(row: Collective) -> Cell:
+    """The share of the link's peak, with a word wherever bus bandwidth alone would exceed it."""
+    if row.link_note is None:
+        return tables.share(row.share_of_peak)
+    if row.share_of_peak is None:
+        return Cell("more than it carries", None, row.link_note)
+    return Cell(f"{fmt.share(row.share_of_peak)}, in the switch", row.share_of_peak, row.link_note)
 
 
 def blocking(report: Report, limits: Limits) -> Table:
