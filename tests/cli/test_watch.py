@@ -55,12 +55,29 @@ def test_a_job_that_becomes_slower_still_is_told_again(tmp_path: Path) -> None:
             file.writelines(row(number, length) for number in range(at, at + 100))
         at += 100
         said.clear()
+        watched._ours_until = 0.0  # our own work of the last look is long over
         watched.look()
         told = [line for line in said if line.startswith("slower")]
         assert [times is not None] == [bool(told)]
         assert times is None or f"{times} times as long" in told[0]
         assert times is None or "a window was asked for, to see why" in said
     assert (folder / "capture-now").exists()
+
+
+def test_what_our_own_work_slows_is_no_slowdown_of_the_job(tmp_path: Path) -> None:
+    """A verdict takes a core for seconds; steps of that time say nothing."""
+    said: list[str] = []
+    console = SimpleNamespace(result=said.append, next=said.append)
+    folder = run_of(tmp_path, *EVEN)
+    samples, watched = folder / "rank2.samples.jsonl", Watched(folder, console, windows=True)  # type: ignore[arg-type]
+    watched.look()
+    with samples.open("ab") as file:
+        file.writelines(SLOWER)
+    watched.look()
+    assert not [line for line in said if line.startswith("slower")]
+    watched._ours_until -= 6.0
+    watched.look()
+    assert [line for line in said if line.startswith("slower")]
 
 
 def test_a_good_moment_at_first_is_no_pace_of_short_steps(cli: Cli, tmp_path: Path) -> None:
@@ -73,7 +90,7 @@ def ticks(at_s: float, busy: int, own: int) -> bytes:
     return json.dumps({"at_unix_ns": round(at_s * 1e9), "cpu_ticks": [busy, own]}).encode() + b"\n"
 
 
-@pytest.mark.parametrize(("others", "told"), [(1.5, "; other programs use 1.5 cores"), (0.1, "")])
+@pytest.mark.parametrize(("others", "told"), [(1.5, "; other programs use 1.5 cores"), (0.3, "; other programs use 0.3 cores"), (0.1, "")])
 def test_cores_that_others_took_are_named_beside_a_slowdown(cli: Cli, tmp_path: Path, others: float, told: str) -> None:
     """A hundred ticks are a core for a second; the job's own are none of others."""
     before = [ticks(100 + second, 150 * second, 150 * second) for second in range(10)]

@@ -32,8 +32,10 @@ _FEWEST_FIRST: Final = 64
 _AGAIN_S: Final = 15.0
 # Said again where steps have become so many times as long since.
 _SAID_AGAIN: Final = 1.25
-# Told where other programs use so many cores: the job may be slower for nothing that it does.
+# Told where other programs use so many cores, or enough to account for half of what steps take longer: threads wait for
+# each other, so that one which has no core for a tenth of the time holds all up for as long.
 _OTHERS_BUSY: Final = 0.5
+_OTHERS_SEEN: Final = 0.05
 _MOST_CHANGES: Final = 50
 _LOW_PRIORITY: Final = 10
 """A tenth of a core where the job takes them all; at the lowest (19) a hundredth: a verdict takes seconds of it."""
@@ -135,6 +137,7 @@ class Watched:
         self._others: dict[int, float] = {}
         self._traces = -1
         self._judged_at = 0.0
+        self._ours_until = 0.0
         self._report: Report | None = None
         self._said = ""
         self._changes: deque[str] = deque(maxlen=_MOST_CHANGES)
@@ -156,6 +159,8 @@ class Watched:
             self._traces = traces
             self._say_verdict()
             self._judged_at = time.monotonic()
+            # Of the time until then we had a core ourselves.
+            self._ours_until = self._judged_at + _LATELY_S
         if ended:
             self._say_change("the job has ended")
             self._console.next(f"whystall report {self._folder}")
@@ -194,6 +199,8 @@ class Watched:
         from whystall.report.format import duration
         from whystall.run_folder.layout import CAPTURE_NOW
 
+        if time.monotonic() < self._ours_until and not ended:
+            return
         for rank, pace in sorted(self._paces.items()):
             if not pace.slower:
                 self._slower.pop(rank, None)
@@ -202,7 +209,8 @@ class Watched:
                 who = f"rank {rank}: " if len(self._paces) > 1 else ""
                 grown = f"; {pace.grown} grew by {duration(pace.grown_ns)}" if pace.grown else ""
                 others = self._others[rank]
-                beside = f"; other programs use {others:.1f} cores" if others >= _OTHERS_BUSY else ""
+                busy = others >= _OTHERS_BUSY or (others >= _OTHERS_SEEN and 1 + 2 * others >= pace.ratio)
+                beside = f"; other programs use {others:.2g} cores" if busy else ""
                 self._say_change(f"slower: {who}steps take {pace.ratio:.2f} times as long as at first{grown}{beside}")
                 if self._windows and not ended:
                     (self._folder / CAPTURE_NOW).touch()
