@@ -90,7 +90,9 @@ def ticks(at_s: float, busy: int, own: int) -> bytes:
     return json.dumps({"at_unix_ns": round(at_s * 1e9), "cpu_ticks": [busy, own]}).encode() + b"\n"
 
 
-@pytest.mark.parametrize(("others", "told"), [(1.5, "; other programs use 1.5 cores"), (0.3, "; other programs use 0.3 cores"), (0.1, "")])
+@pytest.mark.parametrize(
+    ("others", "told"), [(1.5, "; other programs use 1.5 cores"), (0.3, "; other programs use 0.3 cores"), (0.1, "")]
+)
 def test_cores_that_others_took_are_named_beside_a_slowdown(cli: Cli, tmp_path: Path, others: float, told: str) -> None:
     """A hundred ticks are a core for a second; the job's own are none of others."""
     before = [ticks(100 + second, 150 * second, 150 * second) for second in range(10)]

@@ -8,6 +8,8 @@ from typing import Final
 
 from tests.diagnosis.jobs import GAP_NS, LATENCY_NS, Job, meet, message, together
 
+from whystall.testing import trace
+
 NCCL: Final = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 EXCHANGE: Final = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
 PRODUCT: Final = "nvjet_tst_128x256_64x4_1x2_h_bz_TNT"
@@ -99,26 +101,26 @@ def rings(count: int, *, slow: int | None = None, one_after_the_other: bool = Fa
     instead, whose last stage sends a token back to the first.
     """
     jobs = [Job() for _ in range(count)]
+    for rank, job in enumerate(jobs):
+        job.built = trace(distributedInfo={"rank": rank, "world_size": count, "backend": "nccl"})
+    everyone = tuple(range(count))
     for _ in together(jobs, 8):
         for _layer in range(4):
             for hop in range(count):
-                senders = [hop] if one_after_the_other else range(count)
                 posted = {}
-                for rank in senders:
+                for rank in [hop] if one_after_the_other else range(count):
                     job = jobs[rank]
-                    lasts = LAYER_NS * (1.4 if rank == slow else 1)
-                    job.launch(PRODUCT, round(lasts))
-                    pair = tuple(range(count))
-                    record = message("send", 4 << 20, ranks=pair, group="cp")
-                    job.launch(EXCHANGE, 50_000, **record)
+                    job.launch(PRODUCT, round(LAYER_NS * (1.4 if rank == slow else 1)))
+                    to = {"Dst Rank": (rank + 1) % count}
+                    job.launch(EXCHANGE, 50_000, **message("send", 4 << 20, ranks=everyone, group="cp") | to)
                     posted[rank] = job.busy_until[7]
                 for rank, sent in posted.items():
                     job = jobs[(rank + 1) % count]
                     runs = max(job.at + LATENCY_NS, job.busy_until.get(7, -GAP_NS) + GAP_NS)
-                    record = message("recv", 4 << 20, ranks=tuple(range(count)), group="cp")
+                    record = message("recv", 4 << 20, ranks=everyone, group="cp") | {"Src Rank": rank}
                     job.launch(EXCHANGE, max(sent - runs, 10_000), **record)
         if not one_after_the_other:
-            meet(jobs, NCCL, 100_000, **message("allreduce", 32 << 20, ranks=tuple(range(count)), group="dp"))
+            meet(jobs, NCCL, 100_000, **message("allreduce", 32 << 20, ranks=everyone, group="dp"))
         for job in jobs:
             job.wait()
     return jobs

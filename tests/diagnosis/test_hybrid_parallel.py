@@ -98,7 +98,10 @@ def test_a_slow_rank_of_a_ring_is_a_straggler() -> None:
     found = told(rings(4, slow=2))
     assert not {"pipeline.bubble", "pipeline.stage-imbalance"} & set(found)
     assert found["communication.straggler"].scope.ranks == [2]
-    is_worth(found["communication.straggler"], step_of(rings(4, slow=2)) / step_of(rings(4)), within=0.1)
+    gain = found["communication.straggler"].gain
+    # here a message is sent though nobody receives yet; in the replay both ends meet
+    assert gain is not None
+    assert gain.expected == pytest.approx(step_of(rings(4, slow=2)) / step_of(rings(4)), rel=0.1)
 
 
 def test_a_pipeline_whose_last_stage_sends_a_token_back_is_one() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whystall.errors import UsageError
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 _LOW_PRIORITY = 5  # lower, and a job on all cores would leave no time to look at it
 _LEAST_S, _MOST_S = 1, 600
+_SHORTEST_WINDOW_S, _LONGEST_WINDOW_S = 0.05, 60
+_ANSWERS_WITHIN_S = 60.0
 
 
 class Attach:
@@ -28,6 +31,14 @@ class Attach:
         parser.add_argument("pid", type=int, metavar="PID", help="the process, as ps and nvidia-smi number it")
         parser.add_argument("--seconds", type=float, default=8.0, metavar="S", help="how long to watch (8)")
         parser.add_argument("--json", action="store_true", help="print what was found as JSON")
+        parser.add_argument(
+            "--window",
+            type=float,
+            metavar="S",
+            help="instead have torch's own profiler record so many seconds in it, and report on them: of a job that was "
+            "started with KINETO_USE_DAEMON=1",
+        )
+        parser.add_argument("-o", "--output", metavar="DIR", help="where the window's trace goes (attached-PID)")
 
     def run(self, options: Namespace, console: Console) -> int:
         """Watches, and says what was seen; 0."""
@@ -35,6 +46,10 @@ class Attach:
             raise UsageError("`whystall attach` reads /proc, which only Linux has")
         if not _LEAST_S <= options.seconds <= _MOST_S:
             raise UsageError(f"--seconds wants {_LEAST_S} to {_MOST_S}, not {options.seconds:g}")
+        if options.window is not None:
+            return _record(options, console)
+        if options.output is not None:
+            raise UsageError("-o says where a window goes: add --window")
         from whystall.live.attach import attach
         from whystall.live.devices import device_facts, open_devices, package
         from whystall.live.kinds import kind_of
@@ -63,3 +78,21 @@ class Attach:
             console.result("\n".join(told(found.seen, verdict, step_s, devices)))
         console.next("whystall run SCRIPT, to have the causes named and what mending them is worth")
         return 0
+
+
+def _record(options: Namespace, console: Console) -> int:
+    """Has the process record a window, and reports on it; 0. Raises `InputError` where none comes."""
+    import whystall
+    from whystall.cli.rendering import render
+    from whystall.live.on_demand import window
+    from whystall.live.processes import require
+
+    if not _SHORTEST_WINDOW_S <= options.window <= _LONGEST_WINDOW_S:
+        raise UsageError(f"--window wants {_SHORTEST_WINDOW_S} to {_LONGEST_WINDOW_S} seconds, not {options.window:g}")
+    require(options.pid)
+    folder = Path(options.output or f"attached-{options.pid}")
+    console.note(f"Asking process {options.pid} for a window of {options.window:g} s; it looks every few seconds.")
+    trace = window(options.pid, options.window, folder, within_s=_ANSWERS_WITHIN_S)
+    console.result(render(whystall.analyze(trace, cache=False), "terminal").rstrip())
+    console.next(f"whystall report {trace}")
+    return 0

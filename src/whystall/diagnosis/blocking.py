@@ -102,9 +102,9 @@ def _dimensions(case: Case, rank: RankCase, found: Collectives) -> dict[str, Dim
 
 
 def _by_use(case: Case, rank: RankCase, found: Collectives, own: NDArray[np.intp]) -> Dimension | None:
-    """By messages (those that go around in rings pass keys on), by exchanges beside products of experts, or by sums of many bytes.
+    """By messages, by exchanges beside products of experts, or by sums of many bytes.
 
-    Sums before a backward pass are of slices, after and in it of replicas.
+    Messages around a ring pass keys on. Sums before a backward pass are of slices, after and in it of replicas.
     """
     kinds = {kind_named(found.kind[at]) for at in own.tolist()}
     if kinds <= {"send", "recv", "send_recv"}:

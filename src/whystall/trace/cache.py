@@ -28,7 +28,7 @@ from whystall.trace.model import TABLES, Source, Trace
 from whystall.trace.readers.reader import Reader
 
 # Raise whenever tables, columns or their meaning change.
-SCHEMA_VERSION: Final = 4
+SCHEMA_VERSION: Final = 5
 # Reading a smaller file takes no longer than looking it up.
 LEAST_RAW_BYTES: Final = 32 << 20
 LARGEST_BYTES: Final = 4 << 30

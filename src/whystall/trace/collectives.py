@@ -24,18 +24,22 @@ _COLUMNS: Final = (
     "group_size",
     "group_ranks",
     "sequence_number",
+    "peer",
 )
 _SOURCES: Final = {"device_events": "device", "operators": "operator", "annotations": "annotation"}
-_INTEGERS: Final = ("in_elements", "out_elements", "group_size", "sequence_number")
+_INTEGERS: Final = ("in_elements", "out_elements", "group_size", "sequence_number", "peer")
 # More does not exist: the count is damaged.
 _MOST_ELEMENTS: Final = 1 << 40
 _OF_TENSORS: Final = ("input_dims", "input_types")
 
 
-def collective_table(tables: dict[str, pl.DataFrame], groups: Sequence[ProcessGroup] = ()) -> pl.DataFrame:
+def collective_table(
+    tables: dict[str, pl.DataFrame], groups: Sequence[ProcessGroup] = (), rank: int | None = None
+) -> pl.DataFrame:
     """All events that carry a collective's name, and takes those columns out of their tables, in place.
 
-    Of collectives on the host that carry none, the name, the tensors and (of a job with a single one) the group tell.
+    Of collectives on the host that carry none, the name, the tensors and (of a job with a single one) the group tell. A
+    message of which the other rank is known, and this ``rank``, is between these two, however many its group has.
     """
     tables["annotations"] = _of_libraries(tables["annotations"], groups)
     found = []
@@ -51,7 +55,20 @@ def collective_table(tables: dict[str, pl.DataFrame], groups: Sequence[ProcessGr
             )
         )
         tables[name] = table.drop(_COLUMNS)
-    return pl.concat(found)
+    return _between_two(pl.concat(found), rank)
+
+
+def _between_two(table: pl.DataFrame, rank: int | None) -> pl.DataFrame:
+    """The records without their peers, and messages with the two ranks that they are between."""
+    if rank is None:
+        return table.drop("peer")
+    peer = pl.col("peer")
+    told = pl.col("collective").is_in(("send", "recv")) & (peer >= 0) & (peer != rank)
+    pair = pl.format("[{}, {}]", pl.min_horizontal(peer, pl.lit(rank)), pl.max_horizontal(peer, pl.lit(rank)))
+    changes = {"group_ranks": pair, "group_size": pl.lit(2, pl.Int64)}
+    return table.with_columns(
+        pl.when(told).then(value).otherwise(column).alias(column) for column, value in changes.items()
+    ).drop("peer")
 
 
 def _of_libraries(annotations: pl.DataFrame, groups: Sequence[ProcessGroup]) -> pl.DataFrame:
@@ -65,7 +82,7 @@ def _of_libraries(annotations: pl.DataFrame, groups: Sequence[ProcessGroup]) -> 
     tensors = [_tensors(*pair) for pair in rows.select(*(pl.col(one).cast(pl.String) for one in _OF_TENSORS)).rows()]
     record = pl.DataFrame(
         [
-            (HOST_LIBRARY.sub("", name), dtype, count, _of_all(count, only), *_told(only), None)
+            (HOST_LIBRARY.sub("", name), dtype, count, _of_all(count, only), *_told(only), None, None)
             for name, (count, dtype) in zip(rows["name"].cast(pl.String), tensors, strict=True)
         ],
         schema={column: pl.Int64 if column in _INTEGERS else pl.String for column in _COLUMNS},

@@ -19,6 +19,7 @@ _COLLECTIVE: Final[Columns] = {
     "group_size": "integer",
     "group_ranks": "text",
     "sequence_number": "integer",
+    "peer": "integer",
 }
 
 REQUIRED: Final[dict[str, tuple[str, ...]]] = {

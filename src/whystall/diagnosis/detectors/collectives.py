@@ -25,8 +25,9 @@ _LIBRARY: Final = re.compile(r"^(c10d|_c10d_functional|c10d_functional|torch_dis
 _DEEPEST: Final = 4
 DDP_FORWARD: Final = re.compile(r"^DistributedDataParallel\.forward$")
 """What DistributedDataParallel marks its forward passes with."""
-# Of stages that send one after the other, the last is two thirds and more of the time between messages behind the first.
-_TOGETHER: Final = 0.4
+# Of stages that send one after the other the last is two thirds of the time between messages behind the first, or more.
+_TOGETHER: Final = 0.5
+_FEWEST_IN_RING: Final = 3
 EXCHANGE: Final = re.compile(r"all_?to_?all|dispatch|combine", re.IGNORECASE)
 
 
@@ -153,25 +154,33 @@ def in_rings(case: Case) -> bool:
     """
     key = ("in_rings", -1)
     if key not in case.kept:
-        case.kept[key] = _are_rings(_receivers(case)) and _send_together(case)
+        receivers = _receivers(case)
+        # In a group of more than two ranks it is not known who receives.
+        case.kept[key] = (_are_rings(receivers) if receivers else True) and _send_together(case)
     found: bool = case.kept[key]
     return found
 
 
 def _send_together(case: Case) -> bool:
-    """Whether ranks begin to send at nearly the same time, of what lies between two messages of a rank."""
-    sends = []
+    """Whether three ranks and more send equally often, and begin each step's first message at nearly the same time.
+
+    Nearly: of what lies between two messages of a rank. Later ones drift apart behind a slow rank.
+    """
+    sends, steps = [], []
     for rank in case.ranks:
         found = collectives(case, rank)
         sending = np.array([kind == "send" for kind in found.kind], np.bool_) & (found.node >= 0)
         if sending.any():
-            sends.append(np.sort(case.replayed.start[found.node[sending]]))
-    least = min(map(len, sends), default=0)
-    if least < 2:  # noqa: PLR2004 - one message has no next
+            start = case.replayed.start[found.node[sending]]
+            order = np.argsort(start, kind="stable")
+            sends.append(start[order])
+            steps.append(step_of(rank, found)[sending][order])
+    if len(sends) < _FEWEST_IN_RING or len(set(map(len, sends))) > 1 or len(sends[0]) == 1:
         return False
-    starts = np.array([own[:least] for own in sends])
-    between = (starts[:, -1] - starts[:, 0]).mean() / (least - 1)
-    return bool(np.median(np.ptp(starts, axis=0)) < _TOGETHER * between)
+    starts = np.array(sends)
+    between = (starts[:, -1] - starts[:, 0]).mean() / (starts.shape[1] - 1)
+    first = np.flatnonzero(np.diff(steps[0], prepend=-2))
+    return bool(np.median(np.ptp(starts[:, first], axis=0)) < _TOGETHER * between)
 
 
 def _receivers(case: Case) -> dict[int, set[int]]:

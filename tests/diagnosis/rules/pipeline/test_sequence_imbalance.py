@@ -19,6 +19,7 @@ PRODUCT: Final = "nvjet_tst_128x256_64x4_1x2_h_bz_TNT"
 FORWARD: Final = "void flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128, 128, 64, 4>>"
 BACKWARD: Final = "void flash::flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel<Flash_bwd_kernel_traits<128, 64, 128, 8>>"
 RANKS, STEPS, LAYERS = 4, 8, 3
+MANY = 40  # of few ranks the steps differ more than the ranks, and few of them tell little
 ATTENTION_NS: Final = 400_000
 PRODUCT_NS: Final = 500_000
 
@@ -52,11 +53,12 @@ def replicas(
     windows: tuple[float, ...] = (1.0,) * LAYERS,
     collective: str = "allreduce",
     noise: float = 0.004,
+    steps: int = STEPS,
 ) -> list[Job]:
     """Replicas of a model of some layers that reduce their gradients; a backward pass takes twice its forward pass."""
     drawn = random.Random(5)  # noqa: S311 - to be drawn alike each time
     jobs = [Job() for _ in range(ranks)]
-    for step in together(jobs, STEPS):
+    for step in together(jobs, steps):
         for rank, job in enumerate(jobs):
             for kernel, times, length in ((FORWARD, 1, forward), (BACKWARD, 2, backward or forward)):
                 for layer in range(LAYERS):
@@ -85,11 +87,11 @@ def evened(length: Length, who: int) -> Length:
     return lambda _who, step: sum(length(one, step) for one in range(who)) / who
 
 
-def pipeline(stages: int, micro_batches: int, length: Length) -> list[Job]:
+def pipeline(stages: int, micro_batches: int, length: Length, steps: int = STEPS) -> list[Job]:
     """All micro-batches forward through the stages, then back in the same order; a stage is a product and attention."""
     drawn = random.Random(6)  # noqa: S311 - to be drawn alike each time
     jobs = [Job() for _ in range(stages)]
-    for step in together(jobs, STEPS):
+    for step in together(jobs, steps):
         sent = [0] * micro_batches
         for times, kernel in ((1, FORWARD), (2, BACKWARD)):
             order = list(range(stages))[:: 1 if times == 1 else -1]
@@ -112,22 +114,23 @@ def pipeline(stages: int, micro_batches: int, length: Length) -> list[Job]:
     return jobs
 
 
-@pytest.mark.parametrize("ranks", [2, 4, 8])
-def test_replicas_with_packed_sequences_are_worth_what_the_longest_has_more(ranks: int) -> None:
+@pytest.mark.parametrize(("ranks", "steps"), [(2, MANY), (4, STEPS), (8, STEPS)])
+def test_replicas_with_packed_sequences_are_worth_what_the_longest_has_more(ranks: int, steps: int) -> None:
     length = packed()
-    jobs = replicas(length, ranks=ranks)
+    jobs = replicas(length, ranks=ranks, steps=steps)
     found = found_in(*(job.built for job in jobs))
-    is_worth(found[CAUSE], jobs[0].step_ns / replicas(evened(length, ranks), ranks=ranks)[0].step_ns)
+    is_worth(found[CAUSE], jobs[0].step_ns / replicas(evened(length, ranks), ranks=ranks, steps=steps)[0].step_ns)
     assert found[CAUSE].scope.ranks == list(range(ranks))
     assert "communication.straggler" not in found
 
 
-@pytest.mark.parametrize(("stages", "micro_batches"), [(2, 4), (4, 8)])
-def test_a_pipeline_waits_for_the_longest_micro_batch_in_each_stage(stages: int, micro_batches: int) -> None:
+@pytest.mark.parametrize(("stages", "micro_batches", "steps"), [(2, 4, MANY), (4, 8, STEPS)])
+def test_a_pipeline_waits_for_the_longest_micro_batch(stages: int, micro_batches: int, steps: int) -> None:
     length = packed()
-    jobs = pipeline(stages, micro_batches, length)
+    jobs = pipeline(stages, micro_batches, length, steps)
     found = found_in(*(job.built for job in jobs))
-    is_worth(found[CAUSE], jobs[0].step_ns / pipeline(stages, micro_batches, evened(length, micro_batches))[0].step_ns)
+    balanced = pipeline(stages, micro_batches, evened(length, micro_batches), steps)
+    is_worth(found[CAUSE], jobs[0].step_ns / balanced[0].step_ns)
     assert "pipeline.stage-imbalance" not in found
 
 

@@ -173,3 +173,25 @@ def test_collectives_are_taken_from_every_table(tmp_path: Path) -> None:
     assert loaded.collectives.drop("source", "row").unique().rows() == [
         ("allreduce", "Float", 5, 5, "0", 2, "[0, 1]", 4)
     ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "peer", "rank", "ranks", "size"),
+    [
+        ("send", {"Dst Rank": 3}, 1, "[1, 3]", 2),
+        ("recv", {"Src Rank": 0}, 1, "[0, 1]", 2),
+        ("send", {"Dst Rank": 3}, None, "[0, 1, 2, 3]", 4),
+        ("send", {}, 1, "[0, 1, 2, 3]", 4),
+        ("send", {"Dst Rank": 1}, 1, "[0, 1, 2, 3]", 4),
+        ("send", {"Dst Rank": -1}, 1, "[0, 1, 2, 3]", 4),
+        ("broadcast", {"Src Rank": 0}, 1, "[0, 1, 2, 3]", 4),
+    ],
+)
+def test_a_message_is_between_two_ranks_however_many_its_group_has(
+    kind: str, peer: dict[str, int], rank: int | None, ranks: str, size: int
+) -> None:
+    about = {} if rank is None else {"distributedInfo": {"rank": rank, "world_size": 4}}
+    record = {"Collective name": kind, "Process Group Ranks": "[0, 1, 2, 3]", "Group size": 4, **peer}
+    built = trace(**about)
+    built.launch("ncclDevKernel_SendRecv", at=0, call_lasts=1_000, runs_at=5_000, lasts=2_000, **record)
+    assert built.load().collectives.select("collective", "group_ranks", "group_size").rows() == [(kind, ranks, size)]

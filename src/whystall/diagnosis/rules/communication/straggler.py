@@ -13,12 +13,13 @@ import polars as pl
 from numpy.typing import NDArray
 
 from whystall.analysis.host_states import HostState
+from whystall.analysis.kernel_classes import COMPUTE
 from whystall.analysis.run_results import RunSummary, SampledLine
 from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import OF_ONE_RANK, Replayed, Sampled
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
-from whystall.diagnosis.detectors.collectives import has_stages
+from whystall.diagnosis.detectors.collectives import has_stages, in_rings
 from whystall.diagnosis.detectors.lateness import meetings
 from whystall.diagnosis.detectors.rank_differences import uneven_kernels, work_times
 from whystall.diagnosis.detectors.samples import code_of_lines, from_samples, measured_runs
@@ -58,6 +59,9 @@ def in_trace(case: Case) -> Iterator[Replayed]:
     if has_stages(case):
         yield from _of_a_pipeline(case)
         return
+    if in_rings(case):
+        yield from _of_a_ring(case)
+        return
     late = _last_to_come(case)
     if late is None:
         return
@@ -94,6 +98,22 @@ def _of_a_pipeline(case: Case) -> Iterator[Replayed]:
         return
     more_ns = found.per_step_ns[rank] - usual[rank]
     told = (evidence.time("its device computes longer than those of its stage's replicas by", more_ns, per=case.per),)
+    yield _kept_waiting(case, rank, peers, more_ns, told)
+
+
+def _of_a_ring(case: Case) -> Iterator[Replayed]:
+    """The rank whose device works longest. Each waits for the one before it, so that who comes last says nothing."""
+    lasts = {
+        rank.rank: case.time_of(case.nodes(rank, device=rank.workings.classified.class_of == COMPUTE))
+        for rank in case.ranks
+    }
+    rank = max(lasts, key=lambda one: (lasts[one], -one))
+    peers = [one for one in lasts if one != rank]
+    usual = int(np.median([lasts[one] for one in peers]))
+    if lasts[rank] < _SLOWER_DEVICE * usual or _works_longer(case, rank, peers) is False:
+        return
+    more_ns = lasts[rank] - usual
+    told = (evidence.time("its device computes longer than those of the others by", more_ns, per=case.per),)
     yield _kept_waiting(case, rank, peers, more_ns, told)
 
 

@@ -35,7 +35,7 @@ _REST, _FORWARD, _BACKWARD = range(3)
 def in_trace(case: Case) -> Iterator[Replayed]:
     """Attention whose forward and backward pass are longer and shorter together, while all else takes the same."""
     table = pl.concat([_kernels(rank) for rank in case.ranks if rank.on_device] or [pl.DataFrame()])
-    if table.is_empty() or table["part"].n_unique() < 3:  # noqa: PLR2004 - a forward and a backward pass, and more
+    if table.is_empty() or table["part"].n_unique() < 3:  # not a forward and a backward pass, and more
         return
     sums = table.pivot("part", index=["rank", "step"], values="ns", aggregate_function="sum").drop_nulls()
     if len(sums) - sums["rank"].n_unique() < _FEWEST:

@@ -34,6 +34,7 @@ _COLLECTIVE: Final[_Keys] = {
     "group_size": ("Group size",),
     "group_ranks": ("Process Group Ranks",),
     "sequence_number": ("Seq",),
+    "peer": ("Dst Rank", "Src Rank"),
 }
 _EXTERNAL_ID: Final[_Keys] = {"external_id": ("External id", "external id")}
 _EVENT_INDEX: Final[_Keys] = {"event_index": ("Ev Idx", "Profiler Event Index")}

@@ -1,0 +1,148 @@
+"""A window that torch's own profiler records on demand, of a process that nobody started through whystall.
+
+A job that was started with ``KINETO_USE_DAEMON=1`` asks a local datagram socket, dynolog's, every few seconds whether
+something is to be recorded. We are that socket for as long as it takes to answer one process: nothing is loaded into it
+and no port is opened. Who asks is known from the kernel, not from what it says.
+
+A message is a header (how long the content is, and its type) and the content: ``ctxt`` introduces a process, ``req`` asks
+for a configuration, which is lines of ``KEY=VALUE``. Source: dynolog's ipcfabric and libkineto's IpcFabricConfigClient;
+tried with torch 2.13 on a CPU.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from whystall.errors import InputError
+
+USE_DAEMON: Final = "KINETO_USE_DAEMON"
+_SOCKET_FOLDER: Final = "KINETO_IPC_SOCKET_DIR"
+_NAME: Final = "dynolog"
+_HEADER: Final = struct.Struct("=Q32s")
+_REGISTERED: Final = struct.pack("=i", 1)
+_CREDENTIALS: Final = struct.Struct("=iII")
+_SCM_CREDENTIALS: Final = 2
+_LARGEST: Final = 1 << 16
+_LOOKS_EVERY_S: Final = 0.2
+_PROC: Final = Path("/proc")
+
+
+def settings_of(pid: int, proc: Path = _PROC) -> dict[str, str]:
+    """What the environment of a process says of the daemon, and nothing else of it. Raises `InputError`."""
+    try:
+        data = (proc / str(pid) / "environ").read_bytes()
+    except OSError as error:
+        raise InputError(f"the environment of process {pid} cannot be read: {error.strerror or error}") from None
+    pairs = (part.partition(b"=") for part in data.split(b"\0"))
+    wanted = {USE_DAEMON.encode(), _SOCKET_FOLDER.encode()}
+    found = {name.decode(): os.fsdecode(value) for name, _, value in pairs if name in wanted}
+    if USE_DAEMON not in found:
+        raise InputError(
+            f"process {pid} asks nobody for a window: start the job with {USE_DAEMON}=1 in its environment, or through "
+            "whystall run"
+        )
+    return found
+
+
+def window(pid: int, lasts_s: float, folder: Path, *, within_s: float, proc: Path = _PROC) -> Path:
+    """The trace of so long a window of the process, written into the folder by it. Raises `InputError`."""
+    settings = settings_of(pid, proc)
+    folder.mkdir(parents=True, exist_ok=True)
+    target = _free(folder, pid)
+    wanted = {
+        "PROFILE_START_TIME": "0",
+        "ACTIVITIES_LOG_FILE": str(target.absolute()),
+        "ACTIVITIES_DURATION_MSECS": str(max(round(lasts_s * 1e3), 1)),
+        "PROFILE_REPORT_INPUT_SHAPES": "true",
+    }
+    text = "".join(f"{name}={value}\n" for name, value in wanted.items())
+    deadline = time.monotonic() + within_s
+    with _endpoint(settings.get(_SOCKET_FOLDER)) as asked:
+        _answer(asked, pid, text.encode(), deadline)
+    return _written(_named(target, pid), deadline + lasts_s, pid, proc)
+
+
+def _free(folder: Path, pid: int) -> Path:
+    """The name that is asked for, to which the profiler adds the process's number: one of which there is no trace."""
+    names = (f"window{number}.json" for number in itertools.count(1))
+    return next(folder / name for name in names if not _named(folder / name, pid).exists())
+
+
+def _named(target: Path, pid: int) -> Path:
+    return target.with_name(f"{target.stem}_{pid}.json")
+
+
+@contextlib.contextmanager
+def _endpoint(folder: str | None) -> Iterator[socket.socket]:
+    """Dynolog's socket: in the abstract namespace, with its closing zero, or a file in the folder that the job names."""
+    address: str | bytes = b"\0" + _NAME.encode() + b"\0" if folder is None else str(Path(folder) / _NAME)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as made:
+        try:
+            made.bind(address)
+        except OSError as error:
+            raise InputError(
+                f"dynolog's socket is taken ({error.strerror or error}): where that daemon runs, ask it with "
+                "`dyno gputrace`"
+            ) from None
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        made.settimeout(_LOOKS_EVERY_S)
+        try:
+            yield made
+        finally:
+            if folder is not None:
+                Path(folder, _NAME).unlink(missing_ok=True)
+
+
+def _answer(asked: socket.socket, pid: int, config: bytes, deadline: float) -> None:
+    """Answers who asks, until the process has its configuration; others get none."""
+    while time.monotonic() < deadline:
+        with contextlib.suppress(TimeoutError):
+            data, ancillary, _, sender = asked.recvmsg(_LARGEST, socket.CMSG_SPACE(_CREDENTIALS.size))
+            kind = data[8 : _HEADER.size].partition(b"\0")[0]
+            if len(data) < _HEADER.size or not sender or kind not in (b"ctxt", b"req"):
+                continue
+            is_it = kind == b"req" and _sender(ancillary) == pid
+            content = config if is_it else b"" if kind == b"req" else _REGISTERED
+            with contextlib.suppress(OSError):  # it is gone, or does not listen
+                asked.sendto(_HEADER.pack(len(content), kind) + content, sender)
+                if is_it:
+                    return
+    raise InputError(
+        f"process {pid} did not ask for a window: it looks for the daemon every few seconds once torch is imported, and "
+        "gives up where none was there when it began"
+    )
+
+
+def _sender(ancillary: list[tuple[int, int, bytes]]) -> int | None:
+    """The process that sent a message, by the kernel's word."""
+    for level, kind, data in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, _SCM_CREDENTIALS) and len(data) >= _CREDENTIALS.size:
+            return int(_CREDENTIALS.unpack_from(data)[0])
+    return None
+
+
+def _written(path: Path, deadline: float, pid: int, proc: Path) -> Path:
+    """The trace, once all of it is there."""
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError, ValueError):
+            with path.open("rb") as file:
+                file.seek(-1, os.SEEK_END)
+                while file.read(1).isspace():
+                    file.seek(-2, os.SEEK_CUR)
+                file.seek(-1, os.SEEK_CUR)
+                whole = file.read(1) == b"}"
+            if whole and isinstance(json.loads(path.read_bytes()), dict):
+                return path
+        if not (proc / str(pid)).is_dir():
+            raise InputError(f"process {pid} ended before its window was written")
+        time.sleep(_LOOKS_EVERY_S)
+    raise InputError(f"process {pid} took the window and wrote no whole trace of it to {path}")
