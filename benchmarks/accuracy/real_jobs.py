@@ -110,6 +110,7 @@ CASES = (
         for fault, cause, accepted in (
             ("data", "input.synchronous-loader", ("input.storage-bound",)),
             ("hook", "host.python", ()),
+            ("long-hook", "host.python", ()),
             ("python", "host.python", ()),
             ("collections", "host.gc", ()),
             ("lengths", "communication.straggler", ("input.rank-skew",)),
@@ -119,8 +120,21 @@ CASES = (
         JobCase(f"late-{ranks}-link", "late.py", "", ("communication.low-bandwidth",), ranks=ranks, link_mbit=200)
         for ranks in (2, 4)
     ),
-    JobCase("late-2-rotating", "late.py", "rotating", resists=("communication.straggler",), ranks=2, slows=False),
-    JobCase("late-2-healthy", "late.py", ranks=2),
+    *(
+        case
+        for ranks in (2, 4)
+        for case in (
+            JobCase(
+                f"late-{ranks}-rotating",
+                "late.py",
+                "rotating",
+                resists=("communication.straggler",),
+                ranks=ranks,
+                slows=False,
+            ),
+            JobCase(f"late-{ranks}-healthy", "late.py", ranks=ranks),
+        )
+    ),
 )
 """``growth`` costs no time: it is to be named all the same."""
 

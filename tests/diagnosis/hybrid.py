@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from tests.diagnosis.jobs import GAP_NS, LATENCY_NS, Job, meet, message, together
 
@@ -17,15 +17,32 @@ LAYER_NS: Final = 500_000
 
 
 def pipelines(
-    stages: int, replicas: int, micro_batches: int, lasts: Mapping[tuple[int, int], int] | None = None
+    stages: int,
+    replicas: int,
+    micro_batches: int,
+    lasts: Mapping[tuple[int, int], int] | None = None,
+    *,
+    whole_groups: bool = False,
 ) -> list[Job]:
     """Eight steps of all micro-batches, stage after stage; rank = stage * replicas + replica, as Megatron numbers them.
 
     A micro-batch takes 1 ms in each stage, or as long as ``lasts`` has for a stage and replica. At the end the replicas
-    of a stage reduce, and all ranks.
+    of a stage reduce, and all ranks. Two neighbours are a group, or with ``whole_groups`` all stages are, and who sends to
+    whom stands beside it.
     """
     drawn = random.Random(2)  # noqa: S311 - to be drawn alike each time
     jobs = [Job() for _ in range(stages * replicas)]
+    for number, job in enumerate(jobs):
+        job.built = trace(distributedInfo={"rank": number, "world_size": len(jobs), "backend": "nccl"})
+
+    def passed(kind: str, sender: int, replica: int) -> dict[str, Any]:
+        pair = tuple((at * replicas + replica) for at in (sender, sender + 1))
+        if not whole_groups:
+            return message(kind, 1 << 20, ranks=pair, group=f"p2p{sender + 1}_{replica}")
+        everyone = tuple(at * replicas + replica for at in range(stages))
+        peer = {"Dst Rank": pair[1]} if kind == "send" else {"Src Rank": pair[0]}
+        return message(kind, 1 << 20, ranks=everyone, group=f"pp{replica}") | peer
+
     usual = lasts or {}
     for _ in together(jobs, 8):
         for replica in range(replicas):
@@ -34,16 +51,12 @@ def pipelines(
                 job = jobs[stage * replicas + replica]
                 each = usual.get((stage, replica), 1_000_000)
                 for micro in range(micro_batches):
-                    pair = tuple((at * replicas + replica) for at in (stage - 1, stage))
                     if stage:
                         runs = max(job.at + LATENCY_NS, job.busy_until.get(7, -GAP_NS) + GAP_NS)
-                        record = message("recv", 1 << 20, ranks=pair, group=f"p2p{stage}_{replica}")
-                        job.launch(EXCHANGE, max(sent[micro] - runs, 10_000), **record)
+                        job.launch(EXCHANGE, max(sent[micro] - runs, 10_000), **passed("recv", stage - 1, replica))
                     job.launch(PRODUCT, round(each * (1 + drawn.gauss(0, 0.003))))
                     if stage + 1 < stages:
-                        pair = tuple((at * replicas + replica) for at in (stage, stage + 1))
-                        record = message("send", 1 << 20, ranks=pair, group=f"p2p{stage + 1}_{replica}")
-                        job.launch(EXCHANGE, 10_000, **record)
+                        job.launch(EXCHANGE, 10_000, **passed("send", stage, replica))
                     sent[micro] = job.busy_until[7]
         for stage in range(stages if replicas > 1 else 0):
             own = tuple(range(stage * replicas, (stage + 1) * replicas))

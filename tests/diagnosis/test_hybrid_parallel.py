@@ -40,6 +40,15 @@ def test_a_stage_with_more_to_do_is_named_in_all_its_replicas() -> None:
     assert bubble.ceiling == pytest.approx(1 + 3 / 24, rel=0.05)
 
 
+@pytest.mark.parametrize(("stages", "replicas"), [(4, 1), (4, 2)])
+def test_who_sends_to_whom_is_known_in_a_group_of_all_stages(stages: int, replicas: int) -> None:
+    """As told of groups of two, to the last figure."""
+    heavy = {(2, replica): 1_600_000 for replica in range(replicas)}
+    pairs, whole = (told(pipelines(stages, replicas, 24, heavy, whole_groups=one)) for one in (False, True))
+    assert [(cause, one.gain) for cause, one in pairs.items()] == [(cause, one.gain) for cause, one in whole.items()]
+    assert "pipeline.stage-imbalance" in whole
+
+
 @pytest.mark.parametrize("replicas", [2, 3])
 def test_one_slow_rank_of_a_stage_is_no_stage_with_more_to_do(replicas: int) -> None:
     found = told(pipelines(4, replicas, 24, {(2, 1): 1_600_000}))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from tests.report.conftest import gpu
 
-from whystall.analysis.results import Device, Ledger
+from whystall.analysis.results import Collective, Device, Ledger
 from whystall.analysis.trace_analysis import analyze_trace
+from whystall.report.page import BUDGETS, page
 from whystall.report.sections.hosts import by_host
 from whystall.report.strip import strip
 from whystall.testing import trace
@@ -63,3 +65,28 @@ def test_hosts_are_parted(example: Device) -> None:
 
 def test_few_devices_have_bars_alone(example: Device) -> None:
     assert strip([device(example, rank, 0.1) for rank in range(3)], [], 64) is None
+
+
+def test_stages_are_parted_and_lie_beside_each_other(example: Device) -> None:
+    """Two pipelines of three stages: ranks 0, 2, 4 and 1, 3, 5; the stage in the middle idles more."""
+    devices = [device(example, rank, 0.4 if rank in (2, 3) else 0.1) for rank in range(6)]
+    sends = [
+        Collective(
+            rank=rank, device=rank, collective="send", group="pp", group_size=2, ranks=[rank, rank + 2],
+            dtype=None, count=1, bytes=1, total_ns=1, min_ns=1, max_ns=1, overlap_ns=0, exposed_ns=1,
+        )
+        for rank in range(4)
+    ]  # fmt: skip
+    report = msgspec.structs.replace(gpu(), devices=devices, communication=sends)
+    view = page(report, BUDGETS[0]).strip
+    assert view is not None
+    assert view.borders == pytest.approx([100 / 3, 200 / 3])
+    assert "Lines part the stages of the pipeline." in view.caption
+    assert [(cell.title.split(":")[0], cell.x) for cell in view.rows[0].cells] == [
+        ("rank 2", pytest.approx(100 / 3)),
+        ("rank 3", pytest.approx(50)),
+    ]
+    ring = [msgspec.structs.replace(sends[0], ranks=[rank, (rank + 1) % 6]) for rank in range(6)]
+    around = page(msgspec.structs.replace(report, communication=ring), BUDGETS[0]).strip
+    assert around is not None
+    assert "stages" not in around.caption

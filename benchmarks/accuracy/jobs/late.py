@@ -1,6 +1,6 @@
 """Trains a network on several ranks that sum their gradients with gloo; one of them is late, for one reason or another.
 
-torchrun --nproc-per-node 2 late.py [--fault data|hook|python|collections|lengths|rotating]
+torchrun --nproc-per-node 2 late.py [--fault data|hook|long-hook|python|collections|lengths|rotating]
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -22,8 +23,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from benchmarks.accuracy.jobs.loop import Asked, Clock, bracket, main
 
 WIDTH, LAYERS, BATCH, LENGTH = 128, 8, 8, 60
-FAULTS = ("data", "hook", "python", "collections", "lengths", "rotating")
-HOOK_S = 0.03
+FAULTS = ("data", "hook", "long-hook", "python", "collections", "lengths", "rotating")
+HOOK_S = {"hook": 0.03, "long-hook": 0.2}
 SAMPLE_S = 0.004
 OBJECTS = 150_000
 
@@ -58,9 +59,9 @@ def network() -> nn.Sequential:
     return nn.Sequential(*layers, nn.Linear(WIDTH, 1))
 
 
-def checked(gradient: Tensor) -> Tensor:
+def checked(gradient: Tensor, seconds: float) -> Tensor:
     """A hook that waits for something."""
-    time.sleep(HOOK_S)
+    time.sleep(seconds)
     return gradient
 
 
@@ -82,8 +83,8 @@ def train(asked: Asked, clock: Clock) -> None:
     late = fault if rank == ranks - 1 else ""
     plain = network()
     model = DistributedDataParallel(plain)
-    if late == "hook":
-        plain[LAYERS].weight.register_hook(checked)
+    if late in HOOK_S:
+        plain[LAYERS].weight.register_hook(partial(checked, seconds=HOOK_S[late]))
     kept = [Link() for _ in range(OBJECTS)] if late == "collections" else []
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     rows = Rows(slow=late == "data")

@@ -21,6 +21,7 @@ _REMEMBERED_STEPS: Final = 64
 # A slowdown is one of so many steps in a row, looked at so many together: an evaluation or a checkpoint is none.
 _LATEST_STEPS: Final = 16
 _IN_A_ROW: Final = 4
+_USUAL_EVERY: Final = 8
 # Further steps are recorded for so long, or for longer until the mean of as many would be known so well: of three that
 # differ nothing can be told. More would make files long to write, while the job stands still.
 _LASTS_NS: Final = 500_000_000
@@ -52,6 +53,7 @@ class SteadyState:
     def __init__(self) -> None:
         self._recent: deque[int] = deque(maxlen=_REMEMBERED_STEPS)
         self._seen = 0
+        self._usual_ns: float | None = None
         self.steady = False
 
     def add(self, duration_ns: int) -> None:
@@ -60,6 +62,9 @@ class SteadyState:
         if self._seen == 1:
             return
         self._recent.append(duration_ns)
+        # Sorting them all takes microseconds, in each step.
+        if len(self._recent) <= _LATEST_STEPS or self._seen % _USUAL_EVERY == 0:
+            self._usual_ns = None
         if not self.steady:
             self.steady = self._agrees() or self._seen > PATIENCE_STEPS
 
@@ -77,8 +82,10 @@ class SteadyState:
         return (statistics.stdev(self._recent) / statistics.mean(self._recent) / _MEAN_WITHIN) ** 2
 
     def usual_ns(self) -> float:
-        """The median of the steps remembered; 0 without any."""
-        return statistics.median(self._recent) if self._recent else 0.0
+        """The median of the steps remembered, or until a few steps ago; 0 without any."""
+        if self._usual_ns is None:
+            self._usual_ns = statistics.median(self._recent) if self._recent else 0.0
+        return self._usual_ns
 
     def is_slow(self, duration_ns: int, ratio: float) -> bool:
         """Whether a step took ``ratio`` times the median of those remembered."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from whystall.analysis.results import Lane, Timeline
+from whystall.analysis.groups import stages
+from whystall.analysis.results import Device, Lane, Timeline
 from whystall.analysis.run_results import SideBySide
 from whystall.report import format as fmt
 from whystall.report.charts import curve, icicle, step_columns, step_curves
@@ -33,6 +35,7 @@ from whystall.report.sections.section import Scope, Section, of_scope
 from whystall.report.strip import StripView, strip
 from whystall.report.tables import Limits, Table
 from whystall.report.vocabulary import class_colour
+from whystall.vocabulary.collectives import kind_named
 
 _OVERVIEW = "devices"  # stands beside the devices' bars, with as many rows as there are bars
 _TIMELINE_NAME = 80
@@ -343,12 +346,23 @@ def page(report: Report, budget: Budget, sections: Sequence[Section] = SECTIONS)
         job=tuple(_chapters([one for one in sections if one is not overview], "job", report, budget, figures)),
         devices=overview.build(report, Limits(budget.overview, budget.name, 0)),
         bars=tuple(bar_of(device) for device in devices_to_show(report, budget.overview)),
-        strip=strip(devices, [len(own) for own in by_host(devices)], budget.overview),
+        strip=_strip(report, devices, budget.overview),
         ranks=tuple(_rank_view(rank, sections, budget, budget.events // timelines, top=alone) for rank in shown),
         shown=frozenset(rank.rank for rank in shown),
         omitted_ranks=len(ranks) - len(shown),
         capture=tuple(_chapters(sections, "capture", report, budget)),
     )
+
+
+def _strip(report: Report, devices: Sequence[Device], columns: int) -> StripView | None:
+    """All devices stage by stage where messages tell the stages of a pipeline, else host by host."""
+    told = (row.ranks for row in report.communication if kind_named(row.collective) == "send_recv" and row.ranks)
+    stage_of = stages(pair for pair in told if len(pair) == 2)  # noqa: PLR2004 - who sends and who receives
+    if not stage_of or any(device.rank not in stage_of for device in devices):
+        return strip(devices, [len(own) for own in by_host(devices)], columns)
+    ordered = sorted(devices, key=lambda device: (stage_of[device.rank], device.rank, device.device))
+    sizes = Counter(stage_of[device.rank] for device in ordered)
+    return strip(ordered, [sizes[stage] for stage in sorted(sizes)], columns, of="stages of the pipeline")
 
 
 def _ranks_to_show(ranks: Sequence[RankReport], most: int, needed: RankReport | None) -> list[RankReport]:

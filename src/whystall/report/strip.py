@@ -53,10 +53,10 @@ class StripView:
     last: str
 
 
-def strip(devices: Sequence[Device], hosts: Sequence[int], columns: int) -> StripView | None:
+def strip(devices: Sequence[Device], hosts: Sequence[int], columns: int, of: str = "hosts") -> StripView | None:
     """The picture of devices in order; ``hosts`` are how many devices each host has (empty: not known).
 
-    ``None`` for few devices, whose bars say as much. More devices than ``columns`` share them: a column shows the one
+    Or each stage of a pipeline, where ``of`` says so. ``None`` for few devices, whose bars say as much. More devices than ``columns`` share them: a column shows the one
     that is farthest from the median.
     """
     if len(devices) < _FEWEST:
@@ -67,13 +67,13 @@ def strip(devices: Sequence[Device], hosts: Sequence[int], columns: int) -> Stri
     names = [f"rank {device.rank}" for device in devices]
     size = -(-len(devices) // max(columns, 1))
     rows = [_row(part, [ledger.get(part, 0.0) for ledger in ledgers], names, size) for part in parts]
-    of = "a device" if size == 1 else f"{size} devices: the one that differs most is shown"
+    shown = "a device" if size == 1 else f"{size} devices: the one that differs most is shown"
     return StripView(
         rows=tuple(row for row in rows if row.cells),
         borders=tuple(_borders(hosts, len(devices))),
-        caption=f"A column is {of}. Beside each part: the median of all. Shaded: a share of the step that is at least "
+        caption=f"A column is {shown}. Beside each part: the median of all. Shaded: a share of the step that is at least "
         f"{_SHADES[0]:.0f} points above or below it, fully from {_SHADES[-1]:.0f} points on."
-        + (" Lines part the hosts." if len(hosts) > 1 else ""),
+        + (f" Lines part the {of}." if len(hosts) > 1 else ""),
         first=names[0],
         last=names[-1],
     )
