@@ -16,7 +16,7 @@ PRODUCT: Final = "nvjet_tst_128x256_64x4_1x2_h_bz_TNT"
 LAYER_NS: Final = 500_000
 
 
-def pipelines(
+def pipelines(  # noqa: C901 - a schedule is a nest of loops
     stages: int,
     replicas: int,
     micro_batches: int,
@@ -27,8 +27,8 @@ def pipelines(
     """Eight steps of all micro-batches, stage after stage; rank = stage * replicas + replica, as Megatron numbers them.
 
     A micro-batch takes 1 ms in each stage, or as long as ``lasts`` has for a stage and replica. At the end the replicas
-    of a stage reduce, and all ranks. Two neighbours are a group, or with ``whole_groups`` all stages are, and who sends to
-    whom stands beside it.
+    of a stage reduce, and all ranks. Two neighbours are a group, or with ``whole_groups`` all stages are, and who sends
+    to whom stands beside it.
     """
     drawn = random.Random(2)  # noqa: S311 - to be drawn alike each time
     jobs = [Job() for _ in range(stages * replicas)]

@@ -4,9 +4,9 @@ A job that was started with ``KINETO_USE_DAEMON=1`` asks a local datagram socket
 something is to be recorded. We are that socket for as long as it takes to answer one process: nothing is loaded into it
 and no port is opened. Who asks is known from the kernel, not from what it says.
 
-A message is a header (how long the content is, and its type) and the content: ``ctxt`` introduces a process, ``req`` asks
-for a configuration, which is lines of ``KEY=VALUE``. Source: dynolog's ipcfabric and libkineto's IpcFabricConfigClient;
-tried with torch 2.13 on a CPU.
+A message is a header (how long the content is, and its type) and the content: ``ctxt`` introduces a process, ``req``
+asks for a configuration, which is lines of ``KEY=VALUE``. Source: dynolog's ipcfabric and libkineto's
+IpcFabricConfigClient; tried with torch 2.13 on a CPU.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _named(target: Path, pid: int) -> Path:
 
 @contextlib.contextmanager
 def _endpoint(folder: str | None) -> Iterator[socket.socket]:
-    """Dynolog's socket: in the abstract namespace, with its closing zero, or a file in the folder that the job names."""
+    """Dynolog's socket: in the abstract namespace, with its closing zero, or a file in the folder that the job has."""
     address: str | bytes = b"\0" + _NAME.encode() + b"\0" if folder is None else str(Path(folder) / _NAME)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as made:
         try:
@@ -117,8 +117,8 @@ def _answer(asked: socket.socket, pid: int, config: bytes, deadline: float) -> N
                 if is_it:
                     return
     raise InputError(
-        f"process {pid} did not ask for a window: it looks for the daemon every few seconds once torch is imported, and "
-        "gives up where none was there when it began"
+        f"process {pid} did not ask for a window: it looks for the daemon every few seconds once torch is imported, "
+        "and gives up where none was there when it began"
     )
 
 

@@ -357,7 +357,7 @@ def page(report: Report, budget: Budget, sections: Sequence[Section] = SECTIONS)
 def _strip(report: Report, devices: Sequence[Device], columns: int) -> StripView | None:
     """All devices stage by stage where messages tell the stages of a pipeline, else host by host."""
     told = (row.ranks for row in report.communication if kind_named(row.collective) == "send_recv" and row.ranks)
-    stage_of = stages(pair for pair in told if len(pair) == 2)  # noqa: PLR2004 - who sends and who receives
+    stage_of = stages(pair for pair in told if len(pair) == 2)
     if not stage_of or any(device.rank not in stage_of for device in devices):
         return strip(devices, [len(own) for own in by_host(devices)], columns)
     ordered = sorted(devices, key=lambda device: (stage_of[device.rank], device.rank, device.device))

@@ -56,8 +56,8 @@ class StripView:
 def strip(devices: Sequence[Device], hosts: Sequence[int], columns: int, of: str = "hosts") -> StripView | None:
     """The picture of devices in order; ``hosts`` are how many devices each host has (empty: not known).
 
-    Or each stage of a pipeline, where ``of`` says so. ``None`` for few devices, whose bars say as much. More devices than ``columns`` share them: a column shows the one
-    that is farthest from the median.
+    Or each stage of a pipeline, where ``of`` says so. ``None`` for few devices, whose bars say as much. More devices
+    than ``columns`` share them: a column shows the one that is farthest from the median.
     """
     if len(devices) < _FEWEST:
         return None
@@ -71,8 +71,8 @@ def strip(devices: Sequence[Device], hosts: Sequence[int], columns: int, of: str
     return StripView(
         rows=tuple(row for row in rows if row.cells),
         borders=tuple(_borders(hosts, len(devices))),
-        caption=f"A column is {shown}. Beside each part: the median of all. Shaded: a share of the step that is at least "
-        f"{_SHADES[0]:.0f} points above or below it, fully from {_SHADES[-1]:.0f} points on."
+        caption=f"A column is {shown}. Beside each part: the median of all. Shaded: a share of the step that is at "
+        f"least {_SHADES[0]:.0f} points above or below it, fully from {_SHADES[-1]:.0f} points on."
         + (f" Lines part the {of}." if len(hosts) > 1 else ""),
         first=names[0],
         last=names[-1],
