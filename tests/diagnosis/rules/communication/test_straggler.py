@@ -5,11 +5,14 @@ ranks that take turns do not.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from typing import Final
 
 import pytest
 from tests.diagnosis.cases import found_in, found_in_runs, line, run
 from tests.diagnosis.jobs import Job, is_worth, meet, message, together
+
+from whystall.diagnosis.rules.communication.straggler import _by_chance
 
 RANKS: Final = 4
 COMPUTE_NS: Final = 2_000_000
@@ -178,3 +181,12 @@ def test_work_at_lines_that_peers_come_to_is_expected_to_be_shared_out(own: floa
     assert finding.gain.expected == pytest.approx(gain, abs=0.01)
     assert finding.gain.floor < 1.25
     assert finding.gain.ceiling >= 1.66
+
+
+@pytest.mark.parametrize(("ranks", "meetings"), [(2, 9), (3, 7), (4, 5)])
+def test_chance_is_that_of_all_permutations(ranks: int, meetings: int) -> None:
+    """Every rank may be last in every collective: all outcomes are counted."""
+    most = [max(lasts.count(rank) for rank in range(ranks)) for lasts in product(range(ranks), repeat=meetings)]
+    for count in range(meetings // 2 + 1, meetings + 1):  # only one rank can be last in more than half of them
+        assert _by_chance(count, meetings, ranks) == pytest.approx(sum(one >= count for one in most) / len(most))
+    assert _by_chance(0, meetings, ranks) == 1.0

@@ -62,3 +62,12 @@ def test_a_rank_that_waits_for_others_needs_no_lock() -> None:
 
 def test_a_healthy_run_beside_an_idle_thread_has_none() -> None:
     assert found_in_runs(run(thread_cores=0.01, beside=beside(0.01)), cores=8, threads=1) == {}
+
+
+@pytest.mark.parametrize(
+    ("cores", "others", "fires"), [(0.1, 0.0, True), (0.1, 0.9, False), (0.5, 0.9, True), (0.1, 0.1, True)]
+)
+def test_others_that_take_cores_are_the_nearer_cause(cores: float, others: float, *, fires: bool) -> None:
+    """A thread that runs for a tenth of the time holds no lock for a fifth of it."""
+    sampled = run(on_cpu_share=0.78, thread_cores=cores, other_cores=others, beside=beside(0.1))
+    assert ("host.gil" in found_in_runs(sampled, cores=8, threads=1)) is fires

@@ -249,7 +249,11 @@ def _last_to_come(case: Case) -> tuple[int, float, int, int, float] | None:
 
 
 def _by_chance(count: int, meetings: int, ranks: int) -> float:
-    """How likely some rank comes last at least so often when each is as likely to be."""
+    """How likely some rank comes last at least so often when each is as likely to be.
+
+    It is the permutation test in which the ranks of every collective change places by themselves. How often a rank is
+    last then is known (binomial), so that no permutation need be drawn; of some rank it is at most so many times that.
+    """
     last = 1 / ranks
     tail = sum(
         comb(meetings, times) * last**times * (1 - last) ** (meetings - times) for times in range(count, meetings + 1)

@@ -23,6 +23,7 @@ from whystall.diagnosis.rule import Finder, Rule
 
 CAUSE: Final = cause_beside(__name__)
 _LEAST_BESIDE: Final = CAUSE.threshold("least_beside")
+_OTHERS: Final = CAUSE.threshold("others")
 
 
 def in_samples(case: Case) -> Iterator[Sampled]:
@@ -32,6 +33,9 @@ def in_samples(case: Case) -> Iterator[Sampled]:
     for run in measured_runs(case):
         off = off_core(run, _waits)
         if off < LEAST_OFF_CORE or run.thread_cores < _LEAST_BESIDE:
+            continue
+        # Who holds the lock runs meanwhile. Where it runs less than that, others that take cores are the nearer cause.
+        if run.thread_cores < off and (run.other_cores or 0.0) >= _OTHERS:
             continue
         yield from_samples(
             CAUSE.id,
