@@ -55,8 +55,9 @@ def test_a_job_that_becomes_slower_still_is_told_again(tmp_path: Path) -> None:
             file.writelines(row(number, length) for number in range(at, at + 100))
         at += 100
         said.clear()
-        watched._ours_until = 0.0  # our own work of the last look is long over
-        watched.look()
+        for _ in range(2):
+            watched._ours_until = 0.0  # our own work of the last look is long over
+            watched.look()
         told = [line for line in said if line.startswith("slower")]
         assert [times is not None] == [bool(told)]
         assert times is None or f"{times} times as long" in told[0]
@@ -77,7 +78,21 @@ def test_what_our_own_work_slows_is_no_slowdown_of_the_job(tmp_path: Path) -> No
     assert not [line for line in said if line.startswith("slower")]
     watched._ours_until -= 6.0
     watched.look()
+    assert not [line for line in said if line.startswith("slower")]  # it may be a moment
+    watched.look()
     assert [line for line in said if line.startswith("slower")]
+
+
+def test_a_job_whose_pace_differs_by_itself_is_slower_only_beyond_that(cli: Cli, tmp_path: Path) -> None:
+    """Every five seconds another pace, by up to a fifth; then all of it half as long again."""
+    paces = [40_000, 46_000, 38_000, 44_000, 48_000, 41_000, 39_000, 45_000, 42_000, 47_000]
+    own = [row(number, paces[number // 125 % len(paces)]) for number in range(2_500)]
+    quiet = [row(number, 40_000) for number in range(2_500)]
+    longer = [row(number, 47_500) for number in range(2_500, 2_700)]
+    much = [row(number, 66_000) for number in range(2_500, 2_700)]
+    for rows, told in (([*own, *longer], False), ([*own, *much], True), ([*quiet, *longer], True)):
+        said = cli("watch", str(run_of(tmp_path, *rows)), "--once").out
+        assert ("slower" in said) is told
 
 
 def test_a_good_moment_at_first_is_no_pace_of_short_steps(cli: Cli, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -48,6 +49,9 @@ def message(kind: bytes, content: bytes = b"") -> bytes:
     return HEADER.pack(len(content), kind) + content
 
 
+EVENTS_ALONE, ASKS = (message(b"req", struct.pack("=iiqi", kind, 1, 0, os.getpid())) for kind in (1, 3))
+
+
 def asked(folder: Path, *messages: bytes) -> Iterator[bytes]:
     """What the endpoint in the folder answers to each message, from a socket of this process."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as client:
@@ -84,11 +88,12 @@ def test_who_asks_is_told_what_to_record_and_the_trace_is_waited_for(tmp_path: P
         time.sleep(0.6)
         path.write_text('{"traceEvents": []}\n')
 
-    thread, got = taking(tmp_path, message(b"ctxt", b"\0" * 16), b"junk", message(b"req", b"\0" * 20), writes=slowly)
+    thread, got = taking(tmp_path, message(b"ctxt", b"\0" * 16), b"junk", EVENTS_ALONE, ASKS, writes=slowly)
     trace = window(os.getpid(), 0.25, tmp_path / "out", within_s=20, proc=proc)
     thread.join()
     assert json.loads(trace.read_text()) == {"traceEvents": []}
-    registered, config = got
+    registered, nothing, config = got
+    assert nothing == message(b"req")
     assert (registered[8:12], registered[HEADER.size :]) == (b"ctxt", struct.pack("=i", 1))
     size, kind = HEADER.unpack_from(config)
     assert (size, kind.rstrip(b"\0")) == (len(config) - HEADER.size, b"req")
@@ -96,7 +101,7 @@ def test_who_asks_is_told_what_to_record_and_the_trace_is_waited_for(tmp_path: P
     assert not (tmp_path / "dynolog").exists()
     # the next one has another name
     (tmp_path / "client").unlink()
-    thread, _ = taking(tmp_path, message(b"req", b"\0" * 20), writes=lambda path: path.write_text("{}"))
+    thread, _ = taking(tmp_path, ASKS, writes=lambda path: path.write_text("{}"))
     again = window(os.getpid(), 0.25, tmp_path / "out", within_s=20, proc=proc)
     thread.join()
     assert again != trace
@@ -146,9 +151,15 @@ def test_a_job_of_torchs_own_records_a_window(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     script = tmp_path / "job.py"
     script.write_text(JOB)
-    environment = {**os.environ, "KINETO_USE_DAEMON": "1", "KINETO_IPC_SOCKET_DIR": str(tmp_path)}
-    environment.pop("WHYSTALL_CAPTURE", None)
-    with subprocess.Popen([sys.executable, str(script)], env=environment, stdout=subprocess.PIPE, text=True) as job:
+    with (
+        tempfile.TemporaryDirectory(prefix="ws", dir="/tmp") as short,  # the address of a socket has 108 characters
+        subprocess.Popen(
+            [sys.executable, str(script)],
+            env={**os.environ, "KINETO_USE_DAEMON": "1", "KINETO_IPC_SOCKET_DIR": short},
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as job,
+    ):
         try:
             assert job.stdout is not None
             assert job.stdout.readline() == "begins\n"

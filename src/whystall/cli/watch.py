@@ -32,6 +32,10 @@ _FEWEST_FIRST: Final = 64
 _AGAIN_S: Final = 15.0
 # Said again where steps have become so many times as long since.
 _SAID_AGAIN: Final = 1.25
+# Said first where steps take so much longer than their pace differs from itself, in standard deviations; while that is
+# not known yet, so much longer.
+_BEYOND: Final = 3.0
+_CLEARLY: Final = 1.2
 # Told where other programs use so many cores, or enough to account for half of what steps take longer: threads wait for
 # each other, so that one which has no core for a tenth of the time holds all up for as long.
 _OTHERS_BUSY: Final = 0.5
@@ -81,7 +85,7 @@ class Watch:
         if not is_run(folder):
             raise InputError(f"{folder}: no folder of a run (there is no run.json of whystall)")
         os.nice(_LOW_PRIORITY)  # beside the job
-        watched = Watched(folder, console, windows=not options.no_windows)
+        watched = Watched(folder, console, windows=not options.no_windows, once=options.once)
         tell, close = _listener(options.metrics, console)
         page = _page(options, console)
         try:
@@ -127,13 +131,16 @@ def _listener(metrics: str | None, console: Console) -> tuple[Callable[[Watched]
 class Watched:
     """A run folder as it was at the last look, and what was said of it."""
 
-    def __init__(self, folder: Path, console: Console, *, windows: bool) -> None:
+    def __init__(self, folder: Path, console: Console, *, windows: bool, once: bool = False) -> None:
         self._folder = folder
         self._console = console
         self._windows = windows
+        self._once = once
         self._followed: dict[Path, Followed] = {}
         self._paces: dict[int, Pace] = {}
         self._slower: dict[int, float] = {}
+        self._scatter: dict[int, float | None] = {}
+        self._suspected: set[int] = set()
         self._others: dict[int, float] = {}
         self._traces = -1
         self._judged_at = 0.0
@@ -177,6 +184,7 @@ class Watched:
         pace = pace_of(one.first(_LATELY_S, _FEWEST_FIRST), one.latest(_LATELY_S, FEWEST))
         if pace is not None:
             self._paces[one.rank] = pace
+            self._scatter[one.rank] = one.scatter()
             self._others[one.rank] = cores_of_others(one.latest_ticks(_LATELY_S)) or 0.0
 
     def _say_pace(self) -> None:
@@ -204,7 +212,8 @@ class Watched:
         for rank, pace in sorted(self._paces.items()):
             if not pace.slower:
                 self._slower.pop(rank, None)
-            elif pace.ratio > _SAID_AGAIN * self._slower.get(rank, 0.0):
+                self._suspected.discard(rank)
+            elif self._is_surely(rank, pace, ended=ended) and pace.ratio > _SAID_AGAIN * self._slower.get(rank, 0.0):
                 self._slower[rank] = pace.ratio
                 who = f"rank {rank}: " if len(self._paces) > 1 else ""
                 grown = f"; {pace.grown} grew by {duration(pace.grown_ns)}" if pace.grown else ""
@@ -215,6 +224,20 @@ class Watched:
                 if self._windows and not ended:
                     (self._folder / CAPTURE_NOW).touch()
                     self._say_change("a window was asked for, to see why")
+
+    def _is_surely(self, rank: int, pace: Pace, *, ended: bool) -> bool:
+        """Whether a rank that seems slower is: beyond what its pace does by itself, and at two looks in a row.
+
+        What slows it for a moment is over by the second, and what others used meanwhile is known.
+        """
+        if rank in self._slower:
+            return True
+        scatter = self._scatter[rank]
+        if pace.ratio < (_CLEARLY if scatter is None else 1 + _BEYOND * scatter):
+            return False
+        seen_before = rank in self._suspected
+        self._suspected.add(rank)
+        return seen_before or self._once or ended
 
     def _say_verdict(self) -> None:
         import whystall

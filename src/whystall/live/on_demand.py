@@ -5,8 +5,8 @@ something is to be recorded. We are that socket for as long as it takes to answe
 and no port is opened. Who asks is known from the kernel, not from what it says.
 
 A message is a header (how long the content is, and its type) and the content: ``ctxt`` introduces a process, ``req``
-asks for a configuration, which is lines of ``KEY=VALUE``. Source: dynolog's ipcfabric and libkineto's
-IpcFabricConfigClient; tried with torch 2.13 on a CPU.
+asks for a configuration, of events, activities or both, which is lines of ``KEY=VALUE``. Source: dynolog's ipcfabric
+and libkineto's IpcFabricConfigClient; tried with torch 2.13 on a CPU.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ USE_DAEMON: Final = "KINETO_USE_DAEMON"
 _SOCKET_FOLDER: Final = "KINETO_IPC_SOCKET_DIR"
 _NAME: Final = "dynolog"
 _HEADER: Final = struct.Struct("=Q32s")
+_KIND: Final = struct.Struct("=i")
+_ACTIVITIES: Final = 2
 _REGISTERED: Final = struct.pack("=i", 1)
 _CREDENTIALS: Final = struct.Struct("=iII")
 _SCM_CREDENTIALS: Final = 2
@@ -110,16 +112,21 @@ def _answer(asked: socket.socket, pid: int, config: bytes, deadline: float) -> N
             kind = data[8 : _HEADER.size].partition(b"\0")[0]
             if len(data) < _HEADER.size or not sender or kind not in (b"ctxt", b"req"):
                 continue
-            is_it = kind == b"req" and _sender(ancillary) == pid
+            is_it = kind == b"req" and _sender(ancillary) == pid and _asks_for_activities(data)
             content = config if is_it else b"" if kind == b"req" else _REGISTERED
             with contextlib.suppress(OSError):  # it is gone, or does not listen
                 asked.sendto(_HEADER.pack(len(content), kind) + content, sender)
                 if is_it:
                     return
     raise InputError(
-        f"process {pid} did not ask for a window: it looks for the daemon every few seconds once torch is imported, "
-        "and gives up where none was there when it began"
+        f"process {pid} did not ask for a window: torch does every few seconds once it is imported, where it was built "
+        "with Kineto"
     )
+
+
+def _asks_for_activities(data: bytes) -> bool:
+    """Whether a request is for more than events: while a window is recorded it is not."""
+    return len(data) >= _HEADER.size + _KIND.size and bool(_KIND.unpack_from(data, _HEADER.size)[0] & _ACTIVITIES)
 
 
 def _sender(ancillary: list[tuple[int, int, bytes]]) -> int | None:

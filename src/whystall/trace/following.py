@@ -21,6 +21,11 @@ _FIRST_STEPS: Final = 5
 _KEPT: Final = 8192
 """So many of the first and of the latest steps are kept: some seconds of steps of a millisecond."""
 _KEPT_TICKS: Final = 256
+_BLOCK_US: Final = 5_000_000
+_FEWEST_IN_BLOCK: Final = 5
+_FEWEST_BLOCKS: Final = 6
+_QUARTILES_APART: Final = 1.349
+"""Of normal values, in standard deviations."""
 _PART: Final = re.compile(r"^(input|forward|backward|optimizer|save|gc)_us$")
 BOUNDS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 """Upper bounds of the buckets in which steps are counted."""
@@ -46,6 +51,9 @@ class Followed:
         self._latest_step = -1
         self._first: list[list[int]] = []
         self._latest: deque[list[int]] = deque(maxlen=_KEPT)
+        self._block: list[int] = []
+        self._block_us = 0
+        self._paces: deque[float] = deque(maxlen=_KEPT)
         self._ticks: deque[tuple[int, int, int]] = deque(maxlen=_KEPT_TICKS)
 
     def look(self) -> None:
@@ -122,6 +130,22 @@ class Followed:
         if len(self._first) < _KEPT:
             self._first.append(kept)
         self._latest.append(kept)
+        self._block.append(duration)
+        self._block_us += duration
+        if self._block_us >= _BLOCK_US and len(self._block) >= _FEWEST_IN_BLOCK:
+            self._paces.append(float(np.median(self._block)))
+            self._block, self._block_us = [], 0
+
+    def scatter(self) -> float | None:
+        """By what share the pace differs from one five seconds to others, in standard deviations; the last ten apart.
+
+        ``None`` of a job that has not run for long. A fourth of it may be at another pace.
+        """
+        paces = list(self._paces)[:-2]
+        if len(paces) < _FEWEST_BLOCKS:
+            return None
+        low, middle, high = np.quantile(paces, (0.25, 0.5, 0.75))
+        return float((high - low) / _QUARTILES_APART / max(middle, 1.0))
 
     def first(self, lasting_s: float, fewest: int) -> Parts:
         """The first steady steps that together took so long, and so many at least, in nanoseconds by part."""
