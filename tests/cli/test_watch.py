@@ -84,13 +84,20 @@ def test_what_our_own_work_slows_is_no_slowdown_of_the_job(tmp_path: Path) -> No
 
 
 def test_a_job_whose_pace_differs_by_itself_is_slower_only_beyond_that(cli: Cli, tmp_path: Path) -> None:
-    """Every five seconds another pace, by up to a fifth; then all of it half as long again."""
+    """Every five seconds another pace, by up to a fifth, and then half as long again; or quick at first alone."""
     paces = [40_000, 46_000, 38_000, 44_000, 48_000, 41_000, 39_000, 45_000, 42_000, 47_000]
     own = [row(number, paces[number // 125 % len(paces)]) for number in range(2_500)]
     quiet = [row(number, 40_000) for number in range(2_500)]
+    quick = [row(number, 36_000 if number < 200 else 40_000) for number in range(2_500)]
+    usual = [row(number, 41_500) for number in range(2_500, 2_700)]
     longer = [row(number, 47_500) for number in range(2_500, 2_700)]
     much = [row(number, 66_000) for number in range(2_500, 2_700)]
-    for rows, told in (([*own, *longer], False), ([*own, *much], True), ([*quiet, *longer], True)):
+    for rows, told in (
+        ([*own, *longer], False),
+        ([*own, *much], True),
+        ([*quiet, *longer], True),
+        ([*quick, *usual], False),
+    ):
         said = cli("watch", str(run_of(tmp_path, *rows)), "--once").out
         assert ("slower" in said) is told
 

@@ -28,8 +28,10 @@ class Pace:
     """How many the latest are."""
     median_ns: int
     shares: dict[str, float]
+    in_a_row_ns: float
+    """The median of the means of a few of the latest steps in a row: of what happens in every second or third, too."""
     ratio: float
-    """The median of the means of a few of the latest steps in a row, in terms of that of the first."""
+    """That in terms of the same of the first steps."""
     slower: bool
     grown: str | None
     """The part that takes most of what a step takes longer."""
@@ -53,6 +55,7 @@ def pace_of(first: Parts, latest: Parts) -> Pace | None:
         steps=len(latest[STEP]),
         median_ns=round(float(np.median(latest[STEP]))),
         shares=shares,
+        in_a_row_ns=float(np.median(now)),
         ratio=ratio,
         slower=slower,
         grown=most if slower else None,

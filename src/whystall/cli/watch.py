@@ -32,9 +32,10 @@ _FEWEST_FIRST: Final = 64
 _AGAIN_S: Final = 15.0
 # Said again where steps have become so many times as long since.
 _SAID_AGAIN: Final = 1.25
-# Said first where steps take so much longer than their pace differs from itself, in standard deviations; while that is
-# not known yet, so much longer.
+# Said first where steps take longer by more than their pace differs from itself, in standard deviations, and so much
+# longer than they usually do, too: at first they may have been quick. While that is not known yet, clearly longer.
 _BEYOND: Final = 3.0
+_ABOVE_USUAL: Final = 1.1
 _CLEARLY: Final = 1.2
 # Told where other programs use so many cores, or enough to account for half of what steps take longer: threads wait for
 # each other, so that one which has no core for a tenth of the time holds all up for as long.
@@ -139,7 +140,7 @@ class Watched:
         self._followed: dict[Path, Followed] = {}
         self._paces: dict[int, Pace] = {}
         self._slower: dict[int, float] = {}
-        self._scatter: dict[int, float | None] = {}
+        self._usual: dict[int, tuple[float, float] | None] = {}
         self._suspected: set[int] = set()
         self._others: dict[int, float] = {}
         self._traces = -1
@@ -184,7 +185,7 @@ class Watched:
         pace = pace_of(one.first(_LATELY_S, _FEWEST_FIRST), one.latest(_LATELY_S, FEWEST))
         if pace is not None:
             self._paces[one.rank] = pace
-            self._scatter[one.rank] = one.scatter()
+            self._usual[one.rank] = one.usual()
             self._others[one.rank] = cores_of_others(one.latest_ticks(_LATELY_S)) or 0.0
 
     def _say_pace(self) -> None:
@@ -232,8 +233,13 @@ class Watched:
         """
         if rank in self._slower:
             return True
-        scatter = self._scatter[rank]
-        if pace.ratio < (_CLEARLY if scatter is None else 1 + _BEYOND * scatter):
+        usual = self._usual[rank]
+        if usual is None:
+            longer = pace.ratio >= _CLEARLY
+        else:
+            usual_ns, scatter = usual
+            longer = pace.ratio >= 1 + _BEYOND * scatter and pace.in_a_row_ns >= _ABOVE_USUAL * usual_ns
+        if not longer:
             return False
         seen_before = rank in self._suspected
         self._suspected.add(rank)

@@ -22,7 +22,8 @@ _KEPT: Final = 8192
 """So many of the first and of the latest steps are kept: some seconds of steps of a millisecond."""
 _KEPT_TICKS: Final = 256
 _BLOCK_US: Final = 5_000_000
-_FEWEST_IN_BLOCK: Final = 5
+_IN_A_ROW: Final = 4
+_FEWEST_IN_BLOCK: Final = 8
 _FEWEST_BLOCKS: Final = 6
 _QUARTILES_APART: Final = 1.349
 """Of normal values, in standard deviations."""
@@ -133,19 +134,21 @@ class Followed:
         self._block.append(duration)
         self._block_us += duration
         if self._block_us >= _BLOCK_US and len(self._block) >= _FEWEST_IN_BLOCK:
-            self._paces.append(float(np.median(self._block)))
+            whole = len(self._block) // _IN_A_ROW * _IN_A_ROW
+            in_a_row = np.array(self._block[:whole]).reshape(-1, _IN_A_ROW).mean(axis=1)
+            self._paces.append(float(np.median(in_a_row)) * 1000)
             self._block, self._block_us = [], 0
 
-    def scatter(self) -> float | None:
-        """By what share the pace differs from one five seconds to others, in standard deviations; the last ten apart.
+    def usual(self) -> tuple[float, float] | None:
+        """The usual pace of five seconds (of a few steps in a row, ns), and by what share it differs from others.
 
-        ``None`` of a job that has not run for long. A fourth of it may be at another pace.
+        That is one standard deviation. ``None`` of a job that has not run for long; the last ten seconds are apart.
         """
         paces = list(self._paces)[:-2]
         if len(paces) < _FEWEST_BLOCKS:
             return None
         low, middle, high = np.quantile(paces, (0.25, 0.5, 0.75))
-        return float((high - low) / _QUARTILES_APART / max(middle, 1.0))
+        return float(middle), float((high - low) / _QUARTILES_APART / max(middle, 1.0))
 
     def first(self, lasting_s: float, fewest: int) -> Parts:
         """The first steady steps that together took so long, and so many at least, in nanoseconds by part."""
