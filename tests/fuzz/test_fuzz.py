@@ -1,7 +1,7 @@
 """Thousands of damaged traces end in a report that adds up, or in one plain sentence.
 
 ``WHYSTALL_FUZZ_CASES`` sets how many (`.ci/run` asks for more). A failure names its seed: ``python -m
-tests.fuzz.worker SEED 1 [FOLDER]``, with ``--nsys``, ``--rocpd`` or ``--rocprof`` for those formats, runs that case
+tests.fuzz.worker SEED 1 [FOLDER]``, with ``--nsys``, ``--rocpd`` or another format, runs that case
 alone.
 """
 
@@ -93,6 +93,14 @@ def test_built_perfetto_traces() -> None:
 def test_json_of_rocprof() -> None:
     """It is read whole or not at all: text with a hole is no JSON."""
     assert_both_outcomes(run_cases(0, CASES // 4, None, "--rocprof"), CASES // 4, least=0.05)
+
+
+def test_built_folders_of_parquet() -> None:
+    assert_both_outcomes(run_cases(0, CASES // 4, None, "--nsys-parquet"), CASES // 4)
+
+
+def test_csv_of_rocprof() -> None:
+    assert_both_outcomes(run_cases(0, CASES // 4, None, "--rocprof-csv"), CASES // 4)
 
 
 def test_a_seed_always_makes_the_same_bytes() -> None:

@@ -1,8 +1,8 @@
 """Analyses damaged traces until one ends in anything but a sound report or an `InputError`.
 
 Run by ``test_fuzz.py`` in a process of its own, so that a crash, a hang or a memory bomb is seen from outside:
-``python -m tests.fuzz.worker [--nsys|--rocpd|--rocprof|--xspace|--pftrace] FIRST COUNT [FOLDER]``. The last line of the
-output names the case at work.
+``python -m tests.fuzz.worker [--nsys|--nsys-parquet|--rocpd|--rocprof|--rocprof-csv|--xspace|--pftrace] FIRST COUNT
+[FOLDER]``. The last line of the output names the case at work.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
-from tests.fuzz import databases, messages, mutations
+from tests.fuzz import databases, messages, mutations, sets
 from tests.trace.readers import rocprof_builder as rocprof
 
 import whystall
@@ -57,9 +57,17 @@ def _check_ledger(ledger: Ledger, window_ns: int) -> None:
     assert min(ledger.parts().values()) >= 0
 
 
+def _put(content: bytes, path: Path) -> None:
+    """Writes a case; one whose name has no suffix is of several files."""
+    if path.suffix:
+        path.write_bytes(content)
+    else:
+        sets.put(content, path)
+
+
 def run(content: bytes, seed: int, path: Path) -> str:
     """What became of a case: ``report`` or ``refused``."""
-    path.write_bytes(content)
+    _put(content, path)
     try:
         report = whystall.analyze(path, cache=False)
     except InputError as error:
@@ -87,6 +95,8 @@ FORMATS: dict[str, Format] = {
     "--rocpd": (lambda _: databases.rocpd(), databases.damaged, "case.db"),
     "--xspace": (messages.bases, messages.damaged, "case.xplane.pb"),
     "--pftrace": (lambda _: messages.perfetto(), messages.damaged, "case.pftrace"),
+    "--nsys-parquet": (lambda _: sets.exports(), sets.damaged_export, "case_pqtdir"),
+    "--rocprof-csv": (lambda _: sets.jobs(), sets.damaged_job, "case_job"),
     "--rocprof": (lambda _: [rocprof.job(), rocprof.job(api=False)], mutations.damaged, "case.json"),
 }
 

@@ -14,8 +14,10 @@ from whystall.fleet.remote import find_remote, is_address, name_of
 from whystall.trace.discovery import PathLike
 from whystall.trace.model import Trace
 from whystall.trace.ranks import rank_in_name
+from whystall.trace.readers.reader import Whole
 from whystall.trace.readers.registry import installed_readers
 from whystall.trace.recordings import trace_files
+from whystall.trace.together import each_once, whole_of
 
 FEW_RANKS: Final = 16
 """Up to so many ranks are analysed all together, each in full."""
@@ -43,6 +45,7 @@ def find_files(given: Sequence[PathLike | Trace], failures: list[str]) -> list[R
     """The files that paths, folders, patterns and addresses name, by name; on what names none a sentence."""
     readers, _ = installed_readers()
     found: list[RecordedFile] = []
+    told: set[Path] = set()
     for source in given:
         if isinstance(source, str) and is_address(source):
             try:
@@ -53,7 +56,8 @@ def find_files(given: Sequence[PathLike | Trace], failures: list[str]) -> list[R
             except InputError as error:
                 failures.append(str(error))
         elif not isinstance(source, Trace):
-            found += [_local(path) for path in trace_files(source, readers, failures)]
+            paths = each_once(trace_files(source, readers, failures), readers, told)
+            found += [_local(whole_of(path, readers)) for path in paths]
     return sorted(found)
 
 
@@ -64,9 +68,10 @@ def are_many(files: Sequence[RecordedFile]) -> bool:
     return len(ranks) > FEW_RANKS or (len(files) > 1 and whole > free_bytes())
 
 
-def _local(path: Path) -> RecordedFile:
+def _local(whole: Whole) -> RecordedFile:
+    path = whole.files[0]
     try:
-        status = path.stat()
+        status = [file.stat() for file in whole.files]
         with path.open("rb") as file:
             packed = file.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
             if packed:
@@ -74,8 +79,10 @@ def _local(path: Path) -> RecordedFile:
             told = int.from_bytes(file.read(4), "little") if packed else 0
     except OSError:  # whoever reads it says why it cannot be read
         return _file(str(path.absolute()), 0, "", packed=False)
-    mark = f"{status.st_size}/{status.st_mtime_ns}/{status.st_ino}"
-    return _file(str(path.absolute()), status.st_size, mark, packed=packed, told=told)
+    mark = " ".join(f"{one.st_size}/{one.st_mtime_ns}/{one.st_ino}" for one in status)
+    size = sum(one.st_size for one in status)
+    found = _file(str(path.absolute()), size, mark, packed=packed and len(status) == 1, told=told)
+    return msgspec.structs.replace(found, name=whole.name)
 
 
 def _file(address: str, size: int, mark: str, *, packed: bool, told: int = 0) -> RecordedFile:

@@ -26,6 +26,7 @@ from isal import isal_zlib
 from whystall.trace.metadata import Metadata
 from whystall.trace.model import TABLES, Source, Trace
 from whystall.trace.readers.reader import Reader
+from whystall.trace.together import whole_of
 
 # Raise whenever tables, columns or their meaning change.
 SCHEMA_VERSION: Final = 5
@@ -72,10 +73,14 @@ class TraceCache:
         self._largest_bytes = largest_bytes
 
     def key(self, path: Path, reader: Reader) -> str | None:
-        """The entry's name: a digest of the file's bytes and of their reader, or ``None`` when they cannot be read."""
+        """The entry's name: a digest of the file's bytes and of their reader, or ``None`` when they cannot be read.
+
+        Of a recording that is several files, those of all.
+        """
         try:
-            with path.open("rb") as file:
-                digest = hashlib.file_digest(file, "sha256")
+            digest = hashlib.sha256()
+            for file in whole_of(path, [reader]).files:
+                digest.update(_content(file))
         except OSError:
             return None
         digest.update(f"{reader.name}/{reader.version}".encode())
@@ -194,6 +199,11 @@ def unsealed(text: bytes) -> bytes | None:
 
 def _digest(body: bytes) -> bytes:
     return hashlib.blake2b(body, digest_size=_DIGEST_BYTES).digest()
+
+
+def _content(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").digest()
 
 
 def _checksum(path: Path) -> int:

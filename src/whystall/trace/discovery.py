@@ -12,6 +12,7 @@ from whystall.run_folder.layout import DESCRIPTION_SUFFIX, EXPERIMENTS_JSON, REP
 from whystall.trace.errors import InputError
 from whystall.trace.readers.reader import Reader
 from whystall.trace.readers.registry import READERS
+from whystall.trace.together import each_once
 
 PathLike = str | Path
 
@@ -38,7 +39,8 @@ def find_traces(source: PathLike, readers: Sequence[Reader] = READERS) -> list[P
         raise InputError(f"{str(source)[:200]!r}: cannot be read ({reason})") from None
     if mode is not None and stat.S_ISDIR(mode):
         return _in_folder(path, readers)
-    return [path] if mode is not None or not glob.has_magic(str(source)) else _matching(source)
+    found = [path] if mode is not None or not glob.has_magic(str(source)) else _matching(source)
+    return each_once(found, readers)
 
 
 def _in_folder(folder: Path, readers: Sequence[Reader]) -> list[Path]:
@@ -46,7 +48,7 @@ def _in_folder(folder: Path, readers: Sequence[Reader]) -> list[Path]:
     if not found:
         endings = ", ".join(f"*{suffix}" for reader in readers for suffix in reader.suffixes)
         raise InputError(f"{folder}: no traces in this folder (looked for {endings})")
-    return _without_copies(found)
+    return _without_copies(each_once(found, readers))
 
 
 def _without_copies(found: list[Path]) -> list[Path]:

@@ -12,8 +12,9 @@ from whystall.trace.errors import InputError
 from whystall.trace.files import Limits, Progress, head_of
 from whystall.trace.metadata import sound_text
 from whystall.trace.model import Trace
-from whystall.trace.readers.reader import Reader
+from whystall.trace.readers.reader import Reader, Whole
 from whystall.trace.readers.registry import READERS, installed_readers, reader_of
+from whystall.trace.together import whole_of
 
 # gzip makes traces at most some twenty times smaller: a smaller file is not worth looking up.
 _LEAST_FILE_BYTES = LEAST_RAW_BYTES // 32
@@ -52,36 +53,37 @@ def load_traces(
     cached, and none that is read with other ``limits``. Raises `InputError` when nothing can be read.
     """
     asked, failures = installed_readers() if readers is None else (readers, [])
-    reader = reader_of(head_of(path), asked, failures)
+    whole = whole_of(path, asked)
+    reader = reader_of(head_of(whole.files[0]), asked, failures)
     store = store or TraceCache()
-    key = store.key(path, reader) if cache and limits is None and _is_large(path) else None
-    known = store.read(key, sound_text(path.name))
+    key = store.key(whole.files[0], reader) if cache and limits is None and _is_large(whole) else None
+    known = store.read(key, sound_text(whole.name))
     if known is not None:
         return [_with_warnings(known, failures)]
-    traces = _read(path, reader, limits or Limits(), progress)
+    traces = _read(whole, reader, limits or Limits(), progress)
     if len(traces) == 1 and (problem := store.write(key, traces[0])):
         failures.append(problem)
     return [_with_warnings(traces[0], failures), *traces[1:]]
 
 
-def _read(path: Path, reader: Reader, limits: Limits, progress: Progress | None) -> list[Trace]:
+def _read(whole: Whole, reader: Reader, limits: Limits, progress: Progress | None) -> list[Trace]:
     """What a reader makes of a file, linked; whatever goes wrong in a reader ends as a sentence."""
+    path, name = whole.files[0], whole.name
     try:
-        size = path.stat().st_size
+        size = sum(file.stat().st_size for file in whole.files)
         traces = [
-            assemble(raw, name=path.name, file_bytes=size)
-            for raw in reader.read(path, limits=limits, progress=progress)
+            assemble(raw, name=name, file_bytes=size) for raw in reader.read(path, limits=limits, progress=progress)
         ]
     except (InputError, MemoryError):
         raise
     except ReaderError as error:
-        raise InputError(f"{path.name}: the reader {reader.name} is at fault: {error}") from error
+        raise InputError(f"{name}: the reader {reader.name} is at fault: {error}") from error
     except Exception as error:
         if reader in READERS:
             raise
-        raise InputError(f"{path.name}: the reader {reader.name} failed ({type(error).__name__}: {error})") from error
+        raise InputError(f"{name}: the reader {reader.name} failed ({type(error).__name__}: {error})") from error
     if not traces:
-        raise InputError(f"{path.name} holds no recording")
+        raise InputError(f"{name} holds no recording")
     return traces
 
 
@@ -92,8 +94,8 @@ def _with_warnings(trace: Trace, more: Sequence[str]) -> Trace:
     return dataclasses.replace(trace, source=source)
 
 
-def _is_large(path: Path) -> bool:
+def _is_large(whole: Whole) -> bool:
     try:
-        return path.stat().st_size >= _LEAST_FILE_BYTES
+        return sum(file.stat().st_size for file in whole.files) >= _LEAST_FILE_BYTES
     except OSError:
         return False

@@ -18,6 +18,7 @@ from whystall.trace.ranks import Facts, facts_of, of_each_rank
 from whystall.trace.readers.reader import Reader
 from whystall.trace.readers.registry import installed_readers
 from whystall.trace.samples import RunSamples, read_samples
+from whystall.trace.together import each_once
 from whystall.trace.windows import as_one, shifts
 
 Sources = PathLike | Trace | Iterable[PathLike | Trace]
@@ -83,11 +84,12 @@ def _load(
 ) -> list[Trace]:
     """The traces that hold anything."""
     found: list[Trace] = []
+    told: set[Path] = set()
     for source in given:
         if isinstance(source, Trace):
             found.append(source)
             continue
-        for path in trace_files(source, readers, failures):
+        for path in each_once(trace_files(source, readers, failures), readers, told):
             try:
                 found += load_traces(path, cache=cache, readers=readers, limits=limits, progress=progress)
             except InputError as error:

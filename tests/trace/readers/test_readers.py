@@ -18,11 +18,12 @@ import whystall
 from whystall.errors import InputError
 from whystall.testing import trace
 from whystall.trace.cache import TraceCache
+from whystall.trace.discovery import find_traces
 from whystall.trace.files import HEAD_BYTES, Head, Limits, Progress, head_of
 from whystall.trace.load import load_trace, load_traces
 from whystall.trace.metadata import DeviceProperties, Metadata
 from whystall.trace.model import Trace
-from whystall.trace.readers.reader import RawTrace, Reader
+from whystall.trace.readers.reader import RawTrace, Reader, Whole
 from whystall.trace.readers.registry import READERS, reader_of
 from whystall.trace.recordings import read_recordings
 from whystall.trace.schema import DEVICE_KINDS, OPTIONAL, REQUIRED
@@ -292,7 +293,9 @@ def test_a_file_that_no_reader_knows_names_what_can_be_read(tmp_path: Path) -> N
         "Perfetto traces of the PyTorch profiler (*.pftrace); "
         "traces of the PyTorch profiler (JSON that starts with '{' or '['); "
         "SQLite exports of Nsight Systems (nsys export --type sqlite); "
-        "rocpd databases (rocprofv3 --output-format rocpd)"
+        "Parquet exports of Nsight Systems (nsys export --type parquetdir, the folder *_pqtdir); "
+        "rocpd databases (rocprofv3 --output-format rocpd); "
+        "CSV of rocprofv3 (*_kernel_trace.csv, with the job's other files beside it)"
     )
 
 
@@ -307,3 +310,20 @@ def test_the_head_is_bounded_and_unpacked(tmp_path: Path) -> None:
 def test_the_readers_that_ship_fit_the_protocol() -> None:
     assert all(isinstance(reader, Reader) for reader in READERS)
     assert len({reader.name for reader in READERS}) == len(READERS)
+
+
+def test_a_recording_of_several_files_is_called_by_one_name_and_read_from_the_first(tmp_path: Path) -> None:
+    class Pair(DatabaseReader):
+        def whole_of(self, path: Path) -> Whole | None:
+            names = ("job.sqlite", "job.log")
+            return Whole("job", tuple(path.with_name(name) for name in names)) if path.name in names else None
+
+    database(tmp_path / "job.sqlite")
+    (tmp_path / "job.log").write_text("beside it")
+    readers = [Pair(), *READERS]
+    for name in ("job.log", "job.sqlite"):
+        found = load_trace(tmp_path / name, cache=False, readers=readers)
+        assert (found.name, len(found.device_events)) == ("job", 2)
+        assert found.source.file_bytes == (tmp_path / "job.sqlite").stat().st_size + len("beside it")
+        assert find_traces(tmp_path / name, readers) == [tmp_path / "job.sqlite"]
+    assert find_traces(str(tmp_path / "*"), readers) == find_traces(tmp_path, readers) == [tmp_path / "job.sqlite"]

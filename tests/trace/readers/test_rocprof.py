@@ -101,10 +101,30 @@ def test_the_default_stream_is_a_stream_and_queues_stand_in_where_none_is_told(p
     ]
 
 
-def test_calls_of_rccl_are_annotations_and_ranges_are_said_to_be_left(path: Path) -> None:
-    trace = load(path, job(process(rccl_api=[record(4, 0, 0, 10, 1)], marker_api=[record(5, 0, 0, 10, 1)])))
+def test_calls_of_rccl_are_annotations(path: Path) -> None:
+    trace = load(path, job(process(rccl_api=[record(4, 0, 0, 10, 1)])))
     assert rows(trace.annotations, "name") == [("ncclAllReduce",)]
-    assert trace.source.warnings == ("ranges of roctx were recorded and are not read: steps cannot be taken from them",)
+    assert trace.source.warnings == ()
+
+
+def test_ranges_of_roctx_have_the_texts_that_they_were_given_and_mark_steps(path: Path) -> None:
+    """Their texts stand apart, by the numbers of the calls; what pauses the profiler or names a thread is no range."""
+    ranges = [record(5, 0, 1_000_000 * step, 900_000, 1000 + step) for step in range(4)]
+    others = [record(5, 0, 50, 0, 2000), record(5, 0, 60, 7, 2001), record(6, 0, 70, 5, 2002)]
+    one = process(marker_api=[*ranges, *others])
+    one["strings"]["buffer_records"].append({"kind": "MARKER_CONTROL_API", "operations": ["roctxProfilerPause"]})
+    said = {1000 + step: f"iter {step}" for step in range(4)} | {2000: "a mark", 9: "of no range"}
+    one["strings"]["marker_api"] = [{"key": number, "value": text} for number, text in said.items()]
+    trace = load(path, job(one))
+    assert rows(trace.annotations, "ts_ns", "duration_ns", "name") == [
+        (BEGAN, 900_000, "iter 0"),
+        (BEGAN + 60, 7, "roctxRangePushA"),
+        *((BEGAN + 1_000_000 * step, 900_000, f"iter {step}") for step in range(1, 4)),
+    ]
+    assert rows(trace.other_events, "name", "category") == [("a mark", "roctx")]
+    assert trace.steps["ts_ns"].to_list() == [BEGAN + 1_000_000 * step for step in range(4)]
+    assert trace.device_events["step"].to_list() == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert trace.source.warnings == ()
 
 
 def test_names_that_are_missing_are_said_to_be(path: Path) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -19,6 +19,7 @@ import polars as pl
 
 from whystall.trace.errors import InputError
 from whystall.trace.files import Head, Limits
+from whystall.trace.readers.table_source import Wanted, columns_to_read, completed, dtype_of
 
 MAGIC: Final = b"SQLite format 3\x00"
 # Of a damaged file even the error may hold bytes that are no text.
@@ -98,28 +99,20 @@ class Database:
             return [row[1] for row in self._connection.execute(f'PRAGMA table_info("{table}")').fetchall()]
         return []
 
-    def read(self, table: str, columns: Mapping[str, type[int | str]], needed: Sequence[str] = ()) -> pl.DataFrame:
+    def read(self, table: str, columns: Wanted, needed: Sequence[str] = ()) -> pl.DataFrame:
         """The rows of a table; a column that it lacks, and a value of another type, is null.
 
         A table that is not there, or has not the ``needed`` columns, gives no rows.
         """
-        there = self.columns(table)
-        lacking = [column for column in needed if column not in there]
-        if there and lacking:
-            self.warnings.append(f"the table {table} has no column {lacking[0]!r}: it was not read")
-        asked = [column for column in columns if column in there] if not lacking else []
-        parts = []
-        if asked:
-            self._examine(table)
-            listed = ", ".join(f'"{column}"' for column in asked)
-            # The names are those of the constants that readers pass.
-            query = f'SELECT {listed} FROM "{table}"'  # noqa: S608
-            parts = [_frame(rows, asked, columns) for rows in self._chunks(query, table)]
-        dtypes = {column: _dtype(kind) for column, kind in columns.items()}
-        found = pl.concat(parts) if parts else pl.DataFrame(schema={column: dtypes[column] for column in asked})
-        return found.with_columns(
-            pl.lit(None, dtype).alias(column) for column, dtype in dtypes.items() if column not in asked
-        ).select(dtypes.keys())
+        asked = columns_to_read(table, self.columns(table), columns, needed, self.warnings)
+        if not asked:
+            return completed(None, columns)
+        self._examine(table)
+        listed = ", ".join(f'"{column}"' for column in asked)
+        # The names are those of the constants that readers pass.
+        query = f'SELECT {listed} FROM "{table}"'  # noqa: S608
+        parts = [_frame(rows, asked, columns) for rows in self._chunks(query, table)]
+        return completed(pl.concat(parts) if parts else None, columns)
 
     def texts(self, table: str, key: str, value: str, wanted: Iterable[int]) -> dict[int, str]:
         """The texts of the wanted keys of a table that numbers texts, and no others: it may hold whole files."""
@@ -229,13 +222,7 @@ def _sound_size(path: Path, limits: Limits) -> int:
     return size
 
 
-def _dtype(kind: type[int | str]) -> type[pl.Int64 | pl.String]:
-    return pl.Int64 if kind is int else pl.String
-
-
-def _frame(
-    rows: list[tuple[object, ...]], asked: Sequence[str], columns: Mapping[str, type[int | str]]
-) -> pl.DataFrame:
+def _frame(rows: list[tuple[object, ...]], asked: Sequence[str], columns: Wanted) -> pl.DataFrame:
     return pl.DataFrame(
         [
             _series(column, values, columns[column])
@@ -247,6 +234,6 @@ def _frame(
 def _series(name: str, values: Sequence[object], kind: type[int | str]) -> pl.Series:
     """A column; SQLite holds any type in any of them, and what is of another than ``kind`` is null."""
     try:
-        return pl.Series(name, values, dtype=_dtype(kind), strict=True)
+        return pl.Series(name, values, dtype=dtype_of(kind), strict=True)
     except (TypeError, OverflowError, pl.exceptions.PolarsError):
-        return pl.Series(name, [value if type(value) is kind else None for value in values], dtype=_dtype(kind))
+        return pl.Series(name, [value if type(value) is kind else None for value in values], dtype=dtype_of(kind))

@@ -6,6 +6,7 @@ handed to a parser that builds objects of all that it holds. Wire format: protob
 
 from __future__ import annotations
 
+import mmap
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -74,7 +75,7 @@ def fields(data: bytes, begin: int, end: int) -> Iterator[Field]:
         at += length
 
 
-def varint(data: bytes, at: int, end: int) -> tuple[int, int]:
+def varint(data: bytes | mmap.mmap, at: int, end: int) -> tuple[int, int]:
     """The unsigned number at ``at``, and where it ends. Raises `WireError` where it has no end.
 
     >>> varint(bytes([0xAC, 0x02]), 0, 2)

@@ -61,6 +61,25 @@ class RawTrace:
     """Where the format marks steps itself; otherwise they are found among annotations."""
 
 
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A recording that is several files: what it is called, and the files, first the one that stands for all."""
+
+    name: str
+    files: tuple[Path, ...]
+
+
+@runtime_checkable
+class ReaderOfSeveral(Protocol):
+    """What a reader has besides where a recording may be several files beside each other."""
+
+    def whole_of(self, path: Path) -> Whole | None:
+        """The recording that a file, or a folder, is of; ``None`` where it is of none in several files.
+
+        Any of the files may be named; `Reader.read` is given the one that stands for all.
+        """
+
+
 @runtime_checkable
 class Reader(Protocol):
     """One format: knows its files by their content and reads them."""

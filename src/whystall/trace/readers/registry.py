@@ -9,11 +9,12 @@ from whystall.plugins import brought
 from whystall.trace.errors import InputError
 from whystall.trace.files import Head
 from whystall.trace.readers.kineto.reader import KinetoReader
-from whystall.trace.readers.nsys.reader import NsysReader
+from whystall.trace.readers.nsys.reader import NsysFolderReader, NsysReader
 from whystall.trace.readers.pftrace.reader import PftraceReader
 from whystall.trace.readers.reader import READERS_GROUP, Reader
 from whystall.trace.readers.rocpd import RocpdReader
 from whystall.trace.readers.rocprof import RocprofReader
+from whystall.trace.readers.rocprof_csv import RocprofCsvReader
 from whystall.trace.readers.xspace.reader import XSpaceReader
 
 READERS: Final[tuple[Reader, ...]] = (
@@ -22,7 +23,9 @@ READERS: Final[tuple[Reader, ...]] = (
     PftraceReader(),
     KinetoReader(),
     NsysReader(),
+    NsysFolderReader(),
     RocpdReader(),
+    RocprofCsvReader(),
 )
 """Asked in this order; the first that knows a file's content reads it: Kineto's takes whatever else is JSON."""
 

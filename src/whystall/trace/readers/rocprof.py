@@ -1,4 +1,4 @@
-"""Reads the JSON of rocprofv3 (``--output-format json``): kernels, copies and calls of HIP and HSA.
+"""Reads the JSON of rocprofv3 (``--output-format json``): kernels, copies, calls of HIP and HSA, ranges of roctx.
 
 Only the fields that are declared here are ever decoded: the file also holds the command line, the configuration and the
 host's name.
@@ -28,7 +28,8 @@ _LATEST_NS: Final = 1 << 61
 _DIRECTIONS: Final = {
     "HOST_TO_HOST": "HtoH", "HOST_TO_DEVICE": "HtoD", "DEVICE_TO_HOST": "DtoH", "DEVICE_TO_DEVICE": "DtoD",
 }  # fmt: skip
-_NO_RANGES: Final = "ranges of roctx were recorded and are not read: steps cannot be taken from them"
+MARKERS: Final = "MARKER_CORE"
+"""How the kinds of what roctx was given begin, ranges and marks: others name threads or pause the profiler."""
 
 
 class _Handle(msgspec.Struct, frozen=True):
@@ -112,8 +113,14 @@ class _Kind(msgspec.Struct, frozen=True):
     operations: list[str] = []
 
 
+class _Text(msgspec.Struct, frozen=True):
+    key: int = 0
+    value: str = ""
+
+
 class _Strings(msgspec.Struct, frozen=True):
     buffer_records: list[_Kind] = []
+    marker_api: list[_Text] = []
 
 
 class _About(msgspec.Struct, frozen=True):
@@ -136,7 +143,7 @@ class RocprofReader:
     """JSON of AMD's rocprofv3."""
 
     name = "rocprof"
-    version = 1
+    version = 2
     describes = "JSON of rocprofv3 (rocprofv3 --output-format json)"
     suffixes = (".json", ".gz")
 
@@ -165,20 +172,20 @@ def _recording(
     process: _Process, raw_bytes: int, warnings: Sequence[str], *, limits: Limits, several: bool
 ) -> RawTrace:
     buffers = process.buffer_records
-    calls = [*buffers.hip_api, *buffers.hsa_api]
-    records = [*buffers.kernel_dispatch, *buffers.memory_copy, *calls, *buffers.rccl_api]
-    low, high = _plausible(records)
+    calls, others = [*buffers.hip_api, *buffers.hsa_api], [*buffers.rccl_api, *_marked(process)]
+    records = [*buffers.kernel_dispatch, *buffers.memory_copy, *calls, *others]
+    low, high = plausible_times([record.start_timestamp for record in records])
     gpus = {agent.id.handle: agent for agent in process.agents if agent.type == _GPU}
-    numbers = sorted({record.thread_id for record in (*calls, *buffers.rccl_api)})
+    numbers = sorted({record.thread_id for record in (*calls, *others)})
     threads = {number: row for row, number in enumerate(numbers)}
     events = [*_kernels(process, gpus), *_copies(process, gpus)]
     names = _operations(process)
+    told = _marks(process, threads)
     tables = {
         "device_events": _table(events),
         "runtime_calls": _table([_call(one, names, threads) for one in calls]),
-        "annotations": _table([_call(one, names, threads) for one in buffers.rccl_api]).drop(
-            "correlation", strict=False
-        ),
+        "annotations": _table([*(_told(one, names, threads) for one in buffers.rccl_api), *told["annotations"]]),
+        "other_events": _table(told["other_events"]),
     }
     kept = {name: _sound(table[: limits.events], low, high) for name, table in tables.items() if len(table)}
     lost = sum(len(tables[name]) - len(table) for name, table in kept.items())
@@ -193,19 +200,19 @@ def _recording(
             },
             schema={"pid": pl.String, "tid": pl.String, "name": pl.String},
         ),
-        events=len(records) + len(buffers.marker_api),
+        events=len(records),
         raw_bytes=raw_bytes,
         metadata=Metadata(framework="pytorch" if pytorch else None, devices=_devices(process)),
         process=f"process {process.metadata.pid}" if several else None,
-        warnings=[*warnings, *([_NO_RANGES] if buffers.marker_api else [])],
+        warnings=warnings,
         quarantined=[Quarantine("times that cannot be true", lost, 0)] if lost else [],
     )
 
 
-def _plausible(records: Sequence[_Record]) -> tuple[int, int]:
-    """The times that belong to the recording: within a day of its middle."""
-    starts = sorted(record.start_timestamp for record in records)
-    middle = starts[len(starts) // 2] if starts else 0
+def plausible_times(starts: Sequence[int]) -> tuple[int, int]:
+    """The times that belong to a recording, by when its events began: within a day of its middle."""
+    ordered = sorted(starts)
+    middle = ordered[len(ordered) // 2] if ordered else 0
     return max(min(middle, _LATEST_NS) - _DAY_NS, 0), max(min(middle + _DAY_NS, _LATEST_NS), 0)
 
 
@@ -270,12 +277,11 @@ def _copies(process: _Process, gpus: Mapping[int, _Agent]) -> list[dict[str, obj
     names = _operations(process)
     rows = []
     for record in process.buffer_records.memory_copy:
-        operation = names.get((record.kind, record.operation), "").removeprefix("MEMORY_COPY_")
         target, source = _number(gpus, record.dst_agent_id), _number(gpus, record.src_agent_id)
         rows.append(
             {
                 **_timed(record),
-                "name": f"Memcpy {_DIRECTIONS.get(operation, 'Unknown')}",
+                "name": f"Memcpy {direction(names.get((record.kind, record.operation), ''))}",
                 "kind": "memcpy",
                 "device": source if target is None else target,
                 "stream": _stream(record.stream_id, _Handle()),
@@ -288,9 +294,44 @@ def _copies(process: _Process, gpus: Mapping[int, _Agent]) -> list[dict[str, obj
     return rows
 
 
+def direction(operation: str) -> str:
+    """The way that a copy went, as CUPTI writes it.
+
+    >>> direction("MEMORY_COPY_HOST_TO_DEVICE")
+    'HtoD'
+    """
+    return _DIRECTIONS.get(operation.removeprefix("MEMORY_COPY_"), "Unknown")
+
+
 def _call(record: _Record, names: Mapping[tuple[int, int], str], threads: Mapping[int, int]) -> dict[str, object]:
     name = names.get((record.kind, record.operation), f"unnamed {record.operation}")
     return {**_timed(record), "name": sound_text(name), "thread": threads[record.thread_id]}
+
+
+def _told(record: _Record, names: Mapping[tuple[int, int], str], threads: Mapping[int, int]) -> dict[str, object]:
+    """A call that is none of the runtime's: nothing that ran on a device is looked for under its number."""
+    return {key: value for key, value in _call(record, names, threads).items() if key != "correlation"}
+
+
+def _marked(process: _Process) -> list[_Record]:
+    """The ranges and marks that a program gave roctx."""
+    kinds = {number for number, entry in enumerate(process.strings.buffer_records) if entry.kind.startswith(MARKERS)}
+    return [record for record in process.buffer_records.marker_api if record.kind in kinds]
+
+
+def _marks(process: _Process, threads: Mapping[int, int]) -> dict[str, list[dict[str, object]]]:
+    """By table the ranges of roctx, and its marks, under the texts that they were given."""
+    names, texts = _operations(process), {text.key: text.value for text in process.strings.marker_api}
+    found: dict[str, list[dict[str, object]]] = {"annotations": [], "other_events": []}
+    for record in _marked(process):
+        row = _told(record, names, threads)
+        if given := texts.get(record.correlation_id.internal):
+            row["name"] = sound_text(given)
+        if record.end_timestamp == record.start_timestamp:
+            found["other_events"].append(row | {"category": "roctx"})
+        else:
+            found["annotations"].append(row)
+    return found
 
 
 def _operations(process: _Process) -> dict[tuple[int, int], str]:

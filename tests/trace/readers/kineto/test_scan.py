@@ -213,7 +213,9 @@ UNKNOWN = (
     "Perfetto traces of the PyTorch profiler (*.pftrace); "
     "traces of the PyTorch profiler (JSON that starts with '{' or '['); "
     "SQLite exports of Nsight Systems (nsys export --type sqlite); "
-    "rocpd databases (rocprofv3 --output-format rocpd)"
+    "Parquet exports of Nsight Systems (nsys export --type parquetdir, the folder *_pqtdir); "
+    "rocpd databases (rocprofv3 --output-format rocpd); "
+    "CSV of rocprofv3 (*_kernel_trace.csv, with the job's other files beside it)"
 )
 
 

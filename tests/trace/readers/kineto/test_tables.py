@@ -195,3 +195,41 @@ def test_a_message_is_between_two_ranks_however_many_its_group_has(
     built = trace(**about)
     built.launch("ncclDevKernel_SendRecv", at=0, call_lasts=1_000, runs_at=5_000, lasts=2_000, **record)
     assert built.load().collectives.select("collective", "group_ranks", "group_size").rows() == [(kind, ranks, size)]
+
+
+# --- what torch writes since 2.15 -----------------------------------------------------------------------
+
+
+def test_kernels_that_are_shown_in_a_lane_are_of_the_stream_that_they_ran_on(tmp_path: Path) -> None:
+    """What a stream did in which order is asked of streams, not of lanes."""
+    lane = {"device": 0, "stream": 1001, "original_stream": 20, "annotated_stream": "attention", "graph node id": 42}
+    loaded = load(tmp_path, [{**KERNEL, "args": lane}, {**KERNEL, "ts": 1_700_000_000_000_010, "args": {"stream": 7}}])
+    assert loaded.device_events["stream"].to_list() == [20, 7]
+    more = loaded.extra_arguments.select("row", pl.col("key", "value").cast(pl.String)).sort("key").rows()
+    assert more == [(0, "annotated_stream", "attention"), (0, "graph node id", "42")]
+
+
+def test_a_trace_reads_the_same_with_arguments_and_counters_that_nobody_knows(tmp_path: Path) -> None:
+    host = trace().operator("aten::mm", at=0, lasts=900).launch("gemm", at=100, runs_at=2_000, lasts=5_000)
+    plain = json.loads(host.json())
+    told = json.loads(host.json())
+    for number, event in enumerate(told["traceEvents"]):
+        event["args"] = event.get("args", {}) | {
+            "annotated_stream": "forward", "graph node id": number, "graph_dependencies": [[1, 2], [2, 3]],
+            "event_node_id": 1 << 63, "of no release": {"a": [None, True, 1.5]},
+        }  # fmt: skip
+    counters, began = {"SM active": 43.5, "DRAM": None}, told["traceEvents"][0]["ts"]
+    told["traceEvents"] += [
+        {"ph": "C", "name": "GPU 0", "pid": 0, "ts": began + at, "args": counters, "cat": "gpu_counter"}
+        for at in range(5)
+    ]
+    told |= {"cudaGraphInlineAnnotated": True, "graphNodes": {"1": [2, 3]}}
+    (tmp_path / "plain.json").write_text(json.dumps(plain))
+    (tmp_path / "told.json").write_text(json.dumps(told))
+    first, second = (whystall.load(tmp_path / name, cache=False) for name in ("plain.json", "told.json"))
+    for table in set(TABLES) - {"extra_arguments", "other_events", "threads"}:
+        left, right = (getattr(one, table).drop("thread", strict=False) for one in (first, second))
+        assert left.cast({pl.Enum: pl.String}).equals(right.cast({pl.Enum: pl.String})), table
+    reports = [whystall.analyze(tmp_path / name, cache=False) for name in ("plain.json", "told.json")]
+    assert reports[0].devices == reports[1].devices
+    assert reports[0].verdict == reports[1].verdict

@@ -26,7 +26,7 @@ class KinetoReader:
     """Traces of the PyTorch profiler."""
 
     name = "kineto"
-    version = 2
+    version = 3
     describes = "traces of the PyTorch profiler (JSON that starts with '{' or '[')"
     suffixes = (".json", ".gz", ".trace")
 

@@ -62,7 +62,8 @@ _KEYS: Final[dict[str, _Keys]] = {
     categories.RUNTIME: {"correlation": ("correlation",), **_EXTERNAL_ID, "callback_id": ("cbid", "cid")},
     categories.DEVICE: {
         "device": ("device", "Device"),
-        "stream": ("stream",),
+        # Kernels of CUDA graphs may be shown in a lane of their own: what they waited for is the stream they ran on.
+        "stream": ("original_stream", "stream"),
         "correlation": ("correlation",),
         **_EXTERNAL_ID,
         "bytes": ("bytes", "Bytes"),

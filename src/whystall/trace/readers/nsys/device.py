@@ -43,7 +43,7 @@ def read_device_events(export: Export) -> pl.DataFrame:
     # Of a graph that was recorded by its nodes, the row of the whole would count their time twice.
     graphs = _graphs(export).join(inside, on=["process", "correlation"], how="anti", maintain_order="left")
     if not graphs.is_empty():
-        export.database.warnings.append(
+        export.source.warnings.append(
             f"{len(graphs):,} launches of CUDA graphs were recorded as wholes: which kernels and copies ran in them is "
             "not known (nsys profile --cuda-graph-trace=node records them)"
         )

@@ -11,7 +11,7 @@ from typing import Final
 import polars as pl
 
 from whystall.trace.model import Quarantine
-from whystall.trace.readers.database import Database
+from whystall.trace.readers.table_source import TableSource
 
 KERNELS: Final = "CUPTI_ACTIVITY_KIND_KERNEL"
 COPIES: Final = "CUPTI_ACTIVITY_KIND_MEMCPY"
@@ -28,9 +28,11 @@ START: Final = "TARGET_INFO_SESSION_START_TIME"
 SPAN: Final = "ANALYSIS_DETAILS"
 GPUS: Final = "TARGET_INFO_GPU"
 DEVICES: Final = "TARGET_INFO_CUDA_DEVICE"
+COUNTERS: Final = "GPU_METRICS"
+COUNTER_NAMES: Final = "TARGET_INFO_GPU_METRICS"
 TABLES: Final = (
     KERNELS, COPIES, SETS, GRAPHS, CALLS, SYNCHRONIZATIONS, RECORDED_EVENTS, OVERHEAD, RANGES, THREADS, TEXTS, START,
-    SPAN, GPUS, DEVICES,
+    SPAN, GPUS, DEVICES, COUNTERS, COUNTER_NAMES,
 )  # fmt: skip
 """All that is ever read. META_DATA_CAPTURE, TARGET_INFO_SYSTEM_ENV and PROCESSES hold environment and arguments."""
 
@@ -47,7 +49,7 @@ _NO_NAME: Final = "unnamed"
 class Export:
     """An open export, and what had to be set aside of it."""
 
-    database: Database
+    source: TableSource
     quarantined: dict[str, int] = field(default_factory=dict)
 
     def events_of(self, table: str, identifier: str, *integers: str, end: str = "end") -> pl.DataFrame:
@@ -57,7 +59,7 @@ class Export:
         those asked for.
         """
         columns = dict.fromkeys(dict.fromkeys(["start", end, identifier, *integers]), int)
-        rows = self.database.read(table, columns, needed=("start", end, identifier))
+        rows = self.source.read(table, columns, needed=("start", end, identifier))
         return self.sound(rows.rename({"start": "ts_ns", end: "end"}), identifier)
 
     def sound(self, rows: pl.DataFrame, identifier: str) -> pl.DataFrame:
@@ -87,7 +89,7 @@ class Export:
         wanted: set[int] = set()
         for column in columns:
             wanted |= set(column.drop_nulls().unique().to_list())
-        return self.database.texts(TEXTS, "id", "value", wanted)
+        return self.source.texts(TEXTS, "id", "value", wanted)
 
     def set_aside(self, reason: str, events: int) -> None:
         """Counts events under a reason."""

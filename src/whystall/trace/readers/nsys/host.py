@@ -37,7 +37,7 @@ def read_synchronizations(export: Export, devices: pl.DataFrame) -> pl.DataFrame
 
     ``devices`` are device events: exports of 2026 give device 0 for every wait, and a context knows its device better.
     """
-    kind = "syncType" if "syncType" in export.database.columns(SYNCHRONIZATIONS) else "deprecatedSyncType"
+    kind = "syncType" if "syncType" in export.source.columns(SYNCHRONIZATIONS) else "deprecatedSyncType"
     rows = export.events_of(SYNCHRONIZATIONS, "globalPid", kind, "deviceId", *_EVENT)
     contexts = devices.group_by("process", "context").agg(
         pl.col("device").min(), pl.col("device").n_unique().alias("n")
@@ -60,7 +60,7 @@ def read_synchronizations(export: Export, devices: pl.DataFrame) -> pl.DataFrame
 
 def _records(export: Export) -> pl.DataFrame:
     """The calls that recorded events; what matters of one is its number, not when the device came to it."""
-    rows = export.database.read(RECORDED_EVENTS, dict.fromkeys(("globalPid", *_EVENT), int), needed=("globalPid",))
+    rows = export.source.read(RECORDED_EVENTS, dict.fromkeys(("globalPid", *_EVENT), int), needed=("globalPid",))
     return rows.drop_nulls(["globalPid", "correlationId"]).select(
         export.process_of("globalPid"),
         "eventId", "eventSyncId",

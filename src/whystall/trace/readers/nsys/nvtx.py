@@ -31,7 +31,7 @@ def read_ranges(export: Export) -> dict[str, pl.DataFrame]:
     """By table (operators, annotations, other_events) the ranges of all processes, with process and globalTid."""
     integers = ("start", "end", "eventType", "globalTid", "endGlobalTid", "textId", "domainId")
     columns: dict[str, type[int | str]] = {**dict.fromkeys(integers, int), "text": str}
-    rows = export.database.read(RANGES, columns, needed=("start", "eventType", "globalTid"))
+    rows = export.source.read(RANGES, columns, needed=("start", "eventType", "globalTid"))
     rows = rows.filter(~pl.col("eventType").is_in(_SKIPPED).fill_null(value=False))
     unknown = ~pl.col("eventType").is_in((_MARK, _PUSHED, _STARTED)).fill_null(value=False)
     export.set_aside("NVTX events of a kind that is not known", len(rows.filter(unknown)))

@@ -1,4 +1,4 @@
-"""Reads an SQLite export of Nsight Systems: a recording for each process that used a device."""
+"""Reads exports of Nsight Systems, a database or a folder of Parquet files: a recording for each process."""
 
 from __future__ import annotations
 
@@ -14,22 +14,25 @@ from whystall.trace.files import Head, Limits, Progress
 from whystall.trace.metadata import DeviceProperties, Metadata
 from whystall.trace.readers.database import Database, has_table
 from whystall.trace.readers.nsys.device import read_device_events
-from whystall.trace.readers.nsys.export import TABLES, Export, process_number
+from whystall.trace.readers.nsys.export import TABLES, TEXTS, Export, process_number
 from whystall.trace.readers.nsys.host import read_calls, read_overhead, read_synchronizations
 from whystall.trace.readers.nsys.nvtx import read_ranges
-from whystall.trace.readers.nsys.target import base_of, devices_of, own_devices
+from whystall.trace.readers.nsys.target import base_of, devices_of, own_devices, say_what_counters_there_are
 from whystall.trace.readers.nsys.threads import thread_table, with_threads
-from whystall.trace.readers.reader import RawTrace
+from whystall.trace.readers.parquet import MAGIC, SUFFIX, ParquetFolder, files_of
+from whystall.trace.readers.reader import RawTrace, Whole
+from whystall.trace.readers.table_source import TableSource
 from whystall.trace.schema import OPTIONAL, REQUIRED
 
 _MARKS: Final = (b"CUPTI_ACTIVITY_KIND_", b"NVTX_EVENTS", b"TARGET_INFO_SESSION_START_TIME")
+_STANDS_FOR_ALL: Final = f"{TEXTS}{SUFFIX}"
 _PYTORCH: Final = ("aten::", "at::native::")
 _WARP: Final = 32
 _Tables = dict[str, pl.DataFrame]
 
 
 class NsysReader:
-    """Exports of NVIDIA Nsight Systems."""
+    """Databases of NVIDIA Nsight Systems."""
 
     name = "nsys"
     version = 1
@@ -44,25 +47,59 @@ class NsysReader:
         """The recordings in a file, one for each process. Raises `InputError` where there is none."""
         size = path.stat().st_size
         with Database(path, TABLES, limits) as database:
-            export = Export(database)
-            tables = _read(export)
-            if progress is not None:
-                progress(size, size)
-            processes, left_out = _processes(tables)
-            if not processes:
-                raise InputError(f"{path.name} holds no event of a job{_because(database.warnings)}")
-            recordings = _recordings(export, tables, processes, size)
-        warnings = (*database.warnings, *left_out)
-        # What is wrong with the file is said once, with its first process.
-        set_aside = export.quarantine()
-        first = dataclasses.replace(
-            recordings[0],
-            events=recordings[0].events + sum(entry.events for entry in set_aside),
-            warnings=warnings,
-            quarantined=set_aside,
-            truncated=database.truncated,
-        )
-        return [first, *recordings[1:]]
+            return _recordings_in(database, path.name, size, progress)
+
+
+class NsysFolderReader:
+    """Folders of NVIDIA Nsight Systems with a Parquet file for each table; the one of texts stands for all."""
+
+    name = "nsys-parquet"
+    version = 1
+    describes = "Parquet exports of Nsight Systems (nsys export --type parquetdir, the folder *_pqtdir)"
+    suffixes = (_STANDS_FOR_ALL,)
+
+    def whole_of(self, path: Path) -> Whole | None:
+        """The tables of the folder that is named, or in which a file of a table is; ``None`` of anything else."""
+        folder = path if path.is_dir() else path.parent
+        if path != folder and not (path.suffix == SUFFIX and path.is_file()):
+            return None
+        tables = files_of(folder, TABLES)
+        if TEXTS not in tables or len(tables) == 1:
+            return None
+        others = sorted(file for table, file in tables.items() if table != TEXTS)
+        return Whole(folder.absolute().name, (tables[TEXTS], *others))
+
+    def knows(self, head: Head) -> bool:
+        """Whether it is a Parquet file with those of other tables beside it."""
+        return head.content.startswith(MAGIC) and self.whole_of(head.path) is not None
+
+    def read(self, path: Path, *, limits: Limits, progress: Progress | None) -> Sequence[RawTrace]:
+        """The recordings in a folder, one for each process. Raises `InputError` where there is none."""
+        tables = ParquetFolder(path.parent, TABLES, limits)
+        return _recordings_in(tables, path.parent.absolute().name, tables.size, progress)
+
+
+def _recordings_in(source: TableSource, name: str, size: int, progress: Progress | None) -> list[RawTrace]:
+    """The recordings in an export of this name and size."""
+    export = Export(source)
+    tables = _read(export)
+    if progress is not None:
+        progress(size, size)
+    processes, left_out = _processes(tables)
+    if not processes:
+        raise InputError(f"{name} holds no event of a job{_because(source.warnings)}")
+    recordings = _recordings(export, tables, processes, size)
+    say_what_counters_there_are(export)
+    # What is wrong with the file is said once, with its first process.
+    set_aside = export.quarantine()
+    first = dataclasses.replace(
+        recordings[0],
+        events=recordings[0].events + sum(entry.events for entry in set_aside),
+        warnings=(*source.warnings, *left_out),
+        quarantined=set_aside,
+        truncated=source.truncated,
+    )
+    return [first, *recordings[1:]]
 
 
 def _because(warnings: Sequence[str]) -> str:

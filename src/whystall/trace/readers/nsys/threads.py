@@ -13,7 +13,7 @@ def thread_table(export: Export, tables: Mapping[str, pl.DataFrame]) -> pl.DataF
     """A row for each thread that did anything: globalTid, process, pid, tid, name."""
     found = [table["globalTid"] for table in tables.values() if "globalTid" in table.columns]
     threads = pl.concat(found).unique().sort().to_frame()
-    given = export.database.read(THREADS, {"globalTid": int, "nameId": int}).drop_nulls().sort("globalTid", "nameId")
+    given = export.source.read(THREADS, {"globalTid": int, "nameId": int}).drop_nulls().sort("globalTid", "nameId")
     names = export.names(given["nameId"])
     labels = {thread: names[number] for thread, number in given.rows() if number in names}
     return threads.with_columns(

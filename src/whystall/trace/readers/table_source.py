@@ -1,0 +1,58 @@
+"""What readers of formats that are tables ask for them, whether they stand in a database or in a folder of files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
+
+import polars as pl
+
+Wanted = Mapping[str, type[int | str]]
+"""By name the columns that a reader asks for, and what they hold."""
+
+
+class TableSource(Protocol):
+    """Tables of a recording, those alone that were asked for when it was opened."""
+
+    warnings: list[str]
+    """A sentence on everything that could not be read."""
+    truncated: bool
+
+    def has(self, table: str) -> bool:
+        """Whether there is a table of this name that was asked for."""
+
+    def columns(self, table: str) -> list[str]:
+        """The names of a table's columns, none where it was not asked for."""
+
+    def read(self, table: str, columns: Wanted, needed: Sequence[str] = ()) -> pl.DataFrame:
+        """The rows of a table; a column that it lacks, and a value of another type, is null.
+
+        A table that is not there, or has not the ``needed`` columns, gives no rows.
+        """
+
+    def texts(self, table: str, key: str, value: str, wanted: Iterable[int]) -> dict[int, str]:
+        """The texts of the wanted keys of a table that numbers texts, and no others: it may hold whole files."""
+
+
+def columns_to_read(
+    table: str, there: Sequence[str], wanted: Wanted, needed: Sequence[str], warnings: list[str]
+) -> list[str]:
+    """Which of the wanted columns a table has; none, with a sentence, where it lacks one that is needed."""
+    lacking = [column for column in needed if column not in there]
+    if there and lacking:
+        warnings.append(f"the table {table} has no column {lacking[0]!r}: it was not read")
+    return [] if lacking else [column for column in wanted if column in there]
+
+
+def completed(found: pl.DataFrame | None, wanted: Wanted) -> pl.DataFrame:
+    """What was found with every column that was wanted: one that is not there is null in every row."""
+    dtypes = {column: dtype_of(kind) for column, kind in wanted.items()}
+    if found is None:
+        return pl.DataFrame(schema=dtypes)
+    missing = [column for column in dtypes if column not in found.columns]
+    return found.with_columns(pl.lit(None, dtypes[column]).alias(column) for column in missing).select(dtypes.keys())
+
+
+def dtype_of(kind: type[int | str]) -> type[pl.Int64 | pl.String]:
+    """The type of a column that holds whole numbers or texts."""
+    return pl.Int64 if kind is int else pl.String

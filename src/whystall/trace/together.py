@@ -1,0 +1,33 @@
+"""Recordings that are several files beside each other: one stands for all, whichever of them is named."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from pathlib import Path
+
+from whystall.trace.readers.reader import Reader, ReaderOfSeveral, Whole
+
+
+def whole_of(path: Path, readers: Iterable[Reader]) -> Whole:
+    """The recording that a file is of: most often itself alone."""
+    for reader in readers:
+        if isinstance(reader, ReaderOfSeveral):
+            with contextlib.suppress(OSError):  # whoever opens the file says why it cannot be
+                if (found := reader.whole_of(path)) is not None:
+                    return found
+    return Whole(path.name, (path,))
+
+
+def each_once(paths: Iterable[Path], readers: Iterable[Reader], told: set[Path] | None = None) -> list[Path]:
+    """The files, of those that are one recording the one that stands for all, unless it was ``told`` before."""
+    known = set() if told is None else told
+    asked = [reader for reader in readers if isinstance(reader, ReaderOfSeveral)]
+    found: list[Path] = []
+    for path in paths:
+        whole = whole_of(path, asked)
+        first = whole.files[0].absolute()
+        if len(whole.files) == 1 or first not in known:
+            found.append(whole.files[0])
+        known.add(first)
+    return found
