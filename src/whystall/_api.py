@@ -10,6 +10,7 @@ import msgspec
 
 from whystall._inputs import installed_rules, read_kernel_classes, read_run_facts, stood_still
 from whystall.analysis.run_summary import run_summary
+from whystall.analysis.supply import input_supply
 from whystall.analysis.throughput import Workload
 from whystall.diagnosis.comparison import Comparison, compare_reports
 from whystall.diagnosis.diagnose import diagnose_run
@@ -147,6 +148,7 @@ def _report(
         source=of_job,
         environment=facts.environment,
         samples_per_step=facts.samples_per_step,
+        supply=input_supply(runs, facts.samples_per_step, facts.loaders),
         given=min(found.analyses, key=lambda one: one.rank).given if found.analyses else [],
     )
 

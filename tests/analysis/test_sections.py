@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from whystall.analysis.communication import communication_results
-from whystall.analysis.results import Collective, MemoryPeak, Module, Operator
+from whystall.analysis.memory_results import MemoryPeak
+from whystall.analysis.results import Collective, Module, Operator
 from whystall.analysis.trace_analysis import TraceAnalysis, analyze_trace
 from whystall.testing import TraceBuilder, trace
 

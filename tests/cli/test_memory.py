@@ -5,6 +5,8 @@ import pickle
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.analysis.test_memory_holders import job
+from tests.diagnosis.rules.memory.test_activation_bound import training as training_job
 from tests.memory.program import MIB, Program, forward, training
 
 from whystall.testing import trace
@@ -169,6 +171,40 @@ def test_traces_tell_the_peaks_of_their_allocators(cli: Cli, tmp_path: Path) -> 
     assert outcome.code == 0
     assert "9.00 MiB" in outcome.out
     assert answer["traces"][0]["peak_allocated_bytes"] == 9 * MIB
+
+
+def test_a_trace_with_modules_names_who_held_the_peak(cli: Cli, tmp_path: Path) -> None:
+    job().built.write(tmp_path / "trace.json")
+
+    outcome = cli("memory", tmp_path / "trace.json", "--no-cache")
+    answer = json.loads(cli("memory", tmp_path / "trace.json", "--no-cache", "--json").out)
+
+    assert outcome.code == 0
+    said = " ".join(outcome.out.split())
+    assert said.startswith("rank 0, cuda 0: at most 37.0 MiB allocated, 64.9 % of it activations.")
+    assert "Net/Block model.py(10): forward aten::linear activations 24.0 MiB 64.9 % 3" in said
+    assert "allocated before the record 10.0 MiB 27.0 %" in said
+    assert max(map(len, outcome.out.splitlines())) <= 100
+    assert answer["traces"][0]["holders"][0]["module"] == "Net/Block"
+    assert answer["findings"] == []  # of so little memory nobody is short
+
+
+def test_a_trace_without_stacks_says_what_it_does_not_name(cli: Cli, tmp_path: Path) -> None:
+    job(frames=False).built.write(tmp_path / "trace.json")
+
+    said = " ".join(cli("memory", tmp_path / "trace.json", "--no-cache").out.split())
+
+    assert "the trace names no modules and functions here: with_stack=True records them" in said
+    assert "aten::linear activations 24.0 MiB" in said
+
+
+def test_a_peak_that_is_mostly_activations_is_a_finding(cli: Cli, tmp_path: Path) -> None:
+    training_job(4, 4).built.write(tmp_path / "trace.json")
+
+    said = " ".join(cli("memory", tmp_path / "trace.json", "--no-cache").out.split())
+
+    assert "memory.activation-bound: 2.50 GiB allocated at the peak, 2.00 GiB activations at the peak" in said
+    assert "torch.utils.checkpoint" in said
 
 
 def test_a_run_folder_tells_of_its_traces(cli: Cli, tmp_path: Path) -> None:

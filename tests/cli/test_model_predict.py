@@ -24,6 +24,10 @@ def square(batch=4):
 def wide(batch=4):
     return nn.Sequential(nn.Linear(65536, 64), nn.ReLU(), nn.Linear(64, 65536)), torch.randn(batch, 65536)
 
+def deep(batch=512):
+    parts = (nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 64)) for _ in range(4))
+    return nn.Sequential(*parts), torch.randn(batch, 64)
+
 def bare():
     return nn.Linear(8, 8)
 
@@ -82,10 +86,25 @@ def test_conventions_and_remedies_on_request(cli: Cli) -> None:
     assert "a fused optimizer (fused=True)" in outcome.out
 
 
+def test_what_to_compute_again(cli: Cli) -> None:
+    target = ("model", "factories.py:deep", "--predict", "--optimizer", "sgd")
+    found = json.loads(cli(*target, "--remedies", "--json").out)
+    row = found["recompute"][0]
+    names = row["options"].removeprefix("--recompute ").strip("'")
+    again = json.loads(cli(*target, "--recompute", names, "--json").out)
+
+    assert again["peak_bytes"] == row["peak_bytes"] < found["peak_bytes"]
+    text = cli(*target, "--remedies").out
+    assert "What to compute again instead of keeping" in text
+    assert row["module"] in text
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
         (("factories.py:square", "--checkpoint", "full"), 2, "--checkpoint belongs to --predict"),
+        (("factories.py:square", "--recompute", "x"), 2, "--recompute belongs to --predict"),
+        (("factories.py:deep", "--predict", "--recompute", "x"), 2, "no module to compute again is called 'x'"),
         (("factories.py:square", "--predict", "--html", "x.html"), 2, "--predict writes no page"),
         (("factories.py:square", "--predict", "--ranks", "none"), 2, "--ranks wants a number"),
         (("factories.py:square", "--predict", "--limit", "8 bananas"), 2, "--limit wants a size such as 8GiB"),

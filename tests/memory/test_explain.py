@@ -7,7 +7,18 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from tests.memory.naive_allocator import course
-from tests.memory.program import ALL_GATHER, MIB, NO_FRAMES, PARAMETERS, TORCH, Program, forward, training
+from tests.memory.program import (
+    ALL_GATHER,
+    FOREACH,
+    MIB,
+    NO_FRAMES,
+    PARAMETERS,
+    STATE,
+    TORCH,
+    Program,
+    forward,
+    training,
+)
 from tests.memory.test_allocator import SETTINGS, sequences
 
 from whystall.diagnosis.catalogue import causes
@@ -431,7 +442,41 @@ def test_activations_are_told_where_they_are_most_of_the_peak(tmp_path: Path) ->
     assert found.id == "memory.activation-bound"
     assert found.saves_bytes == sum(-(-(int(GIB * 0.6 / 8) + MIB) // 512) * 512 for _ in range(8))
     assert "model.py:40, model.py:41" in found.remedy
+    assert found.known_by.startswith("622 MiB of 1,039 MiB at the peak, 311 MiB of them from ")  # 8 x 52: in 2 MiB
     assert few == ()
+
+
+def test_an_optimizers_state_that_is_most_of_the_peak_is_not_said_to_be_activations(tmp_path: Path) -> None:
+    program = Program()
+    state = [program.alloc(GIB // 8, STATE) for _ in range(8)]
+    kept = [program.alloc(GIB // 16, forward(40 + at % 2)) for at in range(8)]
+    program.alloc(MIB)
+    for key in kept:
+        program.free(key, NO_FRAMES)
+    program.free(program.alloc(MIB, FOREACH))
+    device = told(tmp_path, program.snapshot())
+
+    assert state
+    assert held(device)[Category.OPTIMIZER_STATE] == GIB
+    assert device.findings == ()
+
+
+@pytest.mark.parametrize("change", ["later", "renamed", "segments reversed"])
+def test_times_names_and_order_do_not_change_what_activations_cost(tmp_path: Path, change: str) -> None:
+    plain = activations(0.6).snapshot()
+    value = activations(0.6).snapshot()
+    if change == "later":
+        for event in value["device_traces"][0]:
+            event["time_us"] += 3_600_000_000
+    elif change == "renamed":
+        value = pickle.loads(pickle.dumps(value).replace(b"/home/me/job/model.py", b"/home/me/job/other.py"))  # noqa: S301 - our own
+    else:
+        value["segments"].reverse()
+
+    (before,), (after,) = told(tmp_path, plain).findings, told(tmp_path, value).findings
+
+    assert (after.id, after.saves_bytes) == (before.id, before.saves_bytes)
+    assert after.known_by == before.known_by.replace("model.py", "other.py" if change == "renamed" else "model.py")
 
 
 def test_growth_and_retries_are_findings_too(tmp_path: Path) -> None:

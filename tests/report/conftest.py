@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from whystall.analysis.memory_results import MemoryPeak
 from whystall.analysis.results import (
     ClassCounts,
     Collective,
@@ -21,7 +22,6 @@ from whystall.analysis.results import (
     Lane,
     LaunchLinks,
     Ledger,
-    MemoryPeak,
     Module,
     Operator,
     Phase,

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.diagnosis.cases import run
 
-from whystall.analysis.results import MemoryPeak, Module
+from whystall.analysis.memory_results import MemoryPeak
+from whystall.analysis.results import Module
 from whystall.report.charts import curve, icicle, step_columns, step_curves
 from whystall.report.schema import Report
 

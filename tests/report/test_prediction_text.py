@@ -13,6 +13,7 @@ from whystall.model.prediction.results import (
     PhasePeak,
     PhaseWork,
     Prediction,
+    Recompute,
     Remedy,
 )
 from whystall.report.format import UNKNOWN
@@ -101,3 +102,44 @@ def test_a_rank_of_several() -> None:
 
     assert "at most on each of 8 ranks (zero2)" in text
     assert "on a CPU" in text
+
+
+def again(name: str, saved: int, flops: int, total: int, *, fits: bool = False, cheap: bool = False) -> Recompute:
+    return Recompute(
+        module=name.partition(":")[0],
+        kind="Block",
+        calls=32,
+        keeps_products=cheap,
+        options=f"--recompute '{name}'",
+        saved_bytes=saved * GIB,
+        more_flops=flops,
+        flops_share=flops / 2_000_000,
+        more_ns=None,
+        total_saved_bytes=total * GIB,
+        total_more_flops=2 * flops,
+        peak_bytes=(50 - total) * GIB,
+        fits=fits,
+        kept_bytes=9 * GIB,
+        operators={"gelu": 6 * GIB, "addmm": 3 * GIB},
+    )
+
+
+def test_what_to_compute_again_with_running_totals() -> None:
+    rows = (again("blocks.*:cheap", 4, 0, 4, cheap=True), again("blocks.*", 6, 500_000, 10, fits=True))
+
+    rendered = render_prediction(replace(FOUND, recompute=rows))
+    text = " ".join(rendered.split())
+
+    assert "\x1b" not in render_prediction(replace(FOUND, recompute=(replace(rows[0], kind="\x1b[31m"),)))
+    assert "blocks.* (Block, 32 calls), all but products 4.00 GiB 0 0.0 % 4.00 GiB 46.0 GiB" in text
+    assert "blocks.* (Block, 32 calls) 6.00 GiB 500 k 25.0 % 10.0 GiB 40.0 GiB, fits" in text
+    assert "blocks.* keeps 9.00 GiB inside, made most by these operators: 6.00 GiB by gelu, 3.00 GiB by addmm" in text
+    assert "All of it: 1.00 M FLOPs more a step, as --recompute 'blocks.*'." in text
+    assert "does not fit with all of them" not in text
+
+
+def test_why_nothing_is_computed_again_is_said() -> None:
+    found = replace(FOUND, no_recompute_because="the peak is elsewhere")
+
+    assert "Nothing to compute again is named: the peak is elsewhere." in flat(found)
+    assert "compute again" not in flat(FOUND)

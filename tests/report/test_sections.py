@@ -14,6 +14,7 @@ from tests.diagnosis.cases import line
 
 import whystall
 from whystall.analysis.run_results import RunSummary, SlowStep
+from whystall.analysis.supply import InputSupply
 from whystall.mcp_server.folders import Folders
 from whystall.mcp_server.tools import Tools, call
 from whystall.report.html import render_html
@@ -26,6 +27,7 @@ from whystall.report.sections.extensions import installed_sections
 from whystall.report.sections.registry import CHAPTERS, SECTIONS
 from whystall.report.sections.section import InMarkdown, InTerminal, OnPage, Section
 from whystall.report.tables import Cell, Column, Limits, Table, table
+from whystall.report.terminal import render_terminal
 
 LIMITS = Limits(rows=50, name=80)
 
@@ -42,7 +44,10 @@ def watched(report: Report) -> Report:
         major_faults_per_step=0.0, rss_start_bytes=1, rss_end_bytes=1, slow_ns=80, slow=[slow],
         durations_ns=[10] * 9 + [90], places=[line(0.5)],
     )  # fmt: skip
-    return msgspec.structs.replace(report, run=[run])
+    supply = InputSupply(
+        rank=0, samples_per_step=32, demand_per_s=640.0, supply_per_s=426.7, at_least=False, waited_share=1 / 3
+    )
+    return msgspec.structs.replace(report, run=[run], supply=supply)
 
 
 def of_many_ranks(report: Report) -> Report:
@@ -168,3 +173,12 @@ def test_clients_of_the_server_see_sections_of_others(tmp_path: Any, monkeypatch
 def test_a_notebook_shows_the_sections_that_are_declared_for_it(samples: dict[str, Report]) -> None:
     assert [section.id for section in SECTIONS if section.notebook] == ["devices"]
     assert render_fragment(samples["gpu"]).count("<table>") == 1
+
+
+def test_supply_and_demand_are_one_line_where_they_are_known(samples: dict[str, Report]) -> None:
+    plain, told = samples["gpu"], watched(samples["gpu"])
+
+    (row,) = [line.split() for line in render_terminal(told).splitlines() if "426.7" in line]
+    assert row[:4] == ["0", "426.7", "640", "32"]
+    assert "Input: supply and demand" in render_html(told)
+    assert "supply and demand" not in render_terminal(plain)

@@ -1,4 +1,4 @@
-"""Memory: peaks and course of what each allocator held, from its memory events."""
+"""Memory: peaks and course of what each allocator held and who held it, from its memory events."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from whystall.analysis.results import MemoryPeak
+from whystall.analysis.memory_holders import Holding, held_at_peak, places_of
+from whystall.analysis.memory_results import MemoryPeak
+from whystall.analysis.modules import ModulePlaces
+from whystall.analysis.operators import OperatorTree
 from whystall.trace.model import Trace
 
 # c10::DeviceType (c10/core/DeviceType.h), as the events' "Device Type" gives it.
@@ -25,16 +28,24 @@ _DEVICE_TYPES: Final = {
     20: "privateuse1",
 }
 _CURVE_POINTS: Final = 400
+_UNTOLD: Final = Holding([], [], 0, "the memory events carry no totals")
 
 
-def memory_results(trace: Trace, rank: int, origin_ns: int) -> list[MemoryPeak]:
+def memory_results(
+    trace: Trace, rank: int, origin_ns: int, tree: OperatorTree, modules: ModulePlaces
+) -> list[MemoryPeak]:
     """One row per device whose allocator reported; totals are ``None`` where old traces carry none."""
     table = trace.memory_events
+    if table.is_empty():
+        return []
+    places = places_of(trace, tree, modules)
     out = []
     keyed = table.with_columns(pl.col("device_type").fill_null(-1), pl.col("device").fill_null(-1))
     for (kind, device), group in keyed.group_by(["device_type", "device"], maintain_order=True):
         allocated = group["total_allocated"].drop_nulls()
         reserved = group["total_reserved"].drop_nulls()
+        at = int(np.argmax(allocated.to_numpy())) if len(allocated) == len(group) else None
+        found = _UNTOLD if at is None else held_at_peak(group, at, places)
         out.append(
             MemoryPeak(
                 rank=rank,
@@ -46,6 +57,11 @@ def memory_results(trace: Trace, rank: int, origin_ns: int) -> list[MemoryPeak]:
                 allocated_start_bytes=int(allocated[0]) if len(allocated) else None,
                 allocated_end_bytes=int(allocated[-1]) if len(allocated) else None,
                 curve=_curve(group.filter(pl.col("total_allocated").is_not_null()), origin_ns),
+                peak_ns=None if at is None else int(group["ts_ns"][at]) - origin_ns,
+                held=found.held,
+                holders=found.holders,
+                holders_omitted=found.omitted,
+                holders_unknown_because=found.unknown_because,
             )
         )
     return sorted(out, key=lambda row: (row.device_type, row.device))

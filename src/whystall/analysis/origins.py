@@ -146,7 +146,7 @@ def _fused(
             operators=[] if name is None else list(name.operators),
             region=None if region < 0 else tree.names[int(tree.name_of[region])],
             modules=_modules(places, events, rows),
-            function=_function(trace, int(events.frame[first])),
+            function=function_of(trace, int(events.frame[first])),
             launches=len(np.unique(events.launch[rows])) if (events.launch[rows] >= 0).all() else None,
             events=len(rows),
             device_ns=int(events.duration[rows].sum()),
@@ -177,8 +177,8 @@ def _modules(places: ModulePlaces, events: _Events, rows: NDArray[np.intp]) -> l
     return [places.modules.paths[int(one)] for one in heaviest if times[one] > 0]
 
 
-def _function(trace: Trace, frame: int) -> str | None:
-    """The Python function that launched it.
+def function_of(trace: Trace, frame: int) -> str | None:
+    """The Python function around a frame, that which launched or asked.
 
     The innermost that is neither built in nor PyTorch's, else PyTorch's own.
     """

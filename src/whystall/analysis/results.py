@@ -367,20 +367,6 @@ class Host(Result):
     calls: list[HostCall] = []
 
 
-class MemoryPeak(Result):
-    """Peaks of one allocator from its memory events; ``None`` where old traces carry no totals."""
-
-    rank: int
-    device_type: str
-    device: int
-    events: int
-    peak_allocated_bytes: int | None
-    peak_reserved_bytes: int | None
-    allocated_start_bytes: int | None
-    allocated_end_bytes: int | None
-    curve: list[tuple[int, int]]
-
-
 class Lane(Result):
     """One row of a timeline. Events are ``(start_ns, duration_ns, name index, class index)``."""
 

@@ -22,6 +22,7 @@ from whystall.analysis.intervals import Cumulative
 from whystall.analysis.kernel_classes import Classified, KernelClass, classify
 from whystall.analysis.kernels import family_key, family_results, kernel_results
 from whystall.analysis.memory import memory_results
+from whystall.analysis.memory_results import MemoryPeak
 from whystall.analysis.modules import module_places, module_results
 from whystall.analysis.operators import operator_results
 from whystall.analysis.origins import kernel_origins
@@ -32,7 +33,6 @@ from whystall.analysis.results import (
     InputWait,
     Kernel,
     KernelFamily,
-    MemoryPeak,
     Module,
     Operator,
     Phase,
@@ -117,7 +117,7 @@ def analyze_trace(
         links=links,
         input=input_results(trace, accounts, rank),
         host=host_result(trace, rank),
-        memory=memory_results(trace, rank, origin),
+        memory=memory_results(trace, rank, origin, tree, places),
         timelines=[timeline for timeline in drawn if timeline is not None],
         efficiency=[
             device_efficiency(trace, device, tree, work, owner, classified, peaks[device.device])

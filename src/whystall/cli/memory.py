@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from collections.abc import Sequence
 
-    from whystall.analysis.results import MemoryPeak
+    from whystall.analysis.memory_results import MemoryPeak
     from whystall.cli.console import Console
     from whystall.memory.results import MemoryReport, RanksTogether, SnapshotComparison
     from whystall.trace.files import Limits
@@ -152,11 +152,17 @@ def _of_traces(paths: Sequence[str], options: Namespace, console: Console) -> in
             list(paths), cache=not options.no_cache, limits=inputs.limits(options), calibrate=False, progress=progress
         )
     peaks: list[MemoryPeak] = report.memory
+    findings = [finding for finding in report.findings if finding.id.startswith("memory.")]
     if not peaks:
         raise InputError(
             "no memory events in these traces: record them with profile_memory=True, or whystall run --memory"
         )
-    output.print_and_write(options, console, lambda width: peaks_document(peaks, width), lambda: _json_of_peaks(peaks))
+    output.print_and_write(
+        options,
+        console,
+        lambda width: peaks_document(peaks, width, findings),
+        lambda: _text({"traces": _plain(peaks), "findings": _plain(findings)}),
+    )
     console.next("torch.cuda.memory._record_memory_history(), then _dump_snapshot: a snapshot names the lines that ask")
     return 0
 
@@ -172,10 +178,6 @@ def _json(
     files = [{"summary": summarize(report)} | _plain(report) for report in reports]
     beside = {} if joint is None else {"together": {"summary": told_together(joint)} | _plain(joint)}
     return _text({"files": files} | beside | ({} if compared is None else {"comparisons": _plain(compared)}))
-
-
-def _json_of_peaks(peaks: Sequence[MemoryPeak]) -> str:
-    return _text({"traces": _plain(peaks)})
 
 
 def _plain(value: object) -> Any:

@@ -40,6 +40,11 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--kernels", choices=KERNELS, help="the optimizer's implementation (default: what torch chooses)"
     )
     group.add_argument("--checkpoint", choices=CHECKPOINTS, help="activations that are computed again (default: none)")
+    group.add_argument(
+        "--recompute",
+        metavar="MODULE,MODULE",
+        help="modules that are computed again, such as 'blocks.*.mlp' ('blocks.*:cheap': all but products)",
+    )
     group.add_argument("--autocast", choices=AUTOCASTS, help="forward passes under torch.autocast")
     group.add_argument(
         "--limit", metavar="SIZE", help="what tensors may hold, such as 8GiB, where that is less than the device has"
@@ -95,6 +100,7 @@ def is_asked_for(options: Namespace) -> bool:
         "optimizer",
         "kernels",
         "checkpoint",
+        "recompute",
         "autocast",
         "limit",
         "effective_batch",
@@ -204,6 +210,8 @@ def _settings(
     for kind in PARALLEL:
         text = getattr(options, f"{kind}_parallel")
         settings[f"{kind}_parallel"] = 1 if text is None else _whole(text, f"--{kind}-parallel")
+    if options.recompute is not None:
+        settings["recompute"] = tuple(name.strip() for name in options.recompute.split(","))
     if options.fsdp is not None:
         settings["fsdp"] = _fsdp(options.fsdp)
     settings["sequence_parallel"] = options.sequence_parallel

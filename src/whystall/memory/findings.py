@@ -90,12 +90,14 @@ def _activations(told: DeviceMemory) -> Iterator[MemoryFinding]:
     lines = [one for one in told.peak.holders if one.category is Category.ACTIVATIONS and one.site is not None]
     most = sum(one.bytes for one in lines[:_MOST_LINES])
     named = ", ".join(str(one.site) for one in lines[:_MOST_LINES])
+    largest = f", {_mib(lines[0].bytes)} of them from {lines[0].site}" if lines else ""
     yield MemoryFinding(
         id="memory.activation-bound",
         says="what the forward pass keeps for the backward pass is most of the peak, and grows with the batch",
         remedy=f"torch.utils.checkpoint around {named or 'the blocks'}: computed again instead of kept",
         saves_bytes=most or bytes_,
-        known_by="what these lines hold at the peak; less where a part of it must be kept as input",
+        known_by=f"{_mib(bytes_)} of {_mib(told.peak.allocated_bytes)} at the peak{largest}; saved is what these lines "
+        "hold, less where a part of it must be kept as input",
     )
 
 

@@ -7,7 +7,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from whystall.analysis.results import Device, MemoryPeak, Module, Step
+from whystall.analysis.memory_results import MemoryPeak
+from whystall.analysis.results import Device, Module, Step
 from whystall.analysis.run_results import RunSummary
 from whystall.report import format as fmt
 from whystall.report.names import clean, shorten

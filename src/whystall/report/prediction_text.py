@@ -7,7 +7,7 @@ from textwrap import fill
 
 from whystall.model.prediction.largest import MOST
 from whystall.model.prediction.peaks import KINDS
-from whystall.model.prediction.results import Prediction, Remedy
+from whystall.model.prediction.results import Prediction, Recompute, Remedy
 from whystall.report.format import UNKNOWN, count, duration, plural, rate, share, size
 from whystall.report.names import clean
 
@@ -26,6 +26,7 @@ def render_prediction(found: Prediction, *, width: int = 100) -> str:
         _batches(found),
         fill(_accumulation(found), width),
         _remedies(found),
+        _recompute(found, width),
         _conventions(found),
         "\n".join(fill(f"- {line}", width, subsequent_indent="  ") for line in _basis(found)),
     ]
@@ -186,6 +187,40 @@ def _remedy(number: int, one: Remedy) -> str:
     cost = f", {' and '.join(more)} more a step" if more else ""
     fits = ", and fits" if one.fits else ""
     return f"{number}. {one.text}: {size(one.saved_bytes)} less ({size(one.peak_bytes)}{fits}{cost})\n   {one.options}"
+
+
+def _recompute(found: Prediction, width: int) -> str:
+    """What to compute again: a table with running totals, and what the modules in it keep."""
+    if found.no_recompute_because is not None:
+        return fill(f"Nothing to compute again is named: {found.no_recompute_because}.", width)
+    if not found.recompute:
+        return ""
+    head = (
+        "What to compute again instead of keeping (torch.utils.checkpoint), most bytes per FLOP first, each with those "
+        "above it and predicted like the step itself:"
+    )
+    rows = [["computed again", "saves", "FLOPs more", "of the step's", "saved in all", "held then"]]
+    for one in found.recompute:
+        then = f"{size(one.peak_bytes)}, fits" if one.fits else size(one.peak_bytes)
+        more = [_flops(one.more_flops), share(one.flops_share)]
+        rows.append([_again(one), size(one.saved_bytes), *more, size(one.total_saved_bytes), then])
+    kept = [f"- {_keeps(one)}" for one in found.recompute]
+    lines = [fill(line, width, subsequent_indent="  ") for line in dict.fromkeys(kept)]
+    last = found.recompute[-1]
+    short = "" if last.fits or found.fit is None or found.fit.fits else " It does not fit with all of them."
+    cost = f"All of it: {_flops(last.total_more_flops)} FLOPs more a step, as {last.options}.{short}"
+    return "\n".join([fill(head, width), "", columns(rows), "", *lines, fill(cost, width)])
+
+
+def _again(one: Recompute) -> str:
+    """The modules of a row: name, class, calls."""
+    calls = f", {plural(one.calls, 'call')}" if one.calls > 1 else ""
+    return f"{clean(one.module)} ({clean(one.kind)}{calls}){', all but products' if one.keeps_products else ''}"
+
+
+def _keeps(one: Recompute) -> str:
+    made = ", ".join(f"{size(n_bytes)} by {clean(name)}" for name, n_bytes in one.operators.items() if n_bytes)
+    return f"{clean(one.module)} keeps {size(one.kept_bytes)} inside, made most by these operators: {made}"
 
 
 def _conventions(found: Prediction) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from whystall.analysis.memory_results import MemoryPeak
 from whystall.analysis.results import (
     Collective,
     Device,
@@ -15,7 +16,6 @@ from whystall.analysis.results import (
     InputWait,
     Kernel,
     KernelFamily,
-    MemoryPeak,
     Module,
     Operator,
     Phase,

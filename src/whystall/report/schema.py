@@ -7,6 +7,7 @@ from typing import Final, Literal
 import msgspec
 import numpy as np
 
+from whystall.analysis.memory_results import MemoryPeak
 from whystall.analysis.results import (
     Collective,
     Device,
@@ -14,7 +15,6 @@ from whystall.analysis.results import (
     InputWait,
     Kernel,
     KernelFamily,
-    MemoryPeak,
     Module,
     Operator,
     Phase,
@@ -23,6 +23,7 @@ from whystall.analysis.results import (
     Timeline,
 )
 from whystall.analysis.run_results import Environment, RunSummary, SideBySide
+from whystall.analysis.supply import InputSupply
 from whystall.analysis.work_results import Efficiency, GivenRows, KernelChains, KernelOrigins, StepCount
 from whystall.diagnosis.experiment import Experiment
 from whystall.diagnosis.finding import Abstention, Blocking, Finding, PathPart, Plan, Verdict
@@ -110,6 +111,8 @@ class Report(Result, frozen=True, kw_only=True):
     """Where a watched job ran."""
     samples_per_step: int | None = None
     """How many samples a data loader handed out for a step of one rank, where that is sure."""
+    supply: InputSupply | None = None
+    """What the loader supplied and what steps would have taken, where the samples of a step are known."""
     given: list[GivenRows] = msgspec.field(default_factory=list)
     """What the largest products of a step of the first rank are given: by it batches are known to be of one size."""
 

@@ -127,7 +127,17 @@ class TraceBuilder:
             **arguments,
         )
 
-    def memory(self, *, at: int, size: int, allocated: int, reserved: int, device: int = 0) -> Self:
+    def memory(
+        self,
+        *,
+        at: int,
+        size: int,
+        allocated: int,
+        reserved: int,
+        device: int = 0,
+        address: int = 4096,
+        thread: int = MAIN_THREAD,
+    ) -> Self:
         """An event of the CUDA allocator."""
         self.events.append(
             {
@@ -136,12 +146,12 @@ class TraceBuilder:
                 "s": "t",
                 "name": "[memory]",
                 "pid": _PROCESS,
-                "tid": MAIN_THREAD,
+                "tid": thread,
                 "ts": _microseconds(EPOCH_NS + at),
                 "args": {
                     "Device Type": 1,
                     "Device Id": device,
-                    "Addr": 4096,
+                    "Addr": address,
                     "Bytes": size,
                     "Total Allocated": allocated,
                     "Total Reserved": reserved,

@@ -302,3 +302,47 @@ def experts() -> Any:
 
 def stacked_experts() -> Any:
     return nn.Sequential(*(StackedExpertLayer(64) for _ in range(2))), torch.randn(32, 64)
+
+
+class Scores(nn.Module):
+    """Attention written out: it keeps its scores."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        query, key, value = self.qkv(x).chunk(3, -1)
+        return self.out(torch.softmax(query @ key.transpose(-1, -2), -1) @ value)
+
+
+class TwoParts(nn.Module):
+    """Two parts that each could be computed again alone."""
+
+    def __init__(self, width: int, inner: int) -> None:
+        super().__init__()
+        self.attention = Scores(width)
+        self.mlp = nn.Sequential(nn.Linear(width, inner), nn.GELU(), nn.Linear(inner, width))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x + self.attention(x)
+        return x + self.mlp(x)
+
+
+class Parts(nn.Module):
+    def __init__(self, layers: int, width: int, inner: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(TwoParts(width, inner) for _ in range(layers))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return x.square().mean()
+
+
+def parts(batch: int = 8) -> Any:
+    return Parts(4, 64, 128), torch.randn(batch, 256, 64)
+
+
+def many_parts(batch: int = 8) -> Any:
+    return Parts(9, 64, 128), torch.randn(batch, 256, 64)

@@ -8,6 +8,8 @@ from typing import Any
 
 from torch import nn
 
+from whystall.model.prediction.recompute_names import general
+
 LEAST_BLOCKS = 6
 BEFORE, AFTER = "before", "after"
 
@@ -54,6 +56,12 @@ def alike_lists(model: nn.Module, least: int) -> Iterator[Blocks]:
             children = list(module.children())
             if len(children) >= least and len({_likeness(child) for child in children}) == 1:
                 yield Blocks(path, module, tuple(module.named_children()))
+
+
+def names_of(model: nn.Module) -> dict[int, str]:
+    """Every module's path by its id, with a star for the number of one in a list of alike modules."""
+    lists = {one.path for one in alike_lists(model, 2)}
+    return {id(module): general(path, lists) for path, module in model.named_modules()}
 
 
 def _likeness(module: nn.Module) -> tuple[Any, ...]:

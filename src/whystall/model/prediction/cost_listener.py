@@ -12,6 +12,7 @@ from whystall.hardware.accelerators import Precision
 from whystall.model import specs
 from whystall.model.entries import Entry, KnownOperator, described
 from whystall.model.plans import Action
+from whystall.model.prediction import checkpointing
 from whystall.model.prediction.outcome import Work
 from whystall.model.prediction.tracker import Tracker
 
@@ -40,6 +41,7 @@ class CostListener:
         self._bytes: dict[str, int] = {}
         self._ns: dict[str, list[float]] = {}
         self._uncovered: dict[str, None] = {}
+        self.latest_flops = 0  # of the operator that was heard last
 
     @property
     def work(self) -> dict[str, Work]:
@@ -61,10 +63,14 @@ class CostListener:
 
     def __call__(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> None:
         """Counts one call."""
+        self.latest_flops = 0
         known = self._known.get(id(func))
         if known is None:
             known = self._known[id(func)] = KnownOperator(func)
         if known.action is not Action.COUNT:
+            return
+        phase = self._tracker.place.phase
+        if phase == "backward" and checkpointing.is_over():
             return
         entry = self._entry(known, args, kwargs, result)
         cost = entry.cost
@@ -72,10 +78,10 @@ class CostListener:
             if entry.has_floats:
                 self._uncovered[entry.name] = None
             return
-        phase = self._tracker.place.phase
         share = self._share(args, result)
+        self.latest_flops = cost.executed_flops // share
         moved = (cost.bytes_read or 0) + (cost.bytes_written or 0)
-        self._flops[phase] = self._flops.get(phase, 0) + cost.executed_flops // share
+        self._flops[phase] = self._flops.get(phase, 0) + self.latest_flops
         self._bytes[phase] = self._bytes.get(phase, 0) + moved // share
         precision = _precision(args)
         before = self._ns.get(phase, [0.0] * len(self._accelerators))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from whystall.model.prediction.events import Record
 from whystall.model.prediction.peaks import Section, SectionPeak
@@ -25,11 +25,25 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
+class Kept:
+    """What all calls of the modules of one name keep inside themselves for the backward pass, and compute before it.
+
+    What a module is given and what it gives is not among ``n_bytes``; ``operators`` made them, largest first.
+    """
+
+    kind: str
+    calls: int
+    n_bytes: int
+    flops: int
+    operators: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
 class Simulated:
     """One simulated step: peaks by section, work by phase, and what was counted and assumed on the way.
 
     ``blocks`` is where the repeated blocks stand and how many of them were run; ``None`` where there are none.
-    ``boundary_bytes`` is what the first of them is given.
+    ``boundary_bytes`` is what the first of them is given. ``modules`` have a star for the number of one of alike ones.
     """
 
     sections: Mapping[Section, SectionPeak]
@@ -47,6 +61,7 @@ class Simulated:
     boundary_bytes: int = 0
     depths: tuple[int, ...] = ()
     depth_error: float | None = None
+    modules: Mapping[str, Kept] = field(default_factory=dict)
 
     @property
     def peak_bytes(self) -> int:
@@ -101,7 +116,23 @@ def deeper(shallow: Simulated, deep: Simulated, count: int) -> Simulated:
         assumed=deep.assumed,
         uncovered=deep.uncovered,
         record=Record(()),
+        modules=_modules(shallow, deep, at),
     )
+
+
+def _modules(shallow: Simulated, deep: Simulated, at: Callable[[int, int], int]) -> dict[str, Kept]:
+    found = {}
+    for name, after in deep.modules.items():
+        before = shallow.modules.get(name)
+        if before is not None:
+            found[name] = Kept(
+                kind=after.kind,
+                calls=at(before.calls, after.calls),
+                n_bytes=at(before.n_bytes, after.n_bytes),
+                flops=at(before.flops, after.flops),
+                operators={key: at(before.operators.get(key, 0), held) for key, held in after.operators.items()},
+            )
+    return found
 
 
 def _by_end(sections: Mapping[Section, SectionPeak], depth: int) -> dict[Section, SectionPeak]:

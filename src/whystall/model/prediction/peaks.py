@@ -42,7 +42,7 @@ def peaks_of(
     ``owners`` are to be named instead of the modules that made them.
     """
     owners = owners or {}
-    kinds = {number: (kind, owners.get(number) or module) for number, (kind, module) in _kinds(record, roles).items()}
+    kinds = {number: (kind, owners.get(number) or module) for number, (kind, module) in kinds_of(record, roles).items()}
     fullest: dict[Section, tuple[int, int]] = {}
     for place, (event, level) in enumerate(record.levels()):
         section = (event.place.phase, event.place.section)
@@ -61,7 +61,7 @@ def peaks_of(
     return found
 
 
-def _kinds(record: Record, roles: Mapping[int, str]) -> dict[int, tuple[str, str]]:
+def kinds_of(record: Record, roles: Mapping[int, str]) -> dict[int, tuple[str, str]]:
     """The kind of every storage, and the module that it belongs to."""
     born: dict[int, Place] = {}
     died: dict[int, tuple[int, str]] = {}

@@ -14,13 +14,15 @@ from whystall.errors import UsageError, WhystallError
 from whystall.hardware import Accelerator
 from whystall.memory.allocator_settings import parse_settings
 from whystall.model.prediction import pipeline, remedies
+from whystall.model.prediction.checks import check
 from whystall.model.prediction.conventions import all_of
 from whystall.model.prediction.events import Record
 from whystall.model.prediction.fitting import device_named, fit
 from whystall.model.prediction.largest import MOST, largest_batch
 from whystall.model.prediction.outcome import Simulated
 from whystall.model.prediction.peaks import KINDS, SectionPeak
-from whystall.model.prediction.request import DTYPES, OPTIMIZERS, Fsdp, Request
+from whystall.model.prediction.recompute import recompute_rows
+from whystall.model.prediction.request import Request
 from whystall.model.prediction.reserving import holds, reserved_bytes
 from whystall.model.prediction.results import (
     Basis,
@@ -71,7 +73,7 @@ def predict(
         request = Request(target=name, batch=None if batch == "max" else batch, **options)
     except TypeError as error:
         raise UsageError(f"predict: {error}") from None
-    _check(request)
+    check(request)
     settings = parse_settings(allocator or "")
     if allocator is not None and not reserved:
         raise UsageError("settings of the allocator change what is reserved: add --reserved")
@@ -102,79 +104,15 @@ def option_rows(
 ) -> tuple[OptionRow, ...]:
     """Which options fit which devices (without names a row of common ones); options as those of `predict`."""
     request = Request(target=model if isinstance(model, str) else _named(model), **options)
-    _check(request)
+    check(request)
     return options_table(request, devices or DEVICES, simulator)
 
 
 def allocations(model: str | Callable[..., Any], *, simulator: Simulator, **options: Any) -> Record:
     """Every allocation of two steps in their order, for who simulates an allocator; options as those of `predict`."""
     request = Request(target=model if isinstance(model, str) else _named(model), events=True, **options)
-    _check(request)
+    check(request)
     return simulator.run(request).record
-
-
-def _check(request: Request) -> None:
-    if request.ranks < 1:
-        raise UsageError(f"ranks wants at least 1, not {request.ranks}")
-    if request.ranks > 1 and request.strategy == "none":
-        raise UsageError(f"{request.ranks} ranks share a model by a strategy: add --strategy ddp, zero1 or another")
-    if request.ranks == 1 and request.strategy != "none":
-        raise UsageError(f"{request.strategy} is for several ranks: add --ranks 8")
-    _check_parallel(request)
-    if request.limit_bytes is not None and request.limit_bytes < 1:
-        raise UsageError(f"limit_bytes wants at least 1, not {request.limit_bytes}")
-    if request.effective_batch is not None:
-        _check_effective(request.effective_batch, request)
-    for dtype in (request.dtype, request.autocast):
-        if dtype is not None and dtype not in DTYPES:
-            raise UsageError(f"no dtype {dtype!r}: there are {', '.join(DTYPES)}")
-    if request.optimizer is not None and request.optimizer not in OPTIMIZERS:
-        raise UsageError(f"no optimizer {request.optimizer!r}: there are {', '.join(OPTIMIZERS)}")
-
-
-def _check_parallel(request: Request) -> None:
-    """Raises ``UsageError`` for kinds of parallelism that do not go together."""
-    for name in ("tensor_parallel", "pipeline_parallel", "expert_parallel"):
-        if getattr(request, name) < 1:
-            raise UsageError(f"{name} wants at least 1, not {getattr(request, name)}")
-    if request.sequence_parallel and request.tensor_parallel == 1:
-        raise UsageError("sequence parallelism splits what ranks of tensor parallelism share: add --tensor-parallel 8")
-    if request.micro_batches is not None and (request.pipeline_parallel == 1 or request.micro_batches < 1):
-        raise UsageError("micro-batches, at least one, are those of a pipeline: add --pipeline-parallel 4")
-    if request.expert_parallel > 1 and request.ranks % request.expert_parallel:
-        raise UsageError(
-            f"experts are spread over the ranks that share the batch: {request.ranks} cannot be divided by "
-            f"{request.expert_parallel}, add --ranks {request.expert_parallel} --strategy ddp"
-        )
-    _check_fsdp(request)
-    others = max(request.tensor_parallel, request.pipeline_parallel, request.expert_parallel)
-    if request.strategy == "fsdp2" and others > 1:
-        raise UsageError(
-            "fsdp2 is predicted for one dimension of ranks: take --strategy zero3 beside other parallelism"
-        )
-
-
-def _check_fsdp(request: Request) -> None:
-    """Raises ``UsageError`` for settings of FSDP2 that there are not."""
-    asked = request.fsdp
-    if asked != Fsdp() and request.strategy != "fsdp2":
-        raise UsageError("how a model is sharded is a question of FSDP2: add --strategy fsdp2")
-    for dtype in filter(None, (asked.param, asked.reduce)):
-        if dtype not in DTYPES:
-            raise UsageError(f"no dtype {dtype!r}: there are {', '.join(DTYPES)}")
-    if asked.shard is not None and (asked.shard < 2 or request.ranks % asked.shard):
-        raise UsageError(f"{request.ranks} ranks cannot be divided into groups of {asked.shard}, of at least 2")
-
-
-def _check_effective(effective: int, request: Request) -> None:
-    """Raises ``UsageError`` where no whole number of batches on each rank makes the effective batch."""
-    if effective < 1 or effective % request.ranks:
-        raise UsageError(f"an effective batch of {effective} cannot be shared by {request.ranks} ranks")
-    if request.batch is not None and (effective // request.ranks) % request.batch:
-        raise UsageError(
-            f"no whole number of batches of {request.batch} makes {effective // request.ranks} samples on each rank: "
-            "take a batch that does, or --batch max"
-        )
 
 
 def _named(factory: Callable[..., Any]) -> str:
@@ -202,8 +140,28 @@ def _predicted(
         found = replace(found, conventions=dict(all_of(whole.parameters, request.ranks, largest)))
     misfit = found.fit is not None and not found.fit.fits
     if wanted or (wanted is None and misfit):
-        return replace(found, remedies=tuple(_remedies(request, row, whole, found, simulator)))
+        again, why_not = recompute_rows(request, own, *_fitting(request, row, simulator))
+        tried = tuple(_remedies(request, row, whole, found, simulator))
+        return replace(found, remedies=tried, recompute=again, no_recompute_because=why_not)
     return found
+
+
+def _fitting(
+    request: Request, row: Accelerator | None, simulator: Simulator
+) -> tuple[Callable[[Request], Simulated | None], Callable[[int], bool]]:
+    """How another request of the same step is simulated, ``None`` where the model cannot, and whether a peak fits."""
+
+    def run(other: Request) -> Simulated | None:
+        try:
+            return pipeline.fullest(simulator.run(other), other)
+        except WhystallError:
+            return None
+
+    def fits(peak_bytes: int) -> bool:
+        where = fit(request, row, peak_bytes)
+        return where is not None and where.fits
+
+    return run, fits
 
 
 def _batches(

@@ -24,7 +24,7 @@ def alternatives(request: Request, *, has_blocks: bool) -> Iterator[tuple[str, s
     yield from _precisions(request)
     if steps and saved:
         (first, first_options, lean), (second, second_options, _) = steps[0], saved[-1]
-        both = replace(lean, checkpoint="full")
+        both = replace(lean, checkpoint="full", recompute=())
         yield f"{first}, and {second}", f"{first_options} {second_options}", both
     if request.batch is not None and request.batch > 1:
         half = request.batch // 2
@@ -46,8 +46,8 @@ def _checkpoints(request: Request) -> Iterator[tuple[str, str, Request]]:
     if not request.backward or request.checkpoint != "none":
         return
     text = "selective checkpointing (products and attention kept, the rest computed again)"
-    yield text, "--checkpoint selective", replace(request, checkpoint="selective")
-    yield "checkpointing of every block", "--checkpoint full", replace(request, checkpoint="full")
+    yield text, "--checkpoint selective", replace(request, checkpoint="selective", recompute=())
+    yield "checkpointing of every block", "--checkpoint full", replace(request, checkpoint="full", recompute=())
 
 
 def _precisions(request: Request) -> Iterator[tuple[str, str, Request]]:

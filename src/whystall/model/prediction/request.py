@@ -53,7 +53,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     an optimizer's step sees in all, ``limit_bytes`` what tensors may hold where that is less than the device has.
     ``ranks`` are those that share a model's step by ``strategy``, each of them a group of ``tensor_parallel`` times
     ``pipeline_parallel`` devices; ``batch`` is that of one of ``micro_batches`` (as many as stages, or more).
-    ``timed_on`` are devices that the least time is worked out for as well.
+    ``timed_on`` are devices that the least time is worked out for as well. ``recompute`` are modules that are computed
+    again, as ``recompute_names`` names them.
     """
 
     target: str
@@ -67,6 +68,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     kernels: Kernels = "default"
     backward: bool = True
     checkpoint: Checkpoint = "none"
+    recompute: tuple[str, ...] = ()
     strategy: Strategy = "none"
     ranks: int = 1
     fsdp: Fsdp = Fsdp()

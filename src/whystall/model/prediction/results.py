@@ -67,6 +67,32 @@ class Remedy(msgspec.Struct, frozen=True, kw_only=True):
     fits: bool
 
 
+class Recompute(msgspec.Struct, frozen=True, kw_only=True):
+    """Modules of one name that are computed again in the backward pass instead of kept; a star stands for alike ones.
+
+    ``saved_bytes``, ``more_flops`` and ``more_ns`` are what they add to the rows before, ``peak_bytes`` and
+    ``options`` those with these rows too, predicted like the step itself. ``keeps_products``: what is dear is kept.
+    ``flops_share`` is of the step's FLOPs as asked. ``kept_bytes`` is what the modules keep inside as asked, made by
+    ``operators`` (the largest).
+    """
+
+    module: str
+    kind: str
+    calls: int
+    keeps_products: bool
+    options: str
+    saved_bytes: int
+    more_flops: int
+    flops_share: float
+    more_ns: int | None
+    total_saved_bytes: int
+    total_more_flops: int
+    peak_bytes: int
+    fits: bool
+    kept_bytes: int
+    operators: dict[str, int]
+
+
 class BatchPeak(msgspec.Struct, frozen=True, kw_only=True):
     """What a step with so many samples holds, and what is left on the device; ``least_ns`` as that of a phase."""
 
@@ -126,6 +152,9 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     fit: Fit | None = None
     unfit_because: str | None = None
     remedies: tuple[Remedy, ...] = ()
+    recompute: tuple[Recompute, ...] = ()
+    """What is best computed again, with what each saves and costs; worked out with the remedies."""
+    no_recompute_because: str | None = None
     stages: tuple[int, ...] = ()
     """What a rank of each stage of a pipeline holds at most, in order; all else is of the stage that holds most."""
     batches: tuple[BatchPeak, ...] = ()

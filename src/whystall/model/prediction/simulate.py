@@ -24,8 +24,9 @@ from whystall.model.prediction.division import Division
 from whystall.model.prediction.events import Place, Record
 from whystall.model.prediction.optimizers import make_optimizer
 from whystall.model.prediction.outcome import PHASES, Simulated, deeper
-from whystall.model.prediction.peaks import peaks_of
+from whystall.model.prediction.peaks import kinds_of, peaks_of
 from whystall.model.prediction.request import Request
+from whystall.model.prediction.saved import ModuleListener
 from whystall.model.prediction.tracker import Tracker
 from whystall.model.prediction.values import Values
 from whystall.model.profile import differentiable
@@ -83,6 +84,8 @@ class _Prepared:
         self.blocks = blocks.repeated(self.model)
         if self.blocks is not None and request.checkpoint != "none":
             checkpointing.apply(self.blocks.modules, request.checkpoint)
+        self.names = blocks.names_of(self.model)
+        checkpointing.apply_to(self.model, self.names, request.recompute)
         self.parameters = sum(one.numel() for one in self.model.parameters())
         self.trainable = sum(one.numel() for one in self.model.parameters() if one.requires_grad)
         parallel.distribute(request, self.model, self.blocks, mesh)
@@ -147,7 +150,8 @@ class _Step:
         costs = CostListener(
             tracker, _accelerator(request), [find(name) for name in request.timed_on], self._division.share
         )
-        tracker.listeners += [self._division, costs]
+        self._kept = ModuleListener(tracker, self._prepared.names, lambda: costs.latest_flops)
+        tracker.listeners += [self._division, costs, self._kept]
         with self._watched(), parallel.following(tracker):
             self._steps(optimizers, costs)
         state = self._role("optimizer state", [one.state for one in optimizers])
@@ -177,6 +181,7 @@ class _Step:
             assumed=tuple(self._tracker.values.assumed),
             uncovered=costs.uncovered,
             record=record,
+            modules=self._kept.kept(kinds_of(record, self._roles), sizes),
         )
 
     def _n_bytes(self, weight: torch.Tensor) -> int:
@@ -207,6 +212,7 @@ class _Step:
         )
         for number in range(STEPS):
             costs.reset()
+            self._kept.reset()
             if number == 0 or not request.keeps_gradients:
                 for weight in self._model.parameters():
                     weight.grad = None
@@ -267,6 +273,7 @@ class _Step:
         if self._blocks is not None and self._tracker.place.phase == "forward":
             self._place(module, given)
         self._modules.append(path if self._blocks is None else self._blocks.general(path))
+        self._kept.begins(module)
         self._moved()
 
     def _place(self, module: nn.Module, given: Any) -> None:
@@ -279,7 +286,8 @@ class _Step:
             along = self._request.tensor_parallel if self._request.sequence_parallel else 1
             self._boundary_bytes = first.numel() * first.element_size() // along
 
-    def _module_ends(self, *_: Any) -> None:
+    def _module_ends(self, _: nn.Module, __: Any, result: Any) -> None:
+        self._kept.ends(result)
         if self._modules:
             self._modules.pop()
         self._moved()

@@ -150,6 +150,7 @@ def make_step(request: Request, batch: int, device: torch.device) -> Callable[[]
     repeated = blocks.repeated(model)
     if repeated is not None and request.checkpoint != "none":
         checkpointing.apply(repeated.modules, request.checkpoint)
+    checkpointing.apply_to(model, blocks.names_of(model), request.recompute)
     called = _shared(request, model, repeated)
     optimizers = []
     if request.backward and request.optimizer is not None:

@@ -90,6 +90,13 @@ SECTIONS: tuple[Section, ...] = (
         id="hosts", scope="job", build=hosts.hosts, terminal=InTerminal(rows=12), markdown=InMarkdown(),
     ),
     Section(
+        id="supply",
+        scope="job",
+        build=resources.supply,
+        terminal=InTerminal(rows=1),
+        page=OnPage(chapter="input"),
+    ),
+    Section(
         id="devices",
         scope="job",
         build=lambda report, limits: device.devices(

@@ -141,3 +141,29 @@ def memory(rank: RankReport, limits: Limits) -> Table:
     )
     caption = "Peaks of each allocator over the recording."
     return tables.table("memory", "Memory", caption, columns, rows, total=len(rank.memory))
+
+
+def supply(report: Report, limits: Limits) -> Table:
+    """What the loader supplies and what steps would take, in samples per second: one line."""
+    columns = (
+        Column("Rank", "text"),
+        Column("Supplied per second", note="Samples that the loader makes", priority=1),
+        Column("Taken without waits", note="Samples per second if no step waited for its input", priority=1),
+        Column("Samples a step", priority=3),
+        Column("Waited", note="Share of the steps' time", priority=2),
+    )
+    found = [] if report.supply is None else [report.supply]
+    rows = (
+        (
+            tables.identifier(row.rank),
+            Cell(f"{'at least ' if row.at_least else ''}{fmt.quantity(row.supply_per_s)}", row.supply_per_s),
+            Cell(fmt.quantity(row.demand_per_s), row.demand_per_s),
+            tables.count(row.samples_per_step),
+            tables.share(row.waited_share),
+        )
+        for row in found[: limits.rows]
+    )
+    caption = (
+        "Input in samples per second, over all steps of the run: what the loader supplies against what steps take."
+    )
+    return tables.table("supply", "Input: supply and demand", caption, columns, rows, total=len(found))

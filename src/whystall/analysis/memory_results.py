@@ -1,0 +1,59 @@
+"""What a trace says of memory: each allocator's peak, and who held it where that is known."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from whystall.analysis.results import Result
+
+MemoryKind = Literal[
+    "activations", "gradients", "optimizer state", "temporaries", "allocated before the record", "unknown"
+]
+
+
+class HeldMemory(Result):
+    """The bytes that were held for one purpose at the peak."""
+
+    kind: MemoryKind
+    bytes: int
+    count: int
+
+
+class MemoryHolder(Result):
+    """Allocations at the peak that were made for one purpose in one place.
+
+    ``module`` is a path of classes, so that repeated blocks are one; ``function`` the innermost of the user's own, or
+    of a library's. Each is ``None`` where the trace does not tell.
+    """
+
+    kind: MemoryKind
+    module: str | None
+    function: str | None
+    operator: str | None
+    bytes: int
+    count: int
+
+
+class MemoryPeak(Result):
+    """Peaks of one allocator from its memory events; ``None`` where old traces carry no totals.
+
+    ``held`` adds up to the peak of what was allocated, at ``peak_ns``; ``holders`` are the largest of what was made
+    in the record.
+    """
+
+    rank: int
+    device_type: str
+    device: int
+    events: int
+    peak_allocated_bytes: int | None
+    peak_reserved_bytes: int | None
+    allocated_start_bytes: int | None
+    allocated_end_bytes: int | None
+    curve: list[tuple[int, int]]
+    peak_ns: int | None = None
+    held: list[HeldMemory] = msgspec.field(default_factory=list)
+    holders: list[MemoryHolder] = msgspec.field(default_factory=list)
+    holders_omitted: int = 0
+    holders_unknown_because: str | None = None
