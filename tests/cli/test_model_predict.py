@@ -105,7 +105,6 @@ def test_what_to_compute_again(cli: Cli) -> None:
         (("factories.py:square", "--checkpoint", "full"), 2, "--checkpoint belongs to --predict"),
         (("factories.py:square", "--recompute", "x"), 2, "--recompute belongs to --predict"),
         (("factories.py:deep", "--predict", "--recompute", "x"), 2, "no module to compute again is called 'x'"),
-        (("factories.py:square", "--predict", "--html", "x.html"), 2, "--predict writes no page"),
         (("factories.py:square", "--predict", "--ranks", "none"), 2, "--ranks wants a number"),
         (("factories.py:square", "--predict", "--limit", "8 bananas"), 2, "--limit wants a size such as 8GiB"),
         (("factories.py:square", "--limit", "8GiB"), 2, "--limit belongs to --predict"),
@@ -133,6 +132,19 @@ def test_mistakes(cli: Cli, arguments: tuple[str, ...], code: int, said: str) ->
     assert said in outcome.err
     assert "Traceback" not in outcome.err
     assert outcome.out == ""
+
+
+def test_a_prediction_and_a_table_of_options_are_pages_too(cli: Cli, tmp_path: Path) -> None:
+    page, options, plain = (tmp_path / name for name in ("fits.html", "options.html", "fits.txt"))
+    predict = ("model", "factories.py:square", "--predict")
+    assert cli(*predict, "--html", str(page), "-o", str(plain)).code == 0
+    assert "<h1>factories.py:square: a training step on a CPU holds" in page.read_text()
+    assert "held at the peak of" in page.read_text()
+    assert plain.read_text().startswith("factories.py:square: a training step on a CPU holds")
+    assert cli(*predict, "--devices", "NVIDIA H100 80GB HBM3", "-o", str(options)).code == 0
+    assert "one device but for --ranks" in options.read_text()
+    again = cli(*predict, "-o", str(page))
+    assert (again.code, "exists" in again.err) == (2, True)
 
 
 def test_a_traceback_of_the_users_own_on_request(cli: Cli) -> None:

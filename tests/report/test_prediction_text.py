@@ -16,7 +16,6 @@ from whystall.model.prediction.results import (
     Recompute,
     Remedy,
 )
-from whystall.report.format import UNKNOWN
 from whystall.report.prediction_text import render_prediction
 
 GIB = 2**30
@@ -62,6 +61,7 @@ def test_names_are_escaped() -> None:
 
 
 def test_what_is_not_known_is_no_number() -> None:
+    """A column of which nothing is known is left out."""
     lines = render_prediction(FOUND).splitlines()
 
     assert next(line for line in lines if line.startswith("forward ")).split() == [
@@ -70,7 +70,6 @@ def test_what_is_not_known_is_no_number() -> None:
         "M",
         "8",
         "B",
-        UNKNOWN,
     ]
     assert next(line for line in lines if line.startswith("temporaries")).split() == ["temporaries", "-", "40.0", "GiB"]
 

@@ -53,7 +53,7 @@ class Model:
         parser.add_argument("--json", action="store_true", help="print the profile as JSON")
         parser.add_argument("--html", metavar="FILE", help="also write the tree as a page")
         model_predict.add_arguments(parser)
-        output.add_force(parser)
+        output.add_output(parser)
 
     def run(self, options: Namespace, console: Console) -> int:
         """Prints the tree, or the prediction; 0."""
@@ -64,29 +64,30 @@ class Model:
             )
         depth = None if options.depth == "all" else _number(options.depth, "--depth")
         repeats = _number(options.repeats, "--repeats")
-        page = Path(options.html) if options.html else None
-        if page is not None:
-            output.check_free(page, force=options.force)
+        written = [*([Path(options.html)] if options.html else []), *output.targets(options)]
+        for path in written:
+            output.check_free(path, force=options.force)
         console.detail("importing torch")
         with users_own_errors(options.target, console):
             target = _load(options)
             profile = _profile(target, options, repeats)
         conventions = {} if options.infer else _conventions(target, profile)
-        if options.json:
-            console.result(_as_json(profile, conventions))
-        else:
-            from whystall.report.model_tree import render_tree
+        from whystall.report.model_page import render_model_page
+        from whystall.report.model_tree import render_tree
 
-            ceiling = _ceiling(target, console)
-            console.result(render_tree(profile, depth=depth, conventions=conventions, ceiling=ceiling))
-        if page is not None:
-            from whystall.report.model_page import render_model_page
-
-            output.write_text(page, render_model_page(profile, title=options.target, conventions=conventions))
-        if page is not None:
-            console.next(f"open {page} in a browser")
+        tree = render_tree(profile, depth=depth, conventions=conventions, ceiling=_ceiling(target, console))
+        console.result(_as_json(profile, conventions) if options.json else tree)
+        for path in written:
+            if path.suffix == ".json":
+                output.write_text(path, _as_json(profile, conventions))
+            elif path.suffix == ".txt":
+                output.write_text(path, tree)
+            else:
+                output.write_text(path, render_model_page(profile, title=options.target, conventions=conventions))
+        if written:
+            console.next(f"open {written[0]}")
         else:
-            console.next(f"whystall model {options.target} --depth all --html model.html")
+            console.next(f"whystall model {options.target} --depth all -o model.html")
         return 0
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
-from whystall.cli import inputs
+from whystall.cli import inputs, output
 from whystall.errors import InputError, UsageError
 
 if TYPE_CHECKING:
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from whystall.model.prediction.request import Fsdp
     from whystall.model.prediction.results import Prediction
     from whystall.probe.batch.results import Probed
+    from whystall.report.document import Document
 
 CHECKPOINTS = ("none", "selective", "full")
 STRATEGIES = ("ddp", "zero1", "zero2", "zero3", "fsdp2")
@@ -115,8 +116,6 @@ def is_asked_for(options: Namespace) -> bool:
     given += ["--sequence-parallel"] if options.sequence_parallel else []
     if given and not options.predict:
         raise UsageError(f"{given[0]} belongs to --predict: add it")
-    if options.predict and options.html:
-        raise UsageError("--predict writes no page: leave --html out, or take --json")
     if options.probe and options.batch != "max":
         raise UsageError("--probe goes with --batch max")
     return bool(options.predict)
@@ -125,10 +124,12 @@ def is_asked_for(options: Namespace) -> bool:
 def run(
     options: Namespace, console: Console, *, batch: int | Literal["max"] | None, input_shape: tuple[int, ...] | None
 ) -> int:
-    """Prints the prediction; 0."""
+    """Prints the prediction, and writes it where ``-o`` and ``--html`` say; 0."""
     from whystall.model.prediction.predict import predict
     from whystall.model.prediction.simulator import Simulator
 
+    options.output += [options.html] if options.html else []
+    output.targets(options)
     if options.devices is not None:
         return _print_table(options, console, _settings(options, batch, input_shape))
     console.detail("simulating a step in a process of its own")
@@ -147,16 +148,19 @@ def run(
             console.detail(simulator.trace)
             raise
     probed = _probed(options, console, found)
-    if options.json:
-        console.result(_as_json(found, probed))
-    else:
-        from whystall.report.batch_text import render_probed
-        from whystall.report.prediction_text import render_prediction
-
-        text = render_prediction(found, width=console.width)
-        console.result(text if probed is None else text + "\n" + render_probed(found, probed, width=console.width))
+    output.print_and_write(
+        options, console, lambda width: _document(found, probed, width), lambda: _as_json(found, probed)
+    )
     console.next(_next(options, found))
     return 0
+
+
+def _document(found: Prediction, probed: Probed | None, width: int) -> Document:
+    from whystall.report.batch_text import probed_parts
+    from whystall.report.prediction_text import prediction_document
+
+    document = prediction_document(found, width)
+    return document if probed is None else document.with_parts(probed_parts(found, probed, width))
 
 
 def _print_table(options: Namespace, console: Console, settings: dict[str, Any]) -> int:
@@ -170,12 +174,14 @@ def _print_table(options: Namespace, console: Console, settings: dict[str, Any])
     console.detail("simulating a step for each option")
     with Simulator() as simulator:
         rows = option_rows(options.target, names, simulator=simulator, **settings)
-    if options.json:
-        console.result(_in_schema("whystall.options/1", {"options": rows}))
-    else:
-        from whystall.report.options_text import render_options
+    from whystall.report.options_text import options_document
 
-        console.result(render_options(rows, width=console.width))
+    output.print_and_write(
+        options,
+        console,
+        lambda width: options_document(rows, width),
+        lambda: _in_schema("whystall.options/1", {"options": rows}),
+    )
     console.next(f"whystall model {options.target} --predict with the options of a row and --device")
     return 0
 

@@ -1,34 +1,35 @@
-"""Batches that really ran as text: what each held and how fast it was, with the knee marked, and what follows."""
+"""Batches that really ran: what each held and how fast it was, with the knee marked, and what follows."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from textwrap import fill
 
 from whystall.model.prediction.results import Prediction
 from whystall.probe.batch.results import Attempt, BatchRun, Probed
 from whystall.probe.batch.search import NEAR_BEST
-from whystall.report.format import count, duration, plural, rate, share, size
+from whystall.report import tables
+from whystall.report.document import Part, Row, grid
+from whystall.report.format import count, plural, rate, share, size
 from whystall.report.names import clean
-from whystall.report.prediction_text import accumulation_text, columns
+from whystall.report.prediction_text import accumulation_text
+from whystall.report.tables import Cell
 
 _BAR = 24
 
 
-def render_probed(found: Prediction, probed: Probed, *, width: int = 100) -> str:
-    """What probes found as text of at most ``width`` columns, tables apart."""
+def probed_parts(found: Prediction, probed: Probed, width: int) -> Iterator[Part]:
+    """What probes found, for lines of ``width`` columns, tables apart."""
     if probed.because is not None:
-        return fill(f"Nothing was run: {clean(probed.because)}.", width) + "\n"
+        yield fill(f"Nothing was run: {clean(probed.because)}.", width)
+        return
     head = "Not one of the batches that were really run fits."
     if probed.largest is not None:
         head = f"Really run, the largest batch that fits is {count(probed.largest)}."
-    parts = [
-        fill(f"{head} {plural(len(probed.attempts), 'probe')}, {_processes(found.request.ranks)}:", width),
-        _attempts(probed.attempts, width),
-        _curve(probed.curve, probed.knee),
-        fill(_advice(found, probed), width),
-    ]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    yield fill(f"{head} {plural(len(probed.attempts), 'probe')}, {_processes(found.request.ranks)}:", width)
+    yield _attempts(probed.attempts, width)
+    yield from _curve(probed.curve, probed.knee)
+    yield fill(_advice(found, probed), width)
 
 
 def _processes(ranks: int) -> str:
@@ -37,15 +38,15 @@ def _processes(ranks: int) -> str:
     return f"each a process for each of {ranks} ranks; the fullest and the slowest of them count"
 
 
-def _attempts(attempts: Sequence[Attempt], width: int) -> str:
-    rows = [["batch", "predicted", "held at most", "error", "outcome"]]
+def _attempts(attempts: Sequence[Attempt], width: int) -> Part:
+    rows: list[Row] = []
     for one in attempts:
         held = one.held_bytes
         error = "-" if held is None else _error(one.predicted_bytes / held - 1)
         amount = "-" if held is None else size(held)
-        rows.append([count(one.batch), size(one.predicted_bytes), amount, error, one.outcome])
+        rows.append([count(one.batch), tables.size(one.predicted_bytes), Cell(amount, held), error, one.outcome])
     said = [fill(f"{count(one.batch)}: {clean(one.said)}", width) for one in attempts if one.said]
-    return "\n".join([columns(rows), *said])
+    return grid("Batches that were run", ("batch", "predicted", "held at most", "error", "outcome"), rows, notes=said)
 
 
 def _error(error: float) -> str:
@@ -53,18 +54,19 @@ def _error(error: float) -> str:
     return told if told == share(0.0) else f"{'-' if error < 0 else '+'}{told}"
 
 
-def _curve(curve: Sequence[BatchRun], knee: int | None) -> str:
+def _curve(curve: Sequence[BatchRun], knee: int | None) -> Iterator[Part]:
     if not curve:
-        return ""
+        return
     best = max(one.samples_per_s for one in curve)
-    rows = [["batch", "held at most", "a step takes", "from", "to", "samples/s", ""]]
+    rows: list[Row] = []
     for one in curve:
         bar = "█" * max(round(one.samples_per_s / best * _BAR), 1)
-        times = [duration(value) for value in (one.step_ns, one.fastest_ns, one.slowest_ns)]
+        times = [tables.duration(value) for value in (one.step_ns, one.fastest_ns, one.slowest_ns)]
         marked = f"{bar} knee" if one.batch == knee else bar
-        speed = rate(one.samples_per_s, "").strip()
-        rows.append([count(one.batch), size(one.held_bytes), *times, speed, marked.ljust(_BAR + 5)])
-    return columns(rows)
+        speed = Cell(rate(one.samples_per_s, "").strip(), one.samples_per_s)
+        rows.append([count(one.batch), tables.size(one.held_bytes), *times, speed, marked.ljust(_BAR + 5)])
+    labels = ("batch", "held at most", "a step takes", "from", "to", "samples/s", ("", "of the highest"))
+    yield grid("Throughput by batch", labels, rows)
 
 
 def _advice(found: Prediction, probed: Probed) -> str:

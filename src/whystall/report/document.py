@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from whystall.report.format import UNKNOWN, plural
 from whystall.report.names import clean
@@ -93,6 +93,10 @@ class Document:
     verb: str
     headline: str
     parts: tuple[Part, ...]
+
+    def with_parts(self, more: Iterable[Part]) -> Document:
+        """The same with further parts at its end."""
+        return replace(self, parts=(*self.parts, *more))
 
 
 def grid(

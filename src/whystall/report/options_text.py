@@ -1,4 +1,4 @@
-"""A table of options against devices as text: what each holds, where it fits, and a step's least time."""
+"""A table of options against devices: what each holds, where it fits, and a step's least time."""
 
 from __future__ import annotations
 
@@ -7,25 +7,26 @@ from textwrap import fill
 
 from whystall.hardware import find
 from whystall.model.prediction.results import Cell, OptionRow
+from whystall.report.document import Document, grid
 from whystall.report.format import duration, size
 from whystall.report.names import clean
-from whystall.report.prediction_text import columns
 
 _NO = "-"
 
 
-def render_options(found: Sequence[OptionRow], *, width: int = 100) -> str:
+def options_document(found: Sequence[OptionRow], width: int) -> Document:
     """The table, and what its cells mean."""
     names = [one.device for one in found[0].cells]
-    rows = [["one device but for --ranks", "holds", *(_short(name) for name in names)]]
-    rows += [[row.options or row.text, _held(row), *map(_cell, row.cells)] for row in found]
+    labels = ("one device but for --ranks", "holds", *(_short(name) for name in names))
+    rows = [[row.options or row.text, _held(row), *map(_cell, row.cells)] for row in found]
     meaning = (
         "A time: it fits, and a step takes at least that (arithmetic and memory at the device's peaks, or what ranks "
         "send over its link if that is longer). fits: a peak or the link is not known. -: it does not fit. ?: the "
         "device's size is not known. Two amounts: with flash attention, and on devices that have none. None of it was "
         "measured on a device."
     )
-    return f"{columns(rows)}\n\n{fill(meaning, width)}\n"
+    table = grid("Which options fit which devices", labels, rows)
+    return Document("model --predict", "Which options fit which devices", (table, fill(meaning, width)))
 
 
 def _short(name: str) -> str:

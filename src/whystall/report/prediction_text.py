@@ -1,36 +1,45 @@
-"""A prediction as text: what is held when, whether it fits, what would help, and what all that rests on."""
+"""A prediction as a document: what is held when, whether it fits, what would help, and what all that rests on."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from textwrap import fill
 
 from whystall.model.prediction.largest import MOST
 from whystall.model.prediction.peaks import KINDS
 from whystall.model.prediction.results import Prediction, Recompute, Remedy
+from whystall.report import tables
+from whystall.report.document import Document, Lines, Part, Points, Row, as_text, grid
 from whystall.report.format import UNKNOWN, count, duration, plural, rate, share, size
 from whystall.report.names import clean
+from whystall.report.tables import Cell
 
 _REMEDIES = 6
 
 
 def render_prediction(found: Prediction, *, width: int = 100) -> str:
     """The prediction as text of at most ``width`` columns, tables apart."""
-    parts = [
-        fill(_verdict(found), width),
-        _phases(found),
-        _stages(found),
-        _activations(found),
-        _work(found),
-        _fit(found, width),
-        _batches(found),
+    return as_text(prediction_document(found, width), width)
+
+
+def prediction_document(found: Prediction, width: int) -> Document:
+    """The prediction for lines of ``width`` columns, tables apart."""
+    verdict = fill(_verdict(found), width)
+    parts: list[Part] = [
+        verdict,
+        *_phases(found),
+        *_stages(found),
+        *_activations(found),
+        *_work(found),
+        *_fit(found, width),
+        *_batches(found),
         fill(_accumulation(found), width),
-        _remedies(found),
-        _recompute(found, width),
-        _conventions(found),
-        "\n".join(fill(f"- {line}", width, subsequent_indent="  ") for line in _basis(found)),
+        *_remedies(found),
+        *_recompute(found, width),
+        *_conventions(found),
+        Points(tuple(_basis(found))),
     ]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return Document("model --predict", verdict, tuple(part for part in parts if part))
 
 
 def _verdict(found: Prediction) -> str:
@@ -64,17 +73,17 @@ def _verdict(found: Prediction) -> str:
     return text
 
 
-def _phases(found: Prediction) -> str:
+def _phases(found: Prediction) -> Iterator[Part]:
     kinds = [kind for kind in KINDS if any(phase.held.get(kind) for phase in found.phases)]
-    rows = [["held at the peak of", *(phase.phase for phase in found.phases)]]
-    rows += [[kind, *(_amount(phase.held.get(kind, 0)) for phase in found.phases)] for kind in kinds]
-    rows.append(["all", *(size(phase.n_bytes) for phase in found.phases)])
+    rows: list[Row] = [[kind, *(_amount(phase.held.get(kind, 0)) for phase in found.phases)] for kind in kinds]
+    rows.append(["all", *(tables.size(phase.n_bytes) for phase in found.phases)])
     trained = (
         ""
         if found.trainable_parameters == found.parameters
         else f", {count(found.trainable_parameters)} of them trained"
     )
-    return f"{count(found.parameters)} parameters{trained}\n\n{columns(rows)}"
+    yield f"{count(found.parameters)} parameters{trained}"
+    yield grid("What is held when", ("held at the peak of", *(phase.phase for phase in found.phases)), rows)
 
 
 def _sharing(found: Prediction) -> str:
@@ -84,72 +93,73 @@ def _sharing(found: Prediction) -> str:
     return " by ".join([*told, *([f"{request.ranks} {request.strategy}"] if request.ranks > 1 else [])])
 
 
-def _stages(found: Prediction) -> str:
-    rows = [["stage", "held at most"], *([str(number), size(held)] for number, held in enumerate(found.stages))]
-    return columns(rows) if found.stages else ""
+def _stages(found: Prediction) -> Iterator[Part]:
+    if found.stages:
+        rows: list[Row] = [[str(number), tables.size(held)] for number, held in enumerate(found.stages)]
+        yield grid("What a rank of each stage holds", ("stage", "held at most"), rows)
 
 
-def _amount(n_bytes: int) -> str:
-    return size(n_bytes) if n_bytes else "-"
+def _amount(n_bytes: int) -> Cell:
+    return tables.size(n_bytes) if n_bytes else Cell("-", 0)
 
 
-def _activations(found: Prediction) -> str:
+def _activations(found: Prediction) -> Iterator[Part]:
     whole = sum(one.n_bytes for one in found.activations)
     shown = [one for one in found.activations if one.n_bytes * 100 >= whole]
-    rows = [["activations made in", "kept"]]
-    rows += [[clean(one.module) or "the model itself", size(one.n_bytes)] for one in shown]
-    return columns(rows) if shown else ""
+    if shown:
+        rows: list[Row] = [[clean(one.module) or "the model itself", tables.size(one.n_bytes)] for one in shown]
+        yield grid("Where activations are made", ("activations made in", "kept"), rows, first="name")
 
 
-def _work(found: Prediction) -> str:
-    rows = [["work of", "FLOPs", "bytes", "at least"]]
-    rows += [[one.phase, _flops(one.flops), size(one.n_bytes), _least(one.least_ns)] for one in found.work]
+def _work(found: Prediction) -> Iterator[Part]:
+    rows: list[Row] = [
+        [one.phase, _flops(one.flops), tables.size(one.n_bytes), tables.duration(one.least_ns)] for one in found.work
+    ]
     known = [one.least_ns for one in found.work if one.least_ns is not None]
     if known and len(known) == len(found.work):
         moved = sum(one.n_bytes for one in found.work)
-        rows.append(["all", _flops(found.flops), size(moved), _least(sum(known))])
-    return columns(rows) if found.work else ""
+        rows.append(["all", _flops(found.flops), tables.size(moved), tables.duration(sum(known))])
+    if found.work:
+        yield grid("The work of a step", ("work of", "FLOPs", "bytes", "at least"), rows)
 
 
-def _flops(value: int) -> str:
-    return rate(float(value), "").strip() if value >= 1000 else str(value)
+def _flops(value: int) -> Cell:
+    return Cell(rate(float(value), "").strip() if value >= 1000 else str(value), value)
 
 
-def _least(value: int | None) -> str:
-    return UNKNOWN if value is None else duration(value)
-
-
-def _fit(found: Prediction, width: int) -> str:
+def _fit(found: Prediction, width: int) -> Iterator[Part]:
     fit = found.fit
     if fit is None:
-        return fill(f"Whether it fits is not said: {found.unfit_because}.", width) if found.unfit_because else ""
+        if found.unfit_because:
+            yield fill(f"Whether it fits is not said: {found.unfit_because}.", width)
+        return
     rows = [
-        [f"on {clean(fit.device)}", ""],
         ["tensors may hold (the limit)" if fit.limited else "usable", size(fit.capacity_bytes)],
         ["this step", size(found.peak_bytes)],
     ]
     rows += [[f"outside of tensors: {one.what}", f"{size(one.n_bytes)}  assumed ({one.source})"] for one in fit.outside]
     rows.append(["to spare" if fit.spare_bytes >= 0 else "missing", size(abs(fit.spare_bytes))])
-    widest = max(len(row[0]) for row in rows)
-    return "\n".join(f"{name.ljust(widest)}  {value}".rstrip() for name, value in rows)
+    yield grid("Whether it fits", (f"on {clean(fit.device)}", "bytes"), rows)
 
 
-def _batches(found: Prediction) -> str:
+def _batches(found: Prediction) -> Iterator[Part]:
     if not found.batches:
-        return ""
+        return
     largest = max((one.batch for one in found.batches if one.fits), default=None)
     head = "Not even one sample fits." if largest is None else f"The largest batch that fits is {count(largest)}."
     if largest == MOST:
         head = f"{count(MOST)} samples fit; larger batches were not predicted."
     timed = any(one.least_ns for one in found.batches)
-    rows = [["batch", "held at most", "to spare", *(["samples/s at most"] if timed else [])]]
+    rows: list[Row] = []
     for one in found.batches:
         spare = size(one.spare_bytes) if one.fits else f"{size(-one.spare_bytes)} missing"
         fastest = UNKNOWN if not one.least_ns else rate(one.batch / one.least_ns * 1e9, "").strip()
-        rows.append([count(one.batch), size(one.peak_bytes), spare, *([fastest] if timed else [])])
+        own: Row = [count(one.batch), tables.size(one.peak_bytes), Cell(spare, one.spare_bytes)]
+        rows.append([*own, *([fastest] if timed else [])])
     if found.request.ranks > 1 and largest is not None:
         head += f" All {count(found.request.ranks)} ranks hold the same, so that it is the same for each of them."
-    return f"{head}\n\n{columns(rows)}"
+    yield head
+    yield grid("Batches", ("batch", "held at most", "to spare", *(["samples/s at most"] if timed else [])), rows)
 
 
 def _accumulation(found: Prediction) -> str:
@@ -173,12 +183,10 @@ def accumulation_text(batches: int, batch: int, ranks: str, effective: int) -> s
     )
 
 
-def _remedies(found: Prediction) -> str:
-    if not found.remedies:
-        return ""
-    lines = ["What needs less, each predicted like the step itself:"]
-    lines += [_remedy(number, one) for number, one in enumerate(found.remedies[:_REMEDIES], 1)]
-    return "\n".join(lines)
+def _remedies(found: Prediction) -> Iterator[Part]:
+    if found.remedies:
+        shown = enumerate(found.remedies[:_REMEDIES], 1)
+        yield Lines(("What needs less, each predicted like the step itself:", *(_remedy(*one) for one in shown)))
 
 
 def _remedy(number: int, one: Remedy) -> str:
@@ -189,27 +197,31 @@ def _remedy(number: int, one: Remedy) -> str:
     return f"{number}. {one.text}: {size(one.saved_bytes)} less ({size(one.peak_bytes)}{fits}{cost})\n   {one.options}"
 
 
-def _recompute(found: Prediction, width: int) -> str:
+def _recompute(found: Prediction, width: int) -> Iterator[Part]:
     """What to compute again: a table with running totals, and what the modules in it keep."""
     if found.no_recompute_because is not None:
-        return fill(f"Nothing to compute again is named: {found.no_recompute_because}.", width)
+        yield fill(f"Nothing to compute again is named: {found.no_recompute_because}.", width)
+        return
     if not found.recompute:
-        return ""
+        return
     head = (
         "What to compute again instead of keeping (torch.utils.checkpoint), most bytes per FLOP first, each with those "
         "above it and predicted like the step itself:"
     )
-    rows = [["computed again", "saves", "FLOPs more", "of the step's", "saved in all", "held then"]]
+    labels = ("computed again", "saves", "FLOPs more", "of the step's", "saved in all", "held then")
+    rows: list[Row] = []
     for one in found.recompute:
-        then = f"{size(one.peak_bytes)}, fits" if one.fits else size(one.peak_bytes)
-        more = [_flops(one.more_flops), share(one.flops_share)]
-        rows.append([_again(one), size(one.saved_bytes), *more, size(one.total_saved_bytes), then])
+        then = Cell(f"{size(one.peak_bytes)}, fits" if one.fits else size(one.peak_bytes), one.peak_bytes)
+        more = [_flops(one.more_flops), tables.share(one.flops_share)]
+        rows.append([_again(one), tables.size(one.saved_bytes), *more, tables.size(one.total_saved_bytes), then])
     kept = [f"- {_keeps(one)}" for one in found.recompute]
     lines = [fill(line, width, subsequent_indent="  ") for line in dict.fromkeys(kept)]
     last = found.recompute[-1]
     short = "" if last.fits or found.fit is None or found.fit.fits else " It does not fit with all of them."
-    cost = f"All of it: {_flops(last.total_more_flops)} FLOPs more a step, as {last.options}.{short}"
-    return "\n".join([fill(head, width), "", columns(rows), "", *lines, fill(cost, width)])
+    cost = f"All of it: {_flops(last.total_more_flops).text} FLOPs more a step, as {last.options}.{short}"
+    yield fill(head, width)
+    yield grid("What to compute again", labels, rows, first="name")
+    yield Lines((*lines, fill(cost, width)))
 
 
 def _again(one: Recompute) -> str:
@@ -223,11 +235,11 @@ def _keeps(one: Recompute) -> str:
     return f"{clean(one.module)} keeps {size(one.kept_bytes)} inside, made most by these operators: {made}"
 
 
-def _conventions(found: Prediction) -> str:
-    if not found.conventions:
-        return ""
-    rows = [["parameters, gradients and optimizer by convention", "bytes per rank"]]
-    return columns([*rows, *([name, size(value)] for name, value in found.conventions.items())])
+def _conventions(found: Prediction) -> Iterator[Part]:
+    if found.conventions:
+        labels = ("parameters, gradients and optimizer by convention", "bytes per rank")
+        rows: list[Row] = [[name, tables.size(value)] for name, value in found.conventions.items()]
+        yield grid("What others count", labels, rows)
 
 
 def _basis(found: Prediction) -> Iterator[str]:
@@ -251,13 +263,3 @@ def _basis(found: Prediction) -> Iterator[str]:
         yield f"Assumed: {line}."
     if found.uncovered:
         yield f"Without a formula for their work: {', '.join(map(clean, found.uncovered))}."
-
-
-def columns(rows: Sequence[Sequence[str]]) -> str:
-    """A table: the first column to the left, the others to the right."""
-    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
-    lines = [
-        [row[0].ljust(widths[0]), *(cell.rjust(size_) for cell, size_ in zip(row[1:], widths[1:], strict=True))]
-        for row in rows
-    ]
-    return "\n".join("  ".join(line).rstrip() for line in lines)
