@@ -92,7 +92,8 @@ def test_a_misfit_with_its_remedies() -> None:
     assert "It does not fit: 11.0 GiB are missing." in text
     assert "outside of tensors: context 1.00 GiB assumed (a guess)" in text
     assert (
-        "1. a fused optimizer: 20.0 GiB less (30.0 GiB, and fits, 2.00 TFLOP and at least 3.00 ms more a step)" in text
+        "- a fused optimizer: 20.0 GiB less (30.0 GiB, and fits, 2.00 TFLOP and at least 3.00 ms more a step): --kernels"
+        in text
     )
 
 

@@ -9,7 +9,7 @@ from whystall.model.prediction.largest import MOST
 from whystall.model.prediction.peaks import KINDS
 from whystall.model.prediction.results import Prediction, Recompute, Remedy
 from whystall.report import tables
-from whystall.report.document import Document, Lines, Part, Points, Row, as_text, grid
+from whystall.report.document import Document, Part, Points, Row, as_text, grid
 from whystall.report.format import UNKNOWN, count, duration, plural, rate, share, size
 from whystall.report.names import clean
 from whystall.report.tables import Cell
@@ -185,16 +185,16 @@ def accumulation_text(batches: int, batch: int, ranks: str, effective: int) -> s
 
 def _remedies(found: Prediction) -> Iterator[Part]:
     if found.remedies:
-        shown = enumerate(found.remedies[:_REMEDIES], 1)
-        yield Lines(("What needs less, each predicted like the step itself:", *(_remedy(*one) for one in shown)))
+        yield "What needs less, each predicted like the step itself:"
+        yield Points(tuple(map(_remedy, found.remedies[:_REMEDIES])))
 
 
-def _remedy(number: int, one: Remedy) -> str:
+def _remedy(one: Remedy) -> str:
     more = [rate(float(one.more_flops), "FLOP")] if one.more_flops > 0 else []
     more += [f"at least {duration(one.more_ns)}"] if one.more_ns is not None and one.more_ns > 0 else []
     cost = f", {' and '.join(more)} more a step" if more else ""
     fits = ", and fits" if one.fits else ""
-    return f"{number}. {one.text}: {size(one.saved_bytes)} less ({size(one.peak_bytes)}{fits}{cost})\n   {one.options}"
+    return f"{one.text}: {size(one.saved_bytes)} less ({size(one.peak_bytes)}{fits}{cost}): {one.options}"
 
 
 def _recompute(found: Prediction, width: int) -> Iterator[Part]:
@@ -214,14 +214,13 @@ def _recompute(found: Prediction, width: int) -> Iterator[Part]:
         then = Cell(f"{size(one.peak_bytes)}, fits" if one.fits else size(one.peak_bytes), one.peak_bytes)
         more = [_flops(one.more_flops), tables.share(one.flops_share)]
         rows.append([_again(one), tables.size(one.saved_bytes), *more, tables.size(one.total_saved_bytes), then])
-    kept = [f"- {_keeps(one)}" for one in found.recompute]
-    lines = [fill(line, width, subsequent_indent="  ") for line in dict.fromkeys(kept)]
     last = found.recompute[-1]
     short = "" if last.fits or found.fit is None or found.fit.fits else " It does not fit with all of them."
     cost = f"All of it: {_flops(last.total_more_flops).text} FLOPs more a step, as {last.options}.{short}"
     yield fill(head, width)
     yield grid("What to compute again", labels, rows, first="name")
-    yield Lines((*lines, fill(cost, width)))
+    yield Points(tuple(dict.fromkeys(map(_keeps, found.recompute))))
+    yield fill(cost, width)
 
 
 def _again(one: Recompute) -> str:
