@@ -35,6 +35,9 @@ _CREDENTIALS: Final = struct.Struct("=iII")
 _SCM_CREDENTIALS: Final = 2
 _LARGEST: Final = 1 << 16
 _LOOKS_EVERY_S: Final = 0.2
+_FORGOTTEN_S: Final = 12.0
+"""A process that asks for more so long after it was given a window, and has written nothing, did not get the answer."""
+_LONGEST_END: Final = 64
 _PROC: Final = Path("/proc")
 
 
@@ -67,10 +70,18 @@ def window(pid: int, lasts_s: float, folder: Path, *, within_s: float, proc: Pat
         "PROFILE_REPORT_INPUT_SHAPES": "true",
     }
     text = "".join(f"{name}={value}\n" for name, value in wanted.items())
-    deadline = time.monotonic() + within_s
+    answers = _Answers(pid, text.encode(), lasts_s)
+    trace = _named(target, pid)
+    deadline = time.monotonic() + within_s + lasts_s
     with _endpoint(settings.get(_SOCKET_FOLDER)) as asked:
-        _answer(asked, pid, text.encode(), deadline)
-    return _written(_named(target, pid), deadline + lasts_s, pid, proc)
+        # It may read an answer that came late only after it has asked again: somebody has to be there until the end.
+        while not _is_whole(trace):
+            if not (proc / str(pid)).is_dir():
+                raise InputError(f"process {pid} ended before its window was written")
+            if time.monotonic() > deadline:
+                raise InputError(answers.why_nothing(trace))
+            answers.next(asked, again=not trace.exists())
+    return trace
 
 
 def _free(folder: Path, pid: int) -> Path:
@@ -104,24 +115,38 @@ def _endpoint(folder: str | None) -> Iterator[socket.socket]:
                 Path(folder, _NAME).unlink(missing_ok=True)
 
 
-def _answer(asked: socket.socket, pid: int, config: bytes, deadline: float) -> None:
-    """Answers who asks, until the process has its configuration; others get none."""
-    while time.monotonic() < deadline:
-        with contextlib.suppress(TimeoutError):
+class _Answers:
+    """What is answered to who asks: the process gets its configuration, others get none."""
+
+    def __init__(self, pid: int, config: bytes, lasts_s: float) -> None:
+        self._pid, self._config, self._lasts_s = pid, config, lasts_s
+        self._given_at: float | None = None
+
+    def next(self, asked: socket.socket, *, again: bool) -> None:
+        """Answers the next message, if one comes soon; a second time with a configuration where ``again`` says so."""
+        try:
             data, ancillary, _, sender = asked.recvmsg(_LARGEST, socket.CMSG_SPACE(_CREDENTIALS.size))
-            kind = data[8 : _HEADER.size].partition(b"\0")[0]
-            if len(data) < _HEADER.size or not sender or kind not in (b"ctxt", b"req"):
-                continue
-            is_it = kind == b"req" and _sender(ancillary) == pid and _asks_for_activities(data)
-            content = config if is_it else b"" if kind == b"req" else _REGISTERED
-            with contextlib.suppress(OSError):  # it is gone, or does not listen
-                asked.sendto(_HEADER.pack(len(content), kind) + content, sender)
-                if is_it:
-                    return
-    raise InputError(
-        f"process {pid} did not ask for a window: torch does every few seconds once it is imported, where it was built "
-        "with Kineto"
-    )
+        except TimeoutError:
+            return
+        kind = data[8 : _HEADER.size].partition(b"\0")[0]
+        if len(data) < _HEADER.size or not sender or kind not in (b"ctxt", b"req"):
+            return
+        is_it = kind == b"req" and _sender(ancillary) == self._pid and _asks_for_activities(data)
+        is_due = self._given_at is None or (again and time.monotonic() > self._given_at + self._lasts_s + _FORGOTTEN_S)
+        content = _REGISTERED if kind == b"ctxt" else self._config if is_it and is_due else b""
+        with contextlib.suppress(OSError):  # it is gone, or does not listen
+            asked.sendto(_HEADER.pack(len(content), kind) + content, sender)
+            if content is self._config:
+                self._given_at = time.monotonic()
+
+    def why_nothing(self, trace: Path) -> str:
+        """The sentence on a window that did not come."""
+        if self._given_at is not None:
+            return f"process {self._pid} took the window and wrote no whole trace of it to {trace}"
+        return (
+            f"process {self._pid} did not ask for a window: torch does every few seconds once it is imported, where it "
+            "was built with Kineto"
+        )
 
 
 def _asks_for_activities(data: bytes) -> bool:
@@ -137,19 +162,11 @@ def _sender(ancillary: list[tuple[int, int, bytes]]) -> int | None:
     return None
 
 
-def _written(path: Path, deadline: float, pid: int, proc: Path) -> Path:
-    """The trace, once all of it is there."""
-    while time.monotonic() < deadline:
-        with contextlib.suppress(OSError, ValueError):
-            with path.open("rb") as file:
-                file.seek(-1, os.SEEK_END)
-                while file.read(1).isspace():
-                    file.seek(-2, os.SEEK_CUR)
-                file.seek(-1, os.SEEK_CUR)
-                whole = file.read(1) == b"}"
-            if whole and isinstance(json.loads(path.read_bytes()), dict):
-                return path
-        if not (proc / str(pid)).is_dir():
-            raise InputError(f"process {pid} ended before its window was written")
-        time.sleep(_LOOKS_EVERY_S)
-    raise InputError(f"process {pid} took the window and wrote no whole trace of it to {path}")
+def _is_whole(path: Path) -> bool:
+    """Whether all of the trace is there."""
+    with contextlib.suppress(OSError, ValueError):
+        with path.open("rb") as file:
+            file.seek(-min(os.fstat(file.fileno()).st_size, _LONGEST_END), os.SEEK_END)
+            end = file.read()
+        return end.rstrip().endswith(b"}") and isinstance(json.loads(path.read_bytes()), dict)
+    return False
