@@ -74,7 +74,7 @@ def _holders(peak: MemoryPeak, width: int) -> Iterator[Part]:
         )
         yield grid(f"Held at the peak, {_name(peak)}", ("held at the peak", "bytes", "share", "allocations"), kinds)
     if peak.holders:
-        room = max(width - 48, _NARROWEST)
+        room = max(width - 52, _NARROWEST)
         rows = (
             (
                 middle_cut(_place(one), room),
