@@ -17,7 +17,7 @@ from whystall.report.names import clean, middle_cut
 _LONGEST_NAME: Final = 200
 _WORTH_TELLING: Final = 0.2
 _NARROWEST: Final = 30
-_BEFORE: Final = "Who held what was there before the record began, a memory snapshot tells."
+_BEFORE: Final = "Who held what was there before, a memory snapshot tells."
 
 
 def peaks_document(peaks: Sequence[MemoryPeak], width: int, findings: Sequence[Finding] = ()) -> Document:
