@@ -40,7 +40,9 @@ class Recorded:
     def _event(self, address: int, size: int, thread: int) -> None:
         self.total += size
         self.at += 10
-        self.built.memory(at=self.at, size=size, allocated=self.total, reserved=1 << 40, address=address, thread=thread)
+        self.built.memory(
+            at=self.at, size=size, allocated=self.total, reserved=512 * MIB, address=address, thread=thread
+        )
         self.at += 10
 
     def operator(self, name: str, *sizes: int, thread: int = MAIN_THREAD, inner: str = "aten::empty") -> list[int]:

@@ -179,6 +179,6 @@ def test_supply_and_demand_are_one_line_where_they_are_known(samples: dict[str, 
     plain, told = samples["gpu"], watched(samples["gpu"])
 
     (row,) = [line.split() for line in render_terminal(told).splitlines() if "426.7" in line]
-    assert row[:4] == ["0", "426.7", "640", "32"]
+    assert row[:4] == ["0", "426.7", "640.0", "32"]
     assert "Input: supply and demand" in render_html(told)
     assert "supply and demand" not in render_terminal(plain)

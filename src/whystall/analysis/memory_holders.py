@@ -127,13 +127,14 @@ def _kinds(at: Rows, begin: Rows, end: Rows, places: Places) -> Rows:
         same_step = freed_run == _next_run(made_run, _BACKWARD, places)
     optimizer = _next_run(made_run, _OPTIMIZER, places)
     sees_optimizer = (optimizer >= 0) & (~ends | (freed_run >= optimizer))
-    rules = (
+    rules: list[tuple[NDArray[np.bool_], MemoryKind]] = [
         (ends & (made == _FORWARD) & (freed == _BACKWARD) & same_step, "activations"),
         (ends & (made != _NO_PHASE) & (made_run == freed_run), "temporaries"),
         ((made == _BACKWARD) & sees_optimizer, "gradients"),
         ((made == _OPTIMIZER) & (~ends | (freed_run != made_run)), "optimizer state"),
-    )
-    return np.select([rule for rule, _ in rules], [_NUMBER[kind] for _, kind in rules], _NUMBER["unknown"])
+    ]
+    told = [np.full(len(born), _NUMBER[kind], np.int64) for _, kind in rules]
+    return np.select([rule for rule, _ in rules], told, _NUMBER["unknown"])
 
 
 def _phase_at(times: Rows, places: Places) -> tuple[Rows, Rows]:

@@ -13,7 +13,7 @@ MemoryKind = Literal[
 ]
 
 
-class HeldMemory(Result):
+class HeldMemory(Result, frozen=True, kw_only=True):
     """The bytes that were held for one purpose at the peak."""
 
     kind: MemoryKind
@@ -21,7 +21,7 @@ class HeldMemory(Result):
     count: int
 
 
-class MemoryHolder(Result):
+class MemoryHolder(Result, frozen=True, kw_only=True):
     """Allocations at the peak that were made for one purpose in one place.
 
     ``module`` is a path of classes, so that repeated blocks are one; ``function`` the innermost of the user's own, or
@@ -36,7 +36,7 @@ class MemoryHolder(Result):
     count: int
 
 
-class MemoryPeak(Result):
+class MemoryPeak(Result, frozen=True, kw_only=True):
     """Peaks of one allocator from its memory events; ``None`` where old traces carry no totals.
 
     ``held`` adds up to the peak of what was allocated, at ``peak_ns``; ``holders`` are the largest of what was made

@@ -13,7 +13,7 @@ _READY: Final = (
 )
 
 
-class InputSupply(Result):
+class InputSupply(Result, frozen=True, kw_only=True):
     """Rates of one rank over a watched run, in samples per second.
 
     ``demand_per_s`` is what its steps would take without waiting for input. ``supply_per_s`` is what the loader makes:

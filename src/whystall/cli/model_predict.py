@@ -8,7 +8,7 @@ from whystall.cli import inputs, output
 from whystall.errors import InputError, UsageError
 
 if TYPE_CHECKING:
-    from argparse import ArgumentParser, Namespace
+    from argparse import ArgumentParser, Namespace, _ArgumentGroup
 
     from whystall.cli.console import Console
     from whystall.model.prediction.request import Fsdp
@@ -61,6 +61,12 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="after --batch max, really run that batch and smaller ones on this machine, three times at most; of "
         "--ranks a process for each, on the CPU",
     )
+    _add_sharing(group)
+    _add_questions(group)
+
+
+def _add_sharing(group: _ArgumentGroup) -> None:
+    """How several devices share the step."""
     group.add_argument("--ranks", metavar="N", help="how many ranks share the work")
     group.add_argument("--strategy", choices=STRATEGIES, help="how they share it")
     group.add_argument(
@@ -77,6 +83,10 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="what tensor parallelism leaves whole is split along the sequence",
     )
     group.add_argument("--micro-batches", metavar="N", help="of a pipeline, for one step (default: as many as stages)")
+
+
+def _add_questions(group: _ArgumentGroup) -> None:
+    """What else is to be told."""
     group.add_argument(
         "--devices",
         metavar="NAME,NAME",

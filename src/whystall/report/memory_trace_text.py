@@ -17,7 +17,7 @@ from whystall.report.names import clean, middle_cut
 _LONGEST_NAME: Final = 200
 _WORTH_TELLING: Final = 0.2
 _NARROWEST: Final = 30
-_BEFORE: Final = "Who held what was there before the record began, a memory snapshot tells."
+_BEFORE: Final = "Who held what was there before, a memory snapshot tells."
 
 
 def peaks_document(peaks: Sequence[MemoryPeak], width: int, findings: Sequence[Finding] = ()) -> Document:
@@ -74,7 +74,7 @@ def _holders(peak: MemoryPeak, width: int) -> Iterator[Part]:
         )
         yield grid(f"Held at the peak, {_name(peak)}", ("held at the peak", "bytes", "share", "allocations"), kinds)
     if peak.holders:
-        room = max(width - 48, _NARROWEST)
+        room = max(width - 52, _NARROWEST)
         rows = (
             (
                 middle_cut(_place(one), room),

@@ -27,7 +27,9 @@ def test_checkpointing_keeps_less_and_computes_more(simulator: Simulator, models
     assert kept[0] > kept[1] > kept[2] >= inputs_of_blocks
     assert none.flops == selective.flops < full.flops  # products and attention are kept
     again = full.flops - none.flops
-    blocks = 9 * (2 * 64 * 64 * 12 * 64 + 4 * 32 * 32 * 64 * 2)  # products of weights, and both of attention
+    # Products of weights and both of attention, but for the last one (`down`): torch stops computing again where all
+    # that the backward pass asks for is there, and what that product gives nobody keeps.
+    blocks = 9 * (2 * 64 * 64 * (12 - 4) * 64 + 4 * 32 * 32 * 64 * 2)
     assert again == pytest.approx(blocks, rel=0.01)
 
 

@@ -77,7 +77,8 @@ def test_what_saves_less_than_a_hundredth_is_no_row() -> None:
 
 def test_the_whole_takes_the_place_of_its_part() -> None:
     def run(request: Request) -> Simulated:
-        peak, more = {("block.part",): (100, 10), ("block",): (300, 100)}[request.recompute]
+        peak, more = (100, 10) if request.recompute == ("block.part",) else (300, 100)
+        assert request.recompute in {("block.part",), ("block",)}
         return step(PEAK - peak, FLOPS + more)
 
     modules = {"block.part": (100, 10), "block": (300, 100)}

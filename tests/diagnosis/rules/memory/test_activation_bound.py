@@ -31,7 +31,12 @@ class Memory:
     def _event(self, address: int, size: int, thread: int) -> None:
         self.total += size * UNIT
         self.job.built.memory(
-            at=self.job.at, size=size * UNIT, allocated=self.total, reserved=1 << 40, address=address, thread=thread
+            at=self.job.at,
+            size=size * UNIT,
+            allocated=self.total,
+            reserved=(self.total + 1) * UNIT,
+            address=address,
+            thread=thread,
         )
         self.job.at += 100
 
