@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from tests.fuzz import databases, mutations
@@ -20,7 +20,7 @@ _ODD: Final = (
     b"", b"0", b"-1", b"99999999999999999999", b"1e9", b"now", b'"', b'""', b'"a\nb"', b"Agent 99999999999", b"GPU -1",
     b"\xff\xfe", b"ProfilerStep#1", b"<script>alert(1)</script>", b"x" * 100_000, b"9223372036854775807", b"nan",
 )  # fmt: skip
-_HOW: Final = (
+_HOW: Final[tuple[dict[str, Any], ...]] = (
     {},
     {"compression": "zstd"},
     {"use_dictionary": False},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 BEGAN = 1_551_401_624_448_706
@@ -21,6 +21,7 @@ COPY = (
 CALL = ("Domain", "Function", "Process_Id", "Thread_Id", "Correlation_Id", "Start_Timestamp", "End_Timestamp")
 AGENT = ("Node_Id", "Logical_Node_Id", "Agent_Type", "Cu_Count", "Name", "Vendor_Name", "Product_Name", "Model_Name")
 Rows = list[Sequence[object]]
+Job = Mapping[str, tuple[Sequence[str], Sequence[Sequence[object]]]]
 
 
 def kernel(
@@ -71,7 +72,7 @@ def training() -> dict[str, tuple[Sequence[str], Rows]]:
     }
 
 
-def text(columns: Sequence[str], rows: Rows) -> str:
+def text(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """Texts in quotes, numbers as they are."""
     out = io.StringIO()
     writer = csv.writer(out, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
@@ -80,7 +81,7 @@ def text(columns: Sequence[str], rows: Rows) -> str:
     return out.getvalue()
 
 
-def write(folder: Path, job: dict[str, tuple[Sequence[str], Rows]], prefix: str = "77_") -> Path:
+def write(folder: Path, job: Job, prefix: str = "77_") -> Path:
     """The files of a job; the one of kernels, or else the first."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, (columns, rows) in job.items():

@@ -35,7 +35,7 @@ class NsysReader:
     """Databases of NVIDIA Nsight Systems."""
 
     name = "nsys"
-    version = 1
+    version = 2
     describes = "SQLite exports of Nsight Systems (nsys export --type sqlite)"
     suffixes = (".sqlite",)
 
