@@ -190,7 +190,8 @@ def test_offsets_and_drifts_of_clocks_are_recovered_within_ten_microseconds(seed
     offset[0], drift[0] = 0, 0.0
 
     def on_clock_of(rank: int, true: NDArray[np.int64]) -> NDArray[np.int64]:
-        return true + offset[rank] + np.rint(drift[rank] * (true - end[0])).astype(np.int64)
+        moved: NDArray[np.int64] = true + offset[rank] + np.rint(drift[rank] * (true - end[0])).astype(np.int64)
+        return moved
 
     ranks = []
     for rank in range(count):
@@ -334,7 +335,8 @@ def test_what_crosses_the_link_of_a_reduction_in_the_switch(
         found.append(Collectives(rank, _with_times(one)))
     rows, _ = job_communication(found, [{0: 450e9}] * 8)
     for row in rows:
-        assert (row.busbw, row.wirebw) == (pytest.approx(bus * 1e9, rel=1e-6), pytest.approx(wire * 1e9, rel=1e-6))
+        assert row.busbw == pytest.approx(bus * 1e9, rel=1e-6)
+        assert row.wirebw == pytest.approx(wire * 1e9, rel=1e-6)
         assert row.share_of_peak == (None if share is None else pytest.approx(share, rel=1e-6))
         assert (row.link_note is None) if note is None else (note in (row.link_note or ""))
 

@@ -82,10 +82,8 @@ def test_stages_are_parted_and_lie_beside_each_other(example: Device) -> None:
     assert view is not None
     assert view.borders == pytest.approx([100 / 3, 200 / 3])
     assert "Lines part the stages of the pipeline." in view.caption
-    assert [(cell.title.split(":")[0], cell.x) for cell in view.rows[0].cells] == [
-        ("rank 2", pytest.approx(100 / 3)),
-        ("rank 3", pytest.approx(50)),
-    ]
+    assert [cell.title.split(":")[0] for cell in view.rows[0].cells] == ["rank 2", "rank 3"]
+    assert [cell.x for cell in view.rows[0].cells] == pytest.approx([100 / 3, 50])
     ring = [msgspec.structs.replace(sends[0], ranks=[rank, (rank + 1) % 6]) for rank in range(6)]
     around = page(msgspec.structs.replace(report, communication=ring), BUDGETS[0]).strip
     assert around is not None

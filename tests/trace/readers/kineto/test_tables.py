@@ -191,7 +191,7 @@ def test_a_message_is_between_two_ranks_however_many_its_group_has(
     kind: str, peer: dict[str, int], rank: int | None, ranks: str, size: int
 ) -> None:
     about = {} if rank is None else {"distributedInfo": {"rank": rank, "world_size": 4}}
-    record = {"Collective name": kind, "Process Group Ranks": "[0, 1, 2, 3]", "Group size": 4, **peer}
+    record: dict[str, Any] = {"Collective name": kind, "Process Group Ranks": "[0, 1, 2, 3]", "Group size": 4, **peer}
     built = trace(**about)
     built.launch("ncclDevKernel_SendRecv", at=0, call_lasts=1_000, runs_at=5_000, lasts=2_000, **record)
     assert built.load().collectives.select("collective", "group_ranks", "group_size").rows() == [(kind, ranks, size)]
