@@ -121,3 +121,71 @@ def test_reducing_takes_cores_from_what_computes_beside_it() -> None:
     assert gain.ceiling >= 1 / (1 - off)
     once = {one.id for one in diagnose(case_of(*on_hosts(1), runs=runs), RULES).findings}
     assert "communication.redundant-sync" not in once
+
+
+def replicas(
+    sent: Sequence[int], *, ddp: bool = True, every: int = 1, within_forward: bool = False
+) -> tuple[list[TraceBuilder], float]:
+    """Two ranks over gloo that reduce 12 MiB of gradients and then broadcast so many bytes; and a step without that."""
+    ranks = []
+    for _ in range(2):
+        built, at = trace(), 0
+        for number in range(8):
+            begin = at
+            sends = sent if number % every == 0 else ()
+            lasts = 20_000_000 if within_forward else 20_000
+            if ddp:
+                built.annotation("DistributedDataParallel.forward", at=at, lasts=lasts)
+            built.operator("aten::mm", at=at, lasts=10_000_000)
+            for _ in range(2):
+                record = message("all_reduce", 6 * MIB)
+                built.operator("gloo:all_reduce", at=at + 10_000_000, lasts=2_000_000, **record)
+                at += 2_000_000
+            at += 10_000_000
+            if not within_forward:
+                built.annotation("Optimizer.step#Adam.step", at=at, lasts=1_000_000)
+                at += 1_000_000
+            for size in sends:
+                built.operator("gloo:broadcast", at=at, lasts=500_000, **message("broadcast", size))
+                at += 500_000
+            built.step(number, at=begin, lasts=at - begin)
+        ranks.append(built)
+    return ranks, 15_000_000.0
+
+
+WEIGHTS: Final = (5 * MIB, 4 * MIB, 3 * MIB)
+
+
+@pytest.mark.parametrize("sent", [WEIGHTS, WEIGHTS * 3])
+def test_weights_that_replicas_have_already(sent: Sequence[int]) -> None:
+    """Weights alone, and with two moments of the optimizer."""
+    ranks, without = replicas(sent)
+    finding = found_in(*ranks)["communication.redundant-sync"]
+    assert finding.title == "More is synchronised than needed: weights that the replicas have already"
+    assert finding.gain is not None
+    truth = (without + len(sent) * 500_000) / without
+    assert finding.gain.floor <= truth <= finding.gain.ceiling
+    assert finding.gain.expected == pytest.approx(truth, rel=0.03)
+    assert [fact.value for fact in finding.evidence[:2]] == [len(sent), len(sent) // 3]
+
+
+def test_what_need_not_be_sent_is_no_matter_of_buckets() -> None:
+    ranks, _ = replicas((256 << 10,) * 48)  # as many bytes as the gradients, in many messages
+    found = found_in(*ranks)
+    assert "communication.redundant-sync" in found
+    assert "communication.small-messages" not in found
+
+
+@pytest.mark.parametrize(
+    "built",
+    [
+        pytest.param(replicas((7 * MIB,)), id="a batch that one rank reads"),
+        pytest.param(replicas((8,) * 20), id="losses"),
+        pytest.param(replicas(WEIGHTS, ddp=False), id="gradients reduced by hand, and nothing that keeps ranks alike"),
+        pytest.param(replicas(WEIGHTS, every=4), id="now and then"),
+        pytest.param(replicas(WEIGHTS, within_forward=True), id="buffers"),
+        pytest.param(replicas(()), id="none"),
+    ],
+)
+def test_broadcasts_that_are_wanted(built: tuple[list[TraceBuilder], float]) -> None:
+    assert "communication.redundant-sync" not in found_in(*built[0])

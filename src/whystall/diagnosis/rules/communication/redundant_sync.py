@@ -1,4 +1,4 @@
-"""Gradients that are accumulated over several backward passes, and reduced in each of them."""
+"""What ranks synchronise though they need not: gradients of every micro-batch, weights that replicas share already."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ from whystall.diagnosis.detectors.collectives import (
     spent_ns,
 )
 from whystall.diagnosis.detectors.samples import from_samples, off_core
+from whystall.diagnosis.detectors.sent_again import broadcast_again
+from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.replay.graph import Mask
@@ -34,6 +36,15 @@ CAUSE: Final = cause_beside(__name__)
 # Of the time off its core a rank keeps some: it waits for the last reduction a little longer, and for other ranks.
 _SURE, _USUAL = 0.5, 0.85
 _REDUCTION: Final = re.compile(r"^all_?reduce", re.IGNORECASE)
+_GRADIENTS: Final = "gradients of every micro-batch"
+_WEIGHTS: Final = "weights that the replicas have already"
+_DO_NOT_SEND: Final = Remedy(
+    text="Send weights once, before the first step (DistributedDataParallel does): replicas that begin alike and get "
+    "the same gradients stay alike, their optimizers' states too.",
+    patch=None,
+    risk="What only one rank changes (a weight that is set by hand, its own random numbers in an optimizer) is to be "
+    "sent when it changes.",
+)
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
@@ -50,6 +61,43 @@ def in_trace(case: Case) -> Iterator[Replayed]:
             passes = max(passes, per_step)
     if nodes.any():
         yield _reduced_once(case, nodes, host, passes)
+
+
+def sent_again(case: Case) -> Iterator[Replayed]:
+    """Broadcasts, in nearly every step, of as many bytes as the gradients have, or a whole multiple of that.
+
+    With the weights go two moments, or more. DistributedDataParallel keeps all of it alike by itself.
+    """
+    nodes = np.zeros(len(case.replayed.start), np.bool_)
+    host = nodes.copy()
+    times = 0
+    for rank in case.ranks:
+        found = collectives(case, rank)
+        again, of_gradients = broadcast_again(rank, found)
+        if again.any():
+            nodes |= found.nodes(case, again)
+            host |= launching(case, rank, found, again)
+            times = max(times, of_gradients)
+    if not nodes.any():
+        return
+    spent = spent_ns(case, nodes)
+    count = int(np.count_nonzero(case.in_window(nodes))) / max(case.steps * len(case.ranks), 1)
+    yield Replayed(
+        cause=CAUSE.id,
+        attributed_ns=spent,
+        evidence=(
+            evidence.count("broadcasts beside DistributedDataParallel", count, case.events_of(nodes), per=case.per),
+            evidence.count("times the bytes of the gradients are sent so", times),
+            evidence.time("spent in them by a rank", spent, per=case.per),
+        ),
+        removal=not_made(case, nodes, host),
+        method="replay: without these broadcasts",
+        ranks=tuple(rank.rank for rank in case.ranks),
+        detail=_WEIGHTS,
+        remedy=_DO_NOT_SEND,
+        confidence=0.85,
+        rivals=("communication.exposed", "communication.small-messages", "communication.low-bandwidth"),
+    )
 
 
 def in_samples(case: Case) -> Iterator[Sampled]:
@@ -73,6 +121,7 @@ def in_samples(case: Case) -> Iterator[Sampled]:
             evidence=(evidence.share("of the steps' time a rank was on no core, in the share of its reductions", off),),
             saved=(_SURE * off, _USUAL * off, off),
             method="samples: time off the core, in the share of the reductions that are made again",
+            detail=_GRADIENTS,
             confidence=0.9,
             rivals=("communication.exposed", "communication.small-messages", "communication.low-bandwidth"),
         )
@@ -93,6 +142,7 @@ def _reduced_once(case: Case, nodes: Mask, host: Mask, passes: float) -> Replaye
         ),
         removal=not_made(case, nodes, host),
         method="replay: gradients are reduced in the last backward pass before the optimizer's step alone",
+        detail=_GRADIENTS,
         ranks=tuple(rank.rank for rank in case.ranks),
         confidence=0.9,
         rivals=("communication.exposed", "communication.small-messages", "communication.low-bandwidth"),
@@ -129,5 +179,9 @@ def _reduced_again(rank: RankCase, found: Collectives) -> tuple[NDArray[np.bool_
 
 RULE = Rule(
     CAUSE,
-    (Finder(in_trace, ("trace", "operators")), Finder(in_samples, ("trace", "operators", "samples", "no_device"))),
+    (
+        Finder(in_trace, ("trace", "operators")),
+        Finder(sent_again, ("trace", "operators", "steps")),
+        Finder(in_samples, ("trace", "operators", "samples", "no_device")),
+    ),
 )

@@ -33,6 +33,7 @@ from whystall.diagnosis.detectors.samples import (
     measured_runs,
     share_of,
 )
+from whystall.diagnosis.detectors.sent_again import broadcast_again
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.replay.graph import Change, Mask
@@ -104,7 +105,8 @@ def _join(case: Case, rank: RankCase, latency: int, joined: _Bucketed) -> None:
     took = transfer_ns(case)
     found = collectives(case, rank)
     nodes = found.node
-    bound = (nodes >= 0) & ~are(found, POINT_TO_POINT) & ~are(found, EXCHANGE)
+    # What need not be sent at all is no matter of buckets.
+    bound = (nodes >= 0) & ~are(found, POINT_TO_POINT) & ~are(found, EXCHANGE) & ~broadcast_again(rank, found)[0]
     small = (found.size >= 0) & (found.size < small_bytes(rank))
     short = took[np.maximum(nodes, 0)] < 2 * latency
     # Where no size is known and most are short, a long one was held up, not large.
