@@ -24,6 +24,7 @@ def products(way: str, *, learns: bool) -> Callable[[], object]:
     x, weights = torch.randn(200, 6, 48), torch.randn(6, 48, 40, requires_grad=learns)
     heads, keys = torch.randn(32, 4, 160, 64), torch.randn(4, 64, 64, requires_grad=learns)
     like, one = torch.randn(32, 4, 64, 160, requires_grad=learns), torch.randn(1, 48, 40, requires_grad=learns)
+    places, layer = torch.randn(4, 256, 12, 96), torch.randn(64, 96, requires_grad=learns)
     forward: Callable[[], object] = {
         "a matrix for each of six": lambda: x[:, :, None] @ weights,
         "on the left": lambda: weights.mT @ x[..., None],
@@ -32,6 +33,8 @@ def products(way: str, *, learns: bool) -> Callable[[], object]:
         "by many rows": lambda: heads @ keys,
         "as many matrices": lambda: heads @ like,
         "one matrix for all": lambda: x @ one[0],
+        "a layer on four dimensions": lambda: torch.nn.functional.linear(places, layer),
+        "places that are no rows": lambda: places.transpose(0, 2) @ layer.mT,
     }[way]
 
     def step() -> None:
@@ -52,6 +55,16 @@ def test_matrices_that_are_copied_for_a_batch_are_told(way: str, *, learns: bool
     assert "torch.einsum" in (finding.remedy.patch or "")
 
 
-@pytest.mark.parametrize("way", ["by einsum", "by many rows", "as many matrices", "one matrix for all"])
+@pytest.mark.parametrize(
+    "way",
+    [
+        "by einsum",
+        "by many rows",
+        "as many matrices",
+        "one matrix for all",
+        "a layer on four dimensions",
+        "places that are no rows",
+    ],
+)
 def test_others_are_none(way: str, tmp_path: Path) -> None:
     assert copied(found_in(products(way, learns=True), tmp_path)) is None

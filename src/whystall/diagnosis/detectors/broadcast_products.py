@@ -18,6 +18,7 @@ from whystall.diagnosis.detectors.recorded_sizes import Shape, sizes_by_argument
 from whystall.diagnosis.detectors.wasted import Wasted
 from whystall.diagnosis.rank_case import RankCase
 from whystall.trace.columns import judged, matching
+from whystall.trace.link import rows_of
 
 # Fewer copies, and smaller ones, cost little.
 _LEAST_TIMES: Final = 4
@@ -46,7 +47,11 @@ def broadcast_products(rank: RankCase) -> Wasted | None:
     table = rank.trace.operators
     if table["input_dims"].null_count() == len(table):
         return None
-    rows = np.flatnonzero(matching(table["name"], lambda name: name == "aten::matmul") & ~rank.backward)
+    # Where one of the two has two dimensions torch may fold the other into rows and copy nothing: one product says so.
+    batched = rows_of(table["parent"])[matching(table["name"], lambda name: name == "aten::bmm")]
+    is_batched = np.zeros(len(table), np.bool_)
+    is_batched[batched[batched >= 0]] = True
+    rows = np.flatnonzero(matching(table["name"], lambda name: name == "aten::matmul") & is_batched & ~rank.backward)
     told = judged(table.select("input_dims")[rows], _repeated)
     found = {row: one for row, one in zip(rows.tolist(), told, strict=True) if one is not None}
     if not found:
