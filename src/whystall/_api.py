@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from whystall._inputs import installed_rules, read_kernel_classes, read_run_facts, stood_still
-from whystall.analysis.run_summary import run_summary
+from whystall.analysis.run_summary import run_summaries
 from whystall.analysis.supply import input_supply
 from whystall.analysis.throughput import Workload
 from whystall.diagnosis.comparison import Comparison, compare_reports
@@ -107,7 +107,7 @@ def _report(
     found: Ranks, facts: RunFacts, workload: Workload | None, unusable: list[str], ignored: Sequence[str]
 ) -> Report:
     """The diagnosis of what was read, as a report; ``unusable`` and ``ignored`` are sentences on what was not used."""
-    runs = [run for run in (run_summary(one, at_one_pace=True) for one in found.samples) if run is not None]
+    runs = run_summaries(found.samples)
     more_rules = installed_rules(unusable)
     failures = [*found.failures, *unusable]
     of_runs = [sentence for folder in found.folders for sentence in (*told(folder), *stood_still(folder, failures))]

@@ -7,7 +7,7 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from whystall.analysis.run_summary import run_summary
+from whystall.analysis.run_summary import run_summaries, run_summary
 from whystall.run_folder.samples import PROFILED, STEP_COLUMNS
 from whystall.trace.samples import RunSamples
 
@@ -264,3 +264,15 @@ def test_all_slow_steps_count_where_the_slowest_alone_are_listed() -> None:
     assert found.lost_when_slow("input") == 200 * 8_000_000
     assert found.lost_when_slow("input", "forward") == 200 * 8_000_000
     assert found.slow_ns == 200 * 8_000_000
+
+
+def test_the_other_ranks_of_a_job_are_no_other_programs() -> None:
+    """Three cores are busy: a rank has one, its mate one and a half, and half a one is somebody else's."""
+    schema = {"at_unix_ns": pl.Int64, "busy_ticks": pl.Int64, "own_ticks": pl.Int64}
+    ranks = []
+    for own in (200, 300):
+        machine = [(0, 1_000, 400), (2_000_000_000, 1_600, 400 + own)]
+        frame = pl.DataFrame(machine, schema=schema, orient="row")
+        ranks.append(replace(samples(*[step()] * 60), machine=frame))
+    assert [run.other_cores for run in run_summaries(ranks)] == pytest.approx([0.5, 0.5])
+    assert [run.other_cores for run in run_summaries(ranks[:1])] == pytest.approx([2.0])

@@ -125,6 +125,17 @@ def test_cores_that_others_took_are_named_beside_a_slowdown(cli: Cli, tmp_path: 
     assert f"forward grew by 20.0 ms{told}\n" in done.out
 
 
+def test_the_other_rank_is_no_other_program(cli: Cli, tmp_path: Path) -> None:
+    """Two cores are busy, a half with somebody else's program: each rank has three quarters of one."""
+    clock = [ticks(100 + second, 200 * second, 75 * second) for second in range(20)]
+    folder = run_of(tmp_path, *EVEN, *SLOWER, *clock)
+    mate = (folder / "rank2.samples.jsonl").read_bytes().replace(b'"rank": 2', b'"rank": 3')
+    (folder / "rank3.samples.jsonl").write_bytes(mate)
+    said = cli("watch", str(folder), "--once").out
+    assert "rank 2: steps take 1.50 times" in said
+    assert "other programs use 0.5 cores" in said
+
+
 def test_a_job_that_keeps_its_pace_is_left_alone_and_one_that_ended_ends_the_watch(cli: Cli, tmp_path: Path) -> None:
     done = cli("watch", str(run_of(tmp_path, *EVEN, exit_code=0)))
     assert done.code == 0

@@ -6,7 +6,7 @@ which load, compile and allocate what later ones find ready, and which begin wit
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Final
 
@@ -25,6 +25,9 @@ from whystall.run_folder.samples import DISTURBED, PROFILED, TICKS_PER_S
 from whystall.trace.samples import RunSamples
 from whystall.vocabulary.step_parts import OTHER, TIMED
 
+Ticks = Sequence[tuple[int, int, int]]
+"""When (ns since 1970), and until then the ticks of all the machine's cores and those of a rank."""
+
 # A slow step took this much longer than the median, and stands out of the usual spread.
 SLOW_RATIO: Final = 1.5
 SPREADS: Final = 5.0
@@ -40,6 +43,19 @@ _FEWEST_FOR_TREND: Final = 20
 _FEWEST_LOOKS: Final = 20
 # MAD to standard deviation for a normal distribution.
 _MAD_TO_SIGMA: Final = 1.4826
+
+
+def run_summaries(wholes: Sequence[RunSamples]) -> list[RunSummary]:
+    """The account of each rank of a job in which a step was measured; what one rank uses is no other program's."""
+    seen = [_ticks(whole.machine) for whole in wholes]
+    found = []
+    for place, whole in enumerate(wholes):
+        run = run_summary(whole, at_one_pace=True)
+        if run is not None and len(wholes) > 1 and run.other_cores is not None:
+            mates = seen[:place] + seen[place + 1 :]
+            run = msgspec.structs.replace(run, other_cores=cores_of_others(seen[place], mates))
+        found += [] if run is None else [run]
+    return found
 
 
 def run_summary(whole: RunSamples, *, at_one_pace: bool = False) -> RunSummary | None:
@@ -187,18 +203,31 @@ def _places(stacks: pl.DataFrame, whole: int) -> list[SampledLine]:
 
 def _other_cores(machine: pl.DataFrame) -> float | None:
     """What the machine was busy with beside this process and its children, in cores, over all that was sampled."""
+    return cores_of_others(_ticks(machine))
+
+
+def _ticks(machine: pl.DataFrame) -> Ticks:
     if "busy_ticks" not in machine.columns:
-        return None
-    return cores_of_others(machine.select("at_unix_ns", "busy_ticks", "own_ticks").drop_nulls().rows())
+        return []
+    return machine.select("at_unix_ns", "busy_ticks", "own_ticks").drop_nulls().rows()
 
 
-def cores_of_others(seen: Sequence[tuple[int, int, int]]) -> float | None:
-    """The mean of the cores that other programs used, from times (ns since 1970), busy ticks and those of the job."""
-    if len(seen) < 2:
+def cores_of_others(seen: Ticks, mates: Iterable[Ticks] = ()) -> float | None:
+    """The mean of the cores that other programs used.
+
+    From times (ns since 1970), busy ticks and those of a rank; what its ``mates`` used, the job's other ranks, is no
+    other program's. Where those are on other machines too little is told.
+    """
+    if len(seen) < 2 or seen[-1][0] <= seen[0][0]:
         return None
-    (began, *first), (ended, *last) = seen[0], seen[-1]
-    busy, own = last[0] - first[0], last[1] - first[1]
-    return max(busy - own, 0) / TICKS_PER_S / ((ended - began) / 1e9) if ended > began else None
+    busy, own = (_cores(seen, column) for column in (1, 2))
+    return max(busy - own - sum(_cores(mate, 2) for mate in mates), 0.0)
+
+
+def _cores(seen: Ticks, column: int) -> float:
+    """The cores that a column of ticks is on average, 0 where it was looked at once."""
+    lasted_s = (seen[-1][0] - seen[0][0]) / 1e9 if seen else 0.0
+    return (seen[-1][column] - seen[0][column]) / TICKS_PER_S / lasted_s if lasted_s > 0 else 0.0
 
 
 def _usual(shares: list[tuple[float, int]]) -> float | None:

@@ -75,13 +75,15 @@ class Model:
         from whystall.report.model_page import render_model_page
         from whystall.report.model_tree import render_tree
 
-        tree = render_tree(profile, depth=depth, conventions=conventions, ceiling=_ceiling(target, console))
-        console.result(_as_json(profile, conventions) if options.json else tree)
+        def tree() -> str:
+            return render_tree(profile, depth=depth, conventions=conventions, ceiling=_ceiling(target, console))
+
+        console.result(_as_json(profile, conventions) if options.json else tree())
         for path in written:
             if path.suffix == ".json":
                 output.write_text(path, _as_json(profile, conventions))
             elif path.suffix == ".txt":
-                output.write_text(path, tree)
+                output.write_text(path, tree())
             else:
                 output.write_text(path, render_model_page(profile, title=options.target, conventions=conventions))
         if written:

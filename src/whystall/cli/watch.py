@@ -142,7 +142,6 @@ class Watched:
         self._slower: dict[int, float] = {}
         self._usual: dict[int, tuple[float, float] | None] = {}
         self._suspected: set[int] = set()
-        self._others: dict[int, float] = {}
         self._traces = -1
         self._judged_at = 0.0
         self._ours_until = 0.0
@@ -177,7 +176,6 @@ class Watched:
     def _follow(self, path: Path) -> None:
         from whystall.analysis.pace import pace_of
         from whystall.analysis.pace_changes import FEWEST
-        from whystall.analysis.run_summary import cores_of_others
         from whystall.trace.following import Followed
 
         one = self._followed.setdefault(path, Followed(path))
@@ -186,7 +184,6 @@ class Watched:
         if pace is not None:
             self._paces[one.rank] = pace
             self._usual[one.rank] = one.usual()
-            self._others[one.rank] = cores_of_others(one.latest_ticks(_LATELY_S)) or 0.0
 
     def _say_pace(self) -> None:
         from whystall.report.format import duration, share
@@ -218,13 +215,21 @@ class Watched:
                 self._slower[rank] = pace.ratio
                 who = f"rank {rank}: " if len(self._paces) > 1 else ""
                 grown = f"; {pace.grown} grew by {duration(pace.grown_ns)}" if pace.grown else ""
-                others = self._others[rank]
+                others = self._cores_of_others(rank)
                 busy = others >= _OTHERS_BUSY or (others >= _OTHERS_SEEN and 1 + 2 * others >= pace.ratio)
                 beside = f"; other programs use {others:.2g} cores" if busy else ""
                 self._say_change(f"slower: {who}steps take {pace.ratio:.2f} times as long as at first{grown}{beside}")
                 if self._windows and not ended:
                     (self._folder / CAPTURE_NOW).touch()
                     self._say_change("a window was asked for, to see why")
+
+    def _cores_of_others(self, rank: int) -> float:
+        """The cores that programs beside the job use, by what a rank saw of its machine."""
+        from whystall.analysis.run_summary import cores_of_others
+
+        lately = {one.rank: one.latest_ticks(_LATELY_S) for one in self._followed.values()}
+        mates = [ticks for other, ticks in lately.items() if other != rank]
+        return cores_of_others(lately[rank], mates) or 0.0
 
     def _is_surely(self, rank: int, pace: Pace, *, ended: bool) -> bool:
         """Whether a rank that seems slower is: beyond what its pace does by itself, and at two looks in a row.

@@ -26,6 +26,9 @@ def broadcast_again(rank: RankCase, found: Collectives) -> tuple[NDArray[np.bool
     pass.
     """
     nothing = np.zeros(len(found.node), np.bool_)
+    broadcasts = are(found, _BROADCAST)
+    if not broadcasts.any():
+        return nothing, 0
     begin, end, _ = rank.intervals(rank.host_named(lambda name: bool(DDP_FORWARD.match(name)), ("annotations",)))
     count = len(rank.trace.steps)
     if len(begin) < 2 or not count:
@@ -33,7 +36,7 @@ def broadcast_again(rank: RankCase, found: Collectives) -> tuple[NDArray[np.bool
     launched = rank.launch_time[found.row] if found.row is not None else found.start
     step = step_of(rank, found)
     sized = (found.size > 0) & (step >= 0)
-    sends = are(found, _BROADCAST) & sized & ~within(launched, begin, end)
+    sends = broadcasts & sized & ~within(launched, begin, end)
     sums = are(found, _REDUCTION) & sized
     sent, reduced = (np.bincount(step[of], weights=found.size[of], minlength=count) for of in (sends, sums))
     trains = reduced > 0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Callable, Iterator
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,6 @@ from whystall.diagnosis.detectors.sent_again import broadcast_again
 from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
-from whystall.replay.graph import Mask
 from whystall.trace.columns import matching
 from whystall.trace.steps import OPTIMIZER_STEP
 
@@ -49,18 +48,14 @@ _DO_NOT_SEND: Final = Remedy(
 
 def in_trace(case: Case) -> Iterator[Replayed]:
     """Reductions of gradients after which more of the same are added, before the optimizer takes a step."""
-    nodes = np.zeros(len(case.replayed.start), np.bool_)
-    host = nodes.copy()
-    passes = 0.0
-    for rank in case.ranks:
-        found = collectives(case, rank)
-        again, per_step = _reduced_again(rank, found)
-        if again.any():
-            nodes |= found.nodes(case, again)
-            host |= launching(case, rank, found, again)
-            passes = max(passes, per_step)
-    if nodes.any():
-        yield _reduced_once(case, nodes, host, passes)
+    yield from _without(
+        case,
+        _reduced_again,
+        ("backward passes to a step of the optimizer", "reductions of gradients that are reduced again"),
+        method="replay: gradients are reduced in the last backward pass before the optimizer's step alone",
+        detail=_GRADIENTS,
+        confidence=0.9,
+    )
 
 
 def sent_again(case: Case) -> Iterator[Replayed]:
@@ -68,35 +63,14 @@ def sent_again(case: Case) -> Iterator[Replayed]:
 
     With the weights go two moments, or more. DistributedDataParallel keeps all of it alike by itself.
     """
-    nodes = np.zeros(len(case.replayed.start), np.bool_)
-    host = nodes.copy()
-    times = 0
-    for rank in case.ranks:
-        found = collectives(case, rank)
-        again, of_gradients = broadcast_again(rank, found)
-        if again.any():
-            nodes |= found.nodes(case, again)
-            host |= launching(case, rank, found, again)
-            times = max(times, of_gradients)
-    if not nodes.any():
-        return
-    spent = spent_ns(case, nodes)
-    count = int(np.count_nonzero(case.in_window(nodes))) / max(case.steps * len(case.ranks), 1)
-    yield Replayed(
-        cause=CAUSE.id,
-        attributed_ns=spent,
-        evidence=(
-            evidence.count("broadcasts beside DistributedDataParallel", count, case.events_of(nodes), per=case.per),
-            evidence.count("times the bytes of the gradients are sent so", times),
-            evidence.time("spent in them by a rank", spent, per=case.per),
-        ),
-        removal=not_made(case, nodes, host),
+    yield from _without(
+        case,
+        broadcast_again,
+        ("times the bytes of the gradients are sent so", "broadcasts beside DistributedDataParallel"),
         method="replay: without these broadcasts",
-        ranks=tuple(rank.rank for rank in case.ranks),
         detail=_WEIGHTS,
-        remedy=_DO_NOT_SEND,
         confidence=0.85,
-        rivals=("communication.exposed", "communication.small-messages", "communication.low-bandwidth"),
+        remedy=_DO_NOT_SEND,
     )
 
 
@@ -127,25 +101,42 @@ def in_samples(case: Case) -> Iterator[Sampled]:
         )
 
 
-def _reduced_once(case: Case, nodes: Mask, host: Mask, passes: float) -> Replayed:
+def _without(
+    case: Case,
+    which: Callable[[RankCase, Collectives], tuple[NDArray[np.bool_], float]],
+    told: tuple[str, str],
+    **about: Any,
+) -> Iterator[Replayed]:
+    """The job without the collectives that ``which`` finds on each rank; with them comes a number that tells of them.
+
+    ``told`` says what that number is, and what the collectives are.
+    """
+    nodes = np.zeros(len(case.replayed.start), np.bool_)
+    host = nodes.copy()
+    most = 0.0
+    for rank in case.ranks:
+        found = collectives(case, rank)
+        again, number = which(rank, found)
+        if again.any():
+            nodes |= found.nodes(case, again)
+            host |= launching(case, rank, found, again)
+            most = max(most, number)
+    if not nodes.any():
+        return
     spent = spent_ns(case, nodes)
     count = int(np.count_nonzero(case.in_window(nodes))) / max(case.steps * len(case.ranks), 1)
-    return Replayed(
+    yield Replayed(
         cause=CAUSE.id,
         attributed_ns=spent,
         evidence=(
-            evidence.count("backward passes to a step of the optimizer", passes),
-            evidence.count(
-                "reductions of gradients that are reduced again", count, case.events_of(nodes), per=case.per
-            ),
+            evidence.count(told[0], most),
+            evidence.count(told[1], count, case.events_of(nodes), per=case.per),
             evidence.time("spent in them by a rank", spent, per=case.per),
         ),
         removal=not_made(case, nodes, host),
-        method="replay: gradients are reduced in the last backward pass before the optimizer's step alone",
-        detail=_GRADIENTS,
         ranks=tuple(rank.rank for rank in case.ranks),
-        confidence=0.9,
         rivals=("communication.exposed", "communication.small-messages", "communication.low-bandwidth"),
+        **about,
     )
 
 

@@ -8,18 +8,18 @@ from typing import Final
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from whystall.analysis.backward import forward_operator_of, is_backward
-from whystall.analysis.kernel_classes import COMPUTE
 from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.collectives import node_of_row
+from whystall.diagnosis.detectors.rank_differences import work_times
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.replay.graph import Change
-from whystall.trace.columns import codes, distinct
 from whystall.trace.link import rows_of
 
 CAUSE: Final = cause_beside(__name__)
@@ -30,12 +30,15 @@ _FEWEST: Final = int(CAUSE.threshold("fewest"))
 # Where no operator is linked (in a compiled or captured graph) the kernel's name tells which pass it is of.
 _OF_BACKWARD: Final = re.compile(r"bwd|backward|bprop|cutlassB|_d(q|k|v|kv)(_|$)", re.IGNORECASE)
 _REST, _FORWARD, _BACKWARD = range(3)
+_ATTENTION: Final = "attention"
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
     """Attention whose forward and backward pass are longer and shorter together, while all else takes the same."""
-    table = pl.concat([_kernels(rank) for rank in case.ranks if rank.on_device] or [pl.DataFrame()])
-    if table.is_empty() or table["part"].n_unique() < 3:  # not a forward and a backward pass, and more
+    if not any((rank.workings.family == _ATTENTION).any() for rank in case.ranks):
+        return
+    table = _in_passes(case)
+    if table["part"].n_unique() < 3:  # not a forward and a backward pass, and more
         return
     sums = table.pivot("part", index=["rank", "step"], values="ns", aggregate_function="sum").drop_nulls()
     if len(sums) - sums["rank"].n_unique() < _FEWEST:
@@ -53,27 +56,24 @@ def in_trace(case: Case) -> Iterator[Replayed]:
     yield _balanced(case, attention, unequal, together)
 
 
-def _kernels(rank: RankCase) -> pl.DataFrame:
-    """The compute kernels within a rank's steps: step, pass of attention or other, and how many of it came before."""
-    events = rank.trace.device_events
-    step = rows_of(events["step"])
-    row = np.flatnonzero((rank.workings.classified.class_of == COMPUTE) & (step >= 0))
-    name = pl.Series(distinct(events["name"]), dtype=pl.String).gather(codes(events["name"])[row])
+def _in_passes(case: Case) -> pl.DataFrame:
+    """The compute kernels within steps: step, pass of attention or other, and how many of it came before."""
+    ranks = {rank.rank: rank for rank in case.ranks}
+    parts = []
+    for (number,), own in work_times(case).group_by("rank", maintain_order=True):
+        rank, row = ranks[int(number)], own["row"].to_numpy()
+        step = rows_of(rank.trace.device_events["step"])[row]
+        attends = rank.workings.family[row] == _ATTENTION
+        part = np.where(attends, np.where(_is_backward(rank, row, own["name"]), _BACKWARD, _FORWARD), _REST)
+        parts.append(own.drop("nth").with_columns(step=step, part=part))
+    return pl.concat(parts).with_columns(nth=pl.int_range(pl.len()).over("rank", "name", "step"))
+
+
+def _is_backward(rank: RankCase, row: NDArray[np.int64], name: pl.Series) -> NDArray[np.bool_]:
+    """Which kernels are of a backward pass: by the operator that counts for them, else by name."""
     tree, owner = rank.workings.tree, rank.workings.events.owner[row]
     by_operator = np.append(is_backward(tree, forward_operator_of(rank.trace, tree)), False)[owner]
-    backward = np.where(owner >= 0, by_operator, name.str.contains(f"(?i){_OF_BACKWARD.pattern}").to_numpy())
-    attends = rank.workings.family[row] == "attention"
-    table = pl.DataFrame(
-        {
-            "rank": np.full(len(row), rank.rank, np.int64),
-            "row": row,
-            "name": name,
-            "step": step[row],
-            "part": np.where(attends, np.where(backward, _BACKWARD, _FORWARD), _REST),
-            "ns": events["duration_ns"].to_numpy()[row],
-        }
-    )
-    return table.with_columns(nth=pl.int_range(pl.len()).over("rank", "name", "step"))
+    return np.where(owner >= 0, by_operator, name.str.contains(f"(?i){_OF_BACKWARD.pattern}").to_numpy())
 
 
 def _apart(attention: pl.DataFrame) -> float:
