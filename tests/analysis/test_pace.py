@@ -46,6 +46,36 @@ def test_a_job_that_keeps_its_pace_is_not_slower(step_ms: float, scatter: float)
     assert pace.grown is None
 
 
+def of_parts(forward_ms: float, backward_ms: float, rest_ms: float) -> Parts:
+    parts = steps(64, step_ms=forward_ms + backward_ms + rest_ms, forward_ms=forward_ms)
+    parts["backward"][:] = round(backward_ms * MS)
+    return parts
+
+
+@pytest.mark.parametrize(
+    ("latest", "alike"),
+    [
+        ((36, 67, 9), True),  # the machine: all of a step takes an eighth longer
+        ((37, 69, 6), True),  # a part that is small does not matter
+        ((30, 72, 9), False),  # one part
+        ((33, 75, 9), False),  # all of it a tenth, and one part more
+        ((45, 84, 12), False),  # so much is told whatever grew
+    ],
+)
+def test_all_of_a_step_that_grows_a_little_is_the_machines_pace(
+    latest: tuple[float, float, float], *, alike: bool
+) -> None:
+    pace = pace_of(of_parts(32, 60, 8), of_parts(*latest))
+    assert pace is not None
+    assert (pace.slower, pace.alike) == (True, alike)
+
+
+def test_of_one_large_part_nobody_knows_whether_it_is_the_machine() -> None:
+    pace = pace_of(of_parts(95, 0, 5), of_parts(110, 0, 5))
+    assert pace is not None
+    assert (pace.slower, pace.alike) == (True, False)
+
+
 def test_few_steps_are_no_pace() -> None:
     assert pace_of(steps(FEWEST - 1, step_ms=1, forward_ms=1), steps(64, step_ms=1, forward_ms=1)) is None
 

@@ -125,6 +125,26 @@ def test_cores_that_others_took_are_named_beside_a_slowdown(cli: Cli, tmp_path: 
     assert f"forward grew by 20.0 ms{told}\n" in done.out
 
 
+@pytest.mark.parametrize(
+    ("forward_us", "others", "told"),
+    [
+        (37_500, 0.0, False),  # all of the step takes 1.25 times as long: the machine does
+        (37_500, 1.0, True),  # with who slows it that is worth saying
+        (40_000, 0.0, True),  # the forward pass alone
+    ],
+)
+def test_a_machine_that_is_a_little_slower_is_no_fault(
+    cli: Cli, tmp_path: Path, forward_us: int, others: float, *, told: bool
+) -> None:
+    latest = [row(number, 50_000, forward_us=forward_us) for number in range(130, 260)]
+    before = [ticks(100 + second, 150 * second, 150 * second) for second in range(10)]
+    lately = [
+        ticks(110 + second, 1500 + round((150 + 100 * others) * second), 1500 + 150 * second) for second in range(10)
+    ]
+    said = cli("watch", str(run_of(tmp_path, *EVEN, *before, *latest, *lately)), "--once").out
+    assert ("slower" in said) is told
+
+
 def test_the_other_rank_is_no_other_program(cli: Cli, tmp_path: Path) -> None:
     """Two cores are busy, a half with somebody else's program: each rank has three quarters of one."""
     clock = [ticks(100 + second, 200 * second, 75 * second) for second in range(20)]

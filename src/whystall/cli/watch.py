@@ -212,24 +212,26 @@ class Watched:
                 self._slower.pop(rank, None)
                 self._suspected.discard(rank)
             elif self._is_surely(rank, pace, ended=ended) and pace.ratio > _SAID_AGAIN * self._slower.get(rank, 0.0):
+                beside = self._beside(rank, pace)
+                if pace.alike and not beside:
+                    continue  # machines do not keep one pace: their clocks, other guests of the host
                 self._slower[rank] = pace.ratio
                 who = f"rank {rank}: " if len(self._paces) > 1 else ""
                 grown = f"; {pace.grown} grew by {duration(pace.grown_ns)}" if pace.grown else ""
-                others = self._cores_of_others(rank)
-                busy = others >= _OTHERS_BUSY or (others >= _OTHERS_SEEN and 1 + 2 * others >= pace.ratio)
-                beside = f"; other programs use {others:.2g} cores" if busy else ""
                 self._say_change(f"slower: {who}steps take {pace.ratio:.2f} times as long as at first{grown}{beside}")
                 if self._windows and not ended:
                     (self._folder / CAPTURE_NOW).touch()
                     self._say_change("a window was asked for, to see why")
 
-    def _cores_of_others(self, rank: int) -> float:
-        """The cores that programs beside the job use, by what a rank saw of its machine."""
+    def _beside(self, rank: int, pace: Pace) -> str:
+        """What is said of programs beside the job, by what a rank saw of its machine; nothing where they use little."""
         from whystall.analysis.run_summary import cores_of_others
 
         lately = {one.rank: one.latest_ticks(_LATELY_S) for one in self._followed.values()}
         mates = [ticks for other, ticks in lately.items() if other != rank]
-        return cores_of_others(lately[rank], mates) or 0.0
+        others = cores_of_others(lately[rank], mates) or 0.0
+        busy = others >= _OTHERS_BUSY or (others >= _OTHERS_SEEN and 1 + 2 * others >= pace.ratio)
+        return f"; other programs use {others:.2g} cores" if busy else ""
 
     def _is_surely(self, rank: int, pace: Pace, *, ended: bool) -> bool:
         """Whether a rank that seems slower is: beyond what its pace does by itself, and at two looks in a row.
