@@ -264,6 +264,19 @@ def spent_ns(case: Case, nodes: Mask) -> int:
     return int(total) // max(case.steps * len(case.ranks), 1)
 
 
+def waited_and_moved_ns(case: Case, nodes: Mask) -> tuple[int, int]:
+    """How long collectives of all ranks waited for the last to come, and how long the rest of their time is.
+
+    Where the other ranks were not recorded all of it is the rest.
+    """
+    at = np.flatnonzero(case.in_window(nodes))
+    transfer = case.transfer_of[at]
+    meets = transfer >= 0
+    graph = case.replayed
+    waited = np.maximum(graph.start[transfer[meets]] - graph.start[at[meets]], 0).sum()
+    return int(waited), int(graph.duration[at].sum() + graph.duration[transfer[meets]].sum())
+
+
 def transfer_ns(case: Case) -> NDArray[np.int64]:
     """Per collective's node how long the transfer took, without waiting for others where these were recorded."""
     transfer = case.transfer_of

@@ -89,6 +89,26 @@ def test_exchanges_that_are_needed_at_once_are_not_to_be_left_alone() -> None:
     assert "needed at once" in told.title
 
 
+def test_exchanges_that_wait_for_whoever_comes_last_are_no_matter_of_the_link() -> None:
+    """Of two ranks one, in turn, computes 3 ms longer before each of two exchanges of 0.4 ms."""
+    jobs = [Job(), Job()]
+    for number in together(jobs, 12):
+        for _ in range(2):
+            for rank, job in enumerate(jobs):
+                job.launch("gemm", COMPUTE_NS + (3 * COMPUTE_NS if number % 2 == rank else 0))
+            meet(
+                jobs,
+                "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)",
+                REDUCE_NS // 2,
+                **message("all_to_allv", SIZE, ranks=(0, 1)),
+            )
+        for job in jobs:
+            job.wait()
+    told = told_of(*(job.built for job in jobs))["communication.exposed"]
+    assert "waiting for ranks that come later" in told.title
+    assert "faster link shortens it" not in told.title
+
+
 def test_where_a_rank_was_not_recorded_it_may_be_the_one_that_is_late() -> None:
     """The guilty rank is missing, and another one: the waits are there, and nobody can be blamed for them."""
     of_three = [job.built for rank, job in enumerate(four_ranks(late=2)) if rank != 2]

@@ -136,6 +136,24 @@ def test_on_a_cpu_samples_of_the_whole_run_say_what_it_is_worth() -> None:
     assert gain.ceiling == pytest.approx(1 / ((1 - saved) * 0.8), rel=0.15)
 
 
+def test_what_samples_see_in_a_large_one_is_no_latency() -> None:
+    """Forty small messages of 50 us and one of 64 MiB that takes as long as all of them: half of what samples see."""
+    built = trace()
+    for number in range(8):
+        at = number * 10_000_000
+        built.step(number, at=at, lasts=10_000_000)
+        built.operator("aten::mm", at=at, lasts=6_000_000)
+        for place in range(MANY):
+            begin = at + 6_000_000 + place * 50_000
+            built.operator("gloo:all_reduce", at=begin, lasts=50_000, **message("all_reduce", 64 << 10))
+        built.operator("gloo:all_reduce", at=at + 8_000_000, lasts=2_000_000, **message("all_reduce", 64 << 20))
+    looks = [line(0.3, leaf="torch.distributed.distributed_c10d:all_reduce"), line(0.7, part="forward")]
+    found = {one.id: one for one in diagnose(case_of(built, runs=[run(places=looks)]), RULES).findings}
+    gain = found["communication.small-messages"].gain
+    assert gain is not None
+    assert gain.expected == pytest.approx(1 / (1 - 0.15 * (1 - 1 / MANY)), rel=0.01)
+
+
 def exchanging(share: float, text: str, rank: int) -> RunSummary:
     """A rank that is found at a line in a share of the looks, and in its backward pass else."""
     places = [

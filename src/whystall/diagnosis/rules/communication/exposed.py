@@ -22,6 +22,7 @@ from whystall.diagnosis.detectors.collectives import (
     met_by_all,
     spent_ns,
     step_of,
+    waited_and_moved_ns,
 )
 from whystall.diagnosis.detectors.messages import loud_steps
 from whystall.diagnosis.rank_case import RankCase
@@ -33,6 +34,7 @@ _LEAST_COMPUTE: Final = CAUSE.threshold("least_compute")
 _BUCKET_BYTES: Final = CAUSE.threshold("bucket_bytes")
 _LEAST_LEFT: Final = CAUSE.threshold("least_left")
 _LEAST_UNMET: Final = CAUSE.threshold("least_unmet")
+_MOSTLY_WAITING: Final = CAUSE.threshold("mostly_waiting")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,14 +110,17 @@ def _unwaited(case: Case, nodes: Mask, stays: NDArray[np.float64]) -> Replayed:
             "host.launch-bound",
         ),
         if_hidden=f"communication takes {times.total_ns / max(case.step_ns, 1):.0%} of the {whole} time, "
-        f"{times.hidden_share:.0%} of it hidden behind compute, and {_what_is_left(case, times)}",
+        f"{times.hidden_share:.0%} of it hidden behind compute, and {_what_is_left(case, times, nodes)}",
     )
 
 
-def _what_is_left(case: Case, times: _Times) -> str:
+def _what_is_left(case: Case, times: _Times, nodes: Mask) -> str:
     """What is said of communication whose overlap gains nothing: only of what is hidden that it does no harm."""
     if times.exposed_ns < _LEAST_LEFT * case.step_ns:
         return "its removal gains next to nothing: leave it"
+    waited, moved = waited_and_moved_ns(case, nodes)
+    if waited > _MOSTLY_WAITING * (waited + moved):
+        return "most of it is waiting for ranks that come later: neither less to send nor a faster link shortens that"
     return "what nothing hides is needed at once: less to send or a faster link shortens it, overlap does not"
 
 

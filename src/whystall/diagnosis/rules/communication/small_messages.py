@@ -22,6 +22,7 @@ from whystall.diagnosis.detectors.collectives import (
     launching,
     spent_ns,
     transfer_ns,
+    waited_and_moved_ns,
     without_gaps,
 )
 from whystall.diagnosis.detectors.messages import latency_ns, loud_steps, shorten, small_bytes
@@ -83,14 +84,14 @@ def in_trace(case: Case) -> Iterator[Replayed | Sampled]:
     if share is None:
         yield found
         return
-    saved = share * (1 - 1 / joined.most)
+    saved = share * _part_of_all(case, joined.bodies) * (1 - 1 / joined.most)
     yield Sampled(
         cause=found.cause,
         attributed_ns=found.attributed_ns,
         evidence=found.evidence,
         removal=found.removal,
         saved=(saved * _LEAST_OF_SAMPLES, saved, saved + (1 - saved) * _ELSEWHERE),
-        method="samples: the share of stack samples in collectives, but for one bucket",
+        method="samples: the share of stack samples in collectives, the small ones' part of it, but for one bucket",
         ranks=found.ranks,
         steps=found.steps,
         confidence=found.confidence,
@@ -179,6 +180,14 @@ def _sampled_share(case: Case) -> float | None:
         sum(line.share for line in run.places if _DISTRIBUTED.search(line.leaf)) for run in runs if run is not None
     ]
     return min(shares) if shares and len(shares) == len(runs) and min(shares) > 0 else None
+
+
+def _part_of_all(case: Case, nodes: Mask) -> float:
+    """The share of the time in collectives that is spent in some of them: samples cannot tell one from another."""
+    every = np.zeros(len(nodes), np.bool_)
+    for rank in case.ranks:
+        every |= (found := collectives(case, rank)).nodes(case, np.ones(len(found.node), np.bool_))
+    return sum(waited_and_moved_ns(case, nodes)) / max(sum(waited_and_moved_ns(case, every)), 1)
 
 
 def of_objects(case: Case) -> Iterator[Sampled]:
