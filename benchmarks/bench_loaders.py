@@ -1,6 +1,6 @@
 """What `whystall probe data` predicts of six loaders, beside what plain loaders of torch's then supply.
 
-    python benchmarks/bench_loaders.py               # some ten minutes; the machine should do nothing else
+    python benchmarks/bench_loaders.py               # some twelve minutes; the machine should do nothing else
     python benchmarks/bench_loaders.py decode_bound  # one of them
 
 A loader is probed once, as a user would do it, between two rounds of measurements in processes of their own; the median
@@ -18,8 +18,8 @@ import time
 from pathlib import Path
 
 WORKERS = range(5)
-ROUNDS = 5
-SECONDS = 0.8
+ROUNDS = 7
+SECONDS = 1.0
 HERE = Path(__file__).parent
 
 

@@ -95,6 +95,38 @@ def test_an_iterable_data_set_begins_anew(sources: Path) -> None:
     assert found.workers[1].measured_samples_per_s is not None
 
 
+@pytest.mark.parametrize(
+    ("scripted", "drains", "kept"),
+    [
+        ([1.0, 1.01, 1.02], 3, 1.01),
+        ([1.0, 1.6, 1.01, 1.02, 1.03, 1.02, 1.04], 7, 1.02),  # other work came and went
+        ([1.0, 2.0, 3.0, 1.0, 2.0, 3.0, 1.0, 2.0, 3.0], 9, 2.0),  # never agree: the middle one of nine
+    ],
+)
+def test_rounds_that_differ_are_followed_by_more(
+    monkeypatch: pytest.MonkeyPatch, sources: Path, scripted: list[float], drains: int, kept: float
+) -> None:
+    """Scripted times without workers; one worker is measured thrice, since its rounds agree."""
+    from whystall.probe.data import run
+    from whystall.probe.data.drain import Drained
+    from whystall.probe.data.stages import Batch
+
+    batch = Batch(fetch_cpu_s=0.1, fetch_wait_s=0.0, collate_cpu_s=0.1, collate_wait_s=0.0, process_cpu_s=0.2)
+    heard: list[int] = []
+
+    def drain(_: object, workers: int, *, seconds: float) -> Drained:
+        assert seconds == pytest.approx(0.1)
+        heard.append(workers)
+        time_s = scripted[heard.count(0) - 1] if workers == 0 else 1.0
+        return Drained(workers, 10, 0.1, time_s, 0.1, [batch])
+
+    monkeypatch.setattr(run, "drain", drain)
+    found = run.probe_data(f"{sources}:padded", seconds=0.3, most_workers=1)
+    assert heard.count(0) == drains
+    assert heard.count(1) == 3
+    assert found.workers[0].samples_per_s == pytest.approx(4 / kept)
+
+
 def test_files_that_a_data_set_opens_are_found(sources: Path) -> None:
     from whystall.probe.data.storage import data_files, opened_files
 

@@ -19,6 +19,9 @@ from whystall.probe.data.storage import data_files, opened_files, probe_storage
 from whystall.probe.data.transfer import bytes_of, probe_transfer
 
 _ROUNDS: Final = 3
+_MOST_ROUNDS: Final = 9
+_ALIKE: Final = 1.1
+"""The middle half of the rounds lies no further apart, or there are more of them."""
 _FEWEST_PREDICTED: Final = 4
 _START_MATTERS: Final = 0.01
 
@@ -35,7 +38,8 @@ def probe_data(
 ) -> DataProbe:
     """Measures the loader ``target`` for about ``seconds`` with no worker, one, and one for each core.
 
-    All else is predicted. Raises ``UsageError`` or ``InputError`` for a target that is no loader.
+    Up to three times as long where rounds differ. All else is predicted. Raises ``UsageError`` or ``InputError`` for a
+    target that is no loader.
     """
     paths: set[str] = set()
     with opened_files(paths):
@@ -63,14 +67,34 @@ def _measured(cores: int) -> list[int]:
 
 
 def _drained(source: Source, counts: Sequence[int], seconds: float, progress: Callable[[str], None]) -> list[Drained]:
-    """A run with each number of workers: the middle one of several rounds, between which other work comes and goes."""
-    rounds = _ROUNDS if source.start_method == "fork" else 1  # others import the user's code anew in each worker
+    """A run with each number of workers: the middle one of several rounds, between which other work comes and goes.
+
+    Rounds that differ by more than a tenth are followed by more of them.
+    """
+    again = source.start_method == "fork"  # others import the user's code anew in each worker
+    fewest, most = (_ROUNDS, _MOST_ROUNDS) if again else (1, 1)
     found: list[list[Drained]] = [[] for _ in counts]
-    for _ in range(rounds):
-        for own, workers in zip(found, counts, strict=True):
+    for number in range(most):
+        unsure = [
+            place for place, own in enumerate(found) if number < fewest or not alike([one.batch_s for one in own])
+        ]
+        for place in unsure:
+            workers = counts[place]
             progress(f"{workers} worker{'s' * (workers != 1)}")
-            own.append(drain(source, workers, seconds=seconds / rounds))
+            found[place].append(drain(source, workers, seconds=seconds / fewest))
     return [sorted(own, key=lambda one: one.batch_s)[len(own) // 2] for own in found]
+
+
+def alike(times: Sequence[float]) -> bool:
+    """Whether the middle half of some times lies within a tenth; of fewer than three nobody knows.
+
+    >>> alike([1.0, 1.02, 1.04]), alike([1.0, 1.02, 1.4]), alike([1.0, 1.01, 1.02, 1.03, 1.04, 1.03, 1.6])
+    (True, False, True)
+    """
+    if len(times) < _ROUNDS:
+        return False
+    low, _, high = statistics.quantiles(times, n=4)
+    return high <= _ALIKE * low
 
 
 def _storage(source: Source, paths: set[str], progress: Callable[[str], None]) -> tuple[Storage | None, str | None]:
