@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from textwrap import fill
 
+from whystall.hardware import find
 from whystall.model.prediction.largest import MOST
 from whystall.model.prediction.peaks import KINDS
 from whystall.model.prediction.results import Prediction, Recompute, Remedy
@@ -31,6 +32,7 @@ def prediction_document(found: Prediction, width: int) -> Document:
         *_stages(found),
         *_activations(found),
         *_work(found),
+        fill(_sent(found), width),
         *_fit(found, width),
         *_batches(found),
         fill(_accumulation(found), width),
@@ -121,6 +123,17 @@ def _work(found: Prediction) -> Iterator[Part]:
         rows.append(["all", _flops(found.flops), tables.size(moved), tables.duration(sum(known))])
     if found.work:
         yield grid("The work of a step", ("work of", "FLOPs", "bytes", "at least"), rows)
+
+
+def _sent(found: Prediction) -> str:
+    """What tensor parallelism sends, and how long that takes a link at its peak."""
+    sent = found.tensor_parallel_bytes
+    if not sent:
+        return ""
+    row = find(found.request.device)
+    link = None if row is None else row.link_gb_per_s
+    over = f", which takes the device's own link {duration(round(sent / link))} or more" if link else ""
+    return f"A rank sends {size(sent)} in a step, at least, to those that share its products{over}."
 
 
 def _flops(value: int) -> Cell:

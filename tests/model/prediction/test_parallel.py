@@ -84,6 +84,35 @@ def test_the_work_of_products_is_shared(simulator: Simulator, models: str) -> No
     assert shared.flops == pytest.approx(whole.flops / 8, rel=0.001)
 
 
+@pytest.mark.parametrize("sequence", [False, True])
+@pytest.mark.parametrize("ranks", [2, 8])
+def test_each_block_reduces_what_it_is_given_four_times(
+    simulator: Simulator, models: str, ranks: int, *, sequence: bool
+) -> None:
+    """Shoeybi et al.: two all-reduces of s b h forward, two backward, by rings 2 (t - 1) / t each."""
+    sent = [
+        predict(
+            f"{models}:{kind}",
+            simulator=simulator,
+            dtype="bf16",
+            device=H100,
+            optimizer=None,
+            tensor_parallel=ranks,
+            sequence_parallel=sequence,
+        ).tensor_parallel_bytes
+        for kind in ("paper_6", "paper_8")
+    ]
+    of_a_block = 4 * (2 * UNIT) * 2 * (ranks - 1) / ranks
+
+    assert (sent[1] - sent[0]) / 2 == of_a_block
+    # The first block's first input is no tensor that anybody wants the gradient of.
+    assert sent[0] in {6 * of_a_block, 6 * of_a_block - of_a_block / 4}
+
+
+def test_without_tensor_parallelism_nothing_is_sent_for_it(simulator: Simulator, models: str) -> None:
+    assert predict(f"{models}:shallow", simulator=simulator).tensor_parallel_bytes == 0
+
+
 def test_words_and_the_head_are_split_by_vocabulary(simulator: Simulator, models: str) -> None:
     whole = predict(f"{models}:shallow", simulator=simulator)
     split = predict(f"{models}:shallow", simulator=simulator, tensor_parallel=4)

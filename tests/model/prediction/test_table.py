@@ -66,6 +66,19 @@ def test_ranks_take_at_least_what_they_send_over_the_link(simulator: Simulator, 
     assert zero3 == pytest.approx(1.5 * all_reduce_ns, abs=1)
 
 
+def test_products_that_are_shared_take_at_least_what_is_sent_for_them(simulator: Simulator, models: str) -> None:
+    rows = {row.options: row for row in option_rows(f"{models}:deep", [H100], simulator=simulator)}
+    alone = predict(f"{models}:deep", simulator=simulator, device=H100, tensor_parallel=2, sequence_parallel=True)
+    link = find(H100)
+    assert link is not None
+    assert link.link_gb_per_s is not None
+    sent_ns = round(alone.tensor_parallel_bytes / link.link_gb_per_s)
+
+    found = rows["--tensor-parallel 2 --sequence-parallel"].cells[0].least_ns
+    assert sent_ns > 0
+    assert found == max(sent_ns, sum(one.least_ns or 0 for one in alone.work))
+
+
 def _alone(rows: dict[str, OptionRow]) -> int:
     found = rows[""].cells[0].least_ns
     assert found is not None

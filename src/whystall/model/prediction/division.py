@@ -38,6 +38,9 @@ class Division:
         self._linears: dict[int, nn.Linear] = {}
         self._weights = {id(one): tracker.numbers(one) for one in model.parameters()}
         self._known.update(*self._weights.values())
+        self._of_weights = frozenset(self._known)
+        self._reduced_bytes = 0
+        self._returned: set[int] = set()  # storages whose gradients are reduced over all ranks
         if self._tensor > 1:
             self._find_linears(model, blocks)
         self._experts = {id(one) for one in _experts(model, blocks)} if request.expert_parallel > 1 else set()
@@ -73,8 +76,11 @@ class Division:
             return
         if name == "aten::embedding":
             split = False  # each rank's part is added up over all
+            self._reduces(args[0], args[0], result)
         elif name in _PRODUCTS:
-            split = self._product(*(args[place] for place in _PRODUCTS[name]))
+            left, right = (args[place] for place in _PRODUCTS[name])
+            split = self._product(left, right)
+            self._reduces(left, right, result)
         else:
             split = self._any((args, kwargs))
         self._made(result, split=split)
@@ -89,6 +95,24 @@ class Division:
                     if not self._is_split(weight):
                         return False
         return self._is_split(left) != self._is_split(right)
+
+    def _reduces(self, left: Tensor, right: Tensor, result: Tensor) -> None:
+        """Counts what a product makes all ranks reduce: its own parts of sums, or the gradient of what they all have.
+
+        Products by columns that take the same add up their gradients first. What a checkpoint computes again is not
+        counted.
+        """
+        if self._tracker.place.phase != "forward":
+            return
+        split = self._is_split(left), self._is_split(right)
+        if all(split):
+            self._reduced_bytes += result.numel() * result.element_size()
+        elif any(split):
+            given = right if split[0] else left
+            numbers = self._tracker.numbers(given)
+            if given.requires_grad and numbers.isdisjoint(self._returned | self._of_weights):
+                self._returned |= numbers
+                self._reduced_bytes += given.numel() * given.element_size()
 
     def _decide(self, layer: nn.Linear, *, by_rows: bool) -> None:
         width = layer.in_features if by_rows else layer.out_features
@@ -118,6 +142,19 @@ class Division:
             return 1
         numbers = self._tracker.numbers((args, result))
         return 1 if numbers.isdisjoint(self._split | self._along) else self._tensor
+
+    def reset(self) -> None:
+        """Forgets what a step before reduced."""
+        self._reduced_bytes = 0
+        self._returned.clear()
+
+    @property
+    def sent_bytes(self) -> int:
+        """What a rank sends in a step to those that share its products, at least: a ring's part of an all-reduce.
+
+        Reduced and gathered along the sequence it is as much (Korthikanti et al.).
+        """
+        return 2 * (self._tensor - 1) * self._reduced_bytes // self._tensor
 
     # --- afterwards --------------------------------------------------------------------------------------------------
 

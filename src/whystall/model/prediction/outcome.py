@@ -43,7 +43,8 @@ class Simulated:
     """One simulated step: peaks by section, work by phase, and what was counted and assumed on the way.
 
     ``blocks`` is where the repeated blocks stand and how many of them were run; ``None`` where there are none.
-    ``boundary_bytes`` is what the first of them is given. ``modules`` have a star for the number of one of alike ones.
+    ``boundary_bytes`` is what the first of them is given, ``tensor_parallel_bytes`` what a rank sends at least to those
+    that share its products. ``modules`` have a star for the number of one of alike ones.
     """
 
     sections: Mapping[Section, SectionPeak]
@@ -59,6 +60,7 @@ class Simulated:
     uncovered: Sequence[str]
     record: Record
     boundary_bytes: int = 0
+    tensor_parallel_bytes: int = 0
     depths: tuple[int, ...] = ()
     depth_error: float | None = None
     modules: Mapping[str, Kept] = field(default_factory=dict)
@@ -112,6 +114,7 @@ def deeper(shallow: Simulated, deep: Simulated, count: int) -> Simulated:
         state_bytes=at(shallow.state_bytes, deep.state_bytes),
         largest_unit_bytes=deep.largest_unit_bytes,
         boundary_bytes=deep.boundary_bytes,
+        tensor_parallel_bytes=at(shallow.tensor_parallel_bytes, deep.tensor_parallel_bytes),
         blocks=(path, count),
         assumed=deep.assumed,
         uncovered=deep.uncovered,

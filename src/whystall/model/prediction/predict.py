@@ -225,6 +225,7 @@ def _prediction(request: Request, own: Simulated, row: Accelerator | None) -> Pr
             error_share=share,
             error_source=source,
         ),
+        tensor_parallel_bytes=own.tensor_parallel_bytes,
         assumed=_assumed(request, own),
         uncovered=tuple(own.uncovered),
         fit=where,
@@ -282,7 +283,7 @@ def _parallel(request: Request) -> Iterator[str]:
             f"tensor parallelism of {request.tensor_parallel}: in each block products of what all ranks have are split "
             "by columns, what takes their results by rows; words and the head by vocabulary"
             + (", all else along the sequence" if request.sequence_parallel else "")
-            + "; buffers and times of its communication are not in it"
+            + "; buffers of its communication are not in it"
         )
     if request.pipeline_parallel > 1:
         batches = "as many micro-batches as stages, or more" if request.micro_batches is None else "micro-batches"

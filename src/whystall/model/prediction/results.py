@@ -157,6 +157,8 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     no_recompute_because: str | None = None
     stages: tuple[int, ...] = ()
     """What a rank of each stage of a pipeline holds at most, in order; all else is of the stage that holds most."""
+    tensor_parallel_bytes: int = 0
+    """What a rank sends in a step, at least, to those that share its products (tensor parallelism); of one batch."""
     batches: tuple[BatchPeak, ...] = ()
     """Those that were predicted to find the largest that fits, smallest first; none: nobody asked."""
     conventions: dict[str, int] = {}

@@ -177,6 +177,7 @@ class _Step:
             state_bytes=sum(sizes[number] for number in state),
             largest_unit_bytes=parallel.largest_unit_bytes(self._model, self._blocks, self._n_bytes),
             boundary_bytes=self._boundary_bytes,
+            tensor_parallel_bytes=self._division.sent_bytes,
             blocks=None if self._blocks is None else (self._blocks.path, len(list(self._blocks.modules.children()))),
             assumed=tuple(self._tracker.values.assumed),
             uncovered=costs.uncovered,
@@ -211,8 +212,8 @@ class _Step:
             else torch.autocast(self._prepared.device, DTYPES[request.autocast], cache_enabled=True)
         )
         for number in range(STEPS):
-            costs.reset()
-            self._kept.reset()
+            for listener in (costs, self._kept, self._division):
+                listener.reset()
             if number == 0 or not request.keeps_gradients:
                 for weight in self._model.parameters():
                     weight.grad = None

@@ -21,6 +21,7 @@ DEVICES: Final = (  # by the names of their drivers; one of each size that is co
     *("NVIDIA H200", "NVIDIA B200", "AMD Instinct MI300X"),
 )
 RANKS: Final = 8  # of one machine, where no number was asked for
+_TENSOR_PARALLEL: Final = (2, RANKS)
 _FLASH: Final = (8, 0)  # below this capability attention runs another kernel, which keeps more
 _SHARED: Final[Mapping[str, tuple[Strategy, ...]]] = {
     "": ("ddp", "zero1", "zero2", "zero3"),
@@ -42,6 +43,8 @@ def options_table(request: Request, names: Sequence[str], simulator: Simulator) 
             steps = _steps(asked, rows, simulator)
         except WhystallError:
             continue  # what the model cannot do is no option
+        if asked.tensor_parallel > request.tensor_parallel and not steps[0][1].tensor_parallel_bytes:
+            continue  # nothing can be divided by so many
         found += _rows(text, options, asked, steps, rows)
     return tuple(found)
 
@@ -51,6 +54,13 @@ def _others(request: Request, *, has_blocks: bool) -> Iterator[tuple[str, str, R
     if request.backward and request.optimizer not in {None, _OTHER_OPTIMIZER}:
         other = replace(request, optimizer=_OTHER_OPTIMIZER)
         yield "SGD with momentum (another training)", f"--optimizer {_OTHER_OPTIMIZER}", other
+    if request.backward and has_blocks and request.devices == 1 and request.strategy == "none":
+        for ranks in _TENSOR_PARALLEL:
+            yield (
+                f"{ranks} ranks: tensor and sequence parallelism",
+                f"--tensor-parallel {ranks} --sequence-parallel",
+                replace(request, tensor_parallel=ranks, sequence_parallel=True),
+            )
 
 
 def _steps(request: Request, rows: Mapping[str, Accelerator], simulator: Simulator) -> Steps:
@@ -108,7 +118,7 @@ def _least_ns(step: Simulated, place: int, request: Request, row: Accelerator) -
     if request.strategy in sharding.DIVIDED and "optimizer" in times:
         times["optimizer"] //= request.ranks
     least = sum(times.values())
-    sent = sharding.sent_bytes(step, request.strategy, request.ranks)
+    sent = sharding.sent_bytes(step, request.strategy, request.ranks) + step.tensor_parallel_bytes
     if not sent:
         return least
     if row.link_gb_per_s is None:
