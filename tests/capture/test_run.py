@@ -66,13 +66,14 @@ def test_what_comes_after_the_last_step_is_of_no_step_though_a_window_is_open(jo
         "import time, torch\n"
         "model = torch.nn.Linear(64, 64)\n"
         "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
-        "for _ in range(12):\n"
+        "for _ in range(100):\n"
         "    model(torch.ones(64, 64)).sum().backward()\n"
         "    optimizer.step()\n"
         "    time.sleep(0.01)\n"
         "time.sleep(2)\n"
     )
-    ran = jobs.whystall(str(script))
+    # On a busy machine steps are steady late: the window is open at the end whenever it was opened.
+    ran = jobs.whystall(str(script), options=("--active", "1000"))
     steps = whystall.analyze(ran.folder, cache=False).devices[0].steps
     assert steps
     assert max(step.window_ns for step in steps) < 2e9
