@@ -6,7 +6,8 @@
 Every job runs under ``whystall run``; ``whystall watch`` looks at it every two seconds from another process, as a user
 would. Counted from the instant that the job wrote down: when "slower" was said, and when the verdict was one of the
 causes that are true of the fault; then the job is ended. ``--healthy`` runs the same jobs for so many seconds each
-without their faults: they may not be called slower, unless with the cores that other programs took.
+without their faults: they may not be called slower, unless with the cores that other programs took, and no cause may be
+named but such programs. How often a job is said to take longer in computing alone, as on a slower machine, is counted.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -26,6 +28,7 @@ from typing import Final
 WITHIN_S: Final = 60.0
 OF_OTHERS: Final = "; other programs use"
 """What is said of a job that is slower since others took its cores: no fault of its own, and no false alarm."""
+CAUSE: Final = re.compile(r"^so far: .*\[([a-z]+\.[a-z-]+)\]$")
 HERE = Path(__file__).parent
 # What may be named for a fault: chosen by what the job does, before any of it was watched.
 TRUE: Final = {
@@ -111,17 +114,20 @@ def judged(name: str, folder: Path, options: argparse.Namespace) -> dict[str, ob
     if onset is None:
         alarms = [line for _, line in told.lines if line.startswith("slower")]
         beside = [line for line in alarms if OF_OTHERS in line]
+        causes = sorted({one for _, line in told.lines for one in CAUSE.findall(line)} - {"host.cpu-contention"})
         return {
             "job": name,
-            "right": len(alarms) == len(beside),
+            "right": len(alarms) == len(beside) and not causes,
             "beside_others": len(beside),
+            "in_computing": sum(line.startswith("longer") for _, line in told.lines),
+            "named": causes,
             "lines": [line for _, line in told.lines if not line.startswith("step")],
         }
     since = [(round(at - onset, 1), line) for at, line in told.lines if not line.startswith("step")]
     right = first_after(told.lines, onset, *(f"[{cause}]" for cause in TRUE[name]))
     return {
         "job": name,
-        "slower_s": first_after(told.lines, onset, "slower:"),
+        "slower_s": first_after(told.lines, onset, "slower:", "longer:"),
         "named_s": right,
         "right": right is not None and right <= WITHIN_S,
         "lines": since,
@@ -136,7 +142,7 @@ def summary(results: list[dict[str, object]]) -> str:
     text = f"{len(named)} of {len(faulty)} named within {WITHIN_S:g} s"
     if named:
         text += f", {statistics.median(named):.0f} s in the median, {max(named):.0f} s at most"
-    return f"{text}; {alarms} of {len(results) - len(faulty)} healthy runs called slower"
+    return f"{text}; {alarms} of {len(results) - len(faulty)} healthy runs called slower, or told a cause"
 
 
 def main() -> None:

@@ -14,9 +14,9 @@ from whystall.trace.following import BOUNDS_S, Followed
 HEAD = json.dumps({"schema": SCHEMA, "rank": 2, "columns": STEP_COLUMNS}).encode() + b"\n"
 
 
-def row(number: int, duration_us: int, *, forward_us: int = 0, flags: int = 0) -> bytes:
+def row(number: int, duration_us: int, *, forward_us: int = 0, input_us: int = 0, flags: int = 0) -> bytes:
     values = dict.fromkeys(STEP_COLUMNS, 0) | {"step": number, "duration_us": duration_us, "flags": flags}
-    values["forward_us"] = forward_us
+    values |= {"forward_us": forward_us, "input_us": input_us}
     return json.dumps(list(values.values())).encode() + b"\n"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,9 +19,11 @@ STEP: Final = "step"
 # A job is slower where nearly all of its latest steps are longer than nearly all of its first ones, and by so much.
 _SLOWER: Final = 1.1
 _NEARLY_ALL: Final = 0.25
-# All of a step is a little slower where the machine is: its clock, or other guests of the host. A fault has a part.
-_BY_ITSELF: Final = 1.3
-_LARGE_PART: Final = 0.1
+# What a job computes takes up to half as long again where the machine is slower: its clock, other guests of its host.
+_BY_ITSELF: Final = 1.5
+_WAITS: Final = ("input", "save", "gc")
+"""The parts in which a job does not compute for its model."""
+_MOSTLY: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +39,8 @@ class Pace:
     ratio: float
     """That in terms of the same of the first steps."""
     slower: bool
-    alike: bool
-    """Whether all large parts of a step grew alike, and not by much, as they do where the machine itself is slower."""
+    computes: bool
+    """Whether it takes longer in computing, and less than half as long again, as on a machine that is slower."""
     grown: str | None
     """The part that takes most of what a step takes longer."""
     grown_ns: int
@@ -64,17 +66,15 @@ def pace_of(first: Parts, latest: Parts) -> Pace | None:
         in_a_row_ns=float(np.median(now)),
         ratio=ratio,
         slower=slower,
-        alike=slower and ratio < _BY_ITSELF and ratio < _SLOWER * (1 + _common(first, latest, shares)),
+        computes=slower and ratio < _BY_ITSELF and not _waits(grown),
         grown=most if slower else None,
         grown_ns=round(grown[most]) if slower else 0,
     )
 
 
-def _common(first: Parts, latest: Parts, names: Iterable[str]) -> float:
-    """By what share of itself each large part of a step grew, at least; 0 where there are no two such parts."""
-    whole = max(float(first[STEP].mean()), 1.0)
-    large = [(_mean(latest, part), before) for part in names if (before := _mean(first, part)) >= _LARGE_PART * whole]
-    return max(min(now / before for now, before in large) - 1, 0.0) if len(large) > 1 else 0.0
+def _waits(grown: Mapping[str, float]) -> bool:
+    """Whether what grew is mostly input that is waited for, saving or collecting."""
+    return sum(grown[part] for part in _WAITS if part in grown) >= _MOSTLY * sum(grown.values())
 
 
 def _mean(parts: Parts, part: str) -> float:

@@ -41,6 +41,8 @@ _CLEARLY: Final = 1.2
 # each other, so that one which has no core for a tenth of the time holds all up for as long.
 _OTHERS_BUSY: Final = 0.5
 _OTHERS_SEEN: Final = 0.05
+# What computing alone takes longer is said from here on: a machine's own pace differs by a tenth within minutes.
+_WORTH_SAYING: Final = 1.25
 _MOST_CHANGES: Final = 50
 _LOW_PRIORITY: Final = 10
 """A tenth of a core where the job takes them all; at the lowest (19) a hundredth: a verdict takes seconds of it."""
@@ -202,9 +204,6 @@ class Watched:
         self._console.result(text)
 
     def _say_slower(self, *, ended: bool) -> None:
-        from whystall.report.format import duration
-        from whystall.run_folder.layout import CAPTURE_NOW
-
         if time.monotonic() < self._ours_until and not ended:
             return
         for rank, pace in sorted(self._paces.items()):
@@ -212,16 +211,27 @@ class Watched:
                 self._slower.pop(rank, None)
                 self._suspected.discard(rank)
             elif self._is_surely(rank, pace, ended=ended) and pace.ratio > _SAID_AGAIN * self._slower.get(rank, 0.0):
-                beside = self._beside(rank, pace)
-                if pace.alike and not beside:
-                    continue  # machines do not keep one pace: their clocks, other guests of the host
-                self._slower[rank] = pace.ratio
-                who = f"rank {rank}: " if len(self._paces) > 1 else ""
-                grown = f"; {pace.grown} grew by {duration(pace.grown_ns)}" if pace.grown else ""
-                self._say_change(f"slower: {who}steps take {pace.ratio:.2f} times as long as at first{grown}{beside}")
-                if self._windows and not ended:
-                    (self._folder / CAPTURE_NOW).touch()
-                    self._say_change("a window was asked for, to see why")
+                self._say_longer(rank, pace, ended=ended)
+
+    def _say_longer(self, rank: int, pace: Pace, *, ended: bool) -> None:
+        """Says that a rank's steps take longer, of whom or of what, and asks for a window to see why."""
+        from whystall.report.format import duration
+        from whystall.run_folder.layout import CAPTURE_NOW
+
+        who = f"rank {rank}: " if len(self._paces) > 1 else ""
+        times = f"{who}steps take {pace.ratio:.2f} times as long as at first"
+        beside = self._beside(rank, pace)
+        if pace.computes and not beside:
+            if pace.ratio < _WORTH_SAYING:
+                return  # machines do not keep one pace
+            self._say_change(f"longer: {times}, in computing alone: the machine may be slower or shared")
+        else:
+            grown = f"; {pace.grown} grew by {duration(pace.grown_ns)}" if pace.grown else ""
+            self._say_change(f"slower: {times}{grown}{beside}")
+        self._slower[rank] = pace.ratio
+        if self._windows and not ended:
+            (self._folder / CAPTURE_NOW).touch()
+            self._say_change("a window was asked for, to see why")
 
     def _beside(self, rank: int, pace: Pace) -> str:
         """What is said of programs beside the job, by what a rank saw of its machine; nothing where they use little."""
