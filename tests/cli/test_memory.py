@@ -73,6 +73,17 @@ def test_the_ranks_of_a_job_are_told_together_the_fullest_first(cli: Cli, tmp_pa
     assert "left out: rank2.pickle is a pickle, but no memory snapshot" in outcome.err
 
 
+def test_of_a_run_the_snapshot_of_where_memory_ran_out_counts(cli: Cli, tmp_path: Path) -> None:
+    """A rank that ran out has a snapshot of that moment and an older one; a rank that did not has the older one."""
+    ran_out = training(3)
+    ran_out.out_of_memory(900 * MIB, 5 * MIB, forward(55))
+    write(tmp_path / "rank0.memory.pickle", training(3))
+    write(tmp_path / "rank1.memory.pickle", training(3))
+    write(tmp_path / "rank1.oom.pickle", ran_out)
+    answer = json.loads(cli("memory", tmp_path, "--json").out)
+    assert sorted(Path(one["file"]).name for one in answer["files"]) == ["rank0.memory.pickle", "rank1.oom.pickle"]
+
+
 def test_the_size_of_the_device_tells_what_lies_outside_torch(cli: Cli, tmp_path: Path) -> None:
     program = training(3)
     program.out_of_memory(900 * MIB, 5 * MIB, forward(55))

@@ -44,7 +44,9 @@ class SampleWriter:
         A rank of which there is a file (two processes of one rank, somebody's trace) gets the next free one.
         """
         self._folder.mkdir(parents=True, exist_ok=True)
-        taken = {file.rank for path in self._folder.iterdir() if (file := rank_file(path.name)) is not None}
+        files = [file for path in self._folder.iterdir() if (file := rank_file(path.name)) is not None]
+        # Dumps may be our own, of before the first step.
+        taken = {file.rank for file in files if file.kind not in ("memory", "flight")}
         for number in range(rank, rank + 10_000):
             if number in taken:
                 continue

@@ -83,7 +83,7 @@ def _sorted(paths: Sequence[str]) -> tuple[list[Path], list[str]]:
         path = Path(name)
         if path.is_dir():
             named = (entry for entry in path.iterdir() if entry.name.endswith(_SUFFIXES) and entry.is_file())
-            inside = sorted(entry for entry in named if not entry.name.endswith(FLIGHT_SUFFIX))
+            inside = sorted(entry for entry in named if not entry.name.endswith(FLIGHT_SUFFIX) and not _is_older(entry))
             found = [entry for entry in inside if _is_snapshot(entry)]
         else:
             found = [path] if path.is_file() and _is_snapshot(path) else []
@@ -91,6 +91,15 @@ def _sorted(paths: Sequence[str]) -> tuple[list[Path], list[str]]:
         if not found:
             others.append(name)
     return snapshots, others
+
+
+def _is_older(path: Path) -> bool:
+    """Whether it is a run's snapshot of a window, and there is one of where that rank ran out of memory."""
+    from whystall.run_folder.layout import oom_name, rank_file, snapshot_name
+
+    file = rank_file(path.name)
+    of_window = file is not None and path.name == snapshot_name(file.rank)
+    return file is not None and of_window and path.with_name(oom_name(file.rank)).exists()
 
 
 def _is_snapshot(path: Path) -> bool:

@@ -58,7 +58,9 @@ class Run:
         parser.add_argument("--no-shapes", action="store_true", help="do not record operators' shapes")
         parser.add_argument("--stacks", action="store_true", help="record Python stacks (slower)")
         parser.add_argument("--modules", action="store_true", help="record the module tree (slower)")
-        parser.add_argument("--memory", action="store_true", help="record memory events (slower)")
+        parser.add_argument(
+            "--memory", action="store_true", help="record memory events, on CUDA who holds memory, too (slower)"
+        )
         parser.add_argument(
             "--experiments",
             action="store_true",
@@ -256,9 +258,12 @@ def _report(
     found: RunFolder, launch: Launch, code: int, workload: Workload | None, console: Console, *, experiments: bool
 ) -> None:
     from whystall.run_folder.contents import overhead_sentences
-    from whystall.run_folder.layout import REPORT_HTML, REPORT_JSON
+    from whystall.run_folder.layout import REPORT_HTML, REPORT_JSON, ran_out_of_memory
 
     folder = found.path
+    if ran_out_of_memory(folder):
+        command = f"whystall memory {inputs.shell_quote([str(folder)])}"
+        console.note(f"whystall: a device ran out of memory: `{command}` says who held it")
     if not found.samples and not found.traces:
         from whystall._inputs import stood_still
 

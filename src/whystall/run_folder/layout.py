@@ -28,20 +28,24 @@ SAMPLES_SUFFIX: Final = ".samples.jsonl"
 DESCRIPTION_SUFFIX: Final = ".run.json"
 TRACE_SUFFIX: Final = ".trace.json.gz"
 FLIGHT_SUFFIX: Final = ".flight.pickle"
+_OOM: Final = ".oom.pickle"
 
 _NUMBER: Final = r"(0|[1-9]\d{0,8})"
 _OF_A_RANK: Final = re.compile(
-    rf"rank{_NUMBER}(?:(?P<samples>\.samples\.jsonl)|(?P<description>\.run\.json)|(?P<flight>\.flight\.pickle)|(?:\.window(?P<window>0|[1-9]\d{{0,8}}))?(?P<trace>\.trace\.json\.gz))"
+    rf"rank{_NUMBER}(?:(?P<samples>\.samples\.jsonl)|(?P<description>\.run\.json)|(?P<flight>\.flight\.pickle)|(?P<memory>\.(?:memory|oom)\.pickle)|(?:\.window(?P<window>0|[1-9]\d{{0,8}}))?(?P<trace>\.trace\.json\.gz))"
 )
 # What is written beside its place and then moved there; a process that was killed leaves it.
 _STAGED: Final = re.compile(
-    rf"\.run\.json\.\d+|rank{_NUMBER}\.run\.\d+|rank{_NUMBER}\.flight\.\d+|\.rank{_NUMBER}\.samples\.jsonl\.\d+|\.rank{_NUMBER}(?:\.window{_NUMBER})?\.trace\.json\.gz\.\d+(?:\.json)?"
+    rf"\.run\.json\.\d+|rank{_NUMBER}\.run\.\d+|rank{_NUMBER}\.flight\.\d+|\.rank{_NUMBER}\.(?:memory|oom)\.pickle\.\d+|\.rank{_NUMBER}\.samples\.jsonl\.\d+|\.rank{_NUMBER}(?:\.window{_NUMBER})?\.trace\.json\.gz\.\d+(?:\.json)?"
 )
 _OF_THE_RUN: Final = frozenset((REPORT_JSON, REPORT_HTML, EXPERIMENTS_JSON))
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]+")
 
 
-Kind = Literal["samples", "description", "flight", "trace"]
+Kind = Literal["samples", "description", "flight", "memory", "trace"]
+
+
+_ONE_OF_A_RANK: Final[tuple[Kind, ...]] = ("samples", "description", "flight", "memory")
 
 
 class RankFile(NamedTuple):
@@ -75,6 +79,20 @@ def flight_name(rank: int) -> str:
     return f"rank{rank}{FLIGHT_SUFFIX}"
 
 
+def snapshot_name(rank: int) -> str:
+    """The name of a snapshot of a rank's CUDA allocator, at the end of a window.
+
+    >>> snapshot_name(3), oom_name(3)
+    ('rank3.memory.pickle', 'rank3.oom.pickle')
+    """
+    return f"rank{rank}.memory.pickle"
+
+
+def oom_name(rank: int) -> str:
+    """The same of the moment at which memory ran out."""
+    return f"rank{rank}{_OOM}"
+
+
 WHOLE_STEPS: Final = "whystall_whole_steps"
 """The key of a trace's metadata that says how many steps it holds whole, where the job ended in the middle of one."""
 
@@ -103,6 +121,11 @@ def staged_flight(rank: int, pid: int) -> str:
     return f"rank{rank}.flight.{pid}"
 
 
+def staged_snapshot(name: str, pid: int) -> str:
+    """Where a snapshot is written before it takes its name."""
+    return f".{name}.{pid}"
+
+
 def staged_samples(name: str, pid: int) -> str:
     """Where samples are written again, fewer, before they take their name."""
     return f".{name}.{pid}"
@@ -124,12 +147,9 @@ def rank_file(name: str) -> RankFile | None:
     match = _OF_A_RANK.fullmatch(name)
     if match is None:
         return None
-    if match["samples"]:
-        return RankFile(int(match[1]), "samples")
-    if match["description"]:
-        return RankFile(int(match[1]), "description")
-    if match["flight"]:
-        return RankFile(int(match[1]), "flight")
+    for kind in _ONE_OF_A_RANK:
+        if match[kind]:
+            return RankFile(int(match[1]), kind)
     return RankFile(int(match[1]), "trace", int(match["window"] or 0))
 
 
@@ -150,6 +170,11 @@ def rank_files(folder: Path, kind: Kind) -> list[Path]:
         if file is not None and file.kind == kind:
             found.append((file.rank, file.window, path))
     return [path for _, _, path in sorted(found)]
+
+
+def ran_out_of_memory(folder: Path) -> bool:
+    """Whether a rank of a run left a snapshot of where its device's memory ran out."""
+    return any(path.name.endswith(_OOM) for path in rank_files(folder, "memory"))
 
 
 def folder_for(name: str, chosen: str | None, *, now: time.struct_time, environment: dict[str, str]) -> Path:
