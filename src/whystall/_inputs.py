@@ -65,6 +65,7 @@ def read_run_facts(folders: Sequence[Path], failures: list[str], *, remedies: bo
         alike={rank.rank: rank.alike for rank in ranks if rank.alike is not None},
         sparse={rank.rank: rank.sparse for rank in ranks if rank.sparse},
         labels={rank.rank: rank.labels for rank in ranks if rank.labels},
+        tables={rank.rank: rank.tables for rank in ranks if rank.tables},
         attended={rank.rank: rank.attended for rank in ranks if rank.attended},
         in_windows={rank.rank: rank.in_windows for rank in ranks if rank.in_windows},
         given_up={rank.rank: rank.given_up for rank in ranks if rank.given_up},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -50,6 +51,47 @@ def test_what_has_no_length_is_not_asked_for_it(made: Any) -> None:
     seen = LoadersSeen()
     seen.asked(made())
     assert [(one["epochs"], one["batches"]) for one in seen.told()] == [(1, None)]
+
+
+def pad(rows: list[Any], *, to: int = 0) -> list[Any]:
+    return rows[:to]
+
+
+class Padder:
+    def __call__(self, rows: list[Any]) -> list[Any]:
+        return rows
+
+    def put(self, rows: list[Any]) -> list[Any]:
+        return rows
+
+
+class Padded(TensorDataset):
+    def __getitem__(self, index: int) -> Any:
+        return super().__getitem__(index)
+
+
+PLAIN = TensorDataset(torch.arange(2))
+
+
+@pytest.mark.parametrize(
+    ("made", "function"),
+    [
+        (DataLoader(PLAIN, collate_fn=pad), pad),
+        (DataLoader(PLAIN, collate_fn=partial(pad, to=3)), pad),
+        (DataLoader(PLAIN, collate_fn=Padder()), Padder.__call__),
+        (DataLoader(PLAIN, collate_fn=Padder().put), Padder.put),
+        (DataLoader(Padded(torch.arange(2))), Padded.__getitem__),
+        (DataLoader(PLAIN), None),
+    ],
+)
+def test_the_users_function_that_makes_batches_is_known(made: Any, function: Any) -> None:
+    seen = LoadersSeen()
+    seen.asked(made)
+    if function is None:
+        assert seen.maker is None
+    else:
+        assert seen.maker is not None
+        assert seen.maker[1:3] == (__file__, function.__code__.co_firstlineno)
 
 
 def test_each_loader_has_its_epochs() -> None:

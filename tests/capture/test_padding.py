@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -88,6 +89,25 @@ def test_only_the_first_source_with_sequences_counts() -> None:
     told = looked.told()
     assert told is not None
     assert (told.batches, told.real[0], told.loaded) == (2, 29, False)
+
+
+def test_where_batches_come_from_is_told() -> None:
+    """Of a loader the function that puts them together, of a module the line that calls it with them."""
+    batches = [tokens([5, 9], 16), tokens([5, 10], 16)]
+    loaded, called = PaddingSeen(), PaddingSeen()
+    for batch in batches:
+        loaded.look([batch], "loader", ("", __file__, 7, "pad"))
+        called.look([batch], "forward")
+    first, second = loaded.told(), called.told()
+    assert first is not None
+    assert first.made_at is not None
+    assert second is not None
+    assert second.made_at is not None
+    assert (Path(first.made_at.file).name, first.made_at.line, first.made_at.function) == ("test_padding.py", 7, "pad")
+    assert (second.made_at.function, second.made_at.text) == (
+        "test_where_batches_come_from_is_told",
+        'called.look([batch], "forward")',
+    )
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import sys
+from types import CodeType
 from typing import Any, Final
 
+from whystall.capture.stacks import is_library
+from whystall.capture.tally import Place
+
 _MOST: Final = 32
+_CALL: Final = "__call__"
 _COUNTED: Final = frozenset({"epochs", "batches", "taken"})
 
 
@@ -15,9 +20,12 @@ class LoadersSeen:
     def __init__(self) -> None:
         self._seen: dict[int, dict[str, Any]] = {}
         self._latest: dict[str, Any] = {}
+        self.maker: Place | None = None
+        """The user's function that puts the batches of the loader that was begun last together, if there is one."""
 
     def asked(self, loader: Any) -> None:
         """A loader begins to hand out batches."""
+        self.maker = _maker(loader)
         found = _facts(loader)
         own = id(loader)
         if own not in self._seen and len(self._seen) >= _MOST:  # one is made for every epoch, or for every client
@@ -56,6 +64,23 @@ def _length(loader: Any) -> int | None:
 def _is_stream(loader: Any) -> bool:
     data = sys.modules.get("torch.utils.data")
     return data is not None and isinstance(loader.dataset, data.IterableDataset)
+
+
+def _maker(loader: Any) -> Place | None:
+    """Where the user's collate function begins, or else what gives the data set's samples: not a library's."""
+    kind = type(getattr(loader, "dataset", None))
+    for made_by in (
+        getattr(loader, "collate_fn", None),
+        getattr(kind, "__getitem__", None),
+        getattr(kind, "__iter__", None),
+    ):
+        found = getattr(made_by, "func", made_by)  # of a partial function
+        for attribute in ("__wrapped__", "__func__"):
+            found = getattr(found, attribute, found)
+        code = getattr(found, "__code__", None) or getattr(getattr(type(found), _CALL, None), "__code__", None)
+        if isinstance(code, CodeType) and not is_library(code.co_filename):
+            return "", code.co_filename, code.co_firstlineno, code.co_name
+    return None
 
 
 def _facts(loader: Any) -> dict[str, Any]:

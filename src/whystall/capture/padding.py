@@ -15,7 +15,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from whystall.run_folder.description import PaddedBatches
+from whystall.capture.stacks import shown_file, text_of
+from whystall.capture.tally import Place, place_of
+from whystall.run_folder.description import MadeAt, PaddedBatches
 
 _ALL_OF_THE_FIRST: Final = 16
 _MOST_LOOKS: Final = 24
@@ -57,9 +59,13 @@ class PaddingSeen:
         self._lengths: set[int] = set()
         self._fills: defaultdict[int, Counter[int]] = defaultdict(Counter)
         """Per tensor of a batch how many places which number pads."""
+        self._made_at: Place | None = None
 
-    def look(self, batch: object, source: str) -> None:
-        """Looks at a batch: of all sources (a loader, a module's arguments) the first counts that holds sequences."""
+    def look(self, batch: object, source: str, maker: Place | None = None) -> None:
+        """Looks at a batch: of all sources (a loader, a module's arguments) the first counts that holds sequences.
+
+        ``maker`` is the function that puts a loader's batches together; of others it is the line that gives them.
+        """
         if self._source not in (None, source):
             return
         self._given += 1
@@ -83,7 +89,9 @@ class PaddingSeen:
                 by_size[size] = lengths
         if not by_size:
             return
-        self._source = source
+        if self._source is None:
+            self._source = source
+            self._made_at = maker if source == LOADER else place_of("", sys._getframe(1))  # noqa: SLF001 - the documented way
         self._batches += 1
         for (rows, places), lengths in by_size.items():
             for power in range(2):
@@ -106,7 +114,15 @@ class PaddingSeen:
             real=(self._real[0], self._real[1]),
             sizes=list(self._sizes),
             loaded=self._source == LOADER,
+            made_at=_shown(self._made_at),
         )
+
+
+def _shown(place: Place | None) -> MadeAt | None:
+    if place is None:
+        return None
+    _, file, line, function = place
+    return MadeAt(shown_file(file), line, function, text_of(file, line))
 
 
 def lengths_of(values: NDArray[Any]) -> Lengths | None:

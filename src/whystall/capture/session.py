@@ -22,6 +22,7 @@ from whystall.capture.flight import FlightRecorder
 from whystall.capture.listener import Heard, guarded
 from whystall.capture.loaders import LoadersSeen
 from whystall.capture.machine import MachineSampler, facts
+from whystall.capture.memory_snapshots import MemorySnapshots
 from whystall.capture.module_search import ModuleSearch
 from whystall.capture.overhead import Costs
 from whystall.capture.padding import LOADER, PaddingSeen
@@ -67,6 +68,8 @@ class Session:
         self._machine = MachineSampler(self, torch)
         self._stacks = StackSampler(self)
         self._flight = FlightRecorder(torch, self.folder)
+        rank = self.faults.guard("rank", self._rank)
+        self._snapshots = MemorySnapshots(torch, self.folder, lambda: rank() or 0, self.faults, wanted=config.memory)
         self._padding = PaddingSeen()
         self._look_at_padding = self.faults.guard("padding of batches", self._padding.look)
         self._repeats = RepeatsSeen(torch, self.on_stepping_thread)
@@ -175,7 +178,7 @@ class Session:
         if source == LOADER:
             self._loaders.handed_out()
         if self._padding.asks and not self._recording.recorder.running:
-            self._look_at_padding(batch, source)
+            self._look_at_padding(batch, source, self._loaders.maker)
 
     def make_room(self) -> None:
         """The job starts a profiler of its own."""
@@ -219,6 +222,7 @@ class Session:
         if action is not Action.NOTHING:
             self._paused(lambda: self._recording.act(action))
             if action is Action.STOP:
+                self._paused(self._snapshots.window_over)
                 self._stacks.look_often()
                 self.faults.guard("run.json", self._describe)(ended=False)
             self._sampler.disregard_ourselves()
@@ -294,6 +298,7 @@ class Session:
                 self._asked_unix_ns = asked
                 self._recording.windows.request()
         now = time.perf_counter_ns()
+        self.faults.guard("memory snapshots", self._snapshots.look)()
         self._look_for_standstill(now)
         self._search.heard(self._hooks.modules_made, self._hooks.modules_living, now)
         if self.steps == 0 and not self._closed:
@@ -376,6 +381,7 @@ class Session:
             ended_by=self._ended_by if ended else None,
             ended_unix_ns=time.time_ns() if ended else None,
             padding=self._padding.told(),
+            tables=self._hooks.tables.told(),
             **self._repeats.told(),
             given_up=self._compiler.found,
             in_windows=self._stacks.in_windows.told() if writer.rank < RANKS_IN_WINDOWS else [],

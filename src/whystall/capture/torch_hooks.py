@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 from whystall._native import TimedCall
 from whystall.capture.known_modules import Known, outermost_module
+from whystall.capture.tables_made import TablesMade
 
 # A model whose parts are called one by one has so many of them, at most.
 _MOST_PARTS = 16
@@ -54,6 +55,7 @@ class TorchHooks:
         self._listener = listener
         self._undo: list[Callable[[], object]] = []
         self._modules = Known()
+        self.tables = TablesMade(torch)
         self._made_before = False
         self._guessed = False
         self.optimizers_made = 0
@@ -117,6 +119,7 @@ class TorchHooks:
         def tell(module: object) -> None:
             with contextlib.suppress(Exception):  # this is called in the user's constructors
                 known.add(module)
+                self.tables.add(module)
                 if type(module) is self._kind:
                     self._another(module)
 

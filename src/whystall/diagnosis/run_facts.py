@@ -11,6 +11,7 @@ from whystall.run_folder.description import (
     AttendedScores,
     CompileLimit,
     CountedLabels,
+    MadeTable,
     PaddedBatches,
     PythonTool,
     RepeatedWork,
@@ -44,6 +45,8 @@ class RunFacts:
     """Per rank the matrices in its products that are nearly all zeros."""
     labels: dict[int, tuple[CountedLabels, ...]] = field(default_factory=dict)
     """Per rank the scores of which not all have a label that counts."""
+    tables: dict[int, tuple[MadeTable, ...]] = field(default_factory=dict)
+    """Per rank the tables of embeddings that it made, and where."""
     attended: dict[int, tuple[AttendedScores, ...]] = field(default_factory=dict)
     """Per rank the scores of attention of which a mask hides some."""
     in_windows: dict[int, tuple[WindowPlace, ...]] = field(default_factory=dict)

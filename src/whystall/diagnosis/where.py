@@ -7,7 +7,7 @@ a backward operator does is told at the line of its forward; what torch's profil
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -18,7 +18,7 @@ from whystall.diagnosis.case import Case
 from whystall.diagnosis.finding import CodeLocation
 from whystall.diagnosis.rank_case import RankCase
 from whystall.replay.graph import Mask, NodeKind
-from whystall.run_folder.description import WindowPlace
+from whystall.run_folder.description import MadeAt, WindowPlace
 from whystall.run_folder.samples import ENGINE
 from whystall.trace.columns import codes, distinct
 from whystall.trace.link import HOST_TABLES, rows_of
@@ -54,6 +54,13 @@ def code_of(case: Case, nodes: Mask, *, everywhere: bool = False) -> Code:
     if not any(map(_tells_of_lines, case.ranks)):
         return _code_of_looks(case, chosen)
     return heaviest(_places(sums))
+
+
+def made_at(places: Sequence[MadeAt], code: Code) -> Code:
+    """The lines at which a change is to be made, before those that take the time."""
+    first = [CodeLocation(file=one.file, line=one.line, symbol=one.text or one.function) for one in places]
+    known = {(one.file, one.line) for one in first}
+    return Code((*first, *(one for one in code.lines if (one.file, one.line) not in known)), code.explains)
 
 
 def looks_in(case: Case, rank: RankCase, chosen: Mask) -> list[tuple[WindowPlace, int]]:

@@ -50,6 +50,26 @@ class Overhead(msgspec.Struct, frozen=True, kw_only=True):
     watched_ns: int = 0
 
 
+class MadeAt(msgspec.Struct, frozen=True):
+    """The user's line that batches come from: a function that makes them, or the call of a module with them."""
+
+    file: str
+    line: int
+    function: str
+    text: str
+
+
+MOST_TABLES: Final = 64
+
+
+class MadeTable(msgspec.Struct, frozen=True):
+    """A table of embeddings, and the line that makes it."""
+
+    rows: int
+    size: int
+    at: MadeAt
+
+
 class PaddedBatches(msgspec.Struct, frozen=True, kw_only=True):
     """Padding in the batches that were looked at: places in all, those up to each batch's longest row, and real ones.
 
@@ -64,6 +84,8 @@ class PaddedBatches(msgspec.Struct, frozen=True, kw_only=True):
     sizes: list[tuple[int, int]]
     loaded: bool = True
     """Whether a data loader handed them out; else they are what a module was called with."""
+    made_at: MadeAt | None = None
+    """The first line of the function that puts the loader's batches together, or the call; ``None``: a library's."""
 
 
 class RepeatedModule(msgspec.Struct, frozen=True):
@@ -193,6 +215,8 @@ class RankDescription(msgspec.Struct, frozen=True, kw_only=True):
     """Likewise what was computed of rows that were there before within the same call."""
     sparse: list[SparseMatrix] = []
     """Of the products that were looked at, those with matrices that are nearly all zeros."""
+    tables: list[MadeTable] = []
+    """The tables of embeddings that the job made."""
     labels: list[CountedLabels] = []
     """Of the losses that were looked at, those that ignore some of their labels."""
     attended: list[AttendedScores] = []

@@ -11,11 +11,14 @@ import msgspec
 from whystall.run_folder.description import (
     MOST_LIMITS,
     MOST_SPARSE,
+    MOST_TABLES,
     MOST_WINDOW_PLACES,
     PYTHON_TOOLS,
     AttendedScores,
     CompileLimit,
     CountedLabels,
+    MadeAt,
+    MadeTable,
     PaddedBatches,
     PythonTool,
     RepeatedWork,
@@ -48,6 +51,7 @@ class RankFacts(msgspec.Struct, frozen=True):
     alike: RepeatedWork | None = None
     sparse: tuple[SparseMatrix, ...] = ()
     labels: tuple[CountedLabels, ...] = ()
+    tables: tuple[MadeTable, ...] = ()
     attended: tuple[AttendedScores, ...] = ()
     given_up: tuple[CompileLimit, ...] = ()
     in_windows: tuple[WindowPlace, ...] = ()
@@ -110,6 +114,7 @@ def _rank(rank: dict[str, Any]) -> RankFacts:
         alike=_repeated(rank.get("alike")),
         sparse=_shares(rank.get("sparse"), SparseMatrix),
         labels=_shares(rank.get("labels"), CountedLabels),
+        tables=_tables(rank.get("tables")),
         attended=_attended(rank.get("attended")),
         given_up=_given_up(rank.get("given_up")),
         in_windows=_in_windows(rank.get("in_windows")),
@@ -132,7 +137,21 @@ def _padding(value: object) -> PaddedBatches | None:
     amounts = zip(found.real, found.needed, found.positions, strict=True)
     counted = found.batches > 0 and all(0 < least <= more <= most for least, more, most in amounts)
     sized = len(found.sizes) <= _MOST_SIZES and all(min(size) > 0 for size in found.sizes)
-    return found if counted and sized else None
+    plain = found.made_at is None or _is_plain(found.made_at)
+    return found if counted and sized and plain else None
+
+
+def _is_plain(place: MadeAt) -> bool:
+    return place.line >= 0 and all(len(word) <= _LONGEST_WORD for word in (place.file, place.function, place.text))
+
+
+def _tables(value: object) -> tuple[MadeTable, ...]:
+    try:
+        found = msgspec.convert(value or [], list[MadeTable])
+    except msgspec.ValidationError:
+        return ()
+    plain = all(min(one.rows, one.size) > 0 and _is_plain(one.at) for one in found)
+    return tuple(found) if plain and len(found) <= MOST_TABLES else ()
 
 
 def _repeated(value: object) -> RepeatedWork | None:
@@ -201,6 +220,7 @@ def all_padding(seen: Sequence[PaddedBatches]) -> PaddedBatches | None:
         real=_both([one.real for one in seen]),
         sizes=sorted({size for one in seen for size in one.sizes})[:_MOST_SIZES],
         loaded=all(one.loaded for one in seen),
+        made_at=seen[0].made_at,
     )
 
 

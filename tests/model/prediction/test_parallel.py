@@ -15,6 +15,8 @@ from whystall.errors import InputError, UsageError
 from whystall.model.prediction.predict import predict
 from whystall.model.prediction.results import Prediction
 from whystall.model.prediction.simulator import Simulator
+from whystall.report.format import duration, size
+from whystall.report.prediction_text import render_prediction
 
 H100 = "NVIDIA H100 80GB HBM3"
 S, H, A = 2048, 12288, 96
@@ -107,6 +109,17 @@ def test_each_block_reduces_what_it_is_given_four_times(
     assert (sent[1] - sent[0]) / 2 == of_a_block
     # The first block's first input is no tensor that anybody wants the gradient of.
     assert sent[0] in {6 * of_a_block, 6 * of_a_block - of_a_block / 4}
+
+
+def test_what_is_sent_is_told_with_the_time_that_the_link_takes(simulator: Simulator, models: str) -> None:
+    """Of NVLink 4: 450 GB/s each way (NVIDIA's data sheet of the H100)."""
+    found = predict(f"{models}:shallow", simulator=simulator, device=H100, tensor_parallel=2)
+    at_least_ns = found.tensor_parallel_bytes / 450
+    (said,) = (line for line in render_prediction(found, width=200).splitlines() if line.startswith("A rank sends"))
+    assert said == (
+        f"A rank sends {size(found.tensor_parallel_bytes)} in a step, at least, to those that share its products, "
+        f"which takes the device's own link {duration(round(at_least_ns))} or more."
+    )
 
 
 def test_without_tensor_parallelism_nothing_is_sent_for_it(simulator: Simulator, models: str) -> None:

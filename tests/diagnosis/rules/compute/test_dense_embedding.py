@@ -5,8 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.diagnosis.cases import found_in
+from tests.diagnosis.cases import case_of, found_in, run
 from tests.diagnosis.jobs import H100, Job, is_worth, shaped
+
+from whystall.diagnosis.diagnose import diagnose
+from whystall.diagnosis.rules import RULES
+from whystall.diagnosis.run_facts import RunFacts
+from whystall.run_folder.description import MadeAt, MadeTable
 
 ROWS, SIZE, READ = 100_000, 32, 500
 EACH_MS = (150 + 7 * SIZE) / 1e6
@@ -48,6 +53,17 @@ def training(
         if on_device:
             job.wait()
     return job
+
+
+def test_the_line_that_makes_a_table_is_named_first() -> None:
+    made = tuple(
+        MadeTable(rows, SIZE, MadeAt("model.py", line, "__init__", "self.items = nn.Embedding(n, 32)"))
+        for rows, line in ((ROWS + 1, 24), (ROWS, 25), (ROWS, 25))
+    )
+    case = case_of(training().built, facts=RunFacts(tables={0: made}), runs=[run()])
+    found = {one.id: one for one in diagnose(case, RULES).findings}["compute.dense-embedding"]
+    assert [(one.file, one.line) for one in found.code if one.file == "model.py"] == [("model.py", 25)]
+    assert found.code[0].line == 25
 
 
 @pytest.mark.parametrize("on_device", [True, False])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 from tests.diagnosis.cases import case_of, run, told_of
 from tests.diagnosis.jobs import H100, Job, is_worth, shaped
 
@@ -10,7 +11,7 @@ from whystall.diagnosis.diagnose import diagnose
 from whystall.diagnosis.finding import Finding
 from whystall.diagnosis.rules import RULES
 from whystall.diagnosis.run_facts import RunFacts
-from whystall.run_folder.description import PaddedBatches
+from whystall.run_folder.description import MadeAt, PaddedBatches
 
 ROWS, PLACES = 64, 512
 KERNEL_NS = 4_000_000
@@ -53,6 +54,13 @@ def padded(made: Job, seen: PaddedBatches | None) -> Finding | None:
     found = diagnose(case, RULES)
     assert found.failures == []
     return next((one for one in found.findings if one.id == "compute.padding" and one.severity != "info"), None)
+
+
+def test_what_makes_the_batches_is_named_before_what_computes_on_them() -> None:
+    seen = replace(batches(needed=0.4, real=0.4), made_at=MadeAt("data.py", 59, "collate", "def collate(rows):"))
+    finding = padded(job(on_device=False), seen)
+    assert finding is not None
+    assert (finding.code[0].file, finding.code[0].line) == ("data.py", 59)
 
 
 @pytest.mark.parametrize("on_device", [True, False])

@@ -19,7 +19,8 @@ from whystall.diagnosis.detectors.frees import dropped_gradients
 from whystall.diagnosis.detectors.recorded_sizes import all_sizes
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
-from whystall.diagnosis.where import code_of
+from whystall.diagnosis.where import code_of, made_at
+from whystall.run_folder.description import MadeAt
 from whystall.trace.columns import judged, matching
 
 CAUSE: Final = cause_beside(__name__)
@@ -33,6 +34,7 @@ _NUMBER_NS: Final = CAUSE.threshold("number_ns")
 _SGD_FIXED_NS: Final = CAUSE.threshold("sgd_sparse_ns")
 _SGD_INDEX_NS: Final = CAUSE.threshold("sgd_index_ns")
 _MOST_OFF: Final = 1.6
+_MOST_LINES: Final = 3
 _OF_ADAGRAD: Final = 2 / 3
 _ADAGRAD: Final = re.compile(r"^Optimizer\.step#Adagrad\.step$")
 _SGD: Final = re.compile(r"^Optimizer\.step#SGD\.step$")
@@ -80,13 +82,20 @@ def in_trace(case: Case) -> Iterator[Replayed]:
             floor=case.without(nodes, least),
             ceiling=case.without(gone, kept),
             method="replay: the rows that a batch reads instead of all",
-            code=code_of(case, nodes),
+            code=made_at(_lines(case, rank, tables), code_of(case, nodes)),
             ranks=(rank.rank,),
             uncertainty=0.3,
             confidence=0.85,
             detail=f"at most {read:,} of {rows:,} rows are read",
             rivals=("compute.unfused-optimizer",),
         )
+
+
+def _lines(case: Case, rank: RankCase, tables: dict[Table, int]) -> list[MadeAt]:
+    """Where a watched job makes such tables, the largest first."""
+    made = [one for one in case.facts.tables.get(rank.rank, ()) if (one.rows, one.size) in tables]
+    places = {(one.at.file, one.at.line): one.at for one in sorted(made, key=lambda one: -one.rows * one.size)}
+    return list(places.values())[:_MOST_LINES]
 
 
 def _sparse_ns(rank: RankCase, tables: dict[Table, int]) -> float:

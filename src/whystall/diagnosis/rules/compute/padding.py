@@ -18,7 +18,7 @@ from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rank_case import RankCase, within
 from whystall.diagnosis.rule import Finder, Rule
-from whystall.diagnosis.where import code_of
+from whystall.diagnosis.where import code_of, made_at
 from whystall.run_folder.description import PaddedBatches
 from whystall.trace.columns import judged, matching
 
@@ -79,7 +79,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
             removal=case.without(nodes, expected),
             ceiling=case.without(nodes, most),
             method="replay: operators on such batches in proportion to the places that are left",
-            code=code_of(case, nodes),
+            code=made_at([seen.made_at] if seen.made_at is not None else [], code_of(case, nodes)),
             ranks=(rank.rank,),
             uncertainty=0.3,
             confidence=0.9,
