@@ -55,8 +55,9 @@ import sys, msgspec
 sys.path.append({str(Path(__file__).resolve().parent / "peers")!r})
 from peak import peak_bytes
 from whystall.fleet import summarise
+from whystall.fleet.inputs import find_files
 base = peak_bytes()
-task = summarise.Task(address=sys.argv[1], mark="", manner=summarise.Manner())
+task = summarise.Task(of=find_files([sys.argv[1]], [])[0], manner=summarise.Manner())
 size = len(summarise.summarise(msgspec.msgpack.encode(task)))
 print(base, peak_bytes(), size)
 """

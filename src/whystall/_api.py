@@ -78,7 +78,8 @@ def analyze(
     for each core), then at most 8 of them, or a whole pipeline, are looked at together; ``engine`` is what runs the
     processes (``local`` or ``ray``, alone or on the cluster at ``ray_address``) and makes few ranks go the same way.
 
-    Each file is a rank of its own, except that of several windows of one rank the latest counts. A file that is left
+    Each file is a rank of its own, except that windows of one process are one recording of all their steps, and that of
+    other recordings of one rank, and of windows of a watched run, the latest counts. A file that is left
     out, holds no event or cannot be read is named in ``report.source.warnings``; when none is left
     `whystall.errors.InputError` is raised.
 

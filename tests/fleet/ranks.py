@@ -20,11 +20,12 @@ def rank_trace(
     latest_ns: int = 200_000,
     clock_ns: int = 0,
     steps: int = 3,
+    first: int = 0,
     **metadata: Any,
 ) -> TraceBuilder:
     """A rank that computes, ``late_ns`` longer than others, and then reduces with all; one is ``latest_ns`` late.
 
-    Its host runs ahead of its device.
+    Its host runs ahead of its device. The profiler counts its steps from ``first``.
     """
     told = {"distributedInfo": {"rank": rank, "world_size": world, "backend": "nccl"}}
     built = trace(**told, **metadata)
@@ -48,7 +49,7 @@ def rank_trace(
             **group,
         )
         built.launch("adam", at=host + 40_000, runs_at=ends, lasts=_AFTER_NS, device=rank % 8)
-        built.step(number, at=host, lasts=lasts // 4 - 1_000)
+        built.step(first + number, at=host, lasts=lasts // 4 - 1_000)
     return built
 
 

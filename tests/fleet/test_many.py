@@ -183,7 +183,7 @@ def test_a_run_that_broke_off_goes_on_where_it_was(folder: Path, tmp_path: Path)
 
 
 def _work(files: Sequence[RecordedFile], cache: Path) -> list[Work]:
-    tasks = [summarise.Task(address=file.address, mark=file.mark, manner=Manner(), cache=str(cache)) for file in files]
+    tasks = [summarise.Task(of=file, manner=Manner(), cache=str(cache)) for file in files]
     return [Work(summarise.FUNCTION, msgspec.msgpack.encode(task), 1) for task in tasks]
 
 

@@ -73,3 +73,15 @@ def test_the_page_has_the_ranks_that_were_looked_at_and_counts_the_others(sample
     assert shown >= {129, 257, 897}
     assert len(shown) <= 9
     assert "more ranks are in the overview above" in document
+
+
+def test_hosts_that_a_list_of_ranks_tells_are_groups_though_their_ranks_take_turns(samples: dict[str, Report]) -> None:
+    report = of_ranks(samples["gpu"], [0] * 20)
+    files = [msgspec.structs.replace(file, host=file.rank % 2) for file in report.source.files]
+    told_of = msgspec.structs.replace(report, source=msgspec.structs.replace(report.source, files=files))
+    assert sorted(row[:3] for row in told(told_of)) == [
+        ["0", "0, 2, 4, 6, 8, 10, 12, 14 and 2 more", "10"],
+        ["1", "1, 3, 5, 7, 9, 11, 13, 15 and 2 more", "10"],
+    ]
+    strips = [page(one, BUDGETS[0]).strip for one in (report, told_of)]
+    assert [strip and strip.borders for strip in strips] == [(), (50.0,)]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from whystall.errors import InputError
-from whystall.trace.discovery import find_traces, folders_among, looks_like_trace
+from whystall.trace.discovery import find_manifests, find_traces, folders_among, looks_like_trace
 from whystall.trace.readers.registry import READERS
 
 TRACES = ("a.json", "b.json.gz", "c.pt.trace", "d.pt.trace.json", "e.gz", "f.trace")
@@ -78,3 +78,12 @@ def test_the_folders_among_what_was_given(folder: Path) -> None:
         folder,
         folder / "inner",
     ]
+
+
+def test_a_list_of_ranks_is_found_where_it_is_named_and_is_no_trace(folder: Path) -> None:
+    for place in (folder, folder / "inner"):
+        (place / "ranks.json").write_text("{}")
+    assert find_manifests(folder) == find_manifests(f"{folder}/r*.json") == [folder / "ranks.json"]
+    assert find_manifests(f"{folder}/**/*.json") == [folder / "inner" / "ranks.json", folder / "ranks.json"]
+    assert find_manifests(folder / "a.json") == find_manifests(f"{folder}/a*.json") == find_manifests("x" * 5_000) == []
+    assert "ranks.json" not in {path.name for path in (*find_traces(folder), *find_traces(f"{folder}/*.json"))}

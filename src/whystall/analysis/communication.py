@@ -19,7 +19,7 @@ from whystall.analysis.kernel_classes import COMMUNICATION
 from whystall.analysis.latency import line
 from whystall.analysis.meetings import Attendance
 from whystall.analysis.results import Collective
-from whystall.trace.collectives import HOST_LIBRARY
+from whystall.trace.collectives import HOST_LIBRARY, between_peers
 from whystall.trace.columns import codes, distinct
 from whystall.trace.link import rows_of
 from whystall.trace.model import Trace
@@ -185,8 +185,9 @@ def host_collectives(trace: Trace) -> pl.DataFrame:
 
 def _host_records(trace: Trace) -> pl.DataFrame:
     """The records on operators and annotations, which are numbered one after the other (``event``)."""
+    records = between_peers(trace.collectives, trace.metadata.rank)
     parts = [
-        trace.collectives.filter(pl.col("source") == source).select(
+        records.filter(pl.col("source") == source).select(
             (pl.col("row").cast(pl.Int64) + offset).alias("event"), *_RECORD_COLUMNS
         )
         for source, offset in (("operator", 0), ("annotation", len(trace.operators)))
@@ -200,9 +201,10 @@ def communication_records(trace: Trace, rows: np.ndarray) -> pl.DataFrame:
     Columns ``collective``, ``dtype``, ``in_elements``, ``out_elements``, ``group``, ``group_size``, ``group_ranks``,
     ``sequence_number`` and ``bytes`` (of the larger side), null where not known.
     """
-    own = trace.collectives.filter(pl.col("source") == "device").select(pl.col("row").alias("event"), *_RECORD_COLUMNS)
+    told = between_peers(trace.collectives, trace.metadata.rank)
+    own = told.filter(pl.col("source") == "device").select(pl.col("row").alias("event"), *_RECORD_COLUMNS)
     by_operator = (
-        trace.collectives.filter(pl.col("source") == "operator")
+        told.filter(pl.col("source") == "operator")
         .select(pl.col("row").alias("operator"), *_RECORD_COLUMNS)
         .unique("operator", keep="first", maintain_order=True)
     )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Final
@@ -18,23 +18,26 @@ from whystall.fleet.engines.machine import free_bytes, needed_bytes
 from whystall.fleet.gatherings import Gatherings, gatherings
 from whystall.fleet.inputs import RecordedFile
 from whystall.fleet.spans import spans
-from whystall.fleet.summarise import FUNCTION, Manner, Outcome, Task, at_hand, recordings_in, unpacked
-from whystall.fleet.summary import Candidate, renumbered
+from whystall.fleet.summarise import FUNCTION, Manner, Outcome, Task, Window, joined, unpacked
+from whystall.fleet.summary import Candidate, RankSummary, renumbered
 from whystall.fleet.summary_cache import SummaryCache
 from whystall.trace.files import Progress
 from whystall.trace.model import Trace
 from whystall.trace.ranks import of_each_rank
+from whystall.trace.windows import moved_by
 
 _MOST_NAMED: Final = 8
 _MOST_WORLD: Final = 1 << 20  # a damaged file may say anything
 
+Found = tuple[RankSummary, RecordedFile]
+
 
 @dataclass(frozen=True, eq=False)
 class Fleet:
-    """The ranks of a job, each with its summary and its file, and in sentences what is missing or was left out."""
+    """The ranks of a job, each with its summary and its windows, and in sentences what is missing or was left out."""
 
     candidates: list[Candidate]
-    files: list[RecordedFile]
+    windows: list[list[Window]]
     failures: list[str]
     notes: list[str]
 
@@ -50,27 +53,19 @@ class Fleet:
         return chosen_ranks(self.candidates, self.gatherings, min(MOST_CHOSEN, room), room)
 
     def in_depth(
-        self, chosen: Sequence[Chosen], manner: Manner, *, cache: bool
+        self, wanted: Collection[int], manner: Manner, *, cache: bool
     ) -> tuple[list[Trace], list[int], list[str]]:
-        """The traces of the chosen ranks and their ranks, and a sentence on each file that is gone meanwhile."""
-        wanted = {one.rank for one in chosen}
+        """The traces of the wanted ranks, which of these are there, and a sentence on each file that is gone."""
         traces, ranks, gone = [], [], list[str]()
-        for one, file in zip(self.candidates, self.files, strict=True):
+        for one, windows in zip(self.candidates, self.windows, strict=True):
             if one.rank in wanted:
-                found = _read_again(file, manner, gone, cache=cache and not file.is_remote)
-                if one.summary.place < len(found):
-                    traces.append(found[one.summary.place])
+                try:
+                    traces.append(joined(windows, manner.limits, gone, cache=cache))
+                except InputError as error:
+                    gone.append(str(error))
+                else:
                     ranks.append(one.rank)
         return traces, ranks, gone
-
-
-def _read_again(file: RecordedFile, manner: Manner, gone: list[str], *, cache: bool) -> list[Trace]:
-    try:
-        with at_hand(file.address, None) as path:
-            return recordings_in(path, manner.limits, gone, cache=cache)
-    except InputError as error:
-        gone.append(str(error))
-        return []
 
 
 def summarise_all(
@@ -79,67 +74,100 @@ def summarise_all(
     engine: Engine,
     *,
     cache: Path | None,
+    windows: bool = True,
     progress: Progress | None = None,
 ) -> Fleet:
     """The job that the files are recordings of: every file summarised by the engine, each rank once.
 
-    ``cache`` is whystall's cache folder, where finished summaries are kept; ``None``: nowhere. Raises `InputError`
-    where no file holds a recording.
+    Of a rank with several ``windows`` these are read once more and summarised as one recording: how far each has to
+    move is known when those of all ranks are. ``cache`` is whystall's cache folder, where finished summaries are kept;
+    ``None``: nowhere.
     """
-    outcomes: list[Outcome] = [Outcome()] * len(files)
     with tempfile.TemporaryDirectory(prefix="whystall-", ignore_cleanup_errors=True) as scratch:
-        for place, outcome in _outcomes(files, manner, engine, cache, scratch, progress):
-            outcomes[place] = outcome
+        run = _Run(manner, engine, cache, scratch, progress)
+        outcomes = run.outcomes(files)
+        found = [(one, file) for outcome, file in zip(outcomes, files, strict=True) for one in outcome.summaries]
+        places, ranks, notes = of_each_rank([summary.facts for summary, _ in found], windows=windows)
+        fitting, left_out = _that_fit([[found[place] for place in own] for own in places])
+        recorded = _windows(fitting)
+        again = [number for number, own in enumerate(recorded) if len(own) > 1 or own[0].moved_ns]
+        of_several = dict(zip(again, run.outcomes([recorded[number] for number in again]), strict=True))
     if cache is not None:
         SummaryCache(cache).shrink()
+    outcomes += of_several.values()
     failures = list(dict.fromkeys(sentence for outcome in outcomes for sentence in outcome.failures))
-    found = [(summary, file) for outcome, file in zip(outcomes, files, strict=True) for summary in outcome.summaries]
-    windows, ranks, notes = of_each_rank([summary.facts for summary, _ in found], windows=False)
-    places = [own[-1] for own in windows]
-    candidates = [Candidate(rank, renumbered(found[place][0], rank)) for place, rank in zip(places, ranks, strict=True)]
-    files = [found[place][1] for place in places]
-    return Fleet(candidates, files, failures, [*bounded(notes), *_missing(candidates)])
+    candidates, there = list[Candidate](), list[list[Window]]()
+    for number, (rank, own) in enumerate(zip(ranks, fitting, strict=True)):
+        known = of_several[number].summaries if number in of_several else [own[-1][0]]
+        candidates += [Candidate(rank, renumbered(summary, rank)) for summary in known]
+        there += [recorded[number] for _ in known]
+    return Fleet(candidates, there, failures, [*bounded(notes), *left_out, *_missing(candidates)])
 
 
-def _outcomes(
-    files: Sequence[RecordedFile],
-    manner: Manner,
-    engine: Engine,
-    cache: Path | None,
-    scratch: str,
-    progress: Progress | None,
-) -> Iterator[tuple[int, Outcome]]:
-    """What comes of each file, as it comes; its place says which one it is of."""
-    tasks = [
-        Task(
-            address=file.address,
-            mark=file.mark,
-            manner=manner,
-            cache=str(cache) if cache is not None else None,
-            scratch=scratch if file.is_remote else None,
-        )
-        for file in files
+def _that_fit(ranks: Sequence[Sequence[Found]]) -> tuple[list[list[Found]], list[str]]:
+    """So many of the latest windows of each rank that those of any rank fit in memory; on what is left out a sentence.
+
+    As many of all ranks, since what one did in a window is beside what the others did in it.
+    """
+    most, free = max(map(len, ranks), default=0), free_bytes()
+    count = most
+    while count > 1 and needed_bytes(max(sum(one.raw_bytes for one, _ in own[-count:]) for own in ranks)) > free:
+        count -= 1
+    fitting = [list(own[-count:]) for own in ranks]
+    if count == most:
+        return fitting, []
+    return fitting, [f"of {most} windows of a rank the latest {count} are analysed: more do not fit in memory together"]
+
+
+def _windows(ranks: Sequence[Sequence[Found]]) -> list[list[Window]]:
+    """Where the windows of each rank are, and by how much they move so that no time is left that nobody recorded."""
+    moved = moved_by([[one.facts for one, _ in own] for own in ranks])
+    return [
+        [Window(file, one.place, by) for (one, file), by in zip(own, moves, strict=True)]
+        for own, moves in zip(ranks, moved, strict=True)
     ]
-    work = [
-        Work(FUNCTION, msgspec.msgpack.encode(task), needed_bytes(file.raw_bytes))
-        for task, file in zip(tasks, files, strict=True)
-    ]
-    read, whole = 0, sum(file.bytes for file in files)
-    for done in engine.map(work):
-        file = files[done.place]
-        yield done.place, _outcome(file, done.result, done.failure)
-        read += file.bytes
-        if progress is not None:
-            progress(read, whole)
 
 
-def _outcome(file: RecordedFile, result: bytes | None, failure: str | None) -> Outcome:
+@dataclass
+class _Run:
+    """How tasks are done, and how much of what they read was read."""
+
+    manner: Manner
+    engine: Engine
+    cache: Path | None
+    scratch: str
+    progress: Progress | None
+    read: int = field(default=0, init=False)
+    whole: int = field(default=0, init=False)
+
+    def outcomes(self, wanted: Sequence[RecordedFile] | Sequence[list[Window]]) -> list[Outcome]:
+        """What comes of each file, or of the windows of each rank."""
+        if not wanted:  # an engine may take seconds to start
+            return []
+        cache = str(self.cache) if self.cache is not None else None
+        tasks = [Task(of=one, manner=self.manner, cache=cache, scratch=self.scratch) for one in wanted]
+        work = [
+            Work(FUNCTION, msgspec.msgpack.encode(task), needed_bytes(sum(file.raw_bytes for file in task.files)))
+            for task in tasks
+        ]
+        self.whole += sum(file.bytes for task in tasks for file in task.files)
+        outcomes = [Outcome()] * len(tasks)
+        for done in self.engine.map(work):
+            files = tasks[done.place].files
+            outcomes[done.place] = _outcome(files[-1].name, done.result, done.failure)
+            self.read += sum(file.bytes for file in files)
+            if self.progress is not None:
+                self.progress(self.read, self.whole)
+        return outcomes
+
+
+def _outcome(name: str, result: bytes | None, failure: str | None) -> Outcome:
     if result is not None:
         try:
             return unpacked(result)
         except ValueError as error:
             failure = f"its summary cannot be read ({error})"
-    return Outcome(failures=[f"{file.name}: left out: {failure}"])
+    return Outcome(failures=[f"{name}: left out: {failure}"])
 
 
 def _missing(candidates: Sequence[Candidate]) -> list[str]:

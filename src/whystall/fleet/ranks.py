@@ -24,6 +24,7 @@ from whystall.fleet.summary import Candidate
 from whystall.trace.cache import default_folder
 from whystall.trace.discovery import PathLike, folders_among
 from whystall.trace.files import Progress
+from whystall.trace.manifest import Manifest, place_of
 from whystall.trace.model import Trace
 from whystall.trace.recordings import (
     Sources,
@@ -86,16 +87,27 @@ def _together(
 ) -> Ranks:
     """All traces at once, each in full; what lies at an address is fetched for as long as it takes to read it."""
     remote = [file for file in files if file.is_remote]
+    stated = {place_of(Path(file.address)): file.stated for file in files if file.stated and not file.is_remote}
     with contextlib.ExitStack() as copies:
         local = [one for one in given if not is_address(one)]
         for file in remote:
             try:
-                local.append(copies.enter_context(fetched(file.address)))
+                copy = copies.enter_context(fetched(file.address))
             except InputError as error:
                 failures.append(str(error))
+                continue
+            local.append(copy)
+            if file.stated is not None:
+                stated[place_of(copy)] = file.stated
         if not local and len(given):
             raise nothing_to_analyze(failures)
-        found = read_recordings(local, cache=cache and not remote, limits=manner.limits, progress=progress)
+        found = read_recordings(
+            local,
+            cache=cache and not remote,
+            limits=manner.limits,
+            progress=progress,
+            manifest=Manifest(stated),
+        )
     told = [one for one in failures if one not in found.failures]
     return Ranks(
         found.traces,
@@ -120,13 +132,20 @@ def _summarised(
 ) -> Ranks:
     """Each file summarised by itself, then the ranks that say most of the job read in full."""
     folders = folders_among(given)
-    fleet = summarise_all(files, manner, engine, cache=default_folder() if cache else None, progress=progress)
-    failures += fleet.failures
     samples = read_all_samples(folders, failures)
+    fleet = summarise_all(
+        files,
+        manner,
+        engine,
+        cache=default_folder() if cache else None,
+        windows=not samples,
+        progress=progress,
+    )
+    failures += fleet.failures
     if not fleet.candidates and not samples:
         raise nothing_to_analyze(failures)
     chosen = fleet.chosen()
-    traces, ranks, gone = fleet.in_depth(chosen, manner, cache=cache)
+    traces, ranks, gone = fleet.in_depth([one.rank for one in chosen], manner, cache=cache)
     failures += gone
     others = [one for one in fleet.candidates if one.rank not in ranks]
     return Ranks(

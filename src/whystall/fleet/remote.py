@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from whystall.errors import InputError
-from whystall.trace.discovery import looks_like_trace
+from whystall.trace.discovery import RANKS_JSON, looks_like_trace
 from whystall.trace.readers.reader import Reader
 
 _ADDRESS: Final = re.compile(r"^(?!file:)[a-z][a-z0-9+.-]*://", re.IGNORECASE)
@@ -79,7 +79,7 @@ def name_of(address: str) -> str:
 
 
 def find_remote(address: str, readers: Sequence[Reader]) -> list[RemoteFile]:
-    """The trace files that an address names: a file, a folder or a pattern, in order of name.
+    """The trace files that an address names: a file, a folder (with its list of ranks) or a pattern, in order of name.
 
     Raises `InputError` when there are none, when the address cannot be read, and when what speaks to it is missing.
     """
@@ -89,12 +89,17 @@ def find_remote(address: str, readers: Sequence[Reader]) -> list[RemoteFile]:
         if _MAGIC.search(path) and not http:
             found = [one for one in system.glob(path) if not system.isdir(one)]
         elif (http and path.endswith("/")) or (not http and system.isdir(path)):
-            found = [one for one in system.find(path) if looks_like_trace(Path(PurePosixPath(one).name), readers)]
+            there = f"{path.rstrip('/')}/{RANKS_JSON}"
+            found = [one for one in system.find(path) if one == there or _looks_like_trace(one, readers)]
         else:
             found = [path]
         if not found:
             raise InputError(f"{shown(address)}: no traces there")
         return [_described(system, one) for one in sorted(found)]
+
+
+def _looks_like_trace(path: str, readers: Sequence[Reader]) -> bool:
+    return looks_like_trace(Path(PurePosixPath(path).name), readers)
 
 
 def _described(system: Any, path: str) -> RemoteFile:
@@ -121,6 +126,17 @@ def fetched(address: str, folder: Path | None = None) -> Iterator[Path]:
                         raise InputError(f"{shown(address)}: no room for it in {Path(made).parent}")
                     target.write(piece)
         yield path
+
+
+def beginning(address: str, most: int) -> bytes:
+    """The first ``most`` bytes of a file at an address. Raises `InputError` where it cannot be had."""
+    content = bytearray()
+    with _sentences(address):
+        system, there = _system(address)
+        with system.open(there, "rb", block_size=_PIECE_BYTES) as source:
+            while len(content) < most and (piece := source.read(most - len(content))):
+                content += piece
+    return bytes(content)
 
 
 def _system(address: str) -> tuple[Any, str]:

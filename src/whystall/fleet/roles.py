@@ -17,6 +17,7 @@ from whystall.analysis.roles import PAUSE_NS, Doing, Roles, Stretches, roles_of
 from whystall.errors import InputError
 from whystall.trace.discovery import folders_among
 from whystall.trace.load import load_traces
+from whystall.trace.manifest import as_stated, place_of, read_manifest
 from whystall.trace.model import Trace
 from whystall.trace.ranks import facts_of, of_each_rank
 from whystall.trace.readers.registry import installed_readers
@@ -86,12 +87,14 @@ def _why_not(
 
 
 def _of_traces(source: Source, notes: list[str], *, cache: bool) -> Iterator[Doing]:
+    manifest = read_manifest([source.path])
     readers, unusable = installed_readers()
     notes += unusable
     traces: list[Trace] = []
     for path in trace_files(source.path, readers, notes):
         try:
-            traces += [one for one in load_traces(path, cache=cache, readers=readers) if holds_work(one)]
+            found = [one for one in load_traces(path, cache=cache, readers=readers) if holds_work(one)]
+            traces += as_stated(found, manifest.of([place_of(path)]), notes)
         except InputError as error:
             notes.append(str(error))
     places, _, told = of_each_rank([facts_of(trace, alone=len(traces) == 1) for trace in traces], windows=False)

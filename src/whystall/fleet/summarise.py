@@ -16,15 +16,18 @@ from whystall.analysis.kernel_classes import KernelClass, KernelClasses
 from whystall.analysis.results import EventClass
 from whystall.analysis.trace_analysis import analyze_trace
 from whystall.errors import InputError
-from whystall.fleet.remote import fetched, is_address, name_of
+from whystall.fleet.inputs import RecordedFile
+from whystall.fleet.remote import fetched, is_address
 from whystall.fleet.summary import RankSummary, summary_of
 from whystall.fleet.summary_cache import SummaryCache
 from whystall.hardware.calibration import Calibration
 from whystall.trace.files import Limits
 from whystall.trace.load import load_traces
+from whystall.trace.manifest import Stated, as_stated
 from whystall.trace.model import Trace
 from whystall.trace.readers.registry import installed_readers
-from whystall.trace.recordings import holds_work, nothing_recorded
+from whystall.trace.recordings import holding
+from whystall.trace.windows import as_one
 
 FUNCTION: Final = "whystall.fleet.summarise:summarise"
 _MOST_BYTES: Final = 256 << 20
@@ -46,21 +49,33 @@ class Manner(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+class Window(msgspec.Struct, frozen=True):
+    """A recording of a rank: the file that holds it, which of those in it, and by how many ns its events move."""
+
+    file: RecordedFile
+    place: int
+    moved_ns: int
+
+
 class Task(msgspec.Struct, frozen=True, kw_only=True):
-    """A file to summarise: a path or an address, what changes when its content does, and where things are kept.
+    """What to summarise: each recording in a file, or the windows of one rank as one recording.
 
     Without a ``cache`` folder nothing is kept. ``scratch`` is where what is fetched goes.
     """
 
-    address: str
-    mark: str
+    of: RecordedFile | list[Window]
     manner: Manner
     cache: str | None = None
     scratch: str | None = None
 
+    @property
+    def files(self) -> list[RecordedFile]:
+        """The files that are read."""
+        return [one.file for one in self.of] if isinstance(self.of, list) else [self.of]
+
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a file: a summary for each recording that it holds, and sentences on what could not be read."""
+    """What came of a task: a summary for each recording, and sentences on what could not be read."""
 
     summaries: list[RankSummary] = []
     failures: list[str] = []
@@ -73,10 +88,11 @@ def in_manner(kernel_classes: KernelClasses, calibrations: Sequence[Calibration]
 
 
 def summarise(item: bytes) -> bytes:
-    """The packed `Outcome` for a packed `Task`: from the cache where it is known, else from the file."""
+    """The packed `Outcome` for a packed `Task`: from the cache where it is known, else from its files."""
     task = msgspec.msgpack.decode(item, type=Task)
-    store = SummaryCache(Path(task.cache)) if task.cache and task.mark else None
-    key = store.key(task.address, task.mark, msgspec.msgpack.encode(task.manner), _readers()) if store else ""
+    store = SummaryCache(Path(task.cache)) if task.cache and all(file.mark for file in task.files) else None
+    what = (msgspec.msgpack.encode(task.of), msgspec.msgpack.encode(task.manner), _readers())
+    key = store.key(*what) if store else ""
     known = store.read(key) if store else None
     if known is not None and _opens(known):
         return known
@@ -108,7 +124,9 @@ def at_hand(address: str, scratch: str | None) -> Iterator[Path]:
         yield Path(address)
 
 
-def recordings_in(path: Path, limits: Limits | None, failures: list[str], *, cache: bool) -> list[Trace]:
+def recordings_in(
+    path: Path, stated: Stated | None, limits: Limits | None, failures: list[str], *, cache: bool
+) -> list[Trace]:
     """The recordings in a file that hold anything; on the others, and on a file that cannot be read, a sentence."""
     readers, unusable = installed_readers()
     failures += unusable
@@ -117,18 +135,30 @@ def recordings_in(path: Path, limits: Limits | None, failures: list[str], *, cac
     except InputError as error:
         failures.append(str(error))
         return []
-    failures += [nothing_recorded(trace.name) for trace in found if not holds_work(trace)]
-    return [trace for trace in found if holds_work(trace)]
+    return as_stated(holding(found, failures), stated, failures)
+
+
+def joined(
+    windows: Sequence[Window], limits: Limits | None, failures: list[str], *, cache: bool, scratch: str | None = None
+) -> Trace:
+    """The windows of a rank as one recording. Raises `InputError` where one of them is not there any more."""
+    traces = []
+    for one in windows:
+        with at_hand(one.file.address, scratch) as path:
+            found = recordings_in(path, one.file.stated, limits, failures, cache=cache and not one.file.is_remote)
+        if one.place >= len(found):
+            raise InputError(f"{one.file.name}: what was recorded is not there any more")
+        traces.append(found[one.place])
+    return as_one(traces, [one.moved_ns for one in windows])
 
 
 def _outcome(task: Task) -> Outcome:
-    """The outcome of a file that is read. One that cannot be analysed does not stop the others."""
+    """The outcome of what is read. A file that cannot be analysed does not stop the others."""
     failures: list[str] = []
     summaries: list[RankSummary] = []
     manner = task.manner
     try:
-        with at_hand(task.address, task.scratch) as path:
-            traces = recordings_in(path, manner.limits, failures, cache=False)
+        traces = _traces(task, failures)
         for place in range(len(traces)):
             trace, traces[place] = traces[place], None  # type: ignore[call-overload]  # one after another is given up
             analysis = analyze_trace(trace, classes=manner.classes(), calibrations=manner.calibrations)
@@ -138,8 +168,16 @@ def _outcome(task: Task) -> Outcome:
     except MemoryError:
         raise
     except Exception as error:  # noqa: BLE001 - named, and left out
-        failures.append(f"{name_of(task.address)}: could not be analysed ({type(error).__name__}: {error})")
+        failures.append(f"{task.files[-1].name}: could not be analysed ({type(error).__name__}: {error})")
     return Outcome(summaries=summaries, failures=failures)
+
+
+def _traces(task: Task, failures: list[str]) -> list[Trace]:
+    """The recordings that are summarised; on what could not be read a sentence."""
+    if isinstance(task.of, list):
+        return [joined(task.of, task.manner.limits, failures, cache=False, scratch=task.scratch)]
+    with at_hand(task.of.address, task.scratch) as path:
+        return recordings_in(path, task.of.stated, task.manner.limits, failures, cache=False)
 
 
 def _readers() -> str:

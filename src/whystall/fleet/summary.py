@@ -42,6 +42,7 @@ class RankSummary(msgspec.Struct, frozen=True, kw_only=True):
     may_be_pytorch: bool
     version: str | None
     world_size: int | None
+    host: int | None
     signals: dict[str, bool]
     lacks: list[str]
     devices: list[Device]
@@ -80,6 +81,7 @@ def summary_of(trace: Trace, analysis: TraceAnalysis, place: int = 0) -> RankSum
         may_be_pytorch=metadata.may_be_pytorch,
         version=metadata.versions.get("pytorch_version") or None,
         world_size=metadata.world_size,
+        host=metadata.host,
         signals=analysis.signals,
         lacks=analysis.lacks[:_MOST_SENTENCES],
         devices=[msgspec.structs.replace(device, steps=_middle(device.steps)) for device in analysis.devices],

@@ -359,7 +359,8 @@ def _strip(report: Report, devices: Sequence[Device], columns: int) -> StripView
     told = (row.ranks for row in report.communication if kind_named(row.collective) == "send_recv" and row.ranks)
     stage_of = stages(pair for pair in told if len(pair) == 2)
     if not stage_of or any(device.rank not in stage_of for device in devices):
-        return strip(devices, [len(own) for own in by_host(devices)], columns)
+        hosts = by_host(devices, report.source.files)
+        return strip([one for own in hosts for one in own] or devices, [len(own) for own in hosts], columns)
     ordered = sorted(devices, key=lambda device: (stage_of[device.rank], device.rank, device.device))
     sizes = Counter(stage_of[device.rank] for device in ordered)
     return strip(ordered, [sizes[stage] for stage in sorted(sizes)], columns, of="stages of the pipeline")

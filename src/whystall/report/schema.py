@@ -45,6 +45,8 @@ class SourceFile(Result, frozen=True, kw_only=True):
     events: int
     truncated: bool
     in_depth: bool = True
+    host: int | None = None
+    """The number of its host, where ``ranks.json`` names hosts: from 0, by their lowest ranks."""
 
 
 class Dropped(Result, frozen=True, kw_only=True):

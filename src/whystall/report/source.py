@@ -35,6 +35,7 @@ class Recording:
     may_be_pytorch: bool
     version: str | None
     world_size: int | None
+    host: int | None
     in_depth: bool
 
 
@@ -55,6 +56,7 @@ def recording_of(trace: Trace, analysis: TraceAnalysis) -> Recording:
         may_be_pytorch=trace.metadata.may_be_pytorch,
         version=trace.metadata.versions.get("pytorch_version"),
         world_size=trace.metadata.world_size,
+        host=trace.metadata.host,
         in_depth=True,
     )
 
@@ -97,6 +99,7 @@ def source_of(read: Sequence[Recording], problems: Sequence[str], *, watched: bo
                 events=one.events,
                 truncated=one.truncated,
                 in_depth=one.in_depth,
+                host=one.host,
             )
             for one in read
         ],

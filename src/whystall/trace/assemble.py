@@ -54,7 +54,7 @@ def assemble(raw: RawTrace, *, name: str, file_bytes: int) -> Trace:
         steps = steps.head(raw.metadata.whole_steps)  # what ran when the job ended is no step
     launched = marked is None or not marked.of_device
     tables["device_events"] = _with_steps(tables["device_events"], tables["runtime_calls"] if launched else None, steps)
-    collectives = collective_table(tables, raw.metadata.groups, raw.metadata.rank)
+    collectives = collective_table(tables, raw.metadata.groups)
     shown = name if raw.process is None else f"{name} ({raw.process})"
     return Trace(
         source=Source(

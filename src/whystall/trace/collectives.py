@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 import polars as pl
 
+from whystall.trace.batched_messages import MESSAGES, batched_messages
 from whystall.trace.columns import matching
 from whystall.trace.metadata import ProcessGroup
 
@@ -33,13 +34,11 @@ _MOST_ELEMENTS: Final = 1 << 40
 _OF_TENSORS: Final = ("input_dims", "input_types")
 
 
-def collective_table(
-    tables: dict[str, pl.DataFrame], groups: Sequence[ProcessGroup] = (), rank: int | None = None
-) -> pl.DataFrame:
+def collective_table(tables: dict[str, pl.DataFrame], groups: Sequence[ProcessGroup] = ()) -> pl.DataFrame:
     """All events that carry a collective's name, and takes those columns out of their tables, in place.
 
-    Of collectives on the host that carry none, the name, the tensors and (of a job with a single one) the group tell. A
-    message of which the other rank is known, and this ``rank``, is between these two, however many its group has.
+    Of collectives on the host that carry none, the name, the tensors and (of a job with a single one) the group tell.
+    Of a message ``peers`` are the other ranks, where they are known: `between_peers` makes of them whom it is between.
     """
     tables["annotations"] = _of_libraries(tables["annotations"], groups)
     found = []
@@ -55,20 +54,30 @@ def collective_table(
             )
         )
         tables[name] = table.drop(_COLUMNS)
-    return _between_two(pl.concat(found), rank)
+    told = pl.col("collective").is_in(MESSAGES) & (pl.col("peer") >= 0)
+    records = pl.concat(found).with_columns(peers=pl.when(told).then(pl.format("[{}]", "peer"))).drop("peer")
+    return pl.concat([records, batched_messages(records, tables)])
 
 
-def _between_two(table: pl.DataFrame, rank: int | None) -> pl.DataFrame:
-    """The records without their peers, and messages with the two ranks that they are between."""
-    if rank is None:
-        return table.drop("peer")
-    peer = pl.col("peer")
-    told = pl.col("collective").is_in(("send", "recv")) & (peer >= 0) & (peer != rank)
-    pair = pl.format("[{}, {}]", pl.min_horizontal(peer, pl.lit(rank)), pl.max_horizontal(peer, pl.lit(rank)))
-    changes = {"group_ranks": pair, "group_size": pl.lit(2, pl.Int64)}
-    return table.with_columns(
-        pl.when(told).then(value).otherwise(column).alias(column) for column, value in changes.items()
-    ).drop("peer")
+def between_peers(table: pl.DataFrame, rank: int | None) -> pl.DataFrame:
+    """The records of a rank, those of messages with the ranks that they are between, however many their group has."""
+    texts = table["peers"].unique().drop_nulls().to_list() if rank is not None else []
+    peers = {text: msgspec.json.decode(text, type=list[int]) for text in texts}
+    members = {text: sorted({rank, *own}) for text, own in peers.items() if rank not in own}
+    if not members:
+        return table
+    between = pl.DataFrame(
+        [(text, str(own), len(own)) for text, own in members.items()],
+        schema={"peers": pl.String, "of_message": pl.String, "in_message": pl.Int64},
+        orient="row",
+    )
+    return (
+        table.join(between, on="peers", how="left", maintain_order="left")
+        .with_columns(
+            group_ranks=pl.coalesce("of_message", "group_ranks"), group_size=pl.coalesce("in_message", "group_size")
+        )
+        .drop("of_message", "in_message")
+    )
 
 
 def _of_libraries(annotations: pl.DataFrame, groups: Sequence[ProcessGroup]) -> pl.DataFrame:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import glob
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Final
 
@@ -16,8 +17,10 @@ from whystall.trace.together import each_once
 
 PathLike = str | Path
 
-# What whystall itself writes beside traces.
-_NOT_TRACES: Final = (REPORT_JSON, RUN_JSON, EXPERIMENTS_JSON)
+RANKS_JSON: Final = "ranks.json"
+"""The list of ranks that may lie in a folder of recordings (`whystall.trace.manifest`)."""
+# What lies beside traces: whystall itself writes all but the first.
+_NOT_TRACES: Final = (RANKS_JSON, REPORT_JSON, RUN_JSON, EXPERIMENTS_JSON)
 # What jax.profiler.start_trace writes, for each host, and what else with it.
 _PROFILE: Final = ".xplane.pb"
 _PICTURE: Final = ".trace.json.gz"
@@ -61,10 +64,23 @@ def _without_copies(found: list[Path]) -> list[Path]:
 
 def _matching(pattern: PathLike) -> list[Path]:
     matches = glob.iglob(str(pattern), recursive=True)  # noqa: PTH207 - pathlib has no absolute globs
-    traces = [path for path in sorted(map(Path, matches)) if path.is_file()]
+    traces = [path for path in sorted(map(Path, matches)) if path.is_file() and path.name != RANKS_JSON]
     if not traces:
         raise InputError(f"{pattern}: no file matches")
     return traces
+
+
+def find_manifests(source: PathLike) -> list[Path]:
+    """The lists of ranks that a path, folder or glob pattern names; of a folder the one right in it."""
+    path = Path(source)
+    if _is(Path.is_dir, path):
+        found = [path / RANKS_JSON]
+    elif fnmatch(RANKS_JSON, path.name):
+        matches = glob.iglob(str(source), recursive=True)  # noqa: PTH207 - pathlib has no absolute globs
+        found = [path, *sorted(map(Path, matches))]
+    else:
+        found = []
+    return [one for one in dict.fromkeys(found) if one.name == RANKS_JSON and _is(Path.is_file, one)]
 
 
 def looks_like_trace(path: Path, readers: Sequence[Reader] = READERS) -> bool:
@@ -76,11 +92,11 @@ def looks_like_trace(path: Path, readers: Sequence[Reader] = READERS) -> bool:
 def folders_among(sources: Iterable[object]) -> list[Path]:
     """The folders among what was given, which may be those of watched runs."""
     paths = [Path(source) for source in sources if isinstance(source, str | Path)]
-    return [path for path in paths if _is_folder(path)]
+    return [path for path in paths if _is(Path.is_dir, path)]
 
 
-def _is_folder(path: Path) -> bool:
+def _is(kind: Callable[[Path], bool], path: Path) -> bool:
     try:
-        return path.is_dir()
+        return kind(path)
     except OSError:
         return False

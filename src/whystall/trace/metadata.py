@@ -33,6 +33,8 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
     rank: int | None = None
     world_size: int | None = None
     backend: str | None = None
+    host: int | None = None
+    """The number of its host, where a manifest of ranks tells (`whystall.trace.manifest`); no recording does."""
     groups: tuple[ProcessGroup, ...] = ()
     base_time_ns: int | None = None
     whole_steps: int | None = None

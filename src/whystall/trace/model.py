@@ -66,7 +66,7 @@ class Trace:
         name, ts_ns, duration_ns, thread
     ``collectives``
         source (device, operator, annotation), row [that table], collective?, dtype?, in_elements?,
-        out_elements?, group?, group_size?, group_ranks?, sequence?
+        out_elements?, group?, group_size?, group_ranks?, sequence_number?, peers? (of a message the other ranks)
     ``memory_events``
         ts_ns, thread, device_type?, device?, address?, bytes?, total_allocated?, total_reserved?
     ``flows``

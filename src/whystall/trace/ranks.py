@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -158,13 +159,14 @@ def _latest_of_ranks(
 
     Returns a sentence on each rank of which recordings are left out.
     """
-    moment = _latest_shared(of_rank)
-    shared = _shared_by(moment, of_rank)
+    shared = _shared_by(of_rank)
+    # The latest of the recordings that most ranks have a counterpart of.
+    moment = max(itertools.chain(*of_rank.values()), key=lambda one: (shared[one.digest], one.start_ns))
     notes = []
     for rank, own in of_rank.items():
         chosen = max(own, key=lambda one: (one.overlaps(moment), one.start_ns))
         others = [one for one in own if not one.overlaps(chosen)]
-        alike = [one for one in others if _shared_by(one, of_rank) == shared] if windows else []
+        alike = [one for one in others if shared[one.digest] == shared[moment.digest]] if windows else []
         joined = _going_on_to(chosen, alike)
         before[chosen.digest] = joined
         gone |= {one.digest for one in others}
@@ -185,15 +187,14 @@ def _going_on_to(latest: Facts, earlier: Sequence[Facts]) -> list[Facts]:
     return found[::-1]
 
 
-def _shared_by(one: Facts, of_rank: Mapping[int, Sequence[Facts]]) -> int:
-    """How many ranks recorded something at that time."""
-    return sum(any(map(one.overlaps, own)) for own in of_rank.values())
-
-
-def _latest_shared(of_rank: Mapping[int, Sequence[Facts]]) -> Facts:
-    """The latest of the recordings that most ranks have a counterpart of."""
-    everything = [one for own in of_rank.values() for one in own]
-    return max(everything, key=lambda one: (_shared_by(one, of_rank), one.start_ns))
+def _shared_by(of_rank: Mapping[int, Sequence[Facts]]) -> dict[str, int]:
+    """By the digest of each recording how many ranks recorded something at that time."""
+    everything = [(rank, one) for rank, own in of_rank.items() for one in own]
+    ranks = np.array([rank for rank, _ in everything])
+    start, end = (np.array([getattr(one, name) for _, one in everything]) for name in ("start_ns", "end_ns"))
+    return {
+        one.digest: len(np.unique(ranks[(start <= one.end_ns) & (one.start_ns <= end)])) for _, one in everything
+    }
 
 
 def _numbered(recordings: list[Facts]) -> tuple[list[int], list[str]]:
@@ -204,7 +205,10 @@ def _numbered(recordings: list[Facts]) -> tuple[list[int], list[str]]:
     for one in recordings:
         wanted = one.rank
         if wanted is not None and wanted in taken:
-            notes.append(f"{one.name} says it is rank {wanted}, as another file does; it is listed under a free number")
+            notes.append(
+                f"{one.name} is said to be rank {wanted}, as another file of that time is; it is listed under a free "
+                "number"
+            )
             wanted = None
         if wanted is not None:
             taken.add(wanted)

@@ -9,17 +9,18 @@ from typing import Final
 
 from whystall.errors import UsageError
 from whystall.run_folder.layout import SAMPLES_SUFFIX
-from whystall.trace.discovery import PathLike, find_traces, folders_among
+from whystall.trace.discovery import RANKS_JSON, PathLike, find_traces, folders_among
 from whystall.trace.errors import InputError
 from whystall.trace.files import Limits, Progress
 from whystall.trace.load import load_traces
+from whystall.trace.manifest import Manifest, as_stated, place_of, read_manifest
 from whystall.trace.model import TABLES, Trace
-from whystall.trace.ranks import Facts, facts_of, of_each_rank
+from whystall.trace.ranks import facts_of, of_each_rank
 from whystall.trace.readers.reader import Reader
 from whystall.trace.readers.registry import installed_readers
 from whystall.trace.samples import RunSamples, read_samples
-from whystall.trace.together import each_once
-from whystall.trace.windows import as_one, shifts
+from whystall.trace.together import each_once, whole_of
+from whystall.trace.windows import as_one, moved_by
 
 Sources = PathLike | Trace | Iterable[PathLike | Trace]
 
@@ -43,29 +44,33 @@ class Recordings:
 
 
 def read_recordings(
-    sources: Sources, *, cache: bool = True, limits: Limits | None = None, progress: Progress | None = None
+    sources: Sources,
+    *,
+    cache: bool = True,
+    limits: Limits | None = None,
+    progress: Progress | None = None,
+    manifest: Manifest | None = None,
 ) -> Recordings:
-    """What the sources hold. A file that cannot be read is named; when nothing is left, `InputError` is raised."""
+    """What the sources hold. A file that cannot be read is named; when nothing is left, `InputError` is raised.
+
+    ``manifest`` tells of ranks where whoever calls has asked already; else the lists of ranks among the sources do.
+    """
     given = each_source(sources)
     folders = folders_among(given)
     readers, failures = installed_readers()
-    traces = _load(given, readers, failures, cache=cache, limits=limits, progress=progress)
+    known = read_manifest(given) if manifest is None else manifest
+    read: set[str] = set()
+    traces = _load(given, readers, failures, known, read, cache=cache, limits=limits, progress=progress)
+    failures += known.missing(read) if manifest is None else []
     samples = read_all_samples(folders, failures)
     if not traces and not samples:
         raise nothing_to_analyze(failures)
     facts = [facts_of(trace, alone=len(traces) == 1) for trace in traces]
     # A watched run's samples tell of all its steps; its windows were recorded for one reason each.
     places, ranks, notes = of_each_rank(facts, windows=not samples)
-    return Recordings(_whole(traces, facts, places), ranks, samples, folders, failures, notes)
-
-
-def _whole(traces: Sequence[Trace], facts: Sequence[Facts], places: Sequence[Sequence[int]]) -> list[Trace]:
-    """Each rank's windows as one trace, the time that none recorded cut out of all alike."""
-    if all(len(own) == 1 for own in places):
-        return [traces[own[0]] for own in places]
-    used = [place for own in places for place in own]
-    moved = dict(zip(used, shifts([(facts[place].start_ns, facts[place].end_ns) for place in used]), strict=True))
-    return [as_one([traces[place] for place in own], [moved[place] for place in own]) for own in places]
+    moved = moved_by([[facts[place] for place in own] for own in places])
+    whole = [as_one([traces[place] for place in own], by) for own, by in zip(places, moved, strict=True)]
+    return Recordings(whole, ranks, samples, folders, failures, notes)
 
 
 def each_source(sources: Sources) -> list[PathLike | Trace]:
@@ -77,40 +82,49 @@ def _load(
     given: Sequence[PathLike | Trace],
     readers: Sequence[Reader],
     failures: list[str],
+    manifest: Manifest,
+    read: set[str],
     *,
     cache: bool,
     limits: Limits | None,
     progress: Progress | None,
 ) -> list[Trace]:
-    """The traces that hold anything."""
+    """The traces that hold anything; ``read`` gets the places of their files."""
     found: list[Trace] = []
     told: set[Path] = set()
     for source in given:
         if isinstance(source, Trace):
-            found.append(source)
+            found += holding([source], failures)
             continue
         for path in each_once(trace_files(source, readers, failures), readers, told):
+            places = [place_of(one) for one in whole_of(path, readers).files]
+            read.update(places)
             try:
-                found += load_traces(path, cache=cache, readers=readers, limits=limits, progress=progress)
+                traces = load_traces(path, cache=cache, readers=readers, limits=limits, progress=progress)
+                found += as_stated(holding(traces, failures), manifest.of(places), failures)
             except InputError as error:
                 failures.append(str(error))
-    failures += [nothing_recorded(trace.name) for trace in found if not holds_work(trace)]
-    return [trace for trace in found if holds_work(trace)]
+    return found
 
 
 def trace_files(source: PathLike, readers: Sequence[Reader], failures: list[str]) -> list[Path]:
-    """The files to read; a folder with samples alone has none, and that is no failure."""
+    """The files to read; a folder with samples alone has none, and that is no failure. A list of ranks is none."""
     try:
-        return find_traces(source, readers)
+        return [path for path in find_traces(source, readers) if path.name != RANKS_JSON]
     except InputError as error:
         if not any(_samples_in(folder) for folder in folders_among([source])):
             failures.append(str(error))
         return []
 
 
-def nothing_recorded(name: str) -> str:
-    """The sentence on a trace without events."""
-    return f"{name}: nothing was recorded, the trace holds no event of a job"
+def holding(traces: Sequence[Trace], failures: list[str]) -> list[Trace]:
+    """The traces that hold anything; on each of the others a sentence."""
+    failures += [
+        f"{trace.name}: nothing was recorded, the trace holds no event of a job"
+        for trace in traces
+        if not holds_work(trace)
+    ]
+    return [trace for trace in traces if holds_work(trace)]
 
 
 def holds_work(trace: Trace) -> bool:

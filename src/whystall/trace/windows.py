@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from whystall.trace.columns import rows_by_value, stacked
 from whystall.trace.link import HOST_TABLES
 from whystall.trace.model import TABLES, Source, Trace
+from whystall.trace.ranks import Facts
 
 # Columns that hold rows of another table.
 _LINKS: Final[Mapping[str, Mapping[str, str]]] = {
@@ -33,6 +34,8 @@ _LINKS: Final[Mapping[str, Mapping[str, str]]] = {
 _COLLECTIVE_SOURCES: Final = {"device": "device_events", "operator": "operators", "annotation": "annotations"}
 # Ids of one kind, wherever they stand.
 _IDS: Final = (("correlation", "wait_on_correlation"), ("external_id",), ("id",), ("event_index",))
+JOINED: Final = " + "
+"""What stands between the names of windows that are one recording."""
 _MOST_NAMES: Final = 3
 
 
@@ -52,6 +55,14 @@ def shifts(spans: Sequence[tuple[int, int]]) -> list[int]:
         end = max(span[1], end) if end is not None else span[1]
         moved[span] = -cut
     return [moved[span] for span in spans]
+
+
+def moved_by(windows: Sequence[Sequence[Facts]]) -> list[list[int]]:
+    """By how many nanoseconds each rank's windows move as `as_one` joins them: none where no rank has several."""
+    if all(len(own) == 1 for own in windows):
+        return [[0] for _ in windows]
+    moved = iter(shifts([(one.start_ns, one.end_ns) for own in windows for one in own]))
+    return [[next(moved) for _ in own] for own in windows]
 
 
 def as_one(windows: Sequence[Trace], moved: Sequence[int]) -> Trace:
@@ -158,7 +169,7 @@ def _source(sources: Sequence[Source]) -> Source:
     names = [source.name for source in sources]
     more = len(names) - _MOST_NAMES
     return Source(
-        name=" + ".join(names[:_MOST_NAMES]) + (f" + {more} more" if more > 0 else ""),
+        name=JOINED.join([*names[:_MOST_NAMES], *([f"{more} more"] if more > 0 else [])]),
         file_bytes=sum(source.file_bytes for source in sources),
         raw_bytes=sum(source.raw_bytes for source in sources),
         events=sum(source.events for source in sources),

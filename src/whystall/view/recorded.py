@@ -7,13 +7,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from whystall.errors import InputError
+from whystall.fleet.engines import engine_named
 from whystall.fleet.inputs import RecordedFile, find_files
+from whystall.fleet.many import summarise_all
 from whystall.fleet.remote import fetched
+from whystall.fleet.summarise import Manner
 from whystall.report.schema import Report
+from whystall.trace.cache import default_folder
 from whystall.trace.files import Limits
 from whystall.trace.load import load_traces
+from whystall.trace.manifest import as_stated
 from whystall.trace.model import Trace
 from whystall.trace.ranks import facts_of
+from whystall.trace.windows import JOINED
 
 _STORED = ".json"
 
@@ -40,22 +46,38 @@ class Recorded:
     def _load(self, rank: int) -> Trace:
         failures: list[str] = []
         names = {file.path for file in self._report.source.files if file.rank == rank}
-        files = [file for file in find_files(self._paths, failures) if file.name in names]
+        files = find_files(self._paths, failures)
+        if any(JOINED in file.path for file in self._report.source.files):  # then ranks of one window moved as well
+            return self._joined(rank, files)
         found: list[Trace] = []
-        for file in files:
+        for file in [file for file in files if file.name in names]:
             try:
                 found += self._traces(file)
             except InputError as error:
                 failures.append(str(error))
         same = [trace for trace in found if facts_of(trace, alone=True).rank == rank]
         if not found:
-            raise InputError(f"no recording of rank {rank} is there: {'; '.join(failures) or 'its file is gone'}")
+            raise _gone(rank, failures)
         return (same or found)[0]
+
+    def _joined(self, rank: int, files: Sequence[RecordedFile]) -> Trace:
+        """The windows of a rank as one: which these are, and by how much they move, those of all ranks tell."""
+        manner, cache = Manner(limits=self._limits), default_folder() if self._cache else None
+        fleet = summarise_all(files, manner, engine_named(None), cache=cache)
+        traces, _, gone = fleet.in_depth([rank], manner, cache=self._cache)
+        if not traces:
+            raise _gone(rank, [*fleet.failures, *gone])
+        return traces[0]
 
     def _traces(self, file: RecordedFile) -> list[Trace]:
         with contextlib.ExitStack() as copies:
             path = copies.enter_context(fetched(file.address)) if file.is_remote else file.address
-            return load_traces(Path(path), cache=self._cache and not file.is_remote, limits=self._limits)
+            found = load_traces(Path(path), cache=self._cache and not file.is_remote, limits=self._limits)
+            return as_stated(found, file.stated, [])
+
+
+def _gone(rank: int, failures: Sequence[str]) -> InputError:
+    return InputError(f"no recording of rank {rank} is there: {'; '.join(failures) or 'its file is gone'}")
 
 
 def _folder_of(path: str, report: Report) -> str:

@@ -10,7 +10,7 @@ from whystall.analysis.results import Device
 from whystall.fleet.spans import spans
 from whystall.report import format as fmt
 from whystall.report import tables
-from whystall.report.schema import Report
+from whystall.report.schema import Report, SourceFile
 from whystall.report.tables import Cell, Column, Limits, Table
 
 # As many ranks as are all shown one by one (`InTerminal.rows` of the devices).
@@ -43,7 +43,7 @@ def hosts(report: Report, limits: Limits) -> Table:
         Column("Computes longest", "text", note="The rank of the group that does", priority=2),
         Column("For", note="Its compute in the whole recording", priority=2),
     )  # fmt: skip
-    groups = _groups(sorted(report.devices, key=lambda device: (device.rank, device.device)))
+    groups = _groups(sorted(report.devices, key=lambda device: (device.rank, device.device)), report.source.files)
     shown = tables.largest(groups, limits, lambda group: (group.slowest.compute_ns, f"{group.devices[0].rank:012}"))
     rows = (
         (
@@ -62,11 +62,18 @@ def hosts(report: Report, limits: Limits) -> Table:
     return tables.table("hosts", "Ranks in groups", caption, columns, rows, total=len(groups))
 
 
-def by_host(devices: Sequence[Device]) -> list[list[Device]]:
-    """The devices (in order of rank) host by host, where their numbers tell: on each host they count from the lowest.
+def by_host(devices: Sequence[Device], files: Sequence[SourceFile] = ()) -> list[list[Device]]:
+    """The devices (in order of rank) host by host: as their files tell, else as their numbers do.
 
-    Of devices that all have the same number nothing is told: there is no host then.
+    On each host numbers count from the lowest; of devices that all have the same number nothing is told: there is no
+    host then.
     """
+    host_of = {file.rank: file.host for file in files if file.host is not None}
+    if devices and all(device.rank in host_of for device in devices):
+        of_host: dict[int, list[Device]] = {}
+        for device in devices:
+            of_host.setdefault(host_of[device.rank], []).append(device)
+        return list(of_host.values())
     found: list[list[Device]] = []
     for device in devices:
         last = found[-1][-1] if found else None
@@ -76,11 +83,11 @@ def by_host(devices: Sequence[Device]) -> list[list[Device]]:
     return found if len(found) < len(devices) else []
 
 
-def _groups(devices: Sequence[Device]) -> list[_Group]:
+def _groups(devices: Sequence[Device], files: Sequence[SourceFile]) -> list[_Group]:
     """The devices of many ranks host by host, or in blocks."""
     if len({device.rank for device in devices}) <= _FEW_RANKS:
         return []
-    if found := by_host(devices):
+    if found := by_host(devices, files):
         return [_Group(number, own) for number, own in enumerate(found)]
     size = -(-len(devices) // _MOST_BLOCKS)
     return [_Group(None, devices[first : first + size]) for first in range(0, len(devices), size)]

@@ -11,6 +11,7 @@ import pytest
 
 import whystall
 from whystall.testing import trace
+from whystall.trace.collectives import between_peers
 from whystall.trace.model import TABLES, Trace
 
 KERNEL: dict[str, Any] = {
@@ -171,7 +172,7 @@ def test_collectives_are_taken_from_every_table(tmp_path: Path) -> None:
     loaded = load(tmp_path, [*events, KERNEL])
     assert loaded.collectives["source"].to_list() == ["device", "operator", "annotation"]
     assert loaded.collectives.drop("source", "row").unique().rows() == [
-        ("allreduce", "Float", 5, 5, "0", 2, "[0, 1]", 4)
+        ("allreduce", "Float", 5, 5, "0", 2, "[0, 1]", 4, None)
     ]
 
 
@@ -194,7 +195,9 @@ def test_a_message_is_between_two_ranks_however_many_its_group_has(
     record: dict[str, Any] = {"Collective name": kind, "Process Group Ranks": "[0, 1, 2, 3]", "Group size": 4, **peer}
     built = trace(**about)
     built.launch("ncclDevKernel_SendRecv", at=0, call_lasts=1_000, runs_at=5_000, lasts=2_000, **record)
-    assert built.load().collectives.select("collective", "group_ranks", "group_size").rows() == [(kind, ranks, size)]
+    loaded = built.load()
+    records = between_peers(loaded.collectives, loaded.metadata.rank)
+    assert records.select("collective", "group_ranks", "group_size").rows() == [(kind, ranks, size)]
 
 
 # --- what torch writes since 2.15 -----------------------------------------------------------------------
