@@ -61,7 +61,12 @@ def test_a_job_that_tries_until_it_fits_is_not_held_up_each_time(tmp_path: Path)
     made, _ = snapshots(device, tmp_path)
     made.look()
     written: list[str] = []
-    device.torch.cuda.memory._dump_snapshot = lambda path: (written.append(path), Path(path).write_bytes(b""))
+
+    def dump(path: str) -> None:
+        written.append(path)
+        Path(path).write_bytes(b"")
+
+    device.torch.cuda.memory._dump_snapshot = dump
     for _ in range(20):
         device.observers[0](0, 1, 1, 1)
     assert len(written) == 3

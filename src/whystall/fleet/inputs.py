@@ -27,7 +27,7 @@ _USUAL_PACKING: Final = 16
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 
 
-class RecordedFile(msgspec.Struct, frozen=True, order=True):
+class RecordedFile(msgspec.Struct, frozen=True):
     """A file: its base name, its path or address, its size packed and unpacked, and what changes with its content.
 
     ``stated`` is what a list of ranks says of it.
@@ -67,7 +67,7 @@ def find_files(given: Sequence[PathLike | Trace], failures: list[str]) -> list[R
     for one in remote:
         file = _file(one.address, one.bytes or 0, one.mark, packed=one.address.endswith(".gz"))
         files.append(msgspec.structs.replace(file, stated=manifest.of([shown(one.address)])))
-    return sorted(files)
+    return sorted(files, key=lambda file: (file.name, file.address))
 
 
 def are_many(files: Sequence[RecordedFile]) -> bool:

@@ -192,9 +192,7 @@ def _shared_by(of_rank: Mapping[int, Sequence[Facts]]) -> dict[str, int]:
     everything = [(rank, one) for rank, own in of_rank.items() for one in own]
     ranks = np.array([rank for rank, _ in everything])
     start, end = (np.array([getattr(one, name) for _, one in everything]) for name in ("start_ns", "end_ns"))
-    return {
-        one.digest: len(np.unique(ranks[(start <= one.end_ns) & (one.start_ns <= end)])) for _, one in everything
-    }
+    return {one.digest: len(np.unique(ranks[(start <= one.end_ns) & (one.start_ns <= end)])) for _, one in everything}
 
 
 def _numbered(recordings: list[Facts]) -> tuple[list[int], list[str]]:
