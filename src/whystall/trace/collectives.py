@@ -61,7 +61,9 @@ def collective_table(tables: dict[str, pl.DataFrame], groups: Sequence[ProcessGr
 
 def between_peers(table: pl.DataFrame, rank: int | None) -> pl.DataFrame:
     """The records of a rank, those of messages with the ranks that they are between, however many their group has."""
-    texts = table["peers"].unique().drop_nulls().to_list() if rank is not None else []
+    if rank is None:
+        return table
+    texts = table["peers"].unique().drop_nulls().to_list()
     peers = {text: msgspec.json.decode(text, type=list[int]) for text in texts}
     members = {text: sorted({rank, *own}) for text, own in peers.items() if rank not in own}
     if not members:
