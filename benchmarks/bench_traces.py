@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grow import grow, read
+from grow_ranks import grow_ranks
 
 from whystall.trace.readers.kineto.parts import PART_BYTES
 
@@ -34,6 +35,8 @@ PERFETTO = HERE.parent / "node_modules" / "@swmansion" / "argent" / "assets" / "
 SMALL = ["tp-decode-b200.json.gz", "dlrm-8rank-a100.json.gz", "recsys-2rank-v100.json.gz"]
 # One of today with shapes and Python frames (585 bytes an event), one of 2022 with little but names (250).
 GROWN_FROM = ["tp-decode-b200.json.gz", "recsys-2rank-v100.json.gz"]
+OF_RANKS = "ddp-2rank-a100.json.gz"
+RANKS, RANK_MB, LATE = 8, 20.0, 5
 TIMEOUT_S = 900
 
 
@@ -160,6 +163,9 @@ def main() -> None:
             table("Analysing", analysing(), trace, trace.stat().st_size, repeats)
             if trace.stat().st_size > PART_BYTES * 2:
                 on_all_cores(trace, trace.stat().st_size, repeats)
+        ranks = Path(folder) / f"{RANKS}-ranks"
+        raw_bytes = RANKS * grow_ranks(TRACES / OF_RANKS, ranks, RANKS, RANK_MB, LATE, packed=False)
+        table("Analysing ranks", analysing(), ranks, raw_bytes, options.repeats)
 
 
 if __name__ == "__main__":

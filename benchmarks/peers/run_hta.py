@@ -1,8 +1,9 @@
-"""Holistic Trace Analysis on one trace, in an environment of its own: loading, and the analyses a verdict needs.
+"""Holistic Trace Analysis on a trace or a folder of ranks, in an environment of its own: loading, and analyses.
 
-    python run_hta.py TRACE load|analyze
+    python run_hta.py TRACE|FOLDER load|analyze
 
-Prints {"cpu_s": ...}: CPU seconds without the import of the library.
+The analyses are those that a verdict needs. Prints {"cpu_s": ...}: CPU seconds without the import of the library,
+those of its worker processes included.
 """
 
 from __future__ import annotations
@@ -12,16 +13,15 @@ import logging
 import shutil
 import sys
 import tempfile
-import time
 import warnings
 from pathlib import Path
 
 import pandas as pd  # noqa: F401 - its import belongs to the library's, not to the work
 from hta.trace_analysis import TraceAnalysis
-from peak import peak_bytes
+from peak import cpu_s, peak_bytes
 
 
-def analyze(analysis: TraceAnalysis) -> dict[str, str]:
+def analyze(analysis: TraceAnalysis, *, ranks: bool) -> dict[str, str]:
     """Runs the analyses whose results whystall's report holds too; returns those that failed, with why."""
     calls = {
         "temporal breakdown": lambda: analysis.get_temporal_breakdown(visualize=False),
@@ -32,6 +32,8 @@ def analyze(analysis: TraceAnalysis) -> dict[str, str]:
         "queue length": analysis.get_queue_length_summary,
         "copy bandwidth": analysis.get_memory_bw_summary,
     }
+    if ranks:
+        calls["stragglers"] = analysis.get_potential_stragglers
     failed = {}
     for name, call in calls.items():
         try:
@@ -47,15 +49,19 @@ def main() -> None:
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)
     with tempfile.TemporaryDirectory() as folder:
-        target = Path(folder) / ("rank0.json.gz" if trace.suffix == ".gz" else "rank0.json")
-        if trace.suffix == ".gz":
-            shutil.copy(trace, target)
-        else:
-            target.symlink_to(trace.resolve())
-        started = time.process_time()
-        analysis = TraceAnalysis(trace_files={0: str(target)})
-        failed = analyze(analysis) if what == "analyze" else {}
-    print(json.dumps({"cpu_s": time.process_time() - started, "peak_bytes": peak_bytes(), "failed": failed}))
+        files = sorted(trace.iterdir()) if trace.is_dir() else [trace]
+        targets = {}
+        for rank, file in enumerate(files):
+            target = Path(folder) / (f"rank{rank}.json.gz" if file.suffix == ".gz" else f"rank{rank}.json")
+            if file.suffix == ".gz":
+                shutil.copy(file, target)
+            else:
+                target.symlink_to(file.resolve())
+            targets[rank] = str(target)
+        started = cpu_s()
+        analysis = TraceAnalysis(trace_files=targets)
+        failed = analyze(analysis, ranks=len(files) > 1) if what == "analyze" else {}
+    print(json.dumps({"cpu_s": cpu_s() - started, "peak_bytes": peak_bytes(), "failed": failed}))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""whystall on one trace: bytes to columns, the linked trace, or the whole report with its verdict and its page.
+"""whystall on a trace or a folder of ranks: bytes to columns, the linked trace, or the report, verdict and page.
 
-    python run_whystall.py TRACE columns|load|analyze
+    python run_whystall.py TRACE|FOLDER columns|load|analyze
 
 Prints {"cpu_s": ..., "wall_s": ..., "events": ...}: seconds without the import of the library. No cache.
 """
@@ -15,7 +15,7 @@ from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as the command line does: numpy's idle threads would spin
 
-from peak import peak_bytes
+from peak import cpu_s, peak_bytes
 
 import whystall
 from whystall import _api  # its import belongs to the library's, not to the work
@@ -38,10 +38,10 @@ def run(trace: Path, what: str) -> int:
 def main() -> None:
     """The command line."""
     trace, what = Path(sys.argv[1]), sys.argv[2]
-    started, began = time.process_time(), time.perf_counter()
+    started, began = cpu_s(), time.perf_counter()
     events = run(trace, what)
-    cpu_s, wall_s = time.process_time() - started, time.perf_counter() - began
-    print(json.dumps({"cpu_s": cpu_s, "wall_s": wall_s, "peak_bytes": peak_bytes(), "events": events}))
+    spent_s, wall_s = cpu_s() - started, time.perf_counter() - began
+    print(json.dumps({"cpu_s": spent_s, "wall_s": wall_s, "peak_bytes": peak_bytes(), "events": events}))
 
 
 if __name__ == "__main__":

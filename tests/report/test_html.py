@@ -9,6 +9,7 @@ from html.parser import HTMLParser
 
 import msgspec
 import pytest
+from tests.diagnosis.cases import run as a_run
 
 from whystall.report.html import render_html
 from whystall.report.registry import Options, TimelineLinks
@@ -61,6 +62,28 @@ def test_each_named_finding_has_a_picture_and_a_link(sample: Report) -> None:
     for finding in re.findall(r'<article class="finding.*?</article>', render_html(sample), re.DOTALL):
         assert 'class="where"' in finding
         assert not seen or "Show it in the timeline" in finding or "Show the steps of the run" in finding
+
+
+@pytest.mark.parametrize(
+    ("id_", "name", "watched", "leads_to"),
+    [
+        ("memory.growth", "gpu", False, "#r0-sec-memory"),
+        ("memory.growth", "two-ranks", False, None),
+        ("memory.growth", "two-ranks", True, "#run"),
+        ("communication.wrong-backend", "gpu", False, None),
+        ("communication.wrong-backend", "gpu", True, "#run"),
+    ],
+)
+def test_what_no_step_shows_leads_to_the_memory_or_to_the_run(
+    samples: dict[str, Report], id_: str, name: str, *, watched: bool, leads_to: str | None
+) -> None:
+    found = samples["diagnosed"].findings[0]
+    without = msgspec.structs.replace(found, id=id_, severity="minor", gain=None, in_step=None)
+    run = [a_run()] if watched else []
+    page = render_html(msgspec.structs.replace(samples[name], findings=[without], run=run))
+    [article] = re.findall(r'<article class="finding.*?</article>', page, re.DOTALL)
+    assert re.findall(r'<a href="(#[\w-]+)">Show', article) == ([leads_to] if leads_to else [])
+    links_lead_somewhere(outline(page))
 
 
 def test_ids_are_unique_and_links_lead_somewhere(sample: Report) -> None:

@@ -117,7 +117,7 @@ class Heard:
         """Ends a step where there is no optimizer."""
         if self._stepper.on_stepping_thread():
             self._parts.backward.end()
-            if not self._parts.backward.runs and self._finder.backward_passes():
+            if not self._parts.backward.depth and self._finder.backward_passes():
                 self._stepper.step_ended()
 
     def forward_begins(

@@ -1,7 +1,9 @@
-"""The samples file: one short line per step, written as the step ends, and a line per second of the machine.
+"""The samples file: one short line per step, and a line per second of the machine.
 
 The first line names the columns; a line that starts with ``[`` is a step, one that starts with ``{`` is
-what the sampler saw. Lines are written unbuffered, so that a job that is killed loses none. Where only so many bytes
+what the sampler saw. A step's line is written as the step ends where steps take half a second and more; the lines
+of shorter steps are written together, by the thread that looks around some four times a second, since asking the kernel
+to write costs a step as much as all else. A job that is killed loses what was not yet written. Where only so many bytes
 are to be kept, the file is replaced by one with the latest half of its lines whenever it has grown so large.
 """
 
@@ -13,6 +15,7 @@ import os
 import resource
 import threading
 import time
+from collections import deque
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +25,8 @@ from whystall.run_folder.layout import rank_file, samples_name, staged_samples
 from whystall.run_folder.samples import SCHEMA, STEP_COLUMNS
 
 _APPENDING: Final = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+_TOGETHER_NS: Final = 500_000_000
+"""Also where the thread that looks around does not get the interpreter's lock."""
 NOT_COUNTED: Final[tuple[int | None, ...]] = (0,) * 7 + (None,)
 
 
@@ -32,8 +37,10 @@ class SampleWriter:
         self._folder = folder
         self._most_bytes = most_bytes
         self._descriptor: int | None = None
-        self._cutting = threading.Lock()
-        self._size = 0
+        # Of one thread twice: a signal that ends the job comes amid a line, too.
+        self._writing = threading.RLock()
+        self._rows: deque[tuple[int | None, ...]] = deque()
+        self._written_ns = self._size = 0
         self.path: Path | None = None
         self.rank = 0
         self.bytes_written = 0
@@ -57,20 +64,36 @@ class SampleWriter:
                 break
         self.write({"schema": SCHEMA, "rank": rank, "pid": os.getpid(), "columns": STEP_COLUMNS, **about})
 
-    def write(self, line: object) -> None:
-        """Appends one line."""
-        if self._descriptor is None:
-            return
-        data = msgspec.json.encode(line) + b"\n"
-        if self._most_bytes is None:
-            self.bytes_written += os.write(self._descriptor, data)
-            return
-        with self._cutting:  # the sampler's thread writes, too
+    def add(self, row: tuple[int | None, ...], now_ns: int) -> None:
+        """Appends the row of a step that ended ``now_ns`` (of ``time.perf_counter_ns``); it may be written later."""
+        self._rows.append(row)
+        if now_ns - self._written_ns >= _TOGETHER_NS:
+            self._written_ns = now_ns
+            self.write()
+
+    def flush(self) -> None:
+        """Writes the rows that are not yet."""
+        if self._rows:
+            self.write()
+
+    def write(self, *lines: object) -> None:
+        """Appends lines, after the rows that were not yet written."""
+        with self._writing:  # the sampler's thread writes, too
+            data = msgspec.json.Encoder().encode_lines([*self._taken(), *lines])
+            if self._descriptor is None:
+                return
             written = os.write(self._descriptor, data)
             self.bytes_written += written
             self._size += written
-            if self._size > self._most_bytes:
+            if self._most_bytes is not None and self._size > self._most_bytes:
                 self._cut(self._most_bytes // 2)
+
+    def _taken(self) -> list[object]:
+        rows: list[object] = []
+        with contextlib.suppress(IndexError):
+            while True:
+                rows.append(self._rows.popleft())
+        return rows
 
     def _cut(self, kept: int) -> None:
         """Replaces the file by one with its first line and the last ones, of so many bytes at most."""
@@ -96,10 +119,13 @@ class SampleWriter:
         self._descriptor, self._size = shorter, len(data)
 
     def close(self) -> None:
-        """Closes the file."""
+        """Closes the file, with all rows in it."""
         if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
+            try:
+                self.flush()
+            finally:
+                os.close(self._descriptor)
+                self._descriptor = None
 
 
 def _opened(path: str) -> int | None:
@@ -166,31 +192,39 @@ class Stopwatch:
     """
 
     def __init__(self, running: list[Stopwatch] | None = None, rank: int = 0) -> None:
-        self._depth = 0
-        self._began_ns = self._ended_ns = 0
+        # Plain attributes: this is called several times a step, by code that is no longer in the core's cache.
+        self.depth = 0
+        """How many of its beginnings have not ended; it runs where that is any."""
+        self.began_ns = self.ended_ns = 0
+        """When it began and ended last."""
         self.inner_ns = self.total_ns = 0
         self._running = [] if running is None else running
         self.rank = rank
 
     def begin(self) -> None:
         """Starts counting."""
-        if self._depth == 0:
+        if self.depth == 0:
             self.inner_ns = 0
             self._running.append(self)
-            self._began_ns = time.perf_counter_ns()
-        self._depth += 1
+            self.began_ns = time.perf_counter_ns()
+        self.depth += 1
 
     def end(self) -> None:
         """Stops counting."""
-        if self._depth == 0:
+        if self.depth == 0:
             return
-        self._depth -= 1
-        if self._depth == 0:
-            self._ended_ns = time.perf_counter_ns()
-            self._count(self._ended_ns - self._began_ns)
+        self.depth -= 1
+        if self.depth == 0:
+            self.ended_ns = time.perf_counter_ns()
+            whole_ns = self.ended_ns - self.began_ns
+            running = self._running
+            if len(running) == 1:
+                self.total_ns += max(whole_ns - self.inner_ns, 0)
+                running.clear()
+            else:
+                self._count_among(running, whole_ns)
 
-    def _count(self, whole_ns: int) -> None:
-        running = self._running
+    def _count_among(self, running: list[Stopwatch], whole_ns: int) -> None:
         owner = self
         for other in running:
             if other.rank < owner.rank:
@@ -202,35 +236,20 @@ class Stopwatch:
 
     def was_another(self, other: Stopwatch) -> None:
         """What ran until now was the other, without what was counted within it: it goes on from here."""
-        if self._depth:
+        if self.depth:
             now = time.perf_counter_ns()
-            other.total_ns += max(now - self._began_ns - self.inner_ns, 0)
-            self._began_ns, self.inner_ns = now, 0
-
-    @property
-    def runs(self) -> bool:
-        """Whether it counts."""
-        return self._depth > 0
-
-    @property
-    def began_ns(self) -> int:
-        """When it began last."""
-        return self._began_ns
-
-    @property
-    def ended_ns(self) -> int:
-        """When it ended last."""
-        return self._ended_ns
+            other.total_ns += max(now - self.began_ns - self.inner_ns, 0)
+            self.began_ns, self.inner_ns = now, 0
 
     def forget_if_begun_before(self, at_ns: int) -> None:
         """Stops without counting what began so long ago: an exception of the job's went past its end."""
-        if self._depth and self._began_ns < at_ns:
-            self._depth = 0
+        if self.depth and self.began_ns < at_ns:
+            self.depth = 0
             self._running.remove(self)
 
     def ran_at(self, at_ns: int) -> bool:
         """Whether it ran at an instant not long ago (of ``time.perf_counter_ns``): within what runs now or ran last."""
-        return self._began_ns <= at_ns and (self._depth > 0 or at_ns <= self._ended_ns)
+        return self.began_ns <= at_ns and (self.depth > 0 or at_ns <= self.ended_ns)
 
     def take_us(self) -> int:
         """Microseconds since the last call; what still runs is counted next time."""
@@ -242,7 +261,8 @@ class GarbageCollections:
     """Pauses of Python's garbage collector, through ``gc.callbacks``."""
 
     def __init__(self) -> None:
-        self._watch = Stopwatch()
+        self.watch = Stopwatch()
+        """Their time."""
 
     def install(self) -> None:
         """Begins to listen."""
@@ -255,10 +275,10 @@ class GarbageCollections:
 
     def _on_collection(self, phase: str, _info: dict[str, int]) -> None:
         if phase == "start":
-            self._watch.begin()
+            self.watch.begin()
         else:
-            self._watch.end()
+            self.watch.end()
 
     def take_us(self) -> int:
         """Microseconds of pauses since the last call."""
-        return self._watch.take_us()
+        return self.watch.take_us()

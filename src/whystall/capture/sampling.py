@@ -11,7 +11,7 @@ from whystall.capture.device_times import DeviceTimes
 from whystall.capture.heap import HeapInUse
 from whystall.capture.samples import NOT_COUNTED, GarbageCollections, SampleWriter, Stopwatch, ThreadCounters
 
-_COUNT_EVERY_NS: Final = 10_000_000
+COUNT_EVERY_NS: Final = 10_000_000
 _MINORITY: Final = 1 / 3
 _LEAST_COMPARED: Final = 8
 _COMPARED: Final = 256
@@ -88,6 +88,7 @@ class PartTimes:
         )
         self.collections = GarbageCollections()
         self.evaluation = Evaluation()
+        self._told = (self.input, self.forward, self.backward, self.optimizer, self.save, self.collections.watch)
         self._running, self._taken_ns = running, 0
         self._calls_the_step = False
         self._by_name = {
@@ -98,23 +99,21 @@ class PartTimes:
             "optimizer": self.optimizer,
         }
 
-    def take_us(self) -> tuple[int, int, int, int, int, int]:
+    def take_us(self) -> tuple[int, ...]:
         """Microseconds of each part since the last call.
 
         Input, forward, backward, optimizer, save, garbage collection.
         """
-        for watch in tuple(self._running):
-            watch.forget_if_begun_before(self._taken_ns)
+        if self._running:
+            for watch in tuple(self._running):
+                watch.forget_if_begun_before(self._taken_ns)
         self._taken_ns = time.perf_counter_ns()
         self.evaluation.step_ended()
-        return (
-            self.input.take_us(),
-            self.forward.take_us(),
-            self.backward.take_us(),
-            self.optimizer.take_us(),
-            self.save.take_us(),
-            self.collections.take_us(),
-        )
+        taken = []
+        for watch in self._told:
+            taken.append(watch.total_ns // 1000)
+            watch.total_ns = 0
+        return tuple(taken)
 
     def at(self, at_ns: int) -> str:
         """The part that ran at an instant not long ago; ``other`` for none.
@@ -142,22 +141,26 @@ class PartTimes:
         begins and ends. Of an optimizer that calls its closure again, what it does between is its own.
         """
         self.evaluation.ends()
-        self._calls_the_step = self.optimizer.runs
-        began = self.optimizer.began_ns
-        if self.backward.ended_ns < began or self.forward.ended_ns < began:
-            self.optimizer.was_another(self.forward)
+        self._calls_the_step = self.optimizer.depth > 0
+        if self._calls_the_step:
+            began = self.optimizer.began_ns
+            if self.backward.ended_ns < began or self.forward.ended_ns < began:
+                self.optimizer.was_another(self.forward)
         self.backward.begin()
 
 
 class StepSampler:
     """Writes a row for every step."""
 
-    def __init__(self, torch: Any, folder: Path, most_bytes: int | None = None) -> None:
+    def __init__(
+        self, torch: Any, folder: Path, most_bytes: int | None = None, count_every_ns: int = COUNT_EVERY_NS
+    ) -> None:
         self.parts = PartTimes()
         self.writer = SampleWriter(folder, most_bytes)
         self.device = DeviceTimes(torch)
         self._counters: ThreadCounters | None = None
         self._heap = HeapInUse()
+        self._count_every_ns = count_every_ns
         self._counted_ns = self._began_ns = 0
 
     def count(self) -> None:
@@ -182,11 +185,11 @@ class StepSampler:
         # Asking the kernel costs as much as all else: steps that are shorter share an answer.
         counted: tuple[int | None, ...] = NOT_COUNTED
         rss_kib = heap_kib = None
-        if now - self._counted_ns >= _COUNT_EVERY_NS:
+        if now - self._counted_ns >= self._count_every_ns:
             counted, rss_kib = self._counters.since_last(), self._counters.rss_kib()
             heap_kib = self._heap.kib()
             self._counted_ns = now
-        self.writer.write(
+        self.writer.add(
             (
                 step,
                 (now - self._began_ns) // 1000,
@@ -197,7 +200,8 @@ class StepSampler:
                 rss_kib,
                 heap_kib,
                 flags,
-            )
+            ),
+            now,
         )
 
     def disregard_ourselves(self) -> None:

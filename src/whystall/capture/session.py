@@ -29,7 +29,7 @@ from whystall.capture.padding import LOADER, PaddingSeen
 from whystall.capture.python_tools import PythonTools
 from whystall.capture.recording import Recording
 from whystall.capture.repeats import RepeatsSeen
-from whystall.capture.sampling import StepSampler
+from whystall.capture.sampling import COUNT_EVERY_NS, StepSampler
 from whystall.capture.signals import Signals
 from whystall.capture.stacks import StackSampler
 from whystall.capture.stepless import NO_STEPS, SteplessWindow
@@ -47,6 +47,7 @@ _SHORTEST_STEP_WITH_MODULES_NS: Final = 3_000_000
 # In production three in a thousand are allowed.
 _SHORTEST_IN_PRODUCTION_NS: Final = 12_000_000
 _STEPS_BEFORE_JUDGING: Final = 32
+_COUNT_IN_PRODUCTION_NS: Final = 250_000_000
 # The first steps load, compile and allocate: where they are says little of the others.
 _UNSTEADY_STEPS: Final = 2
 
@@ -62,7 +63,9 @@ class Session:
         self.stepping_thread: int | None = None
         self._torch = torch
         self._finder = StepFinder()
-        self._sampler = StepSampler(torch, self.folder, config.most_sample_bytes)
+        self._in_production = config.schedule.on_slowdown is not None
+        count_every_ns = _COUNT_IN_PRODUCTION_NS if self._in_production else COUNT_EVERY_NS
+        self._sampler = StepSampler(torch, self.folder, config.most_sample_bytes, count_every_ns)
         self._recording = Recording(torch, config, self.folder, self._note)
         self._costs = Costs()
         self._machine = MachineSampler(self, torch)
@@ -226,7 +229,7 @@ class Session:
                 self._stacks.look_often()
                 self.faults.guard("run.json", self._describe)(ended=False)
             self._sampler.disregard_ourselves()
-        if self._recording.windows.over and not self._repeats.over:
+        if not self._repeats.over and self._recording.windows.over:
             self.faults.guard("repeated work", self._repeats.step_ended)(duration, in_call=in_call)
             if self._repeats.found is not None:
                 self.faults.guard("run.json", self._describe)(ended=False)
@@ -270,8 +273,7 @@ class Session:
 
     def _judge_cost(self, now: int) -> None:
         """Stops timing the module when the job's steps are too short for it."""
-        in_production = self.config.schedule.on_slowdown is not None
-        shortest = _SHORTEST_IN_PRODUCTION_NS if in_production else _SHORTEST_STEP_WITH_MODULES_NS
+        shortest = _SHORTEST_IN_PRODUCTION_NS if self._in_production else _SHORTEST_STEP_WITH_MODULES_NS
         if (now - self._began_ns) / self.steps < shortest and self._finder.source == "optimizer":
             self._hooks.unwatch()
             self._note("steps are so short that timing the forward pass would disturb them; it was not timed")
@@ -298,6 +300,7 @@ class Session:
                 self._asked_unix_ns = asked
                 self._recording.windows.request()
         now = time.perf_counter_ns()
+        self.faults.guard("samples", self._sampler.writer.flush)()
         self.faults.guard("memory snapshots", self._snapshots.look)()
         self._look_for_standstill(now)
         self._search.heard(self._hooks.modules_made, self._hooks.modules_living, now)

@@ -91,6 +91,11 @@ class SteadyState:
         """Whether a step took ``ratio`` times the median of those remembered."""
         return self.steady and bool(self._recent) and duration_ns > ratio * self.usual_ns()
 
+    @property
+    def until_compared(self) -> int:
+        """How many steps are to come until the latest are compared with those before."""
+        return _LATEST_STEPS - self._seen % _LATEST_STEPS
+
     def has_slowed(self, ratio: float) -> bool:
         """Whether the latest steps take ``ratio`` times those before them; looked at once in so many steps."""
         if not self.steady or self._seen % _LATEST_STEPS or len(self._recent) < _REMEMBERED_STEPS:
@@ -141,6 +146,9 @@ class Windows:
         self._in_window: int | None = None
         self._window_began_ns = self._recorded_ns = 0
         self._wanted = False
+        # Steps of which so many are heard of together: that costs each less than if it were by itself.
+        self._unheard: list[int] = []
+        self._unheard_of = 0
 
     @property
     def recording(self) -> bool:
@@ -166,8 +174,28 @@ class Windows:
 
     def step_ended(self, duration_ns: int, now_ns: int) -> Action:
         """What to do now that a step has ended, ``duration_ns`` after the one before."""
-        long = self.steady.is_slow(duration_ns, _LONG) and duration_ns - self.steady.usual_ns() > JITTER_NS
+        if len(self._unheard) < self._unheard_of and not self._wanted:
+            self._unheard.append(duration_ns)
+            return Action.NOTHING
+        for earlier in self._unheard:
+            self._is_long(earlier)
+            self.steady.add(earlier)
+        self._unheard.clear()
+        action = self._heard(duration_ns, now_ns)
+        # Nothing but a slowdown begins a window any more, and that is looked for once in so many steps.
+        rests = self.windows_begun >= self.schedule.repeat and not self.recording and self.schedule.on_slow is None
+        self._unheard_of = self.steady.until_compared - 1 if rests and self.steady.steady else 0
+        return action
+
+    def _is_long(self, duration_ns: int) -> bool:
+        """Whether a step is so long that it begins a round, which counts it."""
+        usual_ns = self.steady.usual_ns()
+        long = self.steady.is_slow(duration_ns, _LONG) and duration_ns - usual_ns > JITTER_NS
         self.rounds.add(long=long)
+        return long
+
+    def _heard(self, duration_ns: int, now_ns: int) -> Action:
+        long = self._is_long(duration_ns)
         if self.recording:
             return self._within_window(duration_ns if not long else 0, now_ns)
         slow = self.schedule.on_slow is not None and self.steady.is_slow(duration_ns, self.schedule.on_slow)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 CHECKPOINTS = ("none", "selective", "full")
 STRATEGIES = ("ddp", "zero1", "zero2", "zero3", "fsdp2")
 KERNELS = ("default", "foreach", "single", "fused")
+ATTENTIONS = ("default", "flash", "efficient", "cudnn", "math")
 AUTOCASTS = ("bf16", "fp16")
 PARALLEL = {
     "tensor": "ranks that share each block's products",
@@ -39,6 +40,11 @@ def add_arguments(parser: ArgumentParser) -> None:
     group.add_argument("--optimizer", metavar="NAME", help="adamw (default), sgd, muon …; none for gradients alone")
     group.add_argument(
         "--kernels", choices=KERNELS, help="the optimizer's implementation (default: what torch chooses)"
+    )
+    group.add_argument(
+        "--attention",
+        choices=ATTENTIONS,
+        help="the kernel of F.scaled_dot_product_attention (default: what torch chooses on the device)",
     )
     group.add_argument("--checkpoint", choices=CHECKPOINTS, help="activations that are computed again (default: none)")
     group.add_argument(
@@ -110,6 +116,7 @@ def is_asked_for(options: Namespace) -> bool:
         "devices",
         "optimizer",
         "kernels",
+        "attention",
         "checkpoint",
         "recompute",
         "autocast",
@@ -215,6 +222,7 @@ def _settings(
         "device": options.device or "cpu",
         "backward": not options.infer,
         "kernels": options.kernels or "default",
+        "attention": options.attention or "default",
         "checkpoint": options.checkpoint or "none",
         "strategy": options.strategy or "none",
         "ranks": 1 if options.ranks is None else _whole(options.ranks, "--ranks"),

@@ -16,7 +16,7 @@ from whystall.diagnosis.case import Case
 from whystall.diagnosis.evidence import time
 from whystall.diagnosis.finding import CodeLocation, Evidence, Per, Remedy, Severity
 from whystall.diagnosis.gains import CPU_ERROR, CPU_MORE, MODEL_ERROR, MOST_SAVED, REMOVED_ERROR, saved_by, scaled
-from whystall.replay.graph import Change
+from whystall.replay.graph import Change, Mask
 
 # What rules state is held against cases that no rule was made on (`docs/accuracy-history.md`, "Confidence").
 _JUDGED_DOUBT: Final = 0.3
@@ -81,6 +81,8 @@ class Standing(Candidate):
     """A cause that costs something else than time: it is told with its severity, and without a gain."""
 
     severity: Severity
+    nodes: Mask | None = None
+    """Those of the graph that it is told from, where there are such."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

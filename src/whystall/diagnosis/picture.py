@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from whystall.analysis.ledger_spans import ledger_spans
 from whystall.analysis.results import Timeline
-from whystall.diagnosis.candidate import Replayed, Valued
+from whystall.diagnosis.candidate import Candidate, Replayed, Standing
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.finding import InStep
 from whystall.diagnosis.rank_case import RankCase
@@ -27,18 +27,20 @@ _LEDGER_PART: Final = {
 }
 
 
-def in_step(case: Case, candidate: Valued) -> InStep | None:
+def in_step(case: Case, candidate: Candidate) -> InStep | None:
     """The marks of a cause; ``None`` where its rank has no timeline, or the cause nothing in that step.
 
     Of one that was replayed they are what its remedy would change; of one that samples told, the time that the ledger
-    of the recorded step has for it.
+    of the recorded step has for it; of one without a gain, what it is told from.
     """
     rank = next((one for one in case.ranks if candidate.ranks and one.rank == candidate.ranks[0]), None)
     timeline = next(iter(rank.analysis.timelines), None) if rank is not None else None
     if rank is None or timeline is None or timeline.window_ns <= 0:
         return None
     if isinstance(candidate, Replayed) and candidate.removal is not None:
-        begin, end = _replayed(case, rank, candidate.removal)
+        begin, end = _times(case, rank, _changed(case.replayed, candidate.removal))
+    elif isinstance(candidate, Standing) and candidate.nodes is not None:
+        begin, end = _times(case, rank, candidate.nodes)
     elif (part := _part_of(candidate.cause)) is not None:
         begin, end = _in_ledger(rank, timeline, part)
     else:
@@ -51,10 +53,10 @@ def in_step(case: Case, candidate: Valued) -> InStep | None:
     return InStep(rank=rank.rank, device=timeline.device, step=timeline.step, window_ns=timeline.window_ns, marks=marks)
 
 
-def _replayed(case: Case, rank: RankCase, removal: Change) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Begin and end, on the rank's clock, of what a change makes shorter or earlier."""
+def _times(case: Case, rank: RankCase, some: Mask) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Begin and end of nodes of a rank, on its clock."""
     graph = case.replayed
-    nodes = np.flatnonzero(_changed(graph, removal) & (graph.rank == rank.rank) & (graph.event >= 0))
+    nodes = np.flatnonzero(some & (graph.rank == rank.rank) & (graph.event >= 0))
     begin = graph.own_times(rank.rank, graph.start[nodes])
     return begin, begin + graph.duration[nodes]
 

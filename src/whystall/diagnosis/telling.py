@@ -120,6 +120,7 @@ class Teller:
             could_be=list(candidate.could_be),
             remedy=self._remedy(cause, candidate),
             verify=_verification(cause, self.case.facts.command),
+            in_step=in_step(self.case, candidate),
         )
 
     def _perhaps_told(self, one: Weighed) -> Finding:

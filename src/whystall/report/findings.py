@@ -65,6 +65,8 @@ class FindingView:
     missing: str | None
     """The signals that would make it surer, and what it cannot be told from without them."""
     picture: PictureView | None
+    section: tuple[str, str] | None
+    """The section that shows what no step does, and a link to it in words."""
     chain: tuple[str, ...]
     """What follows from it, from its line of code to who waits; empty where nothing does."""
     place: int | None
@@ -205,10 +207,19 @@ def _finding(finding: Finding, place: int, report: Report, *, one_rank: bool) ->
         expect=clean(proof.expect, 300) if proof else None,
         rejected=tuple((clean(one.id, 80), clean(one.because, 200)) for one in finding.rejected[:8]),
         missing=_missing(finding),
-        picture=picture_of(finding, gain, report),
+        picture=(picture := picture_of(finding, gain, report)),
+        section=_section(finding, report) if picture is None else None,
         chain=chain_of(finding, report),
         place=place if finding.shown else None,
     )
+
+
+def _section(finding: Finding, report: Report) -> tuple[str, str] | None:
+    """Of several ranks the page may not draw the memory of each."""
+    ranks = {one.rank for one in report.memory}
+    if finding.id.startswith("memory.") and len(ranks) == 1 and len(report.source.ranks) < 2:
+        return f"r{ranks.pop()}-sec-memory", "Show the memory of the recording"
+    return ("run", "Show the steps of the run") if report.run else None
 
 
 def _missing(finding: Finding) -> str | None:

@@ -249,7 +249,7 @@ def _keeps(one: Recompute) -> str:
 
 def _conventions(found: Prediction) -> Iterator[Part]:
     if found.conventions:
-        labels = ("parameters, gradients and optimizer by convention", "bytes per rank")
+        labels = ("parameters, gradients, optimizer and activations by convention", "bytes per rank")
         rows: list[Row] = [[name, tables.size(value)] for name, value in found.conventions.items()]
         yield grid("What others count", labels, rows)
 

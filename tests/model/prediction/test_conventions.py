@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from whystall.model.prediction import conventions
+from whystall.model.prediction.predict import predict
+from whystall.model.prediction.simulator import Simulator
 
 LLAMA_7B = 6_738_415_616
 LARGEST_LAYER = 131_072_000  # the embedding: DeepSpeed's layer is a module with parameters of its own
@@ -61,3 +63,31 @@ def test_activations_of_a_block_under_tensor_parallelism(settings: dict[str, obj
     )
 
     assert found == units * 2048 * 12288
+
+
+LLAMA = conventions.TransformerSizes(sequence=4096, batch=1, hidden=4096, inner=11008, layers=32, vocabulary=32000)
+
+
+def test_megatrons_activations_of_a_llama() -> None:
+    """28.75 units of sequence x batch x hidden a block, as the formula gives them; then the ends."""
+    unit = 4096 * 4096
+    blocks = conventions.megatron_activations(
+        conventions.TransformerSizes(**{**_fields(LLAMA), "vocabulary": 0}), tensor_parallel=1, sequence_parallel=False
+    )
+    assert blocks == 32 * 28.75 * unit + 8 * 4096 + 5 * unit
+    whole = conventions.megatron_activations(LLAMA, tensor_parallel=1, sequence_parallel=False)
+    assert whole - blocks == 4 * 4096 * 32000
+    assert conventions.megatron_activations(LLAMA, tensor_parallel=8, sequence_parallel=True) == whole // 8
+    assert conventions.megatron_activations(LLAMA, tensor_parallel=8, sequence_parallel=False) == 32 * 13 * unit
+
+
+def test_a_prediction_tells_megatrons_activations_of_a_language_model_alone(simulator: Simulator, models: str) -> None:
+    told = predict(f"{models}:llama_7b", simulator=simulator, dtype="bf16", conventions=True).conventions
+    expected = conventions.megatron_activations(LLAMA, tensor_parallel=1, sequence_parallel=False)
+    assert told["activations (Megatron)"] == expected
+    other = predict(f"{models}:square", simulator=simulator, conventions=True).conventions
+    assert "activations (Megatron)" not in other
+
+
+def _fields(sizes: conventions.TransformerSizes) -> dict[str, int]:
+    return {name: getattr(sizes, name) for name in sizes.__slots__}

@@ -33,6 +33,49 @@ def test_checkpointing_keeps_less_and_computes_more(simulator: Simulator, models
     assert again == pytest.approx(blocks, rel=0.01)
 
 
+def test_the_kernel_of_attention_decides_what_is_kept(simulator: Simulator, models: str) -> None:
+    """Two blocks with 96 heads and 2,048 tokens: scores in fp32 are kept by the one that takes attention apart."""
+    kept = {}
+    for one in ("default", "flash", "cudnn", "efficient", "math"):
+        few, more = (
+            predict(f"{models}:{name}", simulator=simulator, dtype="bf16", device=H100, optimizer=None, attention=one)
+            for name in ("flash_6", "flash_8")
+        )
+        kept[one] = more.phase("forward").held["activations"] - few.phase("forward").held["activations"]
+    assert kept["default"] == kept["flash"]
+    assert kept["cudnn"] == pytest.approx(kept["flash"], rel=0.01)
+    assert kept["efficient"] == pytest.approx(kept["flash"], rel=0.01)
+    scores = 2 * 96 * 2048 * 2048 * 4
+    assert scores <= kept["math"] - kept["flash"] <= 1.25 * scores
+
+
+@pytest.mark.parametrize(
+    ("device", "dtype", "attention", "said"),
+    [
+        (H100, None, "flash", "flash attention does not take"),  # fp32
+        ("Tesla T4", "fp16", "flash", "flash attention does not take"),
+        ("Tesla T4", "fp16", "cudnn", "cudnn attention does not take"),
+        ("cpu", None, "efficient", "no kernel of a CPU"),
+        (H100, "bf16", "fastest", "no attention 'fastest'"),
+    ],
+)
+def test_attention_that_torch_would_refuse(
+    simulator: Simulator, models: str, device: str, dtype: str | None, attention: Any, said: str
+) -> None:
+    with pytest.raises(UsageError, match=said):
+        predict(f"{models}:flash_6", simulator=simulator, dtype=dtype, device=device, attention=attention)
+
+
+def test_attention_on_a_cpu_is_one_kernel_or_taken_apart(simulator: Simulator, models: str) -> None:
+    default, flash, apart = (
+        predict(f"{models}:flash_6", simulator=simulator, optimizer=None, attention=kernel)
+        for kernel in ("default", "flash", "math")
+    )
+    held = [one.phase("forward").held["activations"] for one in (default, flash, apart)]
+    assert held[0] == held[1]
+    assert held[2] - held[1] >= 4 * 96 * 2048 * 2048 * 4  # of the six blocks the last is not done at the peak
+
+
 def test_what_is_reserved_is_whole_segments_and_no_less_than_is_held(simulator: Simulator, models: str) -> None:
     found = predict(f"{models}:deep", simulator=simulator, device=H100, reserved=True)
     assert found.reserved_bytes is not None

@@ -16,12 +16,16 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 from torch.utils import backend_registration
 
+from whystall.errors import UsageError
 from whystall.model.prediction import autocast
+from whystall.model.prediction.request import Attention
 
 NAME: Final = "fakegpu"
 GRANULE_BYTES: Final = 512  # what CUDA's caching allocator rounds sizes to (c10/cuda/CUDACachingAllocator.cpp)
 _HALVES = (torch.bfloat16, torch.float16)
+_WITH_FLASH: Final = (8, 0)
 _WIDEST_FLASH_HEAD: Final = 256  # sdp_utils.cpp
+_WIDEST_CUDNN_HEAD: Final = 128  # likewise; newer cuDNN takes wider ones on some devices
 
 
 _FROM_PYTHON = (torch.tensor, torch.as_tensor)  # these fill a tensor before a mode can hear of it
@@ -79,12 +83,14 @@ def set_up() -> None:
 class Routes(TorchFunctionMode):
     """Calls what CUDA would run for functions whose kernel depends on the device.
 
-    ``capability`` is CUDA's: below 8.0 there is no flash attention.
+    ``capability`` is CUDA's: below 8.0 there is no flash attention. ``attention`` is the kernel that the program asks
+    for (``torch.nn.attention.sdpa_kernel``). Raises ``UsageError`` where that kernel does not take a call.
     """
 
-    def __init__(self, capability: tuple[int, int] = (8, 0)) -> None:
+    def __init__(self, capability: tuple[int, int] = (8, 0), attention: Attention = "default") -> None:
         super().__init__()
         self._capability = capability
+        self._wanted = attention
 
     def __torch_function__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -113,20 +119,39 @@ class Routes(TorchFunctionMode):
         if torch.is_autocast_enabled(NAME):
             lower = torch.get_autocast_dtype(NAME)
             query, key, value = (one.to(lower) for one in (query, key, value))
-        fits = query.dim() == 4 and query.shape[-1] == value.shape[-1]
-        narrow = query.shape[-1] <= _WIDEST_FLASH_HEAD and query.shape[-1] % 8 == 0
         aten = torch.ops.aten
-        if fits and narrow and attn_mask is None and query.dtype in _HALVES and self._capability >= (8, 0):
+        chosen = self._kernel(query, value, masked=attn_mask is not None, grouped=enable_gqa)
+        if chosen == "flash":
             return aten._scaled_dot_product_flash_attention(  # noqa: SLF001 - the kernel's name
                 query, key, value, dropout_p, is_causal, scale=scale
             )[0]
-        if fits and not enable_gqa:
+        if chosen in ("cudnn", "efficient"):
             bias = None if attn_mask is None else _bias(attn_mask, query, key)
-            wanted = any(one.requires_grad for one in (query, key, value))
-            return aten._scaled_dot_product_efficient_attention(  # noqa: SLF001 - likewise
-                query, key, value, bias, wanted and torch.is_grad_enabled(), dropout_p, is_causal, scale=scale
-            )[0]
+            wanted = any(one.requires_grad for one in (query, key, value)) and torch.is_grad_enabled()
+            kernel = getattr(aten, f"_scaled_dot_product_{chosen}_attention")
+            return kernel(query, key, value, bias, wanted, dropout_p, is_causal, scale=scale)[0]
         return func(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
+
+    def _kernel(self, query: Tensor, value: Tensor, *, masked: bool, grouped: bool) -> str:
+        """The kernel of one call: the one that is wanted, or the first that takes it (sdp_utils.cpp)."""
+        wide = query.shape[-1]
+        fits = query.dim() == 4 and wide == value.shape[-1]
+        halves = fits and query.dtype in _HALVES and wide % 8 == 0 and self._capability >= _WITH_FLASH
+        taken = {
+            "flash": halves and wide <= _WIDEST_FLASH_HEAD and not masked,
+            "cudnn": halves and wide <= _WIDEST_CUDNN_HEAD,
+            "efficient": fits and not grouped,
+            "math": True,
+        }
+        if self._wanted != "default":
+            if not taken[self._wanted]:
+                raise UsageError(
+                    f"{self._wanted} attention does not take what the model gives it ({query.dtype}, heads of {wide}"
+                    f"{', a mask' if masked else ''}): torch would refuse it, too; leave --attention out"
+                )
+            return self._wanted
+        # Where torch prefers cuDNN's (capability 9.0 and 10.0) that keeps what flash attention keeps.
+        return next(name for name in ("flash", "efficient", "math") if taken[name])
 
 
 def _bias(mask: Tensor, query: Tensor, key: Tensor) -> Tensor:

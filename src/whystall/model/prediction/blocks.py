@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
 
+from whystall.model.prediction.conventions import TransformerSizes
 from whystall.model.prediction.recompute_names import general
 
 LEAST_BLOCKS = 6
@@ -39,6 +40,21 @@ class Blocks:
             return path
         number, dot, rest = path[len(head) :].partition(".")
         return f"{head}*{dot}{rest}" if number.isdigit() else path
+
+
+def sizes_of(model: nn.Module, found: Blocks, given: Sequence[int]) -> TransformerSizes | None:
+    """The sizes of a language model whose first block is ``given`` batch, sequence and width; ``None`` of another."""
+    if len(given) != 3:
+        return None
+    batch, sequence, hidden = given
+    inside = {id(one) for _, block in found.all for one in block.modules()}
+    inner = [one.in_features for one in found.all[0][1].modules() if isinstance(one, nn.Linear)]
+    words = [one.out_features for one in model.modules() if isinstance(one, nn.Linear) and id(one) not in inside]
+    if not inner or not words or max(inner) < hidden:
+        return None
+    return TransformerSizes(
+        sequence=sequence, batch=batch, hidden=hidden, inner=max(inner), layers=found.count, vocabulary=max(words)
+    )
 
 
 def repeated(model: nn.Module, least: int = 2) -> Blocks | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from whystall.errors import UsageError
 from whystall.model.prediction.recompute_names import parsed
-from whystall.model.prediction.request import DTYPES, OPTIMIZERS, Fsdp, Request
+from whystall.model.prediction.request import ATTENTIONS, DTYPES, OPTIMIZERS, Fsdp, Request
 
 
 def check(request: Request) -> None:
@@ -21,6 +21,15 @@ def check(request: Request) -> None:
         raise UsageError(f"limit_bytes wants at least 1, not {request.limit_bytes}")
     if request.effective_batch is not None:
         _check_effective(request.effective_batch, request)
+    _check_names(request)
+
+
+def _check_names(request: Request) -> None:
+    """Raises ``UsageError`` for what has no such name, or is not there on the device."""
+    if request.attention not in ATTENTIONS:
+        raise UsageError(f"no attention {request.attention!r}: there are {', '.join(ATTENTIONS)}")
+    if request.on_cpu and request.attention in ("efficient", "cudnn"):
+        raise UsageError(f"{request.attention} attention is no kernel of a CPU's: there are flash and math")
     for dtype in (request.dtype, request.autocast):
         if dtype is not None and dtype not in DTYPES:
             raise UsageError(f"no dtype {dtype!r}: there are {', '.join(DTYPES)}")

@@ -6,8 +6,21 @@ None of them knows a model's real kernels, and all take Adam in mixed precision.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 _MIXED_ADAM_BYTES = 12  # an fp32 copy of the weights and two moments, for each parameter
+
+
+@dataclass(frozen=True, slots=True)
+class TransformerSizes:
+    """What formulas know of a language model; ``inner`` is the width between the products of a block's MLP."""
+
+    sequence: int
+    batch: int
+    hidden: int
+    inner: int
+    layers: int
+    vocabulary: int
 
 
 def zero_paper(parameters: int, ranks: int, stage: int) -> int:
@@ -52,8 +65,21 @@ def megatron(parameters: int, ranks: int, *, distributed_optimizer: bool) -> int
     return 6 * parameters + 12 * parameters // ranks if distributed_optimizer else 18 * parameters
 
 
+def megatron_activations(sizes: TransformerSizes, *, tensor_parallel: int, sequence_parallel: bool) -> int:
+    """What Megatron's ``compute_activation_memory`` gives on one stage, in 16 bits; without sequence parallelism other.
+
+    Neither knows of a gated MLP, of attention that keeps scores, nor of checkpoints.
+    """
+    unit = sizes.sequence * sizes.batch * sizes.hidden
+    if tensor_parallel > 1 and not sequence_parallel:
+        return sizes.layers * (10 * unit + 24 * unit // tensor_parallel)
+    blocks = sizes.layers * (18 * unit + 4 * unit * sizes.inner // sizes.hidden)
+    ends = 8 * sizes.sequence * sizes.batch + unit + 4 * unit + 4 * unit * sizes.vocabulary // sizes.hidden
+    return (blocks + ends) // tensor_parallel
+
+
 def all_of(parameters: int, ranks: int, largest_layer: int) -> Mapping[str, int]:
-    """Every convention by a name that says whose it is."""
+    """Every convention for parameters, gradients and optimizer by a name that says whose it is."""
     on_device, on_cpu = deepspeed_zero2_offloaded(parameters, ranks)
     return {
         "data parallel (ZeRO paper, mixed precision)": zero_paper(parameters, ranks, 0),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from whystall.model.prediction.conventions import TransformerSizes
 from whystall.model.prediction.events import Record
 from whystall.model.prediction.peaks import Section, SectionPeak
 
@@ -44,7 +45,8 @@ class Simulated:
 
     ``blocks`` is where the repeated blocks stand and how many of them were run; ``None`` where there are none.
     ``boundary_bytes`` is what the first of them is given, ``tensor_parallel_bytes`` what a rank sends at least to those
-    that share its products. ``modules`` have a star for the number of one of alike ones.
+    that share its products. ``sizes`` are those of a language model. ``modules`` have a star for the number of one of
+    alike ones.
     """
 
     sections: Mapping[Section, SectionPeak]
@@ -61,6 +63,7 @@ class Simulated:
     record: Record
     boundary_bytes: int = 0
     tensor_parallel_bytes: int = 0
+    sizes: TransformerSizes | None = None
     depths: tuple[int, ...] = ()
     depth_error: float | None = None
     modules: Mapping[str, Kept] = field(default_factory=dict)
@@ -114,6 +117,7 @@ def deeper(shallow: Simulated, deep: Simulated, count: int) -> Simulated:
         state_bytes=at(shallow.state_bytes, deep.state_bytes),
         largest_unit_bytes=deep.largest_unit_bytes,
         boundary_bytes=deep.boundary_bytes,
+        sizes=deep.sizes,
         tensor_parallel_bytes=at(shallow.tensor_parallel_bytes, deep.tensor_parallel_bytes),
         blocks=(path, count),
         assumed=deep.assumed,

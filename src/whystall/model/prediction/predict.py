@@ -15,7 +15,7 @@ from whystall.hardware import Accelerator
 from whystall.memory.allocator_settings import parse_settings
 from whystall.model.prediction import pipeline, remedies
 from whystall.model.prediction.checks import check
-from whystall.model.prediction.conventions import all_of
+from whystall.model.prediction.conventions import all_of, megatron_activations
 from whystall.model.prediction.events import Record
 from whystall.model.prediction.fitting import device_named, fit
 from whystall.model.prediction.largest import MOST, largest_batch
@@ -137,7 +137,14 @@ def _predicted(
         found = replace(found, stages=tuple(one.peak_bytes for one in pipeline.ranks_of(whole, request)))
     if others:
         largest = whole.largest_unit_bytes * whole.parameters // max(whole.parameter_bytes, 1)
-        found = replace(found, conventions=dict(all_of(whole.parameters, request.ranks, largest)))
+        told = dict(all_of(whole.parameters, request.ranks, largest))
+        if whole.sizes is not None and request.backward:
+            told["activations (Megatron)"] = megatron_activations(
+                whole.sizes,
+                tensor_parallel=request.tensor_parallel,
+                sequence_parallel=request.sequence_parallel,
+            )
+        found = replace(found, conventions=told)
     misfit = found.fit is not None and not found.fit.fits
     if wanted or (wanted is None and misfit):
         again, why_not = recompute_rows(request, own, *_fitting(request, row, simulator))

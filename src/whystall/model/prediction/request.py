@@ -9,10 +9,12 @@ import msgspec
 Checkpoint = Literal["none", "selective", "full"]
 Strategy = Literal["none", "ddp", "zero1", "zero2", "zero3", "fsdp2"]
 Kernels = Literal["default", "foreach", "single", "fused"]
+Attention = Literal["default", "flash", "efficient", "cudnn", "math"]
 
 CHECKPOINTS: tuple[Checkpoint, ...] = ("none", "selective", "full")
 STRATEGIES: tuple[Strategy, ...] = ("none", "ddp", "zero1", "zero2", "zero3", "fsdp2")
 KERNELS: tuple[Kernels, ...] = ("default", "foreach", "single", "fused")
+ATTENTIONS: tuple[Attention, ...] = ("default", "flash", "efficient", "cudnn", "math")
 DTYPES = ("float32", "fp32", "bfloat16", "bf16", "float16", "fp16", "float64")
 OPTIMIZERS = (
     "adamw",
@@ -53,6 +55,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     an optimizer's step sees in all, ``limit_bytes`` what tensors may hold where that is less than the device has.
     ``ranks`` are those that share a model's step by ``strategy``, each of them a group of ``tensor_parallel`` times
     ``pipeline_parallel`` devices; ``batch`` is that of one of ``micro_batches`` (as many as stages, or more).
+    ``attention`` is the kernel of ``F.scaled_dot_product_attention``, by default the one that torch chooses.
     ``timed_on`` are devices that the least time is worked out for as well. ``recompute`` are modules that are computed
     again, as ``recompute_names`` names them.
     """
@@ -66,6 +69,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     autocast: str | None = None
     optimizer: str | None = "adamw"
     kernels: Kernels = "default"
+    attention: Attention = "default"
     backward: bool = True
     checkpoint: Checkpoint = "none"
     recompute: tuple[str, ...] = ()

@@ -12,6 +12,7 @@ from typing import Any, Self
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.checkpoint import set_checkpoint_early_stop
 
@@ -34,6 +35,7 @@ from whystall.model.target import DTYPES, Target, made_target
 
 _DEPTHS = (2, 3, 4)  # of repeated blocks; the last one is to be foretold from the others
 _TOLERANCE = 0.005
+_ON_CPU = {"flash": SDPBackend.FLASH_ATTENTION, "math": SDPBackend.MATH}
 STEPS = 2  # the second has the optimizer's state from its beginning, and the outputs of the first
 
 
@@ -48,7 +50,9 @@ def simulate(request: Request) -> Simulated:
         stack.enter_context(_Fakes(allow_non_fake_inputs=True))
         if not request.on_cpu:  # an exception that passes through its guards in C++ ends the interpreter
             stack.enter_context(set_checkpoint_early_stop(False))
-            stack.enter_context(accelerator.Routes(request.capability or (8, 0)))
+            stack.enter_context(accelerator.Routes(request.capability or (8, 0), request.attention))
+        elif request.attention != "default":
+            stack.enter_context(sdpa_kernel([_ON_CPU[request.attention]]))
         values = Values()
         with _tracker(request, values):
             prepared = _Prepared(request, mesh)
@@ -130,6 +134,7 @@ class _Step:
         self._held: list[tuple[torch.Tensor, str, frozenset[int]]] = []  # for each parameter
         self._ends: dict[int, str] = {}  # id of a parameter that is not the blocks' → before or after them
         self._boundary_bytes = 0
+        self._given: Sequence[int] = ()
         self._paths = {id(module): path for path, module in self._model.named_modules()}
 
     def run(self) -> Simulated:
@@ -178,6 +183,7 @@ class _Step:
             largest_unit_bytes=parallel.largest_unit_bytes(self._model, self._blocks, self._n_bytes),
             boundary_bytes=self._boundary_bytes,
             tensor_parallel_bytes=self._division.sent_bytes,
+            sizes=None if self._blocks is None else blocks.sizes_of(self._model, self._blocks, self._given),
             blocks=None if self._blocks is None else (self._blocks.path, len(list(self._blocks.modules.children()))),
             assumed=tuple(self._tracker.values.assumed),
             uncovered=costs.uncovered,
@@ -286,6 +292,7 @@ class _Step:
         if first is not None and module is next(iter(self._blocks.modules.children()), None):  # type: ignore[union-attr]
             along = self._request.tensor_parallel if self._request.sequence_parallel else 1
             self._boundary_bytes = first.numel() * first.element_size() // along
+            self._given = tuple(first.shape)
 
     def _module_ends(self, _: nn.Module, __: Any, result: Any) -> None:
         self._kept.ends(result)

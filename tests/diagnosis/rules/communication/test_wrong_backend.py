@@ -87,7 +87,11 @@ def test_data_parallel_over_several_devices_is_told(devices: int) -> None:
                 lasts=3_000_000,
                 device=device,
             )
-    assert ("communication.wrong-backend" in found_in(built)) is (devices > 1)
+    found = found_in(built).get("communication.wrong-backend")
+    assert (found is not None) is (devices > 1)
+    if found is not None:
+        assert found.in_step is not None
+        assert sum(length for _, length in found.in_step.marks) == pytest.approx(1_000_000, rel=0.05)
 
 
 def test_the_time_within_gloo_is_not_pythons() -> None:

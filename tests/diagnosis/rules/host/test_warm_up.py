@@ -75,3 +75,17 @@ def test_first_launches_before_the_steps_that_count_are_told_and_no_loss() -> No
     assert told.gain is None
     verdict = whystall.analyze(job.built.load()).verdict
     assert verdict.summary.startswith("Healthy")
+
+
+def test_where_a_recording_is_one_of_a_start_the_first_call_is_marked() -> None:
+    """No steps are marked, and a first launch is 42 of 66 ms."""
+    job = Job()
+    job.operator("aten::mm", "gemm", STEP_NS)
+    job.call("LaunchKernel", 42_000_000)
+    for _ in range(11):
+        job.operator("aten::mm", "gemm", STEP_NS)
+    job.wait()
+    told = found_in(job.built)["host.warm-up"]
+    assert told.severity == "minor"
+    assert told.in_step is not None
+    assert sum(length for _, length in told.in_step.marks) == pytest.approx(42_000_000, rel=0.01)

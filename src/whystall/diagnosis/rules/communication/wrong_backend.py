@@ -34,7 +34,7 @@ def in_trace(case: Case) -> Iterator[Candidate]:
         # Many jobs use gloo for what they say on the side, and NCCL or RCCL for tensors.
         if not (rank.workings.classified.class_of == COMMUNICATION).any():
             yield from _through_the_host(case, rank)
-        yield from _one_process(rank)
+        yield from _one_process(case, rank)
 
 
 def _through_the_host(case: Case, rank: RankCase) -> Iterator[Sampled]:
@@ -92,7 +92,7 @@ def _open_ns(begin: NDArray[np.int64], end: NDArray[np.int64]) -> int:
     return class_timeline(begin, end, np.zeros(len(begin), np.uint8)).total(ANY)
 
 
-def _one_process(rank: RankCase) -> Iterator[Standing]:
+def _one_process(case: Case, rank: RankCase) -> Iterator[Standing]:
     devices = np.unique(rank.trace.device_events["device"].to_numpy())
     copied = rank.host_named(lambda name: any(part in name for part in _DATA_PARALLEL), ("python_functions",))
     if len(devices) < 2 or not copied.any():
@@ -105,6 +105,7 @@ def _one_process(rank: RankCase) -> Iterator[Standing]:
             evidence.count("devices that one process drives", len(devices)),
         ),
         severity="minor",
+        nodes=case.nodes(rank, host=copied),
         detail="torch.nn.DataParallel copies the model to all devices in every step",
         ranks=(rank.rank,),
         confidence=0.9,

@@ -60,6 +60,7 @@ def of_watched(case: Case) -> Iterator[Standing]:
             ranks=(rank.rank,),
             confidence=0.85,
             severity="info",
+            nodes=nodes,
             remedy=Remedy(text=CAUSE.remedy, patch=f"torch.set_num_threads({wanted})", risk=CAUSE.risk),
             rivals=("compute.at-limit", "host.cpu-contention"),
         )

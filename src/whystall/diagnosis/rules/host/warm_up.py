@@ -64,6 +64,7 @@ def at_the_start(case: Case) -> Iterator[Standing]:
                 evidence.share("of the recording", share),
             ),
             severity="minor" if mostly else "info",
+            nodes=nodes,
             method="first calls against others of the same name",
             code=code_of(case, nodes, everywhere=True),
             ranks=(rank.rank,),
