@@ -225,6 +225,40 @@ def test_bytes_that_come_one_by_one(document: str) -> None:
     check(bytewise(document.encode()), document)
 
 
+LISTS = st.recursive(
+    INTEGERS | TEXTS | st.sampled_from(["[", "],", ": ", "x" * 63, ""]),
+    lambda inner: st.lists(inner, max_size=9),
+    max_leaves=30,
+).filter(lambda value: isinstance(value, list)) | st.dictionaries(TEXTS, st.lists(INTEGERS, max_size=2), max_size=2)
+
+
+@given(st.lists(LISTS, max_size=4), st.lists(st.integers(0, 10**6), max_size=3))
+@settings(max_examples=200)
+def test_a_list_has_one_text_however_it_is_written(made: list[Any], cuts: list[int]) -> None:
+    layouts: list[dict[str, Any]] = [{}, {"indent": 4}, {"separators": (",", ":")}, {"indent": "\t" * 20}]
+    said = [json.dumps(value, ensure_ascii=False) for value in made for _ in layouts]
+    ways = [json.dumps(value, ensure_ascii=False, **layout) for value in made for layout in layouts]
+    document = "[" + ",".join(f'{{"ph":"X","args":{{"a":{way}}}}}' for way in ways) + "]"
+    found = events_of(scanned(document.encode(), *cuts))
+    assert [event["arguments"]["a"] for event in found] == [("raw", text) for text in said]
+
+
+def test_lists_that_are_no_utf8_keep_their_own_blanks() -> None:
+    one, other = b'["\xff", "\\n"]', b'["\xff",  "\n"]'
+    document = b"[" + b",".join(b'{"ph":"X","args":{"a":%s}}' % way for way in (one, other, one, other)) + b"]"
+    found = [event["arguments"]["a"] for event in events_of(scanned(document))]
+    assert found[:2] == found[2:]
+
+
+def test_more_lists_than_are_kept_as_they_are_written() -> None:
+    made = [[number, "x" * 5000] for number in range(500)] * 2
+    (table,) = scanned(
+        json.dumps([{"ph": "X", "args": {"a": value}} for value in made], indent=1).encode()
+    ).take_tables()
+    (_, _, _, ids) = table["arguments"][0]
+    assert ids.tolist() == [*range(500), *range(500)]
+
+
 def test_reading_from_a_descriptor(tmp_path: Path) -> None:
     document = json.dumps({"traceEvents": [{"ph": "X", "cat": "kernel", "name": "k", "ts": i} for i in range(1000)]})
     path = tmp_path / "trace.json"

@@ -287,7 +287,9 @@ NB_MODULE(_ext, m) {
       .def("feed", &feed, "data"_a)
       .def("read", &read_some, "file"_a, "size"_a, "start"_a = kNext)
       .def("is_between_events", &whystall::Scanner::is_between_events)
-      .def("take_over", &whystall::Scanner::take_over, "later"_a, nb::call_guard<nb::gil_scoped_release>())
+      // a part knows its whole by its address, which must not become another's
+      .def("take_over", &whystall::Scanner::take_over, "later"_a, nb::keep_alive<2, 1>(),
+           nb::call_guard<nb::gil_scoped_release>())
       .def("finish", &whystall::Scanner::finish, nb::call_guard<nb::gil_scoped_release>())
       .def("counts", &counts_to_dict)
       .def("take_tables",

@@ -10,6 +10,9 @@
 
 namespace whystall {
 
+// Ids, by other ids.
+using Ids = std::vector<std::uint32_t>;
+
 // Signed integers in the narrowest of 1, 2, 4 or 8 bytes that holds all of them.
 class IntColumn {
  public:
@@ -17,8 +20,13 @@ class IntColumn {
     if (!fits(value, cells_.width())) widen(value);
     cells_.append_low_bytes(value);
   }
+  // The values of a column whose width is that of a value here or there.
   void append_all(const IntColumn& later);
-  void replace_last(std::int64_t value);
+  void append_all(const Ids& values);
+  // What `ids` says of each value, all of which are ids.
+  void look_up(const Ids& ids, Ids& found) const;
+  // Forgets the values; memory and width stay.
+  void clear() { cells_.shrink(0); }
   // Requires index < size().
   std::int64_t at(std::size_t index) const {
     switch (cells_.width()) {
@@ -39,6 +47,7 @@ class IntColumn {
     return static_cast<std::int64_t>(static_cast<std::uint64_t>(value) << above) >> above == value;
   }
   void widen(std::int64_t value);
+  void widen_to(unsigned width);
   Cells cells_{1};
 };
 
@@ -49,12 +58,8 @@ constexpr unsigned kKinds = 4;
 class ArgumentColumn {
  public:
   explicit ArgumentColumn(Kind kind) : kind_(kind) {}
-  // Rows must not decrease; the same row again replaces its value (JSON: the last one wins).
+  // Rows must increase.
   void append(std::uint32_t row, std::int64_t bits) {
-    if (count_ > 0 && row == last_row_) {
-      replace_last(bits);
-      return;
-    }
     if (!rows_ && row != count_) make_sparse();
     if (rows_) rows_->append(row);
     if (kind_ == Kind::Float) {
@@ -62,11 +67,12 @@ class ArgumentColumn {
     } else {
       integers_.append(bits);
     }
-    last_row_ = row;
     ++count_;
   }
   // The values of a later part of the file, whose rows count from `first_row` and whose texts have other ids here.
-  void append(const ArgumentColumn& later, std::uint32_t first_row, const std::vector<std::uint32_t>& texts);
+  void append(const ArgumentColumn& later, std::uint32_t first_row, const Ids& texts, Ids& scratch);
+  // Forgets the values; memory, width and whether rows are stored stay.
+  void clear();
   Kind kind() const { return kind_; }
   std::size_t size() const { return count_; }
   bool sparse() const { return rows_.has_value(); }
@@ -75,10 +81,9 @@ class ArgumentColumn {
   std::pair<Block, std::size_t> take_values() { return kind_ == Kind::Float ? floats_.take() : integers_.take(); }
 
  private:
-  void replace_last(std::int64_t bits);
   void make_sparse();
+  void append_rows(const ArgumentColumn& later, std::uint32_t first_row);
   Kind kind_;
-  std::uint32_t last_row_ = 0;
   std::size_t count_ = 0;
   std::optional<Cells> rows_;
   IntColumn integers_;

@@ -44,6 +44,7 @@ class Block {
       if (moved == MAP_FAILED) throw std::bad_alloc();
       data_ = static_cast<char*>(moved);
       bytes_ = bytes;
+      want_huge_pages(data_, bytes);
       return;
     }
 #endif
@@ -56,13 +57,21 @@ class Block {
 
  private:
   static constexpr std::size_t kMapFrom = 64 * 1024;
+  static constexpr std::size_t kHugeFrom = std::size_t{16} << 20;
   static bool is_mapped(std::size_t bytes) { return bytes >= kMapFrom; }
+  // Of a large block, as numpy does: to fault four kilobytes in takes longer than to fill them.
+  static void want_huge_pages([[maybe_unused]] void* data, [[maybe_unused]] std::size_t bytes) {
+#if defined(__linux__) && defined(MADV_HUGEPAGE)
+    if (bytes >= kHugeFrom) ::madvise(data, bytes, MADV_HUGEPAGE);
+#endif
+  }
 
   static char* allocate(std::size_t bytes) {
     void* fresh = nullptr;
     if (is_mapped(bytes)) {
       fresh = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
       if (fresh == MAP_FAILED) throw std::bad_alloc();
+      want_huge_pages(fresh, bytes);
     } else if ((fresh = std::malloc(bytes)) == nullptr) {
       throw std::bad_alloc();
     }
@@ -117,26 +126,24 @@ class Cells {
     std::memcpy(&value, block_.data() + index * sizeof(T), sizeof(T));
     return value;
   }
+  // Appends `count` elements at once; the caller writes them where this returns.
+  char* extend(std::size_t count) {
+    const std::size_t needed = used_ + count * width_;
+    std::size_t bytes = block_.size() == 0 ? kFirstBytes : block_.size();
+    while (bytes < needed) bytes *= 2;
+    block_.resize(bytes);
+    return block_.data() + std::exchange(used_, needed);
+  }
   // Appends the elements of cells that are as wide.
   void append_all(const Cells& others) {
-    if (others.used_ == 0) return;
-    std::size_t bytes = block_.size() == 0 ? kFirstBytes : block_.size();
-    while (bytes < used_ + others.used_) bytes *= 2;
-    block_.resize(bytes);
-    std::memcpy(block_.data() + used_, others.block_.data(), others.used_);
-    used_ += others.used_;
-  }
-  // Overwrites the last element. Requires size() > 0.
-  template <class T>
-  void replace_last(T value) {
-    std::memcpy(block_.data() + used_ - sizeof(T), &value, sizeof(T));
+    if (others.used_ > 0) std::memcpy(extend(others.size()), others.block_.data(), others.used_);
   }
   // Overwrites any element. Requires index < size().
   template <class T>
   void put(std::size_t index, T value) {
     std::memcpy(block_.data() + index * sizeof(T), &value, sizeof(T));
   }
-  // Forgets the elements from `size` on.
+  // Forgets the elements from `size` on; their memory stays.
   void shrink(std::size_t size) { used_ = size * width_; }
   // The memory with all elements, and nothing left here.
   std::pair<Block, std::size_t> take() { return {std::move(block_), std::exchange(used_, 0) / width_}; }

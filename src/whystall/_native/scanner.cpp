@@ -1,5 +1,7 @@
 #include "scanner.hpp"
 
+#include "lists.hpp"
+
 #if defined(__SSE2__)
 #include <emmintrin.h>
 #endif
@@ -21,6 +23,8 @@ constexpr std::size_t kDenseKeys = 1024;
 // How often the file may be parsed in vain, looking for events inside what could not be parsed.
 constexpr std::uint64_t kMostRereads = 4;
 constexpr std::uint64_t kFreeRereads = 16 << 20;
+// Lists as they are written are kept beside their texts up to here.
+constexpr std::size_t kMostListBytes = 1 << 20;
 constexpr std::uint64_t kLargestMicroseconds = 9'200'000'000'000'000;  // times 1000 still fits 64 bits
 constexpr std::uint64_t kLargestNanoseconds = 9'200'000'000'000'000'000;
 
@@ -445,7 +449,8 @@ Scanner::Status Scanner::parse_event(const char*& at) {
   while (true) {
     Field field = Field::Other;
     bool ended = false;
-    if (const Status status = find_field(at, previous, field, ended); status != Status::Done) return status;
+    ExpectedField& expected = expected_[static_cast<unsigned char>(event.phase) % kPhases][static_cast<std::size_t>(previous)];
+    if (const Status status = find_field(at, expected, field, ended); status != Status::Done) return status;
     if (ended) break;
     previous = field;
     if (const Status status = parse_field(at, event, field); status != Status::Done) return status;
@@ -489,8 +494,7 @@ inline Scanner::Status Scanner::find_key(const char*& at, bool& ended) {
 }
 
 // Goes to the next field's value (of one without a column of its own: to its key), or over the event's end.
-Scanner::Status Scanner::find_field(const char*& at, Field previous, Field& field, bool& ended) {
-  ExpectedField& expected = expected_[static_cast<std::size_t>(previous)];
+Scanner::Status Scanner::find_field(const char*& at, ExpectedField& expected, Field& field, bool& ended) {
   if (expected.separator.stands_at(at) && at + expected.separator.size() < end_) {
     at += expected.separator.size();
     field = expected.field;
@@ -632,19 +636,32 @@ Scanner::Status Scanner::parse_argument(const char*& at, std::uint32_t key) {
     remember(key, Kind::Text, texts_.intern(text, escaped));
     return Status::Done;
   }
-  if (const Status status = skip_value(at, text); status != Status::Done) return status;
+  if (first == '[' || first == '{') {
+    if (const Status status = skip_list(at, text); status != Status::Done) return status;
+    remember(key, Kind::Raw, list_id(text));
+    return Status::Done;
+  }
+  if (const Status status = skip_bare(at, text); status != Status::Done) return status;
   if (text == "null") {
     take_back(key);
     return Status::Done;
   }
   Kind kind = Kind::Raw;
   std::int64_t bits = 0;
-  if (first == '[' || first == '{' || !parse_number(text, kind, bits)) {
+  if (!parse_number(text, kind, bits)) {
     kind = Kind::Raw;
-    bits = texts_.intern(first == '[' || first == '{' ? in_one_spelling(text) : text, false);
+    bits = texts_.intern(text, false);
   }
   remember(key, kind, bits);
   return Status::Done;
+}
+
+// The id of a list or an object, whose text is the same however it is written. Most were written before as they are now.
+std::uint32_t Scanner::list_id(std::string_view raw) {
+  if (lists_.bytes() > kMostListBytes) forget_lists();
+  const std::uint32_t list = lists_.intern(raw, false);
+  if (list == list_texts_.size()) list_texts_.push_back(texts_.intern(in_one_spelling(raw), false));
+  return list_texts_[list];
 }
 
 // A list or an object with a blank after each comma and colon and no other outside of strings: however a file is laid
@@ -810,6 +827,15 @@ Scanner::Status Scanner::skip_value(const char*& at, std::string_view& raw) {
     ++at;
   } while (depth > 0);
   raw = std::string_view(first, static_cast<std::size_t>(at - first));
+  return Status::Done;
+}
+
+// The same of a list or an object.
+Scanner::Status Scanner::skip_list(const char*& at, std::string_view& raw) {
+  const char* const last = end_of_list(at, end_);
+  if (last == nullptr) return skip_value(at, raw);
+  raw = std::string_view(at, static_cast<std::size_t>(last - at));
+  at = last;
   return Status::Done;
 }
 

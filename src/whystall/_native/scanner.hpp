@@ -57,6 +57,9 @@ struct EventTable {
   std::vector<ArgumentColumn*> column_of;  // by key id * kKinds + kind, for low ids; null where there is none
   std::deque<ArgumentColumn> columns;      // never moves what it holds
   std::vector<std::uint32_t> column_key;
+
+  // Forgets the events; the columns stay, with their memory.
+  void clear();
 };
 
 struct ScanCounts {
@@ -105,8 +108,9 @@ class Scanner {
 
   // Whether all that came so far was sound and the last event is complete.
   bool is_between_events() const;
-  // Adds what another scanner made of the part of the file that follows, which is used up. Returns false, and does
-  // nothing, where one scanner for both would not have come to the sum of the two.
+  // Adds what another scanner made of the part of the file that follows; that one is then ready for a part further on,
+  // still with the memory it has and the texts it knows, and cannot be joined to another than this, which must live as
+  // long. Returns false, and does nothing, where one scanner for both would not have come to the sum of the two.
   bool take_over(Scanner& later);
 
   const ScanCounts& counts() const { return counts_; }
@@ -129,6 +133,8 @@ class Scanner {
 
   enum class Field : std::uint8_t { Phase, Category, Name, Process, Thread, Start, Duration, Id, Binding, Scope, Arguments, Other };
   struct PendingValue {
+    // Without it the vector copies one from the stack, where it was just written in narrower pieces: that stalls.
+    PendingValue(std::uint32_t of, Kind as, std::int64_t value) : key(of), kind(as), bits(value) {}
     std::uint32_t key;  // kNoKey: taken back, a null came after it
     Kind kind;
     std::int64_t bits;
@@ -157,6 +163,15 @@ class Scanner {
     Separator separator;
     Field field = Field::Other;
   };
+  struct IdsInWhole {  // by this scanner's own ids, as far as that one took them over
+    const Scanner* whole = nullptr;
+    std::size_t tables = 0;  // how many of them it has
+    Ids names;
+    Ids texts;
+    Ids keys;
+    Ids categories;
+    Ids threads;
+  };
 
   void run();
   bool step();
@@ -170,7 +185,7 @@ class Scanner {
   Status parse_event(const char*& at);
   static Field field_at(const char* at);
   Status find_key(const char*& at, bool& ended);
-  Status find_field(const char*& at, Field previous, Field& field, bool& ended);
+  Status find_field(const char*& at, ExpectedField& expected, Field& field, bool& ended);
   Status parse_field(const char*& at, Event& event, Field field);
   Status parse_label(const char*& at, Event& event, Field field);
   static void set_phase(Event& event, std::string_view text, bool escaped);
@@ -191,7 +206,7 @@ class Scanner {
       return;
     }
     seen = {serial_, static_cast<std::uint32_t>(pending_.size())};
-    pending_.push_back({key, kind, bits});
+    pending_.emplace_back(key, kind, bits);
   }
   void take_back(std::uint32_t key);
   std::size_t searched_after(std::size_t failed);
@@ -216,13 +231,24 @@ class Scanner {
     ++at;
     return skip_space(at);
   }
+  Status skip_list(const char*& at, std::string_view& raw);
   static bool parse_number(std::string_view token, Kind& kind, std::int64_t& bits);
+  std::uint32_t list_id(std::string_view raw);
+  void forget_lists() {
+    lists_ = StringPool(StringPool::Holds::Sources);
+    list_texts_.clear();
+  }
   std::string_view in_one_spelling(std::string_view raw);
   void commit(const Event& event);
   EventTable& table_of(const Event& event);
   EventTable& table_of(std::uint32_t category, bool metadata);
   ArgumentColumn* column_of(EventTable& table, std::uint32_t key, Kind kind);
   std::uint32_t thread_of(const ThreadKey& key);
+  bool can_take_over(const Scanner& later) const;
+  void learn_ids(Scanner& later);
+  void append(const EventTable& from, const IdsInWhole& ids);
+  void begin_again();
+  void forget_texts();
 
   std::vector<char> buffer_;
   const char* begin_ = nullptr;
@@ -253,14 +279,18 @@ class Scanner {
   const std::uint32_t binding_key_ = keys_.intern(".bp", false);
   const std::uint32_t scope_key_ = keys_.intern(".s", false);
   const std::uint32_t category_key_ = keys_.intern(".cat", false);
-  std::array<ExpectedField, static_cast<std::size_t>(Field::Other) + 1> expected_{};  // by the field before
+  static constexpr std::size_t kPhases = 8;  // told apart by their last bits: X, i, s, f and M differ in them
+  using Expected = std::array<ExpectedField, static_cast<std::size_t>(Field::Other) + 1>;
+  std::array<Expected, kPhases> expected_{};  // by the event's phase and the field before
   std::uint32_t last_category_ = 0;
   std::uint32_t other_category_ = 0;  // of events whose category came after too many others
   std::vector<PendingValue> pending_;
-  std::vector<LastSeen> last_seen_;  // by key id
-  std::string respelled_;            // the list that was spelled anew last
-  std::uint64_t unnamed_ = 0;        // arguments of that event that are not kept
-  std::uint32_t serial_ = 0;         // of the event that is being parsed
+  std::vector<LastSeen> last_seen_;               // by key id
+  std::string respelled_;                         // the list that was spelled anew last
+  StringPool lists_{StringPool::Holds::Sources};  // lists and objects as they are written
+  Ids list_texts_;                                // their ids among the texts, in one spelling
+  std::uint64_t unnamed_ = 0;                     // arguments of that event that are not kept
+  std::uint32_t serial_ = 0;                      // of the event that is being parsed
   std::unordered_map<std::uint64_t, ArgumentColumn*> rare_columns_;  // those of high key ids, of all tables
   std::vector<Predicted> predicted_;
   std::deque<EventTable> tables_;
@@ -270,6 +300,8 @@ class Scanner {
   std::array<std::uint32_t, 256> thread_cache_{};
   std::unordered_set<std::string> keep_;
   std::vector<std::pair<std::string, std::string>> kept_;
+  IdsInWhole in_whole_;
+  Ids scratch_;  // of one column while it is appended
 };
 
 }  // namespace whystall

@@ -143,7 +143,7 @@ std::string decode_json_text(std::string_view raw) {
 }
 
 std::uint32_t StringPool::insert(std::string_view raw, bool has_escape, std::uint64_t hash) {
-  if (has_escape || !is_valid_utf8(raw)) {
+  if (holds_ == Holds::Texts && (has_escape || !is_valid_utf8(raw))) {
     const std::string decoded = decode_json_text(raw);
     // What is written becomes an alias of what is meant, so that equal texts share one id.
     const std::uint32_t id = intern(decoded, false);

@@ -17,7 +17,8 @@ bool is_valid_utf8(std::string_view text);
 
 class StringPool {
  public:
-  StringPool() : slots_(kFirstSlots) {}
+  enum class Holds { Texts, Sources };  // sources stay as they are written, valid or not
+  explicit StringPool(Holds holds = Holds::Texts) : holds_(holds), slots_(kFirstSlots) {}
 
   // The id of a JSON string's text as it stands between the quotes.
   std::uint32_t intern(std::string_view raw, bool has_escape) {
@@ -92,6 +93,7 @@ class StringPool {
 
   static constexpr std::size_t kFirstSlots = 1024;
   static constexpr std::size_t kArena = 64 * 1024;
+  Holds holds_;
   std::vector<Slot> slots_;
   std::size_t used_ = 0;
   std::vector<std::string_view> texts_;

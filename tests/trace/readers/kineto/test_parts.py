@@ -45,11 +45,11 @@ def at_once(content: bytes) -> Scanner:
     return scanner
 
 
-def in_parts(path: Path, content: bytes, part_bytes: int, new_scanner: Any = new) -> Scanner | None:
+def in_parts(path: Path, content: bytes, part_bytes: int, new_scanner: Any = new, cores: int = 2) -> Scanner | None:
     path.write_bytes(content)
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        return scanned_in_parts(descriptor, len(content), new_scanner, None, part_bytes=part_bytes, cores=2)
+        return scanned_in_parts(descriptor, len(content), new_scanner, None, part_bytes=part_bytes, cores=cores)
     finally:
         os.close(descriptor)
 
@@ -106,9 +106,15 @@ events = st.fixed_dictionaries(
     st.sampled_from(["list", "object", "other list first", "other list last"]),
     st.integers(20, 400),
     st.sampled_from([None, 1]),
+    st.integers(2, 5),
 )
-def test_any_events_in_any_parts(
-    tmp_path_factory: pytest.TempPathFactory, made: list[Any], form: str, part_bytes: int, indent: int | None
+def test_any_events_in_any_parts_on_any_cores(
+    tmp_path_factory: pytest.TempPathFactory,
+    made: list[Any],
+    form: str,
+    part_bytes: int,
+    indent: int | None,
+    cores: int,
 ) -> None:
     others = [{"ph": "X", "name": "none of the events"}] * 8
     document: Any = made
@@ -119,7 +125,7 @@ def test_any_events_in_any_parts(
     if form == "other list last":
         document = {**document, "others": others}
     content = json.dumps(document, indent=indent, ensure_ascii=False).encode()
-    found = in_parts(tmp_path_factory.getbasetemp() / "any.json", content, part_bytes)
+    found = in_parts(tmp_path_factory.getbasetemp() / "any.json", content, part_bytes, cores=cores)
     if found is not None:
         assert everything(found) == everything(at_once(content))
 
@@ -135,6 +141,75 @@ def test_a_sound_file_is_scanned_in_parts(tmp_path: Path) -> None:
         found = in_parts(tmp_path / "trace.json", content, part_bytes)
         assert found is not None
         assert everything(found) == everything(at_once(content))
+
+
+def document(made: list[Any]) -> bytes:
+    return json.dumps({"traceEvents": made}, ensure_ascii=False).encode()
+
+
+def test_parts_whose_texts_are_too_long_to_be_kept(tmp_path: Path) -> None:
+    # each part has a megabyte of texts: of them some of parts before, some new, some of the thread's
+    made = [
+        {
+            "ph": "X",
+            "cat": "cpu_op",
+            "name": f"{i * 5 % 17}" + "n" * 120_000,
+            "pid": f"process {i % 3}",
+            "tid": i % 2,
+            "ts": i,
+            "args": {"a": f"{i * 3 % 11}" + "t" * 120_000, "Input Dims": [[i % 5, 2], []]},
+        }
+        for i in range(60)
+    ]
+    content = document(made)
+    found = in_parts(tmp_path / "trace.json", content, 1_300_000)
+    assert found is not None
+    assert everything(found) == everything(at_once(content))
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1).map(lambda value: value >> (value & 56)), min_size=60, max_size=60))
+@settings(max_examples=60, deadline=None)
+def test_columns_are_as_narrow_as_if_read_at_once(tmp_path_factory: pytest.TempPathFactory, numbers: list[int]) -> None:
+    made = [
+        {
+            "ph": "X",
+            "name": str(value % 300),
+            "tid": value % 200,
+            "ts": i,
+            "dur": abs(value) >> 12,
+            "args": {"a": value, "b": [value % 9]},
+        }
+        for i, value in enumerate(sorted(numbers, key=abs))
+    ]
+    for listed in (made, made[::-1]):
+        content = document(listed)
+        found = in_parts(tmp_path_factory.getbasetemp() / "widths.json", content, 600)
+        assert found is not None
+        assert everything(found) == everything(at_once(content))
+
+
+def test_many_categories_that_come_again(tmp_path: Path) -> None:
+    content = document([{"ph": "X", "cat": f"c{i % 500}", "args": {f"a{i % 7}": i}} for i in range(6000)])
+    found = in_parts(tmp_path / "trace.json", content, len(content) // 9)
+    assert found is not None
+    assert everything(found) == everything(at_once(content))
+
+
+def test_more_categories_than_are_kept_are_left_to_one_scanner(tmp_path: Path) -> None:
+    content = document([{"ph": "X", "cat": f"c{i}"} for i in range(1100)])
+    assert in_parts(tmp_path / "trace.json", content, len(content) // 9) is None
+
+
+def test_a_part_is_of_one_whole_and_keeps_it() -> None:
+    part = new(1)
+    for _ in range(2):
+        whole = new()
+        whole.feed(b'{"traceEvents": [{"ph": "X", "name": "a"}')
+        part.feed(b', {"ph": "X", "name": "b"}')
+        taken = whole.take_over(part)
+        assert taken == (whole.names() == ["", "a", "b"])
+    assert not taken  # by another whole, though the first is held by nothing but the part
+    assert not whole.take_over(whole)
 
 
 @pytest.mark.parametrize("damage", ["cut", "unsound event", "not a trace", "limit"])
@@ -159,7 +234,7 @@ def test_files_are_read_in_parts_with_the_same_progress_and_damage(
     joined: list[int] = []
     take_over = parts._joined
 
-    def noted(*arguments: Any) -> bool:
+    def noted(*arguments: Any) -> Scanner | None:
         joined.append(1)
         return take_over(*arguments)
 

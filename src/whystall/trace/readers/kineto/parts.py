@@ -3,6 +3,8 @@
 In sound JSON, `{"ph"` after a comma begins an object of a list: a quote inside a text is escaped. Whether that list is
 the list of events shows once the part before it is scanned. Where it is not, or where anything is unsound, the file has
 to be scanned from its beginning, by one scanner.
+
+A part's scanner is used again once its part is joined: it keeps its memory, and what it knows is joined only once.
 """
 
 from __future__ import annotations
@@ -18,9 +20,9 @@ from typing import Final
 from whystall._native import Scanner
 from whystall.trace.files import CHUNK_BYTES, Progress
 
-PART_BYTES: Final = 16 << 20
+PART_BYTES: Final = 4 << 20
 _BORDER: Final = re.compile(rb',\s*(\{\s*"ph"\s*:)')
-_SEARCHED_BYTES: Final = 256 * 1024
+_SEARCHED_BYTES: Final = (8 * 1024, 256 * 1024)  # most events are short
 # What a scanner's first byte belongs to (`Begins` of scanner.hpp).
 _DOCUMENT, _EVENTS_OF_OBJECT, _EVENTS_OF_ARRAY = 0, 1, 2
 
@@ -49,15 +51,16 @@ def scanned_in_parts(
         waiting: deque[tuple[int, Future[Scanner]]] = deque()
         try:
             for begin, end in borders:
-                waiting.append((end, pool.submit(_part, descriptor, begin, end, new(begins))))
-                if len(waiting) > cores and not _joined(whole, waiting, size, progress):
+                part = new(begins) if len(waiting) <= cores else _joined(whole, waiting, size, progress)
+                if part is None:
                     return None
+                waiting.append((end, pool.submit(_part, descriptor, begin, end, part)))
             while waiting:
-                if not _joined(whole, waiting, size, progress):
+                if _joined(whole, waiting, size, progress) is None:
                     return None
         finally:
-            for _, part in waiting:
-                part.cancel()
+            for _, scanned in waiting:
+                scanned.cancel()
     return whole if whole.counts()["closed"] else None
 
 
@@ -71,7 +74,8 @@ def _borders(descriptor: int, size: int, part_bytes: int) -> Iterator[tuple[int,
     def near() -> Iterator[int]:
         yield 0
         for wanted in range(part_bytes, size, part_bytes):
-            found = _BORDER.search(os.pread(descriptor, _SEARCHED_BYTES, wanted))
+            searched = (_BORDER.search(os.pread(descriptor, count, wanted)) for count in _SEARCHED_BYTES)
+            found = next(filter(None, searched), None)
             if found is not None:
                 yield wanted + found.start(1)
         yield size
@@ -88,11 +92,14 @@ def _part(descriptor: int, begin: int, end: int, scanner: Scanner) -> Scanner:
     return scanner
 
 
-def _joined(whole: Scanner, waiting: deque[tuple[int, Future[Scanner]]], size: int, progress: Progress | None) -> bool:
-    """Whether the next part could be joined to what there is."""
-    end, part = waiting.popleft()
-    if not whole.take_over(part.result()):
-        return False
+def _joined(
+    whole: Scanner, waiting: deque[tuple[int, Future[Scanner]]], size: int, progress: Progress | None
+) -> Scanner | None:
+    """The scanner of the next part, free for another once that part is joined; None where it does not join."""
+    end, scanned = waiting.popleft()
+    part = scanned.result()
+    if not whole.take_over(part):
+        return None
     if progress is not None:
         progress(end, size)
-    return True
+    return part
