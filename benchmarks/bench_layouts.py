@@ -1,6 +1,6 @@
 """What parts of a convolutional network take on a CPU with their channels last, of what they take with them first.
 
-    python benchmarks/bench_layouts.py   # some two minutes
+    python benchmarks/bench_layouts.py   # some five minutes
 
 Depthwise, pointwise and dense convolutions, normalisation in training and pooling in a grid of sizes, each in both
 orders in alternation, forward alone and with the backward pass. What `compute.layout-conversion` expects of networks
@@ -19,10 +19,14 @@ from torch import nn
 
 BATCHES, CHANNELS, SIDES = (2, 16), (32, 96, 256), (14, 28, 56)
 MOST_ELEMENTS = 1 << 23
+MOST_OF_LARGE = 1 << 19
+LARGE = ("15x15", "31x31")
 ROUNDS = 7
 KINDS: dict[str, Callable[[int], nn.Module]] = {
     "depthwise 3x3": lambda n: nn.Conv2d(n, n, 3, padding=1, groups=n),
     "depthwise 7x7": lambda n: nn.Conv2d(n, n, 7, padding=3, groups=n),
+    "depthwise 15x15": lambda n: nn.Conv2d(n, n, 15, padding=7, groups=n),
+    "depthwise 31x31": lambda n: nn.Conv2d(n, n, 31, padding=15, groups=n),
     "pointwise, as wide": lambda n: nn.Conv2d(n, n, 1),
     "pointwise, wider": lambda n: nn.Conv2d(n // 4, n, 1),
     "pointwise, narrower": lambda n: nn.Conv2d(n, n // 4, 1),
@@ -68,7 +72,7 @@ def main() -> None:
             found = [
                 left(make, (batch, channels, side, side), backward=backward)
                 for batch, channels, side in itertools.product(BATCHES, CHANNELS, SIDES)
-                if batch * channels * side * side <= MOST_ELEMENTS
+                if batch * channels * side * side <= (MOST_OF_LARGE if kind.endswith(LARGE) else MOST_ELEMENTS)
             ]
             tenths = statistics.quantiles(found, n=20)
             shown = " | ".join(f"{tenths[at]:.2f}" for at in (1, 4, 9, 14, 17))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -207,6 +207,40 @@ def test_labels_that_all_count_are_not_told() -> None:
     assert (
         seen(lambda: torch.nn.functional.cross_entropy((HIDDEN @ HEAD).flatten(0, 1), labels)).contents.labels() == []
     )
+
+
+EDGES = torch.randint(100_000, (200_000,))
+
+
+def of_edges(way: str, number: Iterator[int]) -> None:
+    """The degrees of a graph, of which only finding what is there once takes long."""
+    nodes = torch.unique(EDGES + next(number) if way == "shifted" else EDGES)[:64]
+    if way == "with chance":
+        nodes = nodes + torch.randint(9, (64,))
+    elif way == "with a number":
+        nodes = nodes + next(number)
+    elif way == "written to":
+        nodes.add_(torch.randint(9, (64,)))
+    degree = torch.zeros(64).index_add_(0, nodes // 3 % 64, torch.ones(64))
+    (degree.clamp(min=1).rsqrt() * torch.randn(2_000, 64)) @ torch.randn(64, 500)  # something new, that takes long
+
+
+@pytest.mark.parametrize(
+    ("way", "calls"),
+    [("plain", 6), ("with chance", 1), ("with a number", 1), ("written to", 1)],
+)
+def test_what_follows_from_what_comes_again_alone_comes_again(way: str, calls: int) -> None:
+    """`unique`, `//`, `%`, `index_add_`, `clamp` and `rsqrt`; what makes numbers of nothing and what draws them not."""
+    number = iter(range(10_000))
+    found = seen(lambda: of_edges(way, number)).found
+    assert found is not None
+    assert found.calls == calls * found.steps
+    assert found.modules[0].name == "aten::_unique2"
+
+
+def test_what_follows_from_something_new_does_not() -> None:
+    number = iter(range(10_000))
+    assert seen(lambda: of_edges("shifted", number)).found is None
 
 
 WEIGHT = torch.randn(512, 512, requires_grad=True)

@@ -1,5 +1,7 @@
 """Single operators that are given what they were given before; what is in what they are given is counted beside.
 
+What those that take long are given is read; of the others it is known where it follows from that alone (`derived`).
+
 A dispatch mode hears every operator of the stepping thread for a few steps. It is put in and taken out between two
 steps, where nobody else's is in force, and not in jobs of several ranks, whose reducers call operators on their own.
 
@@ -22,6 +24,7 @@ from typing import Any, Final
 
 from whystall.capture.attended import Attended
 from whystall.capture.contents import Contents
+from whystall.capture.derived import Derived
 from whystall.capture.repeated_modules import in_backward
 from whystall.capture.sums import Sum, sum_of
 from whystall.capture.tally import Tally, place_of
@@ -63,6 +66,7 @@ class RepeatedOperators:
         self.attended = Attended(torch)
         self._in_rounds = in_rounds
         self._contents = contents
+        self._derived = Derived(torch)
         self._torch = torch
         self._on_stepping_thread = on_stepping_thread
         self._mode: Any = None
@@ -146,11 +150,13 @@ class RepeatedOperators:
         """A step is over."""
         self.tally.ours_ns = 0
         self._step += 1
+        self._derived.forget()
 
     def close(self) -> bool:
         """Takes the mode out; whether it could: within an inference that began meanwhile it stays until that ends."""
         self._hears = False
         self._seen.clear()
+        self._derived.forget()
         self.unread.close()
         if self._mode is not None and self._depth == self._put_in_at and self._is_on_top():
             self._mode.__exit__(None, None, None)
@@ -180,7 +186,7 @@ class RepeatedOperators:
             if not back:
                 self.unread.our_thread = threading.get_ident()
                 self.attended.note(function, given, named, counts=self._read is not None)
-                self._note(function, given, named, ended - began)
+                self._note(function, given, named, output, ended - began)
         except Exception:  # noqa: BLE001 - whatever a job's tensors do when they are read: the job goes on
             self._hears = False
         finally:
@@ -188,55 +194,72 @@ class RepeatedOperators:
         self.tally.ours_ns += time.perf_counter_ns() - ended
         return output
 
-    def _note(self, function: Any, given: tuple[Any, ...], named: Mapping[str, Any], lasted: int) -> None:
-        if not self._judges(function):
+    def _note(
+        self, function: Any, given: tuple[Any, ...], named: Mapping[str, Any], output: object, lasted: int
+    ) -> None:
+        read = self._read_of(function, given, named, lasted) if self._judges(function) else None
+        if self._read is None:
             return
+        known = self._derived.note(function, given, named, output, read)
+        if read is None and known is not None and known.follows and self._computes(function):
+            self._count_again(function, (function, known.name), lasted)
+
+    def _read_of(self, function: Any, given: tuple[Any, ...], named: Mapping[str, Any], lasted: int) -> Sum | None:
+        """What is in what an operator is given, where it takes long; before that is known, its time is noted."""
         tensors = [one for one in given if isinstance(one, self._torch.Tensor)]
         if any(one.is_nested for one in tensors):
-            return  # has no shape
+            return None  # has no shape
         kind = (function, *(tuple(one.shape) for one in tensors))
         if len(kind) == 1 and not any(isinstance(one, list | tuple) and one for one in given):
-            return  # makes a tensor of nothing
+            return None  # makes a tensor of nothing
         if self._read is None:
             self._times[kind] += lasted
-            return
+            return None
         self._contents.note(function._schema.name, given, zeros=function in self._long)  # noqa: SLF001 - as torch's own modes read it
         if kind not in self._read:
-            return
+            return None
         factored = _FACTORING.get(function._schema.name)  # noqa: SLF001
         if factored is not None:
             self._note_given((function, "right"), given[1:2], {}, 0)  # another right side is something new
-            lasted, given, named = int(lasted * factored(*given[:2])), given[:1], {}
-        self._note_given((function,), given, named, lasted)
+            self._note_given((function,), given[:1], {}, int(lasted * factored(*given[:2])))
+            return None
+        return self._note_given((function,), given, named, lasted)
 
-    def _note_given(self, what: tuple[Any, ...], given: tuple[Any, ...], named: Mapping[str, Any], lasted: int) -> None:
+    def _note_given(
+        self, what: tuple[Any, ...], given: tuple[Any, ...], named: Mapping[str, Any], lasted: int
+    ) -> Sum | None:
         """Takes note of what an operator is given, and of how long it takes where it was given that before."""
-        function = what[0]
         taken = sum_of(self._torch, (given, dict(named)))
-        if taken is None:
-            return
-        key = (*what, *taken)
+        if taken is not None and not self._count_again(what[0], (*what, *taken), lasted):
+            self.tally.fresh += 1
+        return taken
+
+    def _count_again(self, function: Any, key: Sum, lasted: int) -> bool:
+        """Whether a call was there before; then its time counts."""
         before = self._seen.get(key)
         self._seen[key] = self._step
         # Where batches come in their turn, all that was given some steps ago is.
         in_turn = before is not None and before < self._step - 1 and self._in_rounds()
-        if before is None:
-            self.tally.fresh += 1
-        elif lasted and not in_turn and not _in_loader(sys._getframe(3)):  # noqa: SLF001 - the documented way to the callers
-            self.tally.again[place_of(_shown(function), sys._getframe(3))] += lasted  # noqa: SLF001
+        frame = sys._getframe(1)  # noqa: SLF001 - the documented way to the callers
+        if before is not None and lasted and not in_turn and not _in_loader(frame):
+            self.tally.again[place_of(_shown(function), frame)] += lasted
             self.tally.calls += 1
+        return before is not None
 
     def _judges(self, function: Any) -> bool:
         """Whether an operator computes something from what it is given, and nothing else."""
+        return self._computes(function) and not function._schema.is_mutable  # noqa: SLF001 - as torch's own modes read it
+
+    def _computes(self, function: Any) -> bool:
+        """Whether an operator computes something, not by chance."""
         known = self._judged.get(function)
         if known is None:
-            name = function._schema.name.partition("::")  # noqa: SLF001 - as torch's own modes read it
+            name = function._schema.name.partition("::")  # noqa: SLF001
             known = (
                 name[0] == "aten"
                 and name[2] not in _NEVER
                 and not name[2].endswith("_like")
                 and not name[2].startswith("new_")
-                and not function._schema.is_mutable  # noqa: SLF001
                 and not function.is_view
                 and self._torch.Tag.nondeterministic_seeded not in function.tags
             )

@@ -4,7 +4,8 @@ oneDNN computes in blocks of channels. Tensors whose channels stand first are co
 back afterwards (`ONEDNN_VERBOSE=1` shows it); with channels last it computes on them as they are. Where a convolution
 does much with each number that is little. A depthwise one does kernel size times kernel size with it: there the copies
 take as long as the work, and as long in the pointwise ones between them. Pointwise ones beside dense ones alone win
-nothing: a network of such bottlenecks took 1.00 and 1.05 times as long with its channels last.
+nothing: a network of such bottlenecks took 1.00 and 1.05 times as long with its channels last. For depthwise kernels of
+14 by 14 and more it has no fast forward pass with the channels first: one of 13 by 13 takes a sixth to a fiftieth.
 """
 
 from __future__ import annotations
@@ -25,12 +26,15 @@ Left = tuple[float, float, float]
 # Lowest tenth, median and highest tenth of the sizes in `python benchmarks/bench_layouts.py` (two cores of an
 # AMD EPYC with AVX-512). Of dense convolutions it is 0.93: nothing to tell.
 _DEPTHWISE: Final[Left] = (0.43, 0.65, 0.82)
+_LARGE_DEPTHWISE: Final[Left] = (0.02, 0.05, 0.26)
 _POINTWISE: Final[Left] = (0.56, 0.74, 0.90)
 # What lies between them, and computes many channels at once where they are last.
 _NORM: Final[Left] = (0.28, 0.36, 0.76)
 _POOL: Final[Left] = (0.06, 0.10, 0.34)
 _ALL: Final[Left] = (1.0, 1.0, 1.0)
-_KINDS: Final = (_ALL, _DEPTHWISE, _POINTWISE, _NORM, _POOL)
+_KINDS: Final = (_ALL, _DEPTHWISE, _POINTWISE, _NORM, _POOL, _LARGE_DEPTHWISE)
+LARGE_SIDE: Final = 14
+"""Numbers of a depthwise kernel's side from which oneDNN has no fast forward pass with the channels first."""
 _FORWARD: Final = "aten::mkldnn_convolution"
 # Where the input stands among the arguments; the weight of a convolution is the next one.
 _CONVOLUTIONS: Final = {_FORWARD: 0, "aten::convolution_backward": 1}
@@ -59,7 +63,8 @@ def plain_layouts(rank: RankCase) -> Plain | None:
     if not len(rows) or not of_onednn or any(column not in table.columns for column in columns):
         return None
     kinds = np.array(judged(table.select(*columns)[rows], _kind), np.intp)
-    if not (kinds == _KINDS.index(_DEPTHWISE)).any():
+    depthwise = np.isin(kinds, (_KINDS.index(_DEPTHWISE), _KINDS.index(_LARGE_DEPTHWISE)))
+    if not depthwise.any():
         return None
     of = np.zeros(len(table), np.intp)
     for kind in range(1, len(_KINDS)):
@@ -69,7 +74,7 @@ def plain_layouts(rank: RankCase) -> Plain | None:
     shares = np.array(_KINDS)[of]
     return Plain(
         (shares[:, 0], shares[:, 1], shares[:, 2]),
-        int(np.count_nonzero(kinds == _KINDS.index(_DEPTHWISE))),
+        int(np.count_nonzero(depthwise)),
         int(np.count_nonzero(kinds == _KINDS.index(_POINTWISE))),
     )
 
@@ -86,7 +91,8 @@ def _kind(name: str, *recorded: str | None) -> int:
             return _BETWEEN[name] if name == _POOLS or concrete[_LEARNS_AT] == "True" else 0
         made, of_each, *kernel = sizes[1]
         if of_each == 1 < given[1]:
-            return _KINDS.index(_DEPTHWISE) if made % given[1] == 0 else 0
+            large = name == _FORWARD and min(kernel) >= LARGE_SIDE
+            return _KINDS.index(_LARGE_DEPTHWISE if large else _DEPTHWISE) if made % given[1] == 0 else 0
         return _KINDS.index(_POINTWISE) if kernel == [1, 1] and of_each == given[1] else 0
     except (ValueError, TypeError, IndexError):
         return 0

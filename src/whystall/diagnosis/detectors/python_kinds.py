@@ -19,6 +19,7 @@ _KINDS: Final = {
     ),
     "copied": re.compile(r"^copy:|\bdeepcopy\(|^torch\.nn\.modules\.module:\w*(state_dict|load)\n"),
     "written": re.compile(r"^json[.:]|\bjson\.(dumps|loads)\("),
+    "weighed": re.compile(r"\bchoice\(.*\bp ?=|\bchoices\(.*\b(cum_)?weights ?="),
     "waited": re.compile(rf"{AWAITS.pattern[:-1]}\n|\bsleep\("),
     "converted": re.compile(r"\btorch\.(tensor|as_tensor|(Float|Double|Long|Int|Bool)?Tensor)\(|\.to_?(py)?list\("),
 }

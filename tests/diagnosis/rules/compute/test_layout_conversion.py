@@ -171,12 +171,20 @@ def test_convolutions_that_do_little_with_what_they_reorder() -> None:
     assert 1 / (0.4 + 0.6 * 0.9) < finding.gain.expected < 1 / (0.4 + 0.6 * 0.4)
 
 
+@pytest.mark.parametrize(("side", "left"), [(13, 0.65), (14, 0.05), (31, 0.05)])
+def test_large_depthwise_kernels_are_slow_forward_with_channels_first(side: int, left: float) -> None:
+    """Of ten parts two are the forward pass, four the backward pass, of which 0.65 is left whatever the kernel."""
+    finding = found_in(convolving([48, 1, side, side], FIRST).built)["compute.layout-conversion"]
+    is_worth(finding, 1 / (0.4 + 0.2 * left + 0.4 * 0.65))
+
+
 @pytest.mark.parametrize(
     ("weight", "strides", "given", "dtype"),
     [
         ([48, 48, 3, 3], FIRST, (8, 48, 32, 32), "float"),  # a dense one works long on each number
         (POINTWISE, FIRST, (8, 48, 32, 32), "float"),  # gains nothing by itself
         (DEPTHWISE, LAST, (8, 48, 32, 32), "float"),
+        ([48, 1, 15, 15], LAST, (8, 48, 32, 32), "float"),
         (DEPTHWISE, [48, 1, 1, 1], (8, 48, 1, 1), "float"),  # one place: both orders are one
         ([16, 1, 3, 3], [1024, 1024, 32, 1], (8, 1, 32, 32), "float"),  # one channel
         ([96, 12, 3, 3], FIRST, (8, 48, 32, 32), "float"),  # groups of twelve: not measured

@@ -1,4 +1,7 @@
-"""Convolutions with very long kernels, computed product by product; which algorithm a device chose is in no trace."""
+"""Convolutions with very long kernels, or with a column times a row, computed product by product.
+
+Which algorithm a device chose is in no trace.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
+from whystall.diagnosis.detectors.separable_kernels import separable_kernels
 from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
@@ -24,6 +28,7 @@ from whystall.trace.columns import judged, matching
 CAUSE: Final = cause_beside(__name__)
 _LEAST_KERNEL: Final = CAUSE.threshold("least_kernel")
 _LEAST_RATIO: Final = CAUSE.threshold("least_ratio")
+_LEAST_SHARE: Final = CAUSE.threshold("least_share")
 _LARGEST: Final = 1 << 40
 _MOST_SIZES: Final = 10
 # A FLOP of a transform takes so many times as long as one of a convolution: as expected, at most, at least.
@@ -91,6 +96,15 @@ def on_a_cpu(case: Case) -> Iterator[Replayed]:
         )
 
 
+def of_a_column_and_a_row(case: Case) -> Iterator[Replayed]:
+    """Convolutions whose kernel is a column times a row."""
+    for rank in case.ranks:
+        found = separable_kernels(rank)
+        told = None if found is None else found.candidate(case, rank, CAUSE)
+        if told is not None and told.attributed_ns >= _LEAST_SHARE * case.step_ns:
+            yield told
+
+
 def _with_transforms(rank: RankCase, found: _Long, slower: float) -> float:
     """What is left of the time of all of them."""
     lasts = rank.trace.operators["duration_ns"].to_numpy()[found.rows].astype(np.float64)
@@ -155,4 +169,5 @@ def _plain(*sizes: Any) -> bool:
     return all(isinstance(size, int) and 0 < size < _LARGEST for size in sizes) and len(sizes) <= _MOST_SIZES
 
 
-RULE = Rule(CAUSE, (Finder(on_a_cpu, ("trace", "no_device", "operators", "shapes")),))
+_NEEDS: Final = ("trace", "no_device", "operators", "shapes")
+RULE = Rule(CAUSE, tuple(Finder(find, _NEEDS) for find in (on_a_cpu, of_a_column_and_a_row)))
