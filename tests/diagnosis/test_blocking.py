@@ -166,3 +166,16 @@ def test_exchanges_are_of_experts_where_their_products_are(kernel: str, dimensio
         for event in job.built.events:
             event["name"] = kernel if event["name"] == GROUPED else event["name"]
     assert {row.dimension for row in blocking(jobs)} == {dimension}
+
+
+def test_kernels_that_send_tokens_to_experts_are_of_experts() -> None:
+    """DeepEP has no records, and no groups."""
+    job = Job()
+    for _ in job.steps(5):
+        job.launch("void deep_ep::internode::dispatch<false, 8, false, 8>(int4*, float*)", TRANSFER_NS)
+        job.launch("gemm", COMPUTE_NS)
+        job.launch("void deep_ep::internode::combine<false, 8, __nv_bfloat16>(int4*, float*)", TRANSFER_NS)
+        job.wait()
+    rows = blocking([job])
+    assert {row.dimension for row in rows} == {"expert"}
+    assert {row.collective for row in rows} == {"dispatch", "combine", None}

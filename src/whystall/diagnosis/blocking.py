@@ -28,6 +28,8 @@ _LARGE_BYTES: Final = 1 << 16
 _FIRST: Final = np.iinfo(np.int64).min
 _NEVER: Final = np.iinfo(np.int64).max
 _EXCHANGES: Final = frozenset({"all_to_all", "all_to_all_v"})
+_TO_EXPERTS: Final = frozenset({"combine", "dispatch", "dispatch_layout", "notify"})
+"""DeepEP's: tokens go to experts, and what these make of them comes back."""
 _SUMS: Final = frozenset({"all_reduce", "reduce_scatter"})
 
 
@@ -102,13 +104,15 @@ def _dimensions(case: Case, rank: RankCase, found: Collectives) -> dict[str, Dim
 
 
 def _by_use(case: Case, rank: RankCase, found: Collectives, own: NDArray[np.intp]) -> Dimension | None:
-    """By messages, by exchanges beside products of experts, or by sums of many bytes.
+    """By messages, by kernels that send to experts, by exchanges beside products of these, or by sums of many bytes.
 
     Messages around a ring pass keys on. Sums before a backward pass are of slices, after and in it of replicas.
     """
-    kinds = {kind_named(found.kind[at]) for at in own.tolist()}
+    kinds = {kind_named(found.kind[at]) or found.kind[at] for at in own.tolist()}
     if kinds <= {"send", "recv", "send_recv"}:
         return "pipeline" if has_stages(case) else "context" if in_rings(case) else None
+    if kinds <= _TO_EXPERTS:
+        return "expert"
     if kinds <= _EXCHANGES:
         # Heads are exchanged by context parallelism in the same way: products of groups of rows are experts' alone.
         return "expert" if _has_experts(rank) else None
