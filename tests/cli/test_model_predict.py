@@ -225,6 +225,7 @@ def test_a_rank_of_several_kinds_of_parallelism(cli: Cli, factories: Path) -> No
     text = " ".join(outcome.out.split())
     assert "on one of 16 devices (4 tensor parallel by 2 stages by 2 zero1)" in text
     assert "stage held at most 0" in text
+    assert "at least 14.3 % of a step, with 6 micro-batches on 2 stages; with 24 it were 4.0 %." in text
     assert "Assumed: tensor parallelism of 4" in text
 
 

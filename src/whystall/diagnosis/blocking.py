@@ -111,11 +111,9 @@ def _by_use(case: Case, rank: RankCase, found: Collectives, own: NDArray[np.intp
     kinds = {kind_named(found.kind[at]) or found.kind[at] for at in own.tolist()}
     if kinds <= {"send", "recv", "send_recv"}:
         return "pipeline" if has_stages(case) else "context" if in_rings(case) else None
-    if kinds <= _TO_EXPERTS:
+    # Heads are exchanged by context parallelism as tokens are: products of groups of rows are experts' alone.
+    if kinds <= _TO_EXPERTS or (kinds <= _EXCHANGES and _has_experts(rank)):
         return "expert"
-    if kinds <= _EXCHANGES:
-        # Heads are exchanged by context parallelism in the same way: products of groups of rows are experts' alone.
-        return "expert" if _has_experts(rank) else None
     sums = own[[kind_named(found.kind[at]) in _SUMS and found.size[at] >= _LARGE_BYTES for at in own.tolist()]]
     if not len(sums):
         return None

@@ -262,6 +262,14 @@ def _basis(found: Prediction) -> Iterator[str]:
             f"Of the {basis.blocks} blocks in {clean(basis.blocks_path or 'the model')} {depths} were run, the rest "
             f"follows from them; the deepest was foretold from the others to {share(basis.depth_error)}."
         )
+    stages = found.request.pipeline_parallel
+    if stages > 1:
+        batches = found.request.micro_batches or stages
+        four_times = (stages - 1) / (4 * batches + stages - 1)
+        yield (
+            f"A stage waits for others in at least {share(found.bubble_share)} of a step, with {batches} micro-batches "
+            f"on {stages} stages; with {4 * batches} it were {share(four_times)}."
+        )
     error = "unknown" if basis.error_share is None else f"up to {share(basis.error_share)}"
     yield f"Error of the peak: {error} ({basis.error_source})."
     if found.reserved_bytes is not None:

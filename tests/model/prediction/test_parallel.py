@@ -158,6 +158,37 @@ def test_fewer_batches_than_stages_keep_less(pipeline: dict[int, Prediction]) ->
     assert "gradients" not in pipeline[1].phase("forward").held
 
 
+def test_a_stage_waits_as_long_as_the_schedule_says(pipeline: dict[int, Prediction]) -> None:
+    """Four stages: 3 of 1 + 3, 2 + 3 and 8 + 3 parts, counted along a plan of one forward, one backward in turn."""
+    for batches, found in pipeline.items():
+        assert found.bubble_share == pytest.approx(1 - batches / _length_of_1f1b(4, batches))
+
+
+def _length_of_1f1b(stages: int, batches: int) -> float:
+    """The time that a schedule takes, in times of a batch on a stage (a third forward, two thirds backward)."""
+    done: dict[tuple[str, int, int], float] = {}
+    order = []
+    for stage in range(stages):
+        ahead = min(stages - stage - 1, batches)
+        plan = [("f", number) for number in range(ahead)]
+        for number in range(batches - ahead):
+            plan += [("f", ahead + number), ("b", number)]
+        order.append(plan + [("b", number) for number in range(batches - ahead, batches)])
+    at, free = [0] * stages, [0.0] * stages
+    while any(at[stage] < len(order[stage]) for stage in range(stages)):
+        for stage in range(stages):
+            while at[stage] < len(order[stage]):
+                kind, number = order[stage][at[stage]]
+                before = (kind, stage - 1 if kind == "f" else stage + 1, number)
+                needs = 0 <= before[1] < stages
+                if needs and before not in done:
+                    break
+                free[stage] = max(free[stage], done.get(before, 0.0)) + (1 / 3 if kind == "f" else 2 / 3)
+                done[kind, stage, number] = free[stage]
+                at[stage] += 1
+    return max(free)
+
+
 def test_stages_hold_less_towards_the_end(pipeline: dict[int, Prediction]) -> None:
     stages = pipeline[8].stages
     batch_of_a_stage = 2 * (34 + SCORES) * UNIT
