@@ -38,6 +38,20 @@ def mlp(width: int, depth: int, inputs: int = 64) -> nn.Module:
     return nn.Sequential(*layers, nn.Linear(width, 4))
 
 
+class InHalf(nn.Module):
+    """A model whose products are in 16 bits, which processors of today multiply faster."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        """What the model makes of a batch, in 32 bits again."""
+        with torch.autocast("cpu", torch.bfloat16):
+            made: torch.Tensor = self.model(inputs)
+        return made.float()
+
+
 def in_memory(batch: int) -> DataLoader[Any]:
     """Tensors that are there already."""
     data = TensorDataset(torch.randn(8192, 64), torch.randint(4, (8192,)))
@@ -73,14 +87,14 @@ def optimizer() -> tuple[DataLoader[Any], nn.Module, torch.optim.Optimizer]:
 
 
 def healthy_memory() -> tuple[DataLoader[Any], nn.Module, torch.optim.Optimizer]:
-    """Tensors in memory, products on all cores, a fused optimizer."""
-    model = mlp(768, 6)
+    """Tensors in memory, products on all cores in 16 bits, a fused optimizer."""
+    model = InHalf(mlp(768, 6))
     return in_memory(256), model, torch.optim.AdamW(model.parameters(), 1e-3, fused=True)
 
 
 def healthy_workers() -> tuple[DataLoader[Any], nn.Module, torch.optim.Optimizer]:
-    """Samples that are waited for by as many workers as hide it."""
-    model = mlp(1024, 10)
+    """Samples that are waited for by as many workers as hide it, products in 16 bits."""
+    model = InHalf(mlp(1024, 10))
     loading = DataLoader(Remote(), batch_size=16, shuffle=True, num_workers=4, prefetch_factor=4)
     return loading, model, torch.optim.SGD(model.parameters(), 0.01, fused=True)
 
