@@ -150,6 +150,26 @@ def test_functions_stand_for_what_they_do(name: str, module: str, part: str | No
     assert Loop().episode(SimpleNamespace(f_code=scope[name]().f_code, f_globals=scope, f_back=None)) == part  # type: ignore[arg-type]
 
 
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python tells no class of a running function")
+@pytest.mark.parametrize(
+    ("owner", "name", "part"),
+    [
+        ("EpochAUC", "compute", "metric"),
+        ("ConfusionMatrix", "update", "metric"),
+        ("EpochAUC", "forward", None),  # whatever else it does
+        ("AUCLoss", "compute", None),
+        ("Router", "compute", None),
+        ("MetricLearner", "update", None),
+    ],
+)
+def test_methods_of_a_metric_stand_for_it(owner: str, name: str, part: str | None) -> None:
+    scope: dict[str, Any] = {"sys": sys, "__name__": "train"}
+    lines = f"class {owner}:\n    def {name}(self):\n        return sys._getframe()\n"
+    exec(compile(lines, "train.py", "exec"), scope)  # noqa: S102 - as above
+    code = getattr(scope[owner](), name)().f_code
+    assert Loop().episode(SimpleNamespace(f_code=code, f_globals=scope, f_back=None)) == part  # type: ignore[arg-type]
+
+
 def called(*frames: tuple[str, str]) -> Any:
     """The innermost of some frames, given from the outermost by file and function."""
     inner = None

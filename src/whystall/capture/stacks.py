@@ -29,7 +29,7 @@ from whystall.capture.watched import Watched
 from whystall.capture.window_looks import EVERY_S as WINDOW_S
 from whystall.capture.window_looks import WindowLooks
 from whystall.run_folder.samples import BEFORE, CALLED
-from whystall.vocabulary.episodes import episode_of
+from whystall.vocabulary.episodes import episode_of, episode_of_code
 
 _EVERY_S: Final = 0.04
 _UNEVEN: Final = (0.6, 1.4)
@@ -142,7 +142,7 @@ class Loop:
         for _ in range(_DEEPEST):
             if frame is None:
                 break
-            if episode_of(frame.f_code.co_name, "function"):
+            if episode_of_code(frame.f_code):
                 self._functions.add((frame.f_code.co_filename, frame.f_code.co_firstlineno))
             frame = frame.f_back
 
@@ -154,7 +154,7 @@ class Loop:
                 break
             # torch's own functions are what a step is made of: its checkpoint() computes again and saves nothing.
             if not str(frame.f_globals.get("__name__", "")).startswith("torch."):
-                named = episode_of(frame.f_code.co_name, "function")
+                named = episode_of_code(frame.f_code)
                 loops = named and (frame.f_code.co_filename, frame.f_code.co_firstlineno) in self._functions
                 found = found if loops else named or found
             frame = frame.f_back

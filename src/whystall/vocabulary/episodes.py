@@ -11,10 +11,16 @@ import tomllib
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.resources import files
-from typing import Literal
+from types import CodeType
+from typing import Final, Literal
 
 Episode = Literal["checkpoint", "evaluation", "logging", "metric", "compilation"]
 SeenIn = Literal["event", "function", "library", "text", "leaf"]
+
+
+_OF_METRICS: Final = frozenset({"compute", "result", "update"})
+"""What the methods of metrics are called (torchmetrics, torcheval, Keras); others of such a class may be anything."""
+_CAPITAL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +58,24 @@ def episode_of(text: str, seen_in: SeenIn) -> Episode | None:
     ('checkpoint', None)
     """
     return next((row.episode for row in episode_names() if row.seen_in == seen_in and row.names(text)), None)
+
+
+def episode_of_code(code: CodeType) -> Episode | None:
+    """The episode that a running function stands for, by its name, or of a metric by its class's (Python 3.11)."""
+    return _of_function(code.co_name, getattr(code, "co_qualname", ""))
+
+
+@lru_cache(4096)
+def _of_function(name: str, qualified: str) -> Episode | None:
+    """The same by a function's name, and that with its class.
+
+    >>> _of_function("compute", "EpochAUC.compute"), _of_function("compute", "Router.compute")
+    ('metric', None)
+    """
+    owner = qualified.rpartition(".")[0].rpartition(".")[2]
+    if name in _OF_METRICS and is_episode(_CAPITAL.sub("_", owner), "metric", "function"):
+        return "metric"
+    return episode_of(name, "function")
 
 
 def is_episode(text: str, episode: Episode, seen_in: SeenIn) -> bool:
