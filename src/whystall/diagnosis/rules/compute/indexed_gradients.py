@@ -1,4 +1,4 @@
-"""Rows that are picked by ``x[index]``, whose gradients are added number by number on one core."""
+"""Rows that are picked by ``x[index]``, whose gradients are added by an atomic operation each."""
 
 from __future__ import annotations
 
