@@ -223,6 +223,8 @@ class Session:
         """Opens, marks or closes a window; after the last one, looks at what is computed again."""
         action = self._recording.windows.step_ended(duration, now)
         if action is not Action.NOTHING:
+            if action is not Action.MARK:
+                self.faults.guard("samples", self._sampler.writer.flush)()
             self._paused(lambda: self._recording.act(action))
             if action is Action.STOP:
                 self._paused(self._snapshots.window_over)

@@ -47,6 +47,7 @@ def end(how: str) -> None:
     if how == "quick":
         os._exit(4)
     if how == "killed":
+        time.sleep(1.0)  # lines of short steps are written some four times a second
         os.kill(os.getpid(), signal.SIGKILL)
     if how == "terminated":
         os.kill(os.getpid(), signal.SIGTERM)
