@@ -6,7 +6,7 @@ import re
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any, Final, Literal, get_args
 
@@ -21,6 +21,8 @@ from whystall.trace.columns import codes, distinct, matching
 CLASSES: Final[tuple[EventClass, ...]] = get_args(EventClass)
 COMPUTE, COMMUNICATION, MEMORY = range(3)
 _LONGEST_NAME: Final = 4096  # characters that a rule sees of a name
+_REMEMBERED: Final = 1 << 14
+"""Ranks of a job run the same kernels: of so many names what they tell is not found out again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +106,18 @@ def _trait(row: dict[str, Any]) -> KernelTrait:
     )
 
 
+@lru_cache(_REMEMBERED)
+def _has_trait(trait: Trait, name: str) -> bool:
+    return kernel_traits()[trait].told_by(name)
+
+
 @cache
 def _dtypes() -> tuple[tuple[str, re.Pattern[str]], ...]:
     rows = tomllib.loads(_shipped())["dtype"]
     return tuple((row["dtype"], re.compile(row["pattern"], re.IGNORECASE)) for row in rows)
 
 
+@lru_cache(_REMEMBERED)
 def dtype_told_by(name: str) -> str | None:
     """The data type of a product's inputs as its kernel's name tells it, or ``None``.
 
@@ -138,8 +146,7 @@ class Classified:
 
     def has(self, trait: Trait) -> NDArray[np.bool_]:
         """Which events have names that tell a trait, whatever their family."""
-        known = kernel_traits()[trait]
-        return self._by_name([known.told_by(name) for name in self.names])
+        return self._by_name([_has_trait(trait, name) for name in self.names])
 
     def is_told_to_be(self, dtype: str) -> NDArray[np.bool_]:
         """Which events have names that tell a data type."""
@@ -159,7 +166,7 @@ def classify(events: pl.DataFrame, rules: Sequence[KernelClass] = ()) -> Classif
     class_of_name = np.zeros(max(len(names), 1), np.uint8)
     family_of_name = np.zeros(max(len(names), 1), np.int32)
     for index, name in enumerate(names):
-        rule = first_match((*rules, *shipped_kernel_classes()), name)
+        rule = first_match(rules, name) or _shipped_match(name)
         if rule is None:
             continue
         if rule.family not in families:
@@ -169,6 +176,11 @@ def classify(events: pl.DataFrame, rules: Sequence[KernelClass] = ()) -> Classif
     class_of = np.where(is_copy, MEMORY, class_of_name[name_of]).astype(np.uint8)
     family_of = np.where(is_set, 2, np.where(is_copy, 1, family_of_name[name_of])).astype(np.int32)
     return Classified(class_of, family_of, name_of, names, families)
+
+
+@lru_cache(_REMEMBERED)
+def _shipped_match(name: str) -> KernelClass | None:
+    return first_match(shipped_kernel_classes(), name)
 
 
 def first_match(rules: Sequence[KernelClass], name: str) -> KernelClass | None:

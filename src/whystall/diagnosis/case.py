@@ -253,22 +253,28 @@ class Case:
         """Per node the value of its device event of a rank, else ``otherwise``."""
         graph = self.replayed
         out = np.full(len(graph.start), otherwise, np.float64)
-        chosen = np.flatnonzero((graph.rank == rank.rank) & (graph.kind == NodeKind.DEVICE))
+        chosen = self._rows(rank, NodeKind.DEVICE)
         out[chosen] = values[graph.event[chosen]]
         return out
 
     def nodes(self, rank: RankCase, host: Mask | None = None, device: Mask | None = None) -> Mask:
         """The nodes of host events and device events of a rank, given as masks over its events."""
         graph = self.replayed
-        own = graph.rank == rank.rank
         out = np.zeros(len(graph.start), np.bool_)
-        event = np.maximum(graph.event, 0)
-        if host is not None and len(host):
-            out |= (graph.kind == NodeKind.HOST) & (graph.event >= 0) & host[np.minimum(event, len(host) - 1)]
-        if device is not None and len(device):
-            out |= (graph.kind == NodeKind.DEVICE) & device[np.minimum(event, len(device) - 1)]
-        chosen: Mask = out & own
-        return chosen
+        for kind, events in ((NodeKind.HOST, host), (NodeKind.DEVICE, device)):
+            if events is not None and len(events):
+                rows = self._rows(rank, kind)
+                event = graph.event[rows]
+                out[rows[(event >= 0) & events[np.clip(event, 0, len(events) - 1)]]] = True
+        return out
+
+    def _rows(self, rank: RankCase, kind: NodeKind) -> NDArray[np.intp]:
+        """The nodes of a rank of one kind: of many ranks the graph is not gone through for each again and again."""
+        key = (f"rows of {kind.name}", rank.rank)
+        if key not in self.kept:
+            self.kept[key] = np.flatnonzero((self.replayed.rank == rank.rank) & (self.replayed.kind == kind))
+        found: NDArray[np.intp] = self.kept[key]
+        return found
 
     def work_of(self, rank: RankCase, operators: Mask) -> Mask:
         """The nodes of the work of operators: what they launched on a device, or their own time on a CPU."""
@@ -294,15 +300,16 @@ class Case:
 
     def host_state(self, rank: RankCase, *states: HostState) -> Mask:
         """The host nodes of a rank that are in one of some states."""
-        graph = self.replayed
-        chosen: Mask = (graph.rank == rank.rank) & (graph.kind == NodeKind.HOST) & np.isin(graph.state, states)
+        graph, rows = self.replayed, self._rows(rank, NodeKind.HOST)
+        chosen = np.zeros(len(graph.start), np.bool_)
+        chosen[rows[np.isin(graph.state[rows], states)]] = True
         return chosen
 
     def host_within(self, rank: RankCase, begin: Times, end: Times) -> Mask:
         """The host nodes of a rank that begin in one of some intervals (on the rank's own clock)."""
-        graph = self.replayed
-        own = (graph.rank == rank.rank) & (graph.kind == NodeKind.HOST)
-        chosen: Mask = own & within(graph.own_times(rank.rank, graph.start), begin, end)
+        graph, rows = self.replayed, self._rows(rank, NodeKind.HOST)
+        chosen = np.zeros(len(graph.start), np.bool_)
+        chosen[rows[within(graph.own_times(rank.rank, graph.start[rows]), begin, end)]] = True
         return chosen
 
     def host_within_operators(self, rank: RankCase, operators: Mask | NDArray[np.int64]) -> Mask:

@@ -67,8 +67,10 @@ def looks_in(case: Case, rank: RankCase, chosen: Mask) -> list[tuple[WindowPlace
     """Where the training thread of a rank was found while chosen host nodes ran, and how often."""
     graph = case.replayed
     places = case.facts.in_windows.get(rank.rank, ())
+    if not places or rank.training is None:
+        return []
     own = np.flatnonzero((graph.rank == rank.rank) & (graph.kind == NodeKind.HOST) & (graph.duration > 0))
-    if not places or rank.training is None or not len(own):
+    if not len(own):
         return []
     clock = graph.clocks.get(rank.rank)
     own = own[np.array([name.endswith(f" thread {rank.training}") for name in graph.lanes])[graph.lane[own]]]

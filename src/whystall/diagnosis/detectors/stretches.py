@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,26 +31,27 @@ _COMPILED: Final = "Compiled"
 _TALKS: Final = re.compile(r"^(gloo|mpi|ucc):")
 
 
-def stretch_ns(case: Case, soft: Mask) -> NDArray[np.int64]:
-    """Per node the length of the unbroken stretch of such nodes on its lane that it lies in."""
-    group, rows, flags = _grouped(case, soft)
-    sums = np.bincount(group, weights=case.replayed.duration[rows]).astype(np.int64)
-    out = np.zeros(len(soft), np.int64)
-    out[rows] = np.where(flags, sums[group], 0)
-    return out
+class _Stretches(NamedTuple):
+    """Host nodes of a rank by lane and time, the number of the stretch that each belongs to, and whether it is soft."""
+
+    group: NDArray[np.int64]
+    rows: NDArray[np.intp]
+    flags: Mask
 
 
-def _grouped(case: Case, soft: Mask) -> tuple[NDArray[np.int64], NDArray[np.intp], Mask]:
-    """Host nodes by lane and time, the number of the stretch that each belongs to, and whether it is soft."""
-    graph = case.replayed
-    rows = np.flatnonzero(graph.kind == NodeKind.HOST)
-    rows = rows[np.lexsort((rows, graph.lane[rows]))]
-    end = graph.start + graph.duration
-    flags = soft[rows]
-    lane, start = graph.lane[rows], graph.start[rows]
-    joined = np.zeros(len(rows), bool)
-    joined[1:] = (lane[1:] == lane[:-1]) & (start[1:] == end[rows][:-1]) & flags[1:] & flags[:-1]
-    return np.cumsum(~joined) - 1, rows, flags
+def _grouped(case: Case, rank: RankCase) -> _Stretches:
+    key = ("stretches", rank.rank)
+    if key not in case.kept:
+        graph, soft = case.replayed, soft_nodes(case, rank)
+        rows = np.flatnonzero((graph.rank == rank.rank) & (graph.kind == NodeKind.HOST))
+        rows = rows[np.lexsort((rows, graph.lane[rows]))]
+        flags, lane, start = soft[rows], graph.lane[rows], graph.start[rows]
+        end = start + graph.duration[rows]
+        joined = np.zeros(len(rows), bool)
+        joined[1:] = (lane[1:] == lane[:-1]) & (start[1:] == end[:-1]) & flags[1:] & flags[:-1]
+        case.kept[key] = _Stretches(np.cumsum(~joined) - 1, rows, flags)
+    found: _Stretches = case.kept[key]
+    return found
 
 
 def soft_nodes(case: Case, rank: RankCase) -> Mask:
@@ -73,7 +74,11 @@ def soft_stretch_ns(case: Case, rank: RankCase) -> NDArray[np.int64]:
     """Per node of a rank the length of the stretch of Python, or of nothing seen, that it lies in; 0 elsewhere."""
     key = ("soft_stretch_ns", rank.rank)
     if key not in case.kept:
-        case.kept[key] = stretch_ns(case, soft_nodes(case, rank))
+        group, rows, flags = _grouped(case, rank)
+        sums = np.bincount(group, weights=case.replayed.duration[rows]).astype(np.int64)
+        out = np.zeros(len(case.replayed.start), np.int64)
+        out[rows] = np.where(flags, sums[group], 0)
+        case.kept[key] = out
     found: NDArray[np.int64] = case.kept[key]
     return found
 
@@ -89,7 +94,7 @@ def work_within(case: Case, rank: RankCase, begin: NDArray[np.int64], end: NDArr
 
 def count_of_stretches(case: Case, rank: RankCase, nodes: Mask) -> float:
     """How many unbroken stretches nodes belong to, per step: what interrupts a call does not make two of it."""
-    group, rows, _ = _grouped(case, soft_nodes(case, rank))
+    group, rows, _ = _grouped(case, rank)
     return len(np.unique(group[case.in_window(nodes)[rows]])) / max(case.steps, 1)
 
 
@@ -108,11 +113,10 @@ def stretches(case: Case, rank: RankCase, *, rare: bool) -> tuple[NDArray[np.int
     the steps with the shortest).
     """
     graph = case.replayed
-    group, rows, flags = _grouped(case, soft_nodes(case, rank))
+    group, rows, flags = _grouped(case, rank)
     if not len(rows):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    chosen = flags & (graph.rank[rows] == rank.rank)
-    first = np.flatnonzero(chosen & np.append(True, np.diff(group) != 0))
+    first = np.flatnonzero(flags & np.append(True, np.diff(group) != 0))
     length = np.bincount(group, weights=graph.duration[rows])[group[first]].astype(np.int64)
     begin = graph.own_times(rank.rank, graph.start[rows[first]])
     long = length >= LONG_NS
