@@ -239,3 +239,14 @@ def test_a_largest_batch_is_for_predictions(cli: Cli) -> None:
     outcome = cli("model", "factories.py:square", "--batch", "max")
     assert outcome.code == 2
     assert "--batch wants" in outcome.err
+
+
+def test_choices_are_those_of_a_request() -> None:
+    """They stand twice, since whoever asks for help does not wait for torch."""
+    from whystall.cli import model_predict
+    from whystall.model.prediction import request
+
+    assert model_predict.ATTENTIONS == request.ATTENTIONS
+    assert model_predict.KERNELS == request.KERNELS
+    assert request.STRATEGIES[1:] == model_predict.STRATEGIES
+    assert model_predict.CHECKPOINTS == request.CHECKPOINTS

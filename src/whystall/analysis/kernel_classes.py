@@ -146,11 +146,11 @@ class Classified:
 
     def has(self, trait: Trait) -> NDArray[np.bool_]:
         """Which events have names that tell a trait, whatever their family."""
-        return self._by_name([_has_trait(trait, name) for name in self.names])
+        return self._by_name([_has_trait(trait, name[:_LONGEST_NAME]) for name in self.names])
 
     def is_told_to_be(self, dtype: str) -> NDArray[np.bool_]:
         """Which events have names that tell a data type."""
-        return self._by_name([dtype_told_by(name) == dtype for name in self.names])
+        return self._by_name([dtype_told_by(name[:_LONGEST_NAME]) == dtype for name in self.names])
 
     def _by_name(self, told: list[bool]) -> NDArray[np.bool_]:
         return np.array(told or [False], np.bool_)[self.name_of]
@@ -166,7 +166,7 @@ def classify(events: pl.DataFrame, rules: Sequence[KernelClass] = ()) -> Classif
     class_of_name = np.zeros(max(len(names), 1), np.uint8)
     family_of_name = np.zeros(max(len(names), 1), np.int32)
     for index, name in enumerate(names):
-        rule = first_match(rules, name) or _shipped_match(name)
+        rule = first_match(rules, name) or _shipped_match(name[:_LONGEST_NAME])
         if rule is None:
             continue
         if rule.family not in families:

@@ -216,15 +216,10 @@ class Stopwatch:
         self.depth -= 1
         if self.depth == 0:
             self.ended_ns = time.perf_counter_ns()
-            whole_ns = self.ended_ns - self.began_ns
-            running = self._running
-            if len(running) == 1:
-                self.total_ns += max(whole_ns - self.inner_ns, 0)
-                running.clear()
-            else:
-                self._count_among(running, whole_ns)
+            self._count(self.ended_ns - self.began_ns)
 
-    def _count_among(self, running: list[Stopwatch], whole_ns: int) -> None:
+    def _count(self, whole_ns: int) -> None:
+        running = self._running
         owner = self
         for other in running:
             if other.rank < owner.rank:

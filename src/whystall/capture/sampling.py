@@ -104,16 +104,11 @@ class PartTimes:
 
         Input, forward, backward, optimizer, save, garbage collection.
         """
-        if self._running:
-            for watch in tuple(self._running):
-                watch.forget_if_begun_before(self._taken_ns)
+        for watch in tuple(self._running):
+            watch.forget_if_begun_before(self._taken_ns)
         self._taken_ns = time.perf_counter_ns()
         self.evaluation.step_ended()
-        taken = []
-        for watch in self._told:
-            taken.append(watch.total_ns // 1000)
-            watch.total_ns = 0
-        return tuple(taken)
+        return tuple([watch.take_us() for watch in self._told])
 
     def at(self, at_ns: int) -> str:
         """The part that ran at an instant not long ago; ``other`` for none.

@@ -47,6 +47,7 @@ _SHORTEST_STEP_WITH_MODULES_NS: Final = 3_000_000
 # In production three in a thousand are allowed.
 _SHORTEST_IN_PRODUCTION_NS: Final = 12_000_000
 _STEPS_BEFORE_JUDGING: Final = 32
+# What the kernel counts is asked so seldom there: an answer costs a step as much as all else.
 _COUNT_IN_PRODUCTION_NS: Final = 250_000_000
 # The first steps load, compile and allocate: where they are says little of the others.
 _UNSTEADY_STEPS: Final = 2

@@ -253,7 +253,7 @@ class Case:
         """Per node the value of its device event of a rank, else ``otherwise``."""
         graph = self.replayed
         out = np.full(len(graph.start), otherwise, np.float64)
-        chosen = self._rows(rank, NodeKind.DEVICE)
+        chosen = self.rows(rank, NodeKind.DEVICE)
         out[chosen] = values[graph.event[chosen]]
         return out
 
@@ -263,12 +263,12 @@ class Case:
         out = np.zeros(len(graph.start), np.bool_)
         for kind, events in ((NodeKind.HOST, host), (NodeKind.DEVICE, device)):
             if events is not None and len(events):
-                rows = self._rows(rank, kind)
+                rows = self.rows(rank, kind)
                 event = graph.event[rows]
                 out[rows[(event >= 0) & events[np.clip(event, 0, len(events) - 1)]]] = True
         return out
 
-    def _rows(self, rank: RankCase, kind: NodeKind) -> NDArray[np.intp]:
+    def rows(self, rank: RankCase, kind: NodeKind) -> NDArray[np.intp]:
         """The nodes of a rank of one kind: of many ranks the graph is not gone through for each again and again."""
         key = (f"rows of {kind.name}", rank.rank)
         if key not in self.kept:
@@ -293,21 +293,22 @@ class Case:
             return self.device_values(rank, np.append(values, otherwise)[operator], otherwise)
         graph = self.replayed
         first, last = rank.offsets["operators"]
-        own = (graph.rank == rank.rank) & (graph.kind == NodeKind.HOST) & (graph.event >= first) & (graph.event < last)
+        rows = self.rows(rank, NodeKind.HOST)
+        own = rows[(graph.event[rows] >= first) & (graph.event[rows] < last)]
         out = np.full(len(graph.start), otherwise)
         out[own] = values[graph.event[own] - first]
         return out
 
     def host_state(self, rank: RankCase, *states: HostState) -> Mask:
         """The host nodes of a rank that are in one of some states."""
-        graph, rows = self.replayed, self._rows(rank, NodeKind.HOST)
+        graph, rows = self.replayed, self.rows(rank, NodeKind.HOST)
         chosen = np.zeros(len(graph.start), np.bool_)
         chosen[rows[np.isin(graph.state[rows], states)]] = True
         return chosen
 
     def host_within(self, rank: RankCase, begin: Times, end: Times) -> Mask:
         """The host nodes of a rank that begin in one of some intervals (on the rank's own clock)."""
-        graph, rows = self.replayed, self._rows(rank, NodeKind.HOST)
+        graph, rows = self.replayed, self.rows(rank, NodeKind.HOST)
         chosen = np.zeros(len(graph.start), np.bool_)
         chosen[rows[within(graph.own_times(rank.rank, graph.start[rows]), begin, end)]] = True
         return chosen

@@ -69,7 +69,8 @@ def looks_in(case: Case, rank: RankCase, chosen: Mask) -> list[tuple[WindowPlace
     places = case.facts.in_windows.get(rank.rank, ())
     if not places or rank.training is None:
         return []
-    own = np.flatnonzero((graph.rank == rank.rank) & (graph.kind == NodeKind.HOST) & (graph.duration > 0))
+    own = case.rows(rank, NodeKind.HOST)
+    own = own[graph.duration[own] > 0]
     if not len(own):
         return []
     clock = graph.clocks.get(rank.rank)

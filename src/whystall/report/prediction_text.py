@@ -264,11 +264,10 @@ def _basis(found: Prediction) -> Iterator[str]:
         )
     stages = found.request.pipeline_parallel
     if stages > 1:
-        batches = found.request.micro_batches or stages
-        four_times = (stages - 1) / (4 * batches + stages - 1)
+        batches = found.request.in_a_step
         yield (
-            f"A stage waits for others in at least {share(found.bubble_share)} of a step, with {batches} micro-batches "
-            f"on {stages} stages; with {4 * batches} it were {share(four_times)}."
+            f"A stage waits for others in at least {share(found.bubble_share())} of a step, with {batches} "
+            f"micro-batches on {stages} stages; with {4 * batches} it were {share(found.bubble_share(4))}."
         )
     error = "unknown" if basis.error_share is None else f"up to {share(basis.error_share)}"
     yield f"Error of the peak: {error} ({basis.error_source})."

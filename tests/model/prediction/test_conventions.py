@@ -84,9 +84,9 @@ def test_megatrons_activations_of_a_llama() -> None:
 def test_a_prediction_tells_megatrons_activations_of_a_language_model_alone(simulator: Simulator, models: str) -> None:
     told = predict(f"{models}:llama_7b", simulator=simulator, dtype="bf16", conventions=True).conventions
     expected = conventions.megatron_activations(LLAMA, tensor_parallel=1, sequence_parallel=False)
-    assert told["activations (Megatron)"] == expected
+    assert told["activations (Megatron, 16 bits)"] == expected
     other = predict(f"{models}:square", simulator=simulator, conventions=True).conventions
-    assert "activations (Megatron)" not in other
+    assert "activations (Megatron, 16 bits)" not in other
 
 
 def _fields(sizes: conventions.TransformerSizes) -> dict[str, int]:

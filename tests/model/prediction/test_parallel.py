@@ -161,7 +161,7 @@ def test_fewer_batches_than_stages_keep_less(pipeline: dict[int, Prediction]) ->
 def test_a_stage_waits_as_long_as_the_schedule_says(pipeline: dict[int, Prediction]) -> None:
     """Four stages: 3 of 1 + 3, 2 + 3 and 8 + 3 parts, counted along a plan of one forward, one backward in turn."""
     for batches, found in pipeline.items():
-        assert found.bubble_share == pytest.approx(1 - batches / _length_of_1f1b(4, batches))
+        assert found.bubble_share() == pytest.approx(1 - batches / _length_of_1f1b(4, batches))
 
 
 def _length_of_1f1b(stages: int, batches: int) -> float:

@@ -94,3 +94,10 @@ def test_a_model_without_blocks_has_nothing_to_checkpoint(simulator: Simulator, 
 def test_a_device_that_the_table_does_not_know_is_said(simulator: Simulator, models: str) -> None:
     with pytest.raises(UsageError, match="knows no 'H9000'"):
         option_rows(f"{models}:square", ["H9000"], simulator=simulator)
+
+
+def test_devices_that_refuse_a_kernel_of_attention_are_named(simulator: Simulator, models: str) -> None:
+    options: dict[str, Any] = {"simulator": simulator, "dtype": "fp16", "attention": "flash", "optimizer": None}
+    with pytest.raises(UsageError, match=rf"^{T4}: flash attention does not take .*, or name other devices"):
+        option_rows(f"{models}:flash_6", [H100, T4], **options)
+    assert [cell.device for cell in option_rows(f"{models}:flash_6", [H100], **options)[0].cells] == [H100]

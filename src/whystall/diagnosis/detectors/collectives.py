@@ -89,7 +89,8 @@ def _collectives(case: Case, rank: RankCase) -> Collectives:
 def node_of_event(case: Case, rank: RankCase, events: NDArray[np.int64]) -> NDArray[np.int64]:
     """The node of each host event of a rank, or -1."""
     graph = case.replayed
-    nodes = np.flatnonzero((graph.rank == rank.rank) & (graph.kind == NodeKind.HOST) & (graph.event >= 0))
+    nodes = case.rows(rank, NodeKind.HOST)
+    nodes = nodes[graph.event[nodes] >= 0]
     if not len(nodes):
         return np.full(len(events), -1, np.int64)
     order = nodes[np.argsort(graph.event[nodes], kind="stable")]
@@ -114,7 +115,7 @@ def node_of_row(case: Case, rank: RankCase) -> NDArray[np.int64]:
     """Per device event of a rank its node, or -1."""
     graph = case.replayed
     out = np.full(len(rank.trace.device_events), -1, np.int64)
-    nodes = np.flatnonzero((graph.rank == rank.rank) & (graph.kind == NodeKind.DEVICE))
+    nodes = case.rows(rank, NodeKind.DEVICE)
     out[graph.event[nodes]] = nodes
     return out
 

@@ -43,7 +43,7 @@ def _grouped(case: Case, rank: RankCase) -> _Stretches:
     key = ("stretches", rank.rank)
     if key not in case.kept:
         graph, soft = case.replayed, soft_nodes(case, rank)
-        rows = np.flatnonzero((graph.rank == rank.rank) & (graph.kind == NodeKind.HOST))
+        rows = case.rows(rank, NodeKind.HOST)
         rows = rows[np.lexsort((rows, graph.lane[rows]))]
         flags, lane, start = soft[rows], graph.lane[rows], graph.start[rows]
         end = start + graph.duration[rows]

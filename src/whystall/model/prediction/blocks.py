@@ -43,13 +43,18 @@ class Blocks:
 
 
 def sizes_of(model: nn.Module, found: Blocks, given: Sequence[int]) -> TransformerSizes | None:
-    """The sizes of a language model whose first block is ``given`` batch, sequence and width; ``None`` of another."""
+    """The sizes of a language model whose first block is ``given`` batch, sequence and width; ``None`` of another.
+
+    One looks up as many words as it tells the next of.
+    """
     if len(given) != 3:
         return None
     batch, sequence, hidden = given
     inside = {id(one) for _, block in found.all for one in block.modules()}
     inner = [one.in_features for one in found.all[0][1].modules() if isinstance(one, nn.Linear)]
-    words = [one.out_features for one in model.modules() if isinstance(one, nn.Linear) and id(one) not in inside]
+    ends = [one for one in model.modules() if id(one) not in inside]
+    told = {one.out_features for one in ends if isinstance(one, nn.Linear)}
+    words = told & {one.num_embeddings for one in ends if isinstance(one, nn.Embedding)}
     if not inner or not words or max(inner) < hidden:
         return None
     return TransformerSizes(

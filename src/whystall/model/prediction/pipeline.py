@@ -37,7 +37,7 @@ def _stage(whole: Simulated, number: int, request: Request) -> Simulated:
         key: _without(peak, gone, inputs=not is_between) for key, peak in whole.sections.items() if key[1] not in gone
     }
     full = max((_held(held, "activations") for (phase, _), held in kept.items() if phase == "forward"), default=0)
-    waiting = min(request.micro_batches or stages, stages - number) - 1
+    waiting = min(request.in_a_step, stages - number) - 1
     sections = {}
     for key, held in kept.items():
         if key[0] != "optimizer":

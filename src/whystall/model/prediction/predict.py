@@ -139,7 +139,7 @@ def _predicted(
         largest = whole.largest_unit_bytes * whole.parameters // max(whole.parameter_bytes, 1)
         told = dict(all_of(whole.parameters, request.ranks, largest))
         if whole.sizes is not None and request.backward:
-            told["activations (Megatron)"] = megatron_activations(
+            told["activations (Megatron, 16 bits)"] = megatron_activations(
                 whole.sizes,
                 tensor_parallel=request.tensor_parallel,
                 sequence_parallel=request.sequence_parallel,

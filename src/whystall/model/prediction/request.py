@@ -98,6 +98,11 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         return self.ranks * self.tensor_parallel * self.pipeline_parallel
 
     @property
+    def in_a_step(self) -> int:
+        """The micro-batches of a step in a pipeline."""
+        return self.micro_batches or self.pipeline_parallel
+
+    @property
     def keeps_gradients(self) -> bool:
         """Whether gradients of earlier batches are kept while a batch runs."""
         return self.accumulated > 1 or (self.pipeline_parallel > 1 and self.micro_batches != 1)

@@ -172,15 +172,14 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
         """All FLOPs of a step, recomputation included."""
         return sum(one.flops for one in self.work)
 
-    @property
-    def bubble_share(self) -> float:
+    def bubble_share(self, times: int = 1) -> float:
         """The share of a step in which a stage of a pipeline waits for others, at least: if all are equally long.
 
         One forward, one backward in turn (arXiv 2104.04473): of ``p`` stages and ``m`` micro-batches ``p - 1`` parts of
-        ``m + p - 1``. 0 without a pipeline.
+        ``m + p - 1``. 0 without a pipeline. ``times`` is with so many times the micro-batches.
         """
         stages = self.request.pipeline_parallel
-        return (stages - 1) / ((self.request.micro_batches or stages) + stages - 1)
+        return (stages - 1) / (times * self.request.in_a_step + stages - 1)
 
     def phase(self, name: str) -> PhasePeak:
         """The peak of one phase. Raises ``KeyError`` where it did not run."""

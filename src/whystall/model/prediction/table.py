@@ -7,7 +7,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from whystall.errors import WhystallError
+from whystall.errors import UsageError, WhystallError
 from whystall.hardware import Accelerator
 from whystall.model.prediction import pipeline, remedies, sharding
 from whystall.model.prediction.fitting import device_named, fit
@@ -70,7 +70,10 @@ def _steps(request: Request, rows: Mapping[str, Accelerator], simulator: Simulat
         names = tuple(name for name, row in rows.items() if ((row.capability or _FLASH) >= _FLASH) is flash)
         if names:
             asked = replace(request, device=names[0], capability=rows[names[0]].capability, timed_on=names)
-            found.append((names, simulator.run(asked)))
+            try:
+                found.append((names, simulator.run(asked)))
+            except UsageError as error:
+                raise UsageError(f"{', '.join(names)}: {error}, or name other devices by --devices") from None
     return found
 
 
