@@ -110,6 +110,22 @@ def test_the_headline_of_every_cause_takes_two_lines(opened: Opener, width: int)
     assert {text for text, count in zip(texts, lines, strict=True) if round(count) > 2} == set()
 
 
+@pytest.mark.parametrize("name", ["gpu", "diagnosed", "cpu", "two-ranks"])
+@pytest.mark.parametrize(
+    "viewport", [DESKTOP, PHONE, {"width": 860, "height": 800}], ids=["desktop", "phone", "between"]
+)
+def test_no_share_in_a_bar_is_cut_off(opened: Opener, name: str, viewport: dict[str, int]) -> None:
+    page = opened(name, viewport=viewport)
+    page.evaluate("document.querySelectorAll('details').forEach((details) => { details.open = true; })")
+    cut = page.evaluate(
+        """[...document.querySelectorAll(".bar .segment text")].filter((text) => {
+            const right = text.parentElement.querySelector(".fill").getBoundingClientRect().right;
+            return text.getBoundingClientRect().right > right + 1;
+        }).map((text) => text.textContent)"""
+    )
+    assert cut == []
+
+
 def test_the_ledger_bar_adds_up_on_screen(opened: Opener) -> None:
     page = opened("gpu")
     bar = page.locator("#verdict .bar")
