@@ -49,6 +49,7 @@ _ELEMENT_BYTES: Final[dict[str, int]] = {
     "uint16": 2,
     "uint32": 4,
     "uint64": 8,
+    "bytes": 1,  # a recording that counts bytes and does not tell of what type
 }
 # A larger message does not exist: the count is damaged.
 _MOST_ELEMENTS: Final = 1 << 50

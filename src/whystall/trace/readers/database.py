@@ -19,7 +19,7 @@ import polars as pl
 
 from whystall.trace.errors import InputError
 from whystall.trace.files import Head, Limits
-from whystall.trace.readers.table_source import Wanted, columns_to_read, completed, dtype_of
+from whystall.trace.readers.table_source import Kind, Wanted, columns_to_read, completed, dtype_of
 
 MAGIC: Final = b"SQLite format 3\x00"
 # Of a damaged file even the error may hold bytes that are no text.
@@ -65,6 +65,7 @@ class Database:
         self.truncated = False
         self._name = path.name
         self._allowed = frozenset(tables)
+        self._examined: set[str] = set()
         size = _sound_size(path, limits)
         self._steps_left = max(_LEAST_STEPS, size * _STEPS_PER_BYTE)
         self._most_rows = min(limits.events, max(1, size // _LEAST_ROW_BYTES))
@@ -163,6 +164,9 @@ class Database:
 
     def _examine(self, table: str) -> None:
         """Looks for damage that a query would pass over in silence, such as a page whose count of rows is too low."""
+        if table in self._examined:
+            return
+        self._examined.add(table)
         try:
             found = self._connection.execute(f'PRAGMA quick_check("{table}")').fetchone()
             problem = None if found is None or found[0] == "ok" else str(found[0]).splitlines()[-1]
@@ -231,7 +235,7 @@ def _frame(rows: list[tuple[object, ...]], asked: Sequence[str], columns: Wanted
     )
 
 
-def _series(name: str, values: Sequence[object], kind: type[int | str]) -> pl.Series:
+def _series(name: str, values: Sequence[object], kind: Kind) -> pl.Series:
     """A column; SQLite holds any type in any of them, and what is of another than ``kind`` is null."""
     try:
         return pl.Series(name, values, dtype=dtype_of(kind), strict=True)

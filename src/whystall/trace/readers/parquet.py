@@ -15,7 +15,7 @@ from whystall.trace.errors import InputError
 from whystall.trace.files import Limits, most_parts
 from whystall.trace.readers.parquet_pages import unpacked
 from whystall.trace.readers.protobuf import WireError
-from whystall.trace.readers.table_source import Wanted, columns_to_read, completed
+from whystall.trace.readers.table_source import Kind, Wanted, columns_to_read, completed
 
 SUFFIX: Final = ".parquet"
 MAGIC: Final = b"PAR1"
@@ -105,9 +105,8 @@ class ParquetFolder:
         except _FAILURES as error:
             self._is_damaged(table, error)
             return None
-        # A text that stands once in the file may be that of every row.
-        texts = [] if found is None else [found[name].str.len_bytes().sum() for name in _texts(found)]
-        if found is None or sum(texts) > most:
+        # A text or blob that stands once in the file may be that of every row.
+        if found is None or _long_bytes(found) > most:
             self._lose(f"the table {table} unpacks to more than a recording holds: it was not read")
             return None
         return found
@@ -129,14 +128,16 @@ def files_of(folder: Path, tables: Iterable[str]) -> dict[str, Path]:
     return {table: path for table, path in paths.items() if path.is_file()}
 
 
-def _as(dtype: pl.DataType, kind: type[int | str], column: str) -> pl.Expr | None:
-    """A column as whole numbers or texts; ``None`` where it holds anything else."""
+def _as(dtype: pl.DataType, kind: Kind, column: str) -> pl.Expr | None:
+    """A column as whole numbers, texts or bytes; ``None`` where it holds anything else."""
     if kind is int and dtype.is_integer():
         return pl.col(column).cast(pl.Int64, strict=False)
     if kind is str and isinstance(dtype, pl.String | pl.Categorical | pl.Enum):
         return pl.col(column).cast(pl.String)
-    return None
+    return pl.col(column) if kind is bytes and dtype == pl.Binary else None
 
 
-def _texts(table: pl.DataFrame) -> list[str]:
-    return [name for name, dtype in table.schema.items() if dtype == pl.String]
+def _long_bytes(table: pl.DataFrame) -> int:
+    texts = [table[name].str.len_bytes() for name, dtype in table.schema.items() if dtype == pl.String]
+    blobs = [table[name].bin.size() for name, dtype in table.schema.items() if dtype == pl.Binary]
+    return sum(int(sizes.sum()) for sizes in (*texts, *blobs))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 import polars as pl
 
-Wanted = Mapping[str, type[int | str]]
+Kind = type[int | str | bytes]
+Wanted = Mapping[str, Kind]
 """By name the columns that a reader asks for, and what they hold."""
 
 
@@ -53,6 +54,9 @@ def completed(found: pl.DataFrame | None, wanted: Wanted) -> pl.DataFrame:
     return found.with_columns(pl.lit(None, dtypes[column]).alias(column) for column in missing).select(dtypes.keys())
 
 
-def dtype_of(kind: type[int | str]) -> type[pl.Int64 | pl.String]:
-    """The type of a column that holds whole numbers or texts."""
-    return pl.Int64 if kind is int else pl.String
+def dtype_of(kind: Kind) -> type[pl.Int64 | pl.String | pl.Binary]:
+    """The type of a column that holds whole numbers, texts or bytes."""
+    return _DTYPES[kind]
+
+
+_DTYPES: Final[dict[Kind, type[pl.Int64 | pl.String | pl.Binary]]] = {int: pl.Int64, str: pl.String, bytes: pl.Binary}

@@ -27,7 +27,9 @@ SCHEMA = {
     "CUPTI_ACTIVITY_KIND_OVERHEAD": f"{_EVENT}, eventClass INTEGER, globalTid INTEGER, correlationId INTEGER, "
     "nameId INTEGER, overheadType INTEGER",
     "NVTX_EVENTS": "start INTEGER NOT NULL, end INTEGER, eventType INTEGER, text TEXT, globalTid INTEGER, "
-    "endGlobalTid INTEGER, textId INTEGER, domainId INTEGER",
+    "endGlobalTid INTEGER, textId INTEGER, domainId INTEGER, binaryData TEXT",
+    "NVTX_PAYLOAD_SCHEMA_ENTRIES": "domainId INTEGER NOT NULL, schemaId INTEGER NOT NULL, idx INTEGER NOT NULL, "
+    "flags INTEGER, type INTEGER, name TEXT, description TEXT, arrayOrUnionDetail INTEGER, offset INTEGER",
     "ThreadNames": "nameId INTEGER, priority INTEGER, globalTid INTEGER",
     "StringIds": "id INTEGER NOT NULL PRIMARY KEY, value TEXT NOT NULL",
     "PROCESSES": "globalPid INTEGER, pid INTEGER, name TEXT",

@@ -28,7 +28,9 @@ def as_folder(database: Path, folder: Path, **how: Any) -> Path:
 
 
 def _array(values: tuple[Any, ...]) -> Any:
-    """Whole numbers where all are, as the writer types its columns; otherwise texts."""
+    """Whole numbers or blobs where all are such, as the writer types its columns; otherwise texts."""
+    if any(isinstance(value, bytes) for value in values):
+        return pa.array(values, pa.binary())
     try:
         return pa.array(values, pa.int64())
     except (pa.ArrowException, TypeError, OverflowError, ValueError):

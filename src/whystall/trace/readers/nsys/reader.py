@@ -17,6 +17,7 @@ from whystall.trace.readers.nsys.device import read_device_events
 from whystall.trace.readers.nsys.export import TABLES, TEXTS, Export, process_number
 from whystall.trace.readers.nsys.host import read_calls, read_overhead, read_synchronizations
 from whystall.trace.readers.nsys.nvtx import read_ranges
+from whystall.trace.readers.nsys.payloads import with_collectives
 from whystall.trace.readers.nsys.target import base_of, devices_of, own_devices, say_what_counters_there_are
 from whystall.trace.readers.nsys.threads import thread_table, with_threads
 from whystall.trace.readers.parquet import MAGIC, SUFFIX, ParquetFolder, files_of
@@ -35,7 +36,7 @@ class NsysReader:
     """Databases of NVIDIA Nsight Systems."""
 
     name = "nsys"
-    version = 2
+    version = 3
     describes = "SQLite exports of Nsight Systems (nsys export --type sqlite)"
     suffixes = (".sqlite",)
 
@@ -54,7 +55,7 @@ class NsysFolderReader:
     """Folders of NVIDIA Nsight Systems with a Parquet file for each table; the one of texts stands for all."""
 
     name = "nsys-parquet"
-    version = 1
+    version = 2
     describes = "Parquet exports of Nsight Systems (nsys export --type parquetdir, the folder *_pqtdir)"
     suffixes = (_STANDS_FOR_ALL,)
 
@@ -108,10 +109,10 @@ def _because(warnings: Sequence[str]) -> str:
 
 def _read(export: Export) -> _Tables:
     """The tables of all processes, with their processes and identifiers of threads."""
-    devices = read_device_events(export)
+    devices, calls = read_device_events(export), read_calls(export)
     return {
-        "device_events": devices,
-        "runtime_calls": read_calls(export),
+        "device_events": with_collectives(devices, calls, export),
+        "runtime_calls": calls,
         "synchronizations": read_synchronizations(export, devices),
         **_joined(read_ranges(export), "other_events", read_overhead(export)),
     }
