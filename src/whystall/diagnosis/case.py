@@ -359,7 +359,9 @@ class Case:
     def without(self, nodes: Mask, factor: float | NDArray[np.float64] = 0.0) -> Change:
         """The change by which nodes take only a part of their time."""
         graph = self.replayed
-        scaled = np.where(nodes, np.floor(graph.duration * np.asarray(factor)).astype(np.int64), graph.duration)
+        scaled, chosen = graph.duration.copy(), np.flatnonzero(nodes)
+        factors = factor[chosen] if isinstance(factor, np.ndarray) else factor
+        scaled[chosen] = np.floor(scaled[chosen] * factors)
         transfers.scale_leaving(graph, self.leaving, scaled)
         return Change(duration=scaled)
 

@@ -102,10 +102,9 @@ def waited_ns(case: Case, rank: RankCase, calls: Mask, after: Nodes) -> int:
     """How long the host waited in calls, per step: from what it did last to what it went on with."""
     graph = case.replayed
     begin, end, _ = rank.intervals(calls)
-    instants = graph.own_times(rank.rank, graph.start)
+    instants = graph.own_times(rank.rank, graph.start[after])
     goes_on = np.zeros(len(graph.start), np.bool_)
-    goes_on[after] = True
-    goes_on &= within(instants - 1, begin, end)
+    goes_on[after[within(instants - 1, begin, end)]] = True
     goes_on = case.in_window(goes_on)
     edges = (graph.edge_kind == EdgeKind.PROGRAM) & goes_on[graph.target]
     source = graph.source[edges].astype(np.int64)

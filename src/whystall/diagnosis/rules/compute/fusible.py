@@ -104,10 +104,10 @@ def _fused(case: Case, rank: RankCase, device: Device, chains: ChainEvents) -> R
     target, careful = durations(rank), durations(rank)
     target[chains.row] *= chains.left
     careful[chains.row] *= chains.left_at_most
-    duration, longer = (
-        np.where(chosen, np.minimum(graph.duration, case.device_values(rank, values, np.inf)), graph.duration)
-        for values in (target, careful)
-    )
+    nodes = np.flatnonzero(chosen)
+    duration, longer = graph.duration.copy(), graph.duration.copy()
+    for times, values in ((duration, target), (longer, careful)):
+        times[nodes] = np.minimum(times[nodes], values[graph.event[nodes]])
     lag = np.where((graph.edge_kind == EdgeKind.STREAM) & later[graph.target], np.minimum(graph.lag, 0), graph.lag)
     per_step = case.time_of(chosen)
     count = int(np.count_nonzero(chains.first)) / max(len(device.steps), 1)
@@ -119,8 +119,8 @@ def _fused(case: Case, rank: RankCase, device: Device, chains: ChainEvents) -> R
             evidence.count("chains", count, per=case.per),
             evidence.text("the costliest", " → ".join(chains.costliest)[:300]),
         ),
-        removal=Change(duration=duration.astype(np.int64), lag=lag, delay=prompt(case, later)),
-        floor=Change(duration=longer.astype(np.int64)),
+        removal=Change(duration=duration, lag=lag, delay=prompt(case, later)),
+        floor=Change(duration=longer),
         method="replay: one kernel for each chain, without its intermediate tensors",
         ranks=(rank.rank,),
         uncertainty=0.2,

@@ -32,6 +32,7 @@ _LONGEST_MEDIAN_NS: Final = int(CAUSE.threshold("longest_median_ns"))
 def in_trace(case: Case) -> Iterator[Replayed]:
     """Each device whose usual kernel is short: by itself, or against what the host takes for each."""
     blind = lacks_a_stage(case)
+    graphs: _Graphs | None = None
     for rank in case.ranks:
         devices = [device for device in rank.analysis.devices if device.kind != "cpu" and device.gpu_events]
         if not devices:
@@ -44,16 +45,27 @@ def in_trace(case: Case) -> Iterator[Replayed]:
         for device in devices:
             median = _median_kernel_ns(rank, device.device)
             if median <= max(_LONGEST_MEDIAN_NS, each):
-                yield _as_one_graph(case, rank, device, work, median, each, blind=blind)
+                graphs = graphs or _Graphs(case)
+                yield _as_one_graph(graphs, rank, device, work, median, each, blind=blind)
+
+
+class _Graphs:
+    """What launches at once change, whichever rank makes them: between device events, and before these."""
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        self.lag = close_up(case, np.ones(len(case.replayed.start), np.bool_), _GRAPH_GAP_NS)
+        self.delay = _no_latency(case)
 
 
 def _as_one_graph(
-    case: Case, rank: RankCase, device: Device, work: Mask, median_ns: int, each_ns: float, *, blind: bool
+    graphs: _Graphs, rank: RankCase, device: Device, work: Mask, median_ns: int, each_ns: float, *, blind: bool
 ) -> Replayed:
+    case = graphs.case
     late = device.ledger.idle_launch + device.ledger.idle_dispatch + device.ledger.idle_python
     steps = max(len(device.steps), 1)
     call_ns, slow = _launch_calls(case, rank, work)
-    at_once = replace(case.without(work), lag=close_up(case, np.ones(len(work), np.bool_), _GRAPH_GAP_NS))
+    at_once = replace(case.without(work), lag=graphs.lag)
     return Replayed(
         cause=CAUSE.id,
         attributed_ns=late // steps,
@@ -66,7 +78,7 @@ def _as_one_graph(
         ),
         removal=at_once,
         floor=Change() if blind else None,
-        ceiling=replace(at_once, delay=_no_latency(case)),
+        ceiling=replace(at_once, delay=graphs.delay),
         method="replay: all launches of a step at once, as from a CUDA graph",
         ranks=(rank.rank,),
         uncertainty=0.25,
