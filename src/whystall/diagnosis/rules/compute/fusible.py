@@ -108,7 +108,9 @@ def _fused(case: Case, rank: RankCase, device: Device, chains: ChainEvents) -> R
     duration, longer = graph.duration.copy(), graph.duration.copy()
     for times, values in ((duration, target), (longer, careful)):
         times[nodes] = np.minimum(times[nodes], values[graph.event[nodes]])
-    lag = np.where((graph.edge_kind == EdgeKind.STREAM) & later[graph.target], np.minimum(graph.lag, 0), graph.lag)
+    lag, edges = graph.lag.copy(), np.flatnonzero(later[graph.target])
+    edges = edges[graph.edge_kind[edges] == EdgeKind.STREAM]
+    lag[edges] = np.minimum(lag[edges], 0)
     per_step = case.time_of(chosen)
     count = int(np.count_nonzero(chains.first)) / max(len(device.steps), 1)
     return Replayed(
