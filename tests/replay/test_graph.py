@@ -389,3 +389,60 @@ def test_what_a_thread_is_asked_for_begins_once_it_was_asked() -> None:
     assert np.count_nonzero(graph.edge_kind == EdgeKind.LAUNCH) == 4
     compute = (graph.kind == NodeKind.HOST) & (graph.duration >= 9_000_000)
     assert played_without(graph, compute) == pytest.approx(70_000 + 5_000_000 + 1_000_000, rel=0.02)
+
+
+FIRST_ARROW = 1 << 40
+
+
+def replayed_graph(*arrows: tuple[int, int, int]) -> TraceBuilder:
+    """Three replays of a graph: b (stream 9) waits for a (stream 7); the host is ahead. ``arrows`` are more of them."""
+    built = trace()
+    for step in range(3):
+        at, correlation = 200_000 * step, 50 + step
+        built.runtime("cudaGraphLaunch", at=at, lasts=2_000, correlation=correlation)
+        built.kernel("a", at=at + 10_000, lasts=50_000, stream=7, correlation=correlation)
+        built.kernel("b", at=at + 75_000, lasts=40_000, stream=9, correlation=correlation)
+        built.arrow(FIRST_ARROW + step, at=at + 60_000, into=at + 75_000, streams=(7, 9))
+    for number, start, end in arrows:
+        built.arrow(number, at=start, into=end, streams=(7, 9))
+    return built
+
+
+def named(graph: Graph, built: TraceBuilder, name: str) -> np.ndarray:
+    names = built.load().device_events["name"].cast(str)
+    rows = np.flatnonzero((names == name).to_numpy())
+    chosen: np.ndarray = np.isin(graph.event, rows) & (graph.kind == NodeKind.DEVICE)
+    return chosen
+
+
+def test_the_edges_of_a_cuda_graph_hold() -> None:
+    """15 us lie between a and b, too much to be evident: without the arrow b would begin when the graph is launched."""
+    built = replayed_graph()
+    graph = graph_of(built)
+    edges = graph.edge_kind == EdgeKind.EVENT
+    a, b = named(graph, built, "a"), named(graph, built, "b")
+    assert edges.sum() == 3
+    assert a[graph.source[edges]].all()
+    assert b[graph.target[edges]].all()
+    played = play(graph, without(graph, a))
+    assert (played.start[b] == graph.start[b] - 50_000).all()
+
+
+@pytest.mark.parametrize(
+    "arrow",
+    [
+        (FIRST_ARROW + 9, 12_345, 75_000),  # nothing ends there
+        (FIRST_ARROW + 9, 60_000, 12_345),  # nothing begins there
+        (9, 60_000, 275_000),  # the number of a launch
+        (FIRST_ARROW, 60_000, 275_000),  # a number that another arrow has
+    ],
+)
+def test_an_arrow_that_leads_nowhere_is_no_edge(arrow: tuple[int, int, int]) -> None:
+    graph = graph_of(replayed_graph(arrow))
+    edges = graph.edge_kind == EdgeKind.EVENT
+    assert edges.sum() == (2 if arrow[0] == FIRST_ARROW else 3)
+
+
+def test_arrows_are_found_but_for_rounding() -> None:
+    built = replayed_graph((FIRST_ARROW + 9, 260_001, 474_999))
+    assert (graph_of(built).edge_kind == EdgeKind.EVENT).sum() == 4

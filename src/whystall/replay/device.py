@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from whystall.analysis.device import DeviceEvents
 from whystall.analysis.kernel_classes import COMMUNICATION
 from whystall.replay.graph import LATENCY_NS, Draft, EdgeKind, NodeKind, Times
+from whystall.replay.graph_edges import edges_in_graphs
 from whystall.trace.columns import codes, rows_by_value
 from whystall.trace.model import Trace
 
@@ -136,6 +137,7 @@ def link_stream_waits(draft: Draft, trace: Trace, drawn: DeviceNodes) -> None:
     recorded = _recorded_waits(draft, trace, drawn)
     if not recorded:
         _allowed_waits(draft, trace, drawn)
+    _waits_in_graphs(draft, trace, drawn)
     _evident_waits(draft, drawn)
 
 
@@ -168,6 +170,15 @@ def _recorded_waits(draft: Draft, trace: Trace, drawn: DeviceNodes) -> bool:
         place = np.where(earlier >= 0, producer.place[np.maximum(earlier, 0)], -1)
         draft.edges(drawn.exit_of(place), _body(drawn, later), EdgeKind.EVENT)
     return not waits.is_empty()
+
+
+def _waits_in_graphs(draft: Draft, trace: Trace, drawn: DeviceNodes) -> None:
+    """The edges of CUDA graphs between events of this device."""
+    before, after = edges_in_graphs(trace)
+    if len(before):
+        place = np.full(len(trace.device_events), -1, np.intp)
+        place[drawn.events.row] = np.arange(len(drawn.events.row))
+        draft.edges(drawn.exit_of(place[before]), _body(drawn, place[after]), EdgeKind.EVENT)
 
 
 def _first_launched_after(stream: StreamEvents, instants: Times) -> NDArray[np.intp]:

@@ -127,6 +127,18 @@ class TraceBuilder:
             **arguments,
         )
 
+    def arrow(self, number: int, *, at: int, into: int, streams: tuple[int, int], device: int = 0) -> Self:
+        """An edge of a CUDA graph: from the end of an event on one stream to the beginning of one on another."""
+        for phase, instant, stream in (("s", at, streams[0]), ("f", into, streams[1])):
+            more = {"bp": "e"} if phase == "f" else {}
+            self.events.append(
+                {
+                    "ph": phase, "id": number, "pid": device, "tid": stream, "ts": _microseconds(EPOCH_NS + instant),
+                    "cat": "ac2g", "name": "ac2g", **more,
+                }
+            )  # fmt: skip
+        return self
+
     def memory(
         self,
         *,

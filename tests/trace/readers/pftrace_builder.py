@@ -8,7 +8,7 @@ and then all ends; the device's are render stages. Numbers of fields: google/per
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -40,6 +40,14 @@ class Encoder:
     def __init__(self, document: Mapping[str, Any]) -> None:
         self.base = int(document.get("baseTimeNanoseconds", 0))
         self.events = [event for event in document["traceEvents"] if event.get("ph") == "X"]
+        self.arrows: dict[str, dict[int, tuple[int, int, int]]] = {
+            phase: {
+                event["id"]: (event["pid"], event["tid"], self.base + nanoseconds(event["ts"]))
+                for event in document["traceEvents"]
+                if event.get("ph") == phase
+            }
+            for phase in "sf"
+        }
         self.threads = {
             (event["pid"], event["tid"]): event["args"]["name"]
             for event in document["traceEvents"]
@@ -52,7 +60,8 @@ class Encoder:
 
     def encoded(self) -> bytes:
         slices = [packet for group in GROUPS for packet in self._group(group)]
-        stages = [self._stage(event) for event in self.events if event["cat"] in STAGES]
+        own = [event for event in self.events if event["cat"] in STAGES]
+        stages = [self._stage(event, number, self._awaited(event, own)) for number, event in enumerate(own, 1)]
         first = min((self._times(event)[0] for event in self.events), default=1)
         clocks = [message((1, number), (2, first)) for number in (6, 1)]
         snapshot = message((8, first), (10, 1), (6, message(*((1, clock) for clock in clocks))))
@@ -104,7 +113,15 @@ class Encoder:
         )
         return message((8, self._times(event)[0]), (10, 1), (13, 2), (11, slice_))
 
-    def _stage(self, event: Event) -> bytes:
+    def _awaited(self, event: Event, stages: Sequence[Event]) -> list[int]:
+        """The numbers of the stages from whose ends an arrow leads to the beginning of this one."""
+        begin = (event["pid"], event["tid"], self._times(event)[0])
+        into = {number for number, place in self.arrows["f"].items() if place == begin}
+        wanted = [place for number, place in self.arrows["s"].items() if number in into]
+        ends = [(one["pid"], one["tid"], self._times(one)[1]) for one in stages]
+        return [ends.index(place) + 1 for place in wanted]
+
+    def _stage(self, event: Event, number: int, awaited: Sequence[int]) -> bytes:
         begin, end = self._times(event)
         told = dict(event["args"])
         kernel = event["cat"] == "kernel"
@@ -117,7 +134,8 @@ class Encoder:
             (3, message((1, 1), (4, told["registers per thread"]))), (3, message((1, 3), (4, 256))),
         ) if "grid" in told else None  # fmt: skip
         stage = message(
-            (1, 1), (2, end - begin), (11, event["pid"]), (13, lane), (14, STAGES[event["cat"]]), (5, 1),
+            (1, number), (2, end - begin), (11, event["pid"]), (13, lane), (14, STAGES[event["cat"]]), (5, 1),
+            *((18, one) for one in awaited),
             (20, self.names.of(event["name"]) if named else None),
             (19, self.kernels.of(event["name"]) if kernel and launched else None),
             (21, launched),

@@ -14,6 +14,7 @@ from tests.trace.readers.wire import message, parsed
 
 import whystall
 from whystall.errors import InputError
+from whystall.replay.graph_edges import edges_in_graphs
 from whystall.testing import TraceBuilder, trace
 from whystall.trace.cache import TraceCache
 from whystall.trace.files import Limits
@@ -87,6 +88,22 @@ def test_the_tables_are_those_of_the_json(path: Path) -> None:
     assert ours.device_events["launch"].null_count() == ours.device_events["step"].null_count() == 0
     assert ours.metadata.framework == "pytorch"
     assert not ours.source.warnings
+
+
+def test_edges_of_cuda_graphs_are_the_arrows_of_the_json(path: Path) -> None:
+    """Of stages that wait for several, for one in another stream, and for one that comes later in the file."""
+    built = trace()
+    places = {"a": (7, 10_001, 50_003), "b": (9, 75_000, 40_000), "c": (20, 80_007, 1_000), "d": (7, 1_000, 500)}
+    for name, (stream, at, lasts) in places.items():
+        built.kernel(name, at=at, lasts=lasts, stream=stream, correlation=5)
+    for number, (one, other) in enumerate((("a", "b"), ("a", "c"), ("d", "c"), ("d", "a")), 1 << 40):
+        (stream, at, lasts), (into, begin, _) = places[one], places[other]
+        built.arrow(number, at=at + lasts, into=begin, streams=(stream, into))
+    ours, theirs = load(path, encoded(built.json())), built.load()
+    for trace_ in (ours, theirs):
+        names = trace_.device_events["name"].cast(str)
+        before, after = edges_in_graphs(trace_)
+        assert sorted(map("".join, zip(names[before], names[after], strict=True))) == ["ab", "ac", "da", "dc"]
 
 
 def test_what_ran_on_a_device_is_exact_to_the_nanosecond_on_its_own_stream(path: Path) -> None:

@@ -29,7 +29,7 @@ def as_folder(database: Path, folder: Path, **how: Any) -> Path:
 
 def _array(values: tuple[Any, ...]) -> Any:
     """Whole numbers or blobs where all are such, as the writer types its columns; otherwise texts."""
-    if any(isinstance(value, bytes) for value in values):
+    if {type(value) for value in values} - {type(None)} == {bytes}:
         return pa.array(values, pa.binary())
     try:
         return pa.array(values, pa.int64())

@@ -29,6 +29,7 @@ from whystall.trace.readers.pftrace.state import (
     State,
     Track,
 )
+from whystall.trace.readers.pftrace.waits import Stage, Waits
 from whystall.trace.readers.protobuf import BYTES, VARINT, Columns, Field, WireError, columns, fields, text
 
 _PACKET: Final = 1
@@ -37,6 +38,7 @@ _CLEARED: Final = 1
 _TYPE, _TRACK_ID, _NAME_NUMBER, _NAME, _CATEGORIES, _ANNOTATION = 9, 11, 10, 23, 3, 4
 _BEGIN, _END = 1, 2
 _DURATION, _EXTRA, _GPU, _KIND, _STAGE_NAME, _KERNEL, _STAGE_NAME_NUMBER, _LAUNCH = 2, 6, 11, 14, 17, 19, 20, 21
+_ID, _WAITS_FOR = 1, 18
 _DEFAULT_CLOCKS: Final = (0, 6)
 # What the encoder calls its stages, in the words of Kineto's categories.
 _CATEGORIES_OF_STAGES: Final = {
@@ -98,6 +100,7 @@ class Events:
         self._torn = False  # packets of the block at work are lost
         self._cut = 0  # packets at the end of which a part is missing
         self._launches: dict[tuple[bytes, Scope], Arguments] = {}
+        self._waits = Waits()
 
     def walk(self) -> Iterator[bytes]:
         """The events in the order of the file, slices where they end; names of threads come last."""
@@ -119,6 +122,7 @@ class Events:
         yield from self._block(np.frombuffer(spans, np.int64).reshape(-1, 2))
         yield from self._paired(last=True)
         self.found.open_slices += sum(map(len, self._run.stacks.values()))
+        yield from self._waits.arrows()
         for track in self._state.tracks.values():
             about = {"ph": "M", "name": "thread_name", "pid": track.pid, "tid": track.tid, "args": {"name": track.name}}
             yield msgspec.json.encode(about)
@@ -246,6 +250,9 @@ class Events:
             if pair is not None:
                 told.setdefault(place, {})[pair[0]] = pair[1]
         launches = {int(found.message[row]): row for row in found.of(_LAUNCH, BYTES).tolist()}
+        numbers, awaited = found.numbers(_ID).tolist(), dict[int, list[int]]()
+        for row in found.of(_WAITS_FOR, VARINT).tolist():
+            awaited.setdefault(int(found.message[row]), []).append(int(found.value[row]))
         names = self._names(found, scopes, _STAGE_NAME, _STAGE_NAME_NUMBER)
         kernels = _present(found, _KERNEL, VARINT)
         for place, ts_ns in enumerate(times.tolist()):
@@ -257,10 +264,11 @@ class Events:
                 arguments |= self._launch(int(found.value[row]), int(found.end[row]), scopes[place])
             category = _CATEGORIES_OF_STAGES.get(stage, "gpu_render_stage")
             stream = arguments.get("stream")
-            event = _encoded(
-                category, name or "unnamed", devices[place], stream if isinstance(stream, int) else 0, arguments
+            lane = (devices[place], stream if isinstance(stream, int) else 0)
+            self._waits.take(
+                numbers[place], Stage(*lane, ts_ns + self._state.offset_ns, durations[place]), awaited.get(place, ())
             )
-            yield from self._event(event, ts_ns, durations[place])
+            yield from self._event(_encoded(category, name or "unnamed", *lane, arguments), ts_ns, durations[place])
 
     def _launch(self, begin: int, end: int, scope: Scope) -> Arguments:
         key = (self._data[begin:end], scope)

@@ -1,0 +1,50 @@
+"""What one stage of a device waits for on others, as the arrows that torch's JSON has for the edges of CUDA graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+_ARROW: Final = "ac2g"
+_FIRST_NUMBER: Final = 1 << 40
+"""torch's arrows between device events have numbers from there on (torch/profiler/_cuspy/trace.py)."""
+_MOST: Final = 1 << 22
+
+
+class Stage(NamedTuple):
+    """Where and when a stage ran."""
+
+    device: int
+    stream: int
+    ts_ns: int
+    duration_ns: int
+
+
+class Waits:
+    """Stages by number, and which of them waits for which; a number that two stages have is nobody's."""
+
+    def __init__(self) -> None:
+        self._stages: dict[int, Stage | None] = {}
+        self._edges: list[tuple[int, Stage]] = []
+
+    def take(self, number: int, stage: Stage, awaited: Sequence[int]) -> None:
+        """A stage with its number, 0 for none, and the numbers of those that it waits for."""
+        if number and len(self._stages) < _MOST:
+            self._stages[number] = None if number in self._stages else stage
+        if len(self._edges) < _MOST:
+            self._edges += [(one, stage) for one in awaited]
+
+    def arrows(self) -> Iterator[bytes]:
+        """For each wait the beginning and the end of an arrow, as events."""
+        for number, (awaited, stage) in enumerate(self._edges, _FIRST_NUMBER):
+            before = self._stages.get(awaited)
+            if before is not None:
+                yield _end(number, "s", before, before.ts_ns + before.duration_ns)
+                yield _end(number, "f", stage, stage.ts_ns, bp="e")
+
+
+def _end(number: int, phase: str, stage: Stage, ts_ns: int, **more: Any) -> bytes:
+    where = {"ph": phase, "id": number, "pid": stage.device, "tid": stage.stream, "cat": _ARROW, "name": _ARROW, **more}
+    return msgspec.json.encode(where)[:-1] + f',"ts":{ts_ns // 1000}.{ts_ns % 1000:03d}}}'.encode()
