@@ -74,6 +74,14 @@ def behind(mbit: int) -> list[str]:
     return ["unshare", "-rn", "sh", "-c", f'ip link set lo up && {limit} && exec "$@"', "sh"]
 
 
+def crowded(ranks: int) -> tuple[str, ...]:
+    """What is wrong with ranks that nothing else is wrong with: nothing, where each has a core."""
+    return ("host.cpu-contention",) if ranks > len(os.sched_getaffinity(0)) else ()
+
+
+OF_ONE_RANK = ("communication.straggler", "host.python", "host.gc", "input.rank-skew", "input.synchronous-loader")
+"""Causes that would name a rank where none is to blame."""
+
 CASES = (
     JobCase("images-healthy", "images.py", quick=True),
     JobCase("images-synchronous-sleep", "images.py", "synchronous-sleep", ("input.synchronous-loader",), quick=True),
@@ -128,11 +136,14 @@ CASES = (
                 f"late-{ranks}-rotating",
                 "late.py",
                 "rotating",
-                resists=("communication.straggler",),
+                crowded(ranks),
+                resists=OF_ONE_RANK,
                 ranks=ranks,
                 slows=False,
             ),
-            JobCase(f"late-{ranks}-healthy", "late.py", ranks=ranks),
+            JobCase(
+                f"late-{ranks}-healthy", "late.py", "", crowded(ranks), resists=OF_ONE_RANK, ranks=ranks, slows=False
+            ),
         )
     ),
 )
