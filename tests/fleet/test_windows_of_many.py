@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.fleet.ranks import rank_trace
 from tests.fleet.test_many import Here
@@ -16,7 +17,7 @@ from whystall.fleet.engines import Done, Work
 from whystall.fleet.engines.machine import needed_bytes
 from whystall.fleet.inputs import FEW_RANKS, find_files
 from whystall.fleet.many import Fleet, summarise_all
-from whystall.fleet.summarise import Manner
+from whystall.fleet.summarise import Manner, Task, Window
 from whystall.trace.load import load_traces
 from whystall.trace.recordings import read_recordings
 from whystall.view.recorded import Recorded
@@ -81,6 +82,20 @@ def test_many_ranks_say_what_few_say(world: int, tmp_path: Path, monkeypatch: py
     assert [(row.last, row.meetings) for row in one_by_one.ranks] == [
         (len(STEPS) if rank == LATE else 0, len(STEPS)) for rank in range(world)
     ]
+
+
+def test_windows_that_are_joined_are_as_small_as_one_recording(tmp_path: Path) -> None:
+    """Ten steps of a rank in one file and in three: what travels is the same but for the longer name."""
+    whole = rank_trace(0, 2, steps=sum(PARTS)).write(tmp_path / "whole.json")
+    (at_once,) = find_files([whole], [])
+    folder = in_windows(tmp_path / "job", 2)
+    parts = [file for file in find_files([folder], []) if Path(file.address).name.startswith("rank0")]
+    windows = [Window(file, 0, 0) for file in parts]
+    sizes = [
+        len(summarise.summarise(msgspec.msgpack.encode(Task(of=of, manner=Manner())))) for of in (at_once, windows)
+    ]
+    assert len(windows) == len(PARTS)
+    assert sizes[1] < sizes[0] * 1.2
 
 
 def test_nothing_is_told_as_left_out(usual: str) -> None:
