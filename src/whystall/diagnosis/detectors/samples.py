@@ -177,6 +177,11 @@ def is_logging(line: SampledLine) -> bool:
     return writes or is_episode(line.text, "logging", "text")
 
 
+def is_saving(line: SampledLine) -> bool:
+    """Whether a line outside the parts of a step writes objects or arrays into a file."""
+    return line.part == OTHER and is_episode(line.text, "checkpoint", "text")
+
+
 def opened_to_log(run: RunSummary) -> list[SampledLine]:
     """The lines that open a file to write it, in functions that log: what is written goes out where it is closed."""
     logs = {(line.file, line.function) for line in run.places if is_logging(line)}

@@ -138,3 +138,27 @@ def test_a_function_that_holds_the_steps_is_no_checkpoint_whatever_it_is_called(
     job.built.python("train.py(3): checkpointed_training", at=0, lasts=job.at)
     within = found_in(job.built)["episodic.checkpoint"]
     assert within.gain == alone.gain
+
+
+@pytest.mark.parametrize(
+    ("text", "fires"),
+    [
+        ("pickle.dump(weights, f)", True),
+        ("np.savez_compressed(path, **arrays)", True),
+        ("save_file(model.state_dict(), path)", True),
+        ("model.save_pretrained(out)", True),
+        ("connection.send(pickle.dumps(batch))", False),
+        ("history.save_later(loss)", False),
+        ("weights = pickle.load(f)", False),
+    ],
+)
+def test_lines_that_write_objects_or_arrays_save(text: str, *, fires: bool) -> None:
+    found = found_in_runs(run(shares={"other": 0.3}, places=[line(0.28, text=text, leaf="gzip:write")]))
+    assert list(found) == (["episodic.checkpoint"] if fires else ["host.python"])
+    (only,) = found.values()
+    is_worth(only, 1 / (1 - 0.28), within=0.06)
+
+
+def test_what_is_saved_within_the_forward_pass_is_no_checkpoint() -> None:
+    place = line(0.28, text="pickle.dump(seen, f)", part="forward")
+    assert "episodic.checkpoint" not in found_in_runs(run(shares={"forward": 0.5}, places=[place]))

@@ -10,7 +10,14 @@ from whystall.diagnosis.candidate import Replayed, Sampled
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.episodes import episode, named_episodes, silent_episodes
-from whystall.diagnosis.detectors.samples import code_of_lines, from_samples, lines_where, measured_runs, share_of
+from whystall.diagnosis.detectors.samples import (
+    code_of_lines,
+    from_samples,
+    is_saving,
+    lines_where,
+    measured_runs,
+    share_of,
+)
 from whystall.diagnosis.detectors.stretches import recurrence
 from whystall.diagnosis.rule import Finder, Rule
 
@@ -35,10 +42,12 @@ def without_stacks(case: Case) -> Iterator[Replayed]:
 
 
 def in_samples(case: Case) -> Iterator[Sampled]:
-    """The time in torch.save, and in functions that are named after it."""
+    """The time in torch.save, in functions that are named after it, and at lines that write objects or arrays."""
     for run in measured_runs(case):
-        lines = lines_where(run, lambda line: line.part in ("checkpoint", "save"))
-        share = max(run.shares.get("save", 0.0), share_of(lines))
+        measured = lines_where(run, lambda line: line.part in ("checkpoint", "save"))
+        found = lines_where(run, is_saving)
+        share = max(run.shares.get("save", 0.0), share_of(measured)) + share_of(found)
+        lines = sorted([*measured, *found], key=lambda line: -line.share)
         if share > 0:
             yield from_samples(
                 CAUSE.id,

@@ -26,6 +26,7 @@ from whystall.diagnosis.detectors.samples import (
     between_fetches,
     from_stack_samples,
     is_logging,
+    is_saving,
     is_torchs,
     lines_of_one_rank,
     measured_runs,
@@ -238,7 +239,7 @@ def _is_compiled(case: Case, run: RunSummary) -> bool:
 
 
 def _is_own_python(line: SampledLine) -> bool:
-    others = is_logging(line) or OF_OBJECTS.search(line.text)  # which have causes of their own
+    others = is_logging(line) or is_saving(line) or OF_OBJECTS.search(line.text)  # which have causes of their own
     return line.part == "other" and not _is_library(line) and not others
 
 
