@@ -16,6 +16,8 @@ from whystall.run_folder.description import RepeatedWork
 
 # Of a forward pass of less the ratio of a backward pass to it is chance.
 _LEAST_FORWARD: Final = 0.02
+# So many times as long is the backward pass of products and convolutions: gradients of the input and of the weights.
+_OF_PRODUCTS: Final = 2.0
 # Of fewer that came again nobody knows how many there are; and so few may have been expected where two came.
 _FEWEST_AGAIN: Final = 2
 _LEAST_OF_FEW: Final = 0.35
@@ -101,7 +103,11 @@ def _backward_of(case: Case, run: RunSummary, seen: RepeatedWork) -> tuple[float
     forward, backward = (run.shares.get(part, 0.0) for part in ("forward", "backward"))
     if not seen.differentiated_ns or forward < _LEAST_FORWARD:
         return 0.0, 0.0
-    most = min(seen.differentiated_ns / seen.measured_ns * backward / forward, backward)
+    longer = backward / forward
+    if len(case.runs) > 1:
+        # The backward pass of a job of several ranks ends in waiting for the others.
+        longer = min(longer, _OF_PRODUCTS)
+    most = min(seen.differentiated_ns / seen.measured_ns * longer, backward)
     twice = any(rank.rank == run.rank and _differentiates_twice(rank) for rank in case.ranks)
     return (most / 2 if twice else most), most
 

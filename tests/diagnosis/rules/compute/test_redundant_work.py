@@ -560,6 +560,19 @@ def test_rows_that_are_alike_cost_what_is_made_of_them(share: float, *, learns: 
         assert "repeat_interleave" in (finding.remedy.patch or "")
 
 
+def test_what_ranks_wait_for_in_the_backward_pass_is_no_part_of_going_back() -> None:
+    """A tenth of the step is forward, of alike rows; of the backward pass two tenths are its own, the rest a wait."""
+    watched = [run(rank=rank, shares={"forward": 0.1, "backward": 0.85, "other": 0.05}) for rank in range(2)]
+    ns = round(0.1 * 4 * watched[0].mean_ns)
+    seen = RepeatedWork(
+        steps=4, calls=4, again_ns=ns, differentiated_ns=ns, measured_ns=round(4 * watched[0].mean_ns), error=0.005,
+        modules=[RepeatedModule("DistributedDataParallel", "train.py", 55, "main", "loss = criterion(net(x), y)", ns)],
+    )  # fmt: skip
+    gain = found_in_runs(*watched, alike=dict.fromkeys(range(2), seen))["compute.redundant-work"].gain
+    assert gain is not None
+    assert 1.1 < gain.expected <= 1 / (1 - 0.3) <= gain.ceiling < 2.0
+
+
 def test_a_head_that_nothing_reads_is_worth_its_time_where_what_it_was_made_from_is_worked_on() -> None:
     finding = found_in(scoring(VIEW, POOLED).built)["compute.redundant-work"]
     is_worth(finding, (HEAD_NS + LAYERS_NS) / LAYERS_NS, within=0.01)
