@@ -189,3 +189,56 @@ def test_what_need_not_be_sent_is_no_matter_of_buckets() -> None:
 )
 def test_broadcasts_that_are_wanted(built: tuple[list[TraceBuilder], float]) -> None:
     assert "communication.redundant-sync" not in found_in(*built[0])
+
+
+def sharded(
+    *, synced: Sequence[bool] = (True,) * 4, mark: str = "FSDP::post_backward_reduce (blocks.0)"
+) -> TraceBuilder:
+    """Eight steps of passes of FSDP2, whose layers also reduce something of their own; some reduce their gradients."""
+    built = trace()
+    at = 0
+    for number in range(8):
+        begin = at
+        for reduces in synced:
+            built.annotation("FSDP::root_pre_forward", at=at, lasts=2_000)
+            built.operator("aten::mm", at=at + 2_000, lasts=10_000)
+            built.launch("gemm", at=at + 5_000, call_lasts=4_000, runs_at=at + 12_000, lasts=GEMM_NS)
+            runs = at + 12_000 + GEMM_NS
+            own = message("_reduce_scatter_base", 4 * MIB)
+            built.launch(NCCL, at=at + 20_000, call_lasts=4_000, runs_at=runs, lasts=REDUCE_NS, **own)
+            runs += REDUCE_NS
+            if reduces:
+                built.annotation(mark, at=at + 30_000, lasts=20_000)
+                gradients = message("_reduce_scatter_base", 24 * MIB)
+                built.launch(NCCL, at=at + 35_000, call_lasts=4_000, runs_at=runs, lasts=REDUCE_NS, **gradients)
+                runs += REDUCE_NS
+            built.runtime("cudaDeviceSynchronize", at=at + 100_000, lasts=runs - at - 98_000)
+            at = runs + 10_000
+        built.annotation("Optimizer.step#AdamW.step", at=at, lasts=20_000)
+        at += 25_000
+        built.step(number, at=begin, lasts=at - begin)
+    return built
+
+
+def test_sharded_gradients_that_are_reduced_in_every_pass() -> None:
+    """Of four the last one alone needs to; what the layers send in their own passes (tensor parallelism) is needed."""
+    finding = found_in(sharded())["communication.redundant-sync"]
+    assert finding.gain is not None
+    whole = 4 * (GEMM_NS + 2 * REDUCE_NS + 22_000)
+    truth = whole / (whole - 3 * REDUCE_NS)
+    assert finding.gain.floor <= truth <= finding.gain.ceiling
+    assert finding.gain.expected == pytest.approx(truth, rel=0.03)
+    assert finding.remedy is not None
+    assert "set_requires_gradient_sync" in (finding.remedy.patch or "")
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        pytest.param(sharded(synced=(False, False, False, True)), id="the last pass alone"),
+        pytest.param(sharded(synced=(True,)), id="one pass"),
+        pytest.param(sharded(mark="FSDP::all_gather (blocks.0)"), id="no gradients"),
+    ],
+)
+def test_sharded_gradients_that_need_to_be_reduced(job: TraceBuilder) -> None:
+    assert "communication.redundant-sync" not in found_in(job)

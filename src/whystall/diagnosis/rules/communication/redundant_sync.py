@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,7 @@ from whystall.diagnosis.detectors.collectives import (
 from whystall.diagnosis.detectors.samples import from_samples, off_core
 from whystall.diagnosis.detectors.sent_again import broadcast_again
 from whystall.diagnosis.finding import Remedy
-from whystall.diagnosis.rank_case import RankCase
+from whystall.diagnosis.rank_case import RankCase, within
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.trace.columns import matching
 from whystall.trace.steps import OPTIMIZER_STEP
@@ -34,9 +34,25 @@ from whystall.trace.steps import OPTIMIZER_STEP
 CAUSE: Final = cause_beside(__name__)
 # Of the time off its core a rank keeps some: it waits for the last reduction a little longer, and for other ranks.
 _SURE, _USUAL = 0.5, 0.85
-_REDUCTION: Final = re.compile(r"^all_?reduce", re.IGNORECASE)
+_FEWEST_PASSES: Final = 2
+_REDUCTION: Final = re.compile(r"^(all_?reduce|_?reduce_?scatter)", re.IGNORECASE)
 _GRADIENTS: Final = "gradients of every micro-batch"
 _WEIGHTS: Final = "weights that the replicas have already"
+
+
+class _Wrapper(NamedTuple):
+    """What reduces gradients: its mark at the beginning of a pass, those within which it reduces (none: anywhere)."""
+
+    begins: re.Pattern[str]
+    reduces: re.Pattern[str] | None
+    remedy: str | None
+
+
+# What a model sends in its own passes (tensor parallelism) lies outside FSDP's marks.
+_WRAPPERS: Final = (
+    _Wrapper(DDP_FORWARD, None, None),
+    _Wrapper(re.compile(r"^FSDP::root_pre_forward$"), re.compile(r"^FSDP::post_backward_reduce\b"), "fsdp"),
+)
 _DO_NOT_SEND: Final = Remedy(
     text="Send weights once, before the first step (DistributedDataParallel does): replicas that begin alike and get "
     "the same gradients stay alike, their optimizers' states too.",
@@ -55,6 +71,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
         method="replay: gradients are reduced in the last backward pass before the optimizer's step alone",
         detail=_GRADIENTS,
         confidence=0.9,
+        remedy=_remedy(case.ranks[0]),
     )
 
 
@@ -77,7 +94,8 @@ def sent_again(case: Case) -> Iterator[Replayed]:
 def in_samples(case: Case) -> Iterator[Sampled]:
     """The same of a watched job on CPUs: reducing takes cores as well, which the graph of a recording does not know.
 
-    A rank that waits for a reduction, or for a core that one has, is on none.
+    A rank that waits for a reduction, or for a core that one has, is on none. What FSDP does around a reduction (it
+    copies gradients together) goes with it.
     """
     for rank in case.ranks:
         run = case.sampled(rank)
@@ -88,15 +106,21 @@ def in_samples(case: Case) -> Iterator[Sampled]:
         spent = spent_ns(case, found.nodes(case, again))
         share = spent / max(spent_ns(case, found.nodes(case, np.ones(len(again), np.bool_))), 1)
         off = min(max(off_core(run, lambda line: "sleep" in line.text), 0.0) * share, 1.0)
+        around = max(_around(rank, found, again) / max(case.recorded_ns, 1), off)
         yield from_samples(
             CAUSE.id,
             run,
-            off,
-            evidence=(evidence.share("of the steps' time a rank was on no core, in the share of its reductions", off),),
-            saved=(_SURE * off, _USUAL * off, off),
+            around,
+            evidence=(
+                evidence.share("of the steps' time a rank was on no core, in the share of its reductions", off),
+                *([evidence.share("of the recorded time in what FSDP does for them", around)] if around > off else []),
+            ),
+            # In what is around a reduction it also waits for ranks that come later, whatever is reduced.
+            saved=(_SURE * off, _USUAL * (off + around) / 2, around),
             method="samples: time off the core, in the share of the reductions that are made again",
             detail=_GRADIENTS,
             confidence=0.9,
+            remedy=_remedy(rank),
             rivals=("communication.exposed", "communication.small-messages", "communication.low-bandwidth"),
         )
 
@@ -145,14 +169,17 @@ def _reduced_again(rank: RankCase, found: Collectives) -> tuple[NDArray[np.bool_
     out = np.zeros(len(found.node), np.bool_)
     marks = rank.trace.annotations
     starts = marks["ts_ns"].to_numpy()
-    passes = np.sort(starts[matching(marks["name"], DDP_FORWARD.search)])
+    wrapper, passes = _wrapper(rank)
     steps = np.sort(starts[matching(marks["name"], OPTIMIZER_STEP.search)])
     if not len(steps):
         steps = np.sort(rank.trace.steps["ts_ns"].to_numpy())
-    if len(passes) < 2 or not len(steps):
+    if wrapper is None or not len(steps):
         return out, 0.0
-    launched = rank.launch_time[found.row] if found.row is not None else found.start
-    rows = np.flatnonzero(are(found, _REDUCTION) & (launched >= passes[0]))
+    launched = _launched(rank, found)
+    chosen = are(found, _REDUCTION) & (launched >= passes[0])
+    if wrapper.reduces is not None:
+        chosen &= within(launched, *_reducing(rank, wrapper.reduces))
+    rows = np.flatnonzero(chosen)
     own = np.searchsorted(passes, launched[rows], side="right") - 1
     order = np.argsort(own, kind="stable")
     of_pass = np.split(rows[order], np.searchsorted(own[order], np.arange(1, len(passes))))
@@ -166,6 +193,44 @@ def _reduced_again(rank: RankCase, found: Collectives) -> tuple[NDArray[np.bool_
             if Counter(found.size[of_pass[each]].tolist()) <= sizes:
                 out[of_pass[each]] = True
     return out, float(np.median(lengths))
+
+
+def _launched(rank: RankCase, found: Collectives) -> NDArray[np.int64]:
+    return rank.launch_time[found.row] if found.row is not None else found.start
+
+
+def _reducing(rank: RankCase, mark: re.Pattern[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Begin and end of the marks within which gradients are reduced, by begin."""
+    begin, end, _ = rank.intervals(rank.host_named(lambda name: bool(mark.match(name)), ("annotations",)))
+    order = np.argsort(begin, kind="stable")
+    return begin[order], end[order]
+
+
+def _around(rank: RankCase, found: Collectives, chosen: NDArray[np.bool_]) -> int:
+    """The time of the marks in which some reductions are launched, ns; 0 where there are no such marks."""
+    wrapper, _ = _wrapper(rank)
+    if wrapper is None or wrapper.reduces is None:
+        return 0
+    begin, end = _reducing(rank, wrapper.reduces)
+    marks = np.unique(np.searchsorted(begin, _launched(rank, found)[chosen], side="right") - 1)
+    return int((end - begin)[marks[marks >= 0]].sum())
+
+
+def _wrapper(rank: RankCase) -> tuple[_Wrapper | None, NDArray[np.int64]]:
+    """What reduces the gradients of a rank, and when its passes begin: two and more."""
+    marks = rank.trace.annotations
+    starts = marks["ts_ns"].to_numpy()
+    for wrapper in _WRAPPERS:
+        passes = np.sort(starts[matching(marks["name"], wrapper.begins.search)])
+        if len(passes) >= _FEWEST_PASSES:
+            return wrapper, passes
+    return None, np.zeros(0, np.int64)
+
+
+def _remedy(rank: RankCase) -> Remedy | None:
+    """What to do about it where it is not DistributedDataParallel that reduces."""
+    wrapper, _ = _wrapper(rank)
+    return None if wrapper is None or wrapper.remedy is None else CAUSE.remedies[wrapper.remedy]
 
 
 RULE = Rule(
