@@ -59,6 +59,21 @@ def test_collectives_on_any_thread_communicate() -> None:
     assert (device.busy_ns, device.idle_ns) == (400, 600)
 
 
+def test_what_a_thread_computes_while_its_message_is_on_its_way_is_compute() -> None:
+    """gloo writes a message from its call to its wait: what is left of it behind the last operator is waited for."""
+    built = (
+        trace()
+        .step(1, at=0, lasts=1_000)
+        .annotation("gloo:send", at=100, lasts=800)
+        .operator("aten::mm", at=200, lasts=300)
+        .operator("aten::add", at=600, lasts=100)
+        .annotation("gloo:recv", at=900, lasts=50)
+    )
+    device = cpu(built)
+    assert parts(device) == {"compute": 400, "communication": 250, "idle_python": 350}
+    assert device.compute_communication_overlap_ns == 0
+
+
 def test_steps_follow_each_other() -> None:
     built = trace()
     for number in range(3):

@@ -44,6 +44,7 @@ INPUT_NAME: Final = re.compile(
 _GC_NAME: Final = re.compile(r"^Python GC|<built-in (function|method) collect\b|^gc\.py\(\d+\)")
 # Inductor marks the code that it made within the operator that calls it: on a CPU that code is the operator's work.
 _COMPILED_CODE: Final = "## Call CompiledFxGraph"
+_MESSAGE: Final = re.compile(r"^(gloo|mpi|ucc):(send|recv)")
 COLLECTIVE_NAME: Final = re.compile(r"^(gloo|nccl|mpi|ucc|xccl):|^c10d::|^_c10d_functional::|^record_param_comms$")
 
 
@@ -91,18 +92,44 @@ def host_events(trace: Trace, *, collectives: bool) -> HostEvents:
         "python_functions": _states(trace.python_functions["name"], HostState.PYTHON, collectives=False),
         "runtime_calls": _call_states(trace.runtime_calls["name"]),
     }
-    order = trace.host_order
+    order, end = trace.host_order, start + duration
     if collectives:
         order = order[~_marks_compiled_code(trace, len(thread))[order]]
+        waiting = _begun_waiting(trace, start, end, thread)
+        if waiting is not start:
+            start = waiting
+            order = order[np.lexsort((start[order] - end[order], start[order], thread[order]))]
     return HostEvents(
         start=start,
-        end=start + duration,
+        end=end,
         thread=thread,
         state=np.concatenate([states[name] for name in HOST_TABLES]),
         order=order,
         thread_in_order=thread[order],
         tells_python=known,
     )
+
+
+def _begun_waiting(
+    trace: Trace, start: NDArray[np.int64], end: NDArray[np.int64], thread: NDArray[np.int32]
+) -> NDArray[np.int64]:
+    """The beginnings of host events, those of messages moved to the end of the last operator within.
+
+    torch writes a message of gloo's on the thread that asks for it, from then to its wait: what the thread computes
+    meanwhile is no communication.
+    """
+    first = len(trace.operators)
+    messages = first + np.flatnonzero(matching(trace.annotations["name"], lambda name: bool(_MESSAGE.match(name))))
+    out = start
+    for own in np.unique(thread[messages]).tolist():
+        ends = np.sort(end[:first][thread[:first] == own])
+        mine = messages[thread[messages] == own]
+        last = np.searchsorted(ends, end[mine], side="right") - 1
+        inside = (last >= 0) & (ends[np.maximum(last, 0)] > start[mine]) if len(ends) else np.zeros(len(mine), np.bool_)
+        if inside.any():
+            out = start.copy() if out is start else out
+            out[mine[inside]] = ends[last[inside]]
+    return out
 
 
 def _marks_compiled_code(trace: Trace, events: int) -> NDArray[np.bool_]:

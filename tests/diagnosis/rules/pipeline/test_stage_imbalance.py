@@ -5,8 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 import pytest
-from tests.diagnosis.cases import found_in
-from tests.diagnosis.jobs import Job, meet, message, together
+from tests.diagnosis.cases import case_of, found_in, run
+from tests.diagnosis.jobs import Job, is_worth, meet, message, together
+
+from whystall.diagnosis.diagnose import diagnose
+from whystall.diagnosis.finding import Finding
+from whystall.diagnosis.rules import RULES
+from whystall.diagnosis.run_facts import RunFacts
+from whystall.testing import trace
 
 MICRO_BATCHES: Final = 12
 FORWARD_NS: Final = 1_000_000
@@ -67,3 +73,39 @@ def test_a_slow_rank_that_only_reduces_is_no_stage() -> None:
         for job in jobs:
             job.wait()
     assert "pipeline.stage-imbalance" not in found_in(*(job.built for job in jobs))
+
+
+def on_cpus(*shares: float, what: str = "gloo:send") -> dict[str, Finding]:
+    """Ranks of a watched job on CPUs, whose training threads work so much of a step, and what they send each other."""
+    built = []
+    for rank in range(len(shares)):
+        one = trace()
+        for step in range(8):
+            at = 1_000_000 * step
+            one.step(step, at=at, lasts=1_000_000).operator("aten::mm", at=at + 10_000, lasts=500_000)
+            for number, name in enumerate((what, "gloo:recv" if what == "gloo:send" else what)):
+                one.annotation(name, at=at + 600_000 + 20_000 * (number + rank), lasts=10_000)
+        built.append(one)
+    runs = [run(rank=rank, on_cpu_share=share) for rank, share in enumerate(shares)]
+    found = diagnose(case_of(*built, facts=RunFacts(cores=8, threads=1, processes=2), runs=runs), RULES)
+    return {finding.id: finding for finding in found.findings if finding.severity != "info"}
+
+
+@pytest.mark.parametrize(("heavy", "light", "fires"), [(0.92, 0.33, True), (0.33, 0.92, True), (0.90, 0.78, False)])
+def test_stages_on_cpus_are_compared_by_what_their_threads_work(heavy: float, light: float, *, fires: bool) -> None:
+    """Nine layers beside three could be six beside six; seven beside six cannot be better."""
+    found = on_cpus(heavy, light)
+    assert "communication.straggler" not in found
+    assert ("pipeline.stage-imbalance" in found) is fires
+    if fires:
+        finding = found["pipeline.stage-imbalance"]
+        assert finding.scope.ranks == [0 if heavy > light else 1]
+        assert finding.gain is not None
+        # In twelve micro-batches each stage's mean takes 62.5, and the first passes through the other stage.
+        even = (62.5 + 62.5 / 12) / (92 + 33 / 12)
+        assert finding.gain.floor <= 1 / even <= finding.gain.ceiling
+        is_worth(finding, 1 / even, within=0.12)
+
+
+def test_ranks_that_sum_are_no_stages() -> None:
+    assert list(on_cpus(0.92, 0.33, what="gloo:all_reduce")) == ["communication.straggler"]

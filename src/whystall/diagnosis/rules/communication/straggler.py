@@ -264,7 +264,7 @@ def _by_chance(count: int, meetings: int, ranks: int) -> float:
 def in_samples(case: Case) -> Iterator[Sampled]:
     """A rank whose training thread works longer in every step than those of the others, which wait for it."""
     runs = measured_runs(case)
-    if len(runs) < 2:
+    if len(runs) < 2 or has_stages(case):  # stages have work of their own, and a rule of their own
         return
     work = {run.rank: run.on_cpu_share * run.mean_ns for run in runs}
     slowest = max(runs, key=lambda run: (work[run.rank], -run.rank))
