@@ -74,6 +74,24 @@ def test_what_a_thread_computes_while_its_message_is_on_its_way_is_compute() -> 
     assert device.compute_communication_overlap_ns == 0
 
 
+def test_a_function_of_autograd_that_waits_for_its_collective_computes_nothing_meanwhile() -> None:
+    """It sums over ranks between two products; gloo's thread carries the sum out, another one beside the last product."""
+    built = (
+        trace()
+        .step(1, at=0, lasts=1_000)
+        .operator("SumOverRanks", at=100, lasts=700)
+        .operator("aten::mm", at=150, lasts=100)
+        .operator("c10d::allreduce_", at=300, lasts=20)
+        .operator("gloo:all_reduce", at=340, lasts=200, thread=300)
+        .operator("aten::mm", at=600, lasts=100)
+        .operator("gloo:all_reduce", at=610, lasts=50, thread=300)
+    )
+    device = cpu(built)
+    # From the call on 20 are the operator's until gloo begins, and 60 from its end to the next product.
+    assert parts(device) == {"compute": 700 - 20 - 200, "communication": 20 + 200, "idle_python": 300}
+    assert device.compute_communication_overlap_ns == 50
+
+
 def test_steps_follow_each_other() -> None:
     built = trace()
     for number in range(3):

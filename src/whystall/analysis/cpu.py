@@ -18,6 +18,8 @@ from whystall.analysis.hosts import backward_threads, training_thread
 from whystall.analysis.intervals import Cumulative, Spans, Timeline
 from whystall.analysis.kernel_classes import COMMUNICATION, COMPUTE
 from whystall.analysis.results import ClassCounts, Device, LaunchLinks, Ledger, ShortKernels, Step
+from whystall.trace.collectives import ENQUEUES
+from whystall.trace.columns import matching
 from whystall.trace.model import Trace
 
 _IDLE_PART: Final = {
@@ -35,15 +37,22 @@ _SHORT_NS: Final = 10_000
 class CpuAccount:
     """What the CPU did at each instant of the training thread's recording."""
 
-    def __init__(self, host: HostEvents, training: int, computing: set[int]) -> None:
+    def __init__(self, host: HostEvents, training: int, computing: set[int], enqueuing: NDArray[np.intp]) -> None:
+        """``enqueuing`` are the events that hand a collective to a library's thread."""
         own = host.timeline(training)
         self.begin, self.end = int(own.times[0]), int(own.times[-1])
         spans: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]] = []
         combined = own
-        for thread in np.unique(host.thread).tolist():
-            timeline = own if thread == training else host.timeline(int(thread))
+        lines = {
+            int(thread): own if thread == training else host.timeline(int(thread)) for thread in np.unique(host.thread)
+        }
+        elsewhere = [
+            _spans(line, HostState.COMMUNICATION, 0) for thread, line in lines.items() if thread not in computing
+        ]
+        for thread, timeline in lines.items():
             if thread in computing:
-                spans.append(_spans(timeline, HostState.DISPATCH, COMPUTE))
+                waits = _waits(host, thread, enqueuing[host.thread[enqueuing] == thread])
+                spans.append(_computing(timeline, waits, elsewhere))
             spans.append(_spans(timeline, HostState.COMMUNICATION, COMMUNICATION))
             if thread in computing and thread != training:
                 combined = overlay(combined, timeline)
@@ -87,6 +96,36 @@ class CpuAccount:
         return self.work.cumulative(counted).within(begin, end)
 
 
+def _waits(host: HostEvents, thread: int, enqueuing: NDArray[np.intp]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """From the end of each event that enqueues a collective to the next event of its thread, by begin."""
+    begin = np.sort(host.end[enqueuing])
+    starts = host.start[host.events_of(thread)]
+    after = np.searchsorted(starts, begin, side="left")
+    known = after < len(starts)
+    return begin[known], starts[after[known]]
+
+
+def _computing(
+    timeline: Timeline,
+    waits: tuple[NDArray[np.int64], NDArray[np.int64]],
+    talks: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]],
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]:
+    """The stretches in which a thread computes.
+
+    A function of autograd that sums over ranks and waits for it is an operator, and computes nothing meanwhile.
+    """
+    if not len(waits[0]) or not talks:
+        return _spans(timeline, HostState.DISPATCH, COMPUTE)
+    begun, ended = (np.sort(np.concatenate([one[part] for one in talks])) for part in range(2))
+    times = intervals.merged_times(timeline.times, *waits, begun, ended)
+    at = times[:-1]
+    wait = np.searchsorted(waits[0], at, side="right") - 1
+    waiting = (wait >= 0) & (at < waits[1][np.maximum(wait, 0)])
+    waiting &= np.searchsorted(begun, at, side="right") > np.searchsorted(ended, at, side="right")
+    chosen = np.flatnonzero((state_at(timeline, at) == HostState.DISPATCH) & ~waiting)
+    return at[chosen], times[1:][chosen], np.full(len(chosen), COMPUTE, np.uint8)
+
+
 def _spans(
     timeline: Timeline, state: HostState, class_of: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]:
@@ -99,7 +138,9 @@ def cpu_account(trace: Trace) -> CpuAccount | None:
     training = training_thread(trace)
     if training is None:
         return None
-    return CpuAccount(host_events(trace, collectives=True), training, {training, *backward_threads(trace)})
+    enqueuing = np.flatnonzero(matching(trace.operators["name"], lambda name: name.startswith(ENQUEUES)))
+    host = host_events(trace, collectives=True)
+    return CpuAccount(host, training, {training, *backward_threads(trace)}, enqueuing)
 
 
 def cpu_device(trace: Trace, account: CpuAccount, rank: int, origin_ns: int) -> Device:

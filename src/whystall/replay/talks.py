@@ -17,10 +17,10 @@ from whystall.analysis.communication import host_collectives
 from whystall.analysis.host_states import HostEvents, HostState
 from whystall.replay.graph import Draft, EdgeKind, Times
 from whystall.replay.host import SOFT_STATES, HostLane, Spans
+from whystall.trace.collectives import ENQUEUES
 from whystall.trace.columns import matching
 from whystall.trace.model import Trace
 
-_ENQUEUES: Final = "c10d::"
 # A thread that was woken by the end of a collective runs on at most so long before the end is recorded, and it had
 # waited several times as long.
 _TOLD_LATE_NS: Final = 3_000_000
@@ -59,7 +59,7 @@ def link_enqueued(draft: Draft, trace: Trace, host: HostEvents, lanes: Mapping[i
     """A collective of a library's thread begins after the operator that enqueued it: one for one, in their order."""
     talks = host_collectives(trace)["event"].to_numpy()
     talking = set(host.thread[talks].tolist())
-    calls = np.flatnonzero(matching(trace.operators["name"], lambda name: name.startswith(_ENQUEUES)))
+    calls = np.flatnonzero(matching(trace.operators["name"], lambda name: name.startswith(ENQUEUES)))
     calls = calls[~np.isin(host.thread[calls], list(talking))]
     calls = calls[np.argsort(host.start[calls], kind="stable")]
     if not len(calls) or not len(talks):

@@ -16,6 +16,8 @@ from whystall.trace.metadata import ProcessGroup
 
 HOST_LIBRARY: Final = re.compile(r"^(gloo|mpi|ucc|xccl|nccl):")
 """What torch names the events by in which a library carries out a collective on the host."""
+ENQUEUES: Final = "c10d::"
+"""With what the names of torch's operators begin that hand a collective to a library's thread."""
 _COLUMNS: Final = (
     "collective",
     "dtype",
