@@ -51,10 +51,13 @@ def read_run_facts(folders: Sequence[Path], failures: list[str], *, remedies: bo
     began = unix_ns(read_document(folders[0] / RUN_JSON).get("began_unix_ns")) or None if folders else None
     if not ranks:
         return RunFacts(remedies=worth, experiments=experiments, command=command, began_unix_ns=began)
+    here = sorted(ranks, key=lambda rank: rank.rank)[: ranks[0].ranks_here or None]
+    shared = frozenset().union(*(rank.cores_own for rank in here))
     return RunFacts(
-        cores=ranks[0].cores_allowed,
+        cores=len(shared) or ranks[0].cores_allowed,
         threads=ranks[0].torch_threads,
-        processes=len(ranks),
+        processes=len(here),
+        bound=bool(shared) and sum(len(rank.cores_own) for rank in here) == len(shared) and len(here) > 1,
         loaders=tuple(loader for rank in ranks for loader in rank.loaders),
         profiled_over_unprofiled=ranks[0].profiled_over_unprofiled,
         padding=all_padding([rank.padding for rank in ranks if rank.padding is not None]),

@@ -75,7 +75,7 @@ def test_what_a_thread_computes_while_its_message_is_on_its_way_is_compute() -> 
 
 
 def test_a_function_of_autograd_that_waits_for_its_collective_computes_nothing_meanwhile() -> None:
-    """It sums over ranks between two products; gloo's thread carries the sum out, another one beside the last product."""
+    """It sums over ranks between two products; gloo's thread does so, and then once more beside the last product."""
     built = (
         trace()
         .step(1, at=0, lasts=1_000)

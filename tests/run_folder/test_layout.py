@@ -95,6 +95,33 @@ def test_the_machine_of_a_run_is_read_back_and_what_is_no_name_is_not(tmp_path: 
     assert environment == Environment(cores_allowed=4, python="3.11.7", torch="2.13.0")
 
 
+@pytest.mark.parametrize(
+    ("own", "here", "expected"),
+    [
+        (
+            [[0, 1], [2, 3], [0, 1], [2, 3]],
+            "2",
+            (4, 2, True),
+        ),  # two machines, on each two ranks with cores of their own
+        ([[0, 1, 2, 3]] * 2, "2", (4, 2, False)),
+        ([[0, 1], [1, 2]], None, (3, 2, False)),
+        ([[0, 1]], "1", (2, 1, False)),
+        ([None, None], "two", (7, 2, False)),
+        ([["0", -1, 1 << 40], []], "9999999", (7, 2, False)),
+    ],
+)
+def test_cores_are_those_of_the_ranks_of_one_machine(
+    tmp_path: Path, own: list[Any], here: str | None, expected: tuple[int, int, bool]
+) -> None:
+    ranks = [
+        {"rank": rank, "facts": {"cores_allowed": 7, "cores_own": cores, "ranks_here": here}}
+        for rank, cores in enumerate(own)
+    ]
+    (tmp_path / "run.json").write_text(json.dumps({"schema": "whystall.run/1", "ranks": ranks[::-1]}), "utf-8")
+    facts = read_run_facts([tmp_path], [], remedies=False)
+    assert (facts.cores, facts.processes, facts.bound) == expected
+
+
 def test_padding_that_ranks_saw_is_read_back_and_added_up(tmp_path: Path) -> None:
     said = {"batches": 2, "positions": [64, 1024], "needed": [40, 400], "real": [30, 250], "sizes": [[4, 16]]}
     ranks = [{"rank": 0, "padding": said}, {"rank": 1, "padding": said}, {"rank": 2}]

@@ -128,6 +128,8 @@ def facts(torch: Any) -> dict[str, Any]:
         "cpu": _cpu_model(),
         "cores": os.cpu_count(),
         "cores_allowed": len(os.sched_getaffinity(0)),
+        "cores_own": sorted(os.sched_getaffinity(0)),
+        "ranks_here": os.environ.get("LOCAL_WORLD_SIZE"),
         "cgroup_cpu_max": _first_line("/sys/fs/cgroup/cpu.max"),
         "cgroup_memory_max": _first_line("/sys/fs/cgroup/memory.max"),
         # Transformers imports it only for those who ask for it.

@@ -25,8 +25,12 @@ class RunFacts:
     """What ``run.json`` says of a watched run that a diagnosis needs; ``None`` where it does not."""
 
     cores: int | None = None
+    """Those that the ranks of one machine might use together."""
     threads: int | None = None
     processes: int = 1
+    """Ranks on that machine."""
+    bound: bool = False
+    """Whether each of them has cores of its own."""
     loaders: tuple[dict[str, int | bool | None], ...] = ()
     profiled_over_unprofiled: float | None = None
     padding: PaddedBatches | None = None

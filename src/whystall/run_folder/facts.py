@@ -30,6 +30,7 @@ from whystall.run_folder.description import (
 )
 
 _MOST_SIZES: Final = 256
+_MOST_CORES: Final = 4_096
 _MOST_MODULES: Final = 16
 _LONGEST_WORD: Final = 1_000
 _LONGEST_FACT: Final = 120
@@ -60,6 +61,10 @@ class RankFacts(msgspec.Struct, frozen=True):
     python_tools: tuple[PythonTool, ...] = ()
     cpu: str | None = None
     cores: int | None = None
+    cores_own: frozenset[int] = frozenset()
+    """The numbers of the cores that it might use; empty where they are not known."""
+    ranks_here: int | None = None
+    """The ranks on its machine, as its launcher said."""
     python: str | None = None
     torch: str | None = None
     steps: int | None = None
@@ -123,10 +128,21 @@ def _rank(rank: dict[str, Any]) -> RankFacts:
         python_tools=tuple(tool for tool in PYTHON_TOOLS if tool in listed(facts.get("python_tools"))),
         cpu=_word(facts.get("cpu")),
         cores=_integer(facts.get("cores")),
+        cores_own=_numbers(facts.get("cores_own")),
+        ranks_here=_count(facts.get("ranks_here")),
         python=_word(rank.get("python")),
         torch=_word(rank.get("torch")),
         steps=_integer(rank.get("steps")),
     )
+
+
+def _numbers(value: object) -> frozenset[int]:
+    return frozenset(found for one in listed(value)[:_MOST_CORES] if (found := _integer(one)) is not None)
+
+
+def _count(value: object) -> int | None:
+    """A number of an environment variable."""
+    return int(value) if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 7 else None
 
 
 def _padding(value: object) -> PaddedBatches | None:

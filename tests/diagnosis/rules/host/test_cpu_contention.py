@@ -126,3 +126,25 @@ def test_what_the_job_does_itself_goes_before_what_other_programs_cost(share: fl
     found = found_in_runs(sampled, cores=8, threads=threads)
     assert {"episodic.checkpoint", "host.cpu-contention"} <= set(found)
     assert next(iter(found)) == first
+
+
+@pytest.mark.parametrize(
+    ("bound", "queued", "fires"),
+    [(True, 0.4, True), (True, 0.02, False), (True, None, False), (False, 0.4, False)],
+)
+def test_a_rank_with_a_core_of_its_own_that_waits_for_it_has_it_taken(
+    queued: float | None, *, bound: bool, fires: bool
+) -> None:
+    """Two ranks, each on a core of its own: fewer ranks would leave a core without work."""
+    runs = [
+        run(rank=0, on_cpu_share=0.55, queued_share=0.01),  # it waits for the other
+        run(rank=1, on_cpu_share=0.55, involuntary_switches_per_step=20.0, queued_share=queued),
+    ]
+    found = found_in_runs(*runs, cores=2, threads=1, processes=2, bound=bound)
+    assert ("host.cpu-contention" in found) is fires
+    if fires:
+        finding = found["host.cpu-contention"]
+        assert finding.scope.ranks == [1]
+        assert finding.remedy is not None
+        assert finding.remedy.patch is None
+        assert "started itself" in finding.remedy.text

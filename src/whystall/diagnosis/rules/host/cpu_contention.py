@@ -17,8 +17,9 @@ CAUSE: Final = cause_beside(__name__)
 _SWITCHES_PER_S: Final = CAUSE.threshold("switches_per_s")
 _OTHERS_BUSY: Final = CAUSE.threshold("others_busy")
 _BESIDE_OTHERS: Final = Remedy(
-    text="Other processes use the job's cores: end or move them, or set cores aside for the job (taskset, cpusets, "
-    "what is asked of a scheduler). The job's own threads are no more than there are cores.",
+    text="Other processes use the job's cores (some that it started itself, perhaps): end or move them, or set cores "
+    "aside for the job (taskset, cpusets, what is asked of a scheduler). The job's own threads are no more than there "
+    "are cores.",
     patch=None,
     risk=None,
 )
@@ -36,6 +37,8 @@ def in_samples(case: Case) -> Iterator[Sampled]:
         others = run.other_cores
         # Ranks of one job wait for each other off their cores: there only too many threads are proof.
         busy = others is not None and others >= _OTHERS_BUSY and case.facts.processes == 1
+        # A rank that has cores of its own, and waits for them, has them taken by something that is no rank.
+        busy |= case.facts.bound and (run.queued_share or 0.0) >= LEAST_OFF_CORE
         if off < LEAST_OFF_CORE or switches_per_s < _SWITCHES_PER_S or not (crowded or busy):
             continue
         yield from_samples(
