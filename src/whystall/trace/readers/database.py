@@ -99,8 +99,8 @@ class Database:
             return [row[1] for row in self._connection.execute(f'PRAGMA table_info("{table}")').fetchall()]
         return []
 
-    def read(self, table: str, columns: Wanted, needed: Sequence[str] = ()) -> pl.DataFrame:
-        """The rows of a table; a column that it lacks, and a value of another type, is null.
+    def read(self, table: str, columns: Wanted, needed: Sequence[str] = (), *, most: int | None = None) -> pl.DataFrame:
+        """The rows of a table, the first ``most``; a column that it lacks, and a value of another type, is null.
 
         A table that is not there, or has not the ``needed`` columns, gives no rows.
         """
@@ -111,6 +111,8 @@ class Database:
         listed = ", ".join(f'"{column}"' for column in asked)
         # The names are those of the constants that readers pass.
         query = f'SELECT {listed} FROM "{table}"'  # noqa: S608
+        if most is not None:
+            query += f" LIMIT {most}"
         parts = [_frame(rows, asked, columns) for rows in self._chunks(query, table)]
         return completed(pl.concat(parts) if parts else None, columns)
 

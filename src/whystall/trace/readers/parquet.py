@@ -48,8 +48,8 @@ class ParquetFolder:
         """The names of a table's columns, none where it was not asked for."""
         return list(self._schema(table))
 
-    def read(self, table: str, columns: Wanted, needed: Sequence[str] = ()) -> pl.DataFrame:
-        """The rows of a table; a column that it lacks, or has with another type, is null.
+    def read(self, table: str, columns: Wanted, needed: Sequence[str] = (), *, most: int | None = None) -> pl.DataFrame:
+        """The rows of a table, the first ``most``; a column that it lacks, or has with another type, is null.
 
         A table that is not there, or has not the ``needed`` columns, gives no rows.
         """
@@ -57,7 +57,8 @@ class ParquetFolder:
         values = self._values(table, {column: columns[column] for column in asked})
         if not values:
             return completed(None, columns)
-        found = self._collected(table, self._scan(table).select(values.values()).head(self._limits.events + 1), values)
+        rows = self._scan(table).select(values.values()).head(self._limits.events + 1)
+        found = self._collected(table, rows if most is None else rows.head(most), values)
         if found is not None and len(found) > self._limits.events:
             self._lose(f"the table {table} has more rows than are read: the rest was left out")
             found = found.head(self._limits.events)

@@ -24,8 +24,8 @@ class TableSource(Protocol):
     def columns(self, table: str) -> list[str]:
         """The names of a table's columns, none where it was not asked for."""
 
-    def read(self, table: str, columns: Wanted, needed: Sequence[str] = ()) -> pl.DataFrame:
-        """The rows of a table; a column that it lacks, and a value of another type, is null.
+    def read(self, table: str, columns: Wanted, needed: Sequence[str] = (), *, most: int | None = None) -> pl.DataFrame:
+        """The rows of a table, the first ``most``; a column that it lacks, and a value of another type, is null.
 
         A table that is not there, or has not the ``needed`` columns, gives no rows.
         """

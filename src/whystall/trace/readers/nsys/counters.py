@@ -1,0 +1,130 @@
+"""GPU metrics: what counters of the devices said over time, for each process those of the devices that it used.
+
+The low byte of ``typeId`` is the number of the GPU in ``TARGET_INFO_GPU``, and numbers of metrics are counted anew for
+each type (Nsight Systems' own recipe ``nvlink_sum`` joins so). A process knows the GPU by another number, which
+``TARGET_INFO_CUDA_DEVICE`` tells.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import polars as pl
+
+from whystall.trace.counters import with_units
+from whystall.trace.readers.nsys.export import COUNTER_NAMES, COUNTERS, DEVICES, GPUS, Export, process_number
+
+MOST_SAMPLES: Final = 1 << 25
+"""Of one device with thirty metrics at 10 kHz nearly two minutes."""
+_GPU_BITS: Final = 0xFF
+_DAY_NS: Final = 86_400 * 1_000_000_000
+_ANY_PROCESS: Final = 0
+_FEW: Final = 3
+_LONGEST_NAME: Final = 60
+_KEY: Final = ("typeId", "metricId")
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """The samples of all GPUs: ``gpu``, and ``ts_ns``, ``name``, ``value`` and ``unit`` as in a trace."""
+
+    samples: pl.DataFrame
+    numbers: dict[int, dict[int, int]]
+    """By process (0: any) the numbers that it knows GPUs by."""
+    unknown: list[int]
+    """GPUs of which no process says which of its devices they are."""
+
+    def of(self, process: int, *, first: bool) -> pl.DataFrame:
+        """The samples of a process's devices; those of unknown GPUs come without a device, with the ``first`` one."""
+        known = self.numbers.get(process_number(process)) or self.numbers.get(_ANY_PROCESS, {})
+        gpu = pl.col("gpu")
+        device = gpu.replace_strict(known, default=None, return_dtype=pl.Int32) if known else pl.lit(None, pl.Int32)
+        own = self.samples.filter(gpu.is_in([*known, *(self.unknown if first else [])]))
+        return own.with_columns(device=device).drop("gpu")
+
+
+def read_counters(export: Export, first_ns: int) -> Counters | None:
+    """What was sampled, with a sentence on what is of no device that a process used; ``None`` without any.
+
+    ``first_ns`` is the first time of any event: sampling begins before it.
+    """
+    if not export.source.has(COUNTERS):
+        return None
+    wanted = dict.fromkeys(("timestamp", *_KEY, "value"), int)
+    rows = export.source.read(COUNTERS, wanted, tuple(wanted), most=MOST_SAMPLES + 1)
+    if len(rows) > MOST_SAMPLES:
+        export.source.warnings.append(
+            f"of the GPU metrics the first {MOST_SAMPLES:,} samples were read and the others left out: record fewer "
+            "metrics, or less often (--gpu-metrics-frequency)"
+        )
+        rows = rows.head(MOST_SAMPLES)
+    sound = pl.col("timestamp").is_between(first_ns - _DAY_NS, first_ns + _DAY_NS)
+    kept = rows.drop_nulls().filter(sound)
+    export.set_aside("samples of GPU metrics whose time or value cannot be true", len(rows) - len(kept))
+    return _attributed(export, kept)
+
+
+def _attributed(export: Export, rows: pl.DataFrame) -> Counters:
+    numbers, seen = _numbers(export)
+    sampled = rows.select(pl.col("typeId").unique() & _GPU_BITS).to_series().unique().sort().to_list()
+    placed = {gpu for of_process in numbers.values() for gpu in of_process}
+    unused = [gpu for gpu in sampled if seen and gpu not in seen]
+    unknown = [gpu for gpu in sampled if gpu not in placed and gpu not in unused]
+    names = _names(export, rows, unknown)
+    samples = rows.join(names, on=_KEY, how="left", maintain_order="left").select(
+        "name", "unit", ts_ns="timestamp", gpu=(pl.col("typeId") & _GPU_BITS).cast(pl.Int16), value="value"
+    )
+    if unused:
+        export.source.warnings.append(
+            f"GPU metrics of {len(unused):,} GPUs that no process of the job used are left out"
+            if len(unused) > 1
+            else "GPU metrics of a GPU that no process of the job used are left out"
+        )
+    if unknown:
+        export.source.warnings.append(
+            f"the export does not tell which device of the job GPU {', '.join(map(str, unknown))} is: the GPU metrics "
+            f"sampled there ({_few(samples.filter(pl.col('gpu').is_in(unknown))['name'])}) are told of no device"
+        )
+    return Counters(samples, numbers, unknown)
+
+
+def _numbers(export: Export) -> tuple[dict[int, dict[int, int]], set[int]]:
+    """By process the numbers that it knows GPUs by, and the GPUs that any process used.
+
+    A GPU that is several devices (MIG) has none.
+    """
+    used = export.source.read(DEVICES, dict.fromkeys(("gpuId", "cudaId", "pid"), int)).drop_nulls().unique()
+    found: dict[int, dict[int, int]] = {}
+    for pid, gpu, devices in used.group_by("pid", "gpuId").agg("cudaId").sort("pid", "gpuId").rows():
+        if len(devices) == 1:
+            found.setdefault(pid, {})[gpu] = devices[0]
+    gpus = export.source.read(GPUS, {"id": int})["id"].drop_nulls().unique().to_list()
+    if used.is_empty() and len(gpus) == 1:
+        # A process that sees a device of a machine with one GPU knows it as the first.
+        found[_ANY_PROCESS] = {gpus[0]: 0}
+    return found, set(used["gpuId"].to_list())
+
+
+def _names(export: Export, rows: pl.DataFrame, unknown: list[int]) -> pl.DataFrame:
+    """By type and metric a name and the unit.
+
+    What would be the same name twice on one device has its numbers behind it, and what is of no device its GPU's.
+    """
+    told = export.source.read(COUNTER_NAMES, dict.fromkeys(_KEY, int) | {"metricName": str}).drop_nulls()
+    used = rows.select(_KEY).unique().sort(_KEY)
+    told = told.unique(_KEY, keep="first", maintain_order=True)
+    gpu, name = pl.col("typeId") & _GPU_BITS, pl.col("metricName")
+    named = used.join(told, on=_KEY, how="left", maintain_order="left").with_columns(
+        name.fill_null(pl.format("unnamed metric {}", "metricId"))
+    )
+    shown = pl.when(pl.len().over(gpu, name) == 1).then(name).otherwise(pl.format("{} ({}:{})", name, *_KEY))
+    placed = pl.when(gpu.is_in(unknown)).then(pl.format("{} (GPU {})", shown, gpu)).otherwise(shown)
+    texts = with_units(named.select(*_KEY, placed.alias("shown"), name=name)).drop("name").rename({"shown": "name"})
+    return texts.with_columns(pl.col("name").cast(pl.Enum(texts["name"].unique(maintain_order=True))))
+
+
+def _few(names: pl.Series) -> str:
+    texts = names.cast(pl.String).unique().sort().to_list()
+    more = f" and {len(texts) - _FEW:,} more" if len(texts) > _FEW else ""
+    return ", ".join(text[:_LONGEST_NAME] for text in texts[:_FEW]) + more
