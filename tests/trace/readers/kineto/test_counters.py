@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -165,3 +166,29 @@ def test_the_other_events_are_those_of_the_same_file_without_counters(
         if type(value) is int
     ]
     assert sorted((at, device, value) for at, device, _, value, _ in told(both)) == sorted(wanted)
+
+
+def test_a_report_says_the_same_with_counters_and_without(tmp_path: Path) -> None:
+    """Whatever counters say, no cause is named by it."""
+    reports = []
+    for counters in (False, True):
+        built = trace()
+        for step in range(6):
+            at = step * 1_000_000
+            built.step(step, at=at, lasts=900_000).operator("aten::mm", at=at, lasts=90_000)
+            built.launch("gemm", at=at + 10_000, runs_at=at + 100_000, lasts=300_000)
+            built.runtime("cudaStreamSynchronize", at=at + 150_000, lasts=500_000)
+            for part in range(10 if counters else 0):
+                built.counter("SM Active (%)", 10 * part, at=at + 100_000 * part)
+                built.events.append(sample((at + 100_000 * part) // 1000, {"queue": part}, "Queue", pid=100))
+        path = built.write(tmp_path / "trace.json")
+        reports.append(json.loads(whystall.render(whystall.analyze(path, cache=False), "json")))
+    without, told = reports
+    assert len(told.pop("device_counters")) == 1
+    assert without.pop("device_counters") == []
+    assert told["source"].pop("warnings")
+    for report in reports:
+        for key in ("events", "files", "warnings"):
+            report["source"].pop(key, None)
+    assert told == without
+    assert told["findings"]

@@ -11,6 +11,8 @@ import pytest
 from tests.trace.readers.nsys.builder import Export, training
 from tests.trace.readers.nsys.folder_builder import as_folder
 
+import whystall
+from whystall.report.schema import Report
 from whystall.trace.load import load_trace, load_traces
 from whystall.trace.model import Trace
 from whystall.trace.readers.nsys import counters as module
@@ -97,6 +99,10 @@ def test_where_the_export_does_not_tell_whose_a_gpu_is_its_counters_are_of_no_de
         "the export does not tell which device of the job GPU 0, 1 is: the GPU metrics sampled there "
         f"({SMS} (GPU 0), {SMS} (GPU 1)) are told of no device"
     )
+    report = whystall.analyze([first, second])
+    assert [(row.device, row.mean, row.busy_mean, row.idle_mean) for row in report.device_counters] == [
+        (None, 50.0, None, None), (None, 60.0, None, None),
+    ]  # fmt: skip
 
 
 def test_a_gpu_that_is_several_devices_tells_of_none(written: Written) -> None:
@@ -149,3 +155,22 @@ def test_no_more_samples_are_read_than_memory_should_hold(written: Written, monk
         "(--gpu-metrics-frequency)"
     )
     assert not trace.source.truncated
+
+
+def test_a_report_says_the_same_with_metrics_and_without(written: Written) -> None:
+    def report(*, sampled: bool) -> Report:
+        export = known()
+        if sampled:
+            export.metrics(0, SMS, CLOCK)
+            for at in range(1_000_000, 6_000_000, 50_000):
+                export.sample(0, 0, at % 97, at=at).sample(0, 1, 1_980_000_000, at=at)
+        return whystall.analyze(written(export), cache=False)
+
+    without, told = report(sampled=False), report(sampled=True)
+    assert [(row.device, row.name, row.samples) for row in told.device_counters] == [
+        (0, SMS, (5_700_000 - 1_100_000) // 50_000),
+        (0, CLOCK, (5_700_000 - 1_100_000) // 50_000),
+    ]
+    for part in ("verdict", "findings", "plan", "devices", "kernels", "operators", "abstained"):
+        assert getattr(told, part) == getattr(without, part), part
+    assert (told.source.signals, told.source.events) == (without.source.signals, without.source.events)
