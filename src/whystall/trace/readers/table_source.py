@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import polars as pl
@@ -24,11 +24,14 @@ class TableSource(Protocol):
     def columns(self, table: str) -> list[str]:
         """The names of a table's columns, none where it was not asked for."""
 
-    def read(self, table: str, columns: Wanted, needed: Sequence[str] = (), *, most: int | None = None) -> pl.DataFrame:
-        """The rows of a table, the first ``most``; a column that it lacks, and a value of another type, is null.
+    def read(self, table: str, columns: Wanted, needed: Sequence[str] = ()) -> pl.DataFrame:
+        """The rows of a table; a column that it lacks, and a value of another type, is null.
 
         A table that is not there, or has not the ``needed`` columns, gives no rows.
         """
+
+    def parts(self, table: str, columns: Wanted, needed: Sequence[str] = (), *, most: int) -> Iterator[pl.DataFrame]:
+        """The first ``most`` of the same rows, some at a time: whoever makes less of them need not hold them all."""
 
     def texts(self, table: str, key: str, value: str, wanted: Iterable[int]) -> dict[int, str]:
         """The texts of the wanted keys of a table that numbers texts, and no others: it may hold whole files."""

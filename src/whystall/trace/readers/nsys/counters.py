@@ -15,8 +15,8 @@ import polars as pl
 from whystall.trace.counters import with_units
 from whystall.trace.readers.nsys.export import COUNTER_NAMES, COUNTERS, DEVICES, GPUS, Export, process_number
 
-MOST_SAMPLES: Final = 1 << 25
-"""Of one device with thirty metrics at 10 kHz nearly two minutes."""
+MOST_SAMPLES: Final = 1 << 24
+"""Of one device with thirty metrics at 10 kHz nearly a minute; each takes some 80 bytes while it is read."""
 _GPU_BITS: Final = 0xFF
 _DAY_NS: Final = 86_400 * 1_000_000_000
 _ANY_PROCESS: Final = 0
@@ -51,30 +51,15 @@ def read_counters(export: Export, first_ns: int) -> Counters | None:
     """
     if not export.source.has(COUNTERS):
         return None
-    wanted = dict.fromkeys(("timestamp", *_KEY, "value"), int)
-    rows = export.source.read(COUNTERS, wanted, tuple(wanted), most=MOST_SAMPLES + 1)
-    if len(rows) > MOST_SAMPLES:
-        export.source.warnings.append(
-            f"of the GPU metrics the first {MOST_SAMPLES:,} samples were read and the others left out: record fewer "
-            "metrics, or less often (--gpu-metrics-frequency)"
-        )
-        rows = rows.head(MOST_SAMPLES)
-    sound = pl.col("timestamp").is_between(first_ns - _DAY_NS, first_ns + _DAY_NS)
-    kept = rows.drop_nulls().filter(sound)
-    export.set_aside("samples of GPU metrics whose time or value cannot be true", len(rows) - len(kept))
-    return _attributed(export, kept)
-
-
-def _attributed(export: Export, rows: pl.DataFrame) -> Counters:
-    numbers, seen = _numbers(export)
-    sampled = rows.select(pl.col("typeId").unique() & _GPU_BITS).to_series().unique().sort().to_list()
+    samples, keys = _samples(export, first_ns)
+    numbers, used = _numbers(export)
+    sampled = sorted({kind & _GPU_BITS for kind, _ in keys})
     placed = {gpu for of_process in numbers.values() for gpu in of_process}
-    unused = [gpu for gpu in sampled if seen and gpu not in seen]
+    unused = [gpu for gpu in sampled if used and gpu not in used]
     unknown = [gpu for gpu in sampled if gpu not in placed and gpu not in unused]
-    names = _names(export, rows, unknown)
-    samples = rows.join(names, on=_KEY, how="left", maintain_order="left").select(
-        "name", "unit", ts_ns="timestamp", gpu=(pl.col("typeId") & _GPU_BITS).cast(pl.Int16), value="value"
-    )
+    told = _told(export, keys, unknown)
+    code = samples["code"]
+    found = samples.drop("code").with_columns(told[column].gather(code) for column in ("gpu", "name", "unit"))
     if unused:
         export.source.warnings.append(
             f"GPU metrics of {len(unused):,} GPUs that no process of the job used are left out"
@@ -82,11 +67,39 @@ def _attributed(export: Export, rows: pl.DataFrame) -> Counters:
             else "GPU metrics of a GPU that no process of the job used are left out"
         )
     if unknown:
+        which = _few(told.filter(pl.col("gpu").is_in(unknown))["name"])
         export.source.warnings.append(
             f"the export does not tell which device of the job GPU {', '.join(map(str, unknown))} is: the GPU metrics "
-            f"sampled there ({_few(samples.filter(pl.col('gpu').is_in(unknown))['name'])}) are told of no device"
+            f"sampled there ({which}) are told of no device"
         )
-    return Counters(samples, numbers, unknown)
+    return Counters(found, numbers, unknown)
+
+
+def _samples(export: Export, first_ns: int) -> tuple[pl.DataFrame, list[tuple[int, int]]]:
+    """The sound samples (``ts_ns``, ``value``, ``code``), and by code the type and metric."""
+    wanted = dict.fromkeys(("timestamp", *_KEY, "value"), int)
+    sound = pl.col("timestamp").is_between(first_ns - _DAY_NS, first_ns + _DAY_NS)
+    keys: dict[tuple[int, int], int] = {}
+    parts = [pl.DataFrame(schema={"ts_ns": pl.Int64, "value": pl.Float64, "code": pl.UInt32})]
+    rows = 0
+    for part in export.source.parts(COUNTERS, wanted, tuple(wanted), most=MOST_SAMPLES + 1):
+        read = part.head(MOST_SAMPLES - rows)
+        kept = read.drop_nulls().filter(sound)
+        pairs = kept.select(_KEY).unique().sort(_KEY).rows()
+        codes = [keys.setdefault(pair, len(keys)) for pair in pairs]
+        known = pl.DataFrame(pairs, schema=dict.fromkeys(_KEY, pl.Int64), orient="row")
+        coded = kept.join(
+            known.with_columns(code=pl.Series(codes, dtype=pl.UInt32)), on=_KEY, how="left", maintain_order="left"
+        )
+        parts.append(coded.select(pl.col("value").cast(pl.Float64), "code", ts_ns="timestamp").select(parts[0].columns))
+        export.set_aside("samples of GPU metrics whose time or value cannot be true", len(read) - len(kept))
+        rows += len(part)
+    if rows > MOST_SAMPLES:
+        export.source.warnings.append(
+            f"of the GPU metrics the first {MOST_SAMPLES:,} samples were read and the others left out: record fewer "
+            "metrics, or less often (--gpu-metrics-frequency)"
+        )
+    return pl.concat(parts), list(keys)
 
 
 def _numbers(export: Export) -> tuple[dict[int, dict[int, int]], set[int]]:
@@ -106,22 +119,23 @@ def _numbers(export: Export) -> tuple[dict[int, dict[int, int]], set[int]]:
     return found, set(used["gpuId"].to_list())
 
 
-def _names(export: Export, rows: pl.DataFrame, unknown: list[int]) -> pl.DataFrame:
-    """By type and metric a name and the unit.
+def _told(export: Export, keys: list[tuple[int, int]], unknown: list[int]) -> pl.DataFrame:
+    """By type and metric the GPU, a name and the unit.
 
     What would be the same name twice on one device has its numbers behind it, and what is of no device its GPU's.
     """
-    told = export.source.read(COUNTER_NAMES, dict.fromkeys(_KEY, int) | {"metricName": str}).drop_nulls()
-    used = rows.select(_KEY).unique().sort(_KEY)
-    told = told.unique(_KEY, keep="first", maintain_order=True)
-    gpu, name = pl.col("typeId") & _GPU_BITS, pl.col("metricName")
-    named = used.join(told, on=_KEY, how="left", maintain_order="left").with_columns(
-        name.fill_null(pl.format("unnamed metric {}", "metricId"))
+    names = export.source.read(COUNTER_NAMES, dict.fromkeys(_KEY, int) | {"metricName": str}).drop_nulls()
+    names = names.unique(_KEY, keep="first", maintain_order=True)
+    told = pl.DataFrame(keys, schema=dict.fromkeys(_KEY, pl.Int64), orient="row")
+    gpu, name = pl.col("gpu"), pl.col("name")
+    told = told.join(names.rename({"metricName": "name"}), on=_KEY, how="left", maintain_order="left").with_columns(
+        name.fill_null(pl.format("unnamed metric {}", "metricId")),
+        gpu=(pl.col("typeId") & _GPU_BITS).cast(pl.Int16),
     )
-    shown = pl.when(pl.len().over(gpu, name) == 1).then(name).otherwise(pl.format("{} ({}:{})", name, *_KEY))
-    placed = pl.when(gpu.is_in(unknown)).then(pl.format("{} (GPU {})", shown, gpu)).otherwise(shown)
-    texts = with_units(named.select(*_KEY, placed.alias("shown"), name=name)).drop("name").rename({"shown": "name"})
-    return texts.with_columns(pl.col("name").cast(pl.Enum(texts["name"].unique(maintain_order=True))))
+    alone = pl.len().over("gpu", "name") == 1
+    told = with_units(told).with_columns(pl.when(alone).then(name).otherwise(pl.format("{} ({}:{})", name, *_KEY)))
+    told = told.with_columns(pl.when(gpu.is_in(unknown)).then(pl.format("{} (GPU {})", name, gpu)).otherwise(name))
+    return told.with_columns(name.cast(pl.Enum(told["name"].unique(maintain_order=True))))
 
 
 def _few(names: pl.Series) -> str:
