@@ -26,6 +26,7 @@ _REQUIRED_TYPES: Final[dict[str, Any]] = {
     "phase": pl.UInt8,
     "value": pl.Float64,
 }
+MOST_COUNTERS: Final = 1 << 12
 _NO_THREAD: Final = -1
 _NO_PLACE: Final = -1
 
@@ -87,6 +88,8 @@ def _completed(table: str, given: pl.DataFrame | None, quarantined: list[Quarant
     frame = _sound(table, _typed(table, frame), quarantined)
     if table == "device_events":
         frame = _placed(frame)
+    if table == "counters":
+        frame = _told_apart(frame, quarantined)
     return frame if frame["ts_ns"].is_sorted() else frame.sort("ts_ns", maintain_order=True)
 
 
@@ -120,6 +123,16 @@ def _placed(events: pl.DataFrame) -> pl.DataFrame:
     """Device events with a number for a device and a stream that are not known."""
     unknown = [column for column in ("device", "stream") if events[column].null_count()]
     return events.with_columns(pl.col(unknown).cast(pl.Int64).fill_null(_NO_PLACE)) if unknown else events
+
+
+def _told_apart(samples: pl.DataFrame, quarantined: list[Quarantine]) -> pl.DataFrame:
+    """The samples of the first counters: a recording has some dozens of a device, a hostile one any number."""
+    counters = samples.select("device", "name").unique(maintain_order=True)
+    if len(counters) <= MOST_COUNTERS:
+        return samples
+    kept = samples.join(counters.head(MOST_COUNTERS), on=["device", "name"], how="semi", nulls_equal=True)
+    quarantined.append(Quarantine("of more counters than are told apart", len(samples) - len(kept), 0))
+    return kept
 
 
 def _as_enum(column: pl.Series) -> list[pl.Series]:

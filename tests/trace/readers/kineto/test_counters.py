@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import whystall
 from whystall.testing import TraceBuilder, trace
 from whystall.testing.builder import EPOCH_NS
+from whystall.trace import assemble
 from whystall.trace.model import TABLES, Trace
 
 BASE_US = EPOCH_NS // 1000
@@ -121,6 +122,16 @@ def test_memory_events_without_a_category_stay_what_they_are(tmp_path: Path) -> 
     loaded = load(tmp_path, job(), sample(1, {"": 7}, "Power"), instant, sample(2, {"": 8}, "Power"))
     assert loaded.memory_events.select("device", "bytes").rows() == [(0, 512)]
     assert [row[1:4] for row in told(loaded)] == [(0, "Power", 7.0), (0, "Power", 8.0)]
+
+
+def test_more_counters_than_any_recording_has_are_counted_and_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(assemble, "MOST_COUNTERS", 2)
+    loaded = load(tmp_path, job(), *(sample(at, {name: at}) for at, name in enumerate("abacba", 1)))
+    assert [(row[2], row[3]) for row in told(loaded)] == [("a", 1), ("b", 2), ("a", 3), ("b", 5), ("a", 6)]
+    (lost,) = loaded.source.quarantined
+    assert (lost.reason, lost.events) == ("of more counters than are told apart", 1)
 
 
 others = st.fixed_dictionaries(
