@@ -16,7 +16,7 @@ def recorded() -> TraceBuilder:
         at = number * 100_000
         built.operator(f"aten::op{number}", at=at, lasts=20_000)
         built.launch(f"kernel{number}", at=at + 5_000, runs_at=at + 500_000, lasts=50_000)
-    return built.memory(at=600_000, size=1, allocated=1, reserved=1)
+    return built.memory(at=600_000, size=1, allocated=1, reserved=1).counter("SM", 1, at=600_000)
 
 
 def cut(begin: int, end: int) -> Trace:
@@ -37,7 +37,7 @@ def test_no_link_leads_to_another_row_than_before() -> None:
     part = cut(640_000, 720_000)
     assert part.operators["frame"].null_count() == len(part.operators)
     assert part.device_events["operator"].null_count() == len(part.device_events)
-    assert len(part.memory_events) == 0
+    assert len(part.memory_events) == len(part.counters) == 0
 
 
 def test_a_launch_that_was_not_recorded_stays_unknown() -> None:

@@ -33,6 +33,10 @@ def built() -> list[bytes]:
     several.add("TARGET_INFO_SESSION_START_TIME", utcEpochNs=1_700_000_000_000_000_000)
     several.add("ANALYSIS_DETAILS", globalVid=1, duration=10**7, startTime=0, stopTime=10**7)
     several.add("TARGET_INFO_GPU", id=0, name="NVIDIA H100", totalMemory=1 << 34, smCount=132)
+    several.add("TARGET_INFO_CUDA_DEVICE", gpuId=0, cudaId=0, pid=10)
+    several.metrics(0, "SMs Active [Throughput %]", "GPC Clock Frequency [MHz]").metrics(1, "PCIe")
+    for at in range(0, 6_000_000, 500_000):
+        several.sample(0, 0, at % 101, at=at).sample(0, 1, 1_980_000_000, at=at).sample(1, 0, 7, at=at)
     several.range("mark", at=1_100_000, lasts=None, kind=34).range("handed", at=1_100_000, lasts=9, kind=60)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "case.sqlite"

@@ -85,6 +85,8 @@ def built() -> list[bytes]:
             .annotation("Optimizer.step#Adam.step", at=at + 690_000, lasts=50_000)
             .runtime("cudaDeviceSynchronize", at=at + 760_000, lasts=100_000)
             .memory(at=at + 50_000, size=512, allocated=1024 * step, reserved=1 << 20)
+            .counter("SM Active (%)", 12.5 * step, at=at)
+            .counter("Power (W)", 300 + step, at=at, device=1)
         )
     training.event("ac2g", "ac2g", at=130_000, lasts=0).event(
         "cuda_sync", "Context Sync", at=760_000, lasts=1, stream=7

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from whystall.analysis.counters import DeviceCounter
 from whystall.analysis.memory_results import MemoryPeak
 from whystall.analysis.results import (
     ClassCounts,
@@ -293,6 +294,21 @@ def kernel_origins() -> list[KernelOrigins]:
     return [KernelOrigins(rank=0, device=0, shares=shares, fused=[row], fused_omitted=0)]
 
 
+def device_counters() -> list[DeviceCounter]:
+    def counter(name: str, unit: str | None, mean: float, busy: float | None, idle: float | None) -> DeviceCounter:
+        return DeviceCounter(
+            rank=0, device=None if busy is None else 0, name=name, unit=unit, samples=10_000, covered_ns=750 * MS, mean=mean, p5=mean / 2,
+            p95=mean * 1.5, busy_mean=busy, idle_mean=idle,
+        )  # fmt: skip
+
+    return [
+        counter("GPC Clock Frequency [MHz]", None, 1.755e9, 1.98e9, 1.4e9),
+        counter("Tensor Active [Throughput %]", "%", 20.5, 32.25, 0.0),
+        counter("SMs Active [Throughput %]", "%", 50.0, 79.0, 0.5),
+        counter("SMs Active [Throughput %] (GPU 3)", "%", 12.0, None, None),
+    ]
+
+
 def report(**changes: Any) -> Report:
     full = Report(
         whystall="0.1.0",
@@ -301,6 +317,7 @@ def report(**changes: Any) -> Report:
             cause=None, gain=None, confidence=0.9,
         ),
         source=source([0]), devices=[device()], **rows_of(0), host=host(), efficiency=efficiency(), kernel_chains=kernel_chains(), kernel_origins=kernel_origins(),
+        device_counters=device_counters(),
     )  # fmt: skip
     return msgspec.structs.replace(full, **changes)
 
@@ -438,6 +455,7 @@ def cpu() -> Report:
         efficiency=Efficiency(),
         kernel_chains=[],
         kernel_origins=[],
+        device_counters=[],
         **rows,
     )
 
@@ -461,6 +479,7 @@ def empty() -> Report:
         efficiency=Efficiency(),
         kernel_chains=[],
         kernel_origins=[],
+        device_counters=[],
         **nothing,
     )
 
@@ -478,7 +497,12 @@ def many(ranks: int = 2) -> Report:
         for r in range(ranks)
     ]  # fmt: skip
     return report(
-        devices=[device(r) for r in range(ranks)], host=both, source=source(list(range(ranks))), ranks=waits, **rows
+        devices=[device(r) for r in range(ranks)],
+        host=both,
+        source=source(list(range(ranks))),
+        ranks=waits,
+        device_counters=[],
+        **rows,
     )
 
 

@@ -3,12 +3,14 @@ from __future__ import annotations
 import gzip
 import io
 import json
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import polars as pl
 import pytest
 
+import whystall
 from whystall.analysis.rank_clocks import RankClock
 from whystall.report.perfetto import Track, write_chrome_trace, write_chrome_traces
 from whystall.testing import trace as builder
@@ -49,6 +51,14 @@ def recording(**changes: Any) -> Any:
         "annotations": host_events(),
         "python_functions": host_events((2, 1_400, "train.py(8): step", 1)),
         "runtime_calls": host_events((20, 15, "cudaLaunchKernel", 0), correlation=[5]),
+        "counters": pl.DataFrame(
+            {
+                "ts_ns": [ORIGIN - 1, ORIGIN + 5_000, ORIGIN + 5_001, ORIGIN + 6_000],
+                "name": pl.Series(["a", '"SM" (%)', "a", "a"], dtype=pl.Enum(["a", '"SM" (%)'])),
+                "value": [1.0, 62.5, 7.0, 8.0],
+                "device": pl.Series([0, 0, None, 3], dtype=pl.Int32),
+            }
+        ),
     }
     return SimpleNamespace(**(tables | changes))
 
@@ -175,3 +185,34 @@ def test_rows_of_our_own_stand_first_and_names_stay_text() -> None:
     places = [(event["pid"], event["tid"]) for event in trace["traceEvents"] if event["name"] == "thread_name"]
     assert len(places) == len(set(places)) == 6
     assert all(pid != tid for pid, tid in places if pid == 1)
+
+
+def test_counters_stand_in_the_process_of_their_device_from_the_first_event_on() -> None:
+    events = written(recording())["traceEvents"]
+    (process,) = {
+        event["pid"] for event in events if event["name"] == "process_name" and "device 0" in event["args"]["name"]
+    }
+    drawn = [event for event in events if event["ph"] == "C"]
+    assert drawn == [{"ph": "C", "name": '"SM" (%)', "pid": process, "tid": 0, "ts": "5.000", "args": {"": "62.5"}}]
+
+
+def test_counters_of_several_ranks_stand_on_one_clock() -> None:
+    ranks = {rank: builder().kernel("gemm", at=0, lasts=100).counter("SM", rank, at=50).load() for rank in (0, 1)}
+    stream = io.BytesIO()
+    write_chrome_traces(ranks, {1: RankClock(offset_ns=1_000)}, stream)
+    drawn = [event for event in json.loads(stream.getvalue())["traceEvents"] if event["ph"] == "C"]
+    assert [(event["ts"], event["args"][""]) for event in drawn] == [(0.05, 0), (1.05, 1)]
+    assert len({event["pid"] for event in drawn}) == 2
+
+
+def test_counters_are_read_back_as_they_were_written(tmp_path: Path) -> None:
+    built = builder().kernel("gemm", at=0, lasts=100).kernel("gemm", at=10, lasts=50, device=1)
+    for at, value in ((0, 0.1), (5, 1e-7), (7, 123456789.125), (9, 1e20)):
+        built.counter("SM Active (%)", value, at=at, device=at % 2)
+    loaded = built.load()
+    with (tmp_path / "out.json").open("wb") as stream:
+        write_chrome_trace(loaded, stream)
+    again = whystall.load(tmp_path / "out.json", cache=False)
+    columns = ("ts_ns", "device", "name", "value", "unit")
+    assert again.counters.select(columns).rows() == loaded.counters.select(columns).rows()
+    assert len(again.counters) == 4

@@ -12,6 +12,7 @@ import pytest
 import whystall
 from whystall.report.schema import Report
 from whystall.testing import TraceBuilder, trace
+from whystall.testing.builder import EPOCH_NS
 from whystall.trace.load import load_trace
 from whystall.trace.model import TABLES, Trace
 from whystall.trace.readers.registry import READERS
@@ -135,3 +136,16 @@ def test_another_run_is_no_window(tmp_path: Path, numbers: range, process_offset
     report = whystall.analyze(tmp_path, cache=False)
     assert [file.path for file in report.source.files] == ["b.json"]
     assert any("left out: a.json" in warning for warning in report.source.warnings)
+
+
+def test_counters_of_windows_follow_each_other() -> None:
+    """What was sampled before a window's first event or after its last would lie in another window."""
+    windows = []
+    for begin in (0, 10_000):
+        built = trace().kernel("gemm", at=begin + 100, lasts=100)
+        for at in (50, 100, 150, 200, 250):
+            built.counter("SM", begin + at, at=begin + at)
+        windows.append(built.load())
+    joined = as_one(windows, [0, -9_900])
+    assert (joined.counters["ts_ns"] - EPOCH_NS).to_list() == [100, 150, 200, 200, 250, 300]
+    assert joined.counters["value"].to_list() == [100, 150, 200, 10_100, 10_150, 10_200]

@@ -18,6 +18,7 @@ _EMPTIED: Final = (
     "device_annotations",
     "collectives",
     "memory_events",
+    "counters",
     "flows",
     "synchronizations",
     "other_events",

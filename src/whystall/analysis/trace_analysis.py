@@ -11,6 +11,7 @@ from whystall.analysis import intervals
 from whystall.analysis.batches import given_rows
 from whystall.analysis.chains import kernel_chains
 from whystall.analysis.communication import Collectives, collectives_of
+from whystall.analysis.counters import DeviceCounter, counter_results
 from whystall.analysis.counts import step_counts
 from whystall.analysis.cpu import cpu_account, cpu_device
 from whystall.analysis.device import DeviceAccount, account_for, device_result, devices_of
@@ -66,6 +67,7 @@ class TraceAnalysis:
     input: list[InputWait]
     host: Host
     memory: list[MemoryPeak]
+    counters: list[DeviceCounter]
     timelines: list[Timeline]
     efficiency: list[DeviceEfficiency]
     signals: dict[str, bool]
@@ -118,6 +120,7 @@ def analyze_trace(
         input=input_results(trace, accounts, rank),
         host=host_result(trace, rank),
         memory=memory_results(trace, rank, origin, tree, places),
+        counters=counter_results(trace, accounts, rank),
         timelines=[timeline for timeline in drawn if timeline is not None],
         efficiency=[
             device_efficiency(trace, device, tree, work, owner, classified, peaks[device.device])

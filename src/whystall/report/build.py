@@ -61,11 +61,9 @@ def build_report(
         phases=[row for analysis in analyses for row in analysis.phases],
         communication=communication,
         input=[row for analysis in analyses for row in analysis.input],
-        host=Host(
-            threads=[row for analysis in analyses for row in analysis.host.threads],
-            calls=[row for analysis in analyses for row in analysis.host.calls],
-        ),
+        host=_host(analyses),
         memory=[row for analysis in analyses for row in analysis.memory],
+        device_counters=[row for analysis in analyses for row in analysis.counters],
         efficiency=msgspec.structs.replace(efficiency, throughput=rated),
         timelines=[row for analysis in analyses for row in analysis.timelines],
         kernel_chains=[row for analysis in analyses for row in analysis.chains],
@@ -82,6 +80,14 @@ def build_report(
         fidelity=diagnosis.fidelity,
         noise=diagnosis.noise,
         experiments=list(experiments),
+    )
+
+
+def _host(analyses: Sequence[TraceAnalysis]) -> Host:
+    """What the host did on all ranks."""
+    return Host(
+        threads=[row for analysis in analyses for row in analysis.host.threads],
+        calls=[row for analysis in analyses for row in analysis.host.calls],
     )
 
 

@@ -29,6 +29,7 @@ TABLES: Final = (
     "annotations",
     "collectives",
     "memory_events",
+    "counters",
     "flows",
     "synchronizations",
 )

@@ -1,8 +1,8 @@
 """A trace as Chrome trace events, for the Perfetto UI and other timeline viewers.
 
-Holds device events, the runtime calls that launched them (with arrows), operators, annotations and Python frames, and
-nothing of the original's metadata. Times are exact: microseconds with three decimals from the trace's first event,
-whose own time is ``baseTimeNanoseconds``.
+Holds device events, the runtime calls that launched them (with arrows), operators, annotations, Python frames and what
+the devices' counters said, and nothing of the original's metadata. Times are exact: microseconds with three decimals
+from the trace's first event, whose own time is ``baseTimeNanoseconds``.
 """
 
 from __future__ import annotations
@@ -73,6 +73,8 @@ def _on_clock(trace: Trace, clock: RankClock) -> Trace:
         start = table["ts_ns"].to_numpy()
         begin, end = clock.shared(start), clock.shared(start + table["duration_ns"].to_numpy())
         changed[name] = table.with_columns(ts_ns=pl.Series(begin), duration_ns=pl.Series(end - begin))
+    samples = trace.counters
+    changed["counters"] = samples.with_columns(ts_ns=pl.Series(clock.shared(samples["ts_ns"].to_numpy())))
     return replace(trace, **changed)
 
 
@@ -144,6 +146,7 @@ def _lines(trace: Trace, tracks: _Tracks, origin: int) -> Iterator[list[str]]:
         frame = _on_threads(getattr(trace, table), tracks).with_columns(category=pl.lit(category))
         yield from _slices(frame, origin)
     yield from _arrows(trace, tracks, origin)
+    yield from _samples(trace, tracks, origin)
 
 
 def first_ns(trace: Trace, above: Sequence[Track] = ()) -> int | None:
@@ -293,6 +296,25 @@ def _flow(phase: str, frame: pl.DataFrame, origin: int) -> Iterator[list[str]]:
             pl.lit(',"ts":'),
             _microseconds(pl.col("ts_ns") - origin),
             pl.lit("}"),
+        )
+        yield batch.select(line.alias("line"))["line"].to_list()
+
+
+def _samples(trace: Trace, tracks: _Tracks, origin: int) -> Iterator[list[str]]:
+    """What counters said from the first event on, in their device's process; those of no device are drawn nowhere."""
+    places = tracks.streams.select("device", "pid").unique()
+    drawn = trace.counters.filter(pl.col("ts_ns") >= origin).with_columns(pl.col("device").cast(pl.Int64))
+    for batch in drawn.join(places, on="device", maintain_order="left").iter_slices(BATCH):
+        line = pl.concat_str(
+            pl.lit('{"ph":"C","name":'),
+            _quoted(batch["name"]),
+            pl.lit(',"pid":'),
+            "pid",
+            pl.lit(',"tid":0,"ts":'),
+            _microseconds(pl.col("ts_ns") - origin),
+            pl.lit(',"args":{"":'),  # a series with a name would be drawn under both
+            "value",
+            pl.lit("}}"),
         )
         yield batch.select(line.alias("line"))["line"].to_list()
 

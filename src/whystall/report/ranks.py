@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from whystall.analysis.counters import DeviceCounter
 from whystall.analysis.memory_results import MemoryPeak
 from whystall.analysis.results import (
     Collective,
@@ -59,6 +60,7 @@ class RankReport:
     threads: Sequence[HostThread]
     calls: Sequence[HostCall]
     memory: Sequence[MemoryPeak]
+    counters: Sequence[DeviceCounter]
     timelines: Sequence[Timeline]
     ratings: Sequence[DeviceEfficiency]
     chains: Sequence[KernelChains]
@@ -101,6 +103,7 @@ def by_rank(report: Report) -> tuple[RankReport, ...]:
     threads, calls = _grouped(report.host.threads), _grouped(report.host.calls)
     timelines, ratings = _grouped(report.timelines), _grouped(report.efficiency.devices)
     chains, origins = _grouped(report.kernel_chains), _grouped(report.kernel_origins)
+    counters = _grouped(report.device_counters)
     tables = (devices, kernels, operators, modules, phases, communication, waits, memory, threads, calls)
     summarised = only_summarised(report)
     return tuple(
@@ -117,6 +120,7 @@ def by_rank(report: Report) -> tuple[RankReport, ...]:
             threads=threads.get(rank, ()),
             calls=calls.get(rank, ()),
             memory=memory.get(rank, ()),
+            counters=counters.get(rank, ()),
             timelines=timelines.get(rank, ()),
             ratings=ratings.get(rank, ()),
             chains=chains.get(rank, ()),

@@ -7,6 +7,7 @@ from typing import Final, Literal
 import msgspec
 import numpy as np
 
+from whystall.analysis.counters import DeviceCounter
 from whystall.analysis.memory_results import MemoryPeak
 from whystall.analysis.results import (
     Collective,
@@ -117,6 +118,8 @@ class Report(Result, frozen=True, kw_only=True):
     """What the loader supplied and what steps would have taken, where the samples of a step are known."""
     given: list[GivenRows] = msgspec.field(default_factory=list)
     """What the largest products of a step of the first rank are given: by it batches are known to be of one size."""
+    device_counters: list[DeviceCounter] = msgspec.field(default_factory=list)
+    """What the devices' own counters said, where they were recorded."""
 
     def _repr_html_(self) -> str:
         """The report in a notebook's cell: verdict, one step's bar, devices."""

@@ -172,6 +172,19 @@ class TraceBuilder:
         )
         return self
 
+    def counter(self, name: str, value: float, *, at: int, device: int = 0) -> Self:
+        """What a device's counter says from then on, as torch writes it."""
+        self.events.append(
+            {
+                "ph": "C",
+                "name": name,
+                "pid": f"GPU {device} Counters",
+                "ts": _microseconds(EPOCH_NS + at),
+                "args": {"": value},
+            }
+        )
+        return self
+
     def json(self) -> str:
         """The trace as Kineto writes it: times are decimal microseconds with three places."""
         events = ",\n  ".join(_encoded(event) for event in self.events)

@@ -13,7 +13,7 @@ from whystall.trace.link import HOST_TABLES, link_device, link_host, link_series
 from whystall.trace.metadata import sound_text
 from whystall.trace.model import Quarantine, Source, Trace
 from whystall.trace.readers.reader import RawTrace
-from whystall.trace.schema import DEVICE_KINDS, OPTIONAL, REQUIRED
+from whystall.trace.schema import DEVICE_KINDS, OPTIONAL, REQUIRED, WITHOUT_THREAD
 from whystall.trace.steps import find_steps, step_of_launch
 
 _THREADS: Final = {"pid": pl.String, "tid": pl.String, "name": pl.String}
@@ -24,7 +24,9 @@ _REQUIRED_TYPES: Final[dict[str, Any]] = {
     "duration_ns": pl.Int64,
     "thread": pl.Int32,
     "phase": pl.UInt8,
+    "value": pl.Float64,
 }
+MOST_COUNTERS: Final = 1 << 12
 _NO_THREAD: Final = -1
 _NO_PLACE: Final = -1
 
@@ -86,6 +88,8 @@ def _completed(table: str, given: pl.DataFrame | None, quarantined: list[Quarant
     frame = _sound(table, _typed(table, frame), quarantined)
     if table == "device_events":
         frame = _placed(frame)
+    if table == "counters":
+        frame = _told_apart(frame, quarantined)
     return frame if frame["ts_ns"].is_sorted() else frame.sort("ts_ns", maintain_order=True)
 
 
@@ -103,7 +107,7 @@ def _typed(table: str, frame: pl.DataFrame) -> pl.DataFrame:
             columns += _as_enum(frame[column])
         elif schema[column] != wanted:
             columns.append(pl.col(column).cast(wanted))
-    if "thread" not in schema:
+    if "thread" not in schema and table not in WITHOUT_THREAD:
         columns.append(pl.lit(_NO_THREAD, pl.Int32).alias("thread"))
     for column, holds in OPTIONAL[table].items():
         if column not in schema:
@@ -121,6 +125,16 @@ def _placed(events: pl.DataFrame) -> pl.DataFrame:
     return events.with_columns(pl.col(unknown).cast(pl.Int64).fill_null(_NO_PLACE)) if unknown else events
 
 
+def _told_apart(samples: pl.DataFrame, quarantined: list[Quarantine]) -> pl.DataFrame:
+    """The samples of the first counters: a recording has some dozens of a device, a hostile one any number."""
+    counters = samples.select("device", "name").unique(maintain_order=True)
+    if len(counters) <= MOST_COUNTERS:
+        return samples
+    kept = samples.join(counters.head(MOST_COUNTERS), on=["device", "name"], how="semi", nulls_equal=True)
+    quarantined.append(Quarantine("of more counters than are told apart", len(samples) - len(kept), 0))
+    return kept
+
+
 def _as_enum(column: pl.Series) -> list[pl.Series]:
     """The column as an ``Enum``, where it is none yet."""
     if isinstance(column.dtype, pl.Enum):
@@ -130,15 +144,19 @@ def _as_enum(column: pl.Series) -> list[pl.Series]:
 
 
 def _sound(table: str, frame: pl.DataFrame, quarantined: list[Quarantine]) -> pl.DataFrame:
-    """The events whose times can be true; the others are counted."""
+    """The events whose times, and values where they have any, can be true; the others are counted."""
     wrong = pl.col("ts_ns").is_null()
     if "duration_ns" in REQUIRED[table]:
         wrong |= pl.col("duration_ns").is_null() | (pl.col("duration_ns") < 0)
-    lost = frame.select(wrong.sum()).item()
-    if not lost:
-        return frame
-    quarantined.append(Quarantine(f"no usable time ({table.replace('_', ' ')})", lost, 0))
-    return frame.filter(~wrong)
+    tests = [("no usable time", wrong)]
+    if "value" in REQUIRED[table]:
+        tests.append(("no usable value", ~pl.col("value").is_finite().fill_null(value=False)))
+    for reason, failed in tests:
+        lost = frame.select(failed.sum()).item()
+        if lost:
+            quarantined.append(Quarantine(f"{reason} ({table.replace('_', ' ')})", lost, 0))
+            frame = frame.filter(~failed)
+    return frame
 
 
 def _check_references(tables: dict[str, pl.DataFrame], threads: int) -> None:

@@ -29,7 +29,7 @@ from whystall.trace.readers.reader import Reader
 from whystall.trace.together import whole_of
 
 # Raise whenever tables, columns or their meaning change.
-SCHEMA_VERSION: Final = 6
+SCHEMA_VERSION: Final = 7
 # Reading a smaller file takes no longer than looking it up.
 LEAST_RAW_BYTES: Final = 32 << 20
 LARGEST_BYTES: Final = 4 << 30

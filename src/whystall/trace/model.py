@@ -69,6 +69,9 @@ class Trace:
         out_elements?, group?, group_size?, group_ranks?, sequence_number?, peers? (of a message the other ranks)
     ``memory_events``
         ts_ns, thread, device_type?, device?, address?, bytes?, total_allocated?, total_reserved?
+    ``counters``
+        ts_ns, name, value, device? (null: the recording does not tell), unit?: what a device's own counters said; a
+        value holds from its time until the next of the same device and name
     ``flows``
         ts_ns, thread, category, phase, id?
     ``synchronizations``
@@ -97,6 +100,7 @@ class Trace:
     steps_from: str | None
     collectives: pl.DataFrame
     memory_events: pl.DataFrame
+    counters: pl.DataFrame
     flows: pl.DataFrame
     synchronizations: pl.DataFrame
     other_events: pl.DataFrame
@@ -140,6 +144,7 @@ TABLES = (
     "steps",
     "collectives",
     "memory_events",
+    "counters",
     "flows",
     "synchronizations",
     "other_events",

@@ -26,7 +26,7 @@ Sources = PathLike | Trace | Iterable[PathLike | Trace]
 
 _MOST_TOLD: Final = 16
 _RECORDED_TABLES: Final = tuple(
-    table for table in TABLES if table not in {"threads", "other_events", "extra_arguments"}
+    table for table in TABLES if table not in {"threads", "counters", "other_events", "extra_arguments"}
 )
 
 

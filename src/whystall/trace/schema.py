@@ -30,11 +30,15 @@ REQUIRED: Final[dict[str, tuple[str, ...]]] = {
     "annotations": ("ts_ns", "duration_ns", "name", "thread"),
     "device_annotations": ("ts_ns", "duration_ns", "name"),
     "memory_events": ("ts_ns",),
+    "counters": ("ts_ns", "name", "value"),
     "flows": ("ts_ns", "thread", "category", "phase"),
     "synchronizations": ("ts_ns", "duration_ns", "name"),
     "other_events": ("ts_ns", "duration_ns", "name", "category"),
 }
 """By table the columns that every event has: nanoseconds as integers, names as text, threads as rows of ``threads``."""
+
+WITHOUT_THREAD: Final = frozenset({"counters"})
+"""Tables of what no thread did: of millions of samples a column that tells nothing would cost its memory."""
 
 DEVICE_KINDS: Final = ("kernel", "memcpy", "memset", "accelerator")
 """What a device event is; ``accelerator`` is a vendor's own that is none of the others."""
@@ -96,6 +100,7 @@ OPTIONAL: Final[dict[str, Columns]] = {
         "total_reserved": "integer",
         "event_index": "integer",
     },
+    "counters": {"device": "integer", "unit": "text"},
     "flows": {"id": "integer", "binding_point": "text"},
     "synchronizations": {
         "device": "integer",

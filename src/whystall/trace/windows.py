@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from whystall.trace.columns import rows_by_value, stacked
 from whystall.trace.link import HOST_TABLES
 from whystall.trace.model import TABLES, Source, Trace
-from whystall.trace.ranks import Facts
+from whystall.trace.ranks import Facts, facts_of
 
 # Columns that hold rows of another table.
 _LINKS: Final[Mapping[str, Mapping[str, str]]] = {
@@ -76,7 +76,8 @@ def as_one(windows: Sequence[Trace], moved: Sequence[int]) -> Trace:
         rows = {table: sum(len(getattr(one, table)) for one in windows[:number]) for table in TABLES}
         added = {column: first[number] for columns, first in zip(_IDS, ids, strict=True) for column in columns}
         for table, frames in parts.items():
-            frames.append(_moved(table, getattr(window, table), shift, thread_of[number], rows, added))
+            frame = _between_its_events(window) if table == "counters" else getattr(window, table)
+            frames.append(_moved(table, frame, shift, thread_of[number], rows, added))
     tables = {table: stacked(frames) for table, frames in parts.items()}
     return Trace(
         source=_source([window.source for window in windows]),
@@ -86,6 +87,12 @@ def as_one(windows: Sequence[Trace], moved: Sequence[int]) -> Trace:
         host_order=_host_order(windows, tables),
         **tables,
     )
+
+
+def _between_its_events(window: Trace) -> pl.DataFrame:
+    """What counters said from a window's first event to its last: what came before or after would lie in another."""
+    facts = facts_of(window, alone=True)
+    return window.counters.filter(pl.col("ts_ns").is_between(facts.start_ns, facts.end_ns))
 
 
 def _moved(

@@ -48,6 +48,8 @@ class Encoder:
             }
             for phase in "sf"
         }
+        self.samples = [event for event in document["traceEvents"] if event.get("ph") == "C"]
+        self.counters = Names()
         self.threads = {
             (event["pid"], event["tid"]): event["args"]["name"]
             for event in document["traceEvents"]
@@ -65,7 +67,8 @@ class Encoder:
         first = min((self._times(event)[0] for event in self.events), default=1)
         clocks = [message((1, number), (2, first)) for number in (6, 1)]
         snapshot = message((8, first), (10, 1), (6, message(*((1, clock) for clock in clocks))))
-        return packets([snapshot, *self.described, self._interned(), *slices, *stages])
+        samples = [self._sample(event) for event in self.samples]
+        return packets([snapshot, *self.described, self._interned(), *slices, *stages, *samples])
 
     def _times(self, event: Event) -> tuple[int, int]:
         begin = self.base + nanoseconds(event["ts"])
@@ -143,6 +146,20 @@ class Encoder:
         )  # fmt: skip
         return message((8, begin), (10, 1), (13, 2), (53, stage))
 
+    def _sample(self, event: Event) -> bytes:
+        """A value of a counter: of whole ones torch writes some as such."""
+        (value,) = event["args"].values()
+        told = message((1, self.counters.of(event["name"])), (2 if isinstance(value, int) else 3, value))
+        sample = message((4, gpu_of(event) + 1), (2, told))
+        return message((8, self.base + nanoseconds(event["ts"])), (10, 1), (13, 2), (52, sample))
+
+    def _counters(self) -> list[tuple[int, bytes]]:
+        """What the numbers of counters stand for, for each device anew."""
+        specs = [(1, message((1, self.counters.of(event["name"])), (2, event["name"]))) for event in self.samples]
+        devices = sorted({gpu_of(event) for event in self.samples})
+        group = (6, message((1, 6), (4, 1)))
+        return [(47, message((1, gpu + 1), (3, gpu), (2, message(*specs, group)))) for gpu in devices]
+
     def _interned(self) -> bytes:
         lanes = {number: f"[{tid}] stream {tid}" for (_, tid), number in self.lanes.items()}
         tables: list[tuple[int, Iterable[tuple[int, str]]]] = [
@@ -153,7 +170,11 @@ class Encoder:
         ]
         entries = [(table, message((1, number), (2, name))) for table, names in tables for number, name in names]
         entries += [(1000, message((1, number), (3, name))) for name, number in self.kernels.items()]
-        return message((10, 1), (13, 1), (12, message(*entries)))
+        return message((10, 1), (13, 1), (12, message(*entries, *self._counters())))
+
+
+def gpu_of(event: Event) -> int:
+    return int(event["pid"].removeprefix("GPU ").removesuffix(" Counters"))
 
 
 def annotation(key: str, value: Any) -> bytes:

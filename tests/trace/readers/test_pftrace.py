@@ -24,7 +24,7 @@ from whystall.trace.readers.pftrace.reader import PftraceReader
 
 COMPARED = (
     "threads", "operators", "python_functions", "runtime_calls", "device_events", "annotations", "device_annotations",
-    "steps", "collectives", "synchronizations", "other_events",
+    "steps", "collectives", "synchronizations", "other_events", "counters",
 )  # fmt: skip
 
 
@@ -73,6 +73,8 @@ def job(steps: int = 3) -> TraceBuilder:
         )
         wait: dict[str, Any] = {"correlation": 9, "device": 0, "context": 1, "wait_on_cuda_event_record_corr_id": 3}
         job.event("cuda_sync", "Stream Wait Event", at=at + 5_000, lasts=10, stream=7, **wait)
+        job.counter("SM Active (%)", 43.5 + step, at=at).counter("Power (mW)", 300_000 - step, at=at + 7)
+        job.counter("SM Active (%)", 0.0, at=at, device=1)
     return job
 
 

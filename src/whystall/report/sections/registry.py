@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from whystall.report import overview
 from whystall.report.roofline_chart import roofline_table
-from whystall.report.sections import capture, chains, device, hosts, program, resources, run
+from whystall.report.sections import capture, chains, counters, device, hosts, program, resources, run
 from whystall.report.sections.section import (
     InMarkdown,
     InNotebook,
@@ -37,6 +37,7 @@ CHAPTERS: tuple[Chapter, ...] = (
     Chapter("device", "Device", listed=False),
     Chapter("roofline", "Roofline"),
     Chapter("kernels", "Kernels"),
+    Chapter("counters", "Device counters"),
     Chapter("operators", "Operators"),
     Chapter("modules", "Modules"),
     Chapter("phases", "Phases"),
@@ -231,6 +232,14 @@ SECTIONS: tuple[Section, ...] = (
         terminal=_FULL,
         markdown=None,
         page=OnPage(chapter="kernels"),
+    ),
+    Section(
+        id="counters",
+        scope="rank",
+        build=counters.counters,
+        terminal=InTerminal(columns=("Counter", "Device", "Mean", "Working", "Idle"), rows=5),
+        markdown=InMarkdown(columns=("Counter", "Device", "Mean", "Working", "Idle")),
+        page=OnPage(filter=True),
     ),
     Section(
         id="operators",

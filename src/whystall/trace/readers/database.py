@@ -105,15 +105,24 @@ class Database:
 
         A table that is not there, or has not the ``needed`` columns, gives no rows.
         """
+        parts = list(self._parts(table, columns, needed))
+        return completed(pl.concat(parts) if parts else None, columns)
+
+    def parts(self, table: str, columns: Wanted, needed: Sequence[str] = (), *, most: int) -> Iterator[pl.DataFrame]:
+        """The first ``most`` of the same rows, some at a time: whoever makes less of them need not hold them all."""
+        for part in self._parts(table, columns, needed, f" LIMIT {most}"):
+            yield completed(part, columns)
+
+    def _parts(self, table: str, columns: Wanted, needed: Sequence[str], limit: str = "") -> Iterator[pl.DataFrame]:
         asked = columns_to_read(table, self.columns(table), columns, needed, self.warnings)
         if not asked:
-            return completed(None, columns)
+            return
         self._examine(table)
         listed = ", ".join(f'"{column}"' for column in asked)
         # The names are those of the constants that readers pass.
-        query = f'SELECT {listed} FROM "{table}"'  # noqa: S608
-        parts = [_frame(rows, asked, columns) for rows in self._chunks(query, table)]
-        return completed(pl.concat(parts) if parts else None, columns)
+        query = f'SELECT {listed} FROM "{table}"{limit}'  # noqa: S608
+        for rows in self._chunks(query, table):
+            yield _frame(rows, asked, columns)
 
     def texts(self, table: str, key: str, value: str, wanted: Iterable[int]) -> dict[int, str]:
         """The texts of the wanted keys of a table that numbers texts, and no others: it may hold whole files."""

@@ -5,7 +5,7 @@ Nobody vouches for the files. What one may unpack to is bounded before it is ope
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +22,7 @@ MAGIC: Final = b"PAR1"
 # Of a damaged file the library behind may also give up where it found its own state impossible.
 _FAILURES: Final = (pl.exceptions.PolarsError, pl.exceptions.PanicException, WireError, OSError)
 _MOST_ROWS: Final = 1 << 40
+_PART_ROWS: Final = 1 << 20
 # Of a recording every row has times of its own: a file that unpacks to more is not some hundred times smaller.
 _LEAST_BYTES: Final = 64 << 20
 
@@ -53,15 +54,21 @@ class ParquetFolder:
 
         A table that is not there, or has not the ``needed`` columns, gives no rows.
         """
+        found = self._first(table, columns, needed, self._limits.events + 1)
+        if len(found) > self._limits.events:
+            self._lose(f"the table {table} has more rows than are read: the rest was left out")
+        return found.head(self._limits.events)
+
+    def parts(self, table: str, columns: Wanted, needed: Sequence[str] = (), *, most: int) -> Iterator[pl.DataFrame]:
+        """The first ``most`` of the same rows, some at a time: whoever makes less of them need not hold them all."""
+        yield from self._first(table, columns, needed, most).iter_slices(_PART_ROWS)
+
+    def _first(self, table: str, columns: Wanted, needed: Sequence[str], most: int) -> pl.DataFrame:
         asked = columns_to_read(table, self.columns(table), columns, needed, self.warnings)
         values = self._values(table, {column: columns[column] for column in asked})
         if not values:
             return completed(None, columns)
-        found = self._collected(table, self._scan(table).select(values.values()).head(self._limits.events + 1), values)
-        if found is not None and len(found) > self._limits.events:
-            self._lose(f"the table {table} has more rows than are read: the rest was left out")
-            found = found.head(self._limits.events)
-        return completed(found, columns)
+        return completed(self._collected(table, self._scan(table).select(values.values()).head(most), values), columns)
 
     def texts(self, table: str, key: str, value: str, wanted: Iterable[int]) -> dict[int, str]:
         """The texts of the wanted keys of a table that numbers texts, and no others: it may hold whole files."""

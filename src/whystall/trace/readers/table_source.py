@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
 import polars as pl
@@ -30,6 +30,9 @@ class TableSource(Protocol):
 
         A table that is not there, or has not the ``needed`` columns, gives no rows.
         """
+
+    def parts(self, table: str, columns: Wanted, needed: Sequence[str] = (), *, most: int) -> Iterator[pl.DataFrame]:
+        """The first ``most`` of the same rows, some at a time: whoever makes less of them need not hold them all."""
 
     def texts(self, table: str, key: str, value: str, wanted: Iterable[int]) -> dict[int, str]:
         """The texts of the wanted keys of a table that numbers texts, and no others: it may hold whole files."""

@@ -212,7 +212,7 @@ def test_kernels_that_are_shown_in_a_lane_are_of_the_stream_that_they_ran_on(tmp
     assert more == [(0, "annotated_stream", "attention"), (0, "graph node id", "42")]
 
 
-def test_a_trace_reads_the_same_with_arguments_and_counters_that_nobody_knows(tmp_path: Path) -> None:
+def test_a_trace_reads_the_same_with_arguments_that_nobody_knows_and_counters(tmp_path: Path) -> None:
     host = trace().operator("aten::mm", at=0, lasts=900).launch("gemm", at=100, runs_at=2_000, lasts=5_000)
     plain = json.loads(host.json())
     told = json.loads(host.json())
@@ -230,9 +230,11 @@ def test_a_trace_reads_the_same_with_arguments_and_counters_that_nobody_knows(tm
     (tmp_path / "plain.json").write_text(json.dumps(plain))
     (tmp_path / "told.json").write_text(json.dumps(told))
     first, second = (whystall.load(tmp_path / name, cache=False) for name in ("plain.json", "told.json"))
-    for table in set(TABLES) - {"extra_arguments", "other_events", "threads"}:
+    for table in set(TABLES) - {"extra_arguments", "other_events", "threads", "counters"}:
         left, right = (getattr(one, table).drop("thread", strict=False) for one in (first, second))
         assert left.cast({pl.Enum: pl.String}).equals(right.cast({pl.Enum: pl.String})), table
+    assert second.counters.select("name", "device", "value").rows() == [("SM active", 0, 43.5)] * 5
+    assert (len(first.counters), len(second.other_events)) == (0, 0)
     reports = [whystall.analyze(tmp_path / name, cache=False) for name in ("plain.json", "told.json")]
     assert reports[0].devices == reports[1].devices
     assert reports[0].verdict == reports[1].verdict

@@ -38,6 +38,8 @@ SCHEMA = {
     "TARGET_INFO_GPU": "id INTEGER, name TEXT, totalMemory INTEGER, smCount INTEGER, computeMajor INTEGER, "
     "computeMinor INTEGER",
     "TARGET_INFO_CUDA_DEVICE": "gpuId INTEGER, cudaId INTEGER, pid INTEGER, uuid TEXT, numMultiprocessors INTEGER",
+    "GPU_METRICS": "timestamp INTEGER, typeId INTEGER, metricId INTEGER, value INTEGER",
+    "TARGET_INFO_GPU_METRICS": "typeId INTEGER, sourceId INTEGER, typeName TEXT, metricId INTEGER, metricName TEXT",
     "META_DATA_CAPTURE": "name TEXT, value TEXT",
     "TARGET_INFO_SYSTEM_ENV": "name TEXT, value TEXT",
 }
@@ -106,6 +108,18 @@ class Export:
             "CUPTI_ACTIVITY_KIND_MEMCPY", start=at, end=at + lasts, **place(10, 0, 7, correlation), bytes=size,
             copyKind=kind, srcKind=source, dstKind=target,
         )  # fmt: skip
+
+    def metrics(self, gpu: int, *names: str, source: int = 5) -> Self:
+        """Names of GPU metrics, numbered from 0 on: the low byte of the type is the GPU's number."""
+        for number, name in enumerate(names):
+            self.add(
+                "TARGET_INFO_GPU_METRICS", typeId=source << 8 | gpu, sourceId=source, typeName=f"GPU {gpu}",
+                metricId=number, metricName=name,
+            )  # fmt: skip
+        return self
+
+    def sample(self, gpu: int, metric: int, value: Any, *, at: Any, source: int = 5) -> Self:
+        return self.add("GPU_METRICS", timestamp=at, typeId=source << 8 | gpu, metricId=metric, value=value)
 
     def range(
         self, text: str | None, *, at: int, lasts: int | None, pid: int = 10, tid: int = 11, kind: int = 59,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -141,26 +140,6 @@ def test_the_cache_knows_every_table(path: Path, tmp_path: Path) -> None:
     assert store.key(made / f"{KERNELS}.parquet", reader) == before
     pq.write_table(pq.read_table(made / f"{KERNELS}.parquet")[:5], made / f"{KERNELS}.parquet")
     assert store.key(made / "StringIds.parquet", reader) != before
-
-
-@pytest.mark.parametrize("form", ["database", "folder"])
-def test_gpu_metrics_are_said_to_be_left(path: Path, form: str) -> None:
-    """No table of a trace holds what counters said; which ones there were is told by their names."""
-    training().write(path)
-    names = ["SMs Active [Throughput %]", "DRAM Read Bandwidth [Throughput %]", "GR Active", "Tensor Active"]
-    with sqlite3.connect(path) as connection:
-        connection.execute(
-            "create table GPU_METRICS (timestamp integer, typeId integer, metricId integer, value integer)"
-        )
-        connection.execute("insert into GPU_METRICS values (-5, 1, 1, 50), (10, 1, 2, 30)")
-        connection.execute("create table TARGET_INFO_GPU_METRICS (typeId integer, metricId integer, metricName text)")
-        rows_ = [(gpu, number, name) for gpu in (1, 2) for number, name in enumerate(names)]
-        connection.executemany("insert into TARGET_INFO_GPU_METRICS values (?, ?, ?)", rows_)
-    connection.close()
-    given = path if form == "database" else as_folder(path, path.with_name("job_pqtdir"))
-    which = "DRAM Read Bandwidth [Throughput %], GR Active, SMs Active [Throughput %] and 1 more"
-    (warning,) = load_trace(given, cache=False).source.warnings
-    assert warning == f"GPU metrics were recorded ({which}) and are not read: Nsight Systems shows them"
 
 
 # --- damage and traps -----------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -51,7 +51,7 @@ class RawTable:
         if found is None:
             return None
         rows, values = found
-        return (np.arange(len(values), dtype=np.int32) if rows is None else rows, values)
+        return _rows(rows, values), values
 
     def integers(self, *keys: str) -> Integers:
         """The first of ``keys`` that each event has, as integers; whole floats and numeric text count."""
@@ -105,11 +105,52 @@ class RawTable:
                     out[rows[fresh]] = ids[fresh]
         return out
 
+    def numbers(self) -> Iterator[tuple[str, NDArray[Any], NDArray[Any]]]:
+        """The arguments that are numbers, which stay: name, rows and values."""
+        for (key, kind), (rows, values) in sorted(self._arguments.items(), key=lambda entry: entry[0]):
+            if kind in {INTEGER, FLOAT}:
+                yield key, _rows(rows, values), values
+
+    def having(self, key: str) -> NDArray[np.bool_]:
+        """Which events have an argument of this name."""
+        out = np.zeros(self.rows, np.bool_)
+        for (name, _), (rows, values) in self._arguments.items():
+            if name == key:
+                out[_rows(rows, values)] = True
+        return out
+
+    def without(self, gone: NDArray[np.bool_]) -> RawTable:
+        """The table without some of its events."""
+        kept = ~gone
+        place = (np.cumsum(kept) - 1).astype(np.int32)
+        arguments: list[tuple[str, int, NDArray[np.int32] | None, NDArray[Any]]] = []
+        for (key, kind), (given, values) in self._arguments.items():
+            rows = _rows(given, values)
+            stays = kept[rows]
+            arguments.append((key, kind, place[rows[stays]], values[stays]))
+        columns: TableColumns = {
+            "category": self.category,
+            "metadata": self.metadata,
+            "rows": int(np.count_nonzero(kept)),
+            "phase": self.phase[kept].view(np.int8),
+            "name": self.name[kept].view(np.int32),
+            "thread": self.thread[kept],
+            "start": self.start[kept],
+            "duration": self.duration[kept],
+            "arguments": [entry for entry in arguments if len(entry[3])],
+        }
+        return RawTable(columns, self._scanner)
+
     def rest(self) -> list[tuple[str, int, NDArray[Any], NDArray[Any]]]:
         """The arguments nobody took: name, type, rows, and values (of texts their ids)."""
         return [
             (key, kind, *part) for key, kind in sorted(self._arguments) if (part := self.take(key, kind)) is not None
         ]
+
+
+def _rows(rows: NDArray[np.int32] | None, values: NDArray[Any]) -> NDArray[np.int32]:
+    """The rows that have values; ``None`` stands for the first ones."""
+    return np.arange(len(values), dtype=np.int32) if rows is None else rows
 
 
 def _integer(text: str) -> int | None:

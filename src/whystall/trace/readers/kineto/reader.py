@@ -8,16 +8,16 @@ import polars as pl
 
 from whystall.trace.files import Head, Limits, Progress
 from whystall.trace.readers.kineto.clock import clock_of
+from whystall.trace.readers.kineto.counters import take_counters
 from whystall.trace.readers.kineto.metadata import parse_metadata
 from whystall.trace.readers.kineto.order import number_threads
 from whystall.trace.readers.kineto.raw import RawTable
 from whystall.trace.readers.kineto.repair import move_marks, place_device_events, place_python_functions
 from whystall.trace.readers.kineto.scan import Scan, scan_file
 from whystall.trace.readers.kineto.strangers import foreign_threads
-from whystall.trace.readers.kineto.tables import Build, build_table, group_tables
+from whystall.trace.readers.kineto.tables import KINDS, Build, build_table, group_tables
 from whystall.trace.readers.kineto.threads import thread_table
 from whystall.trace.readers.reader import RawTrace
-from whystall.trace.schema import OPTIONAL
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -26,7 +26,7 @@ class KinetoReader:
     """Traces of the PyTorch profiler."""
 
     name = "kineto"
-    version = 3
+    version = 4
     describes = "traces of the PyTorch profiler (JSON that starts with '{' or '[')"
     suffixes = (".json", ".gz", ".trace")
 
@@ -49,11 +49,12 @@ def recording_of(scan: Scan) -> RawTrace:
     build = Build(scanner, names, clock_of(raw, metadata.base_time_ns))
     _report_damage(scan, build)
     threads = number_threads(thread_table(scanner, raw, names), raw)
+    raw, counters = take_counters(raw, threads, build)
     groups = group_tables(raw, names)
     build.foreign = foreign_threads(threads, groups)
     del raw
-    tables = {}
-    for kind in OPTIONAL:
+    tables = {} if counters is None else {"counters": counters}
+    for kind in KINDS:
         tables[kind] = build_table(kind, groups[kind], build)
         groups[kind].clear()
     place_device_events(tables, threads, build)

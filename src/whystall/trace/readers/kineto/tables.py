@@ -109,6 +109,8 @@ _KEYS: Final[dict[str, _Keys]] = {
 }
 
 
+KINDS: Final = tuple(_KEYS)
+"""The tables that events of some category become."""
 ARGUMENTS: Final = frozenset(key for keys in _KEYS.values() for names in keys.values() for key in names)
 """Every argument that some table has a column for."""
 
@@ -138,7 +140,7 @@ def build_table(kind: str, tables: Sequence[RawTable], build: Build) -> pl.DataF
     start = np.concatenate([build.clock.starts(table.start) for table in tables] or [np.zeros(0, np.int64)])
     duration = np.concatenate([build.clock.durations(table.duration) for table in tables] or [np.zeros(0, np.int64)])
     phase = np.concatenate([table.phase for table in tables] or [np.zeros(0, np.uint8)])
-    keep = _sound(start, duration, phase, kind, build)
+    keep = sound_rows(start, duration, phase, kind, build)
     if kind == categories.MEMORY and _MEMORY_EVENT in build.names:
         ids = np.concatenate([table.name for table in tables] or [np.zeros(0, np.uint32)])
         keep = keep[ids[keep] == build.names.index(_MEMORY_EVENT)]  # beside them: marks of the profiler's own windows
@@ -177,7 +179,7 @@ def _own(keep: NDArray[np.intp], thread: NDArray[np.int32], kind: str, build: Bu
     return keep[~foreign]
 
 
-def _sound(
+def sound_rows(
     start: NDArray[np.int64], duration: NDArray[np.int64], phase: NDArray[np.uint8], kind: str, build: Build
 ) -> NDArray[np.intp]:
     """The rows whose times can be true; the others are counted by reason."""
@@ -269,7 +271,7 @@ def group_tables(tables: Sequence[RawTable], names: list[str]) -> dict[str, list
 
     Traces of 2021 write memory events without a category: an instant event named ``[memory]``.
     """
-    groups: dict[str, list[RawTable]] = {kind: [] for kind in OPTIONAL}
+    groups: dict[str, list[RawTable]] = {kind: [] for kind in KINDS}
     memory_name = names.index(_MEMORY_EVENT) if _MEMORY_EVENT in names else -1
     for table in tables:
         if table.metadata:

@@ -13,12 +13,13 @@ from whystall.trace.errors import InputError
 from whystall.trace.files import Head, Limits, Progress
 from whystall.trace.metadata import DeviceProperties, Metadata
 from whystall.trace.readers.database import Database, has_table
+from whystall.trace.readers.nsys.counters import read_counters
 from whystall.trace.readers.nsys.device import read_device_events
 from whystall.trace.readers.nsys.export import TABLES, TEXTS, Export, process_number
 from whystall.trace.readers.nsys.host import read_calls, read_overhead, read_synchronizations
 from whystall.trace.readers.nsys.nvtx import read_ranges
 from whystall.trace.readers.nsys.payloads import with_collectives
-from whystall.trace.readers.nsys.target import base_of, devices_of, own_devices, say_what_counters_there_are
+from whystall.trace.readers.nsys.target import base_of, devices_of, own_devices
 from whystall.trace.readers.nsys.threads import thread_table, with_threads
 from whystall.trace.readers.parquet import MAGIC, SUFFIX, ParquetFolder, files_of
 from whystall.trace.readers.reader import RawTrace, Whole
@@ -36,7 +37,7 @@ class NsysReader:
     """Databases of NVIDIA Nsight Systems."""
 
     name = "nsys"
-    version = 3
+    version = 4
     describes = "SQLite exports of Nsight Systems (nsys export --type sqlite)"
     suffixes = (".sqlite",)
 
@@ -55,7 +56,7 @@ class NsysFolderReader:
     """Folders of NVIDIA Nsight Systems with a Parquet file for each table; the one of texts stands for all."""
 
     name = "nsys-parquet"
-    version = 2
+    version = 3
     describes = "Parquet exports of Nsight Systems (nsys export --type parquetdir, the folder *_pqtdir)"
     suffixes = (_STANDS_FOR_ALL,)
 
@@ -90,7 +91,6 @@ def _recordings_in(source: TableSource, name: str, size: int, progress: Progress
     if not processes:
         raise InputError(f"{name} holds no event of a job{_because(source.warnings)}")
     recordings = _recordings(export, tables, processes, size)
-    say_what_counters_there_are(export)
     # What is wrong with the file is said once, with its first process.
     set_aside = export.quarantine()
     first = dataclasses.replace(
@@ -141,9 +141,11 @@ def _recordings(export: Export, tables: _Tables, processes: Sequence[int], size:
     base_ns = base_of(export, first_ns)
     threads = thread_table(export, tables)
     devices = devices_of(export)
+    counters = read_counters(export, first_ns)
     return [
         _recording(
             {name: _timed(table.filter(pl.col("process") == process), base_ns) for name, table in tables.items()},
+            None if counters is None else _timed(counters.of(process, first=process == processes[0]), base_ns),
             threads.filter(pl.col("process") == process),
             process=None if len(processes) == 1 else f"process {process_number(process)}",
             devices=own_devices(devices, process),
@@ -158,17 +160,26 @@ def _timed(table: pl.DataFrame, base_ns: int) -> pl.DataFrame:
 
 
 def _recording(
-    tables: _Tables, threads: pl.DataFrame, *, process: str | None, devices: tuple[DeviceProperties, ...], size: int
+    tables: _Tables,
+    counters: pl.DataFrame | None,
+    threads: pl.DataFrame,
+    *,
+    process: str | None,
+    devices: tuple[DeviceProperties, ...],
+    size: int,
 ) -> RawTrace:
     tables = {name: with_threads(table, threads) for name, table in tables.items() if len(table)}
     if "device_events" in tables:
         tables["device_events"] = _per_processor(tables["device_events"], devices)
     names = [tables[name]["name"] for name in ("operators", "device_events") if name in tables]
+    events = sum(map(len, tables.values()))
+    if counters is not None:
+        tables["counters"] = counters
     pytorch = any(column.str.contains_any(list(_PYTORCH)).any() for column in names)
     return RawTrace(
         tables={name: _of_schema(name, table) for name, table in tables.items()},
         threads=threads.select("pid", "tid", "name"),
-        events=sum(map(len, tables.values())),
+        events=events,
         raw_bytes=size,
         metadata=Metadata(framework="pytorch" if pytorch else None, devices=devices),
         process=process,

@@ -5,24 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from whystall.trace.metadata import DeviceProperties
-from whystall.trace.readers.nsys.export import (
-    COUNTER_NAMES,
-    COUNTERS,
-    DEVICES,
-    GPUS,
-    SPAN,
-    START,
-    Export,
-    process_number,
-)
+from whystall.trace.readers.nsys.export import DEVICES, GPUS, SPAN, START, Export, process_number
 
 _LATEST_NS: Final = 1 << 61
 _GPU: Final[dict[str, type[int | str]]] = {
     "id": int, "name": str, "totalMemory": int, "computeMajor": int, "computeMinor": int, "smCount": int,
 }  # fmt: skip
 _LONGEST_NAME: Final = 1000
-_FEW_COUNTERS: Final = 3
-_LONGEST_COUNTER: Final = 60
 
 
 def base_of(export: Export, first_ns: int) -> int:
@@ -76,17 +65,3 @@ def _properties(
 def own_devices(found: dict[int, list[DeviceProperties]], process: int) -> tuple[DeviceProperties, ...]:
     """The devices of one process, by its identifier."""
     return tuple(found.get(process_number(process)) or found.get(0) or ())
-
-
-def say_what_counters_there_are(export: Export) -> None:
-    """Adds a sentence where GPU metrics were recorded: no table of a trace holds what counters said over time.
-
-    Numbers of metrics are counted anew for each device, so that a name tells more than a number.
-    """
-    if not export.source.has(COUNTERS):
-        return
-    names = export.source.read(COUNTER_NAMES, {"metricName": str})["metricName"].drop_nulls().unique().sort().to_list()
-    told = [name[:_LONGEST_COUNTER] for name in names[:_FEW_COUNTERS]]
-    more = f" and {len(names) - len(told):,} more" if len(names) > len(told) else ""
-    which = f" ({', '.join(told)}{more})" if told else ""
-    export.source.warnings.append(f"GPU metrics were recorded{which} and are not read: Nsight Systems shows them")

@@ -6,6 +6,7 @@ torch/profiler/_cuspy/trace.py): what the host did as slices on tracks, what ran
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -30,13 +31,26 @@ from whystall.trace.readers.pftrace.state import (
     Track,
 )
 from whystall.trace.readers.pftrace.waits import Stage, Waits
-from whystall.trace.readers.protobuf import BYTES, VARINT, Columns, Field, WireError, columns, fields, text
+from whystall.trace.readers.protobuf import (
+    BYTES,
+    FIXED64,
+    VARINT,
+    Columns,
+    Field,
+    WireError,
+    columns,
+    double,
+    fields,
+    text,
+)
 
 _PACKET: Final = 1
-_TIME, _SEQUENCE, _SLICE, _FLAGS, _COMPRESSED, _STAGE, _CLOCK = 8, 10, 11, 13, 50, 53, 58
+_TIME, _SEQUENCE, _SLICE, _FLAGS, _COMPRESSED, _COUNTERS, _STAGE, _CLOCK = 8, 10, 11, 13, 50, 52, 53, 58
 _CLEARED: Final = 1
 _TYPE, _TRACK_ID, _NAME_NUMBER, _NAME, _CATEGORIES, _ANNOTATION = 9, 11, 10, 23, 3, 4
-_BEGIN, _END = 1, 2
+_BEGIN, _END, _OF_COUNTER = 1, 2, 4
+_SAMPLE, _DESCRIBED_BY = 2, 4
+_SAMPLE_OF, _WHOLE_NUMBER, _DOUBLE = 1, 2, 3
 _DURATION, _EXTRA, _GPU, _KIND, _STAGE_NAME, _KERNEL, _STAGE_NAME_NUMBER, _LAUNCH = 2, 6, 11, 14, 17, 19, 20, 21
 _ID, _WAITS_FOR = 1, 18
 _DEFAULT_CLOCKS: Final = (0, 6)
@@ -70,6 +84,8 @@ class Found:
     other_clocks: int = 0
     compressed: int = 0
     untimed: int = 0
+    undescribed: int = 0
+    """Values of counters of which the file does not say what they count, or on which device."""
     full: bool = False
     """More packets than a trace has: the others are left out."""
     damage: str | None = None
@@ -140,7 +156,7 @@ class Events:
         clock = packets.numbers(_CLOCK)
         odd = ~np.isin(clock, _DEFAULT_CLOCKS) | np.isin(sequence, list(self._state.other_clocks))
         self.found.compressed += len(packets.of(_COMPRESSED, BYTES))
-        for number, read in ((_SLICE, self._slices), (_STAGE, self._stages)):
+        for number, read in ((_SLICE, self._slices), (_STAGE, self._stages), (_COUNTERS, self._counters)):
             rows = packets.of(number, BYTES)
             self.found.other_clocks += int(odd[packets.message[rows]].sum())
             rows = rows[~odd[packets.message[rows]]]
@@ -185,7 +201,9 @@ class Events:
         names = self._names(found, scopes, _NAME, _NAME_NUMBER)
         numbered = _present(found, _CATEGORIES, VARINT)
         for place, ts_ns in enumerate(times.tolist()):
-            if types[place] == _END:
+            if types[place] == _OF_COUNTER:
+                self.found.undescribed += 1
+            elif types[place] == _END:
                 self._run.ends.append(_Slice(ts_ns, tracks[place], b""))
             elif types[place] == _BEGIN:
                 if self._run.ends:
@@ -239,6 +257,30 @@ class Events:
             self.found.untimed += 1
             return
         yield event[:-1] + f',"ts":{_microseconds(begin)},"dur":{_microseconds(duration_ns)}}}'.encode()
+
+    def _counters(self, spans: NDArray[np.int64], times: NDArray[np.int64], scopes: list[Scope]) -> Iterator[bytes]:
+        """Values of counters as PyTorch's JSON has them, each with the beginning of what it is of as its time."""
+        found = self._columns(spans, "events")
+        described = found.numbers(_DESCRIBED_BY).tolist()
+        rows = found.of(_SAMPLE, BYTES)
+        samples = columns(self._whole, found.value[rows], found.end[rows])
+        of = samples.numbers(_SAMPLE_OF).tolist()
+        whole, exact = _present(samples, _WHOLE_NUMBER, VARINT), _present(samples, _DOUBLE, FIXED64)
+        for place, event in enumerate(found.message[rows].tolist()):
+            known = self._state.counters.get((scopes[event], described[event]))
+            name = None if known is None else known.names.get(of[place])
+            value = self._value(whole.get(place), exact.get(place))
+            if known is None or name is None or known.device < 0 or value is None:
+                self.found.undescribed += 1
+                continue
+            told = {"ph": "C", "name": name, "pid": f"GPU {known.device} Counters", "args": {"": value}}
+            yield from self._event(msgspec.json.encode(told), int(times[event]), 0)
+
+    def _value(self, whole: int | None, exact: int | None) -> float | None:
+        if exact is not None:
+            value = double(self._data, Field(_DOUBLE, FIXED64, exact, exact + 8))
+            return value if math.isfinite(value) else None
+        return None if whole is None else float(whole)
 
     def _stages(self, spans: NDArray[np.int64], times: NDArray[np.int64], scopes: list[Scope]) -> Iterator[bytes]:
         found = self._columns(spans, "events")

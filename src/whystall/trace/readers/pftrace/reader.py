@@ -30,7 +30,7 @@ class PftraceReader:
     """Perfetto traces of PyTorch's profiler."""
 
     name = "pftrace"
-    version = 1
+    version = 2
     describes = "Perfetto traces of the PyTorch profiler (*.pftrace)"
     suffixes = (".pftrace", ".pftrace.gz")
 
@@ -96,6 +96,11 @@ def _notes(found: Found) -> list[str]:
         notes.append(f"{found.open_slices:,} events of the host have no end in the file: they are left out")
     if found.untimed:
         notes.append(f"{found.untimed:,} events were left out: their times cannot be true")
+    if found.undescribed:
+        notes.append(
+            f"{found.undescribed:,} values of counters were left out: the file does not say what they count on which "
+            "device"
+        )
     if found.other_clocks:
         notes.append(f"{found.other_clocks:,} events were left out: their times are on a clock that is not the trace's")
     if found.compressed:

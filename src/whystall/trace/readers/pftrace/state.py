@@ -16,6 +16,8 @@ CLOCKS, INTERNED, DEFAULTS, TRACK = 6, 12, 59, 60
 
 CATEGORY, NAME, ARGUMENT, SPECIFICATION, TEXT, KERNEL, LAUNCH_ARGUMENT = 1, 2, 3, 24, 29, 1000, 1001
 """The tables of names that events refer to, by their fields of ``InternedData``."""
+_COUNTERS: Final = 47
+_SPEC: Final = 1
 _TABLES: Final = (CATEGORY, NAME, ARGUMENT, SPECIFICATION, TEXT, KERNEL, LAUNCH_ARGUMENT)
 _NUMBER, _TEXT, _DEMANGLED = 1, 2, 3
 _TRACK_ID, _TRACK_NAME, _TRACK_PROCESS, _TRACK_THREAD = 1, 2, 3, 4
@@ -46,12 +48,20 @@ class Track(NamedTuple):
     name: str
 
 
+class Described(NamedTuple):
+    """Counters of one device: what their numbers stand for; -1 where the device is not told."""
+
+    device: int
+    names: dict[int, str]
+
+
 @dataclass(slots=True)
 class State:
     """Names, tracks and clocks, as far as a file was read."""
 
     names: dict[tuple[int, Scope, int], str] = field(default_factory=dict)
     tracks: dict[int, Track] = field(default_factory=dict)
+    counters: dict[tuple[Scope, int], Described] = field(default_factory=dict)
     offset_ns: int = 0
     """From the trace's clock to nanoseconds since 1970."""
     told: int = 0
@@ -84,6 +94,8 @@ class State:
 
     def _intern(self, data: bytes, part: Field, scope: Scope) -> None:
         for entry in fields(data, part.value, part.end):
+            if entry.number == _COUNTERS and entry.wire == BYTES:
+                self._describe(data, entry, scope)
             if entry.number not in _TABLES or entry.wire != BYTES:
                 continue
             number, name = 0, ""
@@ -94,10 +106,35 @@ class State:
                     one.number == _TEXT or (entry.number == KERNEL and one.number == _DEMANGLED)
                 ):
                     name = text(data, one, _LONGEST)
-            self.told += 1
-            if self.told > _MOST_ENTRIES:
-                raise WireError("it has more names than are read")
+            self._count()
             self.names[entry.number, scope, number] = name
+
+    def _count(self) -> None:
+        self.told += 1
+        if self.told > _MOST_ENTRIES:
+            raise WireError("it has more names than are read")
+
+    def _describe(self, data: bytes, entry: Field, scope: Scope) -> None:
+        """Takes up what an ``InternedGpuCounterDescriptor`` says: its number, a device, and the counters in a message.
+
+        The three are of different kinds but for the two numbers, of which the first is its own.
+        """
+        number, device = 0, -1
+        names: dict[int, str] = {}
+        for one in fields(data, entry.value, entry.end):
+            if one.number == _NUMBER and one.wire == VARINT:
+                number = one.value
+            elif one.wire == VARINT:
+                device = signed(one.value)
+            elif one.wire == BYTES:
+                for spec in fields(data, one.value, one.end):
+                    if spec.number == _SPEC and spec.wire == BYTES:
+                        self._count()
+                        told = {of.number: of for of in fields(data, spec.value, spec.end)}
+                        if {_NUMBER, _TEXT} <= told.keys() and told[_TEXT].wire == BYTES:
+                            names[told[_NUMBER].value] = text(data, told[_TEXT], _LONGEST)
+        self._count()
+        self.counters[scope, number] = Described(device, names)
 
     def _track(self, data: bytes, part: Field) -> None:
         uuid = pid = tid = None

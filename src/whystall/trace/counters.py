@@ -1,0 +1,16 @@
+"""What readers share that read counters of devices."""
+
+from __future__ import annotations
+
+import polars as pl
+
+PERCENT = "%"
+
+
+def with_units(samples: pl.DataFrame) -> pl.DataFrame:
+    """Samples with the unit of those that are shares, as their names say: ``SM Active (%)``, ``… [Throughput %]``.
+
+    No other unit is believed: Nsight Systems has clocks in hertz under names that say MHz.
+    """
+    share = pl.col("name").cast(pl.String).str.contains(r"%[\])]\s*$")
+    return samples.with_columns(unit=pl.when(share).then(pl.lit(PERCENT)).cast(pl.Enum([PERCENT])))
