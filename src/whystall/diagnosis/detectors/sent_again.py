@@ -13,6 +13,8 @@ from whystall.diagnosis.rank_case import RankCase, within
 
 _BROADCAST: Final = re.compile(r"^broadcast", re.IGNORECASE)
 _REDUCTION: Final = re.compile(r"^all_?reduce", re.IGNORECASE)
+# Each rank's optimizer takes the step of a part of the weights, and sends that part to all (ZeRO, stage 1).
+_ZERO: Final = re.compile(r"^Optimizer\.step#ZeroRedundancyOptimizer\.step$")
 # What is sent now and then may be wanted; batches that one rank reads and sends are of any size.
 _IN_MOST: Final = 0.8
 _WHOLE: Final = 0.02
@@ -36,7 +38,8 @@ def broadcast_again(rank: RankCase, found: Collectives) -> tuple[NDArray[np.bool
     launched = rank.launch_time[found.row] if found.row is not None else found.start
     step = step_of(rank, found)
     sized = (found.size > 0) & (step >= 0)
-    sends = broadcasts & sized & ~within(launched, begin, end)
+    shared_out, until, _ = rank.intervals(rank.host_named(lambda name: bool(_ZERO.match(name)), ("annotations",)))
+    sends = broadcasts & sized & ~within(launched, begin, end) & ~within(launched, shared_out, until)
     sums = are(found, _REDUCTION) & sized
     sent, reduced = (np.bincount(step[of], weights=found.size[of], minlength=count) for of in (sends, sums))
     trains = reduced > 0

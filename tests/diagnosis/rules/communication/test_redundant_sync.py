@@ -124,7 +124,7 @@ def test_reducing_takes_cores_from_what_computes_beside_it() -> None:
 
 
 def replicas(
-    sent: Sequence[int], *, ddp: bool = True, every: int = 1, within_forward: bool = False
+    sent: Sequence[int], *, ddp: bool = True, every: int = 1, within_forward: bool = False, zero: bool = False
 ) -> tuple[list[TraceBuilder], float]:
     """Two ranks over gloo that reduce 12 MiB of gradients and then broadcast so many bytes; and a step without that."""
     ranks = []
@@ -143,7 +143,9 @@ def replicas(
                 at += 2_000_000
             at += 10_000_000
             if not within_forward:
-                built.annotation("Optimizer.step#Adam.step", at=at, lasts=1_000_000)
+                of = "ZeroRedundancyOptimizer" if zero else "Adam"
+                lasts = 1_000_000 + (len(sends) * 500_000 if zero else 0)
+                built.annotation(f"Optimizer.step#{of}.step", at=at, lasts=lasts)
                 at += 1_000_000
             for size in sends:
                 built.operator("gloo:broadcast", at=at, lasts=500_000, **message("broadcast", size))
@@ -184,6 +186,7 @@ def test_what_need_not_be_sent_is_no_matter_of_buckets() -> None:
         pytest.param(replicas(WEIGHTS, ddp=False), id="gradients reduced by hand, and nothing that keeps ranks alike"),
         pytest.param(replicas(WEIGHTS, every=4), id="now and then"),
         pytest.param(replicas(WEIGHTS, within_forward=True), id="buffers"),
+        pytest.param(replicas(WEIGHTS, zero=True), id="weights of which each rank has stepped a part"),
         pytest.param(replicas(()), id="none"),
     ],
 )

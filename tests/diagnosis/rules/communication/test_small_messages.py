@@ -134,6 +134,7 @@ def test_on_a_cpu_samples_of_the_whole_run_say_what_it_is_worth() -> None:
     # At the least four fifths of it go away; at most a fifth of what is left goes away as well.
     assert gain.floor == pytest.approx(1 / (1 - 0.8 * saved), rel=0.05)
     assert gain.ceiling == pytest.approx(1 / ((1 - saved) * 0.8), rel=0.15)
+    assert [(place.file, place.line) for place in found["communication.small-messages"].code] == [("train.py", 7)]
 
 
 def test_what_samples_see_in_a_large_one_is_no_latency() -> None:

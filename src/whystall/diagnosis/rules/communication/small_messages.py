@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whystall.diagnosis import evidence
-from whystall.diagnosis.candidate import Replayed, Sampled
+from whystall.diagnosis.candidate import Code, Replayed, Sampled
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.collectives import (
@@ -98,7 +98,14 @@ def in_trace(case: Case) -> Iterator[Replayed | Sampled]:
         missing=found.missing,
         remedy=found.remedy,
         rivals=found.rivals,
+        code=_asked_at(case),
     )
+
+
+def _asked_at(case: Case) -> Code:
+    """The lines at which the threads are found in collectives, on all ranks."""
+    runs = [run for rank in case.ranks if (run := case.sampled(rank)) is not None]
+    return code_of_lines([line for run in runs for line in run.places if _DISTRIBUTED.search(line.leaf)])
 
 
 def _join(case: Case, rank: RankCase, latency: int, joined: _Bucketed) -> None:
