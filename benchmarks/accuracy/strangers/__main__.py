@@ -1,6 +1,6 @@
 """Runs the strangers' jobs: the true gain by plain runs, what whystall says, and what its remedy is worth.
 
-    python -m benchmarks.accuracy.strangers [--second | --third | ... | --twentyfourth] [--only NAME ...]
+    python -m benchmarks.accuracy.strangers [--second | --third | ... | --twentyfifth] [--only NAME ...]
         [--out DIR] [--pairs N] [--seconds S] [--table | --recorded]
 
 For each job: plain runs of the original and of the author's repaired version in alternation, one `whystall run` of the
@@ -31,11 +31,14 @@ HERE = Path(__file__).parent
 NEIGHBOURS = ("host.cpu-contention",)  # what other users of the machine cause, not the job
 COUNTED = ("minor", "major", "critical")
 WARM_UP = 0.2
-LAUNCHERS = {
-    "python": [sys.executable],
-    "torchrun": [str(Path(sys.executable).with_name("torchrun")), "--nproc-per-node", "2"],
-}
 Job = dict[str, Any]
+
+
+def launcher(truth: Job) -> list[str]:
+    """Python, or torchrun where the job has ranks."""
+    ranks = truth.get("ranks", 2 if truth.get("launch") == "torchrun" else 1)
+    torchrun = [str(Path(sys.executable).with_name("torchrun")), "--nproc-per-node", str(ranks)]
+    return torchrun if ranks > 1 else [sys.executable]
 
 
 def settle(limit: float = 5.0) -> float:
@@ -71,13 +74,13 @@ def paired(before: list[str], after: list[str], pairs: int) -> Job:
     }
 
 
-def listen(command: list[str], folder: Path, seconds: float) -> Job:
+def listen(command: list[str], folder: Path, seconds: float | None) -> Job:
     """What whystall says of the job: its verdict, and each finding in order."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     whystall = str(Path(sys.executable).parent / "whystall")
     began = time.monotonic()
     done = subprocess.run(
-        [whystall, "run", "-f", "-o", str(folder), "--", *command, "--seconds", str(seconds)],
+        [whystall, "run", "-f", "-o", str(folder), "--", *command, *(["--seconds", str(seconds)] if seconds else [])],
         check=False,
         capture_output=True,
         text=True,
@@ -147,7 +150,7 @@ def inside(measured: float, finding: Job | None) -> str:
 def run_job(name: str, truth: Job, args: argparse.Namespace, old: Job) -> Job:
     """Does for one job what is not done yet, or what ``--again`` asks for."""
     script = args.folder / "jobs" / f"{name}.py"
-    started = [*LAUNCHERS[truth.get("launch", "python")], str(script)]
+    started = [*launcher(truth), str(script)]
     plain = [*started, "--seconds", str(truth.get("seconds", args.seconds))]
     job = dict(old)
     if name.startswith("h_"):
@@ -159,7 +162,7 @@ def run_job(name: str, truth: Job, args: argparse.Namespace, old: Job) -> Job:
         job["true"] = paired(plain, [*plain, "--better"], args.pairs)
     if "told" not in job or "told" in args.again:
         job["load_told"] = settle()
-        job["told"] = listen(started, args.out / name, args.watch)
+        job["told"] = listen(started, args.out / name, None if truth.get("plain") else args.watch)
     change = args.folder / "remedied" / f"{name}.diff"
     if change.exists() and ("remedied" not in job or "remedied" in args.again):
         job["load_remedied"] = settle()
@@ -243,6 +246,7 @@ def main() -> int:
         "twentyfirst",
         "twentysecond",
         "twentyfourth",
+        "twentyfifth",
     ):
         parser.add_argument(
             f"--{author}", dest="author", action="store_const", const=author, help=f"a {author} author's"
