@@ -192,3 +192,23 @@ def test_at_most_all_that_a_rank_spends_on_objects_goes_away() -> None:
     gain = found_in_runs(exchanging(0.2, text, 0), exchanging(0.35, text, 1))["communication.small-messages"].gain
     assert gain is not None
     assert 1 / (1 - 0.35) <= gain.ceiling < 1 / (1 - 0.35) * 1.25
+
+
+@pytest.mark.parametrize(("runs", "left"), [(1, 1), (4, 4), (40, 1)])
+def test_pieces_are_joined_as_far_as_nothing_is_computed_between(runs: int, left: int) -> None:
+    """Forty messages of 50 us in a row, in four rows between which 2 ms are computed, and one by one in such passes."""
+    built = trace()
+    for number in range(8):
+        at = begin = number * 200_000_000
+        for _ in range(runs):
+            built.operator("aten::mm", at=at, lasts=2_000_000)
+            at += 2_000_000
+            for _ in range(MANY // runs):
+                built.operator("gloo:all_reduce", at=at, lasts=50_000, **message("all_reduce", 64 << 10))
+                at += 50_000
+        built.step(number, at=begin, lasts=at - begin)
+    looks = [line(0.3, leaf="torch.distributed.distributed_c10d:all_reduce"), line(0.7, part="forward")]
+    found = {one.id: one for one in diagnose(case_of(built, runs=[run(places=looks)]), RULES).findings}
+    gain = found["communication.small-messages"].gain
+    assert gain is not None
+    assert gain.expected == pytest.approx(1 / (1 - 0.3 * (1 - left / MANY)), rel=0.01)

@@ -17,6 +17,7 @@ from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.collectives import (
     EXCHANGE,
     POINT_TO_POINT,
+    Collectives,
     are,
     collectives,
     launching,
@@ -53,6 +54,12 @@ _DISTRIBUTED: Final = re.compile(r"^torch\.distributed\b")
 _WITH_TENSORS: Final = (0.25, 0.6)
 
 
+# So many in a row are pieces of one whole.
+_FEWEST_AT_ONCE: Final = 4
+# Within so many latencies nothing of a model is computed.
+_AT_ONCE: Final = 4
+
+
 @dataclass(slots=True)
 class _Bucketed:
     """The collectives that are worth joining.
@@ -64,6 +71,7 @@ class _Bucketed:
     bodies: Mask
     calls: Mask
     most: int = 0
+    left: int = 1
     bytes: int = 0
     unsized: bool = field(default=False)
 
@@ -84,7 +92,7 @@ def in_trace(case: Case) -> Iterator[Replayed | Sampled]:
     if share is None:
         yield found
         return
-    saved = share * _part_of_all(case, joined.bodies) * (1 - 1 / joined.most)
+    saved = share * _part_of_all(case, joined.bodies) * (1 - joined.left / joined.most)
     yield Sampled(
         cause=found.cause,
         attributed_ns=found.attributed_ns,
@@ -130,7 +138,9 @@ def _join(case: Case, rank: RankCase, latency: int, joined: _Bucketed) -> None:
     bound |= joinable & (took[np.maximum(nodes, 0)] < _PARTLY_LATENCY * latency)
     count, size = int(np.count_nonzero(bound)) // steps, int(np.maximum(found.size[bound], 0).sum()) // steps
     joined.most, joined.bytes = max(joined.most, count), max(joined.bytes, size)
-    left = max(-(-size // _BUCKET_BYTES), 1) / count
+    buckets = max(-(-size // _BUCKET_BYTES), _together(case, found, bound, latency) / steps, 1)
+    joined.left = max(joined.left, round(buckets))
+    left = min(buckets / count, 1.0)
     at = nodes[bound]
     joined.bodies[at] = True
     # Latency is paid once a bucket; what goes over the wire stays the same.
@@ -139,6 +149,20 @@ def _join(case: Case, rank: RankCase, latency: int, joined: _Bucketed) -> None:
     calls = launching(case, rank, found, bound)
     joined.calls |= calls
     joined.duration = np.where(calls, joined.duration * left, joined.duration)
+
+
+def _together(case: Case, found: Collectives, chosen: NDArray[np.bool_], latency: int) -> int:
+    """How many times collectives follow upon each other at once: what is computed between is computed of their results.
+
+    0 where few of them do so: those that a backward pass asks for one by one can all be joined.
+    """
+    at = np.flatnonzero(chosen)
+    at = at[np.argsort(found.start[at], kind="stable")]
+    node = found.node[at]
+    transfer, duration = case.transfer_of[node], case.replayed.duration
+    end = found.start[at] + duration[node] + np.where(transfer >= 0, duration[np.maximum(transfer, 0)], 0)
+    runs = 1 + int(np.count_nonzero(found.start[at[1:]] - end[:-1] > _AT_ONCE * latency))
+    return runs if len(at) >= _FEWEST_AT_ONCE * runs else 0
 
 
 def _in_buckets(case: Case, latency: int, joined: _Bucketed) -> Replayed:
