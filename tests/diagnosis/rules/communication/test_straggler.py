@@ -183,6 +183,15 @@ def test_work_at_lines_that_peers_come_to_is_expected_to_be_shared_out(own: floa
     assert finding.gain.ceiling >= 1.66
 
 
+def test_a_peer_that_waits_most_of_its_step_does_less_of_everything() -> None:
+    """It works a fifth of the step, and is found a twelfth as often at the line: shared out, both work three fifths."""
+    late = run(rank=0, on_cpu_share=1.0, places=[line(1.0, at=7)])
+    peer = run(rank=1, on_cpu_share=0.2, places=[line(0.08, at=7), line(0.92, at=20)])
+    gain = found_in_runs(late, peer)["communication.straggler"].gain
+    assert gain is not None
+    assert gain.expected == pytest.approx(1 / 0.6, rel=0.01)
+
+
 @pytest.mark.parametrize(("ranks", "meetings"), [(2, 9), (3, 7), (4, 5)])
 def test_chance_is_that_of_all_permutations(ranks: int, meetings: int) -> None:
     """Every rank may be last in every collective: all outcomes are counted."""

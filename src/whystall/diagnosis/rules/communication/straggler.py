@@ -326,9 +326,14 @@ def _by_lines(slowest: RunSummary, others: list[RunSummary]) -> tuple[_Shares, _
 
 
 def _at_the_same_lines(slowest: RunSummary, others: list[RunSummary]) -> float:
-    """The share of a rank's work at lines that its peers come to; 0 where no line is known."""
+    """The share of a rank's work at lines that its peers come to; 0 where no line is known.
+
+    How often it and they are found at a line is taken of what each of them works: who waits most of a step does less
+    of everything.
+    """
     own, usual = _by_lines(slowest, others)
-    both = sum(share for at, share in own.items() if usual[at] >= _COME_TO * share)
+    works = float(np.median([run.on_cpu_share for run in others])) / max(slowest.on_cpu_share, 1e-9)
+    both = sum(share for at, share in own.items() if usual[at] >= _COME_TO * min(works, 1.0) * share)
     return both / max(sum(own.values()), 1e-9) if own else 0.0
 
 
