@@ -11,6 +11,7 @@ from random import Random
 from typing import Final
 
 from tests.trace.readers.nsys.builder import training
+from tests.trace.readers.nsys.test_payloads import call, message, nccl
 from tests.trace.readers.rocpd_builder import job, write
 
 _SAMPLE: Final = "nsys/h100_2gpu_1s.sqlite"
@@ -37,6 +38,7 @@ def built() -> list[bytes]:
     several.metrics(0, "SMs Active [Throughput %]", "GPC Clock Frequency [MHz]").metrics(1, "PCIe")
     for at in range(0, 6_000_000, 500_000):
         several.sample(0, 0, at % 101, at=at).sample(0, 1, 1_980_000_000, at=at).sample(1, 0, 7, at=at)
+    call(nccl(several), "ncclAllReduce", message(1 << 20), at=2_000_000)
     several.range("mark", at=1_100_000, lasts=None, kind=34).range("handed", at=1_100_000, lasts=9, kind=60)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "case.sqlite"
