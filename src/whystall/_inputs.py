@@ -54,9 +54,11 @@ def read_run_facts(folders: Sequence[Path], failures: list[str], *, remedies: bo
     here = sorted(ranks, key=lambda rank: rank.rank)[: ranks[0].ranks_here or None]
     shared = frozenset().union(*(rank.cores_own for rank in here))
     return RunFacts(
-        cores=len(shared) or ranks[0].cores_allowed,
+        cores=ranks[0].cores_allowed,
         threads=ranks[0].torch_threads,
-        processes=len(here),
+        processes=len(ranks),
+        cores_here=len(shared) or ranks[0].cores_allowed,
+        ranks_here=len(here),
         bound=bool(shared) and sum(len(rank.cores_own) for rank in here) == len(shared) and len(here) > 1,
         loaders=tuple(loader for rank in ranks for loader in rank.loaders),
         profiled_over_unprofiled=ranks[0].profiled_over_unprofiled,

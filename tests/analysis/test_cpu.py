@@ -92,6 +92,18 @@ def test_a_function_of_autograd_that_waits_for_its_collective_computes_nothing_m
     assert device.compute_communication_overlap_ns == 50
 
 
+def test_what_is_compiled_computes_on_while_its_collective_is_on_its_way() -> None:
+    built = (
+        trace()
+        .step(1, at=0, lasts=1_000)
+        .operator("Torch-Compiled Region: 0/0", at=0, lasts=1_000)
+        .operator("c10d::allreduce_", at=100, lasts=20)
+        .operator("gloo:all_reduce", at=120, lasts=500, thread=300)
+        .operator("_c10d_functional::wait_tensor", at=900, lasts=50)
+    )
+    assert parts(cpu(built)) == {"compute": 930, "communication": 70}
+
+
 def test_steps_follow_each_other() -> None:
     built = trace()
     for number in range(3):

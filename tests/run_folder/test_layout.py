@@ -119,7 +119,8 @@ def test_cores_are_those_of_the_ranks_of_one_machine(
     ]
     (tmp_path / "run.json").write_text(json.dumps({"schema": "whystall.run/1", "ranks": ranks[::-1]}), "utf-8")
     facts = read_run_facts([tmp_path], [], remedies=False)
-    assert (facts.cores, facts.processes, facts.bound) == expected
+    assert (facts.cores, facts.processes) == (7, len(own))
+    assert (facts.cores_here, facts.ranks_here, facts.bound) == expected
 
 
 def test_padding_that_ranks_saw_is_read_back_and_added_up(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ thread) communicate, and the rest of the training thread's time goes to the caus
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 import numpy as np
@@ -20,6 +21,7 @@ from whystall.analysis.kernel_classes import COMMUNICATION, COMPUTE
 from whystall.analysis.results import ClassCounts, Device, LaunchLinks, Ledger, ShortKernels, Step
 from whystall.trace.collectives import ENQUEUES
 from whystall.trace.columns import matching
+from whystall.trace.link import rows_of
 from whystall.trace.model import Trace
 
 _IDLE_PART: Final = {
@@ -32,6 +34,7 @@ _IDLE_PART: Final = {
     HostState.GC: "idle_gc",
 }
 _SHORT_NS: Final = 10_000
+_ASYNCHRONOUS: Final = re.compile(r"^_c10d_functional::|^Torch-Compiled|^CompiledFxGraph|^## Call|^CompiledFunction")
 
 
 class CpuAccount:
@@ -138,7 +141,11 @@ def cpu_account(trace: Trace) -> CpuAccount | None:
     training = training_thread(trace)
     if training is None:
         return None
-    enqueuing = np.flatnonzero(matching(trace.operators["name"], lambda name: name.startswith(ENQUEUES)))
+    names, parent = trace.operators["name"], rows_of(trace.operators["parent"])
+    enqueuing = np.flatnonzero(matching(names, lambda name: name.startswith(ENQUEUES)) & (parent >= 0))
+    # What torch compiled computes on without an event, and waits where it says so.
+    tells_all = ~matching(names, lambda name: bool(_ASYNCHRONOUS.match(name)))
+    enqueuing = enqueuing[tells_all[parent[enqueuing]]]
     host = host_events(trace, collectives=True)
     return CpuAccount(host, training, {training, *backward_threads(trace)}, enqueuing)
 

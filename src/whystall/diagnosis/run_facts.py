@@ -25,10 +25,14 @@ class RunFacts:
     """What ``run.json`` says of a watched run that a diagnosis needs; ``None`` where it does not."""
 
     cores: int | None = None
-    """Those that the ranks of one machine might use together."""
+    """Those that a rank might use."""
     threads: int | None = None
     processes: int = 1
-    """Ranks on that machine."""
+    """All ranks of the job."""
+    cores_here: int | None = None
+    """Those that the ranks of one machine might use together; ``None``: as one of them."""
+    ranks_here: int | None = None
+    """The ranks of that machine; ``None``: all."""
     bound: bool = False
     """Whether each of them has cores of its own."""
     loaders: tuple[dict[str, int | bool | None], ...] = ()

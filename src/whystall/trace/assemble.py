@@ -28,6 +28,7 @@ _REQUIRED_TYPES: Final[dict[str, Any]] = {
 }
 MOST_COUNTERS: Final = 1 << 12
 _NO_THREAD: Final = -1
+_LARGEST_VALUE: Final = 2.0**63
 _NO_PLACE: Final = -1
 
 
@@ -150,7 +151,7 @@ def _sound(table: str, frame: pl.DataFrame, quarantined: list[Quarantine]) -> pl
         wrong |= pl.col("duration_ns").is_null() | (pl.col("duration_ns") < 0)
     tests = [("no usable time", wrong)]
     if "value" in REQUIRED[table]:
-        tests.append(("no usable value", ~pl.col("value").is_finite().fill_null(value=False)))
+        tests.append(("no usable value", ~pl.col("value").abs().lt(_LARGEST_VALUE).fill_null(value=False)))
     for reason, failed in tests:
         lost = frame.select(failed.sum()).item()
         if lost:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import polars as pl
@@ -18,7 +19,10 @@ from whystall.diagnosis.detectors.collectives import (
     met_by_all,
     step_of,
 )
+from whystall.diagnosis.rank_case import RankCase
 from whystall.replay.graph import Mask
+
+_LEAST_BETWEEN: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,32 @@ def stages(case: Case) -> Stages | None:
         if rank.rank in known
     }
     return Stages(ranks, computes, {rank: case.time_of(nodes) for rank, nodes in computes.items()})
+
+
+def sends_through(case: Case) -> bool:
+    """Whether some rank of a job on CPUs computes between what it gets and what it sends in a step, as stages do.
+
+    Ranks that exchange what they have, such as averages or the edges of a grid, compute before that or after it.
+    """
+    return case.graph is not None and has_stages(case) and any(_computes_between(case, rank) for rank in case.ranks)
+
+
+def _computes_between(case: Case, rank: RankCase) -> bool:
+    found, operators = collectives(case, rank), rank.trace.operators
+    outermost = operators["parent"].is_null().to_numpy()
+    begin = operators["ts_ns"].to_numpy()[outermost]
+    total = np.append(
+        0, np.cumsum(operators["duration_ns"].to_numpy()[outermost][order := np.argsort(begin, kind="stable")])
+    )
+    begin = begin[order]
+    step, at = step_of(rank, found), np.flatnonzero(are(found, POINT_TO_POINT) & (found.node >= 0))
+    at = at[np.argsort(found.start[at], kind="stable")]
+    sends = np.array([found.kind[one] == "send" for one in at.tolist()], np.bool_)
+    end = found.start[at] + case.replayed.duration[found.node[at]]
+    gets = np.flatnonzero(~sends[:-1] & sends[1:] & (step[at[:-1]] == step[at[1:]]) & (step[at[:-1]] >= 0))
+    first, last = (np.searchsorted(begin, instants) for instants in (end[gets], found.start[at[gets + 1]]))
+    between = (total[np.maximum(last, first)] - total[first]).sum()
+    return bool(between >= _LEAST_BETWEEN * max(int(total[-1]), 1))
 
 
 def pipelines(case: Case) -> list[list[int]]:

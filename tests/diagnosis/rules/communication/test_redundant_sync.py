@@ -195,7 +195,10 @@ def test_broadcasts_that_are_wanted(built: tuple[list[TraceBuilder], float]) -> 
 
 
 def sharded(
-    *, synced: Sequence[bool] = (True,) * 4, mark: str = "FSDP::post_backward_reduce (blocks.0)"
+    *,
+    synced: Sequence[bool] = (True,) * 4,
+    begins: str = "FSDP::root_pre_forward",
+    mark: str = "FSDP::post_backward_reduce (blocks.0)",
 ) -> TraceBuilder:
     """Eight steps of passes of FSDP2, whose layers also reduce something of their own; some reduce their gradients."""
     built = trace()
@@ -203,7 +206,7 @@ def sharded(
     for number in range(8):
         begin = at
         for reduces in synced:
-            built.annotation("FSDP::root_pre_forward", at=at, lasts=2_000)
+            built.annotation(begins, at=at, lasts=2_000)
             built.operator("aten::mm", at=at + 2_000, lasts=10_000)
             built.launch("gemm", at=at + 5_000, call_lasts=4_000, runs_at=at + 12_000, lasts=GEMM_NS)
             runs = at + 12_000 + GEMM_NS
@@ -241,6 +244,10 @@ def test_sharded_gradients_that_are_reduced_in_every_pass() -> None:
         pytest.param(sharded(synced=(False, False, False, True)), id="the last pass alone"),
         pytest.param(sharded(synced=(True,)), id="one pass"),
         pytest.param(sharded(mark="FSDP::all_gather (blocks.0)"), id="no gradients"),
+        pytest.param(
+            sharded(synced=(False, False, False, True), begins="DistributedDataParallel.forward"),
+            id="what the layers of a model under DistributedDataParallel scatter",
+        ),
     ],
 )
 def test_sharded_gradients_that_need_to_be_reduced(job: TraceBuilder) -> None:

@@ -149,6 +149,9 @@ def test_a_function_that_holds_the_steps_is_no_checkpoint_whatever_it_is_called(
         ("model.save_pretrained(out)", True),
         ("connection.send(pickle.dumps(batch))", False),
         ("history.save_later(loss)", False),
+        ("pickle.dump(message, sock_file)", False),
+        ("np.save(io.BytesIO(), batch)", False),
+        ("snapshot = env.save_state()", False),
         ("weights = pickle.load(f)", False),
     ],
 )

@@ -140,7 +140,7 @@ def test_a_rank_with_a_core_of_its_own_that_waits_for_it_has_it_taken(
         run(rank=0, on_cpu_share=0.55, queued_share=0.01),  # it waits for the other
         run(rank=1, on_cpu_share=0.55, involuntary_switches_per_step=20.0, queued_share=queued),
     ]
-    found = found_in_runs(*runs, cores=2, threads=1, processes=2, bound=bound)
+    found = found_in_runs(*runs, cores=1, threads=1, processes=2, cores_here=2, bound=bound)
     assert ("host.cpu-contention" in found) is fires
     if fires:
         finding = found["host.cpu-contention"]
@@ -148,3 +148,9 @@ def test_a_rank_with_a_core_of_its_own_that_waits_for_it_has_it_taken(
         assert finding.remedy is not None
         assert finding.remedy.patch is None
         assert "started itself" in finding.remedy.text
+
+
+def test_a_rank_on_each_of_two_machines_waits_for_the_other_off_its_core() -> None:
+    """Other programs on either machine are no proof that they take its core."""
+    runs = [run(rank=rank, on_cpu_share=0.6, involuntary_switches_per_step=20.0, other_cores=2.0) for rank in range(2)]
+    assert "host.cpu-contention" not in found_in_runs(*runs, cores=8, threads=1, processes=2, ranks_here=1)

@@ -75,16 +75,31 @@ def test_a_slow_rank_that_only_reduces_is_no_stage() -> None:
     assert "pipeline.stage-imbalance" not in found_in(*(job.built for job in jobs))
 
 
-def on_cpus(*shares: float, what: str = "gloo:send") -> dict[str, Finding]:
+Messages = tuple[tuple[str, int], ...]
+# The first stage computes, sends and gets; the last one gets, computes and sends.
+STAGES: Final[tuple[Messages, ...]] = (
+    (("gloo:send", 650_000), ("gloo:recv", 700_000)),
+    (("gloo:recv", 20_000), ("gloo:send", 650_000)),
+)
+# Both compute and then exchange what they have; of two ranks one begins by getting, or both send at once.
+EXCHANGES: Final[tuple[tuple[Messages, ...], ...]] = (
+    ((("gloo:send", 650_000), ("gloo:recv", 700_000)), (("gloo:recv", 650_000), ("gloo:send", 700_000))),
+    ((("gloo:send", 650_000), ("gloo:recv", 700_000)),) * 2,
+    ((("gloo:recv", 20_000), ("gloo:send", 50_000)), (("gloo:send", 20_000), ("gloo:recv", 50_000))),
+)
+SUMS: Final[tuple[Messages, ...]] = ((("gloo:all_reduce", 650_000),),) * 2
+
+
+def on_cpus(*shares: float, whats: tuple[Messages, ...] = STAGES) -> dict[str, Finding]:
     """Ranks of a watched job on CPUs, whose training threads work so much of a step, and what they send each other."""
     built = []
     for rank in range(len(shares)):
         one = trace()
         for step in range(8):
             at = 1_000_000 * step
-            one.step(step, at=at, lasts=1_000_000).operator("aten::mm", at=at + 10_000, lasts=500_000)
-            for number, name in enumerate((what, "gloo:recv" if what == "gloo:send" else what)):
-                one.annotation(name, at=at + 600_000 + 20_000 * (number + rank), lasts=10_000)
+            one.step(step, at=at, lasts=1_000_000).operator("aten::mm", at=at + 100_000, lasts=500_000)
+            for name, begin in whats[rank]:
+                one.annotation(name, at=at + begin, lasts=10_000)
         built.append(one)
     runs = [run(rank=rank, on_cpu_share=share) for rank, share in enumerate(shares)]
     found = diagnose(case_of(*built, facts=RunFacts(cores=8, threads=1, processes=2), runs=runs), RULES)
@@ -107,5 +122,6 @@ def test_stages_on_cpus_are_compared_by_what_their_threads_work(heavy: float, li
         is_worth(finding, 1 / even, within=0.12)
 
 
-def test_ranks_that_sum_are_no_stages() -> None:
-    assert list(on_cpus(0.92, 0.33, what="gloo:all_reduce")) == ["communication.straggler"]
+@pytest.mark.parametrize("whats", [SUMS, *EXCHANGES])
+def test_ranks_that_sum_or_exchange_are_no_stages(whats: tuple[Messages, ...]) -> None:
+    assert list(on_cpus(0.92, 0.33, whats=whats)) == ["communication.straggler"]

@@ -203,3 +203,9 @@ def test_a_report_says_the_same_with_counters_and_without(tmp_path: Path) -> Non
             report["source"].pop(key, None)
     assert told == without
     assert told["findings"]
+
+
+def test_values_that_nothing_counts_are_set_aside(tmp_path: Path) -> None:
+    loaded = load(tmp_path, job(), sample(1, {"a": 1e300}), sample(2, {"a": 2}))
+    assert [row[3] for row in told(loaded)] == [2.0]
+    assert [(one.reason, one.events) for one in loaded.source.quarantined] == [("no usable value (counters)", 1)]

@@ -174,3 +174,10 @@ def test_a_report_says_the_same_with_metrics_and_without(written: Written) -> No
     for part in ("verdict", "findings", "plan", "devices", "kernels", "operators", "abstained"):
         assert getattr(told, part) == getattr(without, part), part
     assert (told.source.signals, told.source.events) == (without.source.signals, without.source.events)
+
+
+@pytest.mark.parametrize("gpu", [40_000, 1 << 40, -7])
+def test_a_gpu_that_no_sample_can_name_is_none(written: Written, gpu: int) -> None:
+    export = known().add("TARGET_INFO_CUDA_DEVICE", gpuId=gpu, cudaId=0, pid=10)
+    trace = load_trace(written(export.metrics(0, SMS).sample(0, 0, 50, at=20)), cache=False)
+    assert rows(trace) == [(20, 0, SMS, 50.0, "%")]

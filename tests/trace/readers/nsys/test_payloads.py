@@ -159,6 +159,16 @@ def test_a_message_between_two_names_its_peer(path: Path) -> None:
     assert trace.collectives.select("collective", "in_elements", "peers").rows() == [("send", MEBI, "[3]")]
 
 
+@pytest.mark.parametrize("ranks", [1 << 23, -1, 0])
+def test_sizes_that_cannot_be_are_not_told(path: Path, ranks: int) -> None:
+    """A quarter of what is believed of one rank, of as many ranks as are believed; and a peer below zero."""
+    export = call(nccl(ranks=ranks), "ncclAllGather", message(1 << 48, schema=GATHER), at=100)
+    call(export, "ncclSend", blob(SEND, "QQi4x", WORLD, MEBI, -3), at=50_000)
+    trace = read(export, path)
+    assert trace.collectives["out_elements"].to_list() == [None, MEBI]
+    assert trace.collectives["peers"].null_count() == 2
+
+
 def test_a_launch_on_another_thread_or_outside_a_call_tells_nothing(path: Path) -> None:
     export = nccl().range("ncclAllReduce", at=100, lasts=100, domain=NCCL, binaryData=message(MEBI))
     for tid, at in ((12, 150), (11, 250)):

@@ -35,7 +35,8 @@ CAUSE: Final = cause_beside(__name__)
 # Of the time off its core a rank keeps some: it waits for the last reduction a little longer, and for other ranks.
 _SURE, _USUAL = 0.5, 0.85
 _FEWEST_PASSES: Final = 2
-_REDUCTION: Final = re.compile(r"^(all_?reduce|_?reduce_?scatter)", re.IGNORECASE)
+_SUM: Final = re.compile(r"^all_?reduce", re.IGNORECASE)
+_SUM_OR_SHARE: Final = re.compile(r"^(all_?reduce|_?reduce_?scatter)", re.IGNORECASE)
 _GRADIENTS: Final = "gradients of every micro-batch"
 _WEIGHTS: Final = "weights that the replicas have already"
 
@@ -44,14 +45,17 @@ class _Wrapper(NamedTuple):
     """What reduces gradients: its mark at the beginning of a pass, those within which it reduces (none: anywhere)."""
 
     begins: re.Pattern[str]
+    reduction: re.Pattern[str]
     reduces: re.Pattern[str] | None
     remedy: str | None
 
 
 # What a model sends in its own passes (tensor parallelism) lies outside FSDP's marks.
 _WRAPPERS: Final = (
-    _Wrapper(DDP_FORWARD, None, None),
-    _Wrapper(re.compile(r"^FSDP::root_pre_forward$"), re.compile(r"^FSDP::post_backward_reduce\b"), "fsdp"),
+    _Wrapper(DDP_FORWARD, _SUM, None, None),
+    _Wrapper(
+        re.compile(r"^FSDP::root_pre_forward$"), _SUM_OR_SHARE, re.compile(r"^FSDP::post_backward_reduce\b"), "fsdp"
+    ),
 )
 _DO_NOT_SEND: Final = Remedy(
     text="Send weights once, before the first step (DistributedDataParallel does): replicas that begin alike and get "
@@ -106,7 +110,7 @@ def in_samples(case: Case) -> Iterator[Sampled]:
         spent = spent_ns(case, found.nodes(case, again))
         share = spent / max(spent_ns(case, found.nodes(case, np.ones(len(again), np.bool_))), 1)
         off = min(max(off_core(run, lambda line: "sleep" in line.text), 0.0) * share, 1.0)
-        around = max(_around(rank, found, again) / max(case.recorded_ns, 1), off)
+        around = max(_around(case, rank, found, again) / max(case.recorded_ns, 1), off)
         yield from_samples(
             CAUSE.id,
             run,
@@ -176,7 +180,7 @@ def _reduced_again(rank: RankCase, found: Collectives) -> tuple[NDArray[np.bool_
     if wrapper is None or not len(steps):
         return out, 0.0
     launched = _launched(rank, found)
-    chosen = are(found, _REDUCTION) & (launched >= passes[0])
+    chosen = are(found, wrapper.reduction) & (launched >= passes[0])
     if wrapper.reduces is not None:
         chosen &= within(launched, *_reducing(rank, wrapper.reduces))
     rows = np.flatnonzero(chosen)
@@ -206,14 +210,16 @@ def _reducing(rank: RankCase, mark: re.Pattern[str]) -> tuple[NDArray[np.int64],
     return begin[order], end[order]
 
 
-def _around(rank: RankCase, found: Collectives, chosen: NDArray[np.bool_]) -> int:
-    """The time of the marks in which some reductions are launched, ns; 0 where there are no such marks."""
+def _around(case: Case, rank: RankCase, found: Collectives, chosen: NDArray[np.bool_]) -> int:
+    """The time of the replayed window's marks in which some reductions are launched, ns; 0 where there are none."""
     wrapper, _ = _wrapper(rank)
     if wrapper is None or wrapper.reduces is None:
         return 0
     begin, end = _reducing(rank, wrapper.reduces)
     marks = np.unique(np.searchsorted(begin, _launched(rank, found)[chosen], side="right") - 1)
-    return int((end - begin)[marks[marks >= 0]].sum())
+    first, last = case.window_on(rank)
+    marks = marks[(marks >= 0) & (begin[marks] >= first) & (begin[marks] < last)]
+    return int((end - begin)[marks].sum())
 
 
 def _wrapper(rank: RankCase) -> tuple[_Wrapper | None, NDArray[np.int64]]:

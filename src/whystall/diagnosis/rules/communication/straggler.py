@@ -23,7 +23,7 @@ from whystall.diagnosis.detectors.collectives import has_stages, in_rings
 from whystall.diagnosis.detectors.lateness import meetings
 from whystall.diagnosis.detectors.rank_differences import uneven_kernels, work_times
 from whystall.diagnosis.detectors.samples import code_of_lines, from_samples, measured_runs
-from whystall.diagnosis.detectors.stages import stages
+from whystall.diagnosis.detectors.stages import sends_through, stages
 from whystall.diagnosis.finding import Evidence, Remedy
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
@@ -264,7 +264,7 @@ def _by_chance(count: int, meetings: int, ranks: int) -> float:
 def in_samples(case: Case) -> Iterator[Sampled]:
     """A rank whose training thread works longer in every step than those of the others, which wait for it."""
     runs = measured_runs(case)
-    if len(runs) < 2 or has_stages(case):  # stages have work of their own, and a rule of their own
+    if len(runs) < 2 or sends_through(case):  # stages have work of their own, and a rule of their own
         return
     work = {run.rank: run.on_cpu_share * run.mean_ns for run in runs}
     slowest = max(runs, key=lambda run: (work[run.rank], -run.rank))

@@ -27,8 +27,9 @@ _BESIDE_OTHERS: Final = Remedy(
 
 def in_samples(case: Case) -> Iterator[Sampled]:
     """Time off the core, with the switches that show a competition and somebody to compete with."""
-    cores, threads = case.facts.cores, case.facts.threads
-    crowded = cores is not None and threads is not None and threads * case.facts.processes > cores
+    cores, threads = case.facts.cores_here or case.facts.cores, case.facts.threads
+    ranks = case.facts.ranks_here or case.facts.processes
+    crowded = cores is not None and threads is not None and threads * ranks > cores
     for run in measured_runs(case):
         off = off_core(run, lambda line: "sleep" in line.text)
         if threads == 1 and run.queued_share is not None:
@@ -71,7 +72,7 @@ def in_samples(case: Case) -> Iterator[Sampled]:
             confidence=0.75,
             tier=1,
             rivals=("host.python", "input.cpu-bound"),
-            remedy=_fewer(threads or 1, cores or 1, case.facts.processes) if crowded else _BESIDE_OTHERS,
+            remedy=_fewer(threads or 1, cores or 1, ranks) if crowded else _BESIDE_OTHERS,
             by_others=not crowded,
         )
 

@@ -28,14 +28,15 @@ _MOST_TIMES: Final = 4
 
 def of_watched(case: Case) -> Iterator[Standing]:
     """Threads that torch was given, against the cores that the process may use and that nothing else uses."""
-    threads, cores = case.facts.threads, case.facts.cores
+    threads, cores = case.facts.threads, case.facts.cores_here or case.facts.cores
+    ranks = case.facts.ranks_here or case.facts.processes
     if threads is None or cores is None:
         return
     for rank in case.ranks:
         run = case.sampled(rank)
         if run is None:
             continue
-        mine = (cores - _used(run)) / case.facts.processes
+        mine = (cores - _used(run)) / ranks
         free = mine - threads
         if free < _LEAST_FREE:
             continue
@@ -45,7 +46,7 @@ def of_watched(case: Case) -> Iterator[Standing]:
         left = min(ideal * (1 + LOST), 1.0)
         if per_step * (1 - left) < _LEAST_SHARE * case.step_ns:
             continue
-        wanted = max(cores // case.facts.processes, threads + 1)
+        wanted = max(cores // ranks, threads + 1)
         yield Standing(
             cause=CAUSE.id,
             attributed_ns=per_step,

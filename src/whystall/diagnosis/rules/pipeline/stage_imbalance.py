@@ -11,9 +11,8 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed, Sampled
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
-from whystall.diagnosis.detectors.collectives import has_stages
 from whystall.diagnosis.detectors.samples import code_of_lines, from_samples, measured_runs
-from whystall.diagnosis.detectors.stages import stages
+from whystall.diagnosis.detectors.stages import sends_through, stages
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.replay.graph import Change
 
@@ -56,7 +55,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
 def in_samples(case: Case) -> Iterator[Sampled]:
     """The rank of a pipeline on CPUs whose training thread works longest, beyond the mean of all."""
     runs = measured_runs(case)
-    if len(runs) < 2 or not has_stages(case):
+    if len(runs) < 2 or not sends_through(case):
         return
     work = {run.rank: run.on_cpu_share * run.mean_ns for run in runs}
     slowest = max(runs, key=lambda run: (work[run.rank], -run.rank))

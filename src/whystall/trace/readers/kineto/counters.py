@@ -79,9 +79,12 @@ def _device_of_thread(tables: Sequence[RawTable], threads: pl.DataFrame) -> NDAr
             shown.setdefault(pids[thread], set())
         for key, rows, values in table.numbers():
             if key in {"device", "Device"} and values.dtype.kind == "i":
-                pairs = np.unique(np.stack([table.thread[rows].astype(np.int64), values.astype(np.int64)]), axis=1)
-                for thread, device in pairs.T.tolist():
-                    shown[pids[thread]].add(device)
+                known = (values >= 0) & (values < _LARGEST_DEVICE)
+                pairs = np.unique(table.thread[rows[known]].astype(np.int64) * _LARGEST_DEVICE + values[known])
+                for thread in np.unique(table.thread[rows[~known]]).tolist():
+                    shown[pids[thread]].add(_UNKNOWN)
+                for pair in pairs.tolist():
+                    shown[pids[pair // _LARGEST_DEVICE]].add(pair % _LARGEST_DEVICE)
     return np.array([_device(pid, shown) for pid in pids], np.int32)
 
 

@@ -18,6 +18,7 @@ from whystall.trace.readers.nsys.export import COUNTER_NAMES, COUNTERS, DEVICES,
 MOST_SAMPLES: Final = 1 << 24
 """Of one device with thirty metrics at 10 kHz nearly a minute; each takes some 80 bytes while it is read."""
 _GPU_BITS: Final = 0xFF
+_MOST_DEVICES: Final = 1 << 15
 _DAY_NS: Final = 86_400 * 1_000_000_000
 _ANY_PROCESS: Final = 0
 _FEW: Final = 3
@@ -108,11 +109,14 @@ def _numbers(export: Export) -> tuple[dict[int, dict[int, int]], set[int]]:
     A GPU that is several devices (MIG) has none.
     """
     used = export.source.read(DEVICES, dict.fromkeys(("gpuId", "cudaId", "pid"), int)).drop_nulls().unique()
+    used = used.filter(pl.col("gpuId").is_between(0, _GPU_BITS) & pl.col("cudaId").is_between(0, _MOST_DEVICES))
     found: dict[int, dict[int, int]] = {}
     for pid, gpu, devices in used.group_by("pid", "gpuId").agg("cudaId").sort("pid", "gpuId").rows():
         if len(devices) == 1:
             found.setdefault(pid, {})[gpu] = devices[0]
-    gpus = export.source.read(GPUS, {"id": int})["id"].drop_nulls().unique().to_list()
+    gpus = [
+        one for one in export.source.read(GPUS, {"id": int})["id"].unique().to_list() if one in range(_GPU_BITS + 1)
+    ]
     if used.is_empty() and len(gpus) == 1:
         # A process that sees a device of a machine with one GPU knows it as the first.
         found[_ANY_PROCESS] = {gpus[0]: 0}

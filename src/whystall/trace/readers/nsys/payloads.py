@@ -36,6 +36,8 @@ _PARTS_OUT: Final = frozenset({"AllGather", "AlltoAll", "AllToAll", "Gather"})
 _TOLD_OF: Final = frozenset({"AllReduce", "Broadcast", "Reduce", *_MESSAGES, *_PARTS_IN, *_PARTS_OUT})
 _MOST_RANKS: Final = 1 << 24
 _MOST_BYTES: Final = 1 << 50
+_WORD: Final = (1 << 64) - 1
+_MOST_ROWS: Final = 1 << 28
 COUNTED: Final = "bytes"
 """The dtype of a record that counts bytes: of which type they are is not told."""
 RECORD: Final = {
@@ -130,21 +132,25 @@ def _record(one: _Launching, sizes: Mapping[tuple[int, int], int]) -> tuple[str 
     communicator = first.communicator
     ranks = None if communicator is None else sizes.get((one.process, communicator))
     counts = [call.bytes for call in one.calls]
-    size = None if None in counts else sum(count for count in counts if count is not None)
-    peer = None if first.told is None or name not in _MESSAGES else first.told.get(_PEER)
+    size = None if None in counts else _bounded(sum(count for count in counts if count is not None))
+    peer = None if first.told is None or name not in _MESSAGES else first.told.get(_PEER, -1)
     return (
         name.lower() if name in _MESSAGES else name,
         None if size is None else COUNTED,
         _times(size, ranks) if name in _PARTS_IN else size,
         _times(size, ranks) if name in _PARTS_OUT else size,
-        None if communicator is None else f"0x{communicator:x}",
+        None if communicator is None else f"0x{communicator & _WORD:x}",
         ranks,
-        peer,
+        peer if peer is not None and 0 <= peer < _MOST_RANKS else None,
     )
 
 
 def _times(size: int | None, ranks: int | None) -> int | None:
-    return None if size is None or ranks is None else size * ranks
+    return None if size is None or ranks is None else _bounded(size * ranks)
+
+
+def _bounded(size: int) -> int | None:
+    return size if size <= _MOST_BYTES else None
 
 
 def _sizes_of_communicators(calls: Iterable[_Call]) -> dict[tuple[int, int], int]:
@@ -212,10 +218,13 @@ def _calls(export: Export, schemas: _Schemas) -> Iterator[_Call]:
     """The calls in NCCL's domains whose times can be true."""
     integers = dict.fromkeys(("start", "end", "globalTid", "textId", "domainId"), int)
     columns: dict[str, type[int | str | bytes]] = {**integers, "text": str, "binaryData": bytes}
-    rows = export.source.read(RANGES, columns, needed=("start", "end", "globalTid", "domainId"))
-    domains = {domain for domain, _ in schemas}
+    own = pl.col("domainId").is_in(list({domain for domain, _ in schemas}))
     sound = (pl.col("end") >= pl.col("start")) & pl.col("globalTid").is_not_null()
-    rows = rows.filter(sound & pl.col("domainId").is_in(list(domains)))
+    needed = ("start", "end", "globalTid", "domainId")
+    parts = [part.filter(sound & own) for part in export.source.parts(RANGES, columns, needed, most=_MOST_ROWS)]
+    if not parts:
+        return
+    rows = pl.concat(parts)
     texts = named(rows["textId"], export.names(rows.filter(pl.col("text").is_null())["textId"]))
     rows = rows.with_columns(export.process_of("globalTid"), pl.coalesce("text", texts).alias("text"))
     chosen = rows.filter(pl.col("text").str.starts_with(_PREFIX)).select(

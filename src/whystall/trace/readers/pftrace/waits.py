@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
+import numpy as np
 
 _ARROW: Final = "ac2g"
 _FIRST_NUMBER: Final = 1 << 40
 """torch's arrows between device events have numbers from there on (torch/profiler/_cuspy/trace.py)."""
-_MOST: Final = 1 << 22
+_MOST: Final = 1 << 24
 
 
 class Stage(NamedTuple):
@@ -26,21 +28,28 @@ class Waits:
     """Stages by number, and which of them waits for which; a number that two stages have is nobody's."""
 
     def __init__(self) -> None:
-        self._stages: dict[int, Stage | None] = {}
+        self._stages = array("q")
         self._edges: list[tuple[int, Stage]] = []
 
     def take(self, number: int, stage: Stage, awaited: Sequence[int]) -> None:
         """A stage with its number, 0 for none, and the numbers of those that it waits for."""
-        if number and len(self._stages) < _MOST:
-            self._stages[number] = None if number in self._stages else stage
+        row = (number, *stage)
+        if number and len(self._stages) < _MOST * len(row) and all(0 <= value < 1 << 62 for value in row):
+            self._stages.extend(row)
         if len(self._edges) < _MOST:
             self._edges += [(one, stage) for one in awaited]
 
     def arrows(self) -> Iterator[bytes]:
         """For each wait the beginning and the end of an arrow, as events."""
-        for number, (awaited, stage) in enumerate(self._edges, _FIRST_NUMBER):
-            before = self._stages.get(awaited)
-            if before is not None:
+        awaited = np.unique(np.array([one for one, _ in self._edges if one < 1 << 62], np.int64))
+        rows = np.frombuffer(self._stages, np.int64).reshape(-1, 1 + len(Stage._fields))
+        rows = rows[np.isin(rows[:, 0], awaited)]
+        numbers, first, times = np.unique(rows[:, 0], return_index=True, return_counts=True)
+        own = np.flatnonzero(times == 1)
+        stages = dict(zip(numbers[own].tolist(), rows[first[own], 1:].tolist(), strict=True))
+        for number, (one, stage) in enumerate(self._edges, _FIRST_NUMBER):
+            if one in stages:
+                before = Stage(*stages[one])
                 yield _end(number, "s", before, before.ts_ns + before.duration_ns)
                 yield _end(number, "f", stage, stage.ts_ns, bp="e")
 
