@@ -28,7 +28,7 @@ _REQUIRED_TYPES: Final[dict[str, Any]] = {
 }
 MOST_COUNTERS: Final = 1 << 12
 _NO_THREAD: Final = -1
-_LARGEST_VALUE: Final = 2.0**63
+_LARGEST_VALUE: Final = 1e24  # what is shown has as many digits at most
 _NO_PLACE: Final = -1
 
 
