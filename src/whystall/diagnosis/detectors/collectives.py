@@ -218,6 +218,18 @@ def lacks_a_stage(case: Case) -> bool:
     )
 
 
+def launched_ns(rank: RankCase, found: Collectives) -> NDArray[np.int64]:
+    """When the host asked for each of a rank's collectives: the launch of one on a device, the beginning of others."""
+    return rank.launch_time[found.row] if found.row is not None else found.start
+
+
+def ended_ns(case: Case, found: Collectives, at: NDArray[np.intp]) -> NDArray[np.int64]:
+    """When some of a rank's collectives, which are drawn, ended: their own time, and the transfer that all wait for."""
+    node, duration = found.node[at], case.replayed.duration
+    transfer = case.transfer_of[node]
+    return found.start[at] + duration[node] + np.where(transfer >= 0, duration[np.maximum(transfer, 0)], 0)
+
+
 def launching(case: Case, rank: RankCase, found: Collectives, chosen: NDArray[np.bool_]) -> Mask:
     """The host nodes of the operators that launched collectives."""
     if found.row is None:

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from whystall.diagnosis.detectors.collectives import DDP_FORWARD, Collectives, are, step_of
+from whystall.diagnosis.detectors.collectives import DDP_FORWARD, Collectives, are, launched_ns, step_of
 from whystall.diagnosis.rank_case import RankCase, within
 
 _BROADCAST: Final = re.compile(r"^broadcast", re.IGNORECASE)
@@ -35,7 +35,7 @@ def broadcast_again(rank: RankCase, found: Collectives) -> tuple[NDArray[np.bool
     count = len(rank.trace.steps)
     if len(begin) < 2 or not count:
         return nothing, 0
-    launched = rank.launch_time[found.row] if found.row is not None else found.start
+    launched = launched_ns(rank, found)
     step = step_of(rank, found)
     sized = (found.size > 0) & (step >= 0)
     shared_out, until, _ = rank.intervals(rank.host_named(lambda name: bool(_ZERO.match(name)), ("annotations",)))

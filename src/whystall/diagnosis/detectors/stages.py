@@ -15,6 +15,7 @@ from whystall.diagnosis.detectors.collectives import (
     POINT_TO_POINT,
     are,
     collectives,
+    ended_ns,
     has_stages,
     met_by_all,
     step_of,
@@ -87,7 +88,7 @@ def _computes_between(case: Case, rank: RankCase) -> bool:
     step, at = step_of(rank, found), np.flatnonzero(are(found, POINT_TO_POINT) & (found.node >= 0))
     at = at[np.argsort(found.start[at], kind="stable")]
     sends = np.array([found.kind[one] == "send" for one in at.tolist()], np.bool_)
-    end = found.start[at] + case.replayed.duration[found.node[at]]
+    end = ended_ns(case, found, at)
     gets = np.flatnonzero(~sends[:-1] & sends[1:] & (step[at[:-1]] == step[at[1:]]) & (step[at[:-1]] >= 0))
     first, last = (np.searchsorted(begin, instants) for instants in (end[gets], found.start[at[gets + 1]]))
     between = (total[np.maximum(last, first)] - total[first]).sum()

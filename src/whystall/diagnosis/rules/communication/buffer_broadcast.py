@@ -13,7 +13,7 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
-from whystall.diagnosis.detectors.collectives import DDP_FORWARD, are, collectives, not_made, spent_ns
+from whystall.diagnosis.detectors.collectives import DDP_FORWARD, are, collectives, launched_ns, not_made, spent_ns
 from whystall.diagnosis.detectors.stretches import LONG_NS
 from whystall.diagnosis.rank_case import RankCase, within
 from whystall.diagnosis.rule import Finder, Rule
@@ -42,7 +42,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
         if not len(begin):
             continue
         found = collectives(case, rank)
-        launched = rank.launch_time[found.row] if found.row is not None else found.start
+        launched = launched_ns(rank, found)
         nodes |= found.nodes(case, are(found, _KIND) & within(launched, begin, end))
         host |= case.host_within(rank, begin, end)
         device |= case.nodes(rank, device=rank.launched_in(begin, end))

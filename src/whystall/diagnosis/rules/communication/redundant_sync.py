@@ -19,6 +19,7 @@ from whystall.diagnosis.detectors.collectives import (
     Collectives,
     are,
     collectives,
+    launched_ns,
     launching,
     not_made,
     spent_ns,
@@ -179,7 +180,7 @@ def _reduced_again(rank: RankCase, found: Collectives) -> tuple[NDArray[np.bool_
         steps = np.sort(rank.trace.steps["ts_ns"].to_numpy())
     if wrapper is None or not len(steps):
         return out, 0.0
-    launched = _launched(rank, found)
+    launched = launched_ns(rank, found)
     chosen = are(found, wrapper.reduction) & (launched >= passes[0])
     if wrapper.reduces is not None:
         chosen &= within(launched, *_reducing(rank, wrapper.reduces))
@@ -199,10 +200,6 @@ def _reduced_again(rank: RankCase, found: Collectives) -> tuple[NDArray[np.bool_
     return out, float(np.median(lengths))
 
 
-def _launched(rank: RankCase, found: Collectives) -> NDArray[np.int64]:
-    return rank.launch_time[found.row] if found.row is not None else found.start
-
-
 def _reducing(rank: RankCase, mark: re.Pattern[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Begin and end of the marks within which gradients are reduced, by begin."""
     begin, end, _ = rank.intervals(rank.host_named(lambda name: bool(mark.match(name)), ("annotations",)))
@@ -216,7 +213,7 @@ def _around(case: Case, rank: RankCase, found: Collectives, chosen: NDArray[np.b
     if wrapper is None or wrapper.reduces is None:
         return 0
     begin, end = _reducing(rank, wrapper.reduces)
-    marks = np.unique(np.searchsorted(begin, _launched(rank, found)[chosen], side="right") - 1)
+    marks = np.unique(np.searchsorted(begin, launched_ns(rank, found)[chosen], side="right") - 1)
     first, last = case.window_on(rank)
     marks = marks[(marks >= 0) & (begin[marks] >= first) & (begin[marks] < last)]
     return int((end - begin)[marks].sum())

@@ -20,6 +20,7 @@ from whystall.diagnosis.detectors.collectives import (
     Collectives,
     are,
     collectives,
+    ended_ns,
     launching,
     spent_ns,
     transfer_ns,
@@ -158,10 +159,7 @@ def _together(case: Case, found: Collectives, chosen: NDArray[np.bool_], latency
     """
     at = np.flatnonzero(chosen)
     at = at[np.argsort(found.start[at], kind="stable")]
-    node = found.node[at]
-    transfer, duration = case.transfer_of[node], case.replayed.duration
-    end = found.start[at] + duration[node] + np.where(transfer >= 0, duration[np.maximum(transfer, 0)], 0)
-    runs = 1 + int(np.count_nonzero(found.start[at[1:]] - end[:-1] > _AT_ONCE * latency))
+    runs = 1 + int(np.count_nonzero(found.start[at[1:]] - ended_ns(case, found, at)[:-1] > _AT_ONCE * latency))
     return runs if len(at) >= _FEWEST_AT_ONCE * runs else 0
 
 
