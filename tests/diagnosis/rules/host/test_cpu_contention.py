@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from tests.diagnosis.cases import found_in_runs, line, run
 
@@ -154,3 +156,17 @@ def test_a_rank_on_each_of_two_machines_waits_for_the_other_off_its_core() -> No
     """Other programs on either machine are no proof that they take its core."""
     runs = [run(rank=rank, on_cpu_share=0.6, involuntary_switches_per_step=20.0, other_cores=2.0) for rank in range(2)]
     assert "host.cpu-contention" not in found_in_runs(*runs, cores=8, threads=1, processes=2, ranks_here=1)
+
+
+@pytest.mark.parametrize(
+    ("threads", "queued", "others", "fires"),
+    [(1, 0.3, 0.9, True), (1, 0.02, 0.9, False), (1, 0.3, 0.05, False), (1, None, 0.9, False), (2, 0.3, 0.9, False)],
+)
+def test_ranks_of_one_thread_that_wait_for_a_core_beside_other_programs(
+    threads: int, queued: float | None, others: float, *, fires: bool
+) -> None:
+    """Two ranks on as many cores as they have threads: what they wait for each other is no wait for a core."""
+    more: dict[str, Any] = {"involuntary_switches_per_step": 20.0, "other_cores": others, "queued_share": queued}
+    runs = [run(rank=rank, on_cpu_share=0.55, **more) for rank in range(2)]
+    found = found_in_runs(*runs, cores=2 * threads, threads=threads, processes=2)
+    assert ("host.cpu-contention" in found) is fires

@@ -36,8 +36,9 @@ def in_samples(case: Case) -> Iterator[Sampled]:
             off = min(off, run.queued_share)  # a single thread that waits for no core waits for something else
         switches_per_s = run.involuntary_switches_per_step / max(run.mean_ns / 1e9, 1e-9)
         others = run.other_cores
-        # Ranks of one job wait for each other off their cores: there only too many threads are proof.
-        busy = others is not None and others >= _OTHERS_BUSY and case.facts.processes == 1
+        # Ranks of one job wait for each other off their cores: what a single thread waits for a core is known apart.
+        told = case.facts.processes == 1 or (threads == 1 and run.queued_share is not None)
+        busy = others is not None and others >= _OTHERS_BUSY and told
         # A rank that has cores of its own, and waits for them, has them taken by something that is no rank.
         busy |= case.facts.bound and (run.queued_share or 0.0) >= LEAST_OFF_CORE
         if off < LEAST_OFF_CORE or switches_per_s < _SWITCHES_PER_S or not (crowded or busy):
