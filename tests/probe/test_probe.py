@@ -88,3 +88,25 @@ def test_a_processors_name_comes_from_the_system(tmp_path: Path) -> None:
     path.write_text("processor\t: 0\nmodel name\t: Some CPU 9000 @ 2GHz\n")
     assert cpu_name(path) == "Some CPU 9000 @ 2GHz"
     assert cpu_name(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("wanted", ["cuda", "cuda:1", None])
+def test_a_gpu_that_is_named_without_its_number_is_the_current_one(
+    wanted: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = pytest.importorskip("torch")
+    from torch.cuda._utils import _get_device_index
+
+    chosen: list[int] = []
+    for name, said in {
+        "is_available": True,
+        "device_count": 4,
+        "current_device": 2,
+        "get_device_name": "a GPU",
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, lambda *_, said=said: said)
+    # torch's own way to a number, which refuses a device without one.
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: chosen.append(_get_device_index(device)))
+    opened = open_device(wanted)
+    assert (opened.kind, opened.name) == ("gpu", "a GPU")
+    assert chosen == [1 if wanted == "cuda:1" else 2]

@@ -16,6 +16,7 @@ from typing import Any, Final
 from whystall._native import TimedCall
 from whystall.capture.compile_limits import CompileLimits
 from whystall.capture.config import CaptureConfig
+from whystall.capture.device_times import captures_graph
 from whystall.capture.ending import last_exception
 from whystall.capture.faults import Faults
 from whystall.capture.flight import FlightRecorder
@@ -192,9 +193,9 @@ class Session:
     # --- a step has ended ---------------------------------------------------------------------------
 
     def step_ended(self, flags: int = 0, *, in_call: bool = False) -> None:
-        """Takes note of a step and opens, marks or closes a window."""
+        """Takes note of a step and opens, marks or closes a window; one that a graph records is not run."""
         now = time.perf_counter_ns()
-        if self._closed:
+        if self._closed or captures_graph(self._torch):
             return
         if self.steps == 0:
             self._first_step(now)

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from whystall._native import call_on_main_thread
 from whystall.capture.config import CaptureConfig
+from whystall.capture.device_times import captures_graph
 from whystall.capture.recorder import Recorder
 from whystall.run_folder.layout import rank_files
 
@@ -66,6 +67,8 @@ class SteplessWindow:
             call_on_main_thread(lambda: self._pausing(self._begin))
 
     def _begin(self) -> None:
+        if self._is_not_now():
+            return
         self._windows += 1
         self.discard()  # the later one shows more of the job
         recorder = Recorder(self._torch, self._config, self._folder, held=True)
@@ -74,7 +77,16 @@ class SteplessWindow:
             recorder.start_at_once()  # seconds, the first time: torch imports its compiler
         self._due_s = time.monotonic() + self._lasts_s
 
+    def _is_not_now(self) -> bool:
+        """Whether a graph is recorded that a profiler would break; it is looked again soon."""
+        if not captures_graph(self._torch):
+            return False
+        self._due_s = time.monotonic()
+        return True
+
     def _end(self) -> None:
+        if self._is_not_now():
+            return
         began = time.monotonic()
         if self._recorder is not None:
             self._recorder.stop()

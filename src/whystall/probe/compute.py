@@ -62,7 +62,7 @@ def probe_matmul(
                 why = "only a GPU multiplies in it"
             else:
                 found += _matmuls(device, precision, shapes or _shapes(device), seconds, skipped)
-        except (RuntimeError, NotImplementedError) as error:
+        except (RuntimeError, NotImplementedError, ValueError) as error:  # the last of scales that do not suit
             why = (str(error).splitlines() or ["no reason was given"])[0][:300]
         if why is not None and precisions:
             raise UsageError(f"{precision} cannot be measured on {device.name}: {why}")

@@ -54,6 +54,8 @@ def open_device(wanted: str | None) -> ProbedDevice:
         raise UsageError(f"probing {device.type!r} is not known; cpu and cuda are")
     if not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count():
         raise UsageError(f"there is no {wanted!r} here; run `whystall doctor --import-torch`")
+    if device.index is None:  # torch sets no device without its number
+        device = torch.device("cuda", torch.cuda.current_device())
     torch.cuda.set_device(device)
     return ProbedDevice(torch, device, torch.cuda.get_device_name(device), "gpu", DeviceClock(torch))
 
