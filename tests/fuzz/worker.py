@@ -7,6 +7,7 @@ Run by ``test_fuzz.py`` in a process of its own, so that a crash, a hang or a me
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import os
 import resource
@@ -23,11 +24,14 @@ from tests.trace.readers import rocprof_builder as rocprof
 import whystall
 from whystall.analysis.results import Ledger
 from whystall.errors import InputError
+from whystall.fleet.logs import read_logs
+from whystall.report.comm_log_text import render_logs
 from whystall.report.schema import Report
 
 _GIGABYTE = 1 << 30
 _PATIENCE_S = 120  # a case takes milliseconds: only a hang takes this long
 _RENDER_EVERY = 16
+_COLLECTIVES_EVERY = 4
 _FORMATS = ("html", "markdown", "terminal")
 
 
@@ -68,6 +72,9 @@ def _put(content: bytes, path: Path) -> None:
 def run(content: bytes, seed: int, path: Path) -> str:
     """What became of a case: ``report`` or ``refused``."""
     _put(content, path)
+    if seed % _COLLECTIVES_EVERY == 0 and path.is_file():
+        with contextlib.suppress(InputError):
+            render_logs(read_logs([path], {}))
     try:
         report = whystall.analyze(path, cache=False)
     except InputError as error:

@@ -5,6 +5,7 @@ Everything here takes and returns numpy arrays; ``_ext.pyi`` holds the types.
 
 from whystall._native._ext import (
     Scanner,
+    Sieve,
     SnapshotReader,
     TimedCall,
     call_on_main_thread,
@@ -21,6 +22,7 @@ from whystall._native._ext import (
 
 __all__ = [
     "Scanner",
+    "Sieve",
     "SnapshotReader",
     "TimedCall",
     "call_on_main_thread",

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <limits>
 #include <stdexcept>
 #include <string>
@@ -17,6 +18,7 @@
 #include "numpy.hpp"
 #include "replay.hpp"
 #include "scanner.hpp"
+#include "sieve.hpp"
 #include "snapshot_bindings.hpp"
 #include "sweep.hpp"
 #include "timed_call.hpp"
@@ -268,6 +270,32 @@ std::size_t read_some(whystall::Scanner& scanner, int file, std::size_t size, st
   return static_cast<std::size_t>(count);
 }
 
+// What a sieve lets through of the next bytes of an open file, at most `size`; None at its end. `wanted` says of a
+// kernel's name, asked once, whether kernels of that name are let through.
+nb::object sifted(whystall::Sieve& sieve, int file, std::size_t size, const nb::callable& wanted) {
+  ssize_t count = 0;
+  do {
+    count = ::read(file, sieve.space(size), size);
+  } while (count < 0 && errno == EINTR);
+  if (count < 0) {
+    PyErr_SetFromErrno(PyExc_OSError);
+    throw nb::python_error();
+  }
+  if (count == 0) return nb::none();
+  sieve.accept(static_cast<std::size_t>(count));
+  std::string out;
+  sieve.sift([&](const std::string& name) { return nb::cast<bool>(wanted(to_str(name))); }, out);
+  return nb::make_tuple(static_cast<std::size_t>(count), to_bytes(out));
+}
+
+nb::bytes sifted_bytes(whystall::Sieve& sieve, const nb::bytes& data, const nb::callable& wanted) {
+  if (data.size() > 0) std::memcpy(sieve.space(data.size()), data.data(), data.size());
+  sieve.accept(data.size());
+  std::string out;
+  sieve.sift([&](const std::string& name) { return nb::cast<bool>(wanted(to_str(name))); }, out);
+  return to_bytes(out);
+}
+
 }  // namespace
 
 NB_MODULE(_ext, m) {
@@ -308,6 +336,15 @@ NB_MODULE(_ext, m) {
           out.append(nb::make_tuple(to_str(whystall::decode_json_text(key)), to_bytes(value)));
         }
         return out;
+      });
+  nb::class_<whystall::Sieve>(m, "Sieve")
+      .def(nb::init<std::size_t>(), "longest"_a)
+      .def("read", &sifted, "file"_a, "size"_a, "wanted"_a)
+      .def("feed", &sifted_bytes, "data"_a, "wanted"_a)
+      .def("finish", [](whystall::Sieve& sieve) {
+        std::string out;
+        sieve.finish(out);
+        return to_bytes(out);
       });
   m.def("nest", &nest, "thread"_a, "start"_a, "end"_a, "rank"_a);
   m.def("nearest_marked", &nearest_marked, "order"_a, "parent"_a, "marked"_a);

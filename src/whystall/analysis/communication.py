@@ -322,8 +322,8 @@ def _row(
     met = not row["unmet"]
     size = None if row["unsized"] else row["bytes"]
     kind = kind_named(row["collective"])
-    rates = _rates(kind, size, row["transfer_ns"] if met else row["total_ns"], row["group_size"])
-    over = _over_link(kind, rates, row["group_size"], link)
+    found = rates(kind, size, row["transfer_ns"] if met else row["total_ns"], row["group_size"])
+    over = _over_link(kind, found, row["group_size"], link)
     return Collective(
         rank=rank,
         device=row["device"],
@@ -340,8 +340,8 @@ def _row(
         overlap_ns=row["overlap_ns"],
         exposed_ns=row["total_ns"] - row["overlap_ns"],
         wait_ns=row["wait_ns"] if met else None,
-        algbw=None if rates is None else rates.algorithm_bytes_per_s,
-        busbw=None if rates is None else rates.bus_bytes_per_s,
+        algbw=None if found is None else found.algorithm_bytes_per_s,
+        busbw=None if found is None else found.bus_bytes_per_s,
         wirebw=None if over.share is None or link is None else over.share * link,
         share_of_peak=over.share if over.share is not None and over.share <= 1 else None,
         link_note=over.note,
@@ -352,11 +352,11 @@ def _row(
 
 
 def _beyond_latency(kind: str | None, ranks: int | None, fitted: tuple[float, float] | None) -> float | None:
-    rates = _rates(kind, 1_000_000_000, fitted[1] * 1e9, ranks) if fitted is not None else None
-    return None if rates is None else rates.bus_bytes_per_s
+    found = rates(kind, 1_000_000_000, fitted[1] * 1e9, ranks) if fitted is not None else None
+    return None if found is None else found.bus_bytes_per_s
 
 
-def _rates(kind: str | None, size: int | None, duration_ns: float, ranks: int | None) -> Bandwidth | None:
+def rates(kind: str | None, size: int | None, duration_ns: float, ranks: int | None) -> Bandwidth | None:
     """Of sizes as recorded: all that a rank ends with or begins with, which is S of the kind (of gathers, a part)."""
     if kind is None or kind in _OF_ONE_RANK or not size or not ranks or ranks < 2 or duration_ns <= 0:
         return None

@@ -166,7 +166,7 @@ def classify(events: pl.DataFrame, rules: Sequence[KernelClass] = ()) -> Classif
     class_of_name = np.zeros(max(len(names), 1), np.uint8)
     family_of_name = np.zeros(max(len(names), 1), np.int32)
     for index, name in enumerate(names):
-        rule = first_match(rules, name) or _shipped_match(name[:_LONGEST_NAME])
+        rule = first_match(rules, name) or shipped_class(name)
         if rule is None:
             continue
         if rule.family not in families:
@@ -176,6 +176,11 @@ def classify(events: pl.DataFrame, rules: Sequence[KernelClass] = ()) -> Classif
     class_of = np.where(is_copy, MEMORY, class_of_name[name_of]).astype(np.uint8)
     family_of = np.where(is_set, 2, np.where(is_copy, 1, family_of_name[name_of])).astype(np.int32)
     return Classified(class_of, family_of, name_of, names, families)
+
+
+def shipped_class(name: str) -> KernelClass | None:
+    """The first shipped rule for kernels of this name; ``None`` where none is for it."""
+    return _shipped_match(name[:_LONGEST_NAME])
 
 
 @lru_cache(_REMEMBERED)

@@ -1,4 +1,4 @@
-"""``whystall ranks``: what slow ranks, stages and links cost a job, from logs without a trace, told by content."""
+"""``whystall ranks``: what slow ranks, stages and links cost a job, from logs or the collectives of traces alone."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Ranks:
     """The verb ``ranks``."""
 
     name = "ranks"
-    help = "what slow ranks, stages and links cost a job, from its logs"
+    help = "what slow ranks, stages and links cost a job, from its logs or the collectives of its traces"
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declares the verb's arguments."""
@@ -33,7 +33,7 @@ class Ranks:
             "logs",
             nargs="+",
             metavar="LOG",
-            help="operation log (Parquet), or logs or folders of nccl-tests, NCCL inspector, NCCL RAS, DeepSpeed",
+            help="operation log (Parquet), or logs or folders of nccl-tests, NCCL inspector or RAS, DeepSpeed, traces",
         )
         parser.add_argument(
             "--group-size",
@@ -61,7 +61,10 @@ class Ranks:
             from whystall.report.comm_log_text import render_logs
 
             console.result(render_logs(found).rstrip("\n"))
-        console.next("whystall probe comm, what this machine's own links do")
+        if any(one.format == "PyTorch traces" for one in found):
+            console.next(f"whystall analyze {' '.join(options.logs)}, which tells why")
+        else:
+            console.next("whystall probe comm, what this machine's own links do")
         return 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Final
 
 import numpy as np
@@ -86,12 +87,21 @@ def _completed(table: str, given: pl.DataFrame | None, quarantined: list[Quarant
     lacking = [column for column in REQUIRED[table] if column not in frame.columns]
     if lacking:
         raise ReaderError(f"the table {table!r} has no column {lacking[0]!r}")
+    if frame.is_empty():
+        return _completed_empty(table)
     frame = _sound(table, _typed(table, frame), quarantined)
     if table == "device_events":
         frame = _placed(frame)
     if table == "counters":
         frame = _told_apart(frame, quarantined)
     return frame if frame["ts_ns"].is_sorted() else frame.sort("ts_ns", maintain_order=True)
+
+
+@functools.cache
+def _completed_empty(table: str) -> pl.DataFrame:
+    """What `_completed` makes of a table without rows: most recordings have several, and each would be made anew."""
+    frame = _typed(table, _empty(table))
+    return _placed(frame) if table == "device_events" else frame
 
 
 def _empty(table: str) -> pl.DataFrame:

@@ -13,7 +13,7 @@ from tests.fleet.logs import samples
 
 from whystall.errors import InputError
 from whystall.fleet.logs import CommLog, CommRow, read_logs
-from whystall.fleet.logs.inspector import more_than_chance
+from whystall.fleet.logs.lateness import more_than_chance
 from whystall.report.comm_log_text import render_logs
 
 

@@ -8,7 +8,6 @@ rank's count (NCCL plugins/profiler/inspector).
 
 from __future__ import annotations
 
-import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -17,17 +16,15 @@ from typing import Any, Final
 import msgspec
 
 from whystall.errors import InputError
+from whystall.fleet.logs.lateness import stands_out
 from whystall.fleet.logs.results import CommLog, CommRow, RankWait
 from whystall.fleet.logs.values import mapping, number, whole
 from whystall.vocabulary.collectives import bandwidth, convention, kind_named
 
-__all__ = ["Inspected", "is_line", "more_than_chance"]
+__all__ = ["Inspected", "is_line"]
 
 _MOST_RANKS: Final = 1 << 20
 _LONGEST_US: Final = 1e12
-_CHANCE: Final = 0.01
-_WORTH: Final = 0.02  # of the time: less is not worth a name
-_NOTHING: Final = 1e-9  # of a sum: further terms are smaller still
 
 
 def is_line(document: dict[str, Any]) -> bool:
@@ -180,7 +177,6 @@ def _waits(meetings: dict[tuple[int, str, int], _Meeting]) -> Iterator[RankWait]
     for communicator, ranks in sorted(sums.items()):
         for rank, own in sorted(ranks.items()):
             known = decided[communicator]
-            costs = own.kept_waiting_ns > _WORTH * (own.transfer_ns + own.kept_waiting_ns)
             yield RankWait(
                 communicator=communicator,
                 rank=rank,
@@ -190,23 +186,5 @@ def _waits(meetings: dict[tuple[int, str, int], _Meeting]) -> Iterator[RankWait]
                 last=own.last,
                 decided=known,
                 kept_waiting_ns=own.kept_waiting_ns,
-                stands_out=costs and more_than_chance(own.last, known, len(ranks)),
+                stands_out=stands_out(own.last, known, len(ranks), own.kept_waiting_ns, own.transfer_ns),
             )
-
-
-def more_than_chance(last: int, decided: int, ranks: int) -> bool:
-    """Whether one of ``ranks`` ranks comes last too often for chance: a binomial test, 1 % over all ranks together.
-
-    >>> more_than_chance(4, 4, 2), more_than_chance(10, 10, 4)
-    (False, True)
-    """
-    if ranks < 2 or last * ranks <= decided:
-        return False
-    whole, tail = math.lgamma(decided + 1), 0.0
-    for times in range(last, decided + 1):
-        orders = whole - math.lgamma(times + 1) - math.lgamma(decided - times + 1)
-        term = math.exp(orders - times * math.log(ranks) + (decided - times) * math.log1p(-1 / ranks))
-        tail += term
-        if term < _NOTHING * tail:
-            break
-    return tail < _CHANCE / ranks

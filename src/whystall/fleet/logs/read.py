@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from whystall.errors import InputError
-from whystall.fleet.logs import deepspeed, inspector, nccl_tests, ras
+from whystall.fleet.logs import deepspeed, inspector, nccl_tests, ras, traces
 from whystall.fleet.logs.results import CommLog
 from whystall.fleet.logs.values import documents, mapping, text_of
 
@@ -15,8 +16,8 @@ __all__ = ["is_operation_log", "read_logs"]
 
 _PARQUET: Final = b"PAR1"
 _KNOWN: Final = (
-    "an operation log (Parquet), text or JSON of nccl-tests, JSON lines of NCCL's inspector, an answer of NCCL's RAS "
-    "or DeepSpeed's comms log"
+    "an operation log (Parquet), text or JSON of nccl-tests, JSON lines of NCCL's inspector, an answer of NCCL's RAS, "
+    "DeepSpeed's comms log or a trace of the PyTorch profiler"
 )
 _LINES_LOOKED_AT: Final = 50
 
@@ -31,38 +32,61 @@ def is_operation_log(path: Path) -> bool:
 
 
 def read_logs(paths: Sequence[Path], group_sizes: dict[str | None, int]) -> list[CommLog]:
-    """What the logs tell, those of one inspected job and answers of one RAS together, in the order they are given.
+    """What the logs tell, those of one inspected job, its traces and answers of one RAS together, as they are given.
 
     A folder stands for the files in it. ``group_sizes`` is for logs that do not say them (DeepSpeed's). Raises
     ``InputError`` where a file is none of the formats; of a folder's files only where none is.
     """
-    found: list[CommLog] = []
-    inspected = inspector.Inspected()
-    answers: list[ras.Answer] = []
-    answered = 0
+    read = _Read(group_sizes)
     for path, must in _files(paths):
         try:
-            if not must and _holds_no_text(path):
-                continue
-            text = text_of(path)
-            own = _answers(text)
-            if own is not None:
-                answers += own
-                answered += 1
-            elif _is_inspected(text):
-                inspected.add(text)
-            else:
-                found.append(_single(text, group_sizes))
+            if must or not _holds_no_text(path):
+                read.add(path)
         except InputError as error:
             if must:
                 raise InputError(f"{path.name}: {error}") from None
-    if inspected.files:
-        found.append(inspected.result())
-    if answered:
-        found.append(ras.result(answers, answered))
+    found = read.result()
     if not found:
         raise InputError(f"nothing in {', '.join(path.name for path in paths)} is {_KNOWN}")
     return found
+
+
+@dataclass(slots=True)
+class _Read:
+    """What was read so far: logs that tell by themselves, and those that only tell together."""
+
+    group_sizes: dict[str | None, int]
+    alone: list[CommLog] = field(default_factory=list)
+    inspected: inspector.Inspected = field(default_factory=inspector.Inspected)
+    answers: list[ras.Answer] = field(default_factory=list)
+    answered: int = 0
+    recorded: list[Path] = field(default_factory=list)
+
+    def add(self, path: Path) -> None:
+        """Takes in a file. Raises ``InputError`` where it is none of the formats."""
+        if traces.is_trace(path):
+            self.recorded.append(path)
+            return
+        text = text_of(path)
+        own = _answers(text)
+        if own is not None:
+            self.answers += own
+            self.answered += 1
+        elif _is_inspected(text):
+            self.inspected.add(text)
+        else:
+            self.alone.append(_single(text, self.group_sizes))
+
+    def result(self) -> list[CommLog]:
+        """What all of them tell."""
+        found = list(self.alone)
+        if self.inspected.files:
+            found.append(self.inspected.result())
+        if self.recorded:
+            found.append(traces.from_traces(self.recorded))
+        if self.answered:
+            found.append(ras.result(self.answers, self.answered))
+        return found
 
 
 def _holds_no_text(path: Path) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-Format = Literal["nccl-tests", "NCCL inspector", "NCCL RAS", "DeepSpeed comms log"]
+Format = Literal["nccl-tests", "NCCL inspector", "NCCL RAS", "DeepSpeed comms log", "PyTorch traces"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

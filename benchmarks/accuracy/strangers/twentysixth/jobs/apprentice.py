@@ -34,7 +34,9 @@ def gpt(width, layers):
 
 
 torch.manual_seed(1)
-teacher = gpt(1024 if GPU else 128, 8 if GPU else 2).to(torch.bfloat16 if GPU else torch.float32).eval().requires_grad_(False)
+teacher = (
+    gpt(1024 if GPU else 128, 8 if GPU else 2).to(torch.bfloat16 if GPU else torch.float32).eval().requires_grad_(False)
+)
 student = gpt(512 if GPU else 64, 6 if GPU else 2).train()
 optimizer = torch.optim.AdamW(student.parameters(), lr=3e-4, fused=True)
 text = torch.randint(VOCAB, (64, BATCH, LENGTH), device=DEVICE)

@@ -1,6 +1,5 @@
 """Decoder-only model for source code: rotary positions, RMS norm, SwiGLU; compiled, bf16."""
 
-
 import torch
 import torch.nn as nn
 import torch.nn.functional as F

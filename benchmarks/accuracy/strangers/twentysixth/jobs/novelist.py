@@ -11,7 +11,9 @@ from stopwatch import Stopwatch
 CURED = os.environ.get("CURED") == "1"
 device = "cuda" if torch.cuda.is_available() else "cpu"
 dtype = torch.bfloat16 if device == "cuda" else torch.float32
-LAYERS, WIDTH, HEADS, STORIES, WINDOW, VOCAB = (24, 1024, 16, 48, 1536, 32000) if device == "cuda" else (2, 64, 4, 4, 128, 500)
+LAYERS, WIDTH, HEADS, STORIES, WINDOW, VOCAB = (
+    (24, 1024, 16, 48, 1536, 32000) if device == "cuda" else (2, 64, 4, 4, 128, 500)
+)
 
 
 class Window:

@@ -16,7 +16,11 @@ def classifier(species):
         return resnet50(weights=None, num_classes=species)
     except ImportError:
         return torch.nn.Sequential(
-            torch.nn.Conv2d(3, 16, 7, 4), torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(16, species)
+            torch.nn.Conv2d(3, 16, 7, 4),
+            torch.nn.ReLU(),
+            torch.nn.AdaptiveAvgPool2d(1),
+            torch.nn.Flatten(),
+            torch.nn.Linear(16, species),
         )
 
 

@@ -15,7 +15,7 @@ from whystall.trace.readers.kineto.raw import RawTable
 from whystall.trace.readers.kineto.repair import move_marks, place_device_events, place_python_functions
 from whystall.trace.readers.kineto.scan import Scan, scan_file
 from whystall.trace.readers.kineto.strangers import foreign_threads
-from whystall.trace.readers.kineto.tables import KINDS, Build, build_table, group_tables
+from whystall.trace.readers.kineto.tables import KINDS, Build, build_table, group_tables, without_rows
 from whystall.trace.readers.kineto.threads import thread_table
 from whystall.trace.readers.reader import RawTrace
 
@@ -55,7 +55,7 @@ def recording_of(scan: Scan) -> RawTrace:
     del raw
     tables = {} if counters is None else {"counters": counters}
     for kind in KINDS:
-        tables[kind] = build_table(kind, groups[kind], build)
+        tables[kind] = build_table(kind, groups[kind], build) if groups[kind] else without_rows(kind)
         groups[kind].clear()
     place_device_events(tables, threads, build)
     move_marks(tables, build)

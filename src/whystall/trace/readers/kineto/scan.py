@@ -6,7 +6,7 @@ import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Final
+from typing import TYPE_CHECKING, BinaryIO, Final, Protocol
 
 from whystall._native import Scanner
 from whystall.run_folder.layout import WHOLE_STEPS
@@ -51,8 +51,19 @@ class Scan:
     warnings: tuple[str, ...]
 
 
-def scan_file(path: Path, *, limits: Limits | None = None, progress: Progress | None = None) -> Scan:
-    """The scanned contents of a trace file, as far as they can be read.
+class Feed(Protocol):
+    """Feeds a scanner what is to be read of an open file."""
+
+    def __call__(
+        self, scanner: Scanner, file: BinaryIO, *, packed: bool, limits: Limits, warnings: list[str]
+    ) -> Iterator[int]:
+        """Yields how many bytes of JSON each piece held; ``packed`` says that the file is gzip."""
+
+
+def scan_file(
+    path: Path, *, limits: Limits | None = None, progress: Progress | None = None, feed: Feed | None = None
+) -> Scan:
+    """The scanned contents of a trace file, as far as they can be read, but for what ``feed`` leaves out.
 
     ``progress`` is called with the bytes read so far and the file's size. Raises `InputError` when the
     file cannot be opened or holds no trace at all.
@@ -60,7 +71,7 @@ def scan_file(path: Path, *, limits: Limits | None = None, progress: Progress | 
     limits = limits or Limits()
     warnings: list[str] = []
     with opened(path) as (file, size):
-        scanner = _scanned(file, size, limits, warnings, progress)
+        scanner = _scanned(file, size, limits, warnings, progress, feed)
     counts = scanner.counts()
     if not counts["is_json"]:
         raise InputError(f"{path.name} is not JSON: a PyTorch trace starts with '{{' or '['")
@@ -89,15 +100,17 @@ def _is_open(scanner: Scanner) -> bool:
     return not scanner.counts()["top_is_array"]
 
 
-def _scanned(file: BinaryIO, size: int, limits: Limits, warnings: list[str], progress: Progress | None) -> Scanner:
+def _scanned(
+    file: BinaryIO, size: int, limits: Limits, warnings: list[str], progress: Progress | None, feed: Feed | None
+) -> Scanner:
     new = functools.partial(Scanner, KEPT_METADATA, limits.events, limits.value_bytes)
     packed = is_gzip(file)
-    if not packed and size <= limits.raw_bytes:
+    if not packed and feed is None and size <= limits.raw_bytes:
         whole = scanned_in_parts(file.fileno(), size, new, progress)
         if whole is not None:
             return whole
     scanner = new()
-    counts = _feed_pieces(scanner, gunzipped(file, warnings)) if packed else _feed_plain(scanner, file)
+    counts = (feed or _feed_all)(scanner, file, packed=packed, limits=limits, warnings=warnings)
     _feed(counts, file, size, limits, warnings, progress)
     scanner.finish()
     return scanner
@@ -128,14 +141,10 @@ def _feed(
             return
 
 
-def _feed_plain(scanner: Scanner, file: BinaryIO) -> Iterator[int]:
-    """Feeds the file as it is; yields how many bytes of JSON each piece held."""
-    descriptor = file.fileno()
-    while count := scanner.read(descriptor, CHUNK_BYTES):
-        yield count
-
-
-def _feed_pieces(scanner: Scanner, pieces: Iterator[bytes]) -> Iterator[int]:
-    for piece in pieces:
+def _feed_all(scanner: Scanner, file: BinaryIO, *, packed: bool, limits: Limits, warnings: list[str]) -> Iterator[int]:
+    del limits
+    for piece in gunzipped(file, warnings) if packed else ():
         scanner.feed(piece)
         yield len(piece)
+    while not packed and (count := scanner.read(file.fileno(), CHUNK_BYTES)):
+        yield count

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from whystall._native import Scanner
 from whystall.trace.model import Quarantine
 from whystall.trace.readers.kineto import categories
-from whystall.trace.readers.kineto.clock import Clock
+from whystall.trace.readers.kineto.clock import Clock, clock_of
 from whystall.trace.readers.kineto.order import simultaneous_in_order
 from whystall.trace.readers.kineto.raw import FLOAT, INTEGER, MISSING_TIME, TEXT, Integers, RawTable, coded, nullable
 from whystall.trace.readers.kineto.strangers import FOREIGN_KINDS
@@ -168,6 +169,12 @@ def build_table(kind: str, tables: Sequence[RawTable], build: Build) -> pl.DataF
         frame, rows = frame[order], rows[order]
     _collect_extra(kind, tables, rows, build)
     return frame
+
+
+@functools.cache
+def without_rows(kind: str) -> pl.DataFrame:
+    """What `build_table` makes of no events: most recordings have several kinds of none."""
+    return build_table(kind, [], Build(Scanner([], 1, 1), [], clock_of([], None)))
 
 
 def _own(keep: NDArray[np.intp], thread: NDArray[np.int32], kind: str, build: Build) -> NDArray[np.intp]:

@@ -1,0 +1,67 @@
+"""Reads what a trace says of collectives, and nothing else of it: some hundredth of the bytes are parsed.
+
+So who waits for whom can be told of a thousand ranks in little more than the time that their bytes take to come.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from whystall._native import Scanner, Sieve
+from whystall.trace.files import Head, Limits, Progress, gunzipped
+from whystall.trace.readers.kineto.reader import KinetoReader, recording_of
+from whystall.trace.readers.kineto.scan import scan_file
+from whystall.trace.readers.reader import RawTrace
+
+_SAYS_SO: Final = re.compile(rb'"(traceEvents|deviceProperties|distributedInfo)"|\{\s*"ph"\s*:')
+# At once: an event that a piece ends in is looked at again with the next one.
+_PIECE_BYTES: Final = 1 << 20
+
+
+class CollectivesReader:
+    """Traces of the PyTorch profiler: events that name a collective, and kernels by a name that ``communicates``."""
+
+    name = "kineto-collectives"
+    version = 1
+    describes = KinetoReader.describes
+    suffixes = KinetoReader.suffixes
+
+    def __init__(self, communicates: Callable[[str], bool]) -> None:
+        self._communicates = communicates
+
+    def knows(self, head: Head) -> bool:
+        """Whether it is JSON that says of itself that it is a trace."""
+        return KinetoReader().knows(head) and _SAYS_SO.search(head.content) is not None
+
+    def read(self, path: Path, *, limits: Limits, progress: Progress | None) -> Sequence[RawTrace]:
+        """The recording in a file, as far as it tells of collectives. Raises `InputError` when it is no trace."""
+        return (recording_of(scan_file(path, limits=limits, progress=progress, feed=self._feed)),)
+
+    def _feed(
+        self, scanner: Scanner, file: BinaryIO, *, packed: bool, limits: Limits, warnings: list[str]
+    ) -> Iterator[int]:
+        """Feeds what is let through; yields how many bytes of JSON each piece held."""
+        sieve = Sieve(limits.value_bytes)
+        for piece in _joined(gunzipped(file, warnings)) if packed else ():
+            scanner.feed(sieve.feed(piece, self._communicates))
+            yield len(piece)
+        while not packed and (read := sieve.read(file.fileno(), _PIECE_BYTES, self._communicates)) is not None:
+            scanner.feed(read[1])
+            yield read[0]
+        scanner.feed(sieve.finish())
+
+
+def _joined(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """The same in larger pieces."""
+    gathered: list[bytes] = []
+    size = 0
+    for piece in pieces:
+        gathered.append(piece)
+        size += len(piece)
+        if size >= _PIECE_BYTES:
+            yield b"".join(gathered)
+            gathered, size = [], 0
+    yield b"".join(gathered)
