@@ -288,3 +288,16 @@ def test_a_service_that_makes_its_model_for_each_request_is_recorded_and_told(jo
     report = whystall.analyze(ran.folder, cache=False)
     assert report.verdict.cause == "host.model-rebuilt"
     assert report.findings[0].code[0].line == 6
+
+
+@pytest.mark.parametrize("more", [0, 40])
+def test_a_job_whose_steps_come_no_more_is_recorded_by_the_clock(jobs: Jobs, more: int) -> None:
+    without, ran = run_both_ways(jobs, "silent_steps", str(more))
+    assert_unharmed(without, ran)
+    (rank,) = ran.ranks()
+    assert rank["steps"] == 4 + more
+    assert any("first 4 no step was seen any more" in note for note in rank["notes"]) is not bool(more)
+    assert len(rank["traces"]) == 1  # of the loop, or of the steps that came after all
+    if not more:
+        most = max(rank["in_windows"], key=lambda place: len(place["at_unix_ns"]))
+        assert most["text"] == "held = (held @ held).tanh()  # the line"

@@ -33,7 +33,7 @@ from whystall.capture.repeats import RepeatsSeen
 from whystall.capture.sampling import COUNT_EVERY_NS, StepSampler
 from whystall.capture.signals import Signals
 from whystall.capture.stacks import StackSampler
-from whystall.capture.stepless import NO_STEPS, SteplessWindow
+from whystall.capture.stepless import NO_MORE_STEPS, NO_STEPS, SteplessWindow
 from whystall.capture.steps import StepFinder
 from whystall.capture.torch_hooks import TorchHooks, compiles_now
 from whystall.capture.tuned import Change, change_for
@@ -140,10 +140,10 @@ class Session:
         guard("sampler", self._machine.stop)()
         self._stop_listening()
         guard("repeated work", self._repeats.close)()
-        by_the_clock = guard("trace", self._stepless.close)()
+        by_the_clock = guard("trace", self._stepless.close)(stepped=self.steps > 0)
         if by_the_clock:
             self._recording.recorder.files += by_the_clock
-            self._note(NO_STEPS)
+            self._note(NO_MORE_STEPS.format(steps=self.steps) if self.steps else NO_STEPS)
         if self._recording.running:
             self._paused(self._recording.stop)
         guard("flight recorder", self._flight.close)(
@@ -202,6 +202,8 @@ class Session:
             return
         if not self.on_stepping_thread():
             return
+        if self._stepless.begun:
+            self._paused(self._stepless.no_more)
         self._stacks.step_ends()
         duration = now - self._step_began_ns
         recording = self._recording.recorder.running
@@ -255,7 +257,7 @@ class Session:
         ranks = guard("rank", self._ranks)() or 1
         self._recording.windows.alone = ranks == 1
         guard("samples", sampler.open)(rank, ranks)
-        self._recording.recorder.rank = sampler.writer.rank
+        self._recording.recorder.rank = self._stepless.rank = sampler.writer.rank
         guard("device times", sampler.device.mark)()
         sampler.begin(now)
         if self._experiment is not None:
@@ -308,7 +310,7 @@ class Session:
         self.faults.guard("memory snapshots", self._snapshots.look)()
         self._look_for_standstill(now)
         self._search.heard(self._hooks.modules_made, self._hooks.modules_living, now)
-        if self.steps == 0 and not self._closed:
+        if not self._closed and self._steps_are_missing(now):
             self._stepless.look()
         if self._needs_forward() and self._is_without_optimizer(now):
             chosen = self._search.next(now)
@@ -316,6 +318,15 @@ class Session:
                 by_call = functools.partial(self._watch_called_module, its_kind=chosen == "by kind")
                 watch = self._watch_any_module if chosen == "guess" else by_call
                 self._signals.call_on_main_thread(self.faults.guard("module times", watch))
+
+    def _steps_are_missing(self, now: int) -> bool:
+        """Whether no step was seen, or too few to be recorded and then none for long."""
+        if self.steps == 0:
+            return True
+        if self._in_production or self._recording.running or self._recording.recorder.files:
+            return False
+        usual = (self._step_began_ns - self._began_ns) / self.steps
+        return self._stepless.is_silent(now - self._step_began_ns, usual)
 
     def _look_for_standstill(self, now: int) -> None:
         began = self._step_began_ns or self._began_ns
@@ -350,7 +361,7 @@ class Session:
     @property
     def recording(self) -> bool:
         """Whether a window is recorded at the moment."""
-        return not self._closed and (self._recording if self.steps else self._stepless).running
+        return not self._closed and (self._recording.running or self._stepless.running)
 
     def part_of_step(self, at_ns: int) -> str | None:
         """What the stepping thread was at a moment ago; ``None`` in the first steps and while the profiler runs."""

@@ -1,7 +1,8 @@
 """A window by the clock for jobs in which no step is seen: loops of tensors without optimizer, module or loader.
 
 What the main thread does some seconds after torch was imported is recorded for a while. Where steps come after all (the
-job was preparing itself), what was recorded is deleted.
+job was preparing itself), what was recorded is deleted. The same holds where steps were seen, too few to be recorded,
+and then none: what a CUDA graph recorded in one of them may be replayed ever after.
 """
 
 from __future__ import annotations
@@ -21,7 +22,13 @@ NO_STEPS: Final = (
     "no step was seen (no optimizer step, no forward pass of a module, no data loader): a moment of the job was "
     "recorded by the clock, and what is said is of that"
 )
+NO_MORE_STEPS: Final = (
+    "after the first {steps} no step was seen any more (no optimizer step, no forward pass of a module, no data "
+    "loader; a CUDA graph that is replayed calls none of them): a moment of the job was recorded by the clock, and "
+    "what is said is of that"
+)
 _AFTER_S: Final = 6.0
+_USUAL_STEPS: Final = 20
 _FIRST_LASTS_S: Final = 0.3
 _LASTS_S: Final = 1.5
 _MOST_HELD_S: Final = 6.0
@@ -48,6 +55,7 @@ class SteplessWindow:
         self._pausing = pausing
         self._recorder: Recorder | None = None
         self._due_s = time.monotonic() + _AFTER_S
+        self.rank = 0
         self._windows = 0
         self._lasts_s = _FIRST_LASTS_S
 
@@ -72,6 +80,7 @@ class SteplessWindow:
         self._windows += 1
         self.discard()  # the later one shows more of the job
         recorder = Recorder(self._torch, self._config, self._folder, held=True)
+        recorder.rank = self.rank
         if not recorder.is_busy():
             self._recorder = recorder
             recorder.start_at_once()  # seconds, the first time: torch imports its compiler
@@ -97,11 +106,26 @@ class SteplessWindow:
         else:
             self._due_s = ended + _AGAIN_S
 
+    @staticmethod
+    def is_silent(still_ns: int, usual_ns: float) -> bool:
+        """Whether steps that took ``usual_ns`` seem to come no more, when none has ended for ``still_ns``."""
+        return still_ns > max(_AFTER_S * 1e9, _USUAL_STEPS * usual_ns)
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is, or has been, a window that nobody has dropped."""
+        return self._recorder is not None
+
     def discard(self) -> None:
         """Ends a window that is open, and deletes what was recorded."""
         recorder, self._recorder = self._recorder, None
         if recorder is not None:
             recorder.drop()
+
+    def no_more(self) -> None:
+        """Steps come after all: what was recorded is deleted, and nothing more is."""
+        self._windows = _MOST_WINDOWS
+        self.discard()
 
     def make_room(self) -> None:
         """The job starts a profiler of its own: ours ends, and no other follows."""
@@ -109,15 +133,16 @@ class SteplessWindow:
             self._windows = _MOST_WINDOWS
             self.discard()
 
-    def close(self) -> list[str]:
+    def close(self, *, stepped: bool = False) -> list[str]:
         """Names the file of the window in the run's folder, if there is one and no other process has told anything.
 
-        A process that starts others, or is a worker of one that steps, sees no step itself.
+        A process that starts others, or is a worker of one that steps, sees no step itself; one that has ``stepped`` is
+        none of these.
         """
         recorder, self._recorder = self._recorder, None
         if recorder is None:
             return []
-        if rank_files(self._folder, "samples") or rank_files(self._folder, "trace"):
+        if not stepped and (rank_files(self._folder, "samples") or rank_files(self._folder, "trace")):
             recorder.drop()
         else:
             recorder.stop()

@@ -174,6 +174,15 @@ def tensors_alone() -> None:
         held = (held @ held).tanh()  # the line
 
 
+def silent_steps(more: str) -> None:
+    """A few steps, then a loop of tensors alone, as a replayed graph looks to the host, and perhaps steps again."""
+    model = nn.Sequential(nn.Linear(8, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+    train(model, optimizer, [(X[:8], Y[:8])] * 4)
+    tensors_alone()
+    train(model, optimizer, [(X[:8], Y[:8])] * int(more))
+
+
 def late_optimizer() -> None:
     """A model that is tried out before its optimizer is made, beside a larger one that is not trained."""
     teacher = nn.Sequential(*(nn.Linear(8, 8) for _ in range(8)))
