@@ -53,7 +53,7 @@ def test_a_window_by_the_clock_waits_for_the_graphs_end(
 ) -> None:
     monkeypatch.setattr("whystall.capture.stepless._AFTER_S", 0.0)
     monkeypatch.setattr("whystall.capture.stepless._FIRST_LASTS_S", 0.05)
-    window = SteplessWindow(torch, CaptureConfig(folder=str(tmp_path)), tmp_path, lambda work: work())
+    window = SteplessWindow(torch, CaptureConfig(folder=str(tmp_path)), tmp_path, lambda work: work(), lambda: True)
 
     def looked(until: bool) -> bool:
         """Whether the window comes to be open, or shut, within some time."""

@@ -20,7 +20,7 @@ def window(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SteplessWindow:
     monkeypatch.setattr("whystall.capture.stepless._AFTER_S", 0.0)
     monkeypatch.setattr("whystall.capture.stepless._FIRST_LASTS_S", 0.1)
     monkeypatch.setattr("whystall.capture.stepless._LASTS_S", 0.2)
-    return SteplessWindow(torch, CaptureConfig(folder=str(tmp_path)), tmp_path, lambda work: work())
+    return SteplessWindow(torch, CaptureConfig(folder=str(tmp_path)), tmp_path, lambda work: work(), lambda: True)
 
 
 def works(window: SteplessWindow, seconds: float) -> None:
@@ -103,5 +103,5 @@ def test_a_longer_window_follows_a_short_one_unless_it_would_hold_the_job_up(
     monkeypatch.setattr("whystall.capture.stepless._LASTS_S", 1.0)
     assert lasted(8.0) > 0.5
     monkeypatch.setattr("whystall.capture.stepless._MOST_HELD_S", 1e-6)
-    window = SteplessWindow(torch, CaptureConfig(folder=str(tmp_path)), tmp_path, lambda work: work())
+    window = SteplessWindow(torch, CaptureConfig(folder=str(tmp_path)), tmp_path, lambda work: work(), lambda: True)
     assert lasted(4.0) < 0.5

@@ -42,6 +42,10 @@ const char* find_text(const char* at, const char* end, std::string_view text) {
   return found == nullptr ? end : static_cast<const char*>(found);
 }
 
+bool is_category(const char* event, const char* found) {
+  return found - event >= 2 && (found[-1] == 'k' || found[-1] == 'K') && found[-2] == '"';
+}
+
 std::string_view plain_name(const char* event, const char* end) {
   constexpr std::string_view kName = "\"name\"";
   const char* at = find_text(event, end, kName);

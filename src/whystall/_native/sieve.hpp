@@ -1,11 +1,13 @@
 // Lets through what a trace says of collectives, and what lies around its events: some hundredth of the bytes.
 //
-// Nothing is parsed. In sound JSON `{"ph"` begins an object, and `"kernel"` and `"Collective name"` are whole strings:
-// a quote inside a text is escaped. So an event is found by looking for strings, at some bytes per cycle, and whoever
-// reads what is let through reads whole events as they stand in the file.
+// Nothing is parsed. In sound JSON `{"ph"` begins an object, `"kernel"` and `"Collective name"` are whole strings and
+// `"ProfilerStep#` begins one: a quote inside a text is escaped (a text that goes on so after a quote is let through
+// for nothing). So an event is found by looking for strings, at some
+// bytes per cycle, and whoever reads what is let through reads whole events as they stand in the file.
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <string>
 #include <string_view>
@@ -23,8 +25,8 @@ class Sieve {
   char* space(std::size_t size);
   void accept(std::size_t size) { filled_ += size; }
 
-  // Appends what is let through of the events that are complete: those that name a collective, and kernels whose name
-  // `wanted` wants, or that have none that could be told.
+  // Appends what is let through of the events that are complete: those that name a collective or mark a step, and
+  // kernels whose name `wanted` wants, or that have none that could be told.
   template <class Wanted>
   void sift(const Wanted& wanted, std::string& out);
 
@@ -52,6 +54,10 @@ const char* event_from(const char* at, const char* end);
 const char* event_before(const char* begin, const char* end);
 // Where `text` stands between `at` and `end`, or `end`.
 const char* find_text(const char* at, const char* end, std::string_view text);
+// What `"kernel"` ends with, and `"Kernel"`, as traces of 2021 have it.
+constexpr std::string_view kKernel = "ernel\"";
+// Whether a kernel's category ends at `found`: a name may end so, too.
+bool is_category(const char* event, const char* found);
 // The name of an event where it stands plainly before its arguments, else nothing.
 std::string_view plain_name(const char* event, const char* end);
 
@@ -83,16 +89,24 @@ void Sieve::sift(const Wanted& wanted, std::string& out) {
     at_event_ = true;
   }
   const char* const last = event_before(at, end);
-  const char* kernel = find_text(at, last, "\"kernel\"");
-  const char* named = find_text(at, last, "\"Collective name\"");
-  while (kernel < last || named < last) {
-    const char* const found = kernel < named ? kernel : named;
+  constexpr std::array<std::string_view, 3> kSought{kKernel, "\"Collective name\"", "\"ProfilerStep#"};
+  std::array<const char*, kSought.size()> at_next{};
+  while (true) {
+    for (std::size_t i = 0; i < kSought.size(); ++i) {
+      if (at_next[i] == nullptr || at_next[i] < at) at_next[i] = find_text(at, last, kSought[i]);
+    }
+    const char* const found = *std::min_element(at_next.begin(), at_next.end());
+    if (found == last) break;
     const char* const event = event_before(at, found);
     const char* const next = event_from(found, last);
-    if (named < next || wants(event, next, wanted)) out.append(event, next);
+    bool wanted_here = at_next[1] < next || at_next[2] < next;
+    for (const char* kernel = at_next[0]; !wanted_here && kernel < next; kernel = find_text(kernel + 1, next, kKernel)) {
+      if (!is_category(event, kernel)) continue;
+      // Behind the end of an object stands another event, which does not begin with its phase.
+      wanted_here = find_text(event, kernel, "}") != kernel || wants(event, next, wanted);
+    }
+    if (wanted_here) out.append(event, next);
     at = next;
-    if (kernel < at) kernel = find_text(at, last, "\"kernel\"");
-    if (named < at) named = find_text(at, last, "\"Collective name\"");
   }
   keep_from(last);
   if (filled_ > longest_) {

@@ -79,7 +79,7 @@ class Session:
         self._look_at_padding = self.faults.guard("padding of batches", self._padding.look)
         self._repeats = RepeatsSeen(torch, self.on_stepping_thread)
         self._compiler = CompileLimits()
-        self._stepless = SteplessWindow(torch, config, self.folder, self._paused)
+        self._stepless = SteplessWindow(torch, config, self.folder, self._paused, self._steps_are_missing)
         self._hooks = TorchHooks(torch, guarded(Heard(self, self._finder, self._sampler.parts), self.faults))
         self._finder.is_alive = lambda known: any(id(one) == known for one in self._hooks.optimizers_alive)
         self._finder.several_optimizers = lambda: len(self._hooks.optimizers_alive) > 1
@@ -140,10 +140,13 @@ class Session:
         guard("sampler", self._machine.stop)()
         self._stop_listening()
         guard("repeated work", self._repeats.close)()
+        if self.steps and not self._steps_are_missing():
+            guard("trace", self._stepless.discard)()
         by_the_clock = guard("trace", self._stepless.close)(stepped=self.steps > 0)
         if by_the_clock:
             self._recording.recorder.files += by_the_clock
-            self._note(NO_MORE_STEPS.format(steps=self.steps) if self.steps else NO_STEPS)
+            told = NO_MORE_STEPS.format(steps=self.steps, source=self._finder.source)
+            self._note(told if self.steps else NO_STEPS)
         if self._recording.running:
             self._paused(self._recording.stop)
         guard("flight recorder", self._flight.close)(
@@ -202,11 +205,12 @@ class Session:
             return
         if not self.on_stepping_thread():
             return
-        if self._stepless.begun:
+        by_the_clock = self._stepless.begun
+        if by_the_clock:
             self._paused(self._stepless.no_more)
         self._stacks.step_ends()
         duration = now - self._step_began_ns
-        recording = self._recording.recorder.running
+        recording = self._recording.recorder.running or by_the_clock
         looking = self._repeats.looking
         disturbed = (PROFILED if recording else 0) | (LOOKED_AT if looking else 0)
         self._guarded_sample(self.steps, now, duration, flags | disturbed)
@@ -310,7 +314,7 @@ class Session:
         self.faults.guard("memory snapshots", self._snapshots.look)()
         self._look_for_standstill(now)
         self._search.heard(self._hooks.modules_made, self._hooks.modules_living, now)
-        if not self._closed and self._steps_are_missing(now):
+        if not self._closed and self._steps_are_missing():
             self._stepless.look()
         if self._needs_forward() and self._is_without_optimizer(now):
             chosen = self._search.next(now)
@@ -319,14 +323,14 @@ class Session:
                 watch = self._watch_any_module if chosen == "guess" else by_call
                 self._signals.call_on_main_thread(self.faults.guard("module times", watch))
 
-    def _steps_are_missing(self, now: int) -> bool:
+    def _steps_are_missing(self) -> bool:
         """Whether no step was seen, or too few to be recorded and then none for long."""
         if self.steps == 0:
             return True
         if self._in_production or self._recording.running or self._recording.recorder.files:
             return False
-        usual = (self._step_began_ns - self._began_ns) / self.steps
-        return self._stepless.is_silent(now - self._step_began_ns, usual)
+        still_ns = time.perf_counter_ns() - self._step_began_ns
+        return self._stepless.is_silent(still_ns, self.steps, self._step_began_ns - self._began_ns)
 
     def _look_for_standstill(self, now: int) -> None:
         began = self._step_began_ns or self._began_ns

@@ -23,12 +23,13 @@ NO_STEPS: Final = (
     "recorded by the clock, and what is said is of that"
 )
 NO_MORE_STEPS: Final = (
-    "after the first {steps} no step was seen any more (no optimizer step, no forward pass of a module, no data "
-    "loader; a CUDA graph that is replayed calls none of them): a moment of the job was recorded by the clock, and "
-    "what is said is of that"
+    "after the first {steps} no step was seen any more (steps were told by {source}; an evaluation and a CUDA graph "
+    "that is replayed show none): a moment of the job was recorded by the clock, and what is said is of that"
 )
 _AFTER_S: Final = 6.0
 _USUAL_STEPS: Final = 20
+_FEWEST_STEPS: Final = 3
+"""Of fewer nobody knows how long a step takes."""
 _FIRST_LASTS_S: Final = 0.3
 _LASTS_S: Final = 1.5
 _MOST_HELD_S: Final = 6.0
@@ -43,16 +44,22 @@ _AGAIN_S: Final = 20.0
 class SteplessWindow:
     """Opens and closes the window on the main thread, as ``look`` finds that it is time.
 
-    ``pausing`` does what it is given, guarded, and counts for how long the job stood still.
+    ``pausing`` does what it is given, guarded, and counts for how long the job stood still. ``missing`` says whether
+    steps are missing still: the main thread may come to what it is asked for long after.
     """
 
     def __init__(
-        self, torch: Any, config: CaptureConfig, folder: Path, pausing: Callable[[Callable[[], None]], None]
+        self,
+        torch: Any,
+        config: CaptureConfig,
+        folder: Path,
+        pausing: Callable[[Callable[[], None]], None],
+        missing: Callable[[], bool],
     ) -> None:
         self._torch = torch
         self._config = config
         self._folder = folder
-        self._pausing = pausing
+        self._pausing, self._missing = pausing, missing
         self._recorder: Recorder | None = None
         self._due_s = time.monotonic() + _AFTER_S
         self.rank = 0
@@ -76,6 +83,9 @@ class SteplessWindow:
 
     def _begin(self) -> None:
         if self._is_not_now():
+            return
+        if not self._missing():
+            self._due_s = time.monotonic() + _AFTER_S
             return
         self._windows += 1
         self.discard()  # the later one shows more of the job
@@ -107,9 +117,10 @@ class SteplessWindow:
             self._due_s = ended + _AGAIN_S
 
     @staticmethod
-    def is_silent(still_ns: int, usual_ns: float) -> bool:
-        """Whether steps that took ``usual_ns`` seem to come no more, when none has ended for ``still_ns``."""
-        return still_ns > max(_AFTER_S * 1e9, _USUAL_STEPS * usual_ns)
+    def is_silent(still_ns: int, steps: int, whole_ns: int) -> bool:
+        """Whether ``steps`` that took ``whole_ns`` seem to come no more, when none has ended for ``still_ns``."""
+        usual_ns = whole_ns / max(steps - 1, 1)  # the first one's beginning is not known
+        return steps >= _FEWEST_STEPS and still_ns > max(_AFTER_S * 1e9, _USUAL_STEPS * usual_ns)
 
     @property
     def begun(self) -> bool:

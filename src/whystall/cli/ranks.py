@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -62,7 +63,7 @@ class Ranks:
 
             console.result(render_logs(found).rstrip("\n"))
         if any(one.format == "PyTorch traces" for one in found):
-            console.next(f"whystall analyze {' '.join(options.logs)}, which tells why")
+            console.next(f"whystall analyze {shlex.join(options.logs)}, which tells why")
         else:
             console.next("whystall probe comm, what this machine's own links do")
         return 0

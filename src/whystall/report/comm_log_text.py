@@ -10,6 +10,7 @@ from whystall.report.format import UNKNOWN, count, duration, plural, rate, share
 
 _MOST_ROWS = 60
 _MOST_RANKS = 12
+_WITHOUT_WAITING = {"PyTorch traces": "from when the last rank has come until the first is done"}
 
 
 def render_logs(found: Sequence[CommLog]) -> str:
@@ -60,7 +61,7 @@ def _parts(found: CommLog) -> Iterator[str]:
     groups = "" if found.communicators is None else f", {plural(found.communicators, 'communicator')}"
     yield f"{found.format}{files}{groups}"
     if found.rows:
-        yield _rows(found.rows)
+        yield _rows(found.rows, _WITHOUT_WAITING.get(found.format, "the shortest over ranks"))
     if found.waits:
         yield _waits(found.waits)
     if found.behind:
@@ -72,7 +73,7 @@ def _parts(found: CommLog) -> Iterator[str]:
         yield "\n".join((*corrections, *found.notes))
 
 
-def _rows(rows: Sequence[CommRow]) -> str:
+def _rows(rows: Sequence[CommRow], without_waiting: str) -> str:
     lines = [["collective", "ranks", "size", "count", "time", "algorithm", "bus", "printed", "slowest process"]]
     for row in rows[:_MOST_ROWS]:
         slowest = UNKNOWN if row.slowest_process is None else f"{row.slowest_process:.2f} x mean"
@@ -89,7 +90,7 @@ def _rows(rows: Sequence[CommRow]) -> str:
                 slowest,
             ]
         )
-    below = ["* without waiting: the shortest over ranks"] if any(row.without_waiting for row in rows) else []
+    below = [f"* without waiting: {without_waiting}"] if any(row.without_waiting for row in rows) else []
     more = [f"and {len(rows) - _MOST_ROWS:,} more rows (--json has all)"] if len(rows) > _MOST_ROWS else []
     return "\n".join([columns(lines), *below, *more])
 

@@ -83,13 +83,12 @@ def assemble(raw: RawTrace, *, name: str, file_bytes: int) -> Trace:
 
 def _completed(table: str, given: pl.DataFrame | None, quarantined: list[Quarantine]) -> pl.DataFrame:
     """The table with every column that it may have, in order of time, without events whose times cannot be true."""
-    frame = _empty(table) if given is None else given
-    lacking = [column for column in REQUIRED[table] if column not in frame.columns]
+    if given is None:
+        return _without_rows(table)
+    lacking = [column for column in REQUIRED[table] if column not in given.columns]
     if lacking:
         raise ReaderError(f"the table {table!r} has no column {lacking[0]!r}")
-    if frame.is_empty():
-        return _completed_empty(table)
-    frame = _sound(table, _typed(table, frame), quarantined)
+    frame = _sound(table, _typed(table, given), quarantined)
     if table == "device_events":
         frame = _placed(frame)
     if table == "counters":
@@ -98,14 +97,11 @@ def _completed(table: str, given: pl.DataFrame | None, quarantined: list[Quarant
 
 
 @functools.cache
-def _completed_empty(table: str) -> pl.DataFrame:
-    """What `_completed` makes of a table without rows: most recordings have several, and each would be made anew."""
-    frame = _typed(table, _empty(table))
+def _without_rows(table: str) -> pl.DataFrame:
+    """A table that a format does not record: most recordings lack several, and each would be made anew."""
+    schema = {column: _REQUIRED_TYPES.get(column, pl.Enum([])) for column in REQUIRED[table]}
+    frame = _typed(table, pl.DataFrame(schema=schema))
     return _placed(frame) if table == "device_events" else frame
-
-
-def _empty(table: str) -> pl.DataFrame:
-    return pl.DataFrame(schema={column: _REQUIRED_TYPES.get(column, pl.Enum([])) for column in REQUIRED[table]})
 
 
 def _typed(table: str, frame: pl.DataFrame) -> pl.DataFrame:

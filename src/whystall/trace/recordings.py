@@ -50,17 +50,19 @@ def read_recordings(
     limits: Limits | None = None,
     progress: Progress | None = None,
     manifest: Manifest | None = None,
+    readers: Sequence[Reader] | None = None,
 ) -> Recordings:
     """What the sources hold. A file that cannot be read is named; when nothing is left, `InputError` is raised.
 
     ``manifest`` tells of ranks where whoever calls has asked already; else the lists of ranks among the sources do.
+    ``readers`` are whystall's and those of installed packages unless others are given.
     """
     given = each_source(sources)
     folders = folders_among(given)
-    readers, failures = installed_readers()
+    used, failures = installed_readers() if readers is None else (readers, [])
     known = read_manifest(given) if manifest is None else manifest
     read: set[str] = set()
-    traces = _load(given, readers, failures, known, read, cache=cache, limits=limits, progress=progress)
+    traces = _load(given, used, failures, known, read, cache=cache, limits=limits, progress=progress)
     failures += known.missing(read) if manifest is None else []
     samples = read_all_samples(folders, failures)
     if not traces and not samples:

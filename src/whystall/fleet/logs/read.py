@@ -40,8 +40,7 @@ def read_logs(paths: Sequence[Path], group_sizes: dict[str | None, int]) -> list
     read = _Read(group_sizes)
     for path, must in _files(paths):
         try:
-            if must or not _holds_no_text(path):
-                read.add(path)
+            read.add(path, named=must)
         except InputError as error:
             if must:
                 raise InputError(f"{path.name}: {error}") from None
@@ -61,11 +60,15 @@ class _Read:
     answers: list[ras.Answer] = field(default_factory=list)
     answered: int = 0
     recorded: list[Path] = field(default_factory=list)
+    named_trace: bool = False
 
-    def add(self, path: Path) -> None:
-        """Takes in a file. Raises ``InputError`` where it is none of the formats."""
+    def add(self, path: Path, *, named: bool) -> None:
+        """Takes in a file. Raises ``InputError`` where it is none of the formats, and was ``named`` or holds text."""
         if traces.is_trace(path):
             self.recorded.append(path)
+            self.named_trace |= named
+            return
+        if not named and _holds_no_text(path):
             return
         text = text_of(path)
         own = _answers(text)
@@ -78,14 +81,18 @@ class _Read:
             self.alone.append(_single(text, self.group_sizes))
 
     def result(self) -> list[CommLog]:
-        """What all of them tell."""
+        """What all of them tell; traces that lie beside logs in a folder may tell of no collective."""
         found = list(self.alone)
         if self.inspected.files:
             found.append(self.inspected.result())
-        if self.recorded:
-            found.append(traces.from_traces(self.recorded))
         if self.answered:
             found.append(ras.result(self.answers, self.answered))
+        if self.recorded:
+            try:
+                found.append(traces.from_traces(self.recorded))
+            except InputError:
+                if self.named_trace or not found:
+                    raise
         return found
 
 

@@ -38,10 +38,11 @@ class CommRow:
 class RankWait:
     """How long one rank of a communicator waited in collectives that all its ranks logged.
 
-    ``transfer_ns`` is the shortest time over ranks of each, ``wait_ns`` the rank's own time less that. ``last`` counts
-    the collectives in which all others were in for longer, ``decided`` those in which somebody was. ``kept_waiting_ns``
-    is how long even the last but one waited for it. ``stands_out`` is true where it comes last more often than chance
-    would have it (a binomial test, 1 % over all ranks of the communicator) and costs 2 % of the time.
+    ``transfer_ns`` is the shortest time over ranks of each, ``wait_ns`` the rank's own time less that; of traces, which
+    tell instants, from when the last rank has come until the first is done, and from when the rank comes until the last
+    one has. ``last`` counts the collectives to which the rank came last, ``decided`` those to which somebody did.
+    ``kept_waiting_ns`` is how long even the last but one waited for it. ``stands_out`` is true where it comes last more
+    often than chance would have it (a binomial test, 1 % over all ranks of the communicator) and costs 2 % of the time.
     """
 
     communicator: int

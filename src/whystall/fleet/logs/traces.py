@@ -1,8 +1,8 @@
 """The collectives of a folder of traces, and nothing else of them: who comes last, in a fraction of an analysis's time.
 
-What is let through of a trace is what says that it is a collective. Waiting is told from transfer as the analysis of
-all events does it: ranks' clocks are set by the ends of the collectives that they share, a rank waits until the last
-one has come.
+What is let through of a trace is what says that it is a collective. Ranks, their numbers, windows and copies are told
+as for an analysis of all events, and so is waiting from transfer: ranks' clocks are set by the ends of the collectives
+that they share, and a rank waits until the last one has come.
 """
 
 from __future__ import annotations
@@ -21,18 +21,16 @@ from whystall.analysis.waiting import WANTED, waiting
 from whystall.errors import InputError
 from whystall.fleet.logs.lateness import stands_out
 from whystall.fleet.logs.results import CommLog, CommRow, RankWait
+from whystall.trace.discovery import RANKS_JSON
 from whystall.trace.files import head_of
-from whystall.trace.load import load_traces
-from whystall.trace.model import Trace
-from whystall.trace.ranks import facts_of, of_each_rank
-from whystall.trace.readers.kineto.reader import KinetoReader
 from whystall.trace.readers.kineto.sieve import CollectivesReader
-from whystall.trace.windows import as_one, moved_by
+from whystall.trace.recordings import Recordings, read_recordings
 from whystall.vocabulary.collectives import kind_named
 
 __all__ = ["READER", "from_traces", "is_trace"]
 
 _GROUP: Final = ["group", "group_ranks"]
+_MOST_NAMED: Final = 12
 
 
 def _communicates(kernel: str) -> bool:
@@ -52,58 +50,43 @@ def is_trace(path: Path) -> bool:
 
 
 def from_traces(paths: Sequence[Path]) -> CommLog:
-    """Bandwidths without waiting, and each rank's waits. Raises ``InputError`` where no trace tells of a collective."""
-    failures: list[str] = []
-    traces: list[Trace] = []
-    for path in paths:
-        try:
-            traces += _read(path)
-        except InputError as error:
-            failures.append(f"{error}")
-    if not traces:
-        raise InputError("; ".join(failures))
-    ranks, of_rank, notes = _of_each_rank(traces)
+    """Bandwidths without waiting, and each rank's waits. Raises ``InputError`` where no trace tells of a collective.
+
+    A list of ranks (`ranks.json`) beside the traces is heeded.
+    """
+    given = list(dict.fromkeys(paths))
+    lists = [one for one in dict.fromkeys(path.with_name(RANKS_JSON) for path in given) if one.is_file()]
+    read = read_recordings([*given, *lists], cache=False, readers=[READER])
     attendances = [
         attendance_of(trace, rank, classify(trace.device_events).class_of)
-        for trace, rank in zip(of_rank, ranks, strict=True)
+        for trace, rank in zip(read.traces, read.ranks, strict=True)
     ]
     if not any(len(one.start) for one in attendances):
-        raise InputError("; ".join(["the traces tell of no collective", *failures]))
+        raise InputError("; ".join(["the traces tell of no collective", *read.failures]))
     table = _table(attendances)
     return CommLog(
         format="PyTorch traces",
-        files=len(paths) - len(failures),
+        files=len(given),
         rows=tuple(_rows(table)),
         waits=tuple(_waits(table)),
         communicators=table["communicator"].n_unique(),
-        notes=(*failures, *notes, *_notes(table)),
+        notes=(*read.failures, *read.notes, *_of_ranks(read), *_notes(table)),
     )
-
-
-def _read(path: Path) -> list[Trace]:
-    """What a trace says of collectives; all of one in which no device carried any out, but a library on the host."""
-    found = load_traces(path, cache=False, readers=[READER])
-    on_device = any(len(trace.device_events) for trace in found)
-    return found if on_device else load_traces(path, cache=False, readers=[KinetoReader()])
-
-
-def _of_each_rank(traces: Sequence[Trace]) -> tuple[list[int], list[Trace], list[str]]:
-    facts = [facts_of(trace) for trace in traces]
-    places, ranks, notes = of_each_rank(facts)
-    moved = moved_by([[facts[place] for place in own] for own in places])
-    whole = [as_one([traces[place] for place in own], by) for own, by in zip(places, moved, strict=True)]
-    return ranks, whole, notes
 
 
 def _table(attendances: Sequence[Attendance]) -> pl.DataFrame:
     """Every rank's collectives: rank, communicator, kind, bytes, ranks to come, number of the meeting, times in ns.
 
-    ``wait_ns`` and ``transfer_ns`` are null where not all ranks of the group are there.
+    ``wait_ns`` and ``transfer_ns`` are null where not all ranks of the group are there, ``ranks`` where nothing tells
+    how many these are.
     """
     numbers = meetings(attendances)
     waits = waiting(attendances, numbers, rank_clocks(attendances, numbers))
+    sized = pl.col("group_size") > 1
     parts = [
-        one.records.select("collective", "group", "group_ranks", "group_size", "bytes", WANTED).with_columns(
+        one.records.select(
+            "collective", *_GROUP, "bytes", pl.when(sized | (WANTED > 1)).then(WANTED).alias("ranks")
+        ).with_columns(
             *wait.get_columns(),
             rank=pl.lit(one.rank, pl.Int64),
             number=pl.Series(number),
@@ -124,7 +107,7 @@ def _rows(table: pl.DataFrame) -> Iterator[CommRow]:
     met = table.group_by("number").agg(
         pl.col("kind").first(),
         pl.col("bytes").max(),
-        pl.col("wanted").first().alias("ranks"),
+        pl.col("ranks").first(),
         pl.col("transfer_ns").is_not_null().all().alias("whole"),
         pl.coalesce(pl.col("transfer_ns").min(), pl.col("time_ns").min()).alias("time_ns"),
     )
@@ -154,13 +137,10 @@ def _waits(table: pl.DataFrame) -> Iterator[RankWait]:
         (alone > 0).sum().alias("last"),
         alone.sum(),
     )
-    ranks = pl.len().over("communicator").alias("ranks")
-    for row in (
-        sums.join(decided, on="communicator", how="left")
-        .with_columns(ranks)
-        .sort("communicator", "rank")
-        .iter_rows(named=True)
-    ):
+    told = sums.join(decided, on="communicator", how="left").with_columns(
+        pl.col("decided").fill_null(0), pl.len().over("communicator").alias("ranks")
+    )
+    for row in told.sort("communicator", "rank").iter_rows(named=True):
         yield RankWait(
             communicator=row["communicator"],
             rank=row["rank"],
@@ -168,16 +148,29 @@ def _waits(table: pl.DataFrame) -> Iterator[RankWait]:
             wait_ns=row["wait_ns"],
             transfer_ns=row["transfer_ns"],
             last=row["last"],
-            decided=row["decided"] or 0,
+            decided=row["decided"],
             kept_waiting_ns=row["alone_ns"],
-            stands_out=stands_out(row["last"], row["decided"] or 0, row["ranks"], row["alone_ns"], row["transfer_ns"]),
+            stands_out=stands_out(row["last"], row["decided"], row["ranks"], row["alone_ns"], row["transfer_ns"]),
         )
+
+
+def _of_ranks(read: Recordings) -> Iterator[str]:
+    """What is wrong with the traces, and which ranks have none."""
+    for trace in read.traces:
+        yield from (f"{trace.name}: {warning}" for warning in trace.source.warnings)
+    size = max((trace.metadata.world_size or 0 for trace in read.traces), default=0)
+    missing = sorted(set(range(size)) - set(read.ranks))
+    if missing:
+        more = f" and {len(missing) - _MOST_NAMED:,} more" if len(missing) > _MOST_NAMED else ""
+        yield f"of the job's {size:,} ranks {', '.join(map(str, missing[:_MOST_NAMED]))}{more} are not here"
 
 
 def _notes(table: pl.DataFrame) -> Iterator[str]:
     alone = table.filter(pl.col("wait_ns").is_null())["number"].n_unique()
     if alone:
-        yield (f"of {alone:,} collectives not all ranks of the group are there: waiting cannot be told from transfer")
-    unknown = sorted(set(table.filter(pl.col("kind").is_null())["collective"].to_list()) - {None})
-    if unknown:
-        yield f"{len(unknown)} kinds of kernels are of no collective that a convention is known for"
+        yield (
+            f"of {alone:,} collectives not all ranks of the group are known to be here: waiting cannot be told from "
+            "transfer there, and times of these are the shortest of the ranks that are here"
+        )
+    if table["kind"].null_count():
+        yield "kernels of no collective that a convention is known for are told as of unknown kind"

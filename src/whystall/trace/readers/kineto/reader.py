@@ -12,7 +12,7 @@ from whystall.trace.readers.kineto.counters import take_counters
 from whystall.trace.readers.kineto.metadata import parse_metadata
 from whystall.trace.readers.kineto.order import number_threads
 from whystall.trace.readers.kineto.raw import RawTable
-from whystall.trace.readers.kineto.repair import move_marks, place_device_events, place_python_functions
+from whystall.trace.readers.kineto.repair import REPAIRED, move_marks, place_device_events, place_python_functions
 from whystall.trace.readers.kineto.scan import Scan, scan_file
 from whystall.trace.readers.kineto.strangers import foreign_threads
 from whystall.trace.readers.kineto.tables import KINDS, Build, build_table, group_tables, without_rows
@@ -55,7 +55,10 @@ def recording_of(scan: Scan) -> RawTrace:
     del raw
     tables = {} if counters is None else {"counters": counters}
     for kind in KINDS:
-        tables[kind] = build_table(kind, groups[kind], build) if groups[kind] else without_rows(kind)
+        if groups[kind]:
+            tables[kind] = build_table(kind, groups[kind], build)
+        elif kind in REPAIRED:
+            tables[kind] = without_rows(kind)
         groups[kind].clear()
     place_device_events(tables, threads, build)
     move_marks(tables, build)

@@ -14,6 +14,8 @@ from whystall.trace.readers.kineto import categories
 from whystall.trace.readers.kineto.raw import nullable
 from whystall.trace.readers.kineto.tables import Build
 
+REPAIRED: Final = (categories.DEVICE, categories.OPERATOR, categories.ANNOTATION, categories.PYTHON)
+"""The tables that are looked at here, also those without rows."""
 _MARK: Final = re.compile(r"^(ProfilerStep\s*#|Optimizer\.(step|zero_grad)#|enumerate\(DataLoader\)#)")
 _STREAM_NAME: Final = re.compile(r"^\s*(?:stream\s+)?(-?\d{1,18})\s*$")
 

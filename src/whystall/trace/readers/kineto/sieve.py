@@ -1,6 +1,7 @@
 """Reads what a trace says of collectives, and nothing else of it: some hundredth of the bytes are parsed.
 
-So who waits for whom can be told of a thousand ranks in little more than the time that their bytes take to come.
+So who waits for whom can be told of a thousand ranks in little more than the time that their bytes take to come. Where
+a kernel that communicates does not say itself what it carries out, what launched it may: then everything is read.
 """
 
 from __future__ import annotations
@@ -10,7 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, Final
 
+import polars as pl
+
 from whystall._native import Scanner, Sieve
+from whystall.trace.columns import matching
 from whystall.trace.files import Head, Limits, Progress, gunzipped
 from whystall.trace.readers.kineto.reader import KinetoReader, recording_of
 from whystall.trace.readers.kineto.scan import scan_file
@@ -22,7 +26,7 @@ _PIECE_BYTES: Final = 1 << 20
 
 
 class CollectivesReader:
-    """Traces of the PyTorch profiler: events that name a collective, and kernels by a name that ``communicates``."""
+    """Traces of the PyTorch profiler: what names a collective, marks of steps, kernels that by name ``communicate``."""
 
     name = "kineto-collectives"
     version = 1
@@ -38,7 +42,16 @@ class CollectivesReader:
 
     def read(self, path: Path, *, limits: Limits, progress: Progress | None) -> Sequence[RawTrace]:
         """The recording in a file, as far as it tells of collectives. Raises `InputError` when it is no trace."""
-        return (recording_of(scan_file(path, limits=limits, progress=progress, feed=self._feed)),)
+        found = recording_of(scan_file(path, limits=limits, progress=progress, feed=self._feed))
+        if self._says_all(found):
+            return (found,)
+        return KinetoReader().read(path, limits=limits, progress=progress)
+
+    def _says_all(self, found: RawTrace) -> bool:
+        """Whether there are kernels that communicate, and each of them names its collective."""
+        kernels = found.tables["device_events"]
+        talk = kernels.filter(pl.Series(matching(kernels["name"], self._communicates)))
+        return len(talk) > 0 and talk["collective"].null_count() == 0
 
     def _feed(
         self, scanner: Scanner, file: BinaryIO, *, packed: bool, limits: Limits, warnings: list[str]
