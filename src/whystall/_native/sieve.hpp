@@ -7,8 +7,8 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -49,15 +49,20 @@ class Sieve {
   std::unordered_map<std::string, bool> known_;
 };
 
+// What is looked for: `"kernel"`, or as traces of 2021 have it `"Kernel"`; what names a collective or marks a step.
+enum class Sought : std::uint8_t { Nothing, Kernel, Named };
+struct Found {
+  const char* at;
+  Sought what;
+};
+
+// The first of what is looked for between `at` and `end`, or nothing at `end`.
+Found next_sought(const char* at, const char* end);
 // The first event that begins at or after `at`, or `end`; the last one that begins before `end`, or `begin`.
 const char* event_from(const char* at, const char* end);
 const char* event_before(const char* begin, const char* end);
 // Where `text` stands between `at` and `end`, or `end`.
 const char* find_text(const char* at, const char* end, std::string_view text);
-// What `"kernel"` ends with, and `"Kernel"`, as traces of 2021 have it.
-constexpr std::string_view kKernel = "ernel\"";
-// Whether a kernel's category ends at `found`: a name may end so, too.
-bool is_category(const char* event, const char* found);
 // The name of an event where it stands plainly before its arguments, else nothing.
 std::string_view plain_name(const char* event, const char* end);
 
@@ -89,23 +94,15 @@ void Sieve::sift(const Wanted& wanted, std::string& out) {
     at_event_ = true;
   }
   const char* const last = event_before(at, end);
-  constexpr std::array<std::string_view, 3> kSought{kKernel, "\"Collective name\"", "\"ProfilerStep#"};
-  std::array<const char*, kSought.size()> at_next{};
-  while (true) {
-    for (std::size_t i = 0; i < kSought.size(); ++i) {
-      if (at_next[i] == nullptr || at_next[i] < at) at_next[i] = find_text(at, last, kSought[i]);
-    }
-    const char* const found = *std::min_element(at_next.begin(), at_next.end());
-    if (found == last) break;
-    const char* const event = event_before(at, found);
-    const char* const next = event_from(found, last);
-    bool wanted_here = at_next[1] < next || at_next[2] < next;
-    for (const char* kernel = at_next[0]; !wanted_here && kernel < next; kernel = find_text(kernel + 1, next, kKernel)) {
-      if (!is_category(event, kernel)) continue;
+  for (Found found = next_sought(at, last); found.at < last; found = next_sought(at, last)) {
+    const char* const event = event_before(at, found.at);
+    const char* const next = event_from(found.at, last);
+    bool kept = false;
+    for (; !kept && found.at < next; found = next_sought(found.at + 1, next)) {
       // Behind the end of an object stands another event, which does not begin with its phase.
-      wanted_here = find_text(event, kernel, "}") != kernel || wants(event, next, wanted);
+      kept = found.what == Sought::Named || find_text(event, found.at, "}") != found.at || wants(event, next, wanted);
     }
-    if (wanted_here) out.append(event, next);
+    if (kept) out.append(event, next);
     at = next;
   }
   keep_from(last);

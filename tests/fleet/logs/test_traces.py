@@ -148,7 +148,7 @@ def exchanged(rank: int, peer: int, start: int, end: int) -> Any:
         for place, kind in enumerate(("send", "recv")):
             built.operator("record_param_comms", at=at + 1_000 * place, lasts=900, **record(kind, peer))
         built.launch(KERNEL, at=at + 10_000, runs_at=at + start, lasts=end - start, stream=20)
-        reduce = {"at": at + 500_000, "runs_at": at + 600_000, "lasts": 100_000, "stream": 24}
+        reduce: dict[str, Any] = {"at": at + 500_000, "runs_at": at + 600_000, "lasts": 100_000, "stream": 24}
         built.launch("ncclDevKernel_AllReduce_Sum_f32_RING_LL", **reduce, **group)
     return built
 
