@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import pickle
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from tests.fleet.ranks import rank_trace
 
 import whystall
 
@@ -56,8 +58,11 @@ def folder(tmp_path: Path) -> Path:
     recording = files("whystall") / "demo" / "recording.json.gz"
     for name in ("traces", "before", "after"):
         (tmp_path / name).mkdir()
-    for name in ("trace.json.gz", "traces/rank0.trace.json.gz", "before/trace.json.gz", "after/trace.json.gz"):
+    for name in ("trace.json.gz", "before/trace.json.gz", "after/trace.json.gz"):
         (tmp_path / name).write_bytes(recording.read_bytes())
+    for rank in range(2):
+        built = rank_trace(rank, 2, late_ns=200_000 * rank)
+        (tmp_path / f"traces/rank{rank}.trace.json.gz").write_bytes(gzip.compress(built.json().encode()))
     (tmp_path / "kernels.toml").write_text(KERNELS)
     (tmp_path / "package").mkdir()
     for name in ("train.py", "package/__init__.py", "package/train.py"):
