@@ -28,6 +28,7 @@ from whystall.capture.module_search import ModuleSearch
 from whystall.capture.overhead import Costs
 from whystall.capture.padding import LOADER, PaddingSeen
 from whystall.capture.python_tools import PythonTools
+from whystall.capture.ranks import rank_of, ranks_of
 from whystall.capture.recording import Recording
 from whystall.capture.repeats import RepeatsSeen
 from whystall.capture.sampling import COUNT_EVERY_NS, StepSampler
@@ -73,7 +74,7 @@ class Session:
         self._machine = MachineSampler(self, torch)
         self._stacks = StackSampler(self)
         self._flight = FlightRecorder(torch, self.folder)
-        rank = self.faults.guard("rank", self._rank)
+        rank = self.faults.guard("rank", lambda: rank_of(torch))
         self._snapshots = MemorySnapshots(torch, self.folder, lambda: rank() or 0, self.faults, wanted=config.memory)
         self._padding = PaddingSeen()
         self._look_at_padding = self.faults.guard("padding of batches", self._padding.look)
@@ -257,8 +258,8 @@ class Session:
         guard("trace", self._stepless.discard)()
         self._costs = Costs()  # of the steps
         sampler.count()
-        rank = guard("rank", self._rank)() or 0
-        ranks = guard("rank", self._ranks)() or 1
+        rank = guard("rank", rank_of)(self._torch) or 0
+        ranks = guard("rank", ranks_of)(self._torch) or 1
         self._recording.windows.alone = ranks == 1
         guard("samples", sampler.open)(rank, ranks)
         self._recording.recorder.rank = self._stepless.rank = sampler.writer.rank
@@ -268,18 +269,6 @@ class Session:
             guard("experiment", self._experiment.first_step)()
         self._began_ns = now
         self._step_began_ns = time.perf_counter_ns()
-
-    def _rank(self) -> int:
-        distributed = self._distributed()
-        return int(distributed.get_rank() if distributed is not None else os.environ.get("RANK", "0"))
-
-    def _ranks(self) -> int:
-        distributed = self._distributed()
-        return int(distributed.get_world_size() if distributed is not None else os.environ.get("WORLD_SIZE") or 1)
-
-    def _distributed(self) -> Any:
-        found = getattr(self._torch, "distributed", None)
-        return found if found is not None and found.is_available() and found.is_initialized() else None
 
     def _judge_cost(self, now: int) -> None:
         """Stops timing the module when the job's steps are too short for it."""
@@ -325,12 +314,9 @@ class Session:
 
     def _steps_are_missing(self) -> bool:
         """Whether no step was seen, or too few to be recorded and then none for long."""
-        if self.steps == 0:
-            return True
-        if self._in_production or self._recording.running or self._recording.recorder.files:
-            return False
-        still_ns = time.perf_counter_ns() - self._step_began_ns
-        return self._stepless.is_silent(still_ns, self.steps, self._step_began_ns - self._began_ns)
+        recorded = self._in_production or self._recording.running or bool(self._recording.recorder.files)
+        silent = SteplessWindow.is_silent(self.steps, self._began_ns, self._step_began_ns)
+        return self.steps == 0 or (silent and not recorded)
 
     def _look_for_standstill(self, now: int) -> None:
         began = self._step_began_ns or self._began_ns

@@ -117,9 +117,13 @@ class SteplessWindow:
             self._due_s = ended + _AGAIN_S
 
     @staticmethod
-    def is_silent(still_ns: int, steps: int, whole_ns: int) -> bool:
-        """Whether ``steps`` that took ``whole_ns`` seem to come no more, when none has ended for ``still_ns``."""
-        usual_ns = whole_ns / max(steps - 1, 1)  # the first one's beginning is not known
+    def is_silent(steps: int, first_ns: int, last_ns: int) -> bool:
+        """Whether ``steps`` seem to come no more, the first of which ended at ``first_ns`` and the last at ``last_ns``.
+
+        Instants are those of ``time.perf_counter_ns``.
+        """
+        usual_ns = (last_ns - first_ns) / max(steps - 1, 1)
+        still_ns = time.perf_counter_ns() - last_ns
         return steps >= _FEWEST_STEPS and still_ns > max(_AFTER_S * 1e9, _USUAL_STEPS * usual_ns)
 
     @property

@@ -53,7 +53,9 @@ VERBS: tuple[Verb, ...] = (
     Verb("explain", "Explain", "what a cause means, how it is measured, how to fix it"),
     Verb("export", "Export", "write the report, the tables or the timeline for other tools"),
     Verb("hang", "Hang", "which rank keeps a job waiting, from dumps of PyTorch's flight recorder"),
-    Verb("ranks", "Ranks", "what slow ranks, stages and links cost a job, from its logs"),
+    Verb(
+        "ranks", "Ranks", "what slow ranks, stages and links cost a job, from its logs or the collectives of its traces"
+    ),
     Verb("roles", "Roles", "who waits for whom in a job of several roles: trainers, rollout servers, rewards"),
     Verb("mcp", "Mcp", "serve reports, findings and events to an agent over stdio (Model Context Protocol)"),
     Verb(

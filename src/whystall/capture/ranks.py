@@ -1,0 +1,23 @@
+"""Which rank this process is, and of how many: by torch where it knows already, else by what the launcher said."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+
+def rank_of(torch: Any) -> int:
+    """This process's rank."""
+    distributed = _distributed(torch)
+    return int(distributed.get_rank() if distributed is not None else os.environ.get("RANK", "0"))
+
+
+def ranks_of(torch: Any) -> int:
+    """How many ranks there are."""
+    distributed = _distributed(torch)
+    return int(distributed.get_world_size() if distributed is not None else os.environ.get("WORLD_SIZE") or 1)
+
+
+def _distributed(torch: Any) -> Any:
+    found = getattr(torch, "distributed", None)
+    return found if found is not None and found.is_available() and found.is_initialized() else None
