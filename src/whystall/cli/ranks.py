@@ -26,7 +26,7 @@ class Ranks:
     """The verb ``ranks``."""
 
     name = "ranks"
-    help = "what slow ranks, stages and links cost a job, from its logs or the collectives of its traces"
+    help = "what slow ranks, stages and links cost, from logs or collectives"
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declares the verb's arguments."""

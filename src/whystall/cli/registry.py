@@ -54,7 +54,7 @@ VERBS: tuple[Verb, ...] = (
     Verb("export", "Export", "write the report, the tables or the timeline for other tools"),
     Verb("hang", "Hang", "which rank keeps a job waiting, from dumps of PyTorch's flight recorder"),
     Verb(
-        "ranks", "Ranks", "what slow ranks, stages and links cost a job, from its logs or the collectives of its traces"
+        "ranks", "Ranks", "what slow ranks, stages and links cost, from logs or collectives"
     ),
     Verb("roles", "Roles", "who waits for whom in a job of several roles: trainers, rollout servers, rewards"),
     Verb("mcp", "Mcp", "serve reports, findings and events to an agent over stdio (Model Context Protocol)"),
