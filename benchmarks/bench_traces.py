@@ -85,11 +85,6 @@ def analysing() -> list[Contender]:
     return found
 
 
-def analysing_ranks() -> list[Contender]:
-    """From bytes to a verdict on the job."""
-    return analysing()
-
-
 def telling_collectives() -> list[Contender]:
     """From bytes to who comes last, who waits, and bandwidths: what TraceLens' report of several ranks tells."""
     alone = [sys.executable, str(PEERS / "run_whystall.py"), "{}", "collectives"]
@@ -186,7 +181,7 @@ def main() -> None:
         for megabytes in RANK_MB["quick" if options.quick else "whole"]:
             ranks = Path(folder) / f"{RANKS}-ranks-of-{megabytes:g}-MB"
             raw_bytes = RANKS * grow_ranks(TRACES / OF_RANKS, ranks, RANKS, megabytes, LATE, packed=False)
-            table("Analysing ranks", analysing_ranks(), ranks, raw_bytes, options.repeats)
+            table("Analysing ranks", analysing(), ranks, raw_bytes, options.repeats)
             table("Telling collectives of ranks", telling_collectives(), ranks, raw_bytes, options.repeats)
             shutil.rmtree(ranks)
 

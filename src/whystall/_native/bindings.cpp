@@ -270,9 +270,16 @@ std::size_t read_some(whystall::Scanner& scanner, int file, std::size_t size, st
   return static_cast<std::size_t>(count);
 }
 
-// What a sieve lets through of the next bytes of an open file, at most `size`; None at its end. `wanted` says of a
-// kernel's name, asked once, whether kernels of that name are let through.
-nb::object sifted(whystall::Sieve& sieve, int file, std::size_t size, const nb::callable& wanted) {
+// What a sieve lets through of the bytes it was given; `wanted` says of a kernel's name, asked once, whether kernels of
+// that name are.
+nb::bytes let_through(whystall::Sieve& sieve, const nb::callable& wanted) {
+  std::string out;
+  sieve.sift([&](const std::string& name) { return nb::cast<bool>(wanted(to_str(name))); }, out);
+  return to_bytes(out);
+}
+
+// Of the next bytes of an open file, at most `size`: how many came, and what is let through; None at its end.
+nb::object sift_file(whystall::Sieve& sieve, int file, std::size_t size, const nb::callable& wanted) {
   ssize_t count = 0;
   do {
     count = ::read(file, sieve.space(size), size);
@@ -283,17 +290,13 @@ nb::object sifted(whystall::Sieve& sieve, int file, std::size_t size, const nb::
   }
   if (count == 0) return nb::none();
   sieve.accept(static_cast<std::size_t>(count));
-  std::string out;
-  sieve.sift([&](const std::string& name) { return nb::cast<bool>(wanted(to_str(name))); }, out);
-  return nb::make_tuple(static_cast<std::size_t>(count), to_bytes(out));
+  return nb::make_tuple(static_cast<std::size_t>(count), let_through(sieve, wanted));
 }
 
-nb::bytes sifted_bytes(whystall::Sieve& sieve, const nb::bytes& data, const nb::callable& wanted) {
+nb::bytes sift_bytes(whystall::Sieve& sieve, const nb::bytes& data, const nb::callable& wanted) {
   if (data.size() > 0) std::memcpy(sieve.space(data.size()), data.data(), data.size());
   sieve.accept(data.size());
-  std::string out;
-  sieve.sift([&](const std::string& name) { return nb::cast<bool>(wanted(to_str(name))); }, out);
-  return to_bytes(out);
+  return let_through(sieve, wanted);
 }
 
 }  // namespace
@@ -339,8 +342,8 @@ NB_MODULE(_ext, m) {
       });
   nb::class_<whystall::Sieve>(m, "Sieve")
       .def(nb::init<std::size_t>(), "longest"_a)
-      .def("read", &sifted, "file"_a, "size"_a, "wanted"_a)
-      .def("feed", &sifted_bytes, "data"_a, "wanted"_a)
+      .def("read", &sift_file, "file"_a, "size"_a, "wanted"_a)
+      .def("feed", &sift_bytes, "data"_a, "wanted"_a)
       .def("finish", [](whystall::Sieve& sieve) {
         std::string out;
         sieve.finish(out);

@@ -2,8 +2,8 @@
 //
 // Nothing is parsed. In sound JSON `{"ph"` begins an object, `"kernel"` and `"Collective name"` are whole strings and
 // `"ProfilerStep#` begins one: a quote inside a text is escaped (a text that goes on so after a quote is let through
-// for nothing). So an event is found by looking for strings, at some
-// bytes per cycle, and whoever reads what is let through reads whole events as they stand in the file.
+// for nothing). So an event is found by looking for strings, at some bytes per cycle, and whoever reads what is let
+// through reads whole events as they stand in the file.
 #pragma once
 
 #include <algorithm>

@@ -6,17 +6,17 @@ import os
 from pathlib import Path
 from typing import Any, Final
 
+from whystall.capture.ranks import ranks_of
+
 _BINDS: Final = ("OMP_PROC_BIND", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
 _DEVICES: Final = Path("/sys/bus/pci/devices")
 
 
 def affinity_seen(torch: Any, devices: Path = _DEVICES) -> dict[str, Any]:
     """What speaks for another affinity: ``bound`` by a variable, how many ``ranks``, ``near`` the device in use."""
-    distributed = torch.distributed
-    joined = distributed.is_available() and distributed.is_initialized()
     return {
         "bound": any(os.environ.get(name) for name in _BINDS),
-        "ranks": int(distributed.get_world_size()) if joined else int(os.environ.get("WORLD_SIZE") or 1),
+        "ranks": ranks_of(torch),
         "near": _near_the_device(torch, devices),
     }
 

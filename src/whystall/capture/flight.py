@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 from typing import Any, Final
 
+from whystall.capture.ranks import joined
 from whystall.run_folder.layout import flight_name, staged_flight
 
 _STILL_NS: Final = 10_000_000_000
@@ -55,10 +56,8 @@ class FlightRecorder:
 
     def _dump(self, steps: int) -> bool:
         """Whether there was something to write."""
-        distributed = getattr(self._torch, "distributed", None)
-        if distributed is None or not distributed.is_available() or not distributed.is_initialized():
-            return False
-        if distributed.get_world_size() < 2:
+        distributed = joined(self._torch)
+        if distributed is None or distributed.get_world_size() < 2:
             return False
         c10d = self._torch._C._distributed_c10d  # noqa: SLF001 - the recorder has no public name
         dump = getattr(c10d, "_dump_fr_trace", None) or getattr(c10d, "_dump_nccl_trace", None)

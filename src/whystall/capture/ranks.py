@@ -8,16 +8,17 @@ from typing import Any
 
 def rank_of(torch: Any) -> int:
     """This process's rank."""
-    distributed = _distributed(torch)
+    distributed = joined(torch)
     return int(distributed.get_rank() if distributed is not None else os.environ.get("RANK", "0"))
 
 
 def ranks_of(torch: Any) -> int:
     """How many ranks there are."""
-    distributed = _distributed(torch)
+    distributed = joined(torch)
     return int(distributed.get_world_size() if distributed is not None else os.environ.get("WORLD_SIZE") or 1)
 
 
-def _distributed(torch: Any) -> Any:
+def joined(torch: Any) -> Any:
+    """``torch.distributed`` where this process has joined a group of others, else ``None``."""
     found = getattr(torch, "distributed", None)
     return found if found is not None and found.is_available() and found.is_initialized() else None

@@ -113,6 +113,9 @@ def test_a_trace_without_collectives_is_told_in_a_sentence(tmp_path: Path) -> No
 def test_collectives_of_a_library_on_the_host_are_read_from_the_whole_trace(real_traces: RealTraces) -> None:
     found = told(real_traces.path("gloo-cpu-only-rank34.json.gz"))
     assert sum(row.count for row in found.rows) == 10
+    assert found.waits == ()  # a message is handed over long before, or after, it is sent
+    assert not any(row.without_waiting for row in found.rows)
+    assert any(note.startswith("a library on the host") for note in found.notes)
 
 
 def test_other_json_is_no_trace(tmp_path: Path) -> None:

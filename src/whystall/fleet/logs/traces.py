@@ -31,6 +31,11 @@ __all__ = ["READER", "from_traces", "is_trace"]
 
 _GROUP: Final = ["group", "group_ranks"]
 _MOST_NAMED: Final = 12
+_OF_WAITING: Final = ("wait_ns", "transfer_ns")
+_ON_HOST: Final = (
+    "a library on the host (gloo, MPI) carried the collectives out, at times that are not those at which ranks came: "
+    "who was waited for is not told here, and times are the shortest of the ranks, waiting included"
+)
 
 
 def _communicates(kernel: str) -> bool:
@@ -63,14 +68,17 @@ def from_traces(paths: Sequence[Path]) -> CommLog:
     ]
     if not any(len(one.start) for one in attendances):
         raise InputError("; ".join(["the traces tell of no collective", *read.failures]))
+    on_host = any(one.on_host for one in attendances)
     table = _table(attendances)
+    if on_host:
+        table = table.with_columns(pl.lit(None, pl.Int64).alias(name) for name in _OF_WAITING)
     return CommLog(
         format="PyTorch traces",
         files=len(given),
         rows=tuple(_rows(table)),
         waits=tuple(_waits(table)),
         communicators=table["communicator"].n_unique(),
-        notes=(*read.failures, *read.notes, *_of_ranks(read), *_notes(table)),
+        notes=(*read.failures, *read.notes, *_of_ranks(read), *([_ON_HOST] if on_host else _notes(table))),
     )
 
 
