@@ -15,7 +15,10 @@ run() { # NAME COMMAND…
   echo "$name: rc $? after $(($(date +%s) - began)) s" | tee -a "$work/parts.txt"
 }
 alone() { run "$1" flock "$GPU_LOCK" timeout 150 "${@:2}"; } # of its own time: who waits for the lock is not ended
-pack() { tar -C "$work" -cz . | split -b 15M - "$out/all.tgz."; }
+pack() { # the smallest files first, so that what is cut off are long traces
+  (cd "$work" && find . -type f -printf '%s %p\n' | sort -n | cut -d' ' -f2- | tar -cz -T - 2> /dev/null) > "$work.tgz"
+  split -b 15M "$work.tgz" "$out/all.tgz."
+}
 for part in ${*:-smoke memory times probe jobs hang}; do
   case $part in
     smoke) run smoke timeout 150 python3 -m pytest -q -x -p no:cacheprovider tests/capture/test_on_a_gpu.py || exit 1 ;;

@@ -11,7 +11,7 @@ import pytest
 
 import whystall
 from whystall.capture.config import CaptureConfig
-from whystall.capture.device_times import captures_graph
+from whystall.capture.moments import captures_graph
 from whystall.capture.stepless import SteplessWindow
 
 torch = pytest.importorskip("torch")
@@ -21,8 +21,7 @@ torch = pytest.importorskip("torch")
 def recorded(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """Says whether a graph is recorded, to all that ask."""
     now = SimpleNamespace(capturing=False)
-    for module in ("session", "stepless"):
-        monkeypatch.setattr(f"whystall.capture.{module}.captures_graph", lambda _: now.capturing)
+    monkeypatch.setattr("whystall.capture.moments.captures_graph", lambda _: now.capturing)
     return now
 
 

@@ -53,7 +53,7 @@ class FakeStepper:
 
 def test_the_first_optimizer_is_told_of_once_and_every_step_of_it() -> None:
     stepper = FakeStepper()
-    heard = Heard(stepper, StepFinder(), PartTimes())
+    heard = Heard(stepper, StepFinder(), PartTimes(), torch)
     for optimizer in ("first", "second", "first"):
         heard.optimizer_begins()
         heard.optimizer_ends(optimizer)
@@ -64,7 +64,7 @@ def test_the_first_optimizer_is_told_of_once_and_every_step_of_it() -> None:
 
 def test_what_other_threads_do_is_no_part_of_a_step() -> None:
     stepper, parts, finder = FakeStepper(stepping=False), PartTimes(), StepFinder()
-    heard = Heard(stepper, finder, parts)
+    heard = Heard(stepper, finder, parts, torch)
     for _ in range(100):
         heard.loader_begins("loader")
         heard.forward_begins()
@@ -80,7 +80,7 @@ def test_what_other_threads_do_is_no_part_of_a_step() -> None:
 
 def test_batches_are_handed_on_from_where_they_come() -> None:
     stepper = FakeStepper()
-    heard = Heard(stepper, StepFinder(), PartTimes())
+    heard = Heard(stepper, StepFinder(), PartTimes(), torch)
     heard.input_begins()
     heard.input_ends("a batch")
     heard.forward_begins(("tokens",), {"mask": "ones"})
@@ -89,7 +89,7 @@ def test_batches_are_handed_on_from_where_they_come() -> None:
 
 def test_a_checkpoint_in_a_forward_pass_is_a_checkpoint() -> None:
     parts = PartTimes()
-    heard = Heard(FakeStepper(), StepFinder(), parts)
+    heard = Heard(FakeStepper(), StepFinder(), parts, torch)
     heard.forward_begins()
     assert parts.at(time.perf_counter_ns()) == "forward"
     heard.save_begins()
@@ -100,7 +100,7 @@ def test_a_checkpoint_in_a_forward_pass_is_a_checkpoint() -> None:
 
 def test_a_part_that_fails_is_named_and_the_others_go_on() -> None:
     faults, stepper = Faults(), FakeStepper()
-    heard: Any = Heard(stepper, StepFinder(), PartTimes())
+    heard: Any = Heard(stepper, StepFinder(), PartTimes(), torch)
     heard.forward_begins = lambda *_, **_named: 1 / 0
     listener = guarded(heard, faults)
     listener.forward_begins((), {}, evaluates=False)
@@ -169,7 +169,7 @@ def test_an_optimizer_that_calls_the_whole_step_is_only_what_it_does_itself() ->
 def test_a_closure_whose_forward_pass_nobody_hooks_is_no_optimizer() -> None:
     """Lightning's `training_step` calls parts of a model: what comes before the backward pass is the forward pass."""
     parts = PartTimes()
-    heard = Heard(FakeStepper(), StepFinder(), parts)
+    heard = Heard(FakeStepper(), StepFinder(), parts, torch)
     parts.take_us()
     for _ in range(2):
         heard.optimizer_begins()
@@ -200,7 +200,7 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 def test_what_a_closure_does_after_the_model_is_no_optimizer(passes: Callable[[int], None]) -> None:
     """A metric over all of the epoch in Lightning's `training_step`, after the call of the whole model."""
     parts = PartTimes()
-    heard = Heard(FakeStepper(), StepFinder(), parts)
+    heard = Heard(FakeStepper(), StepFinder(), parts, torch)
     parts.take_us()
     for _ in range(2):
         passes(10)
@@ -219,7 +219,7 @@ def test_what_a_closure_does_after_the_model_is_no_optimizer(passes: Callable[[i
 
 def test_an_optimizer_that_calls_its_closure_again_keeps_what_it_does_between(passes: Callable[[int], None]) -> None:
     parts = PartTimes()
-    heard = Heard(FakeStepper(), StepFinder(), parts)
+    heard = Heard(FakeStepper(), StepFinder(), parts, torch)
     parts.take_us()
     passes(10)
     heard.optimizer_begins()
@@ -238,7 +238,7 @@ def test_an_optimizer_that_calls_its_closure_again_keeps_what_it_does_between(pa
 def test_a_look_before_the_backward_pass_of_a_closure_finds_the_forward_pass() -> None:
     """From the second step on: of the first nobody knows yet that the optimizer calls it."""
     parts = PartTimes()
-    heard = Heard(FakeStepper(), StepFinder(), parts)
+    heard = Heard(FakeStepper(), StepFinder(), parts, torch)
     found = []
     for _ in range(2):
         heard.optimizer_begins()
@@ -253,7 +253,7 @@ def test_a_look_before_the_backward_pass_of_a_closure_finds_the_forward_pass() -
 
 def test_a_look_at_an_optimizer_after_the_backward_pass_finds_the_optimizer() -> None:
     parts = PartTimes()
-    heard = Heard(FakeStepper(), StepFinder(), parts)
+    heard = Heard(FakeStepper(), StepFinder(), parts, torch)
     for _ in range(2):
         heard.backward_begins()
         heard.backward_ends()
@@ -270,7 +270,7 @@ def looked_at(
     The model ``collects`` what it learns from later, and ``calls`` itself to learn.
     """
     parts = PartTimes()
-    heard = Heard(FakeStepper(), StepFinder(), parts)
+    heard = Heard(FakeStepper(), StepFinder(), parts, torch)
     found = []
     data, other = torch.randn(8, 4), torch.randn(8, 4)
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from whystall.capture.repeated_modules import in_backward
+from whystall.capture.moments import in_backward
 from whystall.capture.repeated_operators import _mode_of
 from whystall.capture.unread import Unread
 from whystall.run_folder.description import RepeatedWork

@@ -8,16 +8,6 @@ from typing import Any, Final
 _MOST_PENDING: Final = 32
 
 
-def captures_graph(torch: Any) -> bool:
-    """Whether the calling thread records a CUDA graph: what it calls is not run now, and waiting would break it.
-
-    CUDA forbids then to ask for an event or to synchronise, also what a profiler does when it begins or ends; a job
-    that is disturbed so loses its graph and fails. Reasoned from CUDA's documentation of stream capture.
-    """
-    cuda = torch.cuda
-    return bool(cuda.is_initialized() and cuda.is_current_stream_capturing())
-
-
 class DeviceTimes:
     """Events at the ends of steps. Without a CUDA (or HIP) device everything here does nothing.
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any, Final, Protocol, cast
 
 from whystall.capture.faults import Faults
+from whystall.capture.moments import in_backward
 from whystall.capture.padding import LOADER
 from whystall.capture.rhythm import Shapes
 from whystall.capture.sampling import PartTimes
@@ -64,8 +65,9 @@ class Stepper(Protocol):
 class Heard:
     """Hears of everything that torch tells."""
 
-    def __init__(self, stepper: Stepper, finder: StepFinder, parts: PartTimes) -> None:
+    def __init__(self, stepper: Stepper, finder: StepFinder, parts: PartTimes, torch: Any) -> None:
         self._stepper = stepper
+        self._torch = torch
         self._finder = finder
         self._parts = parts
         self.optimizer_begins = parts.optimizer.begin
@@ -87,12 +89,21 @@ class Heard:
         return heard
 
     def optimizer_ends(self, optimizer: object) -> None:
-        """Ends a step if the optimizer is the one that ends iterations."""
+        """Ends a step if the optimizer is the one that ends iterations.
+
+        One that steps in a hook of a backward pass (each parameter its own, as soon as its gradient is there) ends none
+        before that pass has ended, which other threads may carry out.
+        """
         self._parts.optimizer.end()
-        if self._finder.optimizer_steps(id(optimizer)):
-            if not self._found:
-                self._found = True
-                self._stepper.optimizer_found(optimizer)
+        within = in_backward(self._torch)
+        if within:
+            self._finder.optimizer_steps_in_backward()
+        elif not self._finder.optimizer_steps(id(optimizer)):
+            return
+        if not self._found:
+            self._found = True
+            self._stepper.optimizer_found(optimizer)
+        if not within:
             self._stepper.step_ended()
 
     def scaler_ends(self) -> None:

@@ -18,6 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from whystall.capture.alike import AlikeRows
+from whystall.capture.moments import in_backward
 from whystall.capture.rounds import Rounds
 from whystall.capture.sums import Sum, columns_of, is_derived_from, is_differentiated, rows_of, sizes_of_rows, sum_of
 from whystall.capture.tally import Place, Tally, place_of
@@ -325,8 +326,3 @@ def _arguments(kind: type) -> frozenset[str]:
         return frozenset(inspect.signature(kind.forward).parameters)  # type: ignore[attr-defined]
     except (AttributeError, TypeError, ValueError):
         return frozenset()
-
-
-def in_backward(torch: Any) -> bool:
-    """Whether this thread is in a backward pass."""
-    return torch._C._current_graph_task_id() != -1  # type: ignore[no-any-return] # noqa: SLF001

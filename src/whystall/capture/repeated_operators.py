@@ -25,7 +25,7 @@ from typing import Any, Final
 from whystall.capture.attended import Attended
 from whystall.capture.contents import Contents
 from whystall.capture.derived import Derived
-from whystall.capture.repeated_modules import in_backward
+from whystall.capture.moments import in_backward
 from whystall.capture.sums import Sum, sum_of
 from whystall.capture.tally import Tally, place_of
 from whystall.capture.unread import Unread

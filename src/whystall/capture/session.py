@@ -16,7 +16,6 @@ from typing import Any, Final
 from whystall._native import TimedCall
 from whystall.capture.compile_limits import CompileLimits
 from whystall.capture.config import CaptureConfig
-from whystall.capture.device_times import captures_graph
 from whystall.capture.ending import last_exception
 from whystall.capture.faults import Faults
 from whystall.capture.flight import FlightRecorder
@@ -25,6 +24,7 @@ from whystall.capture.loaders import LoadersSeen
 from whystall.capture.machine import MachineSampler, facts
 from whystall.capture.memory_snapshots import MemorySnapshots
 from whystall.capture.module_search import ModuleSearch
+from whystall.capture.moments import is_unfit
 from whystall.capture.overhead import Costs
 from whystall.capture.padding import LOADER, PaddingSeen
 from whystall.capture.python_tools import PythonTools
@@ -81,7 +81,7 @@ class Session:
         self._repeats = RepeatsSeen(torch, self.on_stepping_thread)
         self._compiler = CompileLimits()
         self._stepless = SteplessWindow(torch, config, self.folder, self._paused, self._steps_are_missing)
-        self._hooks = TorchHooks(torch, guarded(Heard(self, self._finder, self._sampler.parts), self.faults))
+        self._hooks = TorchHooks(torch, guarded(Heard(self, self._finder, self._sampler.parts, torch), self.faults))
         self._finder.is_alive = lambda known: any(id(one) == known for one in self._hooks.optimizers_alive)
         self._finder.several_optimizers = lambda: len(self._hooks.optimizers_alive) > 1
         self._finder.any_optimizer = lambda: self._hooks.optimizers_made > 0
@@ -199,7 +199,7 @@ class Session:
     def step_ended(self, flags: int = 0, *, in_call: bool = False) -> None:
         """Takes note of a step and opens, marks or closes a window; one that a graph records is not run."""
         now = time.perf_counter_ns()
-        if self._closed or captures_graph(self._torch):
+        if self._closed or is_unfit(self._torch):
             return
         if self.steps == 0:
             self._first_step(now)

@@ -14,8 +14,9 @@ from typing import Any, Final
 
 from whystall._native import call_on_main_thread
 from whystall.capture.config import CaptureConfig
-from whystall.capture.device_times import captures_graph
+from whystall.capture.moments import is_unfit
 from whystall.capture.recorder import Recorder
+from whystall.capture.torch_hooks import compiles_now
 from whystall.run_folder.layout import rank_files
 
 NO_STEPS: Final = (
@@ -82,7 +83,7 @@ class SteplessWindow:
             call_on_main_thread(lambda: self._pausing(self._begin))
 
     def _begin(self) -> None:
-        if self._is_not_now():
+        if self._is_not_now() or (compiles_now() and self._put_off()):
             return
         if not self._missing():
             self._due_s = time.monotonic() + _AFTER_S
@@ -97,9 +98,10 @@ class SteplessWindow:
         self._due_s = time.monotonic() + self._lasts_s
 
     def _is_not_now(self) -> bool:
-        """Whether a graph is recorded that a profiler would break; it is looked again soon."""
-        if not captures_graph(self._torch):
-            return False
+        """Whether a profiler would do harm at the moment; it is looked again soon."""
+        return is_unfit(self._torch) and self._put_off()
+
+    def _put_off(self) -> bool:
         self._due_s = time.monotonic()
         return True
 

@@ -1,10 +1,10 @@
 """Which of the calls that torch tells of end a step: decided from the calls alone, without torch and without a clock.
 
 A step is what the loop repeats. It ends where the optimizer's step ends (also when a gradient scaler skips it), of
-several that step in turn the rarest one's; on a job that makes no optimizer and updates what it trains by itself where
-the backward pass ends; on one without either where the outermost module's forward pass ends, or, where one request
-takes several of them, where the next request's first one begins; failing that where a data loader hands out a batch.
-What the program says itself goes first.
+several that step in turn the rarest one's, and where optimizers step within a backward pass with that pass; on a job
+that makes no optimizer and updates what it trains by itself where the backward pass ends; on one without either where
+the outermost module's forward pass ends, or, where one request takes several of them, where the next request's first
+one begins; failing that where a data loader hands out a batch. What the program says itself goes first.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ class StepFinder:
         self._passed_over = 0
         self._forwards = self._batches = self._backwards = self._since_backward = 0
         self._optimizer_steps_in_scaler = 0
+        self._stepped_in_backward = False
 
     @property
     def lacks_forward_passes(self) -> bool:
@@ -82,6 +83,10 @@ class StepFinder:
         elif optimizer == self.anchor:
             self._passed_over = 0
         return optimizer == self.anchor
+
+    def optimizer_steps_in_backward(self) -> None:
+        """An optimizer has stepped in the midst of a backward pass."""
+        self._stepped_in_backward = True
 
     def _give_up(self) -> None:
         """Lets an optimizer go that is gone, or that steps no more while others do: their steps are steps, too.
@@ -125,8 +130,15 @@ class StepFinder:
         return self.source == "forward passes" and self._requests.mode == "each"
 
     def backward_passes(self) -> bool:
-        """A backward pass that is within no other has ended; whether a step ends with it, for want of an optimizer."""
+        """A backward pass that is within no other has ended; whether a step ends with it, for want of an optimizer.
+
+        Where optimizers have stepped in it and none does outside, it ends theirs.
+        """
         self._since_backward = 0
+        stepped, self._stepped_in_backward = self._stepped_in_backward, False
+        if stepped and self.anchor is None and self.source != "calls of step()":
+            self._trains, self.source = True, "optimizer"
+            return True
         if self._trains or self.source == "calls of step()":
             return False
         self._backwards = 0 if self.any_optimizer() else self._backwards + 1
