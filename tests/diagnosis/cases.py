@@ -57,16 +57,18 @@ def of_framework(framework: str | None, case: Case) -> Case:
     return dataclasses.replace(case, ranks=tuple(ranks))
 
 
-def told_of(*built: TraceBuilder, facts: RunFacts | None = None) -> dict[str, Finding]:
+def told_of(*built: TraceBuilder, facts: RunFacts | None = None, runs: Iterable[RunSummary] = ()) -> dict[str, Finding]:
     """All findings on built traces, one per rank, by cause; those that are only told among them."""
-    found = diagnose(case_of(*built, facts=facts), RULES)
+    found = diagnose(case_of(*built, facts=facts, runs=runs), RULES)
     assert found.failures == []
     return {finding.id: finding for finding in found.findings}
 
 
-def found_in(*built: TraceBuilder, facts: RunFacts | None = None) -> dict[str, Finding]:
+def found_in(
+    *built: TraceBuilder, facts: RunFacts | None = None, runs: Iterable[RunSummary] = ()
+) -> dict[str, Finding]:
     """The findings that fire on built traces, one per rank, by cause."""
-    return {cause: one for cause, one in told_of(*built, facts=facts).items() if one.severity != "info"}
+    return {cause: one for cause, one in told_of(*built, facts=facts, runs=runs).items() if one.severity != "info"}
 
 
 def run(*, shares: dict[str, float] | None = None, places: Iterable[SampledLine] = (), **more: Any) -> RunSummary:

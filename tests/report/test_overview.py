@@ -89,25 +89,27 @@ def test_without_steps_the_bar_is_of_the_whole_recording(samples: dict[str, Repo
 @pytest.mark.parametrize(
     ("of", "step_ns", "watched", "words"),
     [
-        ("step", 190_000_000, True, " (190 ms when none is recorded)"),
-        ("step", 133_000_000, True, ""),
-        ("step", 190_000_000, False, " (190 ms with the host's part)"),
-        ("step", 100_000_000, False, " (100 ms as it is replayed)"),
-        ("recording", 900_000_000, False, " (900 ms with the host's part)"),
+        ("step", 190_000_000, 190_000_000, " (190 ms when none is recorded)"),
+        ("step", 190_000_000, 182_000_000, " (190 ms when none is recorded)"),
+        ("step", 190_000_000, 60_000_000, " (190 ms with the host's part)"),  # whatever it is of, not of these
+        ("step", 133_000_000, 133_000_000, ""),
+        ("step", 190_000_000, None, " (190 ms with the host's part)"),
+        ("step", 100_000_000, None, " (100 ms as it is replayed)"),
+        ("recording", 900_000_000, None, " (900 ms with the host's part)"),
     ],
 )
 def test_a_bar_that_is_not_as_long_as_what_the_gain_is_of_says_so(
-    samples: dict[str, Report], of: Any, step_ns: int, watched: bool, words: str
+    samples: dict[str, Report], of: Any, step_ns: int, watched: int | None, words: str
 ) -> None:
     report = samples["gpu"]
     gain = Gain(floor=1.1, expected=1.2, ceiling=1.3, method="replay", step_ns=step_ns, of=of)
     verdict = msgspec.structs.replace(report.verdict, gain=gain)
     devices = report.devices if of == "step" else [msgspec.structs.replace(report.devices[0], steps=[])]
-    run = [a_run()] if watched else []
+    run = [a_run(median_ns=watched, total_ns=100 * watched)] if watched else []
     changed = msgspec.structs.replace(report, verdict=verdict, devices=devices, run=run)
     bar = overview.headline(changed)
     assert bar is not None
-    assert bar.window == overview.bar_of(bar.device, watched=watched).window + words
+    assert bar.window == overview.bar_of(bar.device, watched=watched is not None).window + words
 
 
 @pytest.mark.parametrize(("severity", "ranks", "words"), [("minor", 1, True), ("info", 1, False), ("minor", 2, False)])
@@ -118,7 +120,8 @@ def test_another_findings_length_is_said_beside_the_bar_as_well(
     gain = Gain(floor=1.1, expected=1.2, ceiling=1.3, method="samples", step_ns=60_000_000)
     some = next(finding for one in samples.values() for finding in one.findings)
     other = msgspec.structs.replace(some, severity=severity, gain=gain)
-    changed = msgspec.structs.replace(report, findings=[*report.findings, other], run=[a_run()] * ranks)
+    measured = a_run(median_ns=60_000_000, total_ns=6_000_000_000)
+    changed = msgspec.structs.replace(report, findings=[*report.findings, other], run=[measured] * ranks)
     bar = overview.headline(changed)
     assert bar is not None
     assert ("(60.0 ms when none is recorded)" in bar.window) is words

@@ -18,15 +18,19 @@ from whystall.diagnosis import transfers
 from whystall.diagnosis.finding import EvidenceEvent, Per
 from whystall.diagnosis.noise import FEWEST_SPREAD, NOISE_OF_FEW, noise_of, standard_error
 from whystall.diagnosis.rank_case import RankCase, within
+from whystall.diagnosis.recording import added_on_cpu, as_unrecorded, lengthening, scaled
 from whystall.diagnosis.run_facts import RunFacts
 from whystall.diagnosis.summarised import NONE, Summarised
 from whystall.replay.graph import Change, Graph, Mask, NodeKind, Played, Times, play
 from whystall.replay.outcome import (
     Fidelity,
+    Lanes,
     critical_path,
     fidelity,
     has_steps,
+    lanes_of,
     length_ns,
+    longest_ns,
     steady_steps,
     step_lengths_ns,
 )
@@ -36,14 +40,6 @@ from whystall.trace.link import HOST_TABLES, rows_of
 _ALIKE: Final = 0.05
 FEWEST_SAMPLED_STEPS: Final = 10
 """With fewer steps samples say nothing of a run."""
-# What recording a call of an operator takes at most. Of thirty jobs' recordings on two cores most with a thousand calls
-# a step became longer by 0.6 to 5 us for each; those with few by more, which other things made longer as well.
-_RECORDING_ONE_NS: Final = 5_000
-# Steps that are so many times as long are others.
-_OTHER_STEPS: Final = 2.5
-
-
-Lanes = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 @dataclass(frozen=True)
@@ -114,17 +110,15 @@ class Case:
 
     def _outcome(self, change: Change | None) -> tuple[int, float]:
         """The length of the window under a change, and the noise of its steps."""
-        steady, played = self._steady
-        if change is None:
-            change = steady
-        else:
-            change = change if steady is None else steady.then(change, self.replayed)
+        share, played = self._steady
+        if change is not None:
+            change = change if share is None else scaled(self.replayed, change, share)
             played = play(self.replayed, change)
         length = length_ns(self.replayed, played)
         steps = step_lengths_ns(self.replayed, played)
         if change is not None:
             # A window may begin with the host ahead of its device, and a replay of few steps spends that lead.
-            length = max(length, _longest_ns(self._host_lanes, self._durations(change)))
+            length = max(length, longest_ns(self._host_lanes, self._durations(change)))
         if len(steps) < 2 or not steps.mean():
             return length, self.noise
         # Not by medians: of what comes in every other step they see nothing.
@@ -136,34 +130,43 @@ class Case:
         return length, min(after, standard_error(steps - before * (steps.sum() / before.sum()), before.mean()))
 
     @cached_property
-    def _steady(self) -> tuple[Change | None, Played]:
-        """The change that leaves start-up out, if there is any, and the replay without it."""
-        if not self.startup.any():
+    def _steady(self) -> tuple[NDArray[np.float64] | None, Played]:
+        """The share of its time that each node keeps without start-up and recording, and the replay of that.
+
+        ``None`` where there is no start-up, and nothing is known of what recording costs.
+        """
+        if self.lengthening > 1:
+            share = as_unrecorded(self.replayed, self.startup, 1 / self.lengthening)
+        elif self.startup.any():
+            share = np.where(self.startup, 0.0, 1.0)
+        else:
             return None, self.base
-        change = Change(duration=np.where(self.startup, 0, self.replayed.duration))
-        return change, play(self.replayed, change)
+        return share, play(self.replayed, scaled(self.replayed, Change(), share))
+
+    @cached_property
+    def lengthening(self) -> float:
+        """How many times as long recorded steps of a job with an accelerator took as its others; 1 where not known.
+
+        Gains are those of the others: what the host does takes less time there, and what devices do as much.
+        """
+        return lengthening([run for run in self.runs if run.measured >= FEWEST_SAMPLED_STEPS], self.ranks)
 
     def least_ns(self, change: Change) -> int:
         """What the busiest thread or stream has to do in the window: in the long run no step is shorter."""
-        durations = self._durations(change)
-        return max(_longest_ns(self._host_lanes, durations), _longest_ns(self._device_lanes, durations))
+        share = self._steady[0]
+        durations = self._durations(change if share is None else scaled(self.replayed, change, share))
+        return max(longest_ns(self._host_lanes, durations), longest_ns(self._device_lanes, durations))
 
     def _durations(self, change: Change) -> NDArray[np.int64]:
         return self.replayed.duration if change.duration is None else change.duration
 
     @cached_property
     def _host_lanes(self) -> Lanes:
-        return self._lanes(NodeKind.HOST)
+        return lanes_of(self.replayed, self.in_window(self.replayed.kind == NodeKind.HOST))
 
     @cached_property
     def _device_lanes(self) -> Lanes:
-        return self._lanes(NodeKind.DEVICE)
-
-    def _lanes(self, kind: NodeKind) -> Lanes:
-        """The nodes of a kind in the replayed window lane by lane, and where each lane's begin."""
-        nodes = np.flatnonzero(self.in_window(self.replayed.kind == kind))
-        nodes = nodes[np.argsort(self.replayed.lane[nodes], kind="stable")]
-        return nodes, np.flatnonzero(np.diff(self.replayed.lane[nodes], prepend=-1))
+        return lanes_of(self.replayed, self.in_window(self.replayed.kind == NodeKind.DEVICE))
 
     @cached_property
     def recorded_ns(self) -> int:
@@ -209,13 +212,9 @@ class Case:
         """
         if len(self.ranks) != 1 or self.graph is None or not self.has_steps:
             return 0
-        run = self.sampled(self.ranks[0])
-        if run is None or self.step_ns > _OTHER_STEPS * run.mean_ns:
-            return 0
-        begin, end = self.window_on(self.ranks[0])
-        at = self.ranks[0].trace.operators["ts_ns"].to_numpy()
-        calls = int(((at >= begin) & (at < end)).sum()) / max(self.steps, 1)
-        return int(min(max(self.step_ns - run.mean_ns, 0), _RECORDING_ONE_NS * calls))
+        (rank,) = self.ranks
+        run = self.sampled(rank)
+        return 0 if run is None else added_on_cpu(run, rank, self.window_on(rank), self.step_ns, self.steps)
 
     def told_step_ns(self, rank: int | None) -> int:
         """The length of a step as it is told: that in a rank's ledger (`None`: of the first), if nearly the replay's.
@@ -392,9 +391,3 @@ class Case:
             if first <= event < last:
                 return str(getattr(rank.trace, table)["name"][event - first])
         return ""
-
-
-def _longest_ns(lanes: Lanes, durations: NDArray[np.int64]) -> int:
-    """The sum over the lane that has most to do."""
-    nodes, first = lanes
-    return int(np.add.reduceat(durations[nodes], first).max()) if len(nodes) else 0

@@ -70,7 +70,6 @@ def diagnose_run(
     not at hand: the verdict knows their ledgers.
     """
     devices: list[Device] = [*(device for analysis in analyses for device in analysis.devices), *others.devices]
-    measured = ledger_verdict(devices, warnings) if devices or not runs else run_verdict(runs)
     # Of a file that breaks off nobody knows what is missing: device events come last, and steps without them look idle.
     whole = not any(trace.source.truncated for trace in traces)
     graph, failures = _graph(traces, analyses) if devices and whole else (None, [])
@@ -85,12 +84,15 @@ def diagnose_run(
         graph=graph,
         summarised=others,
     )
+    longer = case.lengthening if case.graph is not None else 1.0
+    measured = ledger_verdict(devices, warnings, longer=longer) if devices or not runs else run_verdict(runs)
     diagnosis = diagnose(case, [*RULES, *more_rules])
     diagnosis = msgspec.structs.replace(diagnosis, failures=[*failures, *diagnosis.failures])
     named = any(finding.severity != "info" for finding in diagnosis.findings)
     far = far_from_limits(case) if case.graph is not None and not named else None
     step_ns = case.told_step_ns(measured.rank) if case.graph is not None else case.step_ns
-    verdict = finding_verdict(measured, diagnosis, step_ns, devices, least=least_expected(case), far=far)
+    least = least_expected(case)
+    verdict = finding_verdict(measured, diagnosis, step_ns, devices, least=least, far=far, longer=longer)
     recorded = step_ns if case.has_steps else 0
     return msgspec.structs.replace(verdict, step_ns=recorded or _run_step_ns(runs)), diagnosis
 

@@ -40,13 +40,20 @@ _HIDDEN: Final = 0.9
 _LARGE: Final = 0.2
 
 
-def ledger_verdict(devices: Sequence[Device], warnings: Sequence[str] = ()) -> Verdict:
-    """The verdict on the device that lost the largest share of its window; without one the first of ``warnings``."""
+_OF_HOST: Final = ("idle_python", "idle_dispatch", "idle_launch", "idle_gap")
+"""What a profiler makes longer."""
+
+
+def ledger_verdict(devices: Sequence[Device], warnings: Sequence[str] = (), *, longer: float = 1.0) -> Verdict:
+    """The verdict on the device that lost the largest share of its window; without one the first of ``warnings``.
+
+    Recording made the steps ``longer`` so many times.
+    """
     worst = _worst(devices)
     if worst is None:
         reason = f"Nothing was measured. {warnings[0]}" if warnings else "No device or operator time in the trace"
         return Verdict(summary=f"{reason}.", cause=None, gain=None, confidence=0.0)
-    sentence = _sentence(worst)
+    sentence = _sentence(worst, longer)
     measured = [device for device in devices if device.window_ns > 0]
     if len(measured) > 1:
         one_rank = len({device.rank for device in measured}) == 1
@@ -83,7 +90,7 @@ def _computing(device: Device) -> float:
     return ledger.compute / max(ledger.total_ns, 1)
 
 
-def _large_loss(devices: Sequence[Device], diagnosis: Diagnosis, least: float) -> str | None:
+def _large_loss(devices: Sequence[Device], diagnosis: Diagnosis, least: float, longer: float) -> str | None:
     """The loss that is too large for a healthy run, if there is one: for any, or for one whose cause nobody could see.
 
     Without marks of steps, for instance, nothing is known of what Python is worth.
@@ -91,7 +98,7 @@ def _large_loss(devices: Sequence[Device], diagnosis: Diagnosis, least: float) -
     worst = _worst(devices)
     if worst is None:
         return None
-    loss, share = max(_shares(_ledger(worst)).items(), key=lambda item: item[1])
+    loss, share = max(_without_recording(_shares(_ledger(worst)), longer).items(), key=lambda item: item[1])
     unseen = any(one.id in _CAUSES_OF.get(loss, ())[:1] for one in diagnosis.abstained)
     return loss if share >= (least if unseen else _LARGE) else None
 
@@ -104,15 +111,17 @@ def finding_verdict(
     *,
     least: float = LEAST_SHARE,
     far: FarFamily | FewBlocks | None = None,
+    longer: float = 1.0,
 ) -> Verdict:
     """The verdict with the cause that is worth most.
 
     ``measured`` is what the ledger of ``devices`` or the samples say, ``least`` the share of a step from which a cause
-    was named, ``far`` the kernels that are farthest from what the device could do.
+    was named, ``far`` the kernels that are farthest from what the device could do, ``longer`` how many times as long
+    recording made the steps.
     """
     named = [finding for finding in diagnosis.findings if finding.severity != "info"]
     if not named:
-        return _without_cause(measured, diagnosis, _large_loss(devices, diagnosis, least), least, far)
+        return _without_cause(measured, diagnosis, _large_loss(devices, diagnosis, least, longer), least, far)
     best = named[0]
     ranks = best.scope.ranks
     return Verdict(
@@ -229,11 +238,19 @@ def _few_steps(run: RunSummary) -> str:
     return f"Too short to judge: {steps} measured ({span}), and {why}."
 
 
-def _sentence(device: Device) -> str:
+def _without_recording(shares: dict[str, float], longer: float) -> dict[str, float]:
+    """The shares of a step that is not recorded: what recording added lies in the host's parts."""
+    host = sum(shares.get(part, 0.0) for part in _OF_HOST)
+    kept = max(host - (1 - 1 / longer), 0.0) / host if host else 0.0
+    return {part: share * longer * (kept if part in _OF_HOST else 1.0) for part, share in shares.items()}
+
+
+def _sentence(device: Device, longer: float) -> str:
     who = "CPU" if device.kind == "cpu" else "GPU" if device.kind == "gpu" else "device"
     losses = sorted(_shares(_ledger(device)).items(), key=lambda item: -item[1])
     name, share = losses[0]
-    computing = f"the {who} computes {percent(_computing(device))} of the time"
+    of = "the time" if longer <= 1 else f"a recorded step, which takes {longer:.2f} times as long as others"
+    computing = f"the {who} computes {percent(_computing(device))} of {of}"
     hidden = _hidden_communication(device)
     if share < _SMALL:
         text = f"{computing}; no loss reaches 5 %, the largest is {_LOSSES[name]} ({percent(share)})"

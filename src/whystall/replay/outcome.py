@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 from whystall.analysis.host_states import HostState
 from whystall.analysis.kernel_classes import CLASSES
 from whystall.analysis.steadiness import FEWEST_TO_DROP
-from whystall.replay.graph import LATENCY_NS, Change, EdgeKind, Graph, NodeKind, Played, play
+from whystall.replay.graph import LATENCY_NS, Change, EdgeKind, Graph, Mask, NodeKind, Played, play
+
+Lanes = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,19 @@ def length_ns(graph: Graph, played: Played) -> int:
     """How long the window takes."""
     begin, end = window_ns(graph, played)
     return end - begin
+
+
+def lanes_of(graph: Graph, nodes: Mask) -> Lanes:
+    """Some nodes lane by lane, and where each lane's begin."""
+    rows = np.flatnonzero(nodes)
+    rows = rows[np.argsort(graph.lane[rows], kind="stable")]
+    return rows, np.flatnonzero(np.diff(graph.lane[rows], prepend=-1))
+
+
+def longest_ns(lanes: Lanes, durations: NDArray[np.int64]) -> int:
+    """The sum over the lane that has most to do."""
+    nodes, first = lanes
+    return int(np.add.reduceat(durations[nodes], first).max()) if len(nodes) else 0
 
 
 def speedup(graph: Graph, base: Played, change: Change) -> float:
@@ -187,10 +202,13 @@ def fidelity(graph: Graph, played: Played, path: NDArray[np.int64]) -> Fidelity:
 __all__ = [
     "EdgeKind",
     "Fidelity",
+    "Lanes",
     "critical_path",
     "fidelity",
     "has_steps",
+    "lanes_of",
     "length_ns",
+    "longest_ns",
     "path_parts",
     "speedup",
     "steady_steps",

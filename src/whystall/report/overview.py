@@ -118,6 +118,7 @@ def bars_beside(device: Device) -> tuple[Bar, ...]:
 
 _FULLY_COVERED = 0.95
 _SAME_LENGTH = 0.02
+_NEARLY = 0.1  # a replay knows the length of steps that are not recorded no better
 
 
 def headline(report: Report) -> Bar | None:
@@ -139,8 +140,10 @@ def _other_length(bar: Bar, report: Report) -> str:
     gain = next((one for one in gains if one is not None and _has_other_length(one, bar)), None)
     if gain is None or gain.step_ns is None:
         return ""
-    if report.run:
-        return f" ({fmt.duration(gain.step_ns)} when none is recorded)" if bar.has_step else ""
+    if report.run and not bar.has_step:
+        return ""
+    if any(_alike(gain.step_ns, other) for run in report.run for other in (run.median_ns, run.mean_ns)):
+        return f" ({fmt.duration(gain.step_ns)} when none is recorded)"
     # A device's window begins with its first event; what is replayed begins with what the host did before.
     what = "with the host's part" if gain.step_ns > bar.window_ns else "as it is replayed"
     return f" ({fmt.duration(gain.step_ns)} {what})"
@@ -148,6 +151,10 @@ def _other_length(bar: Bar, report: Report) -> str:
 
 def _has_other_length(gain: Gain, bar: Bar) -> bool:
     return gain.step_ns is not None and abs(gain.step_ns - bar.window_ns) > _SAME_LENGTH * bar.window_ns
+
+
+def _alike(one: float, other: float) -> bool:
+    return abs(one - other) <= _NEARLY * other
 
 
 def in_order(report: Report) -> list[Device]:

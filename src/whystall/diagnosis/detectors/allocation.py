@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 import numpy as np
 
 from whystall.analysis.host_states import HostState
 from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
-from whystall.diagnosis.case import Case
+from whystall.diagnosis.case import FEWEST_SAMPLED_STEPS, Case
 from whystall.diagnosis.detectors.host_calls import (
     count_per_step,
     first_nodes,
     hidden,
     waits_within,
 )
+from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.where import code_of
 from whystall.replay.graph import Change
 from whystall.vocabulary.runtime_calls import is_call
+
+_KEPT: Final = Remedy(
+    text="Leave torch.cuda.empty_cache() out of the loop: torch keeps freed memory for what comes next, and gives it "
+    "back by itself where it runs short.",
+    patch="-torch.cuda.empty_cache()",
+    risk="Another process on the same device finds less memory free.",
+)
 
 
 def allocation_calls(case: Case, cause: str, *, frees: bool) -> Iterator[Replayed]:
@@ -29,7 +38,9 @@ def allocation_calls(case: Case, cause: str, *, frees: bool) -> Iterator[Replaye
             continue
         freeing = rank.host_named(lambda name: is_call(name, "free"), ("runtime_calls",))
         freed = int(np.count_nonzero(case.in_window(case.nodes(rank, host=freeing))))
-        if (freed > case.steps // 2) != frees:
+        gives_back = freed > case.steps // 2
+        by_itself = gives_back and never_retried(case, rank.rank)
+        if (gives_back and not by_itself) != frees:
             continue
         calls = rank.host_named(lambda name: is_call(name, "allocate"), ("runtime_calls",))
         per_step = case.time_of(nodes)
@@ -48,4 +59,12 @@ def allocation_calls(case: Case, cause: str, *, frees: bool) -> Iterator[Replaye
             ranks=(rank.rank,),
             rivals=("host.launch-bound", "host.sync", "host.python"),
             if_hidden=hidden(rank, "device memory is allocated in every step"),
+            detail="the job gives it back each time, with memory to spare" if by_itself else "",
+            remedy=_KEPT if by_itself else None,
         )
+
+
+def never_retried(case: Case, rank: int) -> bool:
+    """Whether torch's allocator says that it never gave memory back to find some: who does so is the job itself."""
+    known = [one for run in case.runs if run.rank == rank for one in run.allocators]
+    return bool(known) and all(one.retries == 0 and one.steps >= FEWEST_SAMPLED_STEPS for one in known)

@@ -24,6 +24,7 @@ from whystall.vocabulary.runtime_calls import is_call
 _MANY_COPIES: Final = 16
 _STATE_BYTES: Final = 1 << 22
 _COPY_PAUSE_NS: Final = 5_000_000
+_MOSTLY: Final = 0.7
 
 
 def named_episodes(case: Case, cause: str, kind: Episode) -> Iterator[Replayed]:
@@ -103,15 +104,17 @@ def _union_ns(begin: NDArray[np.int64], end: NDArray[np.int64]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Silent:
-    """Long Python in a minority of a rank's steps, which nothing names; ``saves``.
+    """Long Python in a minority of a rank's steps, which nothing names.
 
-    After a state was copied from the device.
+    It ``saves`` after a state was copied from the device. It ``collects`` garbage where Python itself says that the run
+    does so for as long on average: then nearly all of it is that.
     """
 
     rank: RankCase
     begin: NDArray[np.int64]
     end: NDArray[np.int64]
     saves: Mask
+    collects: Mask
     launched: NDArray[np.int64]
 
     def from_first_copy(self) -> NDArray[np.int64]:
@@ -133,7 +136,18 @@ def silent_episodes(case: Case) -> Iterator[Silent]:
             order = np.argsort(rank.launch_time[copies], kind="stable")
             launched = rank.launch_time[copies][order]
             size = rank.trace.device_events["bytes"].fill_null(0).to_numpy()[copies][order]
-            yield Silent(rank, begin, end, _after_a_state(launched, size, begin), launched)
+            saves = _after_a_state(launched, size, begin)
+            collects = ~saves & (_collected_ns(case, rank) > _MOSTLY * _per_step_ns(rank, begin[~saves], end[~saves]))
+            yield Silent(rank, begin, end, saves, collects, launched)
+
+
+def _per_step_ns(rank: RankCase, begin: NDArray[np.int64], end: NDArray[np.int64]) -> float:
+    return float((end - begin).sum()) / max(len(rank.trace.steps), 1)
+
+
+def _collected_ns(case: Case, rank: RankCase) -> float:
+    """How long a step of a rank's run collects garbage, on average, by Python's own account; 0 where not known."""
+    return max((run.shares.get("gc", 0.0) * run.mean_ns for run in case.runs if run.rank == rank.rank), default=0.0)
 
 
 def _is_silent(rank: RankCase, begin: NDArray[np.int64], end: NDArray[np.int64]) -> Mask:

@@ -23,6 +23,7 @@ from whystall.diagnosis.detectors.samples import (
     share_of,
     time_in,
 )
+from whystall.diagnosis.detectors.slow_steps import of_slow_steps, slow_steps
 from whystall.diagnosis.finding import Evidence
 
 DEFAULT_CORES: Final = 4
@@ -149,6 +150,17 @@ def spiked(case: Case, cause: Spikes, least: float) -> Iterator[Sampled]:
             )
 
 
+def spiked_on_device(case: Case, cause: Spikes) -> Iterator[Sampled]:
+    """The same in the slow steps of a job with an accelerator: whether usual waits are hidden only a trace tells."""
+    for slow in slow_steps(case):
+        share = slow.lost("input")
+        workers = _workers(case, slow.run)
+        if share > 0 and workers and _kind_of_spikes(case, slow.run) == cause:
+            lines = lines_where(slow.run, _in_loader)
+            rivals = ("input.too-few-workers", "input.worker-restart", "input.heavy-tail")
+            yield of_slow_steps(cause, slow, share, "input", lines, rivals)
+
+
 def _while_workers_start(waits: InputWaits) -> float:
     """The share that steps which wait for new workers lose elsewhere: processes that start take cores from them."""
     return waits.run.lost_when_slow(*_COMPUTED) / max(waits.run.total_ns, 1)
@@ -171,7 +183,7 @@ def _waits(case: Case, run: RunSummary) -> InputWaits | None:
     share = run.shares.get("input", 0.0)
     if share <= 0:
         return None
-    workers = max((int(loader.get("workers") or 0) for loader in case.facts.loaders), default=run.workers)
+    workers = _workers(case, run)
     begun = begun_anew(case, run.steps)
     if workers == 0:
         return InputWaits(run, workers, share, made=share, begun=begun)
@@ -198,6 +210,10 @@ def _waits(case: Case, run: RunSummary) -> InputWaits | None:
         starving=left,
         starved=_why_starved(case, run, workers),
     )
+
+
+def _workers(case: Case, run: RunSummary) -> int:
+    return max((int(loader.get("workers") or 0) for loader in case.facts.loaders), default=run.workers)
 
 
 def _taking_over(run: RunSummary, share: float) -> float:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 import pytest
-from tests.diagnosis.cases import found_in, told_of
+from tests.diagnosis.cases import found_in, run, told_of
 from tests.diagnosis.jobs import Job, is_worth
+
+from whystall.analysis.run_results import AllocatorRun
 
 PRODUCT_NS: Final = 2_000_000
 CALL_NS: Final = 1_000_000
@@ -67,7 +69,8 @@ def test_calls_behind_queued_work_are_told_and_left() -> None:
     assert "leave it" in told.title
 
 
-def test_an_allocator_that_frees_as_well_is_short_of_memory() -> None:
+def giving_back() -> Job:
+    """Eight steps that free memory and ask for it again."""
     job = Job()
     for _ in job.steps(8):
         with job.inside("aten::empty"):
@@ -75,6 +78,24 @@ def test_an_allocator_that_frees_as_well_is_short_of_memory() -> None:
             job.call("Malloc", CALL_NS // 2)
         job.operator("aten::mm", "gemm", PRODUCT_NS)
         job.wait()
-    found = found_in(job.built)
+    return job
+
+
+def test_an_allocator_that_frees_as_well_is_short_of_memory() -> None:
+    found = found_in(giving_back().built)
     assert "host.allocator" not in found
     assert "memory.allocator-retry" in found
+
+
+@pytest.mark.parametrize(("retries", "cause"), [(0, "host.allocator"), (3, "memory.allocator-retry")])
+def test_an_allocator_that_never_had_to_is_made_to_give_memory_back(retries: int, cause: str) -> None:
+    job = giving_back()
+    allocator = AllocatorRun(
+        device=0, peak_allocated_bytes=1 << 30, peak_reserved_bytes=1 << 31, retries=retries, steps=90
+    )
+    measured = run(median_ns=round(job.step_ns), total_ns=round(100 * job.step_ns), allocators=[allocator])
+    found = found_in(job.built, runs=[measured])
+    assert set(found) & {"host.allocator", "memory.allocator-retry"} == {cause}
+    is_worth(found[cause], job.step_ns / (job.step_ns - CALL_NS))
+    assert found[cause].remedy is not None
+    assert ("empty_cache" in found[cause].remedy.text) == (retries == 0)

@@ -84,3 +84,20 @@ def test_collections_that_a_line_asks_for_are_left_out_there(text: str, *, own: 
     assert finding.remedy is not None
     assert ("out of the loop" in finding.remedy.text) is own
     assert [place.symbol for place in finding.code] == ([text] if own else [])
+
+
+@pytest.mark.parametrize(("share", "cause"), [(0.5, "host.gc"), (0.01, "host.python")])
+def test_python_that_no_event_names_is_a_collection_where_python_says_so(share: float, cause: str) -> None:
+    """Before torch 2.13 a trace shows none; Python times them in every step of the run."""
+    lasts = 8_000_000
+    job = Job()
+    for number in job.steps(20):
+        if number % 4 == 1:
+            job.python(lasts)
+        job.operator("aten::mm", "gemm", PRODUCT_NS)
+        job.wait()
+    mean = PRODUCT_NS + lasts // 4
+    measured = run(shares={"gc": share}, total_ns=100 * mean, median_ns=PRODUCT_NS, p90_ns=PRODUCT_NS + lasts)
+    found = found_in(job.built, runs=[measured])
+    assert set(found) & {"host.gc", "host.python"} == {cause}
+    is_worth(found[cause], mean / PRODUCT_NS, within=0.15)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-import numpy as np
 import polars as pl
 
 from whystall.diagnosis import evidence
@@ -15,32 +14,31 @@ from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.finding import Evidence
 from whystall.diagnosis.gains import percent
 from whystall.diagnosis.rank_case import RankCase
+from whystall.diagnosis.recording import lengthened
 from whystall.diagnosis.rule import Finder, Rule
 
 CAUSE: Final = cause_beside(__name__)
 _OPERATOR_NS: Final = CAUSE.threshold("operator_ns")
 _FUNCTION_NS: Final = CAUSE.threshold("function_ns")
-_FEWEST_RECORDED: Final = 3
 
 
 def measured(case: Case) -> Iterator[Sampled]:
     """Recorded steps, all of which take longer than nearly all others of the run."""
     for run in case.runs:
         rank = next((rank for rank in case.ranks if rank.rank == run.rank), None)
-        if rank is None or len(rank.trace.steps) <= _FEWEST_RECORDED or run.measured < FEWEST_SAMPLED_STEPS:
+        found = lengthened(run, rank) if rank is not None and run.measured >= FEWEST_SAMPLED_STEPS else None
+        if rank is None or found is None:
             continue
-        recorded = np.diff(rank.trace.steps["ts_ns"].to_numpy())
-        # Of a job whose steps became longer those beside the window are its others.
-        beside = max((max(window.lead_in_ns, window.after_ns) for window in run.windows[-1:]), default=0)
-        usual = max(run.median_ns, beside)
-        if int(recorded.min()) <= max(run.p90_ns, beside):
-            continue
-        middle = int(np.median(recorded))
+        middle, usual = found.recorded_ns, found.usual_ns
+        left_out = (
+            "times of the host are too long by what recording costs; gains are those of steps that are not recorded"
+            if case.lengthening > 1
+            else "times of the host, and gains that rest on them, are too large by what recording costs"
+        )
         yield _told(
             rank,
             middle - usual,
-            f"recorded steps take {middle / usual:.2f} times as long as the run's other steps: times of the "
-            "host, and gains that rest on them, are too large by what recording costs",
+            f"recorded steps take {middle / usual:.2f} times as long as the run's other steps: {left_out}",
             (
                 evidence.time("a recorded step, in the median", middle),
                 evidence.time("a step without the profiler, in the median", usual),

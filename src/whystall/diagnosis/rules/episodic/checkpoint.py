@@ -18,6 +18,7 @@ from whystall.diagnosis.detectors.samples import (
     measured_runs,
     share_of,
 )
+from whystall.diagnosis.detectors.slow_steps import of_slow_steps, slow_steps
 from whystall.diagnosis.detectors.stretches import recurrence
 from whystall.diagnosis.rule import Finder, Rule
 
@@ -64,11 +65,21 @@ def in_samples(case: Case) -> Iterator[Sampled]:
             )
 
 
+def in_slow_steps(case: Case) -> Iterator[Sampled]:
+    """Slow steps of a job with an accelerator that save, or were found at lines that do."""
+    for slow in slow_steps(case):
+        lines = lines_where(slow.run, lambda line: line.part in ("checkpoint", "save") or is_saving(line))
+        share = min(max(slow.lost_for("save"), share_of(lines)), slow.share)
+        if share > 0:
+            yield of_slow_steps(CAUSE.id, slow, share, "save", lines, ("host.python", "episodic.logging"))
+
+
 RULE = Rule(
     CAUSE,
     (
         Finder(in_trace, ("trace",)),
         Finder(without_stacks, ("trace", "device_events")),
         Finder(in_samples, ("samples", "no_device")),
+        Finder(in_slow_steps, ("samples", "device_events")),
     ),
 )

@@ -16,6 +16,7 @@ from whystall.diagnosis.detectors.samples import (
     measured_runs,
     share_of,
 )
+from whystall.diagnosis.detectors.slow_steps import lost_at_lines
 from whystall.diagnosis.rule import Finder, Rule
 
 CAUSE: Final = cause_beside(__name__)
@@ -35,4 +36,16 @@ def in_samples(case: Case) -> Iterator[Sampled]:
             yield from_stack_samples(CAUSE.id, run, lines, share, "evaluation", ("host.python",))
 
 
-RULE = Rule(CAUSE, (Finder(in_trace, ("trace",)), Finder(in_samples, ("samples", "no_device"))))
+def in_slow_steps(case: Case) -> Iterator[Sampled]:
+    """The same in slow steps of a job with an accelerator."""
+    yield from lost_at_lines(case, CAUSE.id, ("host.python",), lambda line: line.part == "evaluation")
+
+
+RULE = Rule(
+    CAUSE,
+    (
+        Finder(in_trace, ("trace",)),
+        Finder(in_samples, ("samples", "no_device")),
+        Finder(in_slow_steps, ("samples", "device_events")),
+    ),
+)

@@ -26,6 +26,7 @@ from whystall.diagnosis.detectors.samples import (
     share_of,
     time_in,
 )
+from whystall.diagnosis.detectors.slow_steps import lost_at_lines
 from whystall.diagnosis.detectors.statistics import read_statistics
 from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rule import Finder, Rule
@@ -125,6 +126,11 @@ def metrics_in_samples(case: Case) -> Iterator[Sampled]:
             yield replace(found, detail="a metric is worked out beside the training steps", remedy=_METRIC)
 
 
+def in_slow_steps(case: Case) -> Iterator[Sampled]:
+    """Lines that log in slow steps of a job with an accelerator."""
+    yield from lost_at_lines(case, CAUSE.id, ("host.python", "episodic.checkpoint"), _logs)
+
+
 def _is_metric(line: SampledLine) -> bool:
     of_steps = line.part in ("other", "forward") and (
         is_episode(line.function, "metric", "function") or is_episode(line.leaf, "metric", "leaf")
@@ -143,5 +149,6 @@ RULE = Rule(
         Finder(in_trace_of_a_cpu, ("trace", "operators", "no_device")),
         Finder(in_samples, ("samples", "no_device")),
         Finder(metrics_in_samples, ("samples", "no_device")),
+        Finder(in_slow_steps, ("samples", "device_events")),
     ),
 )

@@ -13,6 +13,7 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed, Sampled
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
+from whystall.diagnosis.detectors.episodes import episode, silent_episodes
 from whystall.diagnosis.detectors.host_calls import hidden
 from whystall.diagnosis.detectors.samples import (
     code_of_lines,
@@ -21,6 +22,7 @@ from whystall.diagnosis.detectors.samples import (
     measured_runs,
     share_of,
 )
+from whystall.diagnosis.detectors.slow_steps import of_slow_steps, slow_steps
 from whystall.diagnosis.detectors.stretches import recurrence
 from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rule import Finder, Rule
@@ -83,4 +85,29 @@ def in_samples(case: Case) -> Iterator[Sampled]:
             )
 
 
-RULE = Rule(CAUSE, (Finder(in_trace, ("trace",)), Finder(in_samples, ("samples", "no_device"))))
+def in_slow_steps(case: Case) -> Iterator[Sampled]:
+    """Collections in slow steps of a job with an accelerator."""
+    for slow in slow_steps(case):
+        share = slow.lost("gc")
+        if share > 0:
+            lines = lines_where(slow.run, lambda line: bool(_BY_HAND.search(line.text)))
+            yield of_slow_steps(CAUSE.id, slow, share, "gc", lines, ("host.python",))
+
+
+def in_silence(case: Case) -> Iterator[Replayed]:
+    """Long Python that nothing names in a trace, in a run of which Python itself says that it collects for as long."""
+    for silent in silent_episodes(case):
+        if silent.collects.any():
+            begin, end = silent.begin[silent.collects], silent.end[silent.collects]
+            yield episode(case, silent.rank, CAUSE.id, begin, end, confidence=0.85, rivals=("host.python",))
+
+
+RULE = Rule(
+    CAUSE,
+    (
+        Finder(in_trace, ("trace",)),
+        Finder(in_samples, ("samples", "no_device")),
+        Finder(in_slow_steps, ("samples", "device_events")),
+        Finder(in_silence, ("trace", "samples", "device_events")),
+    ),
+)

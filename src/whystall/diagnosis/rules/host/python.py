@@ -127,7 +127,7 @@ def without_a_name(case: Case) -> Iterator[Replayed]:
     Stacks, where there are any, tell the lines.
     """
     for silent in silent_episodes(case):
-        rank, others = silent.rank, ~silent.saves
+        rank, others = silent.rank, ~silent.saves & ~silent.collects
         if not others.any():
             continue
         begin, end = silent.begin[others], silent.end[others]

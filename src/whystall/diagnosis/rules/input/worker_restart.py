@@ -12,7 +12,7 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed, Sampled
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
-from whystall.diagnosis.detectors.input_waits import SURE_OF_SPIKES, input_waits, spiked
+from whystall.diagnosis.detectors.input_waits import SURE_OF_SPIKES, input_waits, spiked, spiked_on_device
 from whystall.diagnosis.detectors.loader import (
     LEFT_OF_FETCH,
     epochs_begin,
@@ -85,6 +85,11 @@ def in_samples(case: Case) -> Iterator[Sampled]:
             yield replace(found, remedy=CAUSE.remedies["one_loader"]) if _made_anew(case) else found
 
 
+def in_slow_steps(case: Case) -> Iterator[Sampled]:
+    """The same in slow steps of a job with an accelerator."""
+    yield from spiked_on_device(case, "input.worker-restart")
+
+
 def _made_anew(case: Case) -> bool:
     """Whether loaders are made, asked for an epoch or so, and let go."""
     loaders = [loader for loader in case.facts.loaders if loader.get("workers")]
@@ -92,4 +97,11 @@ def _made_anew(case: Case) -> bool:
     return len(loaders) >= _MANY_LOADERS and 2 * used < len(loaders)
 
 
-RULE = Rule(CAUSE, (Finder(in_trace, ("trace",)), Finder(in_samples, ("samples", "no_device"))))
+RULE = Rule(
+    CAUSE,
+    (
+        Finder(in_trace, ("trace",)),
+        Finder(in_samples, ("samples", "no_device")),
+        Finder(in_slow_steps, ("samples", "device_events")),
+    ),
+)

@@ -1,0 +1,116 @@
+"""What recording adds to steps, by those of the run that were not recorded, and durations as without it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whystall.analysis.host_states import HostState
+from whystall.analysis.run_results import RunSummary
+from whystall.diagnosis.rank_case import RankCase
+from whystall.replay.graph import Change, Graph, Mask, NodeKind, play
+from whystall.replay.outcome import length_ns
+
+FEWEST_RECORDED: Final = 3
+_ENOUGH_RECORDED: Final = 5
+_ONE_NS: Final = 10_000
+"""Recording one event takes the host no longer: on an H100's host it took 2 to 5 us of each, shapes recorded."""
+# What recording a call of an operator takes at most. Of thirty jobs' recordings on two cores most with a thousand calls
+# a step became longer by 0.6 to 5 us for each; those with few by more, which other things made longer as well.
+_ONE_ON_CPU_NS: Final = 5_000
+# Steps that are so many times as long are others.
+_OTHER_STEPS: Final = 2.5
+_WAITS: Final = (HostState.SYNC, HostState.INPUT, HostState.COMMUNICATION)
+_LEAST_LEFT: Final = 0.2
+"""No call takes the host less than this share of what it took while it was recorded."""
+_NEAR: Final = 0.01
+_HALVINGS: Final = 14
+_LONGEST_NS: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Lengthened:
+    """A recorded step of a rank and one that was not, in the median."""
+
+    recorded_ns: int
+    usual_ns: int
+    most_ns: int
+    """What recording its events costs a step at most."""
+
+    @property
+    def ratio(self) -> float:
+        """How many times as long recording makes a step."""
+        return self.recorded_ns / max(self.usual_ns, self.recorded_ns - self.most_ns, 1)
+
+
+def lengthened(run: RunSummary, rank: RankCase) -> Lengthened | None:
+    """What recording made of the steps of a rank; ``None`` unless all recorded ones are longer than usual.
+
+    Few of them have to be longer than nearly all others.
+    """
+    steps = rank.trace.steps
+    if len(steps) < FEWEST_RECORDED:
+        return None
+    recorded = np.diff(steps["ts_ns"].to_numpy())
+    # Of a job whose steps became longer those beside the window are its others.
+    beside = max((max(window.lead_in_ns, window.after_ns) for window in run.windows[-1:]), default=0)
+    longer_than = run.p90_ns if len(recorded) < _ENOUGH_RECORDED else run.median_ns
+    if int(recorded.min()) <= max(longer_than, beside):
+        return None
+    tables = (rank.trace.operators, rank.trace.runtime_calls, rank.trace.python_functions)
+    events = sum(int(table["ts_ns"].is_between(steps["ts_ns"].min(), steps["ts_ns"].max()).sum()) for table in tables)
+    return Lengthened(int(np.median(recorded)), max(run.median_ns, beside), _ONE_NS * events // len(recorded))
+
+
+def lengthening(runs: Sequence[RunSummary], ranks: Sequence[RankCase]) -> float:
+    """How many times as long recording made the steps of a job of accelerators alone; 1 where that is not known."""
+    by_rank = {run.rank: run for run in runs}
+    found = [lengthened(by_rank[one.rank], one) for one in ranks if one.on_device and one.rank in by_rank]
+    ratios = [one.ratio for one in found if one is not None]
+    return float(np.median(ratios)) if ratios and len(ratios) == len(ranks) else 1.0
+
+
+def added_on_cpu(run: RunSummary, rank: RankCase, window: tuple[int, int], step_ns: int, steps: int) -> int:
+    """By how much a step of a job without an accelerator was longer because it was recorded."""
+    if step_ns > _OTHER_STEPS * run.mean_ns:
+        return 0
+    at = rank.trace.operators["ts_ns"].to_numpy()
+    calls = int(((at >= window[0]) & (at < window[1])).sum()) / max(steps, 1)
+    return int(min(max(step_ns - run.mean_ns, 0), _ONE_ON_CPU_NS * calls))
+
+
+def scaled(graph: Graph, change: Change, share: NDArray[np.float64]) -> Change:
+    """A change of a graph whose nodes take a share of their time each."""
+    durations = graph.duration if change.duration is None else change.duration
+    return replace(change, duration=(durations * share).astype(np.int64))
+
+
+def as_unrecorded(graph: Graph, startup: Mask, ratio: float) -> NDArray[np.float64]:
+    """Per node the share of its recorded time that it takes where a step takes ``ratio`` of a recorded one.
+
+    A profiler costs the host about as much for each event: so much is taken from each node in which it works, and what
+    devices do stays. It is the least that brings the replay to that length, or as near as the devices' work lets it.
+    """
+    works = (graph.kind == NodeKind.HOST) & ~np.isin(graph.state, _WAITS) & (graph.duration > 0)
+    kept = np.where(startup, 0.0, 1.0)
+    duration = np.maximum(graph.duration[works], 1)
+
+    def share(cost: float) -> NDArray[np.float64]:
+        out = kept.copy()
+        out[works] *= np.maximum(1 - cost / duration, _LEAST_LEFT)
+        return out
+
+    def length(cost: float) -> int:
+        return length_ns(graph, play(graph, Change(duration=(graph.duration * share(cost)).astype(np.int64))))
+
+    least = max(length(0.0) * ratio, length(_LONGEST_NS) * (1 + _NEAR))
+    low, high = 0.0, float(_LONGEST_NS)
+    for _ in range(_HALVINGS):
+        # What one event costs spans orders of magnitude.
+        middle = (low + high) / 2 if low else high / 8
+        low, high = (low, middle) if length(middle) <= least else (middle, high)
+    return share(high)
