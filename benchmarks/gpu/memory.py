@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from whystall import predict
+from whystall.errors import InputError
 
 BENCHMARKS = Path(__file__).parents[1]
 STEPS = 4
@@ -127,8 +128,12 @@ def compare(path: Path) -> None:
         optimizer, _, kernels = optimizer.partition("-") if optimizer.startswith("adamw-") else (optimizer, "", "")
         options: dict[str, Any] = {"autocast": autocast} if autocast else {}
         target = f"{BENCHMARKS / file.replace('.', '/')}.py:{name}"
-        guess = predict(target, device=found["device"], optimizer=optimizer, kernels=kernels or "default",
-                        dtype=None if dtype == "fp32" else dtype, **options).peak_bytes  # fmt: skip
+        try:
+            guess = predict(target, device=found["device"], optimizer=optimizer, kernels=kernels or "default",
+                            dtype=None if dtype == "fp32" else dtype, **options).peak_bytes  # fmt: skip
+        except InputError as error:
+            print(f"{where:32} {told['case'][1]:14} {dtype} {autocast:5} not predicted: {str(error)[:120]}", flush=True)
+            continue
         truth = told["peak"] - told["before"]
         errors.append(guess / truth - 1)
         print(

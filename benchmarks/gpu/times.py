@@ -40,7 +40,7 @@ def by_events(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, A
             hooks.append(module.register_forward_hook(lambda *_, name=name: mark(name)))
         for _ in range(ROUNDS + 2):
             stepper.zero_grad()
-            torch.cuda._sleep(40_000_000)  # noqa: SLF001 - the host runs ahead: no gap of its making lies between
+            torch.cuda._sleep(300_000_000)  # noqa: SLF001 - the host runs ahead: no gap of its making lies between
             mark("forward")
             output = model(*args, **kwargs)
             loss = output if isinstance(output, torch.Tensor) else output.loss

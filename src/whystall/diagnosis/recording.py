@@ -18,7 +18,7 @@ from whystall.replay.outcome import length_ns
 FEWEST_RECORDED: Final = 3
 _ENOUGH_RECORDED: Final = 5
 _ONE_NS: Final = 10_000
-"""Recording one event takes the host no longer: on an H100's host it took 2 to 5 us of each, shapes recorded."""
+"""Recording one event takes the host no longer: on an H200's host it took 2 to 5 us of each, shapes recorded."""
 # What recording a call of an operator takes at most. Of thirty jobs' recordings on two cores most with a thousand calls
 # a step became longer by 0.6 to 5 us for each; those with few by more, which other things made longer as well.
 _ONE_ON_CPU_NS: Final = 5_000

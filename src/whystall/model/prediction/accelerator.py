@@ -80,6 +80,13 @@ def set_up() -> None:
     _kept.extend(autocast.set_up(NAME))
 
 
+def _without_lists(index: Any) -> Any:
+    """An index whose lists of numbers are tensors: torch would make those of a device that it does not know."""
+    if isinstance(index, tuple):
+        return tuple(_without_lists(one) for one in index)
+    return torch.tensor(index, device="cpu") if isinstance(index, list) and index else index
+
+
 class Routes(TorchFunctionMode):
     """Calls what CUDA would run for functions whose kernel depends on the device.
 
@@ -98,6 +105,8 @@ class Routes(TorchFunctionMode):
         del types
         if func is functional.scaled_dot_product_attention:
             return self._attention(func, *args, **(kwargs or {}))
+        if func in (Tensor.__getitem__, Tensor.__setitem__):
+            args = (args[0], _without_lists(args[1]), *args[2:])
         if func is functional.rms_norm:
             return _rms_norm(*args, **(kwargs or {}))
         if func in _FROM_PYTHON and kwargs and kwargs.get("device") is not None:
