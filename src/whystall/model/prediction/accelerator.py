@@ -7,6 +7,7 @@ backward pass.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -105,6 +106,8 @@ class Routes(TorchFunctionMode):
         del types
         if func is functional.scaled_dot_product_attention:
             return self._attention(func, *args, **(kwargs or {}))
+        if func is functional.multi_head_attention_forward:
+            return self._many_heads(func, *args, **(kwargs or {}))
         if func in (Tensor.__getitem__, Tensor.__setitem__):
             args = (args[0], _without_lists(args[1]), *args[2:])
         if func is functional.rms_norm:
@@ -112,6 +115,15 @@ class Routes(TorchFunctionMode):
         if func in _FROM_PYTHON and kwargs and kwargs.get("device") is not None:
             return func(*args, **{**kwargs, "device": "cpu"}).to(kwargs["device"])
         return func(*args, **(kwargs or {}))
+
+    def _many_heads(self, func: Any, *args: Any, **kwargs: Any) -> Any:
+        """What `torch.nn.MultiheadAttention` calls: the attention in it is asked for where no mode is asked."""
+        original = functional.scaled_dot_product_attention
+        functional.scaled_dot_product_attention = functools.partial(self._attention, original)
+        try:
+            return func(*args, **kwargs)
+        finally:
+            functional.scaled_dot_product_attention = original
 
     def _attention(
         self,
