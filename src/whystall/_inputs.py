@@ -92,7 +92,10 @@ def read_run_facts(folders: Sequence[Path], failures: list[str], *, remedies: bo
 
 
 def stood_still(folder: Path, failures: list[str]) -> list[str]:
-    """Who kept the ranks of a run waiting, where they stood still or one failed: what their flight recorders held."""
+    """Who kept the ranks of a run waiting, where they stood still or one failed: what their flight recorders held.
+
+    Where they held nothing, since they were off: what lets them tell the next time.
+    """
     if not rank_files(folder, "flight"):
         return []
     try:
@@ -100,7 +103,9 @@ def stood_still(folder: Path, failures: list[str]) -> list[str]:
     except InputError as error:
         failures.append(str(error))
         return []
-    return [f"{summarize(found)} (`whystall hang {folder}` tells more)"] if found.hangs else []
+    if found.hangs:
+        return [f"{summarize(found)} (`whystall hang {folder}` tells more)"]
+    return [summarize(found)] if found.blank == found.ranks else []
 
 
 def _statistic_of(cause: str) -> Statistic:

@@ -120,6 +120,40 @@ def test_windows_of_one_length_that_begin_elsewhere_are_not_matched_in_order() -
     assert _pairs([first, second], meetings(ranks)) == (27, 0, 0)
 
 
+@pytest.mark.parametrize("later", [-3, 3])
+def test_a_few_steps_of_one_machine_that_begin_elsewhere_are_matched_by_time(later: int) -> None:
+    """Three steps of three collectives on each rank, the other's a step earlier or later: two of them are shared."""
+    first, second = list(range(3, 12)), list(range(3 + later, 12 + later))
+    everything = _ends(list(range(15)), 5)
+    ranks = [_attendance(0, first, everything[first]), _attendance(1, second, everything[second] + 100_000)]
+    assert _pairs([first, second], meetings(ranks)) == (6, 0, 0)
+
+
+def test_a_few_steps_of_hosts_whose_clocks_are_apart_are_matched_in_order() -> None:
+    """By half a step: taken as of one clock none of them overlaps any other."""
+    truth = list(range(9))
+    end = _ends(truth, 5)
+    ranks = [_attendance(0, truth, end), _attendance(1, truth, end + _STEP // 2)]
+    assert _pairs([truth, truth], meetings(ranks)) == (9, 0, 0)
+
+
+def test_what_was_asked_for_before_the_recording_is_matched_by_the_others_clock() -> None:
+    """Both begin with a step of which nothing is known: the second rank's is the first one's first known step."""
+    everything = _ends(list(range(36)), 5)
+    nameless = {"plan": (("all_reduce", "", -1),), "group": "", "ranks": None, "size": 0}
+    ranks = []
+    for rank, begins in ((0, 0), (1, 3)):
+        before, known = list(range(begins, begins + 3)), list(range(begins + 3, begins + 33))
+        lost = _attendance(rank, before, everything[before], **nameless)  # type: ignore[arg-type]
+        told = _attendance(rank, known, everything[known])
+        records = pl.concat([lost.records, told.records], how="vertical_relaxed")
+        start, end = (np.concatenate([getattr(one, name) for one in (lost, told)]) for name in ("start", "end"))
+        ranks.append(Attendance(rank, records, start, end))
+    first, second = meetings(ranks)
+    assert not set(first[:3]) & set(second[:3])
+    assert np.array_equal(first[6:33], second[3:30])
+
+
 @pytest.mark.parametrize("steps", [1, 3, 40])
 def test_ends_that_scatter_over_steps_of_one_length_are_taken_in_order(steps: int) -> None:
     """As of gloo on a busy machine: steps are alike to 0.1 ms, ends of one collective apart by more."""

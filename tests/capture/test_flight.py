@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import signal
 import subprocess
 import sys
@@ -13,9 +14,10 @@ from typing import Any
 import pytest
 from tests.capture.conftest import TIMEOUT_S, Jobs
 
+from whystall._inputs import stood_still
 from whystall.capture.flight import FlightRecorder
 from whystall.fleet import Kind, find_hangs, read_dumps
-from whystall.run_folder.layout import rank_files
+from whystall.run_folder.layout import flight_name, rank_files
 from whystall.run_folder.told import told
 
 SECOND = 1_000_000_000
@@ -66,6 +68,17 @@ def test_one_rank_alone_and_a_torch_without_a_recorder_dump_nothing(tmp_path: Pa
     assert held(tmp_path) == []
 
 
+@pytest.mark.parametrize("fuller", ["_dump_nccl_trace", "_dump_fr_trace"])
+def test_of_two_recorders_the_fuller_one_is_kept(tmp_path: Path, fuller: str) -> None:
+    """A build for CUDA has one for NCCL's operations and one for all others; a job uses one of them, mostly."""
+    torch = torch_of(recorder=None)
+    c10d = torch._C._distributed_c10d
+    c10d._dump_nccl_trace = c10d._dump_fr_trace = lambda: b"blank"
+    setattr(c10d, fuller, lambda: b"with operations")
+    FlightRecorder(torch, tmp_path).look(30, 100 * SECOND, 0)
+    assert held(tmp_path) == ["with operations"]
+
+
 def test_it_is_made_anew_as_it_lasts_and_goes_when_the_job_goes_on(tmp_path: Path) -> None:
     recorder = FlightRecorder(torch_of(), tmp_path)
     for still_s in (11, 12, 21, 23):
@@ -92,6 +105,21 @@ def test_at_the_end(tmp_path: Path, *, stood_still: bool, failed: bool, ended: b
         recorder.look(30, 11 * SECOND, 0)
     recorder.close(30, failed=failed, ended=ended)
     assert held(tmp_path) == left
+
+
+BLANK = {"version": "2.10", "pg_config": {}, "comm_lib_version": "", "pg_status": {}, "entries": []}
+JOINED = BLANK | {"pg_config": {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}}}
+
+
+@pytest.mark.parametrize(("ranks", "tells"), [([], False), ([BLANK, BLANK], True), ([BLANK, JOINED], False)])
+def test_of_a_run_whose_recorders_were_off_the_report_says_so(
+    tmp_path: Path, ranks: list[dict[str, Any]], *, tells: bool
+) -> None:
+    for rank, body in enumerate(ranks):
+        (tmp_path / flight_name(rank)).write_bytes(pickle.dumps(body, protocol=2))
+    sentences = stood_still(tmp_path, [])
+    assert len(sentences) == tells
+    assert all("TORCH_FR_BUFFER_SIZE=2000" in sentence for sentence in sentences)
 
 
 HANGS = """

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from whystall.fleet import Hang, Hangs, Kind, Wait, find_hangs, read_dumps
+from whystall.report.hang_text import render_hangs, summarize
 
 from .recorder import Job
 
@@ -184,6 +185,28 @@ def test_a_rank_without_a_dump_is_named_and_not_blamed(tmp_path: Path) -> None:
 
     assert answer.missing_ranks == (3,)
     assert (answer.hangs[0].kind, answer.hangs[0].ranks, answer.hangs[0].undumped) == (Kind.UNKNOWN, (), (3,))
+
+
+def test_recorders_that_were_off_are_told_with_what_turns_them_on(tmp_path: Path) -> None:
+    Job(2).write(tmp_path)
+    assert find_hangs(*read_dumps([tmp_path])).blank == ()  # on, and nothing was asked for yet: they know their group
+    off = Job(2)
+    off.groups.clear()
+    answer = find_hangs(*read_dumps([off.write(tmp_path)]))
+    assert answer.blank == answer.ranks == (0, 1)
+    assert summarize(answer).startswith(
+        "PyTorch's flight recorder was off and held no operation: TORCH_FR_BUFFER_SIZE="
+    )
+    assert summarize(answer) in render_hangs(answer)
+
+
+def test_one_recorder_that_was_off_is_named_and_its_rank_not_blamed(tmp_path: Path) -> None:
+    Job(3).call("all_reduce").call("all_reduce", ranks=(0, 1), state="started").write(tmp_path, without=(2,))
+    off = Job(3)
+    off.groups.clear()
+    answer = find_hangs(*read_dumps([off.write(tmp_path, without=(0, 1))]))
+    assert (answer.hangs[0].kind, answer.hangs[0].ranks, answer.blank) == (Kind.UNKNOWN, (), (2,))
+    assert "PyTorch's flight recorder of rank 2 was off" in render_hangs(answer)
 
 
 def test_rings_that_begin_at_different_numbers(tmp_path: Path) -> None:

@@ -3,12 +3,13 @@
 Where all ranks recorded sequence numbers, these tell. Elsewhere the order within the group does: the n-th of a kind and
 size on one rank is the n-th on the others, unless ranks were not recorded from the same one on, or lost some. Then the
 times at which collectives end tell: the ranks of a group see its end together, but for what their clocks are apart.
+What was asked for before the recording began says nothing of itself: its order tells nothing beside others' times.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -125,20 +126,63 @@ def _kind(collective: str | None, group_ranks: str | None, rank: int) -> str:
 def _in_order(table: pl.DataFrame) -> pl.DataFrame:
     """Which of its kind each collective is (``nth``); ``at`` is 0, or tells apart what has no counterpart."""
     table = table.with_columns(nth=pl.int_range(pl.len()).over("member", *_LANE), at=pl.lit(0, pl.Int64))
-    return pl.concat([table.clear(), *map(_as_one_numbers_them, table.partition_by("group", maintain_order=True))])
+    groups = table.partition_by("group", maintain_order=True)
+    told = [group for group in groups if not _is_untold(group)]
+    moved = _moves(max(told, key=len)) if len(told) < len(groups) and told else {}
+    return pl.concat(
+        [table.clear(), *(_as_one_numbers_them(group, moved if _is_untold(group) else {}) for group in groups)]
+    )
 
 
-def _as_one_numbers_them(group: pl.DataFrame) -> pl.DataFrame:
-    """A group's collectives, numbered as the rank that has most of them numbers them."""
-    members = group.partition_by("member")
-    reference = max(members, key=len)
-    lanes = {key: lane.sort("end") for key, lane in reference.partition_by(_LANE, as_dict=True).items()}
+def _is_untold(group: pl.DataFrame) -> bool:
+    """Whether nothing is known of collectives but that they are some."""
+    return bool((group["group"] == "").all() and (group["size"] < 0).all())
+
+
+def _moves(group: pl.DataFrame) -> dict[int, float]:
+    """What the ends of each member of a group must be moved by to be on one clock, in ns."""
+    reference, lanes = _reference(group)
+    out = {int(reference["member"][0]): 0.0}
+    for own in group.partition_by("member"):
+        parts = _lanes(own)
+        shared = [(lanes[key], lane) for key, lane in parts.items() if key in lanes]
+        apart = _clocks_apart(shared)
+        if apart is None and shared:
+            other, lane = max(shared, key=lambda pair: min(map(len, pair)))
+            many = min(len(other), len(lane))
+            apart = float(np.median(other["end"].to_numpy()[:many] - lane["end"].to_numpy()[:many]))
+        if apart is not None:
+            out.setdefault(int(own["member"][0]), apart)
+    return out
+
+
+def _lanes(own: pl.DataFrame) -> dict[tuple[object, ...], pl.DataFrame]:
+    return {key: lane.sort("end") for key, lane in own.partition_by(_LANE, as_dict=True).items()}
+
+
+def _reference(group: pl.DataFrame) -> tuple[pl.DataFrame, dict[tuple[object, ...], pl.DataFrame]]:
+    """The member that has most collectives of a group, and these by lane."""
+    reference = max(group.partition_by("member"), key=len)
+    return reference, _lanes(reference)
+
+
+def _as_one_numbers_them(group: pl.DataFrame, moved: Mapping[int, float]) -> pl.DataFrame:
+    """A group's collectives, numbered as the rank that has most of them numbers them.
+
+    ``moved`` says of members what moves their ends to one clock, where other groups tell.
+    """
+    reference, lanes = _reference(group)
+    first = int(reference["member"][0])
     out = [reference]
-    for own in members:
-        if own is reference:
+    for own in group.partition_by("member"):
+        member = int(own["member"][0])
+        if member == first:
             continue
-        parts = {key: lane.sort("end") for key, lane in own.partition_by(_LANE, as_dict=True).items()}
-        apart = _clocks_apart([(lanes[key], lane) for key, lane in parts.items() if key in lanes])
+        parts = _lanes(own)
+        if member in moved and first in moved:
+            apart: float | None = moved[member] - moved[first]
+        else:
+            apart = _clocks_apart([(lanes[key], lane) for key, lane in parts.items() if key in lanes])
         out += [own] if apart is None else [_nearest(lanes.get(key), lane, apart) for key, lane in parts.items()]
     return pl.concat(out)
 
@@ -154,6 +198,9 @@ def _clocks_apart(pairs: Sequence[tuple[pl.DataFrame, pl.DataFrame]]) -> float |
     ends, own = (lane["end"].to_numpy() for lane in min(enough, key=lambda pair: len(pair[1])))
     short = min(len(ends), len(own))
     in_order = all(len(lane) == len(other) for lane, other in pairs)
+    several = in_order and sum(len(lane) for _, lane in pairs) >= _FEW
+    if several and short < _MANY and all(_met_elsewhere(*pair) for pair in pairs):
+        return 0.0
     if in_order and (short < _MANY or _scatter(ends - own) <= _SURE_NS):
         return None
     least = max(int(short * _LEAST_OVERLAP), min(short, _MANY if in_order else _FEW))
@@ -169,6 +216,22 @@ def _clocks_apart(pairs: Sequence[tuple[pl.DataFrame, pl.DataFrame]]) -> float |
     if in_order and scatter[0] <= _FAR_BETTER * scatter.min():
         return None
     return float(apart[good][np.argmin(np.abs(apart[good]))])
+
+
+def _met_elsewhere(reference: pl.DataFrame, own: pl.DataFrame) -> bool:
+    """Whether, on one clock, no n-th overlaps the n-th, and those some places on all do and end together as well.
+
+    So it is where ranks of one machine were not recorded from the same step on: of few collectives nothing else tells.
+    """
+    (start, end), (begin, until) = ((lane["start"].to_numpy(), lane["end"].to_numpy()) for lane in (reference, own))
+    if ((start <= until) & (begin <= end)).any():
+        return False
+    for shift in range(1, int(len(own) * (1 - _LEAST_OVERLAP)) + 1):
+        for first, last in ((slice(shift, None), slice(None, -shift)), (slice(None, -shift), slice(shift, None))):
+            alike = (start[first] <= until[last]) & (begin[last] <= end[first])
+            if alike.all() and _scatter(end[first] - until[last]) <= _scatter(end - until):
+                return True
+    return False
 
 
 def _scatter(values: NDArray[np.int64]) -> float:

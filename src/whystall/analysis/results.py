@@ -118,6 +118,8 @@ class Step(Result):
     memory_ns: int
     ledger: Ledger
     outlier: bool = False
+    unshared: bool = False
+    """Not every rank recorded it: what it waits for may be one that writes its trace."""
 
 
 class Device(Result):

@@ -40,7 +40,11 @@ class Unlike:
 
 
 def steady(steps: Sequence[Step]) -> Sequence[Step]:
-    """The steps that stand for what was not recorded: without the first two and the last, if there are enough."""
+    """The steps that stand for what was not recorded: without the first two and the last, if there are enough.
+
+    Those that not every rank recorded stand for nothing where there are others.
+    """
+    steps = [step for step in steps if not step.unshared] or steps
     return steps[2:-1] if len(steps) >= FEWEST_TO_DROP else steps
 
 

@@ -1,7 +1,8 @@
 """What PyTorch's flight recorder holds when a rank of several stands still, or fails: kept in the run folder.
 
 A rank that waits in a collective for one that never comes is killed in the end, and cannot say any more for whom it
-waited. So the dump is made while it waits, by the sampler's thread, and taken away again once the job goes on.
+waited. So the dump is made while it waits, by the sampler's thread, and taken away again once the job goes on. One
+of a recorder that is off holds nothing, and tells just that.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ _STEPS_LONG: Final = 20
 # Nothing tells how long the time before the first step usually is: models are loaded in it.
 _BEFORE_STEPS_NS: Final = 60_000_000_000
 _AGAIN: Final = 2.0
+# A build for CUDA has two recorders, up to torch 2.13 at least: NCCL's own, and that of gloo and all others.
+_DUMPS: Final = ("_dump_nccl_trace", "_dump_fr_trace")
 
 
 class FlightRecorder:
@@ -60,8 +63,7 @@ class FlightRecorder:
         if distributed is None or distributed.get_world_size() < 2:
             return False
         c10d = self._torch._C._distributed_c10d  # noqa: SLF001 - the recorder has no public name
-        dump = getattr(c10d, "_dump_fr_trace", None) or getattr(c10d, "_dump_nccl_trace", None)
-        held = dump() if dump is not None else b""
+        held = max((getattr(c10d, name)() for name in _DUMPS if hasattr(c10d, name)), key=len, default=b"")
         if not held:
             return False
         rank = int(distributed.get_rank())

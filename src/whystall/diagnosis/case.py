@@ -135,7 +135,7 @@ class Case:
 
         ``None`` where there is no start-up, and nothing is known of what recording costs.
         """
-        if self.lengthening > 1:
+        if self.lengthening is not None:
             share = as_unrecorded(self.replayed, self.startup, 1 / self.lengthening)
         elif self.startup.any():
             share = np.where(self.startup, 0.0, 1.0)
@@ -144,8 +144,8 @@ class Case:
         return share, play(self.replayed, scaled(self.replayed, Change(), share))
 
     @cached_property
-    def lengthening(self) -> float:
-        """How many times as long recorded steps of a job with an accelerator took as its others; 1 where not known.
+    def lengthening(self) -> float | None:
+        """How many times as long recorded steps of a job with an accelerator took as its others, where that is known.
 
         Gains are those of the others: what the host does takes less time there, and what devices do as much.
         """
@@ -351,9 +351,12 @@ class Case:
         return begin, end
 
     def time_of(self, nodes: Mask) -> int:
-        """The time that nodes take per step, start-up left out."""
+        """The time that nodes take per step within the replayed window, start-up left out."""
         graph = self.replayed
-        return int(graph.duration[self.in_window(nodes & ~self.startup)].sum()) // max(self.steps, 1)
+        begin, end = replayed_window(graph, self.base)
+        at = np.flatnonzero(nodes & ~self.startup)
+        inside = np.minimum(graph.start[at] + graph.duration[at], end) - np.maximum(graph.start[at], begin)
+        return int(np.maximum(inside, 0).sum()) // max(self.steps, 1)
 
     def without(self, nodes: Mask, factor: float | NDArray[np.float64] = 0.0) -> Change:
         """The change by which nodes take only a part of their time."""

@@ -84,7 +84,7 @@ def diagnose_run(
         graph=graph,
         summarised=others,
     )
-    longer = case.lengthening if case.graph is not None else 1.0
+    longer = (case.lengthening or 1.0) if case.graph is not None else 1.0
     measured = ledger_verdict(devices, warnings, longer=longer) if devices or not runs else run_verdict(runs)
     diagnosis = diagnose(case, [*RULES, *more_rules])
     diagnosis = msgspec.structs.replace(diagnosis, failures=[*failures, *diagnosis.failures])

@@ -109,7 +109,7 @@ def group_calls(dumps: Sequence[RankDump], notes: list[str]) -> Iterator[GroupCa
             )
             sorted_out[group, told][one.rank] = calls
             members[group, told] |= {*told, one.rank}
-    complete = frozenset(one.rank for one in dumps if one.dump.complete or not one.dump.entries)
+    complete = frozenset(one.rank for one in dumps if one.dump.complete or not (one.dump.entries or one.dump.is_blank))
     for key in sorted(sorted_out):
         numbered, by_order = _same_numbers(key[0], sorted_out[key], complete, notes)
         if numbered is not None and len(members[key]) > 1:

@@ -99,3 +99,5 @@ class Hangs:
     """Operations that had not ended on some rank."""
     notes: tuple[str, ...]
     """What could not be compared, and which files were left out."""
+    blank: tuple[int, ...] = ()
+    """Ranks whose dump holds nothing, since their recorder was off."""

@@ -46,6 +46,7 @@ def find_hangs(dumps: Sequence[RankDump], left_out: Sequence[str] = ()) -> Hangs
         entries=sum(len(one.dump.entries) for one in dumps),
         unfinished=unfinished,
         notes=tuple(notes),
+        blank=tuple(one.rank for one in dumps if one.dump.is_blank),
     )
 
 

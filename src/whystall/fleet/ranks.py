@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from whystall.analysis.shared_steps import marked_unshared
 from whystall.analysis.trace_analysis import TraceAnalysis, analyze_trace
 from whystall.errors import InputError
 from whystall.fleet.choosing import Chosen
@@ -111,7 +112,7 @@ def _together(
     told = [one for one in failures if one not in found.failures]
     return Ranks(
         found.traces,
-        [_analysis(trace, rank, manner) for trace, rank in zip(found.traces, found.ranks, strict=True)],
+        _analyses(found.traces, found.ranks, manner),
         [],
         found.samples,
         found.folders,
@@ -150,7 +151,7 @@ def _summarised(
     others = [one for one in fleet.candidates if one.rank not in ranks]
     return Ranks(
         traces,
-        [_analysis(trace, rank, manner) for trace, rank in zip(traces, ranks, strict=True)],
+        _analyses(traces, ranks, manner),
         others,
         samples,
         folders,
@@ -160,8 +161,12 @@ def _summarised(
     )
 
 
-def _analysis(trace: Trace, rank: int, manner: Manner) -> TraceAnalysis:
-    return analyze_trace(trace, rank=rank, classes=manner.classes(), calibrations=manner.calibrations)
+def _analyses(traces: Sequence[Trace], ranks: Sequence[int], manner: Manner) -> list[TraceAnalysis]:
+    found = [
+        analyze_trace(trace, rank=rank, classes=manner.classes(), calibrations=manner.calibrations)
+        for trace, rank in zip(traces, ranks, strict=True)
+    ]
+    return marked_unshared(traces, found)
 
 
 def looked_at(chosen: Sequence[Chosen], ranks: int) -> str:

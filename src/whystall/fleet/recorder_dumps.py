@@ -78,6 +78,11 @@ class Dump:
         """Whether the ring still holds the first operation that was recorded."""
         return bool(self.entries) and self.entries[0].record == 0
 
+    @property
+    def is_blank(self) -> bool:
+        """Whether it knows neither an operation nor a group, as that of a recorder that is off."""
+        return not (self.entries or self.members or self.skipped)
+
 
 def read_dump(data: bytes) -> Dump:
     """The dump in a file's bytes.

@@ -13,6 +13,7 @@ from whystall.analysis.communication import communication_records, host_collecti
 from whystall.analysis.kernel_classes import COMMUNICATION, Classified, classify
 from whystall.analysis.meetings import Attendance, meetings
 from whystall.analysis.rank_clocks import RankClock, rank_clocks
+from whystall.analysis.step_numbers import shared, shifts
 from whystall.replay import device as devices
 from whystall.replay import host as hosts
 from whystall.replay.device import DeviceNodes
@@ -47,20 +48,25 @@ def build_graph(
     numbers = meetings(collectives)
     clocks = rank_clocks(collectives, numbers)
     steps: dict[int, list[NDArray[np.int64]]] = {}
+    recorded: list[NDArray[np.int64]] = []
     members = []
     opening = [np.zeros(0, np.int64)]
-    for rank, number in zip_longest(ranks, numbers):
+    own_steps = [_asked_in(rank) for rank in ranks] if collectives else []
+    moved = shifts(own_steps, numbers)
+    for rank, number, later in zip_longest(ranks, numbers, moved):
         draft.clock = clocks.get(rank.number, RankClock())
         ends, first, drawn, lanes = _draw(draft, rank)
         if number is not None and len(number):
             members.append(_member(draft, rank, number, drawn, lanes))
         opening.append(first)
         for step, nodes in ends.items():
-            steps.setdefault(step, []).append(nodes)
+            steps.setdefault(step + (later or 0), []).append(nodes)
+        recorded.append(np.array(list(ends), np.int64) + (later or 0))
     draft.clock = RankClock()
     if members:
         meet(draft, members)
-    ended = [np.concatenate(steps[number]) for number in sorted(steps)]
+    whole = shared(recorded) if any(moved) else steps.keys()
+    ended = [np.concatenate(steps[number]) for number in sorted(steps) if number in whole]
     return draft.finish(ended, np.concatenate(opening), clocks)
 
 
@@ -77,6 +83,17 @@ def _collectives(rank: DrawnRank) -> Attendance:
         np.concatenate([rank.devices[one].start[at] for one, at in talks.items()]),
         np.concatenate([rank.devices[one].end[at] for one, at in talks.items()]),
     )
+
+
+def _asked_in(rank: DrawnRank) -> NDArray[np.int64]:
+    """The step in which each of a rank's collectives was asked for, in the order of `_collectives`; -1: in none."""
+    if not rank.devices:
+        row = host_collectives(rank.trace)["event"].to_numpy()
+        begin = rank.trace.steps["ts_ns"].to_numpy()
+        asked: NDArray[np.int64] = np.searchsorted(begin, rank.host.start[row], side="right").astype(np.int64) - 1
+        return asked
+    own = [events.step[events.class_of == COMMUNICATION] for events in rank.devices.values()]
+    return np.concatenate(own, dtype=np.int64)
 
 
 def _draw(

@@ -21,6 +21,8 @@ def render_hangs(found: Hangs) -> str:
     parts += [_hang(number, hang) for number, hang in enumerate(found.hangs, start=1)]
     if found.missing_ranks:
         parts.append(f"No dump of {_ranks(found.missing_ranks)}: what they did is not known.")
+    if found.blank and (found.hangs or found.unfinished):
+        parts.append(_was_off(found))
     if found.notes:
         parts.append("\n".join(f"- {clean(note)}" for note in found.notes))
     return "\n\n".join(parts) + "\n"
@@ -36,7 +38,19 @@ def _verdict(found: Hangs) -> str:
         return _sentence(found.hangs[0])
     if found.unfinished:
         return "Some operations had not ended, and the dumps do not tell who keeps them."
+    if found.blank:
+        return _was_off(found)
     return "No operation was waiting when the dumps were written."
+
+
+def _was_off(found: Hangs) -> str:
+    """That ranks recorded nothing, and what records the next time."""
+    whose = "" if found.blank == found.ranks else f" of {_ranks(found.blank)}"
+    return (
+        f"PyTorch's flight recorder{whose} was off and held no operation: TORCH_FR_BUFFER_SIZE=2000 in the job's "
+        "environment (older torch: TORCH_NCCL_TRACE_BUFFER_SIZE=2000) lets the next run name the rank and the "
+        "operation that was missing."
+    )
 
 
 def _sentence(hang: Hang) -> str:

@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 from tests.diagnosis.cases import case_of, found_in, run
-from tests.diagnosis.jobs import message
+from tests.diagnosis.jobs import message, shaped
 
 from whystall.diagnosis.diagnose import diagnose
 from whystall.diagnosis.rules import RULES
@@ -87,6 +87,61 @@ def test_gradients_that_are_reduced_in_every_pass(ranks: int, kernel: str, api: 
 )
 def test_reductions_that_are_needed(step: list[list[int]], optimizer_after: tuple[int, ...]) -> None:
     assert "communication.redundant-sync" not in found_in(passes(step, optimizer_after=optimizer_after))
+
+
+WEIGHT: Final = [1024, 4096]
+
+
+def averaged(*reduced: int, steps: int = 8, last_alone: bool = False) -> TraceBuilder:
+    """Steps of four passes without a wrapper, each of which sums ``reduced`` bytes after its backward pass.
+
+    A pass multiplies by one weight, for whose gradient autograd takes a thread of its own.
+    """
+    built, at = trace(), 0
+    for number in range(steps):
+        begin = at
+        for index in range(4):
+            built.operator("aten::mm", at=at, lasts=10_000, **shaped([2048, 1024], WEIGHT))
+            built.launch("gemm", at=at + 2_000, call_lasts=4_000, runs_at=at + 12_000, lasts=GEMM_NS)
+            engine = "autograd::engine::evaluate_function: "
+            for place, name in enumerate(("MmBackward0", "torch::autograd::AccumulateGrad")):
+                inner = at + 20_000 + 5_000 * place
+                built.operator(engine + name, at=inner, lasts=4_000, thread=9)
+            built.operator("torch::autograd::AccumulateGrad", at=at + 26_000, lasts=2_000, thread=9, **shaped(WEIGHT))
+            runs = at + 12_000 + GEMM_NS
+            for place, size in enumerate(reduced if index == 3 or not last_alone else ()):
+                told = {"runs_at": runs, "lasts": REDUCE_NS, **message("allreduce", size)}
+                built.launch(NCCL, at=at + 30_000 + 8_000 * place, call_lasts=4_000, **told)
+                runs += REDUCE_NS
+            built.runtime("cudaDeviceSynchronize", at=at + 100_000, lasts=runs - at - 98_000)
+            at = runs + 10_000
+        built.annotation("Optimizer.step#AdamW.step", at=at, lasts=20_000)
+        at += 25_000
+        built.step(number, at=begin, lasts=at - begin)
+    return built
+
+
+@pytest.mark.parametrize("sent", [(8 * MIB,), (16 * MIB,), (6 * MIB, 2 * MIB)], ids=["halves", "floats", "in-two"])
+def test_gradients_that_the_job_averages_itself_after_every_pass(sent: tuple[int, ...]) -> None:
+    """4 Mi gradients as halves or as floats; of four averages the last one alone is needed."""
+    finding = found_in(averaged(*sent))["communication.redundant-sync"]
+    assert finding.gain is not None
+    whole = 4 * (GEMM_NS + len(sent) * REDUCE_NS + 22_000) + 25_000
+    assert finding.gain.expected == pytest.approx(whole / (whole - 3 * len(sent) * REDUCE_NS), rel=0.03)
+    assert finding.remedy is not None
+    assert "average_gradients" in str(finding.remedy.patch)
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        pytest.param(averaged(16 * MIB, last_alone=True), id="once-a-step"),
+        pytest.param(averaged(5 * MIB), id="not-of-the-gradients"),
+        pytest.param(averaged(4), id="a-loss"),
+    ],
+)
+def test_sums_in_every_pass_that_are_no_gradients(job: TraceBuilder) -> None:
+    assert "communication.redundant-sync" not in found_in(job)
 
 
 def on_hosts(micro_batches: int) -> list[TraceBuilder]:

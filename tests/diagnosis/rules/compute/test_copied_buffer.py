@@ -10,7 +10,7 @@ import pytest
 import torch
 from tests.diagnosis.cases import found_in
 from tests.diagnosis.detectors.recordings import found_in as found_in_recording
-from tests.diagnosis.jobs import Job, is_worth, shaped
+from tests.diagnosis.jobs import H100, Job, is_worth, shaped
 
 CAT_NS = 4_000_000
 OTHER_NS = 4_000_000
@@ -86,6 +86,66 @@ def test_giving_back_what_was_there_is_part_of_it() -> None:
     ],
 )
 def test_others_are_not(job: Job) -> None:
+    assert "compute.copied-buffer" not in found_in(job.built)
+
+
+SMALL_NS = 2_000
+"""What writing the new rows takes a device."""
+WINDOW = [48, 16, 1535, 64]
+TOKEN = [48, 16, 1, 64]
+
+
+def on_a_device(
+    parts: list[list[int]], *, lasts: int = CAT_NS, cuts: int = 1, clones: int = 0, in_steps: int = 8, of: int = 0
+) -> Job:
+    """Eight steps of a concatenation along one dimension, copies of what it makes, and another kernel."""
+    job = Job(H100)
+    whole = [sum(part[at] for part in parts) if at == of else size for at, size in enumerate(parts[0])]
+    joined: dict[str, Any] = {"Input Dims": [parts, []], "Input type": ["TensorList", "Scalar"]}
+    for step in job.steps(8):
+        if step < in_steps:
+            for _ in range(cuts):
+                job.operator("aten::slice", **shaped(whole))
+            job.operator("aten::cat", "void at::native::(anonymous namespace)::CatArrayBatchedCopy", lasts, **joined)
+            for _ in range(clones):
+                with job.inside("aten::clone", **shaped(whole)):
+                    job.operator("aten::copy_", "Memcpy DtoD (Device -> Device)", lasts, **shaped(whole, whole))
+        job.operator("aten::addmm", "ampere_sgemm_128x128_nn", OTHER_NS, **shaped([64], [64, 64], [64, 64]))
+        job.wait()
+    return job
+
+
+@pytest.mark.parametrize(("parts", "of"), [([QUEUE, [64, 128]], 0), ([WINDOW, TOKEN], 2)])
+@pytest.mark.parametrize("clones", [0, 1])
+def test_on_a_device_the_rows_that_are_new_are_left(parts: list[list[int]], of: int, clones: int) -> None:
+    """64 of 65,600 rows are a thousandth of 4 ms, 1 of 1,536 less than that: a small kernel takes 2 us at least."""
+    job = on_a_device(parts, clones=clones, of=of)
+    left = max(SMALL_NS, CAT_NS * 64 // 65_600 if of == 0 else 0)
+    finding = found_in(job.built)["compute.copied-buffer"]
+    is_worth(finding, job.step_ns / (job.step_ns - (1 + clones) * (CAT_NS - left)))
+    assert [fact.value for fact in finding.evidence] == [(1 + clones) * CAT_NS, 0.001 if of == 0 else 0.0007]
+
+
+def test_on_a_device_copies_beside_a_concatenation_may_be_needed() -> None:
+    """A copy of it is left at worst, and of the concatenation a fifth."""
+    job = on_a_device([QUEUE, [64, 128]], clones=1)
+    gain = found_in(job.built)["compute.copied-buffer"].gain
+    assert gain is not None
+    assert gain.floor <= job.step_ns / (job.step_ns - CAT_NS) < gain.expected
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        pytest.param(on_a_device([QUEUE, QUEUE]), id="two-halves"),
+        pytest.param(on_a_device([[100, 128], [1, 128]]), id="small"),
+        pytest.param(on_a_device([QUEUE, [64, 128]], in_steps=1), id="once"),
+        pytest.param(on_a_device([QUEUE, [64, 128]], cuts=0), id="of-what-was-just-computed"),
+        pytest.param(on_a_device([QUEUE, [64, 128]], cuts=2), id="turned-around"),
+        pytest.param(on_a_device([QUEUE, [64, 128]], lasts=100_000), id="of-little-time"),
+    ],
+)
+def test_others_on_a_device_are_not(job: Job) -> None:
     assert "compute.copied-buffer" not in found_in(job.built)
 
 

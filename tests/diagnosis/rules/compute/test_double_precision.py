@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any, Final
+
 import pytest
 from tests.diagnosis.cases import found_in
-from tests.diagnosis.jobs import Job, is_worth
+from tests.diagnosis.jobs import H100, Job, is_worth, shaped
 
 PRODUCT_NS = 5_000_000
 MATRIX = [512, 512]
@@ -63,3 +65,49 @@ def test_where_matrices_are_factored_the_precision_is_wanted(lasts: int, fires: 
         with job.inside("aten::linalg_cholesky_ex", **doubles):  # type: ignore[arg-type]
             job.python(lasts)
     assert ("compute.double-precision" in found_in(job.built)) == fires
+
+
+T4: Final = {"id": 0, "name": "Tesla T4", "computeMajor": 7, "computeMinor": 5}
+FLOPS: Final = 2 * 8192 * 4096 * 4096
+SINGLE_MS: Final = FLOPS / 67e12 * 1e3 / 0.7
+"""What good kernels without tensor cores take an H100: 5.9 ms."""
+TF32_MS: Final = FLOPS / 494.5e12 * 1e3
+"""What TF32 takes at the peak: 0.56 ms."""
+
+
+def on_a_device(kernel: str, lasts_ms: float, *, device: dict[str, Any] = H100, beside: str = "gelu_kernel") -> Job:
+    """Eight steps of a product in double precision, and of another kernel that takes as long."""
+    job, lasts = Job(device), int(lasts_ms * 1e6)
+    sizes = ([8192, 4096], [4096, 4096])
+    for _ in job.steps(8):
+        job.operator("aten::mm", kernel, lasts, **shaped(*sizes, dtype="double"))
+        job.operator("aten::mm" if "tf32" in beside else "aten::gelu", beside, lasts, **shaped(*sizes))
+        job.wait()
+    return job
+
+
+@pytest.mark.parametrize(
+    ("beside", "left_ms"),
+    [("gelu_kernel", 0.5 * 5), ("sm80_xmma_gemm_f32f32_tf32f32_f32_nn_n_tilesize128x128x32_cublas", TF32_MS / 0.7)],
+)
+def test_products_on_a_device_gain_by_its_peaks(beside: str, left_ms: float) -> None:
+    """An H100 multiplies doubles on tensor cores as fast as floats without, and far faster in TF32, where it may."""
+    found = found_in(
+        on_a_device("sm90_xmma_gemm_f64f64_f64f64_f64_nn_n_tilesize64x128x16_cublas", 5, beside=beside).built
+    )
+    finding = found["compute.double-precision"]
+    gain = finding.gain
+    assert gain is not None
+    assert SINGLE_MS > 5
+    assert gain.floor <= 10 / (5 + 0.75 * 5)
+    assert finding.remedy is not None
+    assert ("set_float32_matmul_precision" in (finding.remedy.patch or "")) == ("tf32" not in beside)
+    assert gain.expected == pytest.approx(10 / (5 + left_ms), rel=0.01)
+    assert 10 / (5 + TF32_MS) <= gain.ceiling < 10 / 5
+
+
+def test_devices_with_few_units_for_doubles_gain_most() -> None:
+    """A T4 reaches 0.25 TFLOP/s in double precision, and 8.1 in single."""
+    double_ms, single_ms = FLOPS / 0.25e12 * 1e3, FLOPS / 8.1e12 * 1e3
+    finding = found_in(on_a_device("volta_dgemm_128x64_nn", double_ms, device=T4).built)["compute.double-precision"]
+    is_worth(finding, 2 * double_ms / (double_ms + single_ms / 0.7))

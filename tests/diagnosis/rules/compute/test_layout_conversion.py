@@ -11,7 +11,7 @@ import pytest
 from tests.diagnosis.cases import found_in
 from tests.diagnosis.detectors.recordings import found_in as found_in_recording
 from tests.diagnosis.detectors.recordings import told_in
-from tests.diagnosis.jobs import Job, is_worth, shaped
+from tests.diagnosis.jobs import H100, Job, is_worth, shaped
 
 CONVOLUTION: Final = "sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nhwc_tilesize128x64x16_cudnn"
 CONVOLUTION_NS: Final = 300_000
@@ -87,12 +87,75 @@ def test_a_network_in_one_layout_has_none() -> None:
     assert "compute.layout-conversion" not in found_in(network("", 0, times=0).built)
 
 
-FIRST: Final = [49152, 1024, 32, 1]
-LAST: Final = [49152, 1, 1536, 48]
-
-
 def strided(*strides: list[int]) -> dict[str, Any]:
     return {"Input Strides": list(strides)}
+
+
+TOKENS: Final = [128, 256, 768]
+ROWS: Final = [196_608, 768, 1]
+TURNED: Final = [196_608, 1, 256]
+COPY_NS: Final = 160_000
+SUM_NS: Final = 155_000
+MOVED_NS: Final = 3 * 128 * 256 * 768 * 4 / 3350 / 0.85
+"""What a sum of such tensors of float takes where it moves bytes as copies do: reads two, and writes one."""
+
+
+def carried(
+    first: list[int] = TURNED, second: list[int] = ROWS, *, added: list[int] = TOKENS, named: str = "aten::add"
+) -> Job:
+    """Eight steps of sums x + f(x), where x is a convolution's output that was turned around, and copies for norms."""
+    job = Job(H100)
+    sums: dict[str, Any] = {
+        "Input Dims": [added, added, []],
+        "Input type": ["float", "float", "Scalar"],
+        "Input Strides": [first, second, []],
+    }
+    for _ in job.steps(8):
+        job.operator("aten::cudnn_convolution", CONVOLUTION, CONVOLUTION_NS)
+        for _ in range(2):
+            copied = shaped(TOKENS, TOKENS) | strided(ROWS, TURNED)
+            with job.inside("aten::contiguous"), job.inside("aten::clone"):
+                job.operator("aten::copy_", "elementwise_kernel<128, 4, direct_copy_kernel_cuda>", COPY_NS, **copied)
+            job.operator("aten::addmm", "ampere_sgemm_128x128_nn", CONVOLUTION_NS)
+            job.operator(named, "elementwise_kernel<128, 4, CUDAFunctor_add<float>>", SUM_NS, **sums)
+        job.wait()
+    return job
+
+
+def test_a_layout_that_sums_carry_on_costs_the_sums_as_well() -> None:
+    """Seen in a vision transformer without a class token: its patches stay turned around through all blocks."""
+    job = carried()
+    finding = found_in(job.built)["compute.layout-conversion"]
+    is_worth(finding, job.step_ns / (job.step_ns - 2 * COPY_NS - 2 * (SUM_NS - MOVED_NS)))
+    assert [fact.value for fact in finding.evidence] == [
+        2 * COPY_NS, 2, 2 * SUM_NS, pytest.approx(2 * MOVED_NS, rel=0.01),
+    ]  # fmt: skip
+    assert finding.gain is not None
+    assert finding.gain.floor <= job.step_ns / (job.step_ns - 0.7 * 2 * COPY_NS)
+    assert finding.remedy is not None
+    assert "x.flatten(2).transpose(1, 2).contiguous()" in (finding.remedy.patch or "")
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        pytest.param(carried(ROWS, TURNED), id="what-is-turned-back-takes-over-the-rows"),
+        pytest.param(carried(ROWS, ROWS), id="in-one-layout"),
+        pytest.param(carried(TURNED, TURNED), id="in-one-layout-both-turned"),
+        pytest.param(carried([98_304, 1, 128], [98_304, 768, 1], added=[128, 128, 768]), id="of-another-size"),
+        pytest.param(carried(named="aten::native_layer_norm"), id="no-sum"),
+    ],
+)
+def test_sums_that_do_not_carry_what_is_copied_count_for_nothing(job: Job) -> None:
+    finding = found_in(job.built)["compute.layout-conversion"]
+    is_worth(finding, job.step_ns / (job.step_ns - 2 * COPY_NS))
+    assert len(finding.evidence) == 2
+    assert finding.remedy is not None
+    assert "flatten" not in (finding.remedy.patch or "")
+
+
+FIRST: Final = [49152, 1024, 32, 1]
+LAST: Final = [49152, 1, 1536, 48]
 
 
 def on_a_cpu(to: list[int], source: list[int], *, convolves: bool = True) -> Job:

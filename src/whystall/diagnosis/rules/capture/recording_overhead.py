@@ -32,7 +32,7 @@ def measured(case: Case) -> Iterator[Sampled]:
         middle, usual = found.recorded_ns, found.usual_ns
         left_out = (
             "times of the host are too long by what recording costs; gains are those of steps that are not recorded"
-            if case.lengthening > 1
+            if case.lengthening is not None and case.lengthening > 1
             else "times of the host, and gains that rest on them, are too large by what recording costs"
         )
         yield _told(

@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from whystall.analysis.results import Step
 from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
@@ -141,14 +142,26 @@ def _lacks_ranks(case: Case, nodes: Mask) -> bool:
 
 
 def _times(case: Case) -> _Times:
+    """Of the steps that every rank recorded, where ranks began with different ones."""
     total = exposed = hidden = 0
-    for device in (device for rank in case.ranks for device in rank.analysis.devices):
-        steps = max(len(device.steps), 1)
-        total += device.communication_ns // steps
-        exposed += device.exposed_communication_ns // steps
-        hidden += device.compute_communication_overlap_ns // steps
+    for rank in case.ranks:
+        for device in rank.analysis.devices:
+            inside = [step for step in device.steps if not step.unshared] or device.steps
+            steps = max(len(inside), 1)
+            if len(inside) == len(device.steps):
+                total += device.communication_ns // steps
+                exposed += device.exposed_communication_ns // steps
+                hidden += device.compute_communication_overlap_ns // steps
+            else:
+                own, bare = (sum(values) // steps for values in zip(*map(_talks, inside), strict=True))
+                total, exposed, hidden = total + own, exposed + bare, hidden + own - bare
     count = max(len(case.ranks), 1)
     return _Times(total // count, exposed // count, hidden / max(total, 1))
+
+
+def _talks(step: Step) -> tuple[int, int]:
+    """The communication that a step asked for, and what of it nothing hides."""
+    return step.communication_ns, min(step.ledger.communication, step.communication_ns)
 
 
 def _last_of_step(rank: RankCase, found: Collectives) -> NDArray[np.bool_]:

@@ -14,6 +14,7 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed, Sampled
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
+from whystall.diagnosis.detectors.averaged_by_hand import averaged_by_hand
 from whystall.diagnosis.detectors.collectives import (
     DDP_FORWARD,
     Collectives,
@@ -178,13 +179,16 @@ def _reduced_again(rank: RankCase, found: Collectives) -> tuple[NDArray[np.bool_
     steps = np.sort(starts[matching(marks["name"], OPTIMIZER_STEP.search)])
     if not len(steps):
         steps = np.sort(rank.trace.steps["ts_ns"].to_numpy())
-    if wrapper is None or not len(steps):
-        return out, 0.0
     launched = launched_ns(rank, found)
-    chosen = are(found, wrapper.reduction) & (launched >= passes[0])
-    if wrapper.reduces is not None:
-        chosen &= within(launched, *_reducing(rank, wrapper.reduces))
+    if wrapper is None:
+        chosen, passes = averaged_by_hand(rank, found)
+    else:
+        chosen = are(found, wrapper.reduction) & (launched >= passes[0])
+        if wrapper.reduces is not None:
+            chosen &= within(launched, *_reducing(rank, wrapper.reduces))
     rows = np.flatnonzero(chosen)
+    if not len(rows) or not len(steps):
+        return out, 0.0
     own = np.searchsorted(passes, launched[rows], side="right") - 1
     order = np.argsort(own, kind="stable")
     of_pass = np.split(rows[order], np.searchsorted(own[order], np.arange(1, len(passes))))
@@ -233,7 +237,8 @@ def _wrapper(rank: RankCase) -> tuple[_Wrapper | None, NDArray[np.int64]]:
 def _remedy(rank: RankCase) -> Remedy | None:
     """What to do about it where it is not DistributedDataParallel that reduces."""
     wrapper, _ = _wrapper(rank)
-    return None if wrapper is None or wrapper.remedy is None else CAUSE.remedies[wrapper.remedy]
+    named = "by_hand" if wrapper is None else wrapper.remedy
+    return None if named is None else CAUSE.remedies[named]
 
 
 RULE = Rule(

@@ -27,6 +27,7 @@ CAUSE: Final = cause_beside(__name__)
 _LEAST_BYTES: Final = CAUSE.threshold("least_bytes")
 _MOST_ADDED: Final = CAUSE.threshold("most_added")
 _LEAST_SHARE: Final = CAUSE.threshold("least_share")
+_SMALL_NS: Final = CAUSE.threshold("small_ns")
 _COPIES: Final = frozenset({"aten::clone", "aten::copy_", "aten::contiguous"})
 _WRITES: Final = frozenset({"aten::copy_", "aten::fill_", "aten::zero_"})
 # A store that is added to once and learned from several times: of so many steps one has it, and not one alone.
@@ -77,6 +78,41 @@ def on_a_cpu(case: Case) -> Iterator[Replayed]:
             uncertainty=0.3,
             confidence=0.85,
             rivals=("host.small-operators", "host.allocator"),
+        )
+
+
+def on_a_device(case: Case) -> Iterator[Replayed]:
+    """The same by the kernels of these operators: writing what is new takes as long as a small kernel at least.
+
+    Attention on devices takes keys and values whose rows lie apart as it takes others: of caches no more is left.
+    """
+    for rank in case.ranks:
+        left, sizes = _concatenated(rank)
+        chosen = left < 1
+        if not _in_many_steps(rank, chosen):
+            continue
+        copied = _copied(rank, sizes) & ~chosen
+        alone, nodes = (case.work_of(rank, called | _called(rank, called)) for called in (chosen, chosen | copied))
+        per_step = case.time_of(nodes)
+        share = float(np.median(left[chosen]))
+        kept = np.maximum(share, np.minimum(_SMALL_NS / np.maximum(case.replayed.duration, 1), 1.0))
+        if per_step < _LEAST_SHARE * case.step_ns:
+            continue
+        yield Replayed(
+            cause=CAUSE.id,
+            attributed_ns=per_step,
+            evidence=(
+                evidence.time("concatenations and copies of that size", per_step, case.events_of(nodes), per=case.per),
+                evidence.share("of what is concatenated is new", share),
+            ),
+            removal=case.without(nodes, kept),
+            floor=case.without(alone, kept),
+            method="replay: what is appended, without what was there",
+            code=code_of(case, nodes),
+            ranks=(rank.rank,),
+            uncertainty=0.2,
+            confidence=0.85,
+            rivals=("compute.graph-copies", "inference.bandwidth-bound-decode"),
         )
 
 
@@ -257,4 +293,10 @@ def _in_many_steps(rank: RankCase, chosen: NDArray[np.bool_]) -> bool:
     return have >= max(_LEAST_STEPS * len(steps), _SEVERAL)
 
 
-RULE = Rule(CAUSE, (Finder(on_a_cpu, ("trace", "no_device", "operators", "shapes")),))
+RULE = Rule(
+    CAUSE,
+    (
+        Finder(on_a_cpu, ("trace", "no_device", "operators", "shapes")),
+        Finder(on_a_device, ("trace", "device_events", "operators", "shapes")),
+    ),
+)

@@ -10,15 +10,19 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from whystall.analysis.work import uses_tf32
 from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
+from whystall.diagnosis.detectors.kernels import BANDWIDTH_REACHED, REACHED, durations
+from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
 from whystall.replay.graph import Mask
 from whystall.trace.columns import judged, matching
+from whystall.trace.link import rows_of
 
 CAUSE: Final = cause_beside(__name__)
 _LEFT: Final = CAUSE.threshold("left")
@@ -62,6 +66,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
             uncertainty=0.3,
             confidence=0.8,
             rivals=("compute.cast-churn", "host.small-operators"),
+            remedy=_remedy(rank, rows),
         )
 
 
@@ -76,13 +81,55 @@ def _left(case: Case, rank: RankCase, rows: Mask) -> list[NDArray[np.float64]]:
     compiled = matching(names, lambda name: name.startswith(_COMPILED))
     if rank.on_device:
         convolutions[:] = compiled[:] = False
-    shares = zip((_LEFT, _LEFT_AT_MOST, _LEFT_AT_LEAST), _LEFT_OF_CONVOLUTIONS, _LEFT_OF_COMPILED, strict=True)
-    return [
+    kinds = zip((_LEFT, _LEFT_AT_MOST, _LEFT_AT_LEAST), _LEFT_OF_CONVOLUTIONS, _LEFT_OF_COMPILED, strict=True)
+    shares = [
         case.operator_values(
             rank, np.where(rows & convolutions, of_one, np.where(rows & compiled, of_code, other)), other
         )
-        for other, of_one, of_code in shares
+        for other, of_one, of_code in kinds
     ]
+    return _with_products(case, rank, rows, shares) if rank.on_device else shares
+
+
+def _with_products(
+    case: Case, rank: RankCase, rows: Mask, shares: list[NDArray[np.float64]]
+) -> list[NDArray[np.float64]]:
+    """The shares, those of matrix products by what their arithmetic takes in single precision.
+
+    Without tensor cores some devices multiply no faster than in double precision: TF32 is expected where other kernels
+    of the job use it, and at best.
+    """
+    work, took = rank.workings, np.maximum(durations(rank), 1)
+    products = _products(rank, rows) & (work.flops() > 0)
+    fp32, tf32 = (work.peak.peak_flops_per_s(one) if work.peak is not None else None for one in ("fp32", "tf32"))
+    if fp32 is None or not products.any():
+        return shares
+    moved = work.transfer_ns() / 2
+    plain, fast, best = (
+        np.minimum(np.maximum(work.flops() / peak / reached * 1e9, moved / BANDWIDTH_REACHED) / took, 1.0)
+        for peak, reached in ((fp32, REACHED), (tf32 or fp32, REACHED), (tf32 or fp32, 1.0))
+    )
+    expected = fast if uses_tf32(work.classified) else np.clip(_LEFT, np.minimum(fast, plain), plain)
+    most = np.minimum(plain, _LEFT_AT_MOST) if tf32 else plain
+    nodes = case.nodes(rank, device=products)
+    return [
+        np.where(nodes, case.device_values(rank, own, 1.0), others)
+        for own, others in zip((expected, most, best), shares, strict=True)
+    ]
+
+
+def _products(rank: RankCase, rows: Mask) -> Mask:
+    """The kernels of some operators that multiply matrices."""
+    operator = rows_of(rank.trace.device_events["operator"])
+    found: Mask = np.append(rows, False)[operator] & rank.workings.could_use_tensor_cores
+    return found
+
+
+def _remedy(rank: RankCase, rows: Mask) -> Remedy | None:
+    """What to do where products gain little in single precision unless TF32 is allowed, and no kernel tells that."""
+    peak = rank.workings.peak
+    asks = rank.on_device and peak is not None and peak.tf32_tflops and not uses_tf32(rank.workings.classified)
+    return CAUSE.remedies["products"] if asks and _products(rank, rows).any() else None
 
 
 def _is_asked_for(rank: RankCase, rows: Mask) -> bool:

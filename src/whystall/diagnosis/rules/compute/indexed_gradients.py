@@ -1,4 +1,4 @@
-"""Rows that are picked by ``x[index]``, whose gradients are added by an atomic operation each."""
+"""Rows that are picked by ``x[index]``, whose gradients are added one by one."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from math import prod
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
-from whystall.diagnosis.detectors.recorded_sizes import sizes_by_argument
+from whystall.diagnosis.detectors.kernels import BANDWIDTH_REACHED, durations, shortened
+from whystall.diagnosis.detectors.recorded_sizes import Shape, sizes_by_argument
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
@@ -24,6 +26,8 @@ CAUSE: Final = cause_beside(__name__)
 _LEAST_NUMBERS: Final = CAUSE.threshold("least_numbers")
 _SLOW_NS: Final = CAUSE.threshold("slow_ns")
 _LEAST_SHARE: Final = CAUSE.threshold("least_share")
+_SLOW_TIMES: Final = CAUSE.threshold("slow_times")
+_SCATTERED: Final = CAUSE.threshold("scattered")
 _ADDS: Final = "aten::_index_put_impl_"
 _PICKS: Final = "aten::index"
 # The node of the backward pass, and what the engine records around it.
@@ -33,6 +37,9 @@ _MATRIX: Final = 2
 _VALUES: Final = 2
 # What index_select's took of it, for ten sizes of 1 to 256 numbers a row: 0.04 to 0.44.
 _LEFT: Final = (0.05, 0.15, 0.4)
+# The kernels of a device that add what falls on one row, one number after another: torch's for rows of any size
+# (aten/src/ATen/native/cuda/Indexing.cu). What sorts the indices before them stays, whatever adds the rows.
+_ADDING: Final = "indexing_backward_kernel"
 
 
 def on_a_cpu(case: Case) -> Iterator[Replayed]:
@@ -74,6 +81,88 @@ def on_a_cpu(case: Case) -> Iterator[Replayed]:
         )
 
 
+def on_a_device(case: Case) -> Iterator[Replayed]:
+    """Kernels that add gradients of picked rows, and take far longer than moving these rows does.
+
+    The rows of one index are added one after another by the same few threads: a call takes as long as the index that
+    is picked most.
+    """
+    for rank in case.ranks:
+        adds, moved_ns = _adding_on_a_device(rank)
+        slow = adds & (durations(rank) >= _SLOW_TIMES * moved_ns)
+        if not slow.any():
+            continue
+        expected, most, least = (
+            shortened(case, rank, slow, moved_ns / reached)
+            for reached in (_SCATTERED, 1 / _SLOW_TIMES, BANDWIDTH_REACHED)
+        )
+        nodes = case.nodes(rank, device=slow)
+        taken = case.time_of(nodes)
+        if taken < _LEAST_SHARE * case.step_ns:
+            continue
+        operator = rows_of(rank.trace.device_events["operator"])[slow]
+        longest = int(operator[durations(rank)[slow].argmax()])
+        whole, values = _sizes(rank.trace.operators["input_dims"].cast(str)[longest])
+        called = np.zeros(len(rank.trace.operators), np.bool_)
+        called[operator] = True
+        picked_at = code_of(case, case.work_of(rank, _forward_of(rank, called)))
+        yield Replayed(
+            cause=CAUSE.id,
+            attributed_ns=taken,
+            evidence=(
+                evidence.time("kernels that add up their gradients", taken, case.events_of(nodes), per=case.per),
+                evidence.share(
+                    "of it that moving these rows takes", float(moved_ns[slow].sum() / durations(rank)[slow].sum())
+                ),
+                evidence.count("rows that the slowest of them adds", prod(values) // max(prod(whole[1:]), 1)),
+                evidence.count("rows that it adds them to", whole[0]),
+            ),
+            removal=expected,
+            floor=most,
+            ceiling=least,
+            method="replay: the same rows at the bandwidth that scattered rows reach",
+            code=picked_at if picked_at.lines else code_of(case, nodes),
+            ranks=(rank.rank,),
+            uncertainty=0.2,
+            confidence=0.85,
+            rivals=("compute.dense-embedding",),
+        )
+
+
+def _adding_on_a_device(rank: RankCase) -> tuple[Mask, NDArray[np.float64]]:
+    """The kernels that add gradients of picked rows, and what moving these takes at the device's peak bandwidth."""
+    table, work = rank.trace.operators, rank.workings
+    speed = work.peak.memory_bytes_per_s if work.peak is not None else None
+    if speed is None or "forward" not in table.columns:
+        nothing = np.zeros(len(rank.trace.device_events))
+        return nothing.astype(np.bool_), nothing
+    calls = matching(table["name"], _ADDS.__eq__) & work.tree.below(rank.backward)
+    rows = np.flatnonzero(calls)
+    calls[rows] = judged(table.select("input_dims")[rows], _are_rows)
+    operator = rows_of(rank.trace.device_events["operator"])
+    adding = rank.device_named(lambda name: _ADDING in name) & np.append(calls, False)[operator]
+    owner = work.events.owner
+    moved = np.append(work.work.moved, 0)[owner]
+    return adding & (moved > 0), moved / speed * 1e9
+
+
+def _are_rows(dims: str | None) -> bool:
+    """Whether all that stands behind one place of the first dimension was picked: `index_select` picks the same.
+
+    Single numbers of a matrix are picked by an index for each dimension: there is no operator that does it otherwise.
+    """
+    whole, values = _sizes(dims)
+    return len(values) >= len(whole) > 0 and values[len(values) - len(whole) + 1 :] == whole[1:]
+
+
+def _sizes(dims: str | None) -> tuple[Shape, Shape]:
+    """The sizes of what gradients are added to, and of these; nothing where they are not known."""
+    given = sizes_by_argument(dims)
+    if len(given) <= _VALUES or len(given[0]) != 1 or len(given[_VALUES]) != 1:
+        return (), ()
+    return given[0][0], given[_VALUES][0]
+
+
 def _slow(rank: RankCase) -> dict[int, tuple[int, int]]:
     """The calls that add gradients slowly: how many rows, and the numbers in each."""
     table = rank.trace.operators
@@ -94,10 +183,7 @@ def _picked(dims: str | None) -> tuple[int, int]:
 
     Which dimension is indexed is not recorded: sizes tell it, where what is picked is not as large as the matrix.
     """
-    given = sizes_by_argument(dims)
-    if len(given) <= _VALUES or len(given[0]) != 1 or len(given[_VALUES]) != 1:
-        return 0, 0
-    (matrix,), (values,) = given[0], given[_VALUES]
+    matrix, values = _sizes(dims)
     rows = len(matrix) == _MATRIX and len(values) >= _MATRIX and values[-1] == matrix[1] and values != matrix
     return (prod(values[:-1]), values[-1]) if rows else (0, 0)
 
@@ -117,4 +203,10 @@ def _forward_of(rank: RankCase, adds: Mask) -> Mask:
     return picks
 
 
-RULE = Rule(CAUSE, (Finder(on_a_cpu, ("trace", "no_device", "operators", "shapes")),))
+RULE = Rule(
+    CAUSE,
+    (
+        Finder(on_a_cpu, ("trace", "no_device", "operators", "shapes")),
+        Finder(on_a_device, ("trace", "device_events", "operators", "shapes")),
+    ),
+)

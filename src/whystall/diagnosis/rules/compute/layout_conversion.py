@@ -8,13 +8,16 @@ from typing import Final
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
+from whystall.cost import kind_of
 from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.gathered_columns import gathered_columns
 from whystall.diagnosis.detectors.host_calls import count_per_step
+from whystall.diagnosis.detectors.kernels import BANDWIDTH_REACHED, durations, operators_of, shortened
 from whystall.diagnosis.detectors.plain_layouts import plain_layouts
 from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rank_case import RankCase
@@ -28,6 +31,8 @@ CAUSE: Final = cause_beside(__name__)
 _MOST_PARENTS: Final = 4
 # The job's own calls make at least this share of the copies; else a library chose the order.
 _LEAST_CALLED: Final = 1 / 3
+# Some of the copies may be needed: what puts tensors in order once, for all that follows, is one of them.
+_UNSURE: Final = 0.3
 _TWO: Final = 2  # the target and the source of a copy; and matrices, which products read in either order
 _WITHOUT_CONVOLUTIONS: Final = Remedy(
     text="Keep tensors in the order in which they are used: drop .contiguous() where the next operator takes strides, "
@@ -37,32 +42,53 @@ _WITHOUT_CONVOLUTIONS: Final = Remedy(
 )
 
 
+_Orders = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+"""A size, and two orders in which its dimensions stand in memory."""
+
+
 def in_trace(case: Case) -> Iterator[Replayed]:
-    """Kernels named after it, and those of operators that make a tensor contiguous."""
+    """Kernels named after it, and those of operators that make a tensor contiguous.
+
+    What works on tensors of both orders reads one of them across its rows: in one order it would move its bytes.
+    """
     for rank in case.ranks:
-        chosen = (rank.workings.classified.has("layout") | _of_contiguous(rank)) & ~rank.workings.could_use_tensor_cores
+        contiguous = _of_contiguous(rank)
+        chosen = (rank.workings.classified.has("layout") | contiguous) & ~rank.workings.could_use_tensor_cores
         if not chosen.any():
             continue
         convolves = bool((rank.workings.family == "convolution").any())
         nodes = case.nodes(rank, device=chosen)
         per_step = case.time_of(nodes)
+        across = _across(rank, contiguous & chosen) & ~chosen
+        needed = np.where(chosen, 0.0, rank.workings.transfer_ns() / BANDWIDTH_REACHED)
+        beside = case.nodes(rank, device=across)
+        told = (
+            evidence.time("sums and the like of tensors in both", case.time_of(beside), per=case.per),
+            evidence.time(
+                "the same in one layout", int(case.time_of(beside) * _left(rank, across, needed)), per=case.per
+            ),
+        )
+        otherwise = None if convolves else _WITHOUT_CONVOLUTIONS
         yield Replayed(
             cause=CAUSE.id,
             attributed_ns=per_step,
             evidence=(
                 evidence.time("kernels that change a layout", per_step, case.events_of(nodes), per=case.per),
                 evidence.count("of them", count_per_step(case, nodes), per=case.per),
+                *(told if across.any() else ()),
             ),
-            removal=case.without(nodes),
-            method="replay: without these kernels",
+            removal=shortened(case, rank, chosen | across, needed),
+            floor=case.without(nodes, _UNSURE) if across.any() else None,
+            method="replay: without these kernels"
+            + (", and with what works on both layouts at the bandwidth of copies" if across.any() else ""),
             code=code_of(case, nodes),
             ranks=(rank.rank,),
-            uncertainty=0.3,
+            uncertainty=_UNSURE,
             confidence=0.85,
             rivals=("compute.fusible",),
             # A memory format is what convolutions have. Elsewhere a copy into another order is a link of a chain first.
             tier=0 if convolves else 2,
-            remedy=None if convolves else _WITHOUT_CONVOLUTIONS,
+            remedy=CAUSE.remedies["carried"] if across.any() else otherwise,
         )
 
 
@@ -136,6 +162,49 @@ def in_trace_of_columns(case: Case) -> Iterator[Replayed]:
         found = gathered_columns(rank)
         if found is not None:
             yield found.candidate(case, rank, CAUSE)
+
+
+def _across(rank: RankCase, copies: Mask) -> Mask:
+    """The device events of elementwise operators whose first tensor stands as what is copied, the second as the copies.
+
+    The result takes over the order of the first one, and is copied again. What is turned around for a product, and its
+    result turned back, has other sizes there, or stands in order first.
+    """
+    table, nothing = rank.trace.operators, np.zeros(len(copies), np.bool_)
+    if not copies.any() or not {"input_strides", "input_dims"} <= set(table.columns):
+        return nothing
+    pairs = map(_both_orders, *_recorded(table, operators_of(rank, copies)))
+    copied = {(size, source, target) for size, target, source in filter(None, pairs)}
+    rows = np.flatnonzero(matching(table["name"], lambda name: kind_of(name) == "elementwise"))
+    if not copied or not len(rows):
+        return nothing
+    mixed = np.zeros(len(table) + 1, np.bool_)
+    mixed[rows] = [_both_orders(dims, strides) in copied for dims, strides in zip(*_recorded(table, rows), strict=True)]
+    found: Mask = mixed[rows_of(rank.trace.device_events["operator"])] & (rank.workings.transfer_ns() > 0)
+    return found
+
+
+def _recorded(table: pl.DataFrame, rows: NDArray[np.intp]) -> tuple[list[str | None], list[str | None]]:
+    dims, strides = (table[name][rows].cast(pl.String).to_list() for name in ("input_dims", "input_strides"))
+    return dims, strides
+
+
+def _both_orders(dims: str | None, strides: str | None) -> _Orders | None:
+    """The size and the two orders of the first two tensors of a call, where those are of one size and differ."""
+    try:
+        sizes, apart = json.loads(dims or ""), json.loads(strides or "")
+        first, second = (_order(sizes[at], apart[at]) for at in range(_TWO))
+    except (ValueError, TypeError, IndexError, RecursionError):
+        return None
+    if sizes[0] != sizes[1] or first is None or second is None or first == second:
+        return None
+    return tuple(sizes[0]), tuple(first), tuple(second)
+
+
+def _left(rank: RankCase, events: Mask, needed_ns: NDArray[np.float64]) -> float:
+    """The share of the time of some device events that they need."""
+    took = durations(rank)[events]
+    return float(np.minimum(needed_ns[events], took).sum()) / max(float(took.sum()), 1.0)
 
 
 def _of_library(rank: RankCase) -> Mask:
