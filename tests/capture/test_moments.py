@@ -74,7 +74,7 @@ def test_a_window_by_the_clock_waits_for_the_passes_end(tmp_path: Path, monkeypa
     window = SteplessWindow(torch, CaptureConfig(folder=str(tmp_path)), tmp_path, lambda work: work(), lambda: True)
     states: list[bool] = []
 
-    class Watched(torch.autograd.Function):  # type: ignore[misc]
+    class Watched(torch.autograd.Function):  # type: ignore[name-defined]
         @staticmethod
         def forward(_: Any, x: Any) -> Any:
             return x * 2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from tests.diagnosis.cases import case_of, found_in, run, told_of
@@ -27,7 +27,7 @@ def training(kernel_ns: int, python_ns: int = 0) -> Job:
 
 
 def steps_of(median_ns: int) -> RunSummary:
-    even = {"p10_ns": median_ns, "p90_ns": median_ns, "p99_ns": median_ns, "max_ns": median_ns}
+    even: dict[str, Any] = {"p10_ns": median_ns, "p90_ns": median_ns, "p99_ns": median_ns, "max_ns": median_ns}
     return run(median_ns=median_ns, total_ns=100 * median_ns, durations_ns=[median_ns] * 100, **even)
 
 
