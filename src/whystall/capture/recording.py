@@ -8,6 +8,7 @@ from typing import Any
 
 from whystall.capture.config import CaptureConfig
 from whystall.capture.recorder import Recorder
+from whystall.capture.together import Together
 from whystall.capture.windows import Action, Windows
 
 
@@ -19,11 +20,19 @@ class Recording:
         self.recorder = Recorder(torch, config, folder)
         self._most_bytes = config.schedule.most_bytes
         self._note = note
+        self._folder = folder
 
     @property
     def running(self) -> bool:
         """Whether a window is open."""
         return self.recorder.running
+
+    def of_ranks(self, count: int) -> None:
+        """Is told of how many ranks this is one."""
+        self.windows.alone = count == 1
+        if count > 1:
+            together = Together(self._folder)
+            self.windows.agreed = lambda window, step, ready: together.begins(window, step, ready=ready)
 
     def act(self, action: Action) -> None:
         """Opens, marks or closes a window."""

@@ -260,7 +260,7 @@ class Session:
         sampler.count()
         rank = guard("rank", rank_of)(self._torch) or 0
         ranks = guard("rank", ranks_of)(self._torch) or 1
-        self._recording.windows.alone = ranks == 1
+        self._recording.of_ranks(ranks)
         guard("samples", sampler.open)(rank, ranks)
         self._recording.recorder.rank = self._stepless.rank = sampler.writer.rank
         guard("device times", sampler.device.mark)()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import deque
+from collections.abc import Callable
 from enum import Enum
 from typing import Final
 
@@ -142,6 +143,9 @@ class Windows:
         self.windows_begun = 0
         self.alone = True
         """Whether this is the only rank: several record equally many steps."""
+        self.agreed: Callable[[int, int, bool], bool] | None = None
+        """Whether a window begins after a step (both counted from 0) for which this rank is ready or not."""
+        self._steps = 0
         self._waiting = schedule.wait
         self._in_window: int | None = None
         self._window_began_ns = self._recorded_ns = 0
@@ -174,6 +178,7 @@ class Windows:
 
     def step_ended(self, duration_ns: int, now_ns: int) -> Action:
         """What to do now that a step has ended, ``duration_ns`` after the one before."""
+        self._steps += 1
         if len(self._unheard) < self._unheard_of and not self._wanted:
             self._unheard.append(duration_ns)
             return Action.NOTHING
@@ -202,10 +207,13 @@ class Windows:
         self.steady.add(duration_ns)
         if slow or self._wanted or self._has_slowed(now_ns):
             return self._begin(now_ns)
-        if self.windows_begun >= self.schedule.repeat or not self.steady.steady:
+        if self.windows_begun >= self.schedule.repeat:
             return Action.NOTHING
-        self._waiting -= 1
-        return Action.NOTHING if self._waiting >= 0 else self._begin(now_ns)
+        self._waiting -= self.steady.steady
+        ready = self._waiting < 0
+        if self.agreed is not None:
+            ready = self.agreed(self.windows_begun, self._steps, ready)
+        return self._begin(now_ns) if ready else Action.NOTHING
 
     def _has_slowed(self, now_ns: int) -> bool:
         ratio = self.schedule.on_slowdown

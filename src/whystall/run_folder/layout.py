@@ -36,7 +36,7 @@ _OF_A_RANK: Final = re.compile(
 )
 # What is written beside its place and then moved there; a process that was killed leaves it.
 _STAGED: Final = re.compile(
-    rf"\.run\.json\.\d+|rank{_NUMBER}\.run\.\d+|rank{_NUMBER}\.flight\.\d+|\.rank{_NUMBER}\.(?:memory|oom)\.pickle\.\d+|\.rank{_NUMBER}\.samples\.jsonl\.\d+|\.rank{_NUMBER}(?:\.window{_NUMBER})?\.trace\.json\.gz\.\d+(?:\.json)?"
+    rf"\.window{_NUMBER}\.begins|\.run\.json\.\d+|rank{_NUMBER}\.run\.\d+|rank{_NUMBER}\.flight\.\d+|\.rank{_NUMBER}\.(?:memory|oom)\.pickle\.\d+|\.rank{_NUMBER}\.samples\.jsonl\.\d+|\.rank{_NUMBER}(?:\.window{_NUMBER})?\.trace\.json\.gz\.\d+(?:\.json)?"
 )
 _OF_THE_RUN: Final = frozenset((REPORT_JSON, REPORT_HTML, EXPERIMENTS_JSON))
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]+")
@@ -104,6 +104,15 @@ def trace_name(rank: int, window: int = 0) -> str:
     ('rank0.trace.json.gz', 'rank0.window2.trace.json.gz')
     """
     return f"rank{rank}{TRACE_SUFFIX}" if window == 0 else f"rank{rank}.window{window}{TRACE_SUFFIX}"
+
+
+def window_name(window: int) -> str:
+    """Where the ranks of a job agree after which step a window begins.
+
+    >>> window_name(0)
+    '.window0.begins'
+    """
+    return f".window{window}.begins"
 
 
 def staged_run(pid: int) -> str:
