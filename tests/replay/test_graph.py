@@ -199,16 +199,23 @@ def test_a_collective_that_begins_as_another_ends_waits_for_it() -> None:
     assert before.start[begins] - after.start[begins] == 400_000
 
 
-@pytest.mark.parametrize("lasts", [[50_000], [60_000, *[12_000] * 19]])
-def test_a_full_queue_of_launches_is_a_wait_and_not_work(lasts: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("lasts", "call", "returns"),
+    [
+        ([50_000], "cudaLaunchKernel", 0),
+        ([60_000, *[12_000] * 19], "cudaLaunchKernel", 0),
+        ([70_000], "cudaGraphLaunch", 15_000),  # it still has its graph to hand over
+    ],
+)
+def test_a_full_queue_of_launches_is_a_wait_and_not_work(lasts: list[int], call: str, returns: int) -> None:
     """1,500 kernels, launched in 2 us each until 1,024 wait; then each waits for a kernel to end, be it short."""
     built = trace()
     host = 0
     durations = (lasts * 1_500)[:1_500]
     runs = list(accumulate(durations, initial=10_000))
     for i, duration in enumerate(durations):
-        waits = max(host + 2_000, runs[i - 1_024]) if i > 1_024 else host + 2_000
-        built.launch("k", at=host, call_lasts=waits - host, runs_at=runs[i], lasts=duration)
+        waits = max(host + 2_000, runs[i - 1_024] + returns) if i > 1_024 else host + 2_000
+        built.launch("k", at=host, call=call, call_lasts=waits - host, runs_at=runs[i], lasts=duration)
         host = waits
     graph = graph_of(built)
     device = graph.kind == NodeKind.DEVICE
