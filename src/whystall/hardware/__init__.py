@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from whystall.hardware.accelerators import Accelerator, find
+from whystall.hardware.accelerators import Accelerator, alike, find
 
-__all__ = ["Accelerator", "find"]
+__all__ = ["Accelerator", "alike", "find"]

@@ -85,21 +85,31 @@ def find(name: str, *, memory_gb: float | None = None) -> Accelerator | None:
 
     The most specific row wins: the one whose pattern covers most of the name. ``memory_gb``, where the caller knows
     it, rules out rows of another size, for a name that was sold in several. A partition of a device (MIG) finds
-    nothing: it has a fraction of the peaks.
+    nothing: it has a fraction of the peaks. Names as people write them find a row that is called so.
 
-    >>> find("NVIDIA L40S").name
-    'L40S'
+    >>> find("NVIDIA L40S").name, find("L40S").name, find("h100 sxm").name
+    ('L40S', 'L40S', 'H100 SXM')
     >>> find("AMD Radeon Graphics") is None
     True
     """
     if PARTITION.search(name):
         return None
-    matches = [
-        (match.end() - match.start(), row)
-        for row in table()
-        if (match := re.search(row.device_name_regex, name.strip())) and _may_have(row, memory_gb)
-    ]
-    return max(matches, key=lambda pair: pair[0])[1] if matches else None
+    rows = [row for row in table() if _may_have(row, memory_gb)]
+    for written in (name.strip(), f"NVIDIA {name.strip()}"):
+        matches = [(match[0], row) for row in rows if (match := re.search(row.device_name_regex, written))]
+        if matches:
+            return max(matches, key=lambda pair: len(pair[0]))[1]
+    return next((row for row in rows if row.name.lower() == name.strip().lower()), None)
+
+
+def alike(name: str) -> list[str]:
+    """The names of rows that have all words of a name.
+
+    >>> alike("H100")
+    ['H100 SXM', 'H100 PCIe', 'H100 NVL']
+    """
+    words = set(name.lower().replace("-", " ").split())
+    return [row.name for row in table() if words and words <= set(row.name.lower().split())]
 
 
 PARTITION = re.compile(r"\bMIG\b")

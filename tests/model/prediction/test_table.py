@@ -96,6 +96,11 @@ def test_a_device_that_the_table_does_not_know_is_said(simulator: Simulator, mod
         option_rows(f"{models}:square", ["H9000"], simulator=simulator)
 
 
+def test_a_name_that_several_have_is_answered_with_them(simulator: Simulator, models: str) -> None:
+    with pytest.raises(UsageError, match="no 'H100'; of that name it has H100 SXM, H100 PCIe, H100 NVL"):
+        option_rows(f"{models}:square", ["H100"], simulator=simulator)
+
+
 def test_devices_that_refuse_a_kernel_of_attention_are_named(simulator: Simulator, models: str) -> None:
     options: dict[str, Any] = {"simulator": simulator, "dtype": "fp16", "attention": "flash", "optimizer": None}
     with pytest.raises(UsageError, match=rf"^{T4}: flash attention does not take .*, or name other devices"):

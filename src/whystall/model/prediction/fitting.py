@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from whystall.errors import UsageError
-from whystall.hardware import Accelerator, find
+from whystall.hardware import Accelerator, alike, find
 from whystall.model.prediction.request import Request
 from whystall.model.prediction.results import Fit, Outside
 
@@ -27,6 +27,8 @@ def device_named(name: str) -> Accelerator | None:
         return None
     row = find(name)
     if row is None:
+        if rows := alike(name):
+            raise UsageError(f"the table of accelerators knows no {name!r}; of that name it has {', '.join(rows)}")
         raise UsageError(
             f"the table of accelerators knows no {name!r}: write a name as drivers do, such as 'NVIDIA H100 80GB HBM3'"
         )
