@@ -68,6 +68,19 @@ def test_of_optimizers_in_a_backward_pass_and_outside_the_one_outside_counts() -
     assert not finder.backward_passes()
 
 
+def test_micro_batches_are_no_steps_once_an_optimizer_outside_has_been_heard() -> None:
+    """Some parameters' optimizers step in each of four passes, another's outside; two were made, so that one waits."""
+    finder = StepFinder()
+    finder.several_optimizers = finder.any_optimizer = lambda: True
+    ended = 0
+    for _ in range(20):
+        for _ in range(4):
+            finder.optimizer_steps_in_backward()
+            ended += finder.backward_passes()
+        ended += finder.optimizer_steps(7)
+    assert 20 - 8 <= ended <= 20 + 3  # the first four passes, and those until the one outside is known to be alone
+
+
 def test_a_window_by_the_clock_waits_for_the_passes_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("whystall.capture.stepless._AFTER_S", 0.0)
     monkeypatch.setattr("whystall.capture.stepless._FIRST_LASTS_S", 0.02)

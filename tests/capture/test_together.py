@@ -14,7 +14,7 @@ from whystall.run_folder.layout import is_written_by_a_run, window_name
 from whystall.run_folder.samples import PROFILED
 
 MS: Final = 1_000_000
-# Each rank steps by itself; the second one's first steps are long, so that it is steady later.
+# Each rank steps by itself; the second one's first steps are long, so that it is steady two steps later.
 TRAIN: Final = """
 import os, time
 import torch
@@ -27,7 +27,7 @@ for step in range(40):
     model(torch.randn(8, 64)).square().mean().backward()
     optimizer.step()
     optimizer.zero_grad()
-    time.sleep(0.3 if late and step in (2, 5) else 0.05)
+    time.sleep(0.3 if late and step < 3 else 0.05)
 torch.distributed.barrier()
 """
 
@@ -53,11 +53,17 @@ def started(durations_ms: list[list[float]], folder: Path, *, ahead: int = 0) ->
 
 def test_the_first_that_is_steady_says_when(tmp_path: Path) -> None:
     even = [100.0] * 40
-    late = [900.0, 700.0, 500.0, 900.0, 300.0, *even]
+    late = [900.0, 700.0, 500.0, *even]
     first, second = started([even, late], tmp_path)
     assert first == second
-    alone, _ = started([even, []], tmp_path / "missing")  # nobody can say anything there
-    assert first == alone + 2
+    alone, later = started([even, late], tmp_path / "missing")  # nobody can say anything there
+    assert (first, later) == (alone + 2, alone + 2)
+
+
+def test_a_rank_that_warms_up_still_records_none_of_that(tmp_path: Path) -> None:
+    warm_up = [100.0 * 3 ** (step % 3) for step in range(9)]
+    first, second = started([[100.0] * 40, [*warm_up, *[100.0] * 40]], tmp_path)
+    assert second > len(warm_up) > first
 
 
 def test_a_rank_that_is_a_step_ahead_begins_after_the_same_step(tmp_path: Path) -> None:

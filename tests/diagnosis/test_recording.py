@@ -68,6 +68,16 @@ def test_recording_costs_no_more_than_its_events_can() -> None:
     assert 1 < case.lengthening < 1.01
 
 
+def test_what_was_longer_for_other_reasons_is_not_taken_from_long_python() -> None:
+    """Recorded kernels of 30 us and usual ones of 20: no profiler made three milliseconds of Python of two."""
+    python_ns = 3_000_000
+    job = training(kernel_ns=30_000, python_ns=python_ns)
+    finding = found_in(job.built, runs=[steps_of(CALLS * 21_000 + python_ns)])["host.python"]
+    assert finding.gain is not None
+    recorded = CALLS * 31_000 + python_ns
+    assert finding.gain.floor <= recorded / (CALLS * 31_000) <= finding.gain.ceiling
+
+
 def test_the_overhead_is_told_with_what_was_done_about_it() -> None:
     job = training(kernel_ns=4_000)
     told = told_of(job.built, runs=[steps_of(CALLS * 6_000)])

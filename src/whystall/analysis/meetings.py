@@ -229,7 +229,7 @@ def _met_elsewhere(reference: pl.DataFrame, own: pl.DataFrame) -> bool:
     for shift in range(1, int(len(own) * (1 - _LEAST_OVERLAP)) + 1):
         for first, last in ((slice(shift, None), slice(None, -shift)), (slice(None, -shift), slice(shift, None))):
             alike = (start[first] <= until[last]) & (begin[last] <= end[first])
-            if alike.all() and _scatter(end[first] - until[last]) <= _scatter(end - until):
+            if alike.all() and _FAR_BETTER * _scatter(end[first] - until[last]) < _scatter(end - until):
                 return True
     return False
 

@@ -8,6 +8,7 @@ of a recorder that is off holds nothing, and tells just that.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -63,7 +64,10 @@ class FlightRecorder:
         if distributed is None or distributed.get_world_size() < 2:
             return False
         c10d = self._torch._C._distributed_c10d  # noqa: SLF001 - the recorder has no public name
-        held = max((getattr(c10d, name)() for name in _DUMPS if hasattr(c10d, name)), key=len, default=b"")
+        held = b""
+        for name in _DUMPS:
+            with suppress(AttributeError, RuntimeError):  # another torch has one of them alone
+                held = max(held, getattr(c10d, name)(), key=len)
         if not held:
             return False
         rank = int(distributed.get_rank())

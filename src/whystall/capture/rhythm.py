@@ -33,6 +33,11 @@ class Optimizers:
     def __init__(self) -> None:
         self._heard: list[int] = []
 
+    @property
+    def any_heard(self) -> bool:
+        """Whether one has stepped of which it is not known yet whether it ends iterations."""
+        return bool(self._heard)
+
     def choose(self, optimizer: int, *, several: bool) -> int | None:
         """The one that ends iterations, now that ``optimizer`` has stepped; ``None``: not known yet.
 

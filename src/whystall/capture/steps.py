@@ -136,7 +136,7 @@ class StepFinder:
         """
         self._since_backward = 0
         stepped, self._stepped_in_backward = self._stepped_in_backward, False
-        if stepped and self.anchor is None and self.source != "calls of step()":
+        if stepped and self.anchor is None and not self._optimizers.any_heard and self.source != "calls of step()":
             self._trains, self.source = True, "optimizer"
             return True
         if self._trains or self.source == "calls of step()":

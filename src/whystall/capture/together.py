@@ -11,10 +11,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from whystall.run_folder.layout import window_name
+from whystall.run_folder.layout import staged_window, window_name
 
 _AHEAD: Final = 2
-"""So many steps on all ranks have looked."""
+"""So many steps on the others are steady, too, or go by themselves."""
 _FARTHEST: Final = 16
 """What says that it begins later than this is left from another attempt, or from ranks that step otherwise."""
 
@@ -31,23 +31,26 @@ class Together:
     def begins(self, window: int, step: int, *, ready: bool) -> bool:
         """Whether a window, counted from 0, begins after this step; ``ready`` says whether this rank would have it so.
 
-        Microseconds in each of the few steps before the window.
+        One that is not, whose first steps differ still, records by itself once it is.
         """
+        if not ready:
+            return False
         at = self._said(window)
-        if at is None and ready:
+        if at is None:
             self._say(window, step + _AHEAD)
             at = self._said(window)
-        return step >= at if at is not None and at <= step + _FARTHEST else ready
+        return at is None or step >= at or at > step + _FARTHEST
 
     def _said(self, window: int) -> int | None:
         with suppress(OSError, ValueError):
             return int((self._folder / window_name(window)).read_bytes())
-        return None  # nobody has, or is just about to
+        return None
 
     def _say(self, window: int, step: int) -> None:
+        name = window_name(window)
+        own = self._folder / staged_window(name, os.getpid())
         with suppress(OSError):  # another rank was first; or the folder cannot be written to
-            file = os.open(self._folder / window_name(window), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
-            try:
-                os.write(file, str(step).encode())
-            finally:
-                os.close(file)
+            own.write_bytes(str(step).encode())
+            os.link(own, self._folder / name)  # whole, and the first alone
+        with suppress(OSError):
+            own.unlink()

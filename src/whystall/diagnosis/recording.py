@@ -19,6 +19,8 @@ FEWEST_RECORDED: Final = 3
 _ENOUGH_RECORDED: Final = 5
 _ONE_NS: Final = 10_000
 """Recording one event takes the host no longer: on an H200's host it took 2 to 5 us of each, shapes recorded."""
+_LONGEST_NS: Final = 2 * _ONE_NS
+"""A node lies between two events."""
 # What recording a call of an operator takes at most. Of thirty jobs' recordings on two cores most with a thousand calls
 # a step became longer by 0.6 to 5 us for each; those with few by more, which other things made longer as well.
 _ONE_ON_CPU_NS: Final = 5_000
@@ -31,7 +33,6 @@ _NEAR: Final = 0.01
 _HALVINGS: Final = 14
 _HIDES_NS: Final = 2_000
 """Of eight jobs on an H200's host (torch 2.11, shapes recorded) it was 1.9 to 3.0 us of each node, of one 4.7."""
-_LONGEST_NS: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -242,7 +242,9 @@ def _without_recording(shares: dict[str, float], longer: float) -> dict[str, flo
     """The shares of a step that is not recorded: what recording added lies in the host's parts."""
     host = sum(shares.get(part, 0.0) for part in _OF_HOST)
     kept = max(host - (1 - 1 / longer), 0.0) / host if host else 0.0
-    return {part: share * longer * (kept if part in _OF_HOST else 1.0) for part, share in shares.items()}
+    left = {part: share * (kept if part in _OF_HOST else 1.0) for part, share in shares.items()}
+    whole = 1 - sum(shares.values()) + sum(left.values())  # with what devices compute
+    return {part: share / max(whole, 1e-9) for part, share in left.items()}
 
 
 def _sentence(device: Device, longer: float) -> str:

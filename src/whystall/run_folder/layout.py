@@ -36,7 +36,7 @@ _OF_A_RANK: Final = re.compile(
 )
 # What is written beside its place and then moved there; a process that was killed leaves it.
 _STAGED: Final = re.compile(
-    rf"\.window{_NUMBER}\.begins|\.run\.json\.\d+|rank{_NUMBER}\.run\.\d+|rank{_NUMBER}\.flight\.\d+|\.rank{_NUMBER}\.(?:memory|oom)\.pickle\.\d+|\.rank{_NUMBER}\.samples\.jsonl\.\d+|\.rank{_NUMBER}(?:\.window{_NUMBER})?\.trace\.json\.gz\.\d+(?:\.json)?"
+    rf"\.window{_NUMBER}\.begins(?:\.\d+)?|\.run\.json\.\d+|rank{_NUMBER}\.run\.\d+|rank{_NUMBER}\.flight\.\d+|\.rank{_NUMBER}\.(?:memory|oom)\.pickle\.\d+|\.rank{_NUMBER}\.samples\.jsonl\.\d+|\.rank{_NUMBER}(?:\.window{_NUMBER})?\.trace\.json\.gz\.\d+(?:\.json)?"
 )
 _OF_THE_RUN: Final = frozenset((REPORT_JSON, REPORT_HTML, EXPERIMENTS_JSON))
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]+")
@@ -113,6 +113,11 @@ def window_name(window: int) -> str:
     '.window0.begins'
     """
     return f".window{window}.begins"
+
+
+def staged_window(name: str, pid: int) -> str:
+    """Where that is written before it takes its name."""
+    return f"{name}.{pid}"
 
 
 def staged_run(pid: int) -> str:

@@ -8,7 +8,7 @@ import pytest
 from tests.diagnosis.cases import found_in, line, loader, run
 from tests.diagnosis.jobs import Job, is_worth
 
-from whystall.analysis.run_results import RunSummary, SlowStep
+from whystall.analysis.run_results import RunSummary, SampledLine, SlowStep
 from whystall.diagnosis.run_facts import RunFacts
 
 STEP_NS: Final = 10_000_000
@@ -74,6 +74,22 @@ def test_lines_name_what_was_slow_between_the_parts() -> None:
     places = [line(0.4, "accuracy = evaluate(model)", part="evaluation"), line(0.5, part="backward")]
     found = found_in(training().built, runs=[slow_run({"other": LOST_NS}, places=places)])
     is_worth(found["episodic.evaluation"], 1 / (1 - 0.4))
+
+
+@pytest.mark.parametrize(
+    "places",
+    [
+        pytest.param([line(0.08, "logger.info(loss)", leaf="logging:info")], id="logs in each step"),
+        pytest.param([line(0.05, "torch.save(state, path)", part="save")], id="saves beside"),
+        pytest.param([line(0.05, "evaluate(model)", part="evaluation")], id="evaluates beside"),
+    ],
+)
+@pytest.mark.parametrize("part", ["backward", "other"])
+def test_what_each_step_does_is_not_what_slow_ones_lost(places: list[SampledLine], part: str) -> None:
+    """Sequences of another length, or something else between the parts that no line was found at."""
+    shares = {"other": 0.1 + (0.44 if part == "other" else 0.0)}
+    found = found_in(training().built, runs=[slow_run({part: LOST_NS}, places=places, shares=shares)])
+    assert not {cause for cause in found if cause.startswith("episodic.")}
 
 
 def test_a_host_that_runs_ahead_and_then_waits_has_lost_nothing() -> None:

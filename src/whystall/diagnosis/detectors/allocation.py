@@ -23,8 +23,8 @@ from whystall.replay.graph import Change
 from whystall.vocabulary.runtime_calls import is_call
 
 _KEPT: Final = Remedy(
-    text="Leave torch.cuda.empty_cache() out of the loop: torch keeps freed memory for what comes next, and gives it "
-    "back by itself where it runs short.",
+    text="Leave torch.cuda.empty_cache() out of the loop, where that is called: torch keeps freed memory for what "
+    "comes next, and gives it back by itself where it runs short.",
     patch="-torch.cuda.empty_cache()",
     risk="Another process on the same device finds less memory free.",
 )
@@ -59,7 +59,7 @@ def allocation_calls(case: Case, cause: str, *, frees: bool) -> Iterator[Replaye
             ranks=(rank.rank,),
             rivals=("host.launch-bound", "host.sync", "host.python"),
             if_hidden=hidden(rank, "device memory is allocated in every step"),
-            detail="the job gives it back each time, with memory to spare" if by_itself else "",
+            detail="it is given back each time, with memory to spare" if by_itself else "",
             remedy=_KEPT if by_itself else None,
         )
 

@@ -12,6 +12,7 @@ from whystall.diagnosis.detectors.collectives import Collectives, are, launched_
 from whystall.diagnosis.detectors.recorded_sizes import first_elements
 from whystall.diagnosis.rank_case import RankCase
 from whystall.trace.columns import judged, matching
+from whystall.trace.link import rows_of
 
 _ENGINE: Final = "autograd::engine"
 _ACCUMULATE: Final = "torch::autograd::AccumulateGrad"
@@ -25,7 +26,8 @@ def averaged_by_hand(rank: RankCase, found: Collectives) -> tuple[NDArray[np.boo
     """Which of a rank's reductions sum the gradients of a backward pass, and when passes begin.
 
     Together the reductions from the beginning of a pass to that of the next one are of as many numbers as the gradients
-    that the pass makes: what a model sends in its own passes, a loss or a norm is not.
+    that the pass makes: what a model sends in its own passes, a loss or a norm is not. Passes of which none adds to the
+    gradients of another (two models that learn in turn) have gradients of their own.
     """
     begins = _backward_passes(rank)
     sums = are(found, _SUM) & (found.size > 0)
@@ -42,7 +44,19 @@ def averaged_by_hand(rank: RankCase, found: Collectives) -> tuple[NDArray[np.boo
     sent = np.bincount(of_sum[sums], weights=found.size[sums], minlength=len(begins))
     width = sent / np.maximum(gradients, 1)
     whole = (np.abs(width[:, None] / _WIDTHS - 1) < _WHOLE).any(axis=1)
+    adds = np.searchsorted(begins, _additions(rank), side="right") - 1
+    added = np.bincount(adds[adds >= 0], minlength=len(begins) + 1) > 0
+    whole &= added[:-1] | added[1:]
     return sums & whole[np.maximum(of_sum, 0)], begins
+
+
+def _additions(rank: RankCase) -> NDArray[np.int64]:
+    """When a gradient was added to one that was there."""
+    table = rank.trace.operators
+    below = rows_of(table["parent"])
+    adds = matching(table["name"], lambda name: name in ("aten::add_", "aten::add")) & (below >= 0)
+    of_gradients = matching(table["name"], _ACCUMULATE.__eq__)
+    return np.asarray(table["ts_ns"].to_numpy()[adds & of_gradients[np.maximum(below, 0)]], np.int64)
 
 
 def _backward_passes(rank: RankCase) -> NDArray[np.int64]:

@@ -25,6 +25,8 @@ _MANY_COPIES: Final = 16
 _STATE_BYTES: Final = 1 << 22
 _COPY_PAUSE_NS: Final = 5_000_000
 _MOSTLY: Final = 0.7
+# Where a run collects for far longer than what is silent takes, it does so in other places.
+_AT_MOST: Final = 2.0
 
 
 def named_episodes(case: Case, cause: str, kind: Episode) -> Iterator[Replayed]:
@@ -137,7 +139,8 @@ def silent_episodes(case: Case) -> Iterator[Silent]:
             launched = rank.launch_time[copies][order]
             size = rank.trace.device_events["bytes"].fill_null(0).to_numpy()[copies][order]
             saves = _after_a_state(launched, size, begin)
-            collects = ~saves & (_collected_ns(case, rank) > _MOSTLY * _per_step_ns(rank, begin[~saves], end[~saves]))
+            silent_ns, collected_ns = _per_step_ns(rank, begin[~saves], end[~saves]), _collected_ns(case, rank)
+            collects = ~saves & (_MOSTLY * silent_ns < collected_ns < _AT_MOST * silent_ns)
             yield Silent(rank, begin, end, saves, collects, launched)
 
 

@@ -44,6 +44,15 @@ class SlowSteps:
         seen = sum(step.lost_ns.get(OTHER, 0) for step in self.run.slow)
         return self.lost(part) + self.lost(OTHER) * beside / max(seen, 1)
 
+    def lost_at(self, lines: list[SampledLine]) -> float:
+        """The share that they lost between the parts, where the thread was found at some lines for longer than usual.
+
+        Nobody knows in which steps it was found there. What a usual step spends between its parts may be all of it, as
+        where each step logs: that is not what slow ones lost.
+        """
+        usual = max(self.run.shares.get(OTHER, 0.0) - self.lost(OTHER), 0.0)
+        return min(max(share_of(lines) - usual, 0.0), self.lost(OTHER))
+
     @property
     def _lost_ns(self) -> int:
         parts = self.run.slow_lost_ns or {part for step in self.run.slow for part in step.lost_ns}
@@ -91,7 +100,7 @@ def lost_at_lines(
     """What slow steps lost at lines that pass a test, as far as the training thread was found there."""
     for slow in slow_steps(case):
         lines = lines_where(slow.run, test)
-        share = min(share_of(lines), slow.share)
+        share = slow.lost_at(lines)
         if share > 0:
             yield of_slow_steps(cause, slow, share, "", lines, rivals)
 

@@ -92,10 +92,11 @@ def test_reductions_that_are_needed(step: list[list[int]], optimizer_after: tupl
 WEIGHT: Final = [1024, 4096]
 
 
-def averaged(*reduced: int, steps: int = 8, last_alone: bool = False) -> TraceBuilder:
+def averaged(*reduced: int, steps: int = 8, last_alone: bool = False, models: int = 1) -> TraceBuilder:
     """Steps of four passes without a wrapper, each of which sums ``reduced`` bytes after its backward pass.
 
-    A pass multiplies by one weight, for whose gradient autograd takes a thread of its own.
+    A pass multiplies by one weight, for whose gradient autograd takes a thread of its own. Of several ``models`` each
+    pass is another's, and so are its gradients.
     """
     built, at = trace(), 0
     for number in range(steps):
@@ -108,6 +109,8 @@ def averaged(*reduced: int, steps: int = 8, last_alone: bool = False) -> TraceBu
                 inner = at + 20_000 + 5_000 * place
                 built.operator(engine + name, at=inner, lasts=4_000, thread=9)
             built.operator("torch::autograd::AccumulateGrad", at=at + 26_000, lasts=2_000, thread=9, **shaped(WEIGHT))
+            if index >= models:
+                built.operator("aten::add_", at=at + 26_500, lasts=1_000, thread=9, **shaped(WEIGHT, WEIGHT))
             runs = at + 12_000 + GEMM_NS
             for place, size in enumerate(reduced if index == 3 or not last_alone else ()):
                 told = {"runs_at": runs, "lasts": REDUCE_NS, **message("allreduce", size)}
@@ -137,6 +140,7 @@ def test_gradients_that_the_job_averages_itself_after_every_pass(sent: tuple[int
     [
         pytest.param(averaged(16 * MIB, last_alone=True), id="once-a-step"),
         pytest.param(averaged(5 * MIB), id="not-of-the-gradients"),
+        pytest.param(averaged(16 * MIB, models=4), id="of-four-models"),
         pytest.param(averaged(4), id="a-loss"),
     ],
 )

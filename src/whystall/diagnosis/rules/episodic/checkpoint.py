@@ -69,7 +69,7 @@ def in_slow_steps(case: Case) -> Iterator[Sampled]:
     """Slow steps of a job with an accelerator that save, or were found at lines that do."""
     for slow in slow_steps(case):
         lines = lines_where(slow.run, lambda line: line.part in ("checkpoint", "save") or is_saving(line))
-        share = min(max(slow.lost_for("save"), share_of(lines)), slow.share)
+        share = slow.lost_for("save") or slow.lost_at(lines)
         if share > 0:
             yield of_slow_steps(CAUSE.id, slow, share, "save", lines, ("host.python", "episodic.logging"))
 
