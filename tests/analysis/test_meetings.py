@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -135,6 +136,16 @@ def test_a_few_steps_of_hosts_whose_clocks_are_apart_are_matched_in_order() -> N
     end = _ends(truth, 5)
     ranks = [_attendance(0, truth, end), _attendance(1, truth, end + _STEP // 2)]
     assert _pairs([truth, truth], meetings(ranks)) == (9, 0, 0)
+
+
+@pytest.mark.parametrize("apart", [0.8, 1.3, 1.8])
+def test_long_collectives_of_hosts_whose_clocks_are_apart_are_matched_in_order(apart: float) -> None:
+    """One a step, for two fifths of it: a step later each overlaps another, and does not end with it."""
+    truth = list(range(6))
+    end = np.array(truth, np.int64) * _STEP + _STEP
+    told: dict[str, Any] = {"lasts": _STEP * 2 // 5, "plan": _PLAN[:1]}
+    ranks = [_attendance(0, truth, end, **told), _attendance(1, truth, end + int(apart * _STEP), **told)]
+    assert _pairs([truth, truth], meetings(ranks)) == (6, 0, 0)
 
 
 def test_what_was_asked_for_before_the_recording_is_matched_by_the_others_clock() -> None:

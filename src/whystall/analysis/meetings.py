@@ -32,6 +32,8 @@ _JITTER_NS: Final = 2_000
 # Where as many were recorded on both, another order is only taken on the word of so many that scatter so much less.
 _MANY: Final = 8
 _FAR_BETTER: Final = 4
+_TOGETHER: Final = 0.1
+"""Ranks on one clock leave a collective within such a share of the time from one to the next."""
 # Ends that fall together so well, in their order, are not looked at further.
 _SURE_NS: Final = 20_000
 
@@ -222,14 +224,17 @@ def _met_elsewhere(reference: pl.DataFrame, own: pl.DataFrame) -> bool:
     """Whether, on one clock, no n-th overlaps the n-th, and those some places on all do and end together as well.
 
     So it is where ranks of one machine were not recorded from the same step on: of few collectives nothing else tells.
+    Clocks that are apart look the same where they are so by about a whole step: what meets ends nearer than that.
     """
     (start, end), (begin, until) = ((lane["start"].to_numpy(), lane["end"].to_numpy()) for lane in (reference, own))
     if ((start <= until) & (begin <= end)).any():
         return False
+    near = _TOGETHER * float(np.median(np.diff(end))) if len(end) > 1 else 0.0
     for shift in range(1, int(len(own) * (1 - _LEAST_OVERLAP)) + 1):
         for first, last in ((slice(shift, None), slice(None, -shift)), (slice(None, -shift), slice(shift, None))):
             alike = (start[first] <= until[last]) & (begin[last] <= end[first])
-            if alike.all() and _FAR_BETTER * _scatter(end[first] - until[last]) < _scatter(end - until):
+            apart = end[first] - until[last]
+            if alike.all() and float(np.median(np.abs(apart))) <= near and _scatter(apart) <= _scatter(end - until):
                 return True
     return False
 
