@@ -15,7 +15,7 @@ from whystall.diagnosis.rank_case import RankCase
 from whystall.replay.graph import Change, Graph, Mask, NodeKind, play
 from whystall.replay.outcome import length_ns
 
-FEWEST_RECORDED: Final = 3
+_FEWEST_RECORDED: Final = 3
 _ENOUGH_RECORDED: Final = 5
 _ONE_NS: Final = 10_000
 """Recording one event takes the host no longer: on an H200's host it took 2 to 5 us of each, shapes recorded."""
@@ -56,7 +56,7 @@ def lengthened(run: RunSummary, rank: RankCase) -> Lengthened | None:
     Few of them have to be longer than nearly all others.
     """
     steps = rank.trace.steps
-    if len(steps) < FEWEST_RECORDED:
+    if len(steps) < _FEWEST_RECORDED:
         return None
     recorded = np.diff(steps["ts_ns"].to_numpy())
     # Of a job whose steps became longer those beside the window are its others.

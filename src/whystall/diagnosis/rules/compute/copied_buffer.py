@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from math import prod
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -21,6 +22,7 @@ from whystall.diagnosis.detectors.recorded_sizes import Shape, first_elements, f
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
+from whystall.replay.graph import Change, Mask
 from whystall.trace.columns import judged, matching
 
 CAUSE: Final = cause_beside(__name__)
@@ -45,38 +47,65 @@ _OF_CACHES: Final = 4
 _LEFT_OF_CACHES: Final = (0.6, 0.95)
 
 
-def on_a_cpu(case: Case) -> Iterator[Replayed]:
-    """By recorded sizes: concatenations that add little, in most steps, and copies beside them."""
+@dataclass(frozen=True, slots=True)
+class _Buffer:
+    """What a rank concatenates to add little to it, and copies of that size; ``share`` of it is new."""
+
+    rank: RankCase
+    chosen: Mask
+    copied: Mask
+    share: float
+    alone: Mask
+    """The nodes of the concatenations' work, and of them and the copies."""
+    nodes: Mask
+
+    def candidate(self, case: Case, removal: Change, **more: Any) -> Replayed:
+        """What it costs, by sizes that were recorded."""
+        per_step = case.time_of(self.nodes)
+        return Replayed(
+            cause=CAUSE.id,
+            attributed_ns=per_step,
+            evidence=(
+                evidence.time(
+                    "concatenations and copies of that size", per_step, case.events_of(self.nodes), per=case.per
+                ),
+                evidence.share("of what is concatenated is new", self.share),
+            ),
+            removal=removal,
+            method="replay: what is appended, without what was there",
+            code=code_of(case, self.nodes),
+            ranks=(self.rank.rank,),
+            confidence=0.85,
+            **more,
+        )
+
+
+def _buffers(case: Case) -> Iterator[_Buffer]:
+    """Concatenations that add little, in most steps, and copies beside them, where they take a part of a step."""
     for rank in case.ranks:
         left, sizes = _concatenated(rank)
         chosen = left < 1
         if not _in_many_steps(rank, chosen):
             continue
         copied = _copied(rank, sizes) & ~chosen
-        nodes = case.work_of(rank, chosen | _called(rank, chosen | copied) | copied)
-        per_step = case.time_of(nodes)
-        if per_step < _LEAST_SHARE * case.step_ns:
-            continue
-        alone = case.work_of(rank, chosen | _called(rank, chosen))
+        alone, nodes = (case.work_of(rank, called | _called(rank, called)) for called in (chosen, chosen | copied))
+        if case.time_of(nodes) >= _LEAST_SHARE * case.step_ns:
+            yield _Buffer(rank, chosen, copied, float(np.median(left[chosen])), alone, nodes)
+
+
+def on_a_cpu(case: Case) -> Iterator[Replayed]:
+    """By recorded sizes."""
+    for found in _buffers(case):
+        share = found.share
         # What was there is given back to the system when the new tensor takes its place.
-        freed = given_back(case, rank, chosen | copied)
-        share = float(np.median(left[chosen]))
-        expected, most = _LEFT_OF_CACHES if _of_caches(rank, chosen) else (share, share)
-        yield Replayed(
-            cause=CAUSE.id,
-            attributed_ns=per_step,
-            evidence=(
-                evidence.time("concatenations and copies of that size", per_step, case.events_of(nodes), per=case.per),
-                evidence.share("of what is concatenated is new", share),
-            ),
-            removal=case.without(nodes | freed, max(share, expected)),
-            floor=case.without(alone, max(share, most)),
-            ceiling=case.without(nodes | freed, share),
-            method="replay: what is appended, without what was there",
-            code=code_of(case, nodes),
-            ranks=(rank.rank,),
+        nodes = found.nodes | given_back(case, found.rank, found.chosen | found.copied)
+        expected, most = _LEFT_OF_CACHES if _of_caches(found.rank, found.chosen) else (share, share)
+        yield found.candidate(
+            case,
+            case.without(nodes, max(share, expected)),
+            floor=case.without(found.alone, max(share, most)),
+            ceiling=case.without(nodes, share),
             uncertainty=0.3,
-            confidence=0.85,
             rivals=("host.small-operators", "host.allocator"),
         )
 
@@ -86,32 +115,13 @@ def on_a_device(case: Case) -> Iterator[Replayed]:
 
     Attention on devices takes keys and values whose rows lie apart as it takes others: of caches no more is left.
     """
-    for rank in case.ranks:
-        left, sizes = _concatenated(rank)
-        chosen = left < 1
-        if not _in_many_steps(rank, chosen):
-            continue
-        copied = _copied(rank, sizes) & ~chosen
-        alone, nodes = (case.work_of(rank, called | _called(rank, called)) for called in (chosen, chosen | copied))
-        per_step = case.time_of(nodes)
-        share = float(np.median(left[chosen]))
-        kept = np.maximum(share, np.minimum(_SMALL_NS / np.maximum(case.replayed.duration, 1), 1.0))
-        if per_step < _LEAST_SHARE * case.step_ns:
-            continue
-        yield Replayed(
-            cause=CAUSE.id,
-            attributed_ns=per_step,
-            evidence=(
-                evidence.time("concatenations and copies of that size", per_step, case.events_of(nodes), per=case.per),
-                evidence.share("of what is concatenated is new", share),
-            ),
-            removal=case.without(nodes, kept),
-            floor=case.without(alone, kept),
-            method="replay: what is appended, without what was there",
-            code=code_of(case, nodes),
-            ranks=(rank.rank,),
+    for found in _buffers(case):
+        kept = np.maximum(found.share, np.minimum(_SMALL_NS / np.maximum(case.replayed.duration, 1), 1.0))
+        yield found.candidate(
+            case,
+            case.without(found.nodes, kept),
+            floor=case.without(found.alone, kept),
             uncertainty=0.2,
-            confidence=0.85,
             rivals=("compute.graph-copies", "inference.bandwidth-bound-decode"),
         )
 
