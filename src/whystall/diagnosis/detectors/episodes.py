@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from whystall.analysis.intervals import ANY, class_timeline
 from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
-from whystall.diagnosis.case import Case
+from whystall.diagnosis.case import FEWEST_SAMPLED_STEPS, Case
 from whystall.diagnosis.detectors.stretches import recurrence, stretches
 from whystall.diagnosis.rank_case import RankCase
 from whystall.replay.graph import Change, EdgeKind, Mask
@@ -139,8 +139,8 @@ def silent_episodes(case: Case) -> Iterator[Silent]:
             launched = rank.launch_time[copies][order]
             size = rank.trace.device_events["bytes"].fill_null(0).to_numpy()[copies][order]
             saves = _after_a_state(launched, size, begin)
-            silent_ns, collected_ns = _per_step_ns(rank, begin[~saves], end[~saves]), _collected_ns(case, rank)
-            collects = ~saves & (_MOSTLY * silent_ns < collected_ns < _AT_MOST * silent_ns)
+            silent_ns = _per_step_ns(rank, begin[~saves], end[~saves])
+            collects = ~saves & (_MOSTLY * silent_ns < (collected_ns(case, rank) or 0.0) < _AT_MOST * silent_ns)
             yield Silent(rank, begin, end, saves, collects, launched)
 
 
@@ -148,9 +148,10 @@ def _per_step_ns(rank: RankCase, begin: NDArray[np.int64], end: NDArray[np.int64
     return float((end - begin).sum()) / max(len(rank.trace.steps), 1)
 
 
-def _collected_ns(case: Case, rank: RankCase) -> float:
-    """How long a step of a rank's run collects garbage, on average, by Python's own account; 0 where not known."""
-    return max((run.shares.get("gc", 0.0) * run.mean_ns for run in case.runs if run.rank == rank.rank), default=0.0)
+def collected_ns(case: Case, rank: RankCase) -> float | None:
+    """How long a step of a rank's run collects garbage, on average, by Python's own account; ``None``: not known."""
+    runs = [run for run in case.runs if run.rank == rank.rank and run.measured >= FEWEST_SAMPLED_STEPS]
+    return max((run.shares.get("gc", 0.0) * run.mean_ns for run in runs), default=None)
 
 
 def _is_silent(rank: RankCase, begin: NDArray[np.int64], end: NDArray[np.int64]) -> Mask:

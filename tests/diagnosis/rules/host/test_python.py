@@ -53,6 +53,17 @@ def test_python_that_holds_up_the_device_is_worth_its_time(api: str, stacked: bo
     assert finding.could_be == ([] if stacked else ["host.gc"])
 
 
+@pytest.mark.parametrize(("share", "could_be"), [(0.0, []), (0.2, ["host.gc"])])
+def test_a_run_that_hardly_collects_is_not_said_to_collect_perhaps(share: float, could_be: list[str]) -> None:
+    """800 us of Python in steps of 2.8 ms: Python itself says how long of them it collects."""
+    job = training(800_000)
+    length = round(job.step_ns)
+    even: dict[str, Any] = {"median_ns": length, "p90_ns": length, "total_ns": 100 * length}
+    finding = found_in(job.built, runs=[run(shares={"gc": share}, **even)])["host.python"]
+    assert finding.could_be == could_be
+    assert ("garbage collection" in finding.title) == bool(could_be)
+
+
 def on_ranks(*python_ns: int) -> list[Job]:
     """Twelve steps of ranks that each run Python for so long, then a product, and meet."""
     jobs = [Job() for _ in python_ns]

@@ -16,7 +16,14 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed, Sampled
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
-from whystall.diagnosis.detectors.episodes import annotation_around, episode, named_times, outermost, silent_episodes
+from whystall.diagnosis.detectors.episodes import (
+    annotation_around,
+    collected_ns,
+    episode,
+    named_times,
+    outermost,
+    silent_episodes,
+)
 from whystall.diagnosis.detectors.host_calls import hidden
 from whystall.diagnosis.detectors.python_kinds import kind_of_python
 from whystall.diagnosis.detectors.samples import (
@@ -57,6 +64,7 @@ _OF_FILES_AND_COPIES: Final = re.compile(
     r"^torch\.(serialization|_weights_only_unpickler|storage):|:(__deepcopy__|_rebuild_\w+)$"
     r"|^torch\.nn\.modules\.module:(\w*state_dict|_?named_\w+|load)$"
 )
+_SELDOM: Final = 0.1
 _COMPILED: Final = ("Torch-Compiled Region", "CompiledFunction")
 _PARTS: Final = ("forward", "backward", "optimizer")
 _MOST_SPREAD: Final = CAUSE.threshold("most_spread")
@@ -94,7 +102,9 @@ def in_trace_of_a_cpu(case: Case) -> Iterator[Replayed]:
 
 def _without_python(case: Case, rank: RankCase, nodes: Mask) -> Replayed:
     per_step = case.time_of(nodes)
-    known = rank.analysis.signals.get("python_stacks")
+    collected = collected_ns(case, rank)
+    # Python itself says of a watched run how long it collects.
+    known = rank.analysis.signals.get("python_stacks") or (collected is not None and collected < _SELDOM * per_step)
     return Replayed(
         cause=CAUSE.id,
         detail="" if known else "its own work or its garbage collection, which only Python stacks tell apart",
