@@ -174,7 +174,7 @@ def test_a_rank_of_which_a_window_is_gone_meanwhile_is_named_and_left_out(tmp_pa
     found = summarised(folder, Losing(folder / "rank1.part1.json"))
     assert [one.rank for one in found.candidates] == [0, 2]
     assert any("rank1.part1.json" in failure for failure in found.failures)
-    assert any("1 of them have no recording here: 1" in note for note in found.notes)
+    assert any("1 of them has no recording here: 1" in note for note in found.notes)
 
 
 def test_what_is_summarised_together_is_kept_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

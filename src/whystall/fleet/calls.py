@@ -11,12 +11,12 @@ from typing import Final
 from whystall.fleet.dump_files import RankDump
 from whystall.fleet.hang_results import RankCall
 from whystall.fleet.recorder_dumps import Entry, Group
+from whystall.trace.metadata import MOST_RANKS
 
 __all__ = ["Call", "GroupCalls", "group_calls", "is_finished", "world_of"]
 
 # Each rank brings tensors of its own size, or has a role of its own, so that sizes tell no mistake.
 _UNEVEN: Final = ("all_to_all", "alltoall", "gather", "scatter", "reduce_scatter", "all_gather")
-_MOST_RANKS: Final = 1_000_000  # a higher number in a file's name is no rank
 _EVEN: Final = frozenset({"_all_gather_base", "_allgather_base", "_reduce_scatter_base"})
 
 
@@ -93,7 +93,7 @@ def world_of(dumps: Sequence[RankDump]) -> tuple[int, ...]:
     """All ranks that dumps name, those with a dump and those below one with a dump included."""
     named = {rank for one in dumps for ranks in one.dump.members.values() for rank in ranks}
     highest = max((one.rank for one in dumps), default=-1)
-    below = range(highest + 1) if highest < _MOST_RANKS else ()
+    below = range(highest + 1) if highest < MOST_RANKS else ()
     return tuple(sorted(named.union(below, (one.rank for one in dumps))))
 
 

@@ -17,7 +17,7 @@ from whystall.fleet.engines import Engine, Work
 from whystall.fleet.engines.machine import free_bytes, needed_bytes
 from whystall.fleet.gatherings import Gatherings, gatherings
 from whystall.fleet.inputs import RecordedFile
-from whystall.fleet.spans import spans
+from whystall.fleet.spans import without_recording
 from whystall.fleet.summarise import FUNCTION, Manner, Outcome, Task, Window, joined, unpacked
 from whystall.fleet.summary import Candidate, RankSummary, renumbered
 from whystall.fleet.summary_cache import SummaryCache
@@ -27,7 +27,6 @@ from whystall.trace.ranks import of_each_rank
 from whystall.trace.windows import moved_by
 
 _MOST_NAMED: Final = 8
-_MOST_WORLD: Final = 1 << 20  # a damaged file may say anything
 
 Found = tuple[RankSummary, RecordedFile]
 
@@ -174,10 +173,8 @@ def _missing(candidates: Sequence[Candidate]) -> list[str]:
     """The sentence on ranks of the job without a recording; one listed under a free number is not the rank of it."""
     size = max((one.summary.world_size or 0 for one in candidates), default=0)
     there = {one.rank if one.summary.facts.rank is None else one.summary.facts.rank for one in candidates}
-    gone = sorted(set(range(size)) - there) if size <= _MOST_WORLD else []
-    if not gone:
-        return []
-    return [f"the job has {size:,} ranks, and {len(gone):,} of them have no recording here: {spans(gone)}"]
+    told = without_recording(size, there)
+    return [] if told is None else [told]
 
 
 def bounded(sentences: Sequence[str], most: int = _MOST_NAMED) -> list[str]:

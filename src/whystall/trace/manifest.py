@@ -17,13 +17,13 @@ import msgspec
 from whystall.trace.discovery import RANKS_JSON, find_manifests
 from whystall.trace.errors import InputError
 from whystall.trace.files import Limits, contents
+from whystall.trace.metadata import MOST_RANKS
 from whystall.trace.model import Trace
 from whystall.trace.ranks import rank_in_name
 
 SCHEMA: Final = "whystall.ranks/1"
 MOST_BYTES: Final = 16 << 20
 """A hundred thousand recordings take some 8 MB."""
-MOST_RANKS: Final = 1 << 20
 _MOST_NAMES: Final = 4
 _LONGEST: Final = 200
 _CONTRADICTED: Final = f"its rank is the one that {RANKS_JSON} gives it, not the one that it or its name states"

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
+
+MOST_RANKS: Final = 1 << 20
+"""A higher number in a file is damage, and no count of ranks."""
 
 
 class DeviceProperties(msgspec.Struct, frozen=True):

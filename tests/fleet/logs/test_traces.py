@@ -224,7 +224,16 @@ def test_what_is_cut_off_or_missing_is_named(tmp_path: Path) -> None:
     cut.write_text(cut.read_text()[: cut.stat().st_size * 2 // 3])
     notes = told(folder).notes
     assert any(note.startswith("rank1.json: the file ends in the middle") for note in notes)
-    assert "of the job's 4 ranks 3 are not here" in notes
+    assert "the job has 4 ranks, and 1 of them has no recording here: 3" in notes
+
+
+@pytest.mark.parametrize("size", [1 << 40, -1])
+def test_a_damaged_count_of_ranks_costs_nothing(tmp_path: Path, size: int) -> None:
+    folder = job(tmp_path / "job", 2, late=1, steps=12)
+    for path in folder.iterdir():
+        path.write_text(path.read_text().replace('"world_size": 2', f'"world_size": {size}'))
+        assert f'"world_size": {size}' in path.read_text()
+    assert not [note for note in told(folder).notes if "no recording" in note]
 
 
 def test_a_trace_without_collectives_beside_logs_spoils_nothing(tmp_path: Path) -> None:

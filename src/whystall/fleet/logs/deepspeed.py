@@ -17,6 +17,7 @@ from typing import Final
 from whystall.errors import InputError
 from whystall.fleet.logs.results import CommLog, CommRow
 from whystall.fleet.logs.values import number, whole
+from whystall.trace.metadata import MOST_RANKS
 from whystall.vocabulary.collectives import convention, kind_named
 
 __all__ = ["from_text", "is_text"]
@@ -34,7 +35,6 @@ _ROW: Final = re.compile(rf"^\s+{_SIZE}\s+(\d{{1,15}})\s+{_NUMBER}\s+{_NUMBER}\s
 _UNITS: Final = {f"{unit}B": 1024**power for power, unit in enumerate(("", *"KMGTPEZY"))}
 _BYTES_PER_GBIT: Final = 1e9 / 8
 _NO_RANKS: Final = ("broadcast", "reduce", "send_recv", "gather", "scatter")  # in whose bandwidth it takes no ranks
-_MOST_RANKS: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ def _world_size(rows: Sequence[_Printed]) -> int | None:
         if row.kind in ("all_gather", "all_reduce", "all_to_all", "reduce_scatter") and row.bus >= 10:
             left_out = 1 - row.bus / row.algorithm if row.algorithm > row.bus else 0.0
             votes[round(1 / left_out) if left_out > 1e-6 else 0] += 2
-    likely = [ranks for ranks, _ in votes.most_common() if 2 <= ranks <= _MOST_RANKS]
+    likely = [ranks for ranks, _ in votes.most_common() if 2 <= ranks <= MOST_RANKS]
     return likely[0] if likely else None
 
 

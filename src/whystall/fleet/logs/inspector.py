@@ -19,11 +19,11 @@ from whystall.errors import InputError
 from whystall.fleet.logs.lateness import stands_out
 from whystall.fleet.logs.results import CommLog, CommRow, RankWait
 from whystall.fleet.logs.values import mapping, number, whole
+from whystall.trace.metadata import MOST_RANKS
 from whystall.vocabulary.collectives import bandwidth, convention, kind_named
 
 __all__ = ["Inspected", "is_line"]
 
-_MOST_RANKS: Final = 1 << 20
 _LONGEST_US: Final = 1e12
 
 
@@ -72,7 +72,7 @@ class Inspected:
         own, peers = mapping(document.get("coll_perf")), mapping(document.get("p2p_perf"))
         if not own and not peers:
             return
-        rank, ranks = whole(head.get("rank"), _MOST_RANKS), whole(head.get("n_ranks"), _MOST_RANKS)
+        rank, ranks = whole(head.get("rank"), MOST_RANKS), whole(head.get("n_ranks"), MOST_RANKS)
         prefix, perf = ("coll", own) if own else ("p2p", peers)
         size, time_us = whole(perf.get(f"{prefix}_msg_size_bytes")), number(perf.get(f"{prefix}_exec_time_us"))
         number_ = whole(perf.get(f"{prefix}_sn"))

@@ -14,6 +14,7 @@ from typing import Any, Final
 from whystall.errors import InputError
 from whystall.fleet.logs.results import CommLog, CommRow
 from whystall.fleet.logs.values import listed, mapping, number, whole
+from whystall.trace.metadata import MOST_RANKS
 from whystall.vocabulary.collectives import convention, kind_named
 
 __all__ = ["from_json", "from_text", "is_json", "is_text"]
@@ -22,7 +23,6 @@ _HEADER: Final = re.compile(r"^#\s+size\s+count\s+type\b(.*)$", re.MULTILINE)
 _RANK: Final = re.compile(r"^#?\s*Rank\s+(\d{1,7})\s(?:\s*Group\s+(\d{1,7})\s)?\s*Pid\s", re.MULTILINE)
 _TEST: Final = re.compile(r"\b([a-z_]{4,20})_perf\b", re.IGNORECASE)
 _STARTING: Final = re.compile(r"Collective test starting:\s*(\w{1,40})", re.IGNORECASE)
-_MOST_RANKS: Final = 1 << 20
 
 
 def is_text(text: str) -> bool:
@@ -113,7 +113,7 @@ def from_json(document: dict[str, Any]) -> CommLog:
     """The rows of a result. Raises ``InputError`` where none has a time."""
     config = mapping(document.get("config"))
     devices = [mapping(one) for one in listed(config.get("devices"))]
-    ranks = _group_size([(whole(one.get("rank"), _MOST_RANKS), whole(one.get("group") or 0)) for one in devices])
+    ranks = _group_size([(whole(one.get("rank"), MOST_RANKS), whole(one.get("group") or 0)) for one in devices])
     named = _TEST.search(" ".join(str(one)[:500] for one in listed(document.get("args"))[:3]))
     kind = kind_named(named[1]) if named is not None else None
     rows = [row for one in document["results"] for row in _rows(mapping(one), kind, ranks)]

@@ -15,12 +15,12 @@ from typing import Any, Final
 from whystall.errors import InputError
 from whystall.fleet.logs.results import Behind, CommLog, Missing
 from whystall.fleet.logs.values import listed, mapping, whole
+from whystall.trace.metadata import MOST_RANKS
 from whystall.vocabulary.collectives import kind_named
 
 __all__ = ["Answer", "answer_of_json", "answers_of_text", "is_json", "is_text", "result"]
 
 ANY: Final = "collective"  # what NCCL before 2.26 counts: all kinds together
-_MOST_RANKS: Final = 1 << 20
 _HEAD: Final = re.compile(r"^[ \t]*Job summary[ \t]*$|^[ \t]*Communicators\.\.\. ", re.MULTILINE)
 _COMMUNICATOR: Final = re.compile(r"^\s*#\d{1,9}-\d{1,9} \(([0-9a-f]{1,32})\)")
 _COUNTS: Final = re.compile(r"different (\w{1,30}) operation counts")
@@ -64,7 +64,7 @@ def answer_of_json(document: dict[str, Any]) -> Answer:
         name = str(one.get("hash"))[:64] + str(one.get("secondary_hash"))[:64]
         found.communicators.add(name)
         for each in map(mapping, listed(one.get("ranks"))):
-            rank = whole(each.get("rank"), _MOST_RANKS)
+            rank = whole(each.get("rank"), MOST_RANKS)
             for kind, count in mapping(each.get("collective_counts")).items():
                 known, launched = kind_named(kind), whole(count, 1 << 60)
                 if rank is None or known is None or launched is None:
@@ -72,7 +72,7 @@ def answer_of_json(document: dict[str, Any]) -> Answer:
                 found.counts[name, known, rank] = launched
                 found.most[name, known] = max(found.most.get((name, known), 0), launched)
         for each in map(mapping, listed(one.get("missing_ranks"))):
-            rank, status = whole(each.get("rank"), _MOST_RANKS), mapping(each.get("status"))
+            rank, status = whole(each.get("rank"), MOST_RANKS), mapping(each.get("status"))
             process = whole(each.get("pid"), 1 << 32)
             found.missing.append((name, rank, status.get("considered_dead") is True, process))
     return found
@@ -95,7 +95,7 @@ def _answer(text: str) -> Answer:
         elif (counted := _COUNTS.search(line)) is not None:
             kind, at = kind_named(counted[1]) or ANY, None
         elif (gone := _MISSING.match(line)) is not None:
-            ranks = [whole(one.strip(), _MOST_RANKS) for one in gone[1].split(",")]
+            ranks = [whole(one.strip(), MOST_RANKS) for one in gone[1].split(",")]
             found.missing += [(name, rank, dead, None) for rank in ranks if rank is not None]
         elif (process := _PROCESS.match(line)) is not None:
             found.missing.append((None, None, dead, whole(process[1], 1 << 32)))

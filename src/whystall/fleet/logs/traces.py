@@ -21,6 +21,7 @@ from whystall.analysis.waiting import WANTED, waiting
 from whystall.errors import InputError
 from whystall.fleet.logs.lateness import stands_out
 from whystall.fleet.logs.results import CommLog, CommRow, RankWait
+from whystall.fleet.spans import without_recording
 from whystall.trace.discovery import RANKS_JSON
 from whystall.trace.files import head_of
 from whystall.trace.readers.kineto.sieve import CollectivesReader
@@ -30,7 +31,6 @@ from whystall.vocabulary.collectives import kind_named
 __all__ = ["READER", "from_traces", "is_trace"]
 
 _GROUP: Final = ["group", "group_ranks"]
-_MOST_NAMED: Final = 12
 _OF_WAITING: Final = ("wait_ns", "transfer_ns")
 _ON_HOST: Final = (
     "a library on the host (gloo, MPI) carried the collectives out, at times that are not those at which ranks came: "
@@ -167,10 +167,9 @@ def _of_ranks(read: Recordings) -> Iterator[str]:
     for trace in read.traces:
         yield from (f"{trace.name}: {warning}" for warning in trace.source.warnings)
     size = max((trace.metadata.world_size or 0 for trace in read.traces), default=0)
-    missing = sorted(set(range(size)) - set(read.ranks))
-    if missing:
-        more = f" and {len(missing) - _MOST_NAMED:,} more" if len(missing) > _MOST_NAMED else ""
-        yield f"of the job's {size:,} ranks {', '.join(map(str, missing[:_MOST_NAMED]))}{more} are not here"
+    told = without_recording(size, read.ranks)
+    if told is not None:
+        yield told
 
 
 def _notes(table: pl.DataFrame) -> Iterator[str]:

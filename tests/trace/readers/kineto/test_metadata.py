@@ -105,6 +105,14 @@ def test_ranks_and_groups() -> None:
     assert metadata.groups == (ProcessGroup("0", "default", 2, (0, 1)),)
 
 
+@pytest.mark.parametrize("number", [-1, 1 << 21, 9_223_372_036_854_775_807, "18446744073709551615"])
+def test_a_count_of_ranks_that_no_job_has_is_damage(number: int | str) -> None:
+    group = {"pg_name": "0", "pg_size": number, "ranks": [0, number]}
+    metadata = parsed(distributedInfo={"rank": number, "world_size": number, "pg_config": [group]})
+    assert (metadata.rank, metadata.world_size) == (None, None)
+    assert (metadata.groups[0].size, metadata.groups[0].ranks) == (None, (0,))
+
+
 @pytest.mark.parametrize("value", [None, 5, "x", [], [[]], {}, {"rank": True}, {"rank": 2**63}, {"pg_config": {}}])
 def test_metadata_of_the_wrong_shape_is_left_out(value: Any) -> None:
     metadata = parsed(distributedInfo=value, deviceProperties=value, baseTimeNanoseconds=value, with_stack=value)

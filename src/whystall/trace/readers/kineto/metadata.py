@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from whystall.run_folder.layout import WHOLE_STEPS
-from whystall.trace.metadata import DeviceProperties, Metadata, ProcessGroup, sound_text
+from whystall.trace.metadata import MOST_RANKS, DeviceProperties, Metadata, ProcessGroup, sound_text
 
 _LONGEST_TEXT = 1000  # characters of a name
 _SETTINGS = ("record_shapes", "profile_memory", "with_stack", "with_modules", "with_flops")
@@ -23,8 +23,8 @@ def parse_metadata(kept: Sequence[tuple[str, bytes]]) -> Metadata:
     info = info if isinstance(info, dict) else {}
     return Metadata(
         devices=tuple(_devices(values.get("deviceProperties"))),
-        rank=_integer(info.get("rank")),
-        world_size=_integer(info.get("world_size")),
+        rank=_rank(info.get("rank")),
+        world_size=_ranks(info.get("world_size")),
         backend=_text(info.get("backend")),
         groups=tuple(_groups(info.get("pg_config"))),
         base_time_ns=_integer(values.get("baseTimeNanoseconds")),
@@ -53,6 +53,17 @@ def _integer(value: Any) -> int | None:
     if isinstance(value, str) and value.isdecimal() and len(value) < 20:
         return int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63 else None
+
+
+def _rank(value: Any) -> int | None:
+    number = _integer(value)
+    return number if number is not None and 0 <= number < MOST_RANKS else None
+
+
+def _ranks(value: Any) -> int | None:
+    """How many ranks there are."""
+    number = _integer(value)
+    return number if number is not None and 0 < number <= MOST_RANKS else None
 
 
 def _text(value: Any) -> str | None:
@@ -88,12 +99,12 @@ def _groups(value: Any) -> list[ProcessGroup]:
         if not isinstance(entry, dict) or (name := entry.get("pg_name")) is None:
             continue
         ranks = entry.get("ranks")
-        members = [_integer(rank) for rank in ranks] if isinstance(ranks, list) else []
+        members = [_rank(rank) for rank in ranks] if isinstance(ranks, list) else []
         out.append(
             ProcessGroup(
                 name=sound_text(str(name))[:_LONGEST_TEXT],
                 description=_text(entry.get("pg_desc")),
-                size=_integer(entry.get("pg_size")),
+                size=_ranks(entry.get("pg_size")),
                 ranks=tuple(rank for rank in members if rank is not None),
             )
         )
