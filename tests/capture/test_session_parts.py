@@ -312,7 +312,7 @@ def test_passes_in_evaluation_mode_now_and_then_are_an_evaluation(passes: Callab
     ("every", "options"),
     [
         pytest.param(1, {}, id="in each step"),
-        pytest.param(12, {"evaluates": False}, id="in training mode"),
+        pytest.param(12, {"evaluates": False}, id="with gradients"),
         pytest.param(12, {"collects": True}, id="a policy that acts"),
         pytest.param(12, {"calls": False}, id="it learns by another method"),
     ],

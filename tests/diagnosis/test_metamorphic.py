@@ -219,7 +219,11 @@ def test_all_times_scaled_leave_what_is_no_matter_of_time(
         cause for cause in kept_before if one_of(before, cause).severity != "info"
     }
     both = kept.keys() & kept_before.keys()
-    assert all(kept[cause] == pytest.approx(kept_before[cause], rel=0.03) for cause in both)
+    for cause in both:
+        # What recording costs an event is a matter of time, and with it what is certain of a gain.
+        by_recording = any("if recording" in fact.what for fact in one_of(before, cause).evidence)
+        certain = slice(1, None) if by_recording else slice(None)
+        assert kept[cause][certain] == pytest.approx(kept_before[cause][certain], rel=0.03)
     assert shares(found.summary) == pytest.approx(shares(before.summary), abs=0.5)
 
 

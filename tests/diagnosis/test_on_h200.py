@@ -70,3 +70,23 @@ def test_a_device_that_only_the_profiler_kept_waiting_is_not_said_to_wait(name: 
 
 def test_a_job_that_nccl_gave_up_is_told_that_its_recorder_was_off() -> None:
     assert any("flight recorder" in warning for warning in report_of("hang").source.warnings)
+
+
+def test_of_a_trace_alone_no_gain_is_certain_that_the_recording_may_have_made() -> None:
+    """Recorded steps of this job took 1.5 times as long as its others, whose device waits for no host."""
+    (trace,) = (RECORDINGS / "story_lm").glob("*.trace.json.gz")
+    findings = [one for one in whystall.analyze(trace, cache=False).findings if one.gain is not None]
+    assert [one.id for one in findings] == ["host.launch-bound", "host.python"]
+    for finding in findings:
+        assert finding.gain is not None
+        assert finding.gain.floor < 1.01
+        assert finding.gain.expected > 1.05
+        assert any("if recording took the host 2 us an event" in fact.what for fact in finding.evidence)
+
+
+def test_a_device_that_waits_without_a_recording_too_is_told_to_for_certain() -> None:
+    (trace,) = (RECORDINGS / "reef_census").glob("*.trace.json.gz")
+    first = whystall.analyze(trace, cache=False).findings[0]
+    assert first.id == "host.pageable-copy"
+    assert first.gain is not None
+    assert first.gain.floor > 1.5

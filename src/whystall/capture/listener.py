@@ -136,8 +136,8 @@ class Heard:
     ) -> None:
         """Ends a step where there is no optimizer and this pass begins a request of several.
 
-        ``given`` and ``named`` are what the module is called with; it ``evaluates`` in evaluation mode, without
-        gradients.
+        ``given`` and ``named`` are what the module is called with; it ``evaluates`` where no gradients
+        are recorded.
         """
         if self._stepper.on_stepping_thread():
             self._parts.model_is_called(

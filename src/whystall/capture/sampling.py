@@ -21,7 +21,7 @@ _OF_EVALUATION: Final = frozenset({"forward", "input", "other"})
 
 
 class Evaluation:
-    """When a model that is trained is called in evaluation mode and without gradients, now and then.
+    """When a model that is trained is called without gradients, now and then.
 
     What lies between two such calls belongs to it: batches, measures. What is so in most steps is none, but how the
     loop works; nor is what the model learns from afterwards (a policy that acts to collect samples), or where it is not

@@ -288,8 +288,8 @@ class TorchHooks:
         self._unwatch = [handle.remove for handle in handles]
 
     def _forward_begins(self, given: Any, named: Any) -> None:
-        evaluates = not self._torch.is_grad_enabled() and not getattr(self._watched(), "training", True)
-        self._listener.forward_begins(given, named, evaluates=evaluates)
+        # Not by its mode: without dropout and the like many a model is evaluated as it is.
+        self._listener.forward_begins(given, named, evaluates=not self._torch.is_grad_enabled())
 
     def _unhook(self) -> None:
         for remove in self._unwatch:

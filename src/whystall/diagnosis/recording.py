@@ -31,7 +31,7 @@ _LEAST_LEFT: Final = 0.2
 """No call takes the host less than this share of what it took while it was recorded."""
 _NEAR: Final = 0.01
 _HALVINGS: Final = 14
-_HIDES_NS: Final = 2_000
+USUAL_NS: Final = 2_000
 """Of eight jobs on an H200's host (torch 2.11, shapes recorded) it was 1.9 to 3.0 us of each node, of one 4.7."""
 
 
@@ -105,20 +105,12 @@ def as_unrecorded(graph: Graph, startup: Mask, ratio: float) -> NDArray[np.float
     and the host alone to as much less. What hides behind devices that are always busy is taken to be what it was where
     it could be seen, as far as the length of the steps does not contradict that.
     """
-    works = (graph.kind == NodeKind.HOST) & ~np.isin(graph.state, _WAITS) & (graph.duration > 0)
-    kept = np.where(startup, 0.0, 1.0)
-    duration = np.maximum(graph.duration[works], 1)
-
-    def share(cost: float) -> NDArray[np.float64]:
-        out = kept.copy()
-        out[works] *= np.maximum(1 - cost / duration, _LEAST_LEFT)
-        return out
 
     def length(cost: float) -> int:
-        return length_ns(graph, play(graph, scaled(graph, Change(), share(cost))))
+        return length_ns(graph, play(graph, scaled(graph, Change(), cheaper(graph, startup, cost))))
 
     def on_host(cost: float) -> int:
-        alone = share(cost)
+        alone = cheaper(graph, startup, cost)
         alone[graph.kind == NodeKind.DEVICE] = 0.0
         return length_ns(graph, play(graph, scaled(graph, Change(), alone)))
 
@@ -126,8 +118,39 @@ def as_unrecorded(graph: Graph, startup: Mask, ratio: float) -> NDArray[np.float
     least = max(recorded * ratio, length(_LONGEST_NS) * (1 + _NEAR))
     # A step is no shorter than what its host does.
     of_host = max(min(on_host(0.0), recorded) * ratio, on_host(_LONGEST_NS) * (1 + _NEAR))
-    hides = _cost(length, recorded * ratio * (1 - _NEAR), _HIDES_NS)
-    return share(max(_cost(length, least), _cost(on_host, of_host), hides))
+    hides = _cost(length, recorded * ratio * (1 - _NEAR), USUAL_NS)
+    return cheaper(graph, startup, max(_cost(length, least), _cost(on_host, of_host), hides))
+
+
+def cheaper(graph: Graph, startup: Mask, cost_ns: float) -> NDArray[np.float64]:
+    """Per node the share of its recorded time that it takes if recording it cost the host so much."""
+    works = (graph.kind == NodeKind.HOST) & ~np.isin(graph.state, _WAITS) & (graph.duration > 0)
+    out = np.where(startup, 0.0, 1.0)
+    out[works] *= np.maximum(1 - cost_ns / np.maximum(graph.duration[works], 1), _LEAST_LEFT)
+    return out
+
+
+@dataclass(frozen=True, slots=True)
+class Unrecorded:
+    """The steps of a job with accelerators of which nothing tells how long they are when nobody records.
+
+    They are taken to be shorter by what recording costs elsewhere: no gain is certain that these steps do not have.
+    """
+
+    graph: Graph
+    share: NDArray[np.float64]
+    length_ns: int
+
+    @classmethod
+    def of(cls, graph: Graph, startup: Mask) -> Unrecorded:
+        """The steps of a replay if each event cost the host `USUAL_NS`."""
+        share = cheaper(graph, startup, USUAL_NS)
+        return cls(graph, share, length_ns(graph, play(graph, scaled(graph, Change(), share))))
+
+    def saved_by(self, change: Change) -> float:
+        """The share of such a step that a change saves."""
+        after = length_ns(self.graph, play(self.graph, scaled(self.graph, change, self.share)))
+        return max(1 - after / max(self.length_ns, 1), 0.0)
 
 
 def _cost(length: Callable[[float], int], least: float, most_ns: float = _LONGEST_NS) -> float:

@@ -15,6 +15,7 @@ from whystall.diagnosis.finding import Evidence, Finding, Gain, Per, Rejected, R
 from whystall.diagnosis.frameworks import in_words_of
 from whystall.diagnosis.gains import MOST_SAVED, percent, saved_by, scaled, severity_of, speedup, together
 from whystall.diagnosis.picture import in_step
+from whystall.diagnosis.recording import USUAL_NS, Unrecorded
 from whystall.diagnosis.weighing import LEAST_SHARE, Verdicts, least_saved
 from whystall.replay.graph import Change
 
@@ -40,18 +41,20 @@ class Teller:
 
     def findings(self, weighed: Verdicts, standing: Sequence[Standing]) -> list[Finding]:
         """The findings, the most valuable first; what is hidden comes last."""
-        out = [self._fired(one, weighed) for one in weighed.firing]
+        unrecorded = _unrecorded(self.case) if weighed.firing else None
+        out = [self._fired(one, weighed, unrecorded) for one in weighed.firing]
         out += [self._follows_from(late, root) for late, root in weighed.follows]
         out += [self._without_remedy(one, one.candidate.if_hidden or "", one.floor) for one in weighed.nameless]
         out += [self._stands(one) for one in standing if one.cause not in {other.id for other in out}]
         return out + self._quiet(weighed)
 
-    def _fired(self, one: Weighed, weighed: Verdicts) -> Finding:
+    def _fired(self, one: Weighed, weighed: Verdicts, unrecorded: Unrecorded | None) -> Finding:
         case, candidate = self.case, one.candidate
         cause = self.causes[candidate.cause]
         per = candidate.per(case)
         floor, ceiling, before = _as_remembered(case, one)
         floor = min(floor, max(_of_one_line(case, one), min(floor, LEAST_SHARE)))
+        floor, guessed = _as_unrecorded(one, floor, unrecorded)
         return Finding(
             id=cause.id,
             title=self._title(candidate),
@@ -67,7 +70,7 @@ class Teller:
                 of=per,
             ),
             confidence=round(candidate.certainty(case), 2),
-            evidence=[*candidate.evidence, *_why_below(one, per), *before],
+            evidence=[*candidate.evidence, *_why_below(one, per), *before, *guessed],
             code=list(candidate.code.lines),
             code_explains=candidate.code.explains,
             rejected=[*_rejected(one, weighed.quiet, per), *_beside(one, weighed.firing)],
@@ -254,6 +257,28 @@ def _as_remembered(case: Case, one: Weighed) -> tuple[float, float, list[Evidenc
     told = f"{brought[0] * 100:.0f} to {brought[1] * 100:.0f} %"
     what = "such remedies brought on this machine, of the gain predicted"
     return min(one.floor, least), max(one.ceiling, most), [Evidence(what=what, value=told, unit="")]
+
+
+def _unrecorded(case: Case) -> Unrecorded | None:
+    """The steps as they may be when nobody records, where a recording of a job with accelerators is all there is."""
+    if case.graph is None or case.lengthening is not None or not any(rank.on_device for rank in case.ranks):
+        return None
+    return Unrecorded.of(case.graph, case.startup)
+
+
+def _as_unrecorded(one: Weighed, floor: float, unrecorded: Unrecorded | None) -> tuple[float, list[Evidence]]:
+    """The floor, no higher than what is saved of steps as they may be when nobody records, and that as a fact.
+
+    It fires by its own floor: what recording costs on another machine takes no finding away.
+    """
+    removal = one.candidate.removal
+    if unrecorded is None or removal is None or one.tried:
+        return floor, []
+    saved = unrecorded.saved_by(removal)
+    if saved >= floor:
+        return floor, []
+    what = f"speed-up if recording took the host {USUAL_NS // 1000} us an event, as it did where that was measured"
+    return saved, [Evidence(what=what, value=speedup(saved), unit="x")]
 
 
 def _why_below(one: Weighed, per: Per) -> list[Evidence]:

@@ -5,7 +5,7 @@ needed reductions do not.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from tests.diagnosis.cases import case_of, found_in, run
@@ -145,6 +145,66 @@ def test_gradients_that_the_job_averages_itself_after_every_pass(sent: tuple[int
     ],
 )
 def test_sums_in_every_pass_that_are_no_gradients(job: TraceBuilder) -> None:
+    assert "communication.redundant-sync" not in found_in(job)
+
+
+JUDGE: Final = 28
+PAINTER: Final = 4
+
+
+def turns(
+    *updated: Sequence[int], reduced: Sequence[Sequence[int]] = ((JUDGE,), (JUDGE, PAINTER)), last: str = "SGD"
+) -> TraceBuilder:
+    """Eight steps in which two networks learn in turn: what is reduced in each turn, and what its optimizer updates.
+
+    All in MiB of numbers of four bytes.
+    """
+    built, at = trace(), 0
+    for number in range(8):
+        begin = at
+        for mine, own, kind in zip(reduced, updated, ("SGD", last), strict=True):
+            built.annotation("DistributedDataParallel.forward", at=at, lasts=20_000)
+            built.operator("aten::mm", at=at + 2_000, lasts=10_000)
+            built.launch("gemm", at=at + 5_000, call_lasts=4_000, runs_at=at + 12_000, lasts=GEMM_NS)
+            runs = at + 12_000 + GEMM_NS
+            for place, mib in enumerate(mine):
+                asked: dict[str, Any] = {"at": at + 30_000 + 8_000 * place, "call_lasts": 4_000, "runs_at": runs, "lasts": REDUCE_NS}
+                built.launch(NCCL, **asked, **message("allreduce", mib * MIB))
+                runs += REDUCE_NS
+            built.runtime("cudaDeviceSynchronize", at=at + 100_000, lasts=runs - at - 98_000)
+            at = runs + 10_000
+            built.annotation(f"Optimizer.step#{kind}.step", at=at, lasts=20_000)
+            for place, mib in enumerate(own):
+                sizes = [mib * MIB // 4]
+                built.operator("aten::add_", at=at + 1_000 + 2_000 * place, lasts=1_000, **shaped(sizes, sizes))
+            at += 25_000
+        built.step(number, at=begin, lasts=at - begin)
+    return built
+
+
+@pytest.mark.parametrize("painter", [PAINTER, JUDGE])
+def test_gradients_of_a_network_that_only_judges_are_used_by_nobody(painter: int) -> None:
+    finding = found_in(turns([JUDGE], [painter], reduced=([JUDGE], [JUDGE, painter])))["communication.redundant-sync"]
+    whole = 2 * (GEMM_NS + 47_000) + 3 * REDUCE_NS
+    truth = whole / (whole - REDUCE_NS)
+    assert finding.gain is not None
+    assert finding.gain.floor <= truth <= finding.gain.ceiling
+    assert finding.gain.expected == pytest.approx(truth, rel=0.03)
+    assert "does not use" in finding.title
+    assert finding.remedy is not None
+    assert "requires_grad_(False)" in (finding.remedy.patch or "")
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        pytest.param(turns([JUDGE], [JUDGE, PAINTER]), id="both networks learn in the second turn"),
+        pytest.param(turns([JUDGE], [PAINTER], reduced=([JUDGE], [PAINTER])), id="each its own"),
+        pytest.param(turns([], []), id="what optimizers update is not known"),
+        pytest.param(turns([JUDGE], [JUDGE // 2], last="Adam"), id="two kinds of optimizers"),
+    ],
+)
+def test_gradients_that_one_of_two_optimizers_uses(job: TraceBuilder) -> None:
     assert "communication.redundant-sync" not in found_in(job)
 
 

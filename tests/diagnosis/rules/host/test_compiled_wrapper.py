@@ -68,7 +68,7 @@ def test_a_compiled_call_of_many_short_kernels(mark: str, call: str, api: str) -
     built, eager = compiled(mark=mark, call=call, api=api)
     found = found_in(built)
     is_worth(found[CAUSE], eager / replayed()[1], within=0.1)
-    assert [fact.value for fact in found[CAUSE].evidence] == [1, KERNELS * 10_000, KERNELS * 3_000]
+    assert [fact.value for fact in found[CAUSE].evidence[:3]] == [1, KERNELS * 10_000, KERNELS * 3_000]
     # What the general cause says of the same time is not told beside it.
     assert next(iter(found)) == CAUSE
     assert "host.launch-bound" not in found

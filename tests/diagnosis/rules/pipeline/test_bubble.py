@@ -1,14 +1,18 @@
-"""pipeline.bubble: stages with too few micro-batches fire it, by the messages between them;
-many micro-batches do not.
-"""
+"""pipeline.bubble: stages with too few micro-batches on their way fire it, by their messages; many do not."""
 
 from __future__ import annotations
 
 from typing import Final
 
 import pytest
-from tests.diagnosis.cases import found_in
+from tests.diagnosis.cases import case_of, found_in, line, run
 from tests.diagnosis.jobs import GAP_NS, LATENCY_NS, Job, is_worth, message, together
+
+from whystall.diagnosis.diagnose import diagnose
+from whystall.diagnosis.finding import Finding
+from whystall.diagnosis.rules import RULES
+from whystall.diagnosis.run_facts import RunFacts
+from whystall.testing import trace
 
 FORWARD_NS: Final = 1_000_000
 MESSAGE_NS: Final = 10_000
@@ -99,3 +103,63 @@ def test_ranks_that_reduce_are_no_stages() -> None:
 def test_a_stage_without_the_others_is_not_judged() -> None:
     assert "pipeline.bubble" not in found_in(pipeline(4, 4)[1].built)
     assert "pipeline.bubble" not in found_in(*(job.built for job in pipeline(4, 4)[:2]))
+
+
+def on_cpus(
+    micro_batches: int, works: float, *, at: str = "distributed_c10d:recv", seen: float | None = None
+) -> dict[str, Finding]:
+    """Two watched stages on CPUs, each of which works so much of a step and waits for the other's messages else.
+
+    ``seen`` is how often it was found where it waits.
+    """
+    built = []
+    for rank in range(2):
+        one = trace()
+        for step in range(8):
+            begin = 1_000_000 * step
+            one.step(step, at=begin, lasts=1_000_000)
+            for micro in range(micro_batches):
+                # The second stage computes between what it gets and what it sends back.
+                own = begin + 1_000_000 * micro // micro_batches + (400_000 // micro_batches) * rank
+                one.operator("aten::mm", at=own + 20_000 // micro_batches, lasts=300_000 // micro_batches)
+                for name, after in (("gloo:recv", 0), ("gloo:send", 350_000)):
+                    one.annotation(name, at=own + after // micro_batches, lasts=10_000 // micro_batches)
+        built.append(one)
+    waits = 1 - works if seen is None else seen
+    where = [line(waits, "dist.recv(g, src=1)", leaf=f"torch.distributed.{at}", at=82)]
+    runs = [run(rank=rank, on_cpu_share=works, places=where) for rank in range(2)]
+    found = diagnose(case_of(*built, facts=RunFacts(cores=8, threads=1, processes=2), runs=runs), RULES)
+    return {finding.id: finding for finding in found.findings if finding.severity != "info"}
+
+
+def test_stages_that_wait_for_each_micro_batch_to_come_back_are_worth_what_filling_the_schedule_brings() -> None:
+    """Of eight micro-batches one is computed at a time, by two stages: sixteen times, where nine would do."""
+    finding = on_cpus(8, 0.5)["pipeline.bubble"]
+    is_worth(finding, 16 / 9, within=0.02)
+    assert "before it goes on with the next" in finding.title
+    assert finding.remedy is not None
+    assert "1F1B" in finding.remedy.text
+    assert [one.line for one in finding.code] == [82]
+    assert finding.scope.ranks == [0, 1]
+
+
+def test_one_micro_batch_alone_is_worth_what_four_bring() -> None:
+    finding = on_cpus(1, 0.5)["pipeline.bubble"]
+    is_worth(finding, 2 / (5 / 4), within=0.02)
+    assert "before it goes on" not in finding.title
+
+
+@pytest.mark.parametrize(
+    ("micro_batches", "works", "at"),
+    [
+        pytest.param(8, 8 / 9, "distributed_c10d:recv", id="as the schedule has it"),
+        pytest.param(8, 0.5, "distributed_c10d:all_reduce", id="it waits for sums"),
+    ],
+)
+def test_stages_that_wait_no_longer_or_for_something_else_are_none(micro_batches: int, works: float, at: str) -> None:
+    assert "pipeline.bubble" not in on_cpus(micro_batches, works, at=at)
+
+
+def test_work_between_messages_is_not_taken_for_waiting() -> None:
+    """Lines that wait are counted as far as the thread is off its core."""
+    assert "pipeline.bubble" not in on_cpus(8, 0.95, seen=0.5)

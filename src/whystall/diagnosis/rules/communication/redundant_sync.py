@@ -27,6 +27,7 @@ from whystall.diagnosis.detectors.collectives import (
 )
 from whystall.diagnosis.detectors.samples import from_samples, off_core
 from whystall.diagnosis.detectors.sent_again import broadcast_again
+from whystall.diagnosis.detectors.thrown_away import thrown_away
 from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rank_case import RankCase, within
 from whystall.diagnosis.rule import Finder, Rule
@@ -41,6 +42,7 @@ _SUM: Final = re.compile(r"^all_?reduce", re.IGNORECASE)
 _SUM_OR_SHARE: Final = re.compile(r"^(all_?reduce|_?reduce_?scatter)", re.IGNORECASE)
 _GRADIENTS: Final = "gradients of every micro-batch"
 _WEIGHTS: Final = "weights that the replicas have already"
+_UNUSED: Final = "gradients that the optimizer which steps next does not use"
 
 
 class _Wrapper(NamedTuple):
@@ -97,6 +99,19 @@ def sent_again(case: Case) -> Iterator[Replayed]:
     )
 
 
+def unused(case: Case) -> Iterator[Replayed]:
+    """Reductions of a network's gradients in the turn of another one, whose optimizer steps next."""
+    yield from _without(
+        case,
+        thrown_away,
+        ("of the reduced bytes no optimizer uses", "reductions of gradients that are not used"),
+        method="replay: without the reductions of gradients that are not used",
+        detail=_UNUSED,
+        confidence=0.85,
+        remedy=CAUSE.remedies["unused"],
+    )
+
+
 def in_samples(case: Case) -> Iterator[Sampled]:
     """The same of a watched job on CPUs: reducing takes cores as well, which the graph of a recording does not know.
 
@@ -104,11 +119,21 @@ def in_samples(case: Case) -> Iterator[Sampled]:
     copies gradients together) goes with it.
     """
     for rank in case.ranks:
-        run = case.sampled(rank)
-        found = collectives(case, rank)
-        again, _ = _reduced_again(rank, found)
-        if run is None or not again.any():
-            continue
+        yield from _sampled(case, rank, _reduced_again, _GRADIENTS, _remedy(rank))
+        yield from _sampled(case, rank, thrown_away, _UNUSED, CAUSE.remedies["unused"])
+
+
+def _sampled(
+    case: Case,
+    rank: RankCase,
+    which: Callable[[RankCase, Collectives], tuple[NDArray[np.bool_], float]],
+    detail: str,
+    remedy: Remedy | None,
+) -> Iterator[Sampled]:
+    run = case.sampled(rank)
+    found = collectives(case, rank)
+    again, _ = which(rank, found)
+    if run is not None and again.any():
         spent = spent_ns(case, found.nodes(case, again))
         share = spent / max(spent_ns(case, found.nodes(case, np.ones(len(again), np.bool_))), 1)
         off = min(max(off_core(run, lambda line: "sleep" in line.text), 0.0) * share, 1.0)
@@ -123,10 +148,10 @@ def in_samples(case: Case) -> Iterator[Sampled]:
             ),
             # In what is around a reduction it also waits for ranks that come later, whatever is reduced.
             saved=(_SURE * off, _USUAL * (off + around) / 2, around),
-            method="samples: time off the core, in the share of the reductions that are made again",
-            detail=_GRADIENTS,
+            method="samples: time off the core, in the share of the reductions that are made for nothing",
+            detail=detail,
             confidence=0.9,
-            remedy=_remedy(rank),
+            remedy=remedy,
             rivals=("communication.exposed", "communication.small-messages", "communication.low-bandwidth"),
         )
 
@@ -246,6 +271,7 @@ RULE = Rule(
     (
         Finder(in_trace, ("trace", "operators")),
         Finder(sent_again, ("trace", "operators", "steps")),
+        Finder(unused, ("trace", "operators", "shapes")),
         Finder(in_samples, ("trace", "operators", "samples", "no_device")),
     ),
 )
