@@ -118,7 +118,7 @@ def _by_tiers(case: Case, candidates: Sequence[Valued]) -> list[Weighed]:
     removed: Change | None = None
     out: list[Weighed] = []
     for tier in sorted({one.tier for one in candidates}):
-        # What samples say of a cause and what a replay does are one: what fires by the one goes with the other's change.
+        # Of one cause what samples say and what a replay does: what fires by the one goes with the other's change.
         found = merged([_by_experiment(case, one.weigh(case, removed)) for one in candidates if one.tier == tier])
         for one in found:
             if _fires(case, one):

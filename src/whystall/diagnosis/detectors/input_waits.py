@@ -142,7 +142,8 @@ def spiked(case: Case, cause: Spikes, least: float) -> Iterator[Sampled]:
                 cause,
                 waits.run,
                 share,
-                part="input",
+                # How often epochs begin is known, however few of them were seen: that is no chance.
+                part="" if cause == "input.worker-restart" and _once_an_epoch(case, waits.run) else "input",
                 evidence=waits.evidence if anew else (*waits.evidence, slow),
                 code=waits.code,
                 saved=(share * least, share + beside * scarce, min(share * 1.1 + beside, 0.99)),
@@ -159,6 +160,13 @@ def spiked_on_device(case: Case, cause: Spikes) -> Iterator[Sampled]:
             lines = lines_where(slow.run, _in_loader)
             rivals = ("input.too-few-workers", "input.worker-restart", "input.heavy-tail")
             yield of_slow_steps(cause, slow, share, "input", lines, rivals)
+
+
+def _once_an_epoch(case: Case, run: RunSummary) -> bool:
+    """Whether the one loader with workers tells how many batches an epoch has, and no more fetches were long."""
+    loaders = [loader for loader in case.facts.loaders if loader.get("workers")]
+    batches = [int(loader.get("batches") or 0) for loader in loaders]
+    return len(batches) == 1 and batches[0] > 0 and run.slow_count <= run.measured / batches[0] + 1
 
 
 def _while_workers_start(waits: InputWaits) -> float:

@@ -5,7 +5,7 @@ needed reductions do not.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import pytest
 from tests.diagnosis.cases import case_of, found_in, run
@@ -168,8 +168,9 @@ def turns(
             built.launch("gemm", at=at + 5_000, call_lasts=4_000, runs_at=at + 12_000, lasts=GEMM_NS)
             runs = at + 12_000 + GEMM_NS
             for place, mib in enumerate(mine):
-                asked: dict[str, Any] = {"at": at + 30_000 + 8_000 * place, "call_lasts": 4_000, "runs_at": runs, "lasts": REDUCE_NS}
-                built.launch(NCCL, **asked, **message("allreduce", mib * MIB))
+                record = message("allreduce", mib * MIB)
+                asked_at = at + 30_000 + 8_000 * place
+                built.launch(NCCL, at=asked_at, call_lasts=4_000, runs_at=runs, lasts=REDUCE_NS, **record)
                 runs += REDUCE_NS
             built.runtime("cudaDeviceSynchronize", at=at + 100_000, lasts=runs - at - 98_000)
             at = runs + 10_000
