@@ -8,8 +8,14 @@ import random
 from typing import Any, Final
 
 import pytest
-from tests.diagnosis.cases import found_in
-from tests.diagnosis.jobs import Job, is_worth, meet, message, together
+from tests.diagnosis.cases import case_of, found_in, run
+from tests.diagnosis.jobs import Job, is_worth, meet, message, shaped, together
+
+from whystall.diagnosis.diagnose import diagnose
+from whystall.diagnosis.finding import Finding
+from whystall.diagnosis.rules import RULES
+from whystall.diagnosis.run_facts import RunFacts
+from whystall.testing import trace
 
 RANKS: Final = 4
 SHARED_NS: Final = 1_500_000
@@ -171,3 +177,61 @@ def test_each_layer_has_a_busiest_rank_of_its_own(uneven: float, kernels: tuple[
 )
 def test_even_experts_slow_ranks_and_other_jobs_are_none(jobs: list[Job]) -> None:
     assert "communication.expert-imbalance" not in found_in(*(job.built for job in jobs))
+
+
+EXPERT: Final = [512, 128]
+SHARED: Final = [128, 128]
+
+
+def on_cpus(
+    *shares: float, rows: tuple[int, ...], shared_rows: tuple[int, ...] = (200, 200), exchanges: str = "gloo:all_to_all"
+) -> dict[str, Finding]:
+    """Ranks of a watched job on CPUs, whose threads work so much of a step: the rows of their experts and of the rest.
+
+    An expert is two layers, all that is shared is one.
+    """
+    built = []
+    for own, others in zip(rows, shared_rows, strict=True):
+        one = trace()
+        for step in range(8):
+            at = 1_000_000 * step
+            one.step(step, at=at, lasts=1_000_000)
+            one.operator("aten::linear", at=at + 10_000, lasts=90_000, **shaped([others, 4, 128], SHARED, SHARED[:1]))
+            for place, weight in enumerate((EXPERT, EXPERT[::-1])):
+                begin = at + 200_000 + 200_000 * place
+                one.operator("aten::linear", at=begin, lasts=100_000, **shaped([own, weight[1]], weight, weight[:1]))
+            for begin in (120_000, 650_000):
+                one.annotation(exchanges, at=at + begin, lasts=50_000)
+        built.append(one)
+    runs = [run(rank=rank, on_cpu_share=share) for rank, share in enumerate(shares)]
+    found = diagnose(case_of(*built, facts=RunFacts(cores=8, threads=1, processes=2), runs=runs), RULES)
+    return {finding.id: finding for finding in found.findings if finding.severity != "info"}
+
+
+@pytest.mark.parametrize("busiest", [0, 1])
+def test_the_rank_whose_experts_multiply_more_rows_is_named_with_what_sharing_them_out_brings(busiest: int) -> None:
+    """It works for 90 % of a step and the other for 30 %: shared out both work for 60 %."""
+    shares, rows = ((0.9, 0.3), (800, 200)) if busiest == 0 else ((0.3, 0.9), (200, 800))
+    found = on_cpus(*shares, rows=rows)
+    assert "communication.straggler" not in found
+    finding = found["communication.expert-imbalance"]
+    assert finding.scope.ranks == [busiest]
+    is_worth(finding, 0.9 / 0.6, within=0.1)
+    assert {fact.what: fact.value for fact in finding.evidence}[
+        "rows that its experts multiply above the mean of the ranks"
+    ] == pytest.approx(0.6)
+
+
+@pytest.mark.parametrize(
+    "about",
+    [
+        pytest.param({"rows": (500, 500)}, id="as many rows"),
+        pytest.param({"rows": (200, 800)}, id="the other rank has more"),
+        pytest.param({"rows": (800, 200), "shared_rows": (320, 80)}, id="all that it has is more"),
+        pytest.param({"rows": (800, 200), "exchanges": "gloo:all_reduce"}, id="nothing is exchanged"),
+    ],
+)
+def test_a_late_rank_for_another_reason_is_told_as_one(about: dict[str, Any]) -> None:
+    found = on_cpus(0.9, 0.3, **about)
+    assert "communication.expert-imbalance" not in found
+    assert "communication.straggler" in found

@@ -10,16 +10,19 @@ import polars as pl
 from numpy.typing import NDArray
 
 from whystall.diagnosis import evidence
-from whystall.diagnosis.candidate import Replayed
+from whystall.diagnosis.candidate import Replayed, Sampled
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.collectives import EXCHANGE, are, collectives, met_by_all, node_of_row
+from whystall.diagnosis.detectors.late_rank import late_rank, uneven_tokens
 from whystall.diagnosis.detectors.rank_differences import uneven_kernels
+from whystall.diagnosis.detectors.samples import code_of_lines, from_samples
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.replay.graph import Change
 
 CAUSE: Final = cause_beside(__name__)
 _FEWEST_USUAL: Final = 3
+_LEAST_LATE: Final = CAUSE.threshold("least_late")
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
@@ -84,4 +87,35 @@ def _above_mean(uneven: pl.DataFrame) -> float:
     return float(each["most"].sum()) / max(float(each["mean"].sum()), 1.0) - 1
 
 
-RULE = Rule(CAUSE, (Finder(in_trace, ("trace", "device_events", "several_ranks")),))
+def in_samples(case: Case) -> Iterator[Sampled]:
+    """The rank of a watched job on CPUs that works longest, if its experts multiply more rows than the others'."""
+    found = late_rank(case)
+    if found is None or found.late < _LEAST_LATE or found.idle < found.late:
+        return
+    more = uneven_tokens(case, found.run.rank)
+    if more is None:
+        return
+    yield from_samples(
+        CAUSE.id,
+        found.run,
+        found.shared,
+        evidence=(
+            evidence.text("the rank with the most work", f"rank {found.run.rank}"),
+            evidence.share("rows that its experts multiply above the mean of the ranks", more),
+            evidence.time("its training thread works", round(found.work_ns), per="step"),
+            evidence.time("that of the others, in the median, works", round(found.usual_ns), per="step"),
+        ),
+        saved=(found.shared * 0.7, found.shared, min(found.late, found.idle)),
+        code=code_of_lines([line for line in found.run.places if line.part in ("forward", "backward")]),
+        method="samples: that rank's work shared out among all",
+        rivals=("communication.straggler", "communication.exposed"),
+    )
+
+
+RULE = Rule(
+    CAUSE,
+    (
+        Finder(in_trace, ("trace", "device_events", "several_ranks")),
+        Finder(in_samples, ("trace", "operators", "shapes", "samples", "no_device")),
+    ),
+)

@@ -20,10 +20,11 @@ from whystall.diagnosis.candidate import OF_ONE_RANK, Replayed, Sampled
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.collectives import has_stages, in_rings
+from whystall.diagnosis.detectors.late_rank import late_rank, uneven_tokens
 from whystall.diagnosis.detectors.lateness import meetings
 from whystall.diagnosis.detectors.rank_differences import uneven_kernels, work_times
-from whystall.diagnosis.detectors.samples import code_of_lines, from_samples, measured_runs
-from whystall.diagnosis.detectors.stages import sends_through, stages
+from whystall.diagnosis.detectors.samples import code_of_lines, from_samples
+from whystall.diagnosis.detectors.stages import stages
 from whystall.diagnosis.finding import Evidence, Remedy
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
@@ -263,35 +264,27 @@ def _by_chance(count: int, meetings: int, ranks: int) -> float:
 
 def in_samples(case: Case) -> Iterator[Sampled]:
     """A rank whose training thread works longer in every step than those of the others, which wait for it."""
-    runs = measured_runs(case)
-    if len(runs) < 2 or sends_through(case):  # stages have work of their own, and a rule of their own
+    found = late_rank(case)
+    if found is None or found.late < _LEAST_LATE or found.idle < found.late:
         return
-    work = {run.rank: run.on_cpu_share * run.mean_ns for run in runs}
-    slowest = max(runs, key=lambda run: (work[run.rank], -run.rank))
-    others = [run for run in runs if run is not slowest]
-    usual = float(np.median([work[run.rank] for run in others]))
-    step_ns = max(run.mean_ns for run in runs)
-    late = (work[slowest.rank] - usual) / step_ns
-    idle = float(np.median([1 - run.on_cpu_share for run in others]))
-    # What is only unequal work can be shared out: then the others do their part of it. It is, as far as that rank is
-    # longer at lines that its peers come to as well.
-    shared = late * (1 - 1 / len(runs))
-    alike = _at_the_same_lines(slowest, others)
-    expected = alike * shared + (1 - alike) * late
-    if late < _LEAST_LATE or idle < late:
+    if uneven_tokens(case, found.run.rank) is not None:
         return
+    slowest, late = found.run, found.late
+    # It is shared out as far as that rank is longer at lines that its peers come to as well.
+    alike = _at_the_same_lines(slowest, found.others)
+    expected = alike * found.shared + (1 - alike) * late
     yield from_samples(
         CAUSE.id,
         slowest,
         late,
         evidence=(
             evidence.text("the rank that others wait for", f"rank {slowest.rank}"),
-            evidence.time("its training thread works", round(work[slowest.rank]), per="step"),
-            evidence.time("that of the others, in the median, works", round(usual), per="step"),
-            evidence.share("of the time the others' training threads are on no core", idle),
+            evidence.time("its training thread works", round(found.work_ns), per="step"),
+            evidence.time("that of the others, in the median, works", round(found.usual_ns), per="step"),
+            evidence.share("of the time the others' training threads are on no core", found.idle),
         ),
-        saved=(min(late * 0.7, shared * 0.9), expected, min(late * 1.2, idle)),
-        code=code_of_lines(_longer_there(slowest, others)),
+        saved=(min(late * 0.7, found.shared * 0.9), expected, min(late * 1.2, found.idle)),
+        code=code_of_lines(_longer_there(slowest, found.others)),
         remedy=_ON_A_CPU,
         method="samples: that rank's work as long as its peers'",
         symptom_of=OF_ONE_RANK,
