@@ -1,4 +1,5 @@
 """Conformer-style CTC acoustic model, FSDP2 with gradient accumulation."""
+
 import argparse
 import json
 import os

@@ -1,4 +1,5 @@
 """Click-through model (embeddings + cross layers), hand-reduced gradients, holdout score while training."""
+
 import argparse
 import json
 import os

@@ -1,4 +1,5 @@
 """Projection GAN on 32x32 images, both networks under DDP."""
+
 import argparse
 import json
 import os
@@ -16,9 +17,7 @@ Z, CLASSES, BATCH = 64, 200, 8
 
 
 def up(i, o):
-    return nn.Sequential(
-        nn.Upsample(scale_factor=2), nn.Conv2d(i, o, 3, padding=1), nn.GroupNorm(8, o), nn.ReLU()
-    )
+    return nn.Sequential(nn.Upsample(scale_factor=2), nn.Conv2d(i, o, 3, padding=1), nn.GroupNorm(8, o), nn.ReLU())
 
 
 def down(i, o):

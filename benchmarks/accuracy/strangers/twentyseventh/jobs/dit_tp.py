@@ -1,4 +1,5 @@
 """Latent diffusion transformer trained with tensor parallelism over the block projections."""
+
 import argparse
 import json
 import math

@@ -1,4 +1,5 @@
 """Load forecasting with local steps: ranks train on their own regions and average weights now and then."""
+
 import argparse
 import gc
 import json

@@ -1,4 +1,5 @@
 """Keyword spotting from raw audio: a Gabor filter front end and a small recurrent classifier."""
+
 import argparse
 import json
 import math
@@ -46,7 +47,9 @@ class Spotter(nn.Module):
     def __init__(self):
         super().__init__()
         self.front = FrontEnd()
-        self.conv = nn.Sequential(nn.Conv1d(64, 128, 5, padding=2), nn.ReLU(), nn.Conv1d(128, 128, 3, padding=1), nn.ReLU())
+        self.conv = nn.Sequential(
+            nn.Conv1d(64, 128, 5, padding=2), nn.ReLU(), nn.Conv1d(128, 128, 3, padding=1), nn.ReLU()
+        )
         self.rnn = nn.GRU(128, 128, batch_first=True)
         self.out = nn.Linear(128, WORDS)
 

@@ -1,4 +1,5 @@
 """Two-stage pipelined language model with hand-written activations exchange."""
+
 import argparse
 import json
 import os

@@ -1,4 +1,5 @@
 """Multilingual translation encoder with language-wise experts, expert parallel across ranks."""
+
 import argparse
 import json
 import os

@@ -1,4 +1,5 @@
 """GraphSAGE node classification with vectorised neighbour sampling."""
+
 import argparse
 import gc
 import json

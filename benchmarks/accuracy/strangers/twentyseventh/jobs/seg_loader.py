@@ -1,4 +1,5 @@
 """Road-scene segmentation trained from augmented tiles; a DataLoader with worker processes feeds a U-Net."""
+
 import argparse
 import json
 import os

@@ -1,4 +1,5 @@
 """Text-to-latent diffusion service: answers requests one batch after another with guided sampling."""
+
 import argparse
 import json
 import math

@@ -1,4 +1,5 @@
 """Encoder-decoder summarizer under DDP; documents are packed into batches by a token budget."""
+
 import argparse
 import gc
 import json
@@ -32,9 +33,7 @@ class Summarizer(nn.Module):
         super().__init__()
         self.emb = nn.Embedding(VOCAB, DIM)
         self.pos = nn.Embedding(160, DIM)
-        self.core = nn.Transformer(
-            DIM, HEADS, DEPTH, DEPTH, 4 * DIM, dropout=0.0, batch_first=True, norm_first=True
-        )
+        self.core = nn.Transformer(DIM, HEADS, DEPTH, DEPTH, 4 * DIM, dropout=0.0, batch_first=True, norm_first=True)
         self.out = nn.Linear(DIM, VOCAB)
 
     def read(self, ids):

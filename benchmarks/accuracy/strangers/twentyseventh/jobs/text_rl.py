@@ -1,4 +1,5 @@
 """Text-game PPO: rank 0 learns, the other ranks play. Rollouts go up, weights come down."""
+
 import argparse
 import json
 import os

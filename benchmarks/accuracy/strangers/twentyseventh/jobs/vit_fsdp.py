@@ -1,4 +1,5 @@
 """ViT pretraining by masked patches, FSDP2 with prefetch."""
+
 import argparse
 import json
 import os
