@@ -137,7 +137,7 @@ class Heard:
         """Ends a step where there is no optimizer and this pass begins a request of several.
 
         ``given`` and ``named`` are what the module is called with; it ``evaluates`` where no gradients
-        are recorded.
+        are recorded, on samples like those that it learns from unless it is in evaluation mode.
         """
         if self._stepper.on_stepping_thread():
             self._parts.model_is_called(

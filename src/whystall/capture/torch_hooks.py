@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 from whystall._native import TimedCall
 from whystall.capture.known_modules import Known, outermost_module
+from whystall.capture.sums import row_size
 from whystall.capture.tables_made import TablesMade
 
 # A model whose parts are called one by one has so many of them, at most.
@@ -67,6 +68,7 @@ class TorchHooks:
         self._newest: Callable[[], object | None] = _nothing
         self._unwatch: list[Callable[[], object]] = []
         self._is_compiling = _followed_by(torch)
+        self._row_learned: int | None = None
 
     def install(self, *, modules_made_before: bool = False) -> None:
         """Hooks into modules, optimizers, data loaders, gradient scalers, saving, and the user's own profiler.
@@ -288,8 +290,13 @@ class TorchHooks:
         self._unwatch = [handle.remove for handle in handles]
 
     def _forward_begins(self, given: Any, named: Any) -> None:
-        # Not by its mode: without dropout and the like many a model is evaluated as it is.
-        self._listener.forward_begins(given, named, evaluates=not self._torch.is_grad_enabled())
+        evaluates = not self._torch.is_grad_enabled()
+        if evaluates and getattr(self._watched(), "training", True):
+            # Many a model is evaluated as it is. A policy that acts may learn from sequences of what it is given.
+            evaluates = self._row_learned == row_size(self._torch, (given, named))
+        elif not evaluates and self._row_learned is None:
+            self._row_learned = row_size(self._torch, (given, named))
+        self._listener.forward_begins(given, named, evaluates=evaluates)
 
     def _unhook(self) -> None:
         for remove in self._unwatch:
