@@ -183,7 +183,7 @@ def turns(
     return built
 
 
-@pytest.mark.parametrize("painter", [PAINTER, JUDGE])
+@pytest.mark.parametrize("painter", [PAINTER, JUDGE - 2, 2 * JUDGE])
 def test_gradients_of_a_network_that_only_judges_are_used_by_nobody(painter: int) -> None:
     finding = found_in(turns([JUDGE], [painter], reduced=([JUDGE], [JUDGE, painter])))["communication.redundant-sync"]
     whole = 2 * (GEMM_NS + 47_000) + 3 * REDUCE_NS
@@ -203,6 +203,9 @@ def test_gradients_of_a_network_that_only_judges_are_used_by_nobody(painter: int
         pytest.param(turns([JUDGE], [PAINTER], reduced=([JUDGE], [PAINTER])), id="each its own"),
         pytest.param(turns([], []), id="what optimizers update is not known"),
         pytest.param(turns([JUDGE], [JUDGE // 2], last="Adam"), id="two kinds of optimizers"),
+        pytest.param(
+            turns([JUDGE, JUDGE], [JUDGE, JUDGE], reduced=([JUDGE], [JUDGE, JUDGE])), id="one optimizer, two tasks"
+        ),
     ],
 )
 def test_gradients_that_one_of_two_optimizers_uses(job: TraceBuilder) -> None:
