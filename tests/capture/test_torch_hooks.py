@@ -319,3 +319,21 @@ def test_a_model_that_is_called_without_gradients_evaluates(
     finally:
         hooks.remove()
     assert told == [False, evaluates, False]
+
+
+class Refusing(torch.Tensor):
+    """Tells nothing of itself."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if getattr(func, "__name__", "") in {"dim", "__get__", "numel"}:
+            raise TypeError("refused")
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+def test_a_tensor_that_refuses_to_be_asked_breaks_no_call(hooks: TorchHooks) -> None:
+    model = torch.nn.Identity()
+    model.weight = torch.nn.Parameter(torch.ones(1))
+    hooks.watch(model)
+    given = torch.ones(4, 4).as_subclass(Refusing)
+    assert model(given) is given

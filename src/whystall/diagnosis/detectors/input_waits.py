@@ -166,7 +166,9 @@ def _once_an_epoch(case: Case, run: RunSummary) -> bool:
     """Whether the one loader with workers tells how many batches an epoch has, and no more fetches were long."""
     loaders = [loader for loader in case.facts.loaders if loader.get("workers")]
     batches = [int(loader.get("batches") or 0) for loader in loaders]
-    return len(batches) == 1 and batches[0] > 0 and run.slow_count <= run.measured / batches[0] + 1
+    if len(batches) != 1 or not 0 < batches[0] <= run.measured:
+        return False
+    return run.measured // batches[0] - 1 <= run.slow_count <= run.measured / batches[0] + 1
 
 
 def _while_workers_start(waits: InputWaits) -> float:

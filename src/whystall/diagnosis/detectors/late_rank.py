@@ -64,7 +64,7 @@ def uneven_tokens(case: Case, rank: int) -> float | None:
 
     Of ranks that exchange what they work on. What every token passes through on its own rank is as much on each.
     """
-    if not all(are(collectives(case, one), EXCHANGE).any() for one in case.ranks):
+    if case.graph is None or not all(are(collectives(case, one), EXCHANGE).any() for one in case.ranks):
         return None
     by_weight: defaultdict[Weight, dict[int, float]] = defaultdict(dict)
     for one in case.ranks:
@@ -74,6 +74,8 @@ def uneven_tokens(case: Case, rank: int) -> float | None:
     most = mean = 0.0
     for sums in by_weight.values():
         usual = sum(sums.values()) / len(case.ranks)
+        if usual <= 0:  # experts that nobody chose
+            continue
         apart = max(sums.values()) / usual - 1
         if apart <= _EVEN:
             even += usual
