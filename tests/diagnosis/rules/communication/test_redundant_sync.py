@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 from tests.diagnosis.cases import case_of, found_in, run
-from tests.diagnosis.jobs import message, shaped
+from tests.diagnosis.jobs import is_worth, message, shaped
 
 from whystall.diagnosis.diagnose import diagnose
 from whystall.diagnosis.rules import RULES
@@ -153,7 +153,9 @@ PAINTER: Final = 4
 
 
 def turns(
-    *updated: Sequence[int], reduced: Sequence[Sequence[int]] = ((JUDGE,), (JUDGE, PAINTER)), last: str = "SGD"
+    *updated: Sequence[int],
+    reduced: Sequence[Sequence[int]] = ((JUDGE,), (JUDGE, PAINTER)),
+    mark: str = "DistributedDataParallel.forward",
 ) -> TraceBuilder:
     """Eight steps in which two networks learn in turn: what is reduced in each turn, and what its optimizer updates.
 
@@ -162,8 +164,8 @@ def turns(
     built, at = trace(), 0
     for number in range(8):
         begin = at
-        for mine, own, kind in zip(reduced, updated, ("SGD", last), strict=True):
-            built.annotation("DistributedDataParallel.forward", at=at, lasts=20_000)
+        for mine, own in zip(reduced, updated, strict=True):
+            built.annotation(mark, at=at, lasts=20_000)
             built.operator("aten::mm", at=at + 2_000, lasts=10_000)
             built.launch("gemm", at=at + 5_000, call_lasts=4_000, runs_at=at + 12_000, lasts=GEMM_NS)
             runs = at + 12_000 + GEMM_NS
@@ -174,7 +176,7 @@ def turns(
                 runs += REDUCE_NS
             built.runtime("cudaDeviceSynchronize", at=at + 100_000, lasts=runs - at - 98_000)
             at = runs + 10_000
-            built.annotation(f"Optimizer.step#{kind}.step", at=at, lasts=20_000)
+            built.annotation("Optimizer.step#SGD.step", at=at, lasts=20_000)
             for place, mib in enumerate(own):
                 sizes = [mib * MIB // 4]
                 built.operator("aten::add_", at=at + 1_000 + 2_000 * place, lasts=1_000, **shaped(sizes, sizes))
@@ -196,13 +198,22 @@ def test_gradients_of_a_network_that_only_judges_are_used_by_nobody(painter: int
     assert "requires_grad_(False)" in (finding.remedy.patch or "")
 
 
+def test_a_judge_may_have_several_turns_for_each_of_the_other() -> None:
+    job = turns(*[[JUDGE]] * 5, [PAINTER], reduced=[*[[JUDGE]] * 5, [JUDGE, PAINTER]])
+    finding = found_in(job)["communication.redundant-sync"]
+    whole = 6 * (GEMM_NS + 47_000) + 7 * REDUCE_NS
+    is_worth(finding, whole / (whole - REDUCE_NS), within=0.03)
+
+
 @pytest.mark.parametrize(
     "job",
     [
         pytest.param(turns([JUDGE], [JUDGE, PAINTER]), id="both networks learn in the second turn"),
         pytest.param(turns([JUDGE], [PAINTER], reduced=([JUDGE], [PAINTER])), id="each its own"),
         pytest.param(turns([], []), id="what optimizers update is not known"),
-        pytest.param(turns([JUDGE], [JUDGE // 2], last="Adam"), id="two kinds of optimizers"),
+        pytest.param(turns([JUDGE] * 12, [JUDGE, PAINTER]), id="its optimizer reads it more often in its own turn"),
+        pytest.param(turns([JUDGE], [PAINTER], mark="forward"), id="sums of activations, as nothing says replica"),
+        pytest.param(turns([JUDGE], [JUDGE], reduced=([JUDGE], [JUDGE, JUDGE])), id="networks of equal sizes"),
         pytest.param(
             turns([JUDGE, JUDGE], [JUDGE, JUDGE], reduced=([JUDGE], [JUDGE, JUDGE])), id="one optimizer, two tasks"
         ),
