@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Final
 
 import numpy as np
@@ -13,6 +15,7 @@ from whystall.analysis.kernel_classes import COMPUTE
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.detectors.collectives import (
     POINT_TO_POINT,
+    Collectives,
     are,
     collectives,
     ended_ns,
@@ -75,6 +78,37 @@ def sends_through(case: Case) -> bool:
     Ranks that exchange what they have, such as averages or the edges of a grid, compute before that or after it.
     """
     return case.graph is not None and has_stages(case) and any(_computes_between(case, rank) for rank in case.ranks)
+
+
+def turns_of(case: Case, own: list[int]) -> int:
+    """How many times in a step one stage of a pipeline on CPUs waits for an answer to what it sent; 0: it goes ahead.
+
+    The first stage begins by sending, all others by getting, and compute before they send. Where each of its turns is
+    as many sends and then as many gets it keeps one micro-batch on its way; a schedule that fills begins with more.
+    """
+    ranks = {rank.rank: rank for rank in case.ranks}
+    turns = {one: _turns(ranks[one], collectives(case, ranks[one])) for one in own}
+    firsts = [one for one, lengths in turns.items() if lengths and lengths[0][0]]
+    if len(firsts) != 1 or not all(_computes_between(case, ranks[one]) for one in own if one not in firsts):
+        return 0
+    lengths = turns[firsts[0]]
+    sends, gets = ({length for sent, length in lengths if sent is kind} for kind in (True, False))
+    if len(sends) != 1 or len(gets) != 1 or len(lengths) % 2:
+        return 0
+    turns = len(lengths) // 2
+    return turns if turns > 1 or sends == {1} else 0  # all sends and then all gets: all micro-batches on their way
+
+
+def _turns(rank: RankCase, found: Collectives) -> list[tuple[bool, int]]:
+    """A rank's runs of messages in its most usual step: whether they were sent, and how many in a row."""
+    at = np.flatnonzero(are(found, POINT_TO_POINT))
+    at = at[np.argsort(found.start[at], kind="stable")]
+    step = step_of(rank, found)[at]
+    seen = Counter(
+        tuple((sent, len(list(row))) for sent, row in groupby(found.kind[one] == "send" for one in at[step == number]))
+        for number in np.unique(step[step >= 0]).tolist()
+    )
+    return list(seen.most_common(1)[0][0]) if seen else []
 
 
 def _computes_between(case: Case, rank: RankCase) -> bool:

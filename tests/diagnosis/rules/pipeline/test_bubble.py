@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from tests.diagnosis.cases import case_of, found_in, line, run
@@ -105,61 +105,100 @@ def test_a_stage_without_the_others_is_not_judged() -> None:
     assert "pipeline.bubble" not in found_in(*(job.built for job in pipeline(4, 4)[:2]))
 
 
-def on_cpus(
-    micro_batches: int, works: float, *, at: str = "distributed_c10d:recv", seen: float | None = None
-) -> dict[str, Finding]:
-    """Two watched stages on CPUs, each of which works so much of a step and waits for the other's messages else.
+COMPUTES, SENDS, GETS = "csr"
+HELD: Final = ("csr", "rcs")
+"""What the first and the last stage do for each micro-batch when but one is on its way."""
 
-    ``seen`` is how often it was found where it waits.
+
+def on_cpus(
+    *does: str,
+    works: float = 0.5,
+    at: str = "recv",
+    seen: float | None = None,
+    text: str = "dist.recv(g, src=1)",
+    learns: str = "11",
+    sums: bool = False,
+) -> dict[str, Finding]:
+    """Two watched ranks on CPUs: what each does in a step, in order, and how much of it their threads work.
+
+    ``seen`` is how often they were found waiting, and ``text`` and ``at`` where; ``learns`` says which have optimizers.
     """
     built = []
-    for rank in range(2):
+    for order, steps in zip(does, learns, strict=True):
         one = trace()
         for step in range(8):
-            begin = 1_000_000 * step
+            begin, part = 1_000_000 * step, 900_000 // len(order)
             one.step(step, at=begin, lasts=1_000_000)
-            for micro in range(micro_batches):
-                # The second stage computes between what it gets and what it sends back.
-                own = begin + 1_000_000 * micro // micro_batches + (400_000 // micro_batches) * rank
-                one.operator("aten::mm", at=own + 20_000 // micro_batches, lasts=300_000 // micro_batches)
-                for name, after in (("gloo:recv", 0), ("gloo:send", 350_000)):
-                    one.annotation(name, at=own + after // micro_batches, lasts=10_000 // micro_batches)
+            for place, what in enumerate(order):
+                own = begin + place * part
+                if what == COMPUTES:
+                    one.operator("aten::mm", at=own, lasts=part)
+                else:
+                    one.annotation("gloo:send" if what == SENDS else "gloo:recv", at=own, lasts=part // 4)
+            if sums:
+                one.annotation("gloo:all_reduce", at=begin + 910_000, lasts=20_000)
+            if steps == "1":
+                one.annotation("Optimizer.step#SGD.step", at=begin + 940_000, lasts=20_000)
         built.append(one)
     waits = 1 - works if seen is None else seen
-    where = [line(waits, "dist.recv(g, src=1)", leaf=f"torch.distributed.{at}", at=82)]
+    where = [line(waits, text, leaf=f"torch.distributed.distributed_c10d:{at}", at=82)]
     runs = [run(rank=rank, on_cpu_share=works, places=where) for rank in range(2)]
     found = diagnose(case_of(*built, facts=RunFacts(cores=8, threads=1, processes=2), runs=runs), RULES)
     return {finding.id: finding for finding in found.findings if finding.severity != "info"}
 
 
-def test_stages_that_wait_for_each_micro_batch_to_come_back_are_worth_what_filling_the_schedule_brings() -> None:
+def each(order: str, tensors: int) -> str:
+    """The same with several tensors for each message."""
+    return order.replace(SENDS, SENDS * tensors).replace(GETS, GETS * tensors)
+
+
+@pytest.mark.parametrize("tensors", [1, 3])
+def test_stages_that_wait_for_each_micro_batch_are_worth_what_filling_the_schedule_brings(tensors: int) -> None:
     """Of eight micro-batches one is computed at a time, by two stages: sixteen times, where nine would do."""
-    finding = on_cpus(8, 0.5)["pipeline.bubble"]
+    finding = on_cpus(*(each(order, tensors) * 8 for order in HELD))["pipeline.bubble"]
     is_worth(finding, 16 / 9, within=0.02)
-    assert "before it goes on with the next" in finding.title
+    assert "come back before the next one" in finding.title
     assert finding.remedy is not None
     assert "1F1B" in finding.remedy.text
     assert [one.line for one in finding.code] == [82]
     assert finding.scope.ranks == [0, 1]
 
 
+def test_messages_that_are_waited_for_later_are_waited_for() -> None:
+    job = (order * 8 for order in HELD)
+    is_worth(on_cpus(*job, at="wait", text="work.wait()")["pipeline.bubble"], 16 / 9, within=0.02)
+
+
 def test_one_micro_batch_alone_is_worth_what_four_bring() -> None:
-    finding = on_cpus(1, 0.5)["pipeline.bubble"]
+    finding = on_cpus(*HELD)["pipeline.bubble"]
     is_worth(finding, 2 / (5 / 4), within=0.02)
-    assert "before it goes on" not in finding.title
+    assert "before the next one" not in finding.title
+
+
+GPIPE: Final = ("cs" * 4 + "rc" * 4, "rc" * 4 + "cs" * 4)
+AHEAD: Final = ("cs" * 2 + "rcs" * 6 + "rc" * 2, "rcs" * 8)
 
 
 @pytest.mark.parametrize(
-    ("micro_batches", "works", "at"),
+    ("does", "about"),
     [
-        pytest.param(8, 8 / 9, "distributed_c10d:recv", id="as the schedule has it"),
-        pytest.param(8, 0.5, "distributed_c10d:all_reduce", id="it waits for sums"),
+        pytest.param([order * 8 for order in HELD], {"works": 8 / 9}, id="both work at once"),
+        pytest.param([order * 8 for order in HELD], {"at": "all_reduce"}, id="it waits for sums"),
+        pytest.param(
+            [order * 8 for order in HELD], {"at": "wait", "text": "work.wait()", "sums": True}, id="perhaps for sums"
+        ),
+        pytest.param([order * 8 for order in HELD], {"learns": "10"}, id="a server of parameters"),
+        pytest.param(GPIPE, {}, id="all on their way, over a slow link"),
+        pytest.param(AHEAD, {}, id="two on their way, over a slow link"),
+        pytest.param([each(order, 2) for order in GPIPE], {"works": 0.7}, id="two tensors for each micro-batch"),
+        pytest.param(["csr" * 6] * 2, {}, id="a ring of two, both send first"),
+        pytest.param(["csr" * 6, "crs" * 6], {}, id="a ring of two, one gets first"),
     ],
 )
-def test_stages_that_wait_no_longer_or_for_something_else_are_none(micro_batches: int, works: float, at: str) -> None:
-    assert "pipeline.bubble" not in on_cpus(micro_batches, works, at=at)
+def test_schedules_that_are_filled_and_ranks_that_exchange_are_none(does: list[str], about: dict[str, Any]) -> None:
+    assert "pipeline.bubble" not in on_cpus(*does, **about)
 
 
 def test_work_between_messages_is_not_taken_for_waiting() -> None:
     """Lines that wait are counted as far as the thread is off its core."""
-    assert "pipeline.bubble" not in on_cpus(8, 0.95, seen=0.5)
+    assert "pipeline.bubble" not in on_cpus(*(order * 8 for order in HELD), works=0.95, seen=0.5)

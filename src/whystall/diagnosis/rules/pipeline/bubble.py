@@ -11,13 +11,15 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Sampled
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
+from whystall.diagnosis.detectors.collectives import POINT_TO_POINT, are, collectives
 from whystall.diagnosis.detectors.samples import code_of_lines, from_samples, lines_where, measured_runs, share_of
-from whystall.diagnosis.detectors.stages import micro_batches, pipelines, sends_through, stages
+from whystall.diagnosis.detectors.stages import micro_batches, pipelines, sends_through, stages, turns_of
 from whystall.diagnosis.rule import Finder, Rule
 
 CAUSE: Final = cause_beside(__name__)
 _MORE_MICRO_BATCHES: Final = int(CAUSE.threshold("more_micro_batches"))
 _BEYOND_SCHEDULE: Final = CAUSE.threshold("beyond_schedule")
+_AT_A_TIME: Final = CAUSE.threshold("at_a_time")
 _MESSAGES: Final = re.compile(r"distributed_c10d:(i?recv|i?send|batch_isend_irecv)$")
 _AWAITED: Final = re.compile(r"\.wait\(")
 
@@ -50,50 +52,53 @@ def in_trace(case: Case) -> Iterator[Sampled]:
 
 
 def in_samples(case: Case) -> Iterator[Sampled]:
-    """Stages on CPUs, whose threads wait for messages for longer than the schedule's formula says.
+    """Stages on CPUs of which one works at a time, since the first waits for an answer to each micro-batch.
 
-    With all the micro-batches that the schedule has on their way, a step would be the busiest stage's work, and the
-    passing of one micro-batch through the others.
+    With as many on their way as there are stages, a step would be the busiest stage's work, and the passing of one
+    micro-batch through the others; where there is but one micro-batch, that many of it.
     """
-    runs = measured_runs(case)
-    micro = micro_batches(case) if len(runs) > 1 and sends_through(case) else 0
-    if not micro:
+    runs = {run.rank: run for run in measured_runs(case)}
+    if len(runs) < 2 or not sends_through(case):
         return
-    count = max((len(own) for own in pipelines(case)), default=len(runs))
-    fill = (count - 1) / micro
-    waits = {run.rank: min(share_of(_waiting(run)), 1 - run.on_cpu_share) for run in runs}
-    busiest = min(runs, key=lambda run: (waits[run.rank], run.rank))
-    works = 1 - waits[busiest.rank]
-    saved, held = 1 - works * (1 + fill), True
-    if saved < _BEYOND_SCHEDULE and micro < count:
-        saved, held = 1 - works * (1 + fill / _MORE_MICRO_BATCHES), False
-    if saved < _BEYOND_SCHEDULE:
+    # gloo's messages do not say whom they are for: where none are known to meet, all ranks are one pipeline or none is.
+    own = next(iter(pipelines(case)), [rank.rank for rank in case.ranks])
+    micro = turns_of(case, own) if runs.keys() >= set(own) else 0
+    if not micro or len({bool(len(rank.optimizer_steps[0])) for rank in case.ranks}) > 1:
+        return  # a rank that only computes gradients for another one is no stage
+    waits = {rank: min(share_of(_waiting(case, runs[rank])), 1 - runs[rank].on_cpu_share) for rank in own}
+    busiest = min(own, key=lambda rank: (waits[rank], rank))
+    works = 1 - waits[busiest]
+    fill = (len(own) - 1) / micro
+    saved = 1 - works * (1 + fill / (_MORE_MICRO_BATCHES if micro == 1 else 1))
+    if sum(1 - share for share in waits.values()) > _AT_A_TIME or saved < _BEYOND_SCHEDULE:
         return
     yield from_samples(
         CAUSE.id,
-        busiest,
+        runs[busiest],
         saved,
         evidence=(
-            evidence.count("stages", count),
+            evidence.count("stages", len(own)),
             evidence.count("micro-batches", micro, per=case.per),
             evidence.share("bubble by the schedule, (p - 1) / (m + p - 1)", fill / (1 + fill)),
-            evidence.share("of the time the busiest stage waits for messages", waits[busiest.rank]),
+            evidence.share("of the time the busiest stage waits for messages", waits[busiest]),
         ),
         # What messages take on their way stays, and is not known.
         saved=(saved * 0.5, saved, min(saved * 1.1, 1 - works)),
-        ranks=tuple(sorted(waits)),
-        code=code_of_lines(_waiting(busiest)),
-        detail="each stage waits for a micro-batch to come back before it goes on with the next" if held else "",
-        remedy=CAUSE.remedies["in_flight"] if held else None,
+        ranks=tuple(sorted(own)),
+        code=code_of_lines(_waiting(case, runs[busiest])),
+        detail="each micro-batch has to come back before the next one is sent" if micro > 1 else "",
+        remedy=CAUSE.remedies["in_flight"] if micro > 1 else None,
         method="samples: the busiest stage's work, and the schedule's formula",
         tier=1,
         rivals=("pipeline.stage-imbalance", "communication.exposed"),
     )
 
 
-def _waiting(run: RunSummary) -> list[SampledLine]:
-    """The lines at which the training thread was found sending, receiving or waiting for that."""
-    return lines_where(run, lambda line: bool(_MESSAGES.search(line.leaf) or _AWAITED.search(line.text)))
+def _waiting(case: Case, run: RunSummary) -> list[SampledLine]:
+    """The lines at which the training thread was found sending, receiving or, of messages alone, waiting for some."""
+    rank = next(one for one in case.ranks if one.rank == run.rank)
+    alone = are(collectives(case, rank), POINT_TO_POINT).all()
+    return lines_where(run, lambda line: bool(_MESSAGES.search(line.leaf) or (alone and _AWAITED.search(line.text))))
 
 
 RULE = Rule(
