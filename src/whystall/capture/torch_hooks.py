@@ -272,7 +272,7 @@ class TorchHooks:
         # a hook on a module compiled in place would be compiled into it, which would change the user's graph
         if module is None or getattr(module, "_compiled_call_impl", None) is not None:
             return
-        self._watched = weakref.ref(module, self._watch_newest)
+        self._watched, self._row_learned = weakref.ref(module, self._watch_newest), None
         self._hook()
 
     def _hook(self) -> None:

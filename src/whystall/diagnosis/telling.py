@@ -54,7 +54,7 @@ class Teller:
         per = candidate.per(case)
         floor, ceiling, before = _as_remembered(case, one)
         floor = min(floor, max(_of_one_line(case, one), min(floor, LEAST_SHARE)))
-        floor, guessed = _as_unrecorded(one, floor, unrecorded)
+        floor, guessed = _as_unrecorded(case, one, floor, unrecorded)
         return Finding(
             id=cause.id,
             title=self._title(candidate),
@@ -266,15 +266,18 @@ def _unrecorded(case: Case) -> Unrecorded | None:
     return Unrecorded.of(case.graph, case.startup)
 
 
-def _as_unrecorded(one: Weighed, floor: float, unrecorded: Unrecorded | None) -> tuple[float, list[Evidence]]:
+def _as_unrecorded(
+    case: Case, one: Weighed, floor: float, unrecorded: Unrecorded | None
+) -> tuple[float, list[Evidence]]:
     """The floor, no higher than what is saved of steps as they may be when nobody records, and that as a fact.
 
     It fires by its own floor: what recording costs on another machine takes no finding away.
     """
-    removal = one.candidate.removal
-    if unrecorded is None or removal is None or one.tried:
+    candidate = one.candidate
+    if unrecorded is None or not isinstance(candidate, Replayed) or candidate.removal is None or one.tried:
         return floor, []
-    saved = unrecorded.saved_by(removal)
+    again = candidate.recurrence
+    saved = scaled(unrecorded.saved_by(candidate.removal), again.weight(case.steps) if again is not None else 1.0)
     if saved >= floor:
         return floor, []
     what = f"speed-up if recording took the host {USUAL_NS // 1000} us an event, as it did where that was measured"

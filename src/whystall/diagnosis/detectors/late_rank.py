@@ -19,7 +19,12 @@ from whystall.diagnosis.rank_case import RankCase
 from whystall.trace.columns import matching
 
 _UNEVEN: Final = 0.1
+"""The ranks' layers of a size multiply uneven numbers of rows from this share above their mean on."""
 _EVEN: Final = 0.05
+"""Up to this share they multiply as many."""
+_HOT: Final = 0.05
+"""Ranks that work so much longer than the mean of all have more to do than their part."""
+_ENGINE: Final = "autograd::engine"
 _LEAST_EVEN: Final = 0.1
 """What all tokens pass through on their own rank is at least so much of what experts do."""
 _MATRIX: Final = 2
@@ -38,6 +43,10 @@ class LateRank:
     """How much longer it works than the others in the median."""
     idle: float
     """How long their training threads are on no core, in the median."""
+    above_mean: float
+    """How much longer it works than all ranks on average: what is gained where work is dealt out anew."""
+    hot: tuple[int, ...]
+    """The ranks that work longer than the mean."""
 
     @property
     def shared(self) -> float:
@@ -56,44 +65,54 @@ def late_rank(case: Case) -> LateRank | None:
     usual = float(np.median([work[run.rank] for run in others]))
     late = (work[slowest.rank] - usual) / max(run.mean_ns for run in runs)
     idle = float(np.median([1 - run.on_cpu_share for run in others]))
-    return LateRank(slowest, others, work[slowest.rank], usual, late, idle)
+    mean = float(np.mean(list(work.values())))
+    above = (work[slowest.rank] - mean) / max(run.mean_ns for run in runs)
+    hot = tuple(sorted(rank for rank, own in work.items() if own > mean * (1 + _HOT)))
+    return LateRank(slowest, others, work[slowest.rank], usual, late, idle, above, hot)
 
 
 def uneven_tokens(case: Case, rank: int) -> float | None:
     """By how much a rank's experts multiply more rows than those of all ranks on average; ``None``: that is not it.
 
-    Of ranks that exchange what they work on. What every token passes through on its own rank is as much on each.
+    Of ranks that exchange what they work on, within a forward pass, and send it back. What every token passes through
+    on its own rank is as much on each.
     """
     if case.graph is None or not all(are(collectives(case, one), EXCHANGE).any() for one in case.ranks):
         return None
-    by_weight: defaultdict[Weight, dict[int, float]] = defaultdict(dict)
+    # What lies between exchanges may be experts, all else is what every token passes through.
+    for_each: defaultdict[tuple[Weight, bool], dict[int, float]] = defaultdict(dict)
     for one in case.ranks:
-        for weight, rows in _rows_by_weight(one).items():
-            by_weight[weight][one.rank] = rows * prod(weight) / max(len(one.trace.steps), 1)
-    uneven = even = 0.0
-    most = mean = 0.0
-    for sums in by_weight.values():
+        for (weight, exchanged), rows in _rows_by_weight(case, one).items():
+            for_each[weight, exchanged][one.rank] = rows * prod(weight) / max(len(one.trace.steps), 1)
+    uneven = even = most = 0.0
+    for (_, exchanged), sums in for_each.items():
         usual = sum(sums.values()) / len(case.ranks)
         if usual <= 0:  # experts that nobody chose
             continue
         apart = max(sums.values()) / usual - 1
         if apart <= _EVEN:
             even += usual
-        elif apart > _UNEVEN:
+        elif apart > _UNEVEN and exchanged:
             uneven += usual
             most += sums.get(rank, 0.0)
-            mean += usual
-    if not mean or even < _LEAST_EVEN * uneven or most / mean - 1 <= _UNEVEN:
+    if not uneven or even < _LEAST_EVEN * uneven or most / uneven - 1 <= _UNEVEN:
         return None
-    return most / mean - 1
+    return most / uneven - 1
 
 
-def _rows_by_weight(rank: RankCase) -> dict[Weight, float]:
-    """How many rows each size of weight was multiplied by in forward passes."""
-    table = rank.trace.operators
-    out: defaultdict[Weight, float] = defaultdict(float)
-    for dims in table["input_dims"].filter(matching(table["name"], "aten::linear".__eq__)).cast(str).to_list():
+def _rows_by_weight(case: Case, rank: RankCase) -> dict[tuple[Weight, bool], float]:
+    """How many rows each size of weight was multiplied by, between two exchanges of a forward pass or elsewhere."""
+    table, found = rank.trace.operators, collectives(case, rank)
+    at = table["ts_ns"].to_numpy()
+    exchanges = np.sort(found.start[are(found, EXCHANGE)])
+    back = np.sort(at[matching(table["name"], lambda name: name.startswith(_ENGINE))])
+    # Per gap between two exchanges whether nothing went back meanwhile: it goes back over the same ones.
+    forward = np.concatenate([[False], np.diff(np.searchsorted(back, exchanges)) == 0, [False]])
+    chosen = matching(table["name"], "aten::linear".__eq__)
+    exchanged = forward[np.searchsorted(exchanges, at[chosen], side="right")]
+    out: defaultdict[tuple[Weight, bool], float] = defaultdict(float)
+    for dims, inside in zip(table["input_dims"].filter(chosen).cast(str).to_list(), exchanged.tolist(), strict=True):
         sizes = sizes_by_argument(dims)
         if len(sizes) >= _MATRIX and len(sizes[0]) == 1 and len(sizes[1]) == 1 and len(sizes[1][0]) == _MATRIX:
-            out[sizes[1][0]] += prod(sizes[0][0][:-1])
+            out[sizes[1][0], inside] += prod(sizes[0][0][:-1])
     return out

@@ -95,8 +95,8 @@ def turns_of(case: Case, own: list[int]) -> int:
     sends, gets = ({length for sent, length in lengths if sent is kind} for kind in (True, False))
     if len(sends) != 1 or len(gets) != 1 or len(lengths) % 2:
         return 0
-    turns = len(lengths) // 2
-    return turns if turns > 1 or sends == {1} else 0  # all sends and then all gets: all micro-batches on their way
+    count = len(lengths) // 2
+    return count if count > 1 or sends == {1} else 0  # all sends and then all gets: all micro-batches on their way
 
 
 def _turns(rank: RankCase, found: Collectives) -> list[tuple[bool, int]]:

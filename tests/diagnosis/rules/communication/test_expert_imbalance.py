@@ -184,27 +184,35 @@ SHARED: Final = [128, 128]
 
 
 def on_cpus(
-    *shares: float, rows: tuple[int, ...], shared_rows: tuple[int, ...] = (200, 200), exchanges: str = "gloo:all_to_all"
+    *shares: float,
+    rows: tuple[int, ...],
+    shared_rows: tuple[int, ...] | None = None,
+    exchanges: str = "gloo:all_to_all",
+    goes_back: bool = False,
 ) -> dict[str, Finding]:
     """Ranks of a watched job on CPUs, whose threads work so much of a step: the rows of their experts and of the rest.
 
-    An expert is two layers, all that is shared is one.
+    An expert is two layers between two exchanges, and all that is shared one between others. It ``goes_back`` before
+    what is exchanged comes back: of a forward pass there is but one exchange then.
     """
     built = []
-    for own, others in zip(rows, shared_rows, strict=True):
+    for own, others in zip(rows, shared_rows or (200,) * len(rows), strict=True):
         one = trace()
         for step in range(8):
             at = 1_000_000 * step
             one.step(step, at=at, lasts=1_000_000)
-            one.operator("aten::linear", at=at + 10_000, lasts=90_000, **shaped([others, 4, 128], SHARED, SHARED[:1]))
             for place, weight in enumerate((EXPERT, EXPERT[::-1])):
                 begin = at + 200_000 + 200_000 * place
                 one.operator("aten::linear", at=begin, lasts=100_000, **shaped([own, weight[1]], weight, weight[:1]))
-            for begin in (120_000, 650_000):
+            again = {"at": at + 720_000, "lasts": 50_000}
+            one.operator("aten::linear", **again, **shaped([others, 4, 128], SHARED, SHARED[:1]))
+            engine = "autograd::engine::evaluate_function: AddmmBackward0"
+            one.operator(engine, at=at + (610_000 if goes_back else 900_000), lasts=10_000)
+            for begin in (120_000, 650_000, 800_000):
                 one.annotation(exchanges, at=at + begin, lasts=50_000)
         built.append(one)
     runs = [run(rank=rank, on_cpu_share=share) for rank, share in enumerate(shares)]
-    found = diagnose(case_of(*built, facts=RunFacts(cores=8, threads=1, processes=2), runs=runs), RULES)
+    found = diagnose(case_of(*built, facts=RunFacts(cores=8, threads=1, processes=len(shares)), runs=runs), RULES)
     return {finding.id: finding for finding in found.findings if finding.severity != "info"}
 
 
@@ -222,6 +230,12 @@ def test_the_rank_whose_experts_multiply_more_rows_is_named_with_what_sharing_th
     ] == pytest.approx(0.6)
 
 
+def test_of_several_busy_ranks_all_are_named_and_what_the_mean_brings() -> None:
+    finding = on_cpus(0.9, 0.8, 0.3, 0.2, rows=(900, 800, 300, 200))["communication.expert-imbalance"]
+    assert finding.scope.ranks == [0, 1]
+    is_worth(finding, 0.9 / 0.55, within=0.1)
+
+
 @pytest.mark.parametrize(
     "about",
     [
@@ -229,6 +243,8 @@ def test_the_rank_whose_experts_multiply_more_rows_is_named_with_what_sharing_th
         pytest.param({"rows": (200, 800)}, id="the other rank has more"),
         pytest.param({"rows": (800, 200), "shared_rows": (320, 80)}, id="all that it has is more"),
         pytest.param({"rows": (800, 200), "exchanges": "gloo:all_reduce"}, id="nothing is exchanged"),
+        pytest.param({"rows": (800, 200), "goes_back": True}, id="longer histories beside exchanged embeddings"),
+        pytest.param({"rows": (0, 0)}, id="experts that nobody chose"),
     ],
 )
 def test_a_late_rank_for_another_reason_is_told_as_one(about: dict[str, Any]) -> None:

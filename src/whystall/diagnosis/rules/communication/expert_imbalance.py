@@ -98,14 +98,15 @@ def in_samples(case: Case) -> Iterator[Sampled]:
     yield from_samples(
         CAUSE.id,
         found.run,
-        found.shared,
+        found.above_mean,
         evidence=(
             evidence.text("the rank with the most work", f"rank {found.run.rank}"),
             evidence.share("rows that its experts multiply above the mean of the ranks", more),
             evidence.time("its training thread works", round(found.work_ns), per="step"),
             evidence.time("that of the others, in the median, works", round(found.usual_ns), per="step"),
         ),
-        saved=(found.shared * 0.7, found.shared, min(found.late, found.idle)),
+        saved=(found.above_mean * 0.7, found.above_mean, max(min(found.late, found.idle), found.above_mean)),
+        ranks=found.hot,
         code=code_of_lines([line for line in found.run.places if line.part in ("forward", "backward")]),
         method="samples: that rank's work shared out among all",
         rivals=("communication.straggler", "communication.exposed"),
