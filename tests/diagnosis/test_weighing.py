@@ -21,7 +21,7 @@ from whystall.diagnosis.case import Case
 from whystall.diagnosis.catalogue import causes
 from whystall.diagnosis.diagnose import diagnose
 from whystall.diagnosis.experiment import outcome
-from whystall.diagnosis.gains import severity_of
+from whystall.diagnosis.gains import MOST_SAVED, scaled, severity_of
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.rules import RULES
 from whystall.diagnosis.run_facts import RunFacts
@@ -76,6 +76,13 @@ def test_an_experiment_goes_before_a_replay(with_change: float, base: float, gai
 )
 def test_severity_follows_the_speed_gained(saved: float, severity: str) -> None:
     assert severity_of(saved) == severity
+
+
+def test_a_removal_that_leaves_nothing_of_a_step_has_a_gain_nevertheless() -> None:
+    """Of a damaged trace a step may have nothing but what is removed."""
+    assert severity_of(1.0) == "critical"
+    assert scaled(1.0, 1.0) == pytest.approx(MOST_SAVED)
+    assert 0 < scaled(1.0, 0.5) < MOST_SAVED
 
 
 def test_the_gain_of_a_single_step_is_of_that_step() -> None:

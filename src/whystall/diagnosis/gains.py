@@ -36,6 +36,7 @@ def scaled(saved: float, factor: float) -> float:
     >>> scaled(0.5, 1.0), scaled(0.5, 3.0)
     (0.5, 0.75)
     """
+    saved = min(saved, MOST_SAVED)
     ratio = saved / (1 - saved) * factor
     return ratio / (1 + ratio)
 
@@ -65,7 +66,7 @@ def speedup(saved: float) -> float:
 
 def severity_of(saved: float) -> Severity:
     """The severity of a cause by the share of speed that its removal adds (reference: causes.md)."""
-    gained = 1 / (1 - saved) - 1
+    gained = 1 / (1 - min(saved, MOST_SAVED)) - 1
     return next((name for limit, name in _SEVERITIES if gained >= limit), "info")
 
 
