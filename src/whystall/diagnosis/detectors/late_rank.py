@@ -8,6 +8,7 @@ from math import prod
 from typing import Final
 
 import numpy as np
+import polars as pl
 
 from whystall.analysis.run_results import RunSummary
 from whystall.diagnosis.case import Case
@@ -28,6 +29,10 @@ _ENGINE: Final = "autograd::engine"
 _LEAST_EVEN: Final = 0.1
 """What all tokens pass through on their own rank is at least so much of what experts do."""
 _MATRIX: Final = 2
+_WITH_GRADIENTS: Final = 3
+"""A product and those of its two gradients take so many times as long as it alone."""
+_LEAST_EXPLAINED: Final = 0.5
+"""Of what a rank works above the mean so much is in its experts' products, where they are why it is late."""
 Weight = tuple[int, ...]
 
 
@@ -71,8 +76,18 @@ def late_rank(case: Case) -> LateRank | None:
     return LateRank(slowest, others, work[slowest.rank], usual, late, idle, above, hot)
 
 
-def uneven_tokens(case: Case, rank: int) -> float | None:
-    """By how much a rank's experts multiply more rows than those of all ranks on average; ``None``: that is not it.
+@dataclass(frozen=True, slots=True)
+class UnevenTokens:
+    """What the experts of the rank that works longest have more than those of all ranks on average."""
+
+    rows: float
+    """The share of rows that they multiply more."""
+    takes: float
+    """What these rows take, of the longest mean step of all; no more than that rank works above the mean."""
+
+
+def uneven_tokens(case: Case, late: LateRank) -> UnevenTokens | None:
+    """What experts on the late rank multiply more; ``None`` where that is not why it is late, or not most of it.
 
     Of ranks that exchange what they work on, within a forward pass, and send it back. What every token passes through
     on its own rank is as much on each.
@@ -80,28 +95,39 @@ def uneven_tokens(case: Case, rank: int) -> float | None:
     if case.graph is None or not all(are(collectives(case, one), EXCHANGE).any() for one in case.ranks):
         return None
     # What lies between exchanges may be experts, all else is what every token passes through.
-    for_each: defaultdict[tuple[Weight, bool], dict[int, float]] = defaultdict(dict)
+    for_each: defaultdict[tuple[Weight, bool], dict[int, _Products]] = defaultdict(dict)
     for one in case.ranks:
-        for (weight, exchanged), rows in _rows_by_weight(case, one).items():
-            for_each[weight, exchanged][one.rank] = rows * prod(weight) / max(len(one.trace.steps), 1)
-    uneven = even = most = 0.0
-    for (_, exchanged), sums in for_each.items():
-        usual = sum(sums.values()) / len(case.ranks)
+        for key, products in _by_weight(case, one).items():
+            for_each[key][one.rank] = products
+    uneven = even = most = takes_ns = 0.0
+    for (_, exchanged), own in for_each.items():
+        usual = sum(one.numbers for one in own.values()) / len(case.ranks)
         if usual <= 0:  # experts that nobody chose
             continue
-        apart = max(sums.values()) / usual - 1
+        apart = max(one.numbers for one in own.values()) / usual - 1
         if apart <= _EVEN:
             even += usual
         elif apart > _UNEVEN and exchanged:
+            hot = own.get(late.run.rank, _Products())
             uneven += usual
-            most += sums.get(rank, 0.0)
+            most += hot.numbers
+            takes_ns += hot.takes_ns - sum(one.takes_ns for one in own.values()) / len(case.ranks)
     if not uneven or even < _LEAST_EVEN * uneven or most / uneven - 1 <= _UNEVEN:
         return None
-    return most / uneven - 1
+    takes = min(takes_ns / max(run.mean_ns for run in (late.run, *late.others)), late.above_mean)
+    return UnevenTokens(most / uneven - 1, takes) if takes >= _LEAST_EXPLAINED * late.above_mean else None
 
 
-def _rows_by_weight(case: Case, rank: RankCase) -> dict[tuple[Weight, bool], float]:
-    """How many rows each size of weight was multiplied by, between two exchanges of a forward pass or elsewhere."""
+@dataclass(slots=True)
+class _Products:
+    """Products with weights of a size: the numbers they multiply in a step, and what they take with their gradients."""
+
+    numbers: float = 0.0
+    takes_ns: float = 0.0
+
+
+def _by_weight(case: Case, rank: RankCase) -> dict[tuple[Weight, bool], _Products]:
+    """The products with each size of weight, between two exchanges of a forward pass or elsewhere."""
     table, found = rank.trace.operators, collectives(case, rank)
     at = table["ts_ns"].to_numpy()
     exchanges = np.sort(found.start[are(found, EXCHANGE)])
@@ -110,9 +136,13 @@ def _rows_by_weight(case: Case, rank: RankCase) -> dict[tuple[Weight, bool], flo
     forward = np.concatenate([[False], np.diff(np.searchsorted(back, exchanges)) == 0, [False]])
     chosen = matching(table["name"], "aten::linear".__eq__)
     exchanged = forward[np.searchsorted(exchanges, at[chosen], side="right")]
-    out: defaultdict[tuple[Weight, bool], float] = defaultdict(float)
-    for dims, inside in zip(table["input_dims"].filter(chosen).cast(str).to_list(), exchanged.tolist(), strict=True):
+    products = table.filter(chosen).select(pl.col("input_dims").cast(str), "duration_ns")
+    passes = (_WITH_GRADIENTS if len(back) else 1) / max(len(rank.trace.steps), 1)
+    out: defaultdict[tuple[Weight, bool], _Products] = defaultdict(_Products)
+    for (dims, takes_ns), inside in zip(products.iter_rows(), exchanged.tolist(), strict=True):
         sizes = sizes_by_argument(dims)
         if len(sizes) >= _MATRIX and len(sizes[0]) == 1 and len(sizes[1]) == 1 and len(sizes[1][0]) == _MATRIX:
-            out[sizes[1][0], inside] += prod(sizes[0][0][:-1])
+            one = out[sizes[1][0], inside]
+            one.numbers += prod(sizes[0][0][:-1]) * prod(sizes[1][0]) / max(len(rank.trace.steps), 1)
+            one.takes_ns += takes_ns * passes
     return out

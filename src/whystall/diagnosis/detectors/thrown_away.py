@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Final
 
@@ -16,6 +16,7 @@ from whystall.diagnosis.detectors.recorded_sizes import Shape, sizes_by_argument
 from whystall.diagnosis.rank_case import RankCase
 from whystall.trace.columns import judged, matching
 
+_ZERO_GRAD: Final = re.compile(r"^Optimizer\.zero_grad#")
 _SUM: Final = re.compile(r"^all_?reduce", re.IGNORECASE)
 _FEWEST_STEPS: Final = 4
 _FEWEST_TURNS: Final = 2
@@ -34,41 +35,85 @@ def thrown_away(rank: RankCase, found: Collectives) -> tuple[NDArray[np.bool_], 
     """
     nothing = np.zeros(len(found.node), np.bool_)
     sums = np.flatnonzero(are(found, _SUM) & (found.size > 0))
-    begin, end, _ = rank.optimizer_steps
+    begin, _, _ = rank.optimizer_steps
     replicated = matching(rank.trace.annotations["name"], DDP_FORWARD.search).any()
     if not replicated or len(begin) < _FEWEST_STEPS or not len(sums):
         return nothing, 0.0
-    order = np.argsort(begin, kind="stable")
-    begin, end = begin[order], end[order]
-    before = np.searchsorted(begin, launched_ns(rank, found)[sums], side="right")
-    groups = [sums[before == step] for step in range(len(begin))]
-    turns = [
-        _Turn(Counter(found.size[group].tolist()), updated)
-        for group, updated in zip(groups, _updated(rank, begin, end), strict=True)
-    ]
-    out, told = nothing.copy(), 0
-    for step, turn in enumerate(turns):
-        unused = next((other for other in turns[max(step - 1, 0) : step + 2] if turn.does_not_use(other)), None)
-        if unused is None:
-            continue
-        told += 1
-        left = unused.sizes.copy()
-        for row in groups[step].tolist():
+    turns = _turns(rank, found, sums)
+    unused = {
+        step: other
+        for step, turn in enumerate(turns)
+        if (other := next((one for one in turns[max(step - 1, 0) : step + 2] if turn.does_not_use(one)), None))
+    }
+    # A recording may begin within a step, of which it has but a part, and what comes after its end is not known.
+    followed = [step for step in unused if step + 1 < len(turns)]
+    cleared = np.sort(_cleared_at(rank))
+    if (
+        len(unused) < _FEWEST_TURNS
+        or not followed
+        or not all(turns[step].is_cleared(cleared, until=turns[step + 1].begin_ns) for step in followed)
+    ):
+        return nothing, 0.0
+    out = nothing.copy()
+    for step, other in unused.items():
+        left = other.sizes.copy()
+        for row in turns[step].rows:
             size = int(found.size[row])
             out[row] |= left[size] > 0
             left[size] -= 1
-    if told < _FEWEST_TURNS:
-        # A recording may begin within a step, of which it has but a part.
-        return nothing, 0.0
     return out, float(found.size[out].sum() / found.size[sums].sum())
+
+
+def _turns(rank: RankCase, found: Collectives, sums: NDArray[np.int64]) -> list[_Turn]:
+    """What is reduced before each step of an optimizer, and what it updates; those that reduce nothing with the former.
+
+    Such a one steps after another optimizer, with what was reduced for both.
+    """
+    begin, end, _ = rank.optimizer_steps
+    order = np.argsort(begin, kind="stable")
+    begin, end = begin[order], end[order]
+    before = np.searchsorted(begin, launched_ns(rank, found)[sums], side="right")
+    out: list[_Turn] = []
+    for step, updated in enumerate(_updated(rank, begin, end)):
+        rows = sums[before == step]
+        sizes = found.size[rows]
+        if out and sizes.max(initial=0) < _LEAST_BYTES:
+            out[-1] = replace(out[-1], updated=out[-1].updated + updated, end_ns=int(end[step]))
+        else:
+            out.append(_Turn(rows.tolist(), Counter(sizes.tolist()), updated, int(begin[step]), int(end[step])))
+    return out
+
+
+def _cleared_at(rank: RankCase) -> NDArray[np.int64]:
+    """When gradients are set to zero or to none, or the first one since comes to a weight that has none, ns."""
+    marks, operators = rank.trace.annotations, rank.trace.operators
+    at, name = operators["ts_ns"].to_numpy(), operators["name"]
+    begin, end, _ = rank.intervals(rank.host_named("torch::autograd::AccumulateGrad".__eq__, ("operators",)))
+    adds = at[matching(name, ("aten::add_", "aten::add").__contains__)]
+    into = np.searchsorted(begin, adds, side="right") - 1
+    first = np.ones(len(begin), np.bool_)
+    first[into[(into >= 0) & (adds < end[np.maximum(into, 0)])]] = False
+    marked = marks["ts_ns"].to_numpy()[matching(marks["name"], _ZERO_GRAD.search)]
+    zeroed = at[matching(name, ("aten::zero_", "aten::_foreach_zero_").__contains__)]
+    return np.concatenate([marked, zeroed, begin[first]])
 
 
 @dataclass(frozen=True, slots=True)
 class _Turn:
-    """What is reduced until an optimizer steps, by bytes, and of what sizes tensors are that it is then given."""
+    """What is reduced until an optimizer steps, by bytes, and of what sizes tensors are that it is then given.
 
+    Of several optimizers that step with what was reduced before the first it is one turn.
+    """
+
+    rows: list[int]
     sizes: Counter[int]
     updated: Counter[Shape]
+    begin_ns: int
+    end_ns: int
+
+    def is_cleared(self, cleared: NDArray[np.int64], *, until: int) -> bool:
+        """Whether gradients go before the next turn's optimizer steps, which else uses what was left for it."""
+        return bool(np.searchsorted(cleared, until) > np.searchsorted(cleared, self.end_ns))
 
     def does_not_use(self, other: _Turn) -> bool:
         """Whether another turn's reductions are made in this one too, whose optimizer does not update those tensors."""

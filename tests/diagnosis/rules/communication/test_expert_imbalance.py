@@ -8,7 +8,7 @@ import random
 from typing import Any, Final
 
 import pytest
-from tests.diagnosis.cases import case_of, found_in, run
+from tests.diagnosis.cases import STEP_NS, case_of, found_in, run
 from tests.diagnosis.jobs import Job, is_worth, meet, message, shaped, together
 
 from whystall.diagnosis.diagnose import diagnose
@@ -181,6 +181,9 @@ def test_even_experts_slow_ranks_and_other_jobs_are_none(jobs: list[Job]) -> Non
 
 EXPERT: Final = [512, 128]
 SHARED: Final = [128, 128]
+# What a row of an expert's layer takes, so that of shares of 90 and 30 % of a step 60 % are 600 rows more of two layers
+# with their gradients.
+ROW_NS: Final = round(0.6 * STEP_NS / (600 * 2 * 3))
 
 
 def on_cpus(
@@ -189,27 +192,29 @@ def on_cpus(
     shared_rows: tuple[int, ...] | None = None,
     exchanges: str = "gloo:all_to_all",
     goes_back: bool = False,
+    row_ns: int = ROW_NS,
 ) -> dict[str, Finding]:
     """Ranks of a watched job on CPUs, whose threads work so much of a step: the rows of their experts and of the rest.
 
-    An expert is two layers between two exchanges, and all that is shared one between others. It ``goes_back`` before
-    what is exchanged comes back: of a forward pass there is but one exchange then.
+    An expert is two layers between two exchanges, a row of which takes ``row_ns``, and all that is shared one between
+    others. It ``goes_back`` before what is exchanged comes back: of a forward pass there is but one exchange then.
     """
     built = []
     for own, others in zip(rows, shared_rows or (200,) * len(rows), strict=True):
         one = trace()
         for step in range(8):
-            at = 1_000_000 * step
-            one.step(step, at=at, lasts=1_000_000)
+            at = STEP_NS * step
+            one.step(step, at=at, lasts=STEP_NS)
             for place, weight in enumerate((EXPERT, EXPERT[::-1])):
-                begin = at + 200_000 + 200_000 * place
-                one.operator("aten::linear", at=begin, lasts=100_000, **shaped([own, weight[1]], weight, weight[:1]))
-            again = {"at": at + 720_000, "lasts": 50_000}
-            one.operator("aten::linear", **again, **shaped([others, 4, 128], SHARED, SHARED[:1]))
+                begin = at + STEP_NS * (20 + 20 * place) // 100
+                sizes = shaped([own, weight[1]], weight, weight[:1])
+                one.operator("aten::linear", at=begin, lasts=max(own * row_ns, 1), **sizes)
+            sizes = shaped([others, 4, 128], SHARED, SHARED[:1])
+            one.operator("aten::linear", at=at + STEP_NS * 72 // 100, lasts=STEP_NS * 5 // 100, **sizes)
             engine = "autograd::engine::evaluate_function: AddmmBackward0"
-            one.operator(engine, at=at + (610_000 if goes_back else 900_000), lasts=10_000)
-            for begin in (120_000, 650_000, 800_000):
-                one.annotation(exchanges, at=at + begin, lasts=50_000)
+            one.operator(engine, at=at + STEP_NS * (61 if goes_back else 90) // 100, lasts=STEP_NS // 100)
+            for begin in (12, 65, 80):
+                one.annotation(exchanges, at=at + STEP_NS * begin // 100, lasts=STEP_NS * 5 // 100)
         built.append(one)
     runs = [run(rank=rank, on_cpu_share=share) for rank, share in enumerate(shares)]
     found = diagnose(case_of(*built, facts=RunFacts(cores=8, threads=1, processes=len(shares)), runs=runs), RULES)
@@ -231,7 +236,9 @@ def test_the_rank_whose_experts_multiply_more_rows_is_named_with_what_sharing_th
 
 
 def test_of_several_busy_ranks_all_are_named_and_what_the_mean_brings() -> None:
-    finding = on_cpus(0.9, 0.8, 0.3, 0.2, rows=(900, 800, 300, 200))["communication.expert-imbalance"]
+    """Above their mean of 550 rows one has 350 more, as 35 % of a step are above a mean of 55 %."""
+    found = on_cpus(0.9, 0.8, 0.3, 0.2, rows=(900, 800, 300, 200))
+    finding = found["communication.expert-imbalance"]
     assert finding.scope.ranks == [0, 1]
     is_worth(finding, 0.9 / 0.55, within=0.1)
 
@@ -245,6 +252,7 @@ def test_of_several_busy_ranks_all_are_named_and_what_the_mean_brings() -> None:
         pytest.param({"rows": (800, 200), "exchanges": "gloo:all_reduce"}, id="nothing is exchanged"),
         pytest.param({"rows": (800, 200), "goes_back": True}, id="longer histories beside exchanged embeddings"),
         pytest.param({"rows": (0, 0)}, id="experts that nobody chose"),
+        pytest.param({"rows": (800, 200), "row_ns": ROW_NS // 4}, id="they take a quarter of what it works longer"),
     ],
 )
 def test_a_late_rank_for_another_reason_is_told_as_one(about: dict[str, Any]) -> None:

@@ -156,17 +156,27 @@ def turns(
     *updated: Sequence[int],
     reduced: Sequence[Sequence[int]] = ((JUDGE,), (JUDGE, PAINTER)),
     mark: str = "DistributedDataParallel.forward",
+    cleared: str = "by mark",
 ) -> TraceBuilder:
     """Eight steps in which two networks learn in turn: what is reduced in each turn, and what its optimizer updates.
 
-    All in MiB of numbers of four bytes.
+    All in MiB of numbers of four bytes. Gradients are ``cleared`` before each turn, ``"at first"`` before the first of
+    a step alone.
     """
     built, at = trace(), 0
     for number in range(8):
         begin = at
         for mine, own in zip(reduced, updated, strict=True):
+            again = cleared == "at first" and at > begin
+            if cleared == "by mark" or (cleared == "at first" and not again):
+                built.annotation("Optimizer.zero_grad#SGD.zero_grad", at=at - 4_000, lasts=2_000)
+            if cleared == "to zero":
+                built.operator("aten::_foreach_zero_", at=at - 4_000, lasts=2_000)
             built.annotation(mark, at=at, lasts=20_000)
             built.operator("aten::mm", at=at + 2_000, lasts=10_000)
+            built.operator("torch::autograd::AccumulateGrad", at=at + 22_000, lasts=4_000)
+            if again or cleared == "to zero":
+                built.operator("aten::add_", at=at + 23_000, lasts=1_000)
             built.launch("gemm", at=at + 5_000, call_lasts=4_000, runs_at=at + 12_000, lasts=GEMM_NS)
             runs = at + 12_000 + GEMM_NS
             for place, mib in enumerate(mine):
@@ -198,6 +208,12 @@ def test_gradients_of_a_network_that_only_judges_are_used_by_nobody(painter: int
     assert "requires_grad_(False)" in (finding.remedy.patch or "")
 
 
+@pytest.mark.parametrize("cleared", ["to zero", "to none"])
+def test_gradients_may_be_cleared_by_the_model(cleared: str) -> None:
+    """It has no mark: they are set to zero, or the first of the next turn are added to nothing."""
+    assert "does not use" in found_in(turns([JUDGE], [PAINTER], cleared=cleared))["communication.redundant-sync"].title
+
+
 def test_a_judge_may_have_several_turns_for_each_of_the_other() -> None:
     job = turns(*[[JUDGE]] * 5, [PAINTER], reduced=[*[[JUDGE]] * 5, [JUDGE, PAINTER]])
     finding = found_in(job)["communication.redundant-sync"]
@@ -210,6 +226,14 @@ def test_a_judge_may_have_several_turns_for_each_of_the_other() -> None:
     [
         pytest.param(turns([JUDGE], [JUDGE, PAINTER]), id="both networks learn in the second turn"),
         pytest.param(turns([JUDGE], [PAINTER], reduced=([JUDGE], [PAINTER])), id="each its own"),
+        pytest.param(
+            turns([JUDGE], [PAINTER], [JUDGE], reduced=([JUDGE], [JUDGE, PAINTER], [])),
+            id="two optimizers step with what one pass reduced",
+        ),
+        pytest.param(
+            turns([PAINTER], [JUDGE], reduced=([JUDGE, PAINTER], [JUDGE]), cleared="at first"),
+            id="more is added to them in the judge's turn",
+        ),
         pytest.param(turns([], []), id="what optimizers update is not known"),
         pytest.param(turns([JUDGE] * 12, [JUDGE, PAINTER]), id="its optimizer reads it more often in its own turn"),
         pytest.param(turns([JUDGE], [PAINTER], mark="forward"), id="sums of activations, as nothing says replica"),

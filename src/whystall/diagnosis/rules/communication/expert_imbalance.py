@@ -92,23 +92,24 @@ def in_samples(case: Case) -> Iterator[Sampled]:
     found = late_rank(case)
     if found is None or found.late < _LEAST_LATE or found.idle < found.late:
         return
-    more = uneven_tokens(case, found.run.rank)
+    more = uneven_tokens(case, found)
     if more is None:
         return
     yield from_samples(
         CAUSE.id,
         found.run,
-        found.above_mean,
+        more.takes,
         evidence=(
             evidence.text("the rank with the most work", f"rank {found.run.rank}"),
-            evidence.share("rows that its experts multiply above the mean of the ranks", more),
+            evidence.share("rows that its experts multiply above the mean of the ranks", more.rows),
+            evidence.share("of the longest step, which these rows take", more.takes),
             evidence.time("its training thread works", round(found.work_ns), per="step"),
             evidence.time("that of the others, in the median, works", round(found.usual_ns), per="step"),
         ),
-        saved=(found.above_mean * 0.7, found.above_mean, max(min(found.late, found.idle), found.above_mean)),
+        saved=(more.takes * 0.7, more.takes, max(min(found.late, found.idle), found.above_mean)),
         ranks=found.hot,
         code=code_of_lines([line for line in found.run.places if line.part in ("forward", "backward")]),
-        method="samples: that rank's work shared out among all",
+        method="samples and recording: what its experts have more shared out among all",
         rivals=("communication.straggler", "communication.exposed"),
     )
 

@@ -267,7 +267,7 @@ def in_samples(case: Case) -> Iterator[Sampled]:
     found = late_rank(case)
     if found is None or found.late < _LEAST_LATE or found.idle < found.late:
         return
-    if uneven_tokens(case, found.run.rank) is not None:
+    if uneven_tokens(case, found) is not None:
         return
     slowest, late = found.run, found.late
     # It is shared out as far as that rank is longer at lines that its peers come to as well.
