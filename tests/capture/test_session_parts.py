@@ -103,7 +103,7 @@ def test_a_part_that_fails_is_named_and_the_others_go_on() -> None:
     heard: Any = Heard(stepper, StepFinder(), PartTimes(), torch)
     heard.forward_begins = lambda *_, **_named: 1 / 0
     listener = guarded(heard, faults)
-    listener.forward_begins((), {}, evaluates=False)
+    listener.forward_begins((), {}, learns=True, trains=True)
     listener.optimizer_ends("first")
     assert list(faults.reasons) == ["forward times"]
     assert ("step", 0) in stepper.told
@@ -263,16 +263,28 @@ def test_a_look_at_an_optimizer_after_the_backward_pass_finds_the_optimizer() ->
 
 
 def looked_at(
-    passes: Callable[[int], None], every: int, *, evaluates: bool = True, collects: bool = False, calls: bool = True
+    passes: Callable[[int], None],
+    every: int,
+    *,
+    given: str = "held out",
+    trains: bool = False,
+    learns: bool = False,
+    calls: bool = True,
 ) -> list[str]:
     """What looks find in 48 steps, of which every so manyth is followed by passes that learn nothing.
 
-    The model ``collects`` what it learns from later, and ``calls`` itself to learn.
+    Those are ``given`` the same samples each time, others, what it learns from later, or but one over and over. The
+    model ``calls`` itself to learn.
     """
     parts = PartTimes()
     heard = Heard(FakeStepper(), StepFinder(), parts, torch)
     found = []
-    data, other = torch.randn(8, 4), torch.randn(8, 4)
+    data, held_out = torch.randn(8, 4), torch.randn(2, 8, 4)
+
+    def sample(number: int) -> Any:
+        if given == "one":
+            return held_out[0, :1].expand(8, 4).contiguous()
+        return {"held out": held_out[number], "others": torch.randn(8, 4), "learned from": data[2:3]}[given]
 
     def look() -> None:
         passes(10)
@@ -292,8 +304,8 @@ def looked_at(
         parts.optimizer.end()
         parts.take_us()
         if step % every == every - 1:
-            for _ in range(2):
-                heard.forward_begins((data[2:3] if collects else other,), evaluates=evaluates)
+            for number in torch.randperm(2).tolist():
+                heard.forward_begins((sample(number),), learns=learns, trains=trains)
                 look()
                 heard.forward_ends()
                 look()  # what is measured of it
@@ -308,17 +320,29 @@ def test_passes_in_evaluation_mode_now_and_then_are_an_evaluation(passes: Callab
     assert [found.count(part) for part in ("backward", "optimizer")] == [48, 48]
 
 
+def test_passes_in_evaluation_mode_may_be_over_others_each_time(passes: Callable[[int], None]) -> None:
+    assert looked_at(passes, 12, given="others").count("evaluation") == 3 * 4
+
+
+def test_a_model_may_be_evaluated_in_training_mode(passes: Callable[[int], None]) -> None:
+    """On the same samples each time, in another order: from the third one on."""
+    found = looked_at(passes, 12, trains=True)
+    assert found.count("evaluation") == 2 * 4
+
+
 @pytest.mark.parametrize(
     ("every", "options"),
     [
         pytest.param(1, {}, id="in each step"),
-        pytest.param(12, {"evaluates": False}, id="with gradients"),
-        pytest.param(12, {"collects": True}, id="a policy that acts"),
+        pytest.param(12, {"learns": True}, id="with gradients"),
+        pytest.param(12, {"given": "learned from"}, id="a policy that acts"),
+        pytest.param(12, {"given": "others", "trains": True}, id="a policy that acts, and learns from what it sees"),
+        pytest.param(12, {"given": "one", "trains": True}, id="a policy in a world of few places"),
         pytest.param(12, {"calls": False}, id="it learns by another method"),
     ],
 )
 def test_other_passes_without_gradients_are_none(
-    passes: Callable[[int], None], every: int, options: dict[str, bool]
+    passes: Callable[[int], None], every: int, options: dict[str, Any]
 ) -> None:
     assert "evaluation" not in looked_at(passes, every, **options)
 
@@ -363,8 +387,8 @@ def test_samples_are_told_apart_by_their_numbers() -> None:
     assert under.shape == (2,)  # what stands for others is not read
 
 
-@pytest.mark.parametrize(("evaluates", "steps"), [(False, True), (True, False)])
-def test_a_job_that_only_learns_or_only_serves_is_not_asked_for_its_samples(*, evaluates: bool, steps: bool) -> None:
+@pytest.mark.parametrize(("learns", "steps"), [(True, True), (False, False)])
+def test_a_job_that_only_learns_or_only_serves_is_not_asked_for_its_samples(*, learns: bool, steps: bool) -> None:
     """It would cost each call of the model."""
     parts, asked = PartTimes(), 0
 
@@ -374,7 +398,7 @@ def test_a_job_that_only_learns_or_only_serves_is_not_asked_for_its_samples(*, e
         return []
 
     for _ in range(4):
-        parts.model_is_called(samples, evaluates=evaluates)
+        parts.model_is_called(samples, learns=learns, trains=True)
         if steps:
             parts.optimizer.begin()
             parts.optimizer.end()

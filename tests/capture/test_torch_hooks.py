@@ -290,35 +290,23 @@ def test_objects_that_are_equal_are_known_apart() -> None:
     assert outermost_module([], None) is None
 
 
-@pytest.mark.parametrize(
-    ("training", "given", "evaluates"),
-    [
-        pytest.param(False, (6, 4), True, id="evaluation mode"),
-        pytest.param(False, (6, 2, 4), True, id="evaluation mode, longer samples"),
-        pytest.param(True, (6, 4), True, id="as it learns"),
-        pytest.param(True, (6, 2, 4), False, id="others than it learns from"),
-    ],
-)
-def test_a_model_that_is_called_without_gradients_evaluates(
-    training: bool, given: tuple[int, ...], evaluates: bool
-) -> None:
-    told: list[bool] = []
+@pytest.mark.parametrize("training", [True, False])
+def test_how_a_model_is_called_is_told(*, training: bool) -> None:
+    told: list[dict[str, bool]] = []
     listener = SimpleNamespace(**{call: lambda *_, **_named: None for call in CALLS})
-    listener.forward_begins = lambda *_, evaluates: told.append(evaluates)
+    listener.forward_begins = lambda *_, **how: told.append(how)
     hooks = TorchHooks(torch, cast("Listener", listener))
     hooks.install()
     try:
         model = torch.nn.Linear(4, 4)
         hooks.watch(model)
-        model(torch.randn(8, 4))
         model.train(training)
-        with torch.no_grad():
-            model(torch.randn(*given))
-        model.train()
         model(torch.randn(8, 4))
+        with torch.no_grad():
+            model(torch.randn(8, 4))
     finally:
         hooks.remove()
-    assert told == [False, evaluates, False]
+    assert told == [{"learns": True, "trains": training}, {"learns": False, "trains": training}]
 
 
 class Refusing(torch.Tensor):

@@ -132,16 +132,23 @@ class Heard:
                 self._stepper.step_ended()
 
     def forward_begins(
-        self, given: Sequence[object] = (), named: Mapping[str, object] = _NOTHING, *, evaluates: bool = False
+        self,
+        given: Sequence[object] = (),
+        named: Mapping[str, object] = _NOTHING,
+        *,
+        learns: bool = True,
+        trains: bool = True,
     ) -> None:
         """Ends a step where there is no optimizer and this pass begins a request of several.
 
-        ``given`` and ``named`` are what the module is called with; it ``evaluates`` where no gradients
-        are recorded, on samples like those that it learns from unless it is in evaluation mode.
+        ``given`` and ``named`` are what the module is called with; it ``learns`` where gradients are recorded, and
+        ``trains`` in training mode.
         """
         if self._stepper.on_stepping_thread():
             self._parts.model_is_called(
-                lambda: rows_of(sys.modules.get("torch"), (given, named), most=_MOST_NUMBERS), evaluates=evaluates
+                lambda: rows_of(sys.modules.get("torch"), (given, named), most=_MOST_NUMBERS),
+                learns=learns,
+                trains=trains,
             )
             if self._finder.asks_for_shapes and self._finder.forward_begins(shapes_of((*given, *named.values()))):
                 self._stepper.step_ended(in_call=True)

@@ -8,72 +8,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from whystall.capture.device_times import DeviceTimes
+from whystall.capture.evaluation import Evaluation
 from whystall.capture.heap import HeapInUse
 from whystall.capture.samples import NOT_COUNTED, GarbageCollections, SampleWriter, Stopwatch, ThreadCounters
 
 COUNT_EVERY_NS: Final = 10_000_000
-_MINORITY: Final = 1 / 3
-_LEAST_COMPARED: Final = 8
-_COMPARED: Final = 256
-"""So many calls that learn are compared with what evaluation was given."""
-_MOST_SAMPLES: Final = 1 << 12
 _OF_EVALUATION: Final = frozenset({"forward", "input", "other"})
-
-
-class Evaluation:
-    """When a model that is trained is called without gradients, now and then.
-
-    What lies between two such calls belongs to it: batches, measures. What is so in most steps is none, but how the
-    loop works; nor is what the model learns from afterwards (a policy that acts to collect samples), or where it is not
-    seen to learn by its call. So it is known from the second one on.
-    """
-
-    def __init__(self) -> None:
-        self._began_ns = self._ended_ns = 0
-        self._running = self._in_step = False
-        self._steps = self._with_it = self._learning = 0
-        self._learns = self._collects = False
-        self._samples: set[int] = set()
-        self._compared = 0
-
-    @property
-    def _compares(self) -> bool:
-        return self._compared < _COMPARED and not self._collects
-
-    def begins(self, samples: Callable[[], list[int]]) -> None:
-        """The model is called so."""
-        self._in_step = True
-        if self._compares and len(self._samples) < _MOST_SAMPLES:
-            self._samples.update(samples())
-        if not self._running:
-            self._running, self._began_ns = True, time.perf_counter_ns()
-
-    def learns(self, samples: Callable[[], list[int]]) -> None:
-        """The model is called otherwise."""
-        self.ends()
-        self._learns = True
-        if self._samples and self._compares:
-            self._compared += 1
-            self._collects = not self._samples.isdisjoint(samples())
-
-    def ends(self) -> None:
-        """It learns again."""
-        if self._running:
-            self._running, self._ended_ns = False, time.perf_counter_ns()
-
-    def step_ended(self) -> None:
-        """A step is over."""
-        self._steps += 1
-        self._with_it += self._in_step
-        self._learning += self._learns
-        self._in_step = self._learns = False
-
-    def ran_at(self, at_ns: int) -> bool:
-        """Whether it ran at an instant not long ago, and is no part of most steps."""
-        inside = self._began_ns <= at_ns and (self._running or at_ns <= self._ended_ns)
-        if not inside or not self._began_ns or self._collects or self._compared < _LEAST_COMPARED:
-            return False
-        return self._with_it + 1 <= _MINORITY * self._steps and 2 * self._learning >= self._steps
 
 
 class PartTimes:
@@ -121,13 +61,18 @@ class PartTimes:
         before_backward = self.backward.ended_ns < self.optimizer.began_ns
         return "forward" if found == "optimizer" and self._calls_the_step and before_backward else found
 
-    def model_is_called(self, samples: Callable[[], list[int]], *, evaluates: bool) -> None:
+    def model_is_called(self, samples: Callable[[], list[int]], *, learns: bool, trains: bool) -> None:
         """The model that is trained is called; before it has learned once nothing is an evaluation.
 
-        ``samples`` tells what it is given, a number for each of a batch; it is asked seldom.
+        ``samples`` tells what it is given, a number for each of a batch; it is asked seldom. It ``learns`` where
+        gradients are recorded, and ``trains`` in training mode.
         """
-        if self.optimizer.ended_ns:
-            (self.evaluation.begins if evaluates else self.evaluation.learns)(samples)
+        if not self.optimizer.ended_ns:
+            return
+        if learns:
+            self.evaluation.learns(samples)
+        else:
+            self.evaluation.begins(samples, trains=trains)
 
     def backward_begins(self) -> None:
         """Begins a backward pass. One within an optimizer's step is a closure's: before it came the forward pass.

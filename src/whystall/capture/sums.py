@@ -62,14 +62,6 @@ def rows_of(torch: Any, value: object, *, most: int = _OF_LARGE) -> list[int]:
     return []
 
 
-def row_size(torch: Any, value: object) -> int:
-    """The numbers in a row of the first batch in a call's arguments; 0 where there is none."""
-    with contextlib.suppress(Exception):  # whatever a tensor of the user's does, the call goes on
-        plain = (item for item in tensors_in(torch, value) if type(item) is torch.Tensor)
-        return next((int(item.shape[1:].numel()) for item in plain if item.dim() > 1), 0)
-    return 0
-
-
 def sizes_of_rows(torch: Any, value: object, count: int) -> list[float]:
     """The sum of what is in each of so many rows of a call's first output that has them, without signs."""
     for item in tensors_in(torch, value):

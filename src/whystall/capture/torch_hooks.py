@@ -19,7 +19,6 @@ from typing import Any, Protocol
 
 from whystall._native import TimedCall
 from whystall.capture.known_modules import Known, outermost_module
-from whystall.capture.sums import row_size
 from whystall.capture.tables_made import TablesMade
 
 # A model whose parts are called one by one has so many of them, at most.
@@ -41,7 +40,9 @@ class Listener(Protocol):
     def save_ends(self) -> None: ...
     def loader_begins(self, loader: object) -> None: ...
     def loader_ends(self) -> None: ...
-    def forward_begins(self, given: Sequence[object], named: Mapping[str, object], *, evaluates: bool) -> None: ...
+    def forward_begins(
+        self, given: Sequence[object], named: Mapping[str, object], *, learns: bool, trains: bool
+    ) -> None: ...
     def forward_ends(self) -> None: ...
     def backward_begins(self) -> None: ...
     def backward_ends(self) -> None: ...
@@ -68,7 +69,6 @@ class TorchHooks:
         self._newest: Callable[[], object | None] = _nothing
         self._unwatch: list[Callable[[], object]] = []
         self._is_compiling = _followed_by(torch)
-        self._row_learned: int | None = None
 
     def install(self, *, modules_made_before: bool = False) -> None:
         """Hooks into modules, optimizers, data loaders, gradient scalers, saving, and the user's own profiler.
@@ -272,7 +272,7 @@ class TorchHooks:
         # a hook on a module compiled in place would be compiled into it, which would change the user's graph
         if module is None or getattr(module, "_compiled_call_impl", None) is not None:
             return
-        self._watched, self._row_learned = weakref.ref(module, self._watch_newest), None
+        self._watched = weakref.ref(module, self._watch_newest)
         self._hook()
 
     def _hook(self) -> None:
@@ -290,13 +290,8 @@ class TorchHooks:
         self._unwatch = [handle.remove for handle in handles]
 
     def _forward_begins(self, given: Any, named: Any) -> None:
-        evaluates = not self._torch.is_grad_enabled()
-        if evaluates and getattr(self._watched(), "training", True):
-            # Many a model is evaluated as it is. A policy that acts may learn from sequences of what it is given.
-            evaluates = self._row_learned == row_size(self._torch, (given, named))
-        elif not evaluates and self._row_learned is None:
-            self._row_learned = row_size(self._torch, (given, named))
-        self._listener.forward_begins(given, named, evaluates=evaluates)
+        trains = getattr(self._watched(), "training", True)
+        self._listener.forward_begins(given, named, learns=self._torch.is_grad_enabled(), trains=trains)
 
     def _unhook(self) -> None:
         for remove in self._unwatch:

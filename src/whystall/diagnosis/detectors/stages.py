@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Final
 
@@ -25,8 +25,10 @@ from whystall.diagnosis.detectors.collectives import (
 )
 from whystall.diagnosis.rank_case import RankCase
 from whystall.replay.graph import Mask
+from whystall.trace.columns import matching
 
 _LEAST_BETWEEN: Final = 0.1
+_ENGINE: Final = "autograd::engine"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,31 +83,62 @@ def sends_through(case: Case) -> bool:
 
 
 def turns_of(case: Case, own: list[int]) -> int:
-    """How many times in a step one stage of a pipeline on CPUs waits for an answer to what it sent; 0: it goes ahead.
+    """How many times in a step one stage of a pipeline on CPUs waits for the gradients of what it sent; 0: it goes on.
 
     The first stage begins by sending, all others by getting, and compute before they send. Where each of its turns is
     as many sends and then as many gets it keeps one micro-batch on its way; a schedule that fills begins with more.
     """
     ranks = {rank.rank: rank for rank in case.ranks}
     turns = {one: _turns(ranks[one], collectives(case, ranks[one])) for one in own}
-    firsts = [one for one, lengths in turns.items() if lengths and lengths[0][0]]
+    firsts = [one for one, messages in turns.items() if messages and messages[0].sent]
     if len(firsts) != 1 or not all(_computes_between(case, ranks[one]) for one in own if one not in firsts):
         return 0
-    lengths = turns[firsts[0]]
-    sends, gets = ({length for sent, length in lengths if sent is kind} for kind in (True, False))
-    if len(sends) != 1 or len(gets) != 1 or len(lengths) % 2:
+    messages = turns[firsts[0]]
+    sends, gets = messages[::2], messages[1::2]
+    if len({one.count for one in sends}) != 1 or len({one.count for one in gets}) != 1:
         return 0
-    count = len(lengths) // 2
-    return count if count > 1 or sends == {1} else 0  # all sends and then all gets: all micro-batches on their way
+    if len(sends) != len(gets) or not all(map(_are_gradients, sends, gets)):
+        return 0
+    # All sends and then all gets: all micro-batches are on their way.
+    return len(sends) if len(sends) > 1 or sends[0].count == 1 else 0
 
 
-def _turns(rank: RankCase, found: Collectives) -> list[tuple[bool, int]]:
-    """A rank's runs of messages in its most usual step: whether they were sent, and how many in a row."""
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """Messages of a rank in a row: whether it sent them, how many, and whether it went back before the next ones."""
+
+    sent: bool
+    count: int
+    went_back: bool
+    sizes: tuple[int, ...] = field(compare=False)
+    """Their bytes, which differ from step to step where batches do."""
+
+
+def _are_gradients(sent: _Row, got: _Row) -> bool:
+    """Whether what comes back is as large as what was sent, or as a part of it, and is gone back from.
+
+    Else the next messages may need what it says, as a token that is chosen.
+    """
+    return got.went_back and min(got.sizes) > 0 and Counter(got.sizes) <= Counter(sent.sizes)
+
+
+def _turns(rank: RankCase, found: Collectives) -> list[_Row]:
+    """A rank's rows of messages, sent ones and others in turn, in its most usual step."""
+    operators = rank.trace.operators
+    back = np.sort(operators["ts_ns"].to_numpy()[matching(operators["name"], lambda name: name.startswith(_ENGINE))])
     at = np.flatnonzero(are(found, POINT_TO_POINT))
     at = at[np.argsort(found.start[at], kind="stable")]
     step = step_of(rank, found)[at]
+    until = np.append(found.start[at[1:]], np.iinfo(np.int64).max)
+    went_back = np.diff(np.searchsorted(back, np.column_stack([found.start[at], until])), axis=1)[:, 0] > 0
     seen = Counter(
-        tuple((sent, len(list(row))) for sent, row in groupby(found.kind[one] == "send" for one in at[step == number]))
+        tuple(
+            _Row(sent, len(row), bool(went_back[row[-1]]), tuple(found.size[at[row]].tolist()))
+            for sent, group in groupby(
+                np.flatnonzero(step == number).tolist(), key=lambda one: found.kind[at[one]] == "send"
+            )
+            for row in [list(group)]
+        )
         for number in np.unique(step[step >= 0]).tolist()
     )
     return list(seen.most_common(1)[0][0]) if seen else []

@@ -1,0 +1,97 @@
+"""When a model that is trained is evaluated, by how it is called and with what."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+_MINORITY: Final = 1 / 3
+_LEAST_COMPARED: Final = 8
+_COMPARED: Final = 256
+"""So many calls that learn are compared with what evaluation was given."""
+_MOST_SAMPLES: Final = 1 << 12
+_MOST_PASSES: Final = 8
+"""Of a model in training mode no more are looked through for samples that come again."""
+_MOST_CALLS: Final = 16
+"""So many calls of each."""
+_ONCE: Final = 0.9
+"""Of the samples of an evaluation so many are others."""
+_AGAIN: Final = 0.5
+"""And so many of them come in the next one, however they are shuffled."""
+
+Samples = Callable[[], list[int]]
+
+
+class Evaluation:
+    """When a model that is trained is called without gradients, now and then.
+
+    What lies between two such calls belongs to it: batches, measures. What is so in most steps is none, but how the
+    loop works; nor is what the model learns from afterwards (a policy that acts to collect samples), or where it is not
+    seen to learn by its call. So it is known from the second one on.
+
+    In training mode much else is done without gradients: a policy acts, statistics of batches are estimated anew, hard
+    samples are looked for. It is evaluated there whose passes are over the same samples, each of them once.
+    """
+
+    def __init__(self) -> None:
+        self._began_ns = self._ended_ns = 0
+        self._running = self._in_step = False
+        self._steps = self._with_it = self._learning = 0
+        self._learns = self._collects = False
+        self._samples: set[int] = set()
+        self._compared = 0
+        self._pass: list[int] = []
+        self._passes = self._calls = 0
+        self._trains = self._comes_again = False
+
+    @property
+    def _compares(self) -> bool:
+        return self._compared < _COMPARED and not self._collects
+
+    def begins(self, samples: Samples, *, trains: bool) -> None:
+        """The model is called so, in training mode or not."""
+        self._in_step, self._trains = True, trains
+        if not self._running:
+            self._running, self._began_ns = True, time.perf_counter_ns()
+            self._passes, self._calls, self._pass = self._passes + 1, 0, []
+        self._calls += 1
+        looks = trains and not self._comes_again and self._passes <= _MOST_PASSES and self._calls <= _MOST_CALLS
+        room = _MOST_SAMPLES - len(self._pass) - (0 if looks else len(self._samples))
+        if room > 0 and (looks or self._compares):
+            self._pass += samples()
+
+    def learns(self, samples: Samples) -> None:
+        """The model is called otherwise."""
+        self.ends()
+        self._learns = True
+        if self._samples and self._compares:
+            self._compared += 1
+            self._collects = not self._samples.isdisjoint(samples())
+
+    def ends(self) -> None:
+        """It learns again."""
+        if not self._running:
+            return
+        self._running, self._ended_ns = False, time.perf_counter_ns()
+        own = set(self._pass)
+        if len(own) >= _ONCE * len(self._pass) and len(own & self._samples) > _AGAIN * len(own):
+            self._comes_again = True
+        if len(self._samples) < _MOST_SAMPLES:
+            self._samples |= own
+
+    def step_ended(self) -> None:
+        """A step is over."""
+        self._steps += 1
+        self._with_it += self._in_step
+        self._learning += self._learns
+        self._in_step = self._learns = False
+
+    def ran_at(self, at_ns: int) -> bool:
+        """Whether it ran at an instant not long ago, and is no part of most steps."""
+        inside = self._began_ns <= at_ns and (self._running or at_ns <= self._ended_ns)
+        if not inside or not self._began_ns or self._collects or self._compared < _LEAST_COMPARED:
+            return False
+        if self._trains and not self._comes_again:
+            return False
+        return self._with_it + 1 <= _MINORITY * self._steps and 2 * self._learning >= self._steps
