@@ -16,7 +16,7 @@ from whystall.diagnosis.detectors.recorded_sizes import Shape, sizes_by_argument
 from whystall.diagnosis.rank_case import RankCase
 from whystall.trace.columns import judged, matching
 
-_ZERO_GRAD: Final = re.compile(r"^Optimizer\.zero_grad#")
+_ADDS_UP: Final = "torch::autograd::AccumulateGrad"
 _SUM: Final = re.compile(r"^all_?reduce", re.IGNORECASE)
 _FEWEST_STEPS: Final = 4
 _FEWEST_TURNS: Final = 2
@@ -46,12 +46,18 @@ def thrown_away(rank: RankCase, found: Collectives) -> tuple[NDArray[np.bool_], 
         if (other := next((one for one in turns[max(step - 1, 0) : step + 2] if turn.does_not_use(one)), None))
     }
     # A recording may begin within a step, of which it has but a part, and what comes after its end is not known.
-    followed = [step for step in unused if step + 1 < len(turns)]
-    cleared = np.sort(_cleared_at(rank))
+    others = [step for step in range(len(turns)) if step not in unused]
+    followed = {
+        step: next(other for other in others if other > step) for step in unused if step < max(others, default=0)
+    }
+    cleared = _cleared(rank)
     if (
         len(unused) < _FEWEST_TURNS
         or not followed
-        or not all(turns[step].is_cleared(cleared, until=turns[step + 1].begin_ns) for step in followed)
+        or not all(
+            turns[step].is_cleared_of(unused[step], cleared, until=turns[after].begin_ns)
+            for step, after in followed.items()
+        )
     ):
         return nothing, 0.0
     out = nothing.copy()
@@ -84,18 +90,19 @@ def _turns(rank: RankCase, found: Collectives, sums: NDArray[np.int64]) -> list[
     return out
 
 
-def _cleared_at(rank: RankCase) -> NDArray[np.int64]:
-    """When gradients are set to zero or to none, or the first one since comes to a weight that has none, ns."""
-    marks, operators = rank.trace.annotations, rank.trace.operators
-    at, name = operators["ts_ns"].to_numpy(), operators["name"]
-    begin, end, _ = rank.intervals(rank.host_named("torch::autograd::AccumulateGrad".__eq__, ("operators",)))
+def _cleared(rank: RankCase) -> list[tuple[int, Shape]]:
+    """When a gradient is set to zero, ns, or the first one since comes to a weight that has none; and its size."""
+    table = rank.trace.operators
+    at, name = table["ts_ns"].to_numpy(), table["name"]
+    begin, end, _ = rank.intervals(rank.host_named(_ADDS_UP.__eq__, ("operators",)))
     adds = at[matching(name, ("aten::add_", "aten::add").__contains__)]
     into = np.searchsorted(begin, adds, side="right") - 1
     first = np.ones(len(begin), np.bool_)
     first[into[(into >= 0) & (adds < end[np.maximum(into, 0)])]] = False
-    marked = marks["ts_ns"].to_numpy()[matching(marks["name"], _ZERO_GRAD.search)]
-    zeroed = at[matching(name, ("aten::zero_", "aten::_foreach_zero_").__contains__)]
-    return np.concatenate([marked, zeroed, begin[first]])
+    wanted = matching(name, ("aten::zero_", "aten::_foreach_zero_").__contains__)
+    wanted |= matching(name, _ADDS_UP.__eq__) & np.isin(at, begin[first])
+    sizes = judged(table.select("input_dims").filter(wanted), _first)
+    return sorted((when, size) for when, own in zip(at[wanted].tolist(), sizes, strict=True) for size in own)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,17 +118,22 @@ class _Turn:
     begin_ns: int
     end_ns: int
 
-    def is_cleared(self, cleared: NDArray[np.int64], *, until: int) -> bool:
-        """Whether gradients go before the next turn's optimizer steps, which else uses what was left for it."""
-        return bool(np.searchsorted(cleared, until) > np.searchsorted(cleared, self.end_ns))
+    def is_cleared_of(self, other: _Turn, cleared: list[tuple[int, Shape]], *, until: int) -> bool:
+        """Whether gradients of another turn's network are gone before that one's optimizer steps, or else are used."""
+        gone = {size for at, size in cleared if self.end_ns <= at < until}
+        theirs = self._not_touched(other)
+        return sum(numbers for size, numbers in theirs.items() if size in gone) > _MOST * sum(theirs.values())
 
     def does_not_use(self, other: _Turn) -> bool:
         """Whether another turn's reductions are made in this one too, whose optimizer does not update those tensors."""
         if not other.sizes < self.sizes or max(other.sizes, default=0) < _LEAST_BYTES or not self.updated:
             return False
-        theirs = {size: prod(size) * count for size, count in other.updated.items()}
-        untouched = sum(numbers for size, numbers in theirs.items() if size not in self.updated)
-        return untouched > _MOST * sum(theirs.values())
+        numbers = sum(prod(size) * count for size, count in other.updated.items())
+        return sum(self._not_touched(other).values()) > _MOST * numbers
+
+    def _not_touched(self, other: _Turn) -> dict[Shape, int]:
+        """The numbers in tensors of each size that another turn's optimizer updates, and this one's never."""
+        return {size: prod(size) * count for size, count in other.updated.items() if size not in self.updated}
 
 
 def _updated(rank: RankCase, begin: NDArray[np.int64], end: NDArray[np.int64]) -> list[Counter[Shape]]:

@@ -92,7 +92,8 @@ def _of_a_pipeline(case: Case) -> Iterator[Replayed]:
     beyond = {rank: found.per_step_ns[rank] / max(usual[rank], 1) for rank in usual}
     rank = max(beyond, key=lambda one: (beyond[one], -one))
     mates = next(one for one in zip(*found.ranks, strict=True) if rank in one)
-    if beyond[rank] / float(np.median([beyond[one] for one in mates if one != rank])) < _SLOWER_DEVICE:
+    usual_beyond = float(np.median([beyond[one] for one in mates if one != rank]))
+    if beyond[rank] < _SLOWER_DEVICE * usual_beyond or not usual_beyond:
         return
     peers = found.replicas_of(rank)
     if _works_longer(case, rank, peers) is False:
