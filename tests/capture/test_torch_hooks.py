@@ -290,15 +290,25 @@ def test_objects_that_are_equal_are_known_apart() -> None:
     assert outermost_module([], None) is None
 
 
+@pytest.mark.parametrize(
+    ("last", "learns"),
+    [
+        (torch.nn.ReLU(), False),
+        (torch.nn.BatchNorm1d(4), True),
+        (torch.nn.BatchNorm1d(4, track_running_stats=False), False),
+    ],
+    ids=["usual", "statistics", "statistics of each batch alone"],
+)
 @pytest.mark.parametrize("training", [True, False])
-def test_how_a_model_is_called_is_told(*, training: bool) -> None:
+def test_how_a_model_is_called_is_told(last: Any, *, learns: bool, training: bool) -> None:
+    """Layers that keep statistics learn without gradients."""
     told: list[dict[str, bool]] = []
     listener = SimpleNamespace(**{call: lambda *_, **_named: None for call in CALLS})
     listener.forward_begins = lambda *_, **how: told.append(how)
     hooks = TorchHooks(torch, cast("Listener", listener))
     hooks.install()
     try:
-        model = torch.nn.Linear(4, 4)
+        model = torch.nn.Sequential(torch.nn.Linear(4, 4), last)
         hooks.watch(model)
         model.train(training)
         model(torch.randn(8, 4))
@@ -306,7 +316,7 @@ def test_how_a_model_is_called_is_told(*, training: bool) -> None:
             model(torch.randn(8, 4))
     finally:
         hooks.remove()
-    assert told == [{"learns": True, "trains": training}, {"learns": False, "trains": training}]
+    assert told == [{"learns": True, "trains": training}, {"learns": learns and training, "trains": training}]
 
 
 class Refusing(torch.Tensor):

@@ -267,6 +267,27 @@ def test_of_other_jobs_everything_is_read(job: Callable[[], Step]) -> None:
     assert found is None or found.again_ns < 0.01 * found.measured_ns, found
 
 
+@pytest.mark.parametrize(
+    ("layer", "read"),
+    [
+        pytest.param(torch.nn.BatchNorm1d(16), True, id="statistics"),
+        pytest.param(torch.nn.BatchNorm1d(16).eval(), False, id="evaluated"),
+        pytest.param(torch.nn.BatchNorm1d(16, track_running_stats=False), False, id="statistics of each batch alone"),
+    ],
+)
+def test_statistics_that_a_layer_keeps_are_read(layer: Any, *, read: bool) -> None:
+    """They may be all that is wanted of a forward pass."""
+    net, given = torch.nn.Sequential(torch.nn.Linear(8, 16), layer), torch.randn(32, 8)
+    trained = training()
+
+    def step() -> None:
+        with torch.no_grad():
+            net(given)
+        trained()
+
+    assert (unread_in(step) is None) is read
+
+
 def test_who_serves_and_reads_no_answer_measures_a_model() -> None:
     net, given = network().eval(), torch.randn(32, 8)
 

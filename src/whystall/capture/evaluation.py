@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 _MINORITY: Final = 1 / 3
 _LEAST_COMPARED: Final = 8
@@ -95,3 +95,10 @@ class Evaluation:
         if self._trains and not self._comes_again:
             return False
         return self._with_it + 1 <= _MINORITY * self._steps and 2 * self._learning >= self._steps
+
+
+def keeps_statistics(torch: Any, module: Any) -> bool:
+    """Whether a model has layers that learn without gradients: statistics of what they are given in training mode."""
+    kinds = torch.nn.modules.batchnorm._NormBase  # noqa: SLF001 - batch and instance normalisation
+    parts = module.modules() if module is not None else ()
+    return any(isinstance(one, kinds) and one.track_running_stats for one in parts)

@@ -18,6 +18,7 @@ from types import CodeType
 from typing import Any, Protocol
 
 from whystall._native import TimedCall
+from whystall.capture.evaluation import keeps_statistics
 from whystall.capture.known_modules import Known, outermost_module
 from whystall.capture.tables_made import TablesMade
 
@@ -65,6 +66,7 @@ class TorchHooks:
         self.optimizers_alive: weakref.WeakSet[Any] = weakref.WeakSet()
         self._let_go: list[Callable[[], object]] = []
         self._watched: Callable[[], object | None] = _nothing
+        self._keeps_statistics: Callable[[], bool] = bool
         self._kind: type | None = None
         self._newest: Callable[[], object | None] = _nothing
         self._unwatch: list[Callable[[], object]] = []
@@ -273,6 +275,7 @@ class TorchHooks:
         if module is None or getattr(module, "_compiled_call_impl", None) is not None:
             return
         self._watched = weakref.ref(module, self._watch_newest)
+        self._keeps_statistics = functools.cache(lambda: keeps_statistics(self._torch, self._watched()))
         self._hook()
 
     def _hook(self) -> None:
@@ -290,8 +293,9 @@ class TorchHooks:
         self._unwatch = [handle.remove for handle in handles]
 
     def _forward_begins(self, given: Any, named: Any) -> None:
-        trains = getattr(self._watched(), "training", True)
-        self._listener.forward_begins(given, named, learns=self._torch.is_grad_enabled(), trains=trains)
+        trains, learns = getattr(self._watched(), "training", True), self._torch.is_grad_enabled()
+        learns = learns or (trains and self._keeps_statistics())
+        self._listener.forward_begins(given, named, learns=learns, trains=trains)
 
     def _unhook(self) -> None:
         for remove in self._unwatch:

@@ -146,6 +146,7 @@ class Unread:
         alive = not plain or not made or not schema.name.startswith("aten::")
         alive |= "empty" in schema.name  # room, in which nothing is computed
         alive |= self._torch.Tag.dynamic_output_shape in function.tags  # its size says something
+        alive |= "batch_norm" in schema.name and self._keeps_statistics(schema, given, named)
         for address, storage in made.items():
             if address in reads:
                 alive |= not any(address in held for held in known)
@@ -167,6 +168,12 @@ class Unread:
         """
         made, seen = self._storages((output,))[0], self._storages(given)[0]
         return not made.keys() <= seen.keys()
+
+    def _keeps_statistics(self, schema: Any, given: tuple[Any, ...], named: Mapping[str, Any]) -> bool:
+        """Whether a normalisation writes its running statistics, which the schemas of most do not say."""
+        called = {**{argument.name: one for argument, one in zip(schema.arguments, given, strict=False)}, **named}
+        kept = isinstance(called.get("running_mean"), self._torch.Tensor)
+        return kept and bool(called.get("training", "update" in schema.name and "no_update" not in schema.name))
 
     def step_ended(self, duration_ns: int) -> None:
         """A step of such a length is over: the one before it can be judged."""

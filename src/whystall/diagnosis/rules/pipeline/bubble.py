@@ -69,16 +69,18 @@ def in_samples(case: Case) -> Iterator[Sampled]:
     busiest = min(own, key=lambda rank: (waits[rank], rank))
     works = 1 - waits[busiest]
     fill = (len(own) - 1) / micro
-    saved = 1 - works * (1 + fill / (_MORE_MICRO_BATCHES if micro == 1 else 1))
+    filled = works * (1 + fill / (_MORE_MICRO_BATCHES if micro == 1 else 1))
     work = sum(1 - share for share in waits.values())
-    # When no stage works a message is on its way. Whether that can be hidden depends on the link and on spare cores.
+    # When no stage works a message is on its way: at best beside the work, if there are cores for both of its ends.
     sent = max(1 - work, 0.0)
-    if work > _AT_A_TIME or saved - sent < _BEYOND_SCHEDULE:
+    saved = 1 - max(filled, sent, (work + 2 * sent) / max(case.facts.cores or len(own), 1))
+    beside = 1 - filled - sent
+    if work > _AT_A_TIME or beside < _BEYOND_SCHEDULE:
         return
     yield from_samples(
         CAUSE.id,
         runs[busiest],
-        saved - sent / 2,
+        saved,
         evidence=(
             evidence.count("stages", len(own)),
             evidence.count("micro-batches", micro, per=case.per),
@@ -86,7 +88,7 @@ def in_samples(case: Case) -> Iterator[Sampled]:
             evidence.share("of the time the busiest stage waits for messages", waits[busiest]),
             evidence.share("of the time no stage works, as messages are on their way", sent),
         ),
-        saved=(min(saved * 0.5, saved - sent), saved - sent / 2, min(saved * 1.1, 1 - works)),
+        saved=(min(saved * 0.5, beside), saved, 1 - filled),
         ranks=tuple(sorted(own)),
         code=code_of_lines(_waiting(case, runs[busiest])),
         detail="each micro-batch has to come back before the next one is sent" if micro > 1 else "",
