@@ -16,7 +16,7 @@ from tests.diagnosis.jobs import Job
 
 import whystall
 import whystall.plugins
-from whystall.diagnosis.candidate import Candidate, Replayed
+from whystall.diagnosis.candidate import Candidate, Replayed, Sampled
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.catalogue import causes
 from whystall.diagnosis.diagnose import diagnose
@@ -163,6 +163,25 @@ def removing(cause: str, *lengths_ms: int, **more: Any) -> Rule:
         yield Replayed(cause=cause, evidence=(), ranks=(0,), removal=removal, attributed_ns=case.step_ns, **more)
 
     return Rule(causes()[cause], (Finder(find, ("trace",)),))
+
+
+def test_what_samples_show_of_a_cause_goes_from_the_general_ones_as_a_replay_of_it_does() -> None:
+    """The replay alone is not sure enough to fire. Of 25 ms 20 are that cause's."""
+
+    def sampled(_: Case) -> Iterator[Candidate]:
+        yield Sampled(
+            cause="host.gc", evidence=(), ranks=(0,), attributed_ns=20_000_000, saved=(0.1, 0.17, 0.2), method="samples"
+        )
+
+    job = Job()
+    for _ in job.steps(8):
+        for lasts_ms in (20, 5, 85):
+            with job.inside("aten::mm"):
+                job.python(lasts_ms * 1_000_000)
+    replayed = removing("host.gc", 20, uncertainty=1.0)
+    specific = Rule(replayed.cause, (Finder(sampled, ("trace",)), *replayed.finders))
+    found = diagnose(case_of(job.built), [specific, removing("host.launch-bound", 20, 5, tier=2)]).findings
+    assert [one.id for one in found][:2] == ["host.gc", "host.launch-bound"]
 
 
 @pytest.mark.parametrize(

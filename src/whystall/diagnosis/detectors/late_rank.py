@@ -14,7 +14,7 @@ from whystall.analysis.run_results import RunSummary
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.detectors.collectives import EXCHANGE, are, collectives
 from whystall.diagnosis.detectors.recorded_sizes import sizes_by_argument
-from whystall.diagnosis.detectors.samples import measured_runs
+from whystall.diagnosis.detectors.samples import lines_where, measured_runs, sends_or_gets
 from whystall.diagnosis.detectors.stages import sends_through
 from whystall.diagnosis.rank_case import RankCase
 from whystall.trace.columns import matching
@@ -60,9 +60,14 @@ class LateRank:
 
 
 def late_rank(case: Case) -> LateRank | None:
-    """The rank that works longest; ``None`` for a pipeline, whose stages have work of their own."""
+    """The rank that works longest; ``None`` for a pipeline, whose stages have work of their own.
+
+    Where no recording is whole, ranks that are found sending to each other may be one.
+    """
     runs = measured_runs(case)
     if len(runs) < 2 or sends_through(case):
+        return None
+    if case.graph is None and any(lines_where(run, sends_or_gets) for run in runs):
         return None
     work = {run.rank: run.on_cpu_share * run.mean_ns for run in runs}
     slowest = max(runs, key=lambda run: (work[run.rank], -run.rank))
@@ -112,7 +117,7 @@ def uneven_tokens(case: Case, late: LateRank) -> UnevenTokens | None:
             uneven += usual
             most += hot.numbers
             takes_ns += hot.takes_ns - sum(one.takes_ns for one in own.values()) / len(case.ranks)
-    if not uneven or even < _LEAST_EVEN * uneven or most / uneven - 1 <= _UNEVEN:
+    if not uneven or even < _LEAST_EVEN * uneven:
         return None
     takes = min(takes_ns / max(run.mean_ns for run in (late.run, *late.others)), late.above_mean)
     return UnevenTokens(most / uneven - 1, takes) if takes >= _LEAST_EXPLAINED * late.above_mean else None

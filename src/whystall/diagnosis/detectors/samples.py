@@ -31,6 +31,7 @@ NINE_IN_TEN: Final = 1.645
 AWAITS: Final = re.compile(r":(select|_?poll|wait|acquire|join|get|put)$")
 """Innermost functions in which a thread waits for others of its own accord."""
 # Where logging holds its lock while a process is forked.
+_MESSAGES: Final = re.compile(r"distributed_c10d:(i?recv|i?send|batch_isend_irecv)$")
 _FORKS: Final = re.compile(r"^logging:_(acquire|release)Lock$")
 _OPENS: Final = re.compile(r"""\bopen\(.*["'][wax][bt+]*["']""")
 _ENDS_WORKERS: Final = re.compile(r"^(selectors:select|multiprocessing\.|torch\.utils\.data\.dataloader:)")
@@ -169,6 +170,11 @@ def lines_of_one_rank(case: Case) -> tuple[int, list[SampledLine]] | None:
 def share_of(lines: list[SampledLine]) -> float:
     """The share of the stack samples that found one of some lines."""
     return sum(line.share for line in lines)
+
+
+def sends_or_gets(line: SampledLine) -> bool:
+    """Whether the thread was found sending a message to one other rank, or getting one."""
+    return bool(_MESSAGES.search(line.leaf))
 
 
 def is_logging(line: SampledLine) -> bool:

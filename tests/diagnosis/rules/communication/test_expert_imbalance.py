@@ -235,6 +235,15 @@ def test_the_rank_whose_experts_multiply_more_rows_is_named_with_what_sharing_th
     ] == pytest.approx(0.6)
 
 
+def test_a_rank_that_is_hardly_later_is_none() -> None:
+    found = on_cpus(0.92, 0.9, rows=(800, 200))
+    assert "communication.expert-imbalance" not in found
+
+
+def test_work_that_every_token_passes_through_differs_a_little_from_rank_to_rank() -> None:
+    assert "communication.expert-imbalance" in on_cpus(0.9, 0.3, rows=(800, 200), shared_rows=(204, 200))
+
+
 def test_of_several_busy_ranks_all_are_named_and_what_the_mean_brings() -> None:
     """Above their mean of 550 rows one has 350 more, as 35 % of a step are above a mean of 55 %."""
     found = on_cpus(0.9, 0.8, 0.3, 0.2, rows=(900, 800, 300, 200))

@@ -157,14 +157,15 @@ def turns(
     reduced: Sequence[Sequence[int]] = ((JUDGE,), (JUDGE, PAINTER)),
     mark: str = "DistributedDataParallel.forward",
     cleared: str = "to none",
+    steps: int = 8,
 ) -> TraceBuilder:
-    """Eight steps in which two networks learn in turn: what is reduced in each turn, and what its optimizer updates.
+    """Some steps in which two networks learn in turn: what is reduced in each turn, and what its optimizer updates.
 
     All in MiB of numbers of four bytes. Gradients are ``cleared`` before each turn, ``"at first"`` before the first of
     a step alone: more is added to them in the others.
     """
     built, at = trace(), 0
-    for number in range(8):
+    for number in range(steps):
         begin = at
         for mine, own in zip(reduced, updated, strict=True):
             built.annotation(mark, at=at, lasts=20_000)
@@ -220,9 +221,22 @@ def test_a_judge_may_have_several_turns_for_each_of_the_other() -> None:
     is_worth(finding, whole / (whole - REDUCE_NS), within=0.03)
 
 
+def test_networks_may_have_some_tensors_of_the_same_size() -> None:
+    job = turns([JUDGE, 2], [PAINTER, 2], reduced=([JUDGE, 2], [JUDGE, 2, PAINTER, 2]))
+    assert "does not use" in found_in(job)["communication.redundant-sync"].title
+
+
 @pytest.mark.parametrize(
     "job",
     [
+        pytest.param(
+            turns([JUDGE], [PAINTER], [JUDGE], [JUDGE], reduced=([JUDGE], [JUDGE, PAINTER], [JUDGE], [JUDGE]), steps=1),
+            id="once: a recording begins or ends within a step",
+        ),
+        pytest.param(
+            turns([JUDGE, PAINTER], [JUDGE, 2], reduced=([JUDGE, PAINTER], [JUDGE, PAINTER, 2])),
+            id="most of what the first updates the second does as well",
+        ),
         pytest.param(turns([JUDGE], [JUDGE, PAINTER]), id="both networks learn in the second turn"),
         pytest.param(turns([JUDGE], [PAINTER], reduced=([JUDGE], [PAINTER])), id="each its own"),
         pytest.param(
@@ -234,6 +248,7 @@ def test_a_judge_may_have_several_turns_for_each_of_the_other() -> None:
             id="more is added to them in the judge's turn",
         ),
         pytest.param(turns([], []), id="what optimizers update is not known"),
+        pytest.param(turns([JUDGE], []), id="what the second one updates is not known"),
         pytest.param(turns([JUDGE] * 12, [JUDGE, PAINTER]), id="its optimizer reads it more often in its own turn"),
         pytest.param(turns([JUDGE], [PAINTER], mark="forward"), id="sums of activations, as nothing says replica"),
         pytest.param(turns([JUDGE], [JUDGE], reduced=([JUDGE], [JUDGE, JUDGE])), id="networks of equal sizes"),

@@ -122,6 +122,12 @@ def test_a_rank_that_works_longer_in_every_step_holds_up_the_others(own: float, 
         assert "GPU" not in late.remedy.text
 
 
+def test_ranks_without_a_recording_that_send_to_each_other_may_be_stages() -> None:
+    places = [line(0.4, "dist.recv(x, 0)", leaf="torch.distributed.distributed_c10d:recv")]
+    runs = (run(rank=0, on_cpu_share=0.95), run(rank=1, on_cpu_share=0.6, places=places))
+    assert "communication.straggler" not in found_in_runs(*runs, cores=8, threads=1, processes=2)
+
+
 def test_work_that_is_shared_out_is_within_what_a_straggler_is_worth() -> None:
     """Of two ranks one works 95 ms and the other 60: shared evenly both work 77.5 of a step of 100 ms."""
     runs = (run(rank=0, on_cpu_share=0.95), run(rank=1, on_cpu_share=0.6))

@@ -219,8 +219,20 @@ def test_processes_that_start_slow_the_steps_down_that_they_share_cores_with(cor
     assert gain.ceiling >= 2
 
 
-@pytest.mark.parametrize(("batches", "certain"), [(50, True), (1_000, False), (None, False)])
-def test_few_epochs_are_enough_where_the_loader_tells_how_long_they_are(batches: int | None, *, certain: bool) -> None:
+@pytest.mark.parametrize(
+    ("batches", "certain"),
+    [
+        pytest.param([50], True, id="two epochs"),
+        pytest.param([34], True, id="two and the beginning of one"),
+        pytest.param([1_000], False, id="an epoch is longer than the run"),
+        pytest.param([None], False, id="it is not known"),
+        pytest.param([20], False, id="fewer long ones than epochs"),
+        pytest.param([50, 50], False, id="of which of two loaders is not known"),
+    ],
+)
+def test_few_epochs_are_enough_where_the_loader_tells_how_long_they_are(
+    batches: list[int | None], *, certain: bool
+) -> None:
     """Two long fetches in a hundred steps may be chance, unless an epoch has fifty batches."""
     spikes = [
         SlowStep(step=at, duration_ns=11 * STEP_NS, excess_ns=10 * STEP_NS, lost_ns={"input": 10 * STEP_NS})
@@ -229,13 +241,24 @@ def test_few_epochs_are_enough_where_the_loader_tells_how_long_they_are(batches:
     errors = {"input": 0.14}  # of a fifth, in two places
     sampled = run(shares={"input": 0.2}, share_errors=errors, slow=spikes, total_ns=100 * STEP_NS, workers=2)
     facts = loader(2, persistent=False)
-    facts["loaders"][0]["batches"] = batches
+    facts["loaders"] = [{**facts["loaders"][0], "batches": count} for count in batches]
     found = found_in_runs(sampled, **facts)
     assert ("input.worker-restart" in found) is certain
     if certain:
         gain = found["input.worker-restart"].gain
         assert gain is not None
         assert gain.floor <= 1 / (1 - 0.2) <= gain.ceiling
+
+
+def test_more_long_fetches_than_epochs_may_be_chance() -> None:
+    spikes = [
+        SlowStep(step=at, duration_ns=6 * STEP_NS, excess_ns=5 * STEP_NS, lost_ns={"input": 5 * STEP_NS})
+        for at in (10, 30, 55, 80)
+    ]
+    few = run(shares={"input": 0.2}, share_errors={"input": 0.14}, slow=spikes, total_ns=100 * STEP_NS, workers=2)
+    facts = loader(2, persistent=False)
+    facts["loaders"][0]["batches"] = 100
+    assert "input.worker-restart" not in found_in_runs(few, **facts)
 
 
 def test_workers_that_start_for_each_batch_are_neither_too_few_nor_python_nor_logging() -> None:

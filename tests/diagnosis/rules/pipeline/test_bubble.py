@@ -119,13 +119,14 @@ def on_cpus(
     text: str = "dist.recv(g, src=1)",
     learns: str = "11",
     sums: bool = False,
+    message_bytes: int = 1 << 16,
     answer: int = 1 << 16,
     goes_back: bool = True,
 ) -> dict[str, Finding]:
     """Two watched ranks on CPUs: what each does in a step, in order, and how much of it their threads work.
 
     ``seen`` is how often they were found waiting, and ``text`` and ``at`` where; ``learns`` says which have optimizers.
-    What is sent has 64 KiB, what comes back ``answer``; each time that a rank computes it ``goes_back`` as well.
+    What is sent has ``message_bytes``, what comes back ``answer``; when a rank computes it ``goes_back`` as well.
     """
     built = []
     for order, steps in zip(does, learns, strict=True):
@@ -142,7 +143,7 @@ def on_cpus(
                         one.operator(engine, at=own + part // 2, lasts=part // 2)
                 else:
                     kind = "send" if what == SENDS else "recv"
-                    record = message(kind, 1 << 16 if kind == "send" else answer)
+                    record = message(kind, message_bytes if kind == "send" else answer)
                     one.operator(f"gloo:{kind}", at=own, lasts=part // 4, **record)
             if sums:
                 one.annotation("gloo:all_reduce", at=begin + 910_000, lasts=20_000)
@@ -219,7 +220,8 @@ AHEAD: Final = ("cs" * 2 + "rcs" * 6 + "rc" * 2, "rcs" * 8)
         ),
         pytest.param([order * 8 for order in HELD], {"learns": "10"}, id="a server of parameters"),
         pytest.param([order * 8 for order in HELD], {"answer": 8}, id="tokens that the next pass is given"),
-        pytest.param([order * 8 for order in HELD], {"answer": -1}, id="it is not known what comes back"),
+        pytest.param([order * 8 for order in HELD], {"answer": -2, "message_bytes": -2}, id="sizes are not known"),
+        pytest.param(["csrcssr" * 4, "rcsrcrs" * 4], {}, id="more is sent now and then"),
         pytest.param([order * 8 for order in HELD], {"goes_back": False}, id="it serves"),
         pytest.param(GPIPE, {}, id="all on their way, over a slow link"),
         pytest.param(AHEAD, {}, id="two on their way, over a slow link"),

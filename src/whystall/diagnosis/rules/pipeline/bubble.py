@@ -12,7 +12,14 @@ from whystall.diagnosis.candidate import Sampled
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.collectives import POINT_TO_POINT, are, collectives
-from whystall.diagnosis.detectors.samples import code_of_lines, from_samples, lines_where, measured_runs, share_of
+from whystall.diagnosis.detectors.samples import (
+    code_of_lines,
+    from_samples,
+    lines_where,
+    measured_runs,
+    sends_or_gets,
+    share_of,
+)
 from whystall.diagnosis.detectors.stages import micro_batches, pipelines, sends_through, stages, turns_of
 from whystall.diagnosis.rule import Finder, Rule
 
@@ -20,7 +27,6 @@ CAUSE: Final = cause_beside(__name__)
 _MORE_MICRO_BATCHES: Final = int(CAUSE.threshold("more_micro_batches"))
 _BEYOND_SCHEDULE: Final = CAUSE.threshold("beyond_schedule")
 _AT_A_TIME: Final = CAUSE.threshold("at_a_time")
-_MESSAGES: Final = re.compile(r"distributed_c10d:(i?recv|i?send|batch_isend_irecv)$")
 _AWAITED: Final = re.compile(r"\.wait\(")
 
 
@@ -102,8 +108,8 @@ def in_samples(case: Case) -> Iterator[Sampled]:
 def _waiting(case: Case, run: RunSummary) -> list[SampledLine]:
     """The lines at which the training thread was found sending, receiving or, of messages alone, waiting for some."""
     rank = next(one for one in case.ranks if one.rank == run.rank)
-    alone = are(collectives(case, rank), POINT_TO_POINT).all()
-    return lines_where(run, lambda line: bool(_MESSAGES.search(line.leaf) or (alone and _AWAITED.search(line.text))))
+    alone = bool(are(collectives(case, rank), POINT_TO_POINT).all())
+    return lines_where(run, lambda line: sends_or_gets(line) or (alone and bool(_AWAITED.search(line.text))))
 
 
 RULE = Rule(
