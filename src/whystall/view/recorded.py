@@ -9,7 +9,7 @@ from pathlib import Path
 from whystall.errors import InputError
 from whystall.fleet.engines import engine_named
 from whystall.fleet.inputs import RecordedFile, find_files
-from whystall.fleet.many import summarise_all
+from whystall.fleet.many import Fleet, summarise_all
 from whystall.fleet.remote import fetched
 from whystall.fleet.summarise import Manner
 from whystall.report.schema import Report
@@ -35,6 +35,7 @@ class Recorded:
         self._cache = cache
         self._limits = limits
         self._last: tuple[int, Trace] | None = None
+        self._fleet: Fleet | None = None
 
     def trace_of(self, rank: int) -> Trace:
         """The recording of a rank. Raises `InputError` where it is not there any more."""
@@ -63,10 +64,12 @@ class Recorded:
     def _joined(self, rank: int, files: Sequence[RecordedFile]) -> Trace:
         """The windows of a rank as one: which these are, and by how much they move, those of all ranks tell."""
         manner, cache = Manner(limits=self._limits), default_folder() if self._cache else None
-        fleet = summarise_all(files, manner, engine_named(None), cache=cache)
-        traces, _, gone = fleet.in_depth([rank], manner, cache=self._cache)
+        if self._fleet is None:
+            self._fleet = summarise_all(files, manner, engine_named(None), cache=cache)
+        traces, _, gone = self._fleet.in_depth([rank], manner, cache=self._cache)
         if not traces:
-            raise _gone(rank, [*fleet.failures, *gone])
+            failures, self._fleet = self._fleet.failures, None
+            raise _gone(rank, [*failures, *gone])
         return traces[0]
 
     def _traces(self, file: RecordedFile) -> list[Trace]:
