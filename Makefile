@@ -113,13 +113,15 @@ format: $(VENV)/.tools
 # What needs no running job and no browser: for the minutes between two changes.
 UNIT := tests/analysis tests/cost tests/diagnosis tests/hardware tests/memory tests/native tests/replay tests/report tests/trace tests/view \
 	tests/test_causes_pages.py tests/test_house.py
-# What watches or times jobs has the cores for itself; all else runs on all of them.
+# What watches or times jobs comes last: two at a time, and what fails so is asked again with the cores for itself (exit
+# status 1: some tests failed; after any other nothing is known of the rest).
 ALONE := tests/capture tests/cli/test_attach.py tests/deepspeed tests/integrations tests/model/test_stopwatch.py tests/probe tests/verify \
 	tests/foreign_package
 test: lint .venv-frameworks/.ready
 	$(BIN)/python -m pytest -n auto -m 'not browser' $(ALONE:%=--ignore=%) $(PYTEST_ARGS)
 	$(BIN)/python -m pytest -m browser $(ALONE:%=--ignore=%) $(PYTEST_ARGS)
-	$(BIN)/python -m pytest $(ALONE) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 2 $(ALONE) $(PYTEST_ARGS) || { [ $$? = 1 ] && \
+		$(BIN)/python -m pytest --last-failed --last-failed-no-failures none $(ALONE) $(PYTEST_ARGS); }
 
 unit: $(VENV)/.whystall
 	$(BIN)/python -m pytest -q -n auto -m 'not browser' $(UNIT) $(PYTEST_ARGS)

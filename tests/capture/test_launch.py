@@ -81,6 +81,20 @@ def test_an_interpreter_by_its_path_is_one_and_another_program_goes_after_dashes
         launch_of([shutil.which("env") or "", "python", "train.py"])
 
 
+def test_a_command_that_is_found_by_its_name_needs_no_dashes(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["torchrun", "--nproc-per-node", "2", "train.py", "--lr", "1"]
+    monkeypatch.setenv("PATH", str(home / "bin"))
+    with pytest.raises(UsageError, match="torchrun: no such script"):
+        launch_of(words)
+    (home / "bin").mkdir()
+    (home / "bin" / "torchrun").write_text("#!/bin/sh")
+    (home / "bin" / "torchrun").chmod(0o755)
+    found = launch_of(words)
+    assert (found.command, found.kind, found.what) == (tuple(words), "command", "torchrun --nproc-per-node 2 train.py")
+    (home / "torchrun").write_text("pass")
+    assert launch_of(words).kind == "script"  # as Python itself would take it
+
+
 def test_what_is_not_there_is_named() -> None:
     with pytest.raises(UsageError, match=r"absent\.py: no such script"):
         launch_of(["python", "absent.py"])

@@ -122,6 +122,18 @@ class ChangedPace(Result):
     durations_ns: list[int]
 
 
+class UnevenSteps(Result):
+    """What the rank that works most in a step works above the mean of the ranks; of so many steps that all made.
+
+    Its mean and its median, and what one and the same rank works above the mean of all in the long run.
+    """
+
+    steps: int
+    above_ns: int
+    usual_ns: int
+    of_one_rank_ns: int
+
+
 class RunSummary(Result):
     """All steps of a watched run, from its samples; those under the profiler and the first ones are not measured.
 
@@ -189,6 +201,8 @@ class RunSummary(Result):
     allocators: list[AllocatorRun] = msgspec.field(default_factory=list)
     clocks: list[DeviceClocks] = msgspec.field(default_factory=list)
     windows: list[RecordedWindow] = msgspec.field(default_factory=list)
+    uneven: UnevenSteps | None = None
+    """How unevenly this rank and the others work in the same steps; ``None`` of one rank, or where it is not known."""
 
     @property
     def slow_count(self) -> int:

@@ -21,6 +21,7 @@ from whystall.analysis.run_clocks import device_clocks
 from whystall.analysis.run_memory import allocator_runs, memory_rises
 from whystall.analysis.run_results import ChangedPace, RunSummary, SampledLine, SlowStep
 from whystall.analysis.step_errors import mean_error, median_error
+from whystall.analysis.uneven_steps import uneven_steps
 from whystall.run_folder.samples import DISTURBED, PROFILED, TICKS_PER_S
 from whystall.trace.samples import RunSamples
 from whystall.vocabulary.step_parts import OTHER, TIMED
@@ -49,12 +50,13 @@ def run_summaries(wholes: Sequence[RunSamples]) -> list[RunSummary]:
     """The account of each rank of a job in which a step was measured; what one rank uses is no other program's."""
     seen = [_ticks(whole.machine) for whole in wholes]
     found = []
+    uneven = uneven_steps(wholes)
     for place, whole in enumerate(wholes):
         run = run_summary(whole, at_one_pace=True)
         if run is not None and len(wholes) > 1 and run.other_cores is not None:
             mates = seen[:place] + seen[place + 1 :]
             run = msgspec.structs.replace(run, other_cores=cores_of_others(seen[place], mates))
-        found += [] if run is None else [run]
+        found += [] if run is None else [msgspec.structs.replace(run, uneven=uneven)]
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -55,7 +56,10 @@ _PROGRAMS: Final = (b"\x7fELF", b"\xcf\xfa\xed\xfe", b"\xca\xfe\xba\xbe", b"MZ")
 
 
 def launch_of(words: Sequence[str], *, is_module: bool = False, is_command: bool = False) -> Launch:
-    """The launch that ``run`` was asked for: a script, ``-m`` a module, or after ``--`` any command."""
+    """The launch that ``run`` was asked for: a script, ``-m`` a module, or any command.
+
+    That goes after ``--``; one that is found by its name, and is no file here, as well without.
+    """
     if not words:
         raise UsageError("nothing to run: give a script, -m MODULE, or -- and a command")
     if is_module:
@@ -70,6 +74,8 @@ def launch_of(words: Sequence[str], *, is_module: bool = False, is_command: bool
     if script.is_file() and _is_binary(script):
         raise UsageError(f"{script}: a program and no script; a command other than Python goes after --")
     if not script.exists():
+        if script.name == words[0] and shutil.which(words[0]):
+            return launch_of(words, is_command=True)
         raise UsageError(f"{script}: no such script (a command other than Python goes after --)")
     return Launch((sys.executable, *words), script.stem, "script", _below_here(script))
 

@@ -201,6 +201,36 @@ def test_the_loop_of_a_base_class_does_not_say_which_optimizer_it_is(*, recorded
     assert "torch.optim.Adam(" not in found.remedy.patch
 
 
+@pytest.mark.parametrize(
+    ("inside", "told"),
+    [
+        pytest.param({}, ["Adagrad", "AdamW"], id="both in loops"),
+        pytest.param({"Adagrad": "aten::coalesce"}, ["AdamW"], id="sparse gradients"),
+        pytest.param({"AdamW": "aten::_fused_adamw_"}, ["Adagrad"], id="one is fused"),
+        pytest.param({"Adagrad": "aten::coalesce", "AdamW": "aten::_fused_adamw_"}, [], id="nothing to join"),
+    ],
+)
+def test_of_several_optimizers_those_are_told_that_could_be_fused(inside: dict[str, str], told: list[str]) -> None:
+    """No fused form takes sparse gradients: torch refuses it at the first step."""
+    built, places = trace(), []
+    for step in range(8):
+        built.step(step, at=step * 10_000_000, lasts=10_000_000)
+        for place, name in enumerate(("Adagrad", "AdamW")):
+            at = step * 10_000_000 + 4_000_000 + place * 3_000_000
+            built.annotation(f"Optimizer.step#{name}.step", at=at, lasts=2_000_000)
+            built.operator(inside.get(name, "aten::add_"), at=at, lasts=1_000_000)
+    for place, name in enumerate(("adagrad", "adamw")):
+        leaf = f"torch.optim.{name}:_single_tensor_{name}"
+        places.append(line(0.2, "o.step()", part="optimizer", leaf=leaf, at=9 + place))
+    case = case_of(built, runs=[run(shares={"optimizer": 0.4}, places=places)])
+    found = list(unfused_optimizer.in_samples(case))
+    assert [one.remedy is not None for one in found] == [True] * bool(told)
+    for one in found:
+        assert one.remedy is not None
+        assert [name for name in ("Adagrad", "AdamW") if f"optim.{name}(" in (one.remedy.patch or "")] == told
+        assert one.saved[1] <= 0.2 * len(told)
+
+
 @pytest.mark.parametrize(("name", "fires"), [("aten::mul", True), ("aten::mm", False)])
 def test_of_an_optimizer_that_torch_does_not_know_one_pass_is_left(name: str, *, fires: bool) -> None:
     """Of 64 operators that read one tensor of a parameter's size and write another, seven passes are left."""

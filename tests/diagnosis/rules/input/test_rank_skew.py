@@ -5,11 +5,18 @@ late without more to compute, and experts do not.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import pytest
-from tests.diagnosis.cases import found_in
+from tests.diagnosis.cases import STEP_NS, case_of, found_in, run
 from tests.diagnosis.jobs import A100, Job, is_worth, meet, message, shaped, together
+
+from whystall.analysis.run_results import UnevenSteps
+from whystall.diagnosis.diagnose import diagnose
+from whystall.diagnosis.finding import Finding
+from whystall.diagnosis.rules import RULES
+from whystall.diagnosis.run_facts import RunFacts
+from whystall.testing import trace
 
 NCCL: Final = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 RCCL: Final = "ncclDevKernel_Generic_4(ncclDevKernelArgsStorage<4096ul>)"
@@ -73,3 +80,68 @@ def test_other_lateness_is_none(jobs: list[Job]) -> None:
 def test_a_rank_that_always_has_longer_inputs_is_a_straggler() -> None:
     jobs = training(lambda rank, _: 1024 if rank < RANKS - 1 else 4096)
     assert found_in(*(job.built for job in jobs))["communication.straggler"].scope.ranks == [RANKS - 1]
+
+
+def on_cpus(
+    tokens: Callable[[int, int], int],
+    *,
+    above: float = 0.25,
+    usual: float = 0.2,
+    of_one_rank: float = 0.0,
+    collective: str = "gloo:all_reduce",
+    on_core: float = 0.6,
+) -> dict[str, Finding]:
+    """Two watched ranks on CPUs, six recorded steps of a product of so many tokens and a collective.
+
+    What the rank that works most in a step works above the mean, as shares of the step: in the mean, in the median,
+    and of one and the same rank.
+    """
+    uneven = UnevenSteps(
+        steps=90,
+        above_ns=round(above * STEP_NS),
+        usual_ns=round(usual * STEP_NS),
+        of_one_rank_ns=round(of_one_rank * STEP_NS),
+    )
+    built = []
+    for rank in range(2):
+        one = trace()
+        for number in range(6):
+            at = number * STEP_NS
+            one.step(number, at=at, lasts=STEP_NS)
+            count = tokens(rank, number)
+            lasts = STEP_NS * count // 5000
+            one.operator("aten::mm", at=at, lasts=lasts, **shaped([count, 512], [512, 512]))
+            one.annotation(collective, at=at + STEP_NS * 9 // 10, lasts=STEP_NS // 20)
+        built.append(one)
+    runs = [run(rank=rank, on_cpu_share=on_core, uneven=uneven) for rank in range(2)]
+    facts = RunFacts(cores=8, threads=1, processes=2)
+    found = diagnose(case_of(*built, facts=facts, runs=runs), RULES)
+    assert found.failures == []
+    return {finding.id: finding for finding in found.findings if finding.severity != "info"}
+
+
+def test_of_a_watched_job_even_work_is_worth_what_the_rank_with_most_has_above_the_mean() -> None:
+    finding = on_cpus(rotating)["input.rank-skew"]
+    is_worth(finding, 1 / (1 - 0.25), within=0.01)
+    assert finding.scope.ranks == [0, 1]
+    assert finding.remedy is not None
+    assert "rank::world" in (finding.remedy.patch or "")
+
+
+def test_no_more_is_gained_than_ranks_wait() -> None:
+    is_worth(on_cpus(rotating, on_core=0.85)["input.rank-skew"], 1 / (1 - 0.15), within=0.01)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "about"),
+    [
+        pytest.param(equal, {}, id="inputs of one size"),
+        pytest.param(rotating, {"of_one_rank": 0.2}, id="nearly always the same rank"),
+        pytest.param(rotating, {"usual": 0.05}, id="few steps"),
+        pytest.param(rotating, {"above": 0.05, "usual": 0.05}, id="hardly anything"),
+        pytest.param(rotating, {"collective": "gloo:all_to_all"}, id="experts"),
+        pytest.param(rotating, {"on_core": 0.97}, id="nobody waits"),
+    ],
+)
+def test_other_uneven_work_of_a_watched_job_is_none(tokens: Callable[[int, int], int], about: dict[str, Any]) -> None:
+    assert "input.rank-skew" not in on_cpus(tokens, **about)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from functools import partial
 from math import prod
 from typing import Final
 
@@ -49,6 +50,7 @@ _LOOP: Final = re.compile(r"_single_tensor_(\w+)$")
 # What DistributedDataParallel does with gradients, which have the parameters' sizes.
 _REDUCER: Final = re.compile(r"^(torch(\.|::)distributed|c10d)")
 _ACCUMULATE: Final = "torch::autograd::AccumulateGrad"
+_WHOLE_STEP: Final = re.compile(r"^aten::(coalesce|_coalesce|_fused_)")
 _BYTES: Final = 4
 _MOST_PRODUCTS: Final = 0.2
 # Optimizers that have nothing to join: they work on one long vector, or on other matrices each.
@@ -69,6 +71,16 @@ def _marked(rank: RankCase) -> list[str]:
     """The classes of the optimizers whose steps are marked, as the recording names them."""
     names = rank.trace.annotations["name"].cast(str).unique().sort().to_list()
     return [match[1] for name in names if (match := _MARKED.match(name))]
+
+
+def _not_to_be_joined(rank: RankCase) -> set[str]:
+    """The classes of optimizers whose steps are fused already, or get sparse gradients, which no fused form takes."""
+    table, marks = rank.trace.operators, rank.trace.annotations
+    at = np.sort(table["ts_ns"].to_numpy()[matching(table["name"], lambda name: bool(_WHOLE_STEP.search(name)))])
+    begin = marks["ts_ns"].to_numpy()
+    inside = np.searchsorted(at, begin + marks["duration_ns"].to_numpy()) > np.searchsorted(at, begin)
+    names = marks["name"].filter(inside).cast(str).unique().to_list()
+    return {match[1] for name in names if (match := _MARKED.match(name))}
 
 
 def _remedy(names: list[str]) -> Remedy:
@@ -277,7 +289,8 @@ def _sizes_of_parameters(rank: RankCase) -> Counter[Shape]:
 def in_samples(case: Case) -> Iterator[Sampled]:
     """Time in an optimizer that was found in its loop; a profiler makes its many small operators look longer."""
     for run in measured_runs(case):
-        lines = lines_where(run, lambda line: _LOOP.search(line.leaf) is not None)
+        whole = {name for rank in case.ranks if rank.rank == run.rank for name in _not_to_be_joined(rank)}
+        lines = lines_where(run, partial(_in_a_loop, whole))
         share = _of_loops(run, lines)
         names = sorted({match[1] for line in lines if (match := _LOOP.search(line.leaf))})
         left = _left_on_cpu(names, share * run.mean_ns)
@@ -295,9 +308,16 @@ def in_samples(case: Case) -> Iterator[Sampled]:
             )
 
 
+def _in_a_loop(whole: Collection[str], line: SampledLine) -> bool:
+    """Whether the thread was found in the loop of an optimizer that could be joined."""
+    found = _LOOP.search(line.leaf)
+    return found is not None and optimizer_named(found[1]) not in whole
+
+
 def _remedy_in_run(case: Case, run: RunSummary) -> Remedy:
     """The option of the optimizer that a recording of the rank names; a loop's name may be that of a base class."""
-    marked = [name for rank in case.ranks if rank.rank == run.rank for name in _marked(rank)]
+    own = [rank for rank in case.ranks if rank.rank == run.rank]
+    marked = [name for rank in own for name in _marked(rank) if name not in _not_to_be_joined(rank)]
     if marked:
         return _remedy(marked)
     return Remedy(text=CAUSE.remedy, patch="fused=True  # among the optimizer's arguments", risk=CAUSE.risk)

@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 
 from whystall.analysis.kernel_classes import COMMUNICATION, COMPUTE
 from whystall.diagnosis import evidence
-from whystall.diagnosis.candidate import Replayed
+from whystall.diagnosis.candidate import Replayed, Sampled
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.collectives import EXCHANGE, are, collectives, has_stages
 from whystall.diagnosis.detectors.kernels import durations
+from whystall.diagnosis.detectors.samples import from_samples, measured_runs
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.replay.graph import Change
@@ -25,6 +26,10 @@ _UNEQUAL: Final = CAUSE.threshold("unequal")
 _ALIKE: Final = CAUSE.threshold("alike")
 _ALWAYS: Final = CAUSE.threshold("always")
 _LEAST_STEPS: Final = int(CAUSE.threshold("least_steps"))
+_OF_ONE_RANK: Final = CAUSE.threshold("of_one_rank")
+_USUAL: Final = CAUSE.threshold("usual")
+_LEAST_SAVED: Final = CAUSE.threshold("least_saved")
+_SURE, _AT_MOST = 0.6, 1.2
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
@@ -44,6 +49,59 @@ def in_trace(case: Case) -> Iterator[Replayed]:
     most = np.bincount(work.argmax(axis=0)).max() / work.shape[1]
     if unequal >= _UNEQUAL and follows >= _ALIKE and most < _ALWAYS:
         yield _balanced(case, ranks, unequal, follows)
+
+
+def in_samples(case: Case) -> Iterator[Sampled]:
+    """The same of a watched job on CPUs: by how long each rank's thread is on a core in the same steps.
+
+    That is of the whole run; what was recorded has to show that they are given inputs of other sizes.
+    """
+    runs = measured_runs(case)
+    uneven = next((run.uneven for run in runs), None)
+    if len(runs) < 2 or uneven is None or case.graph is None or not _data_parallel(case):
+        return
+    slowest = max(runs, key=lambda run: (run.mean_ns, -run.rank))
+    above = uneven.above_ns - uneven.of_one_rank_ns
+    # Of a few steps it is something that is done now and then, of one rank a straggler.
+    if uneven.of_one_rank_ns > _OF_ONE_RANK * uneven.above_ns or uneven.usual_ns < _USUAL * uneven.above_ns:
+        return
+    idle = float(np.mean([1 - run.on_cpu_share for run in runs]))
+    saved = min(above / max(slowest.mean_ns, 1.0), idle)
+    unequal = _unequal_arithmetic(case)
+    if saved < _LEAST_SAVED or unequal < _UNEQUAL:
+        return
+    yield from_samples(
+        CAUSE.id,
+        slowest,
+        saved,
+        evidence=(
+            evidence.time(
+                "the rank that works most in a step works above the mean of all", uneven.above_ns, per="step"
+            ),
+            evidence.time("of it, one and the same rank", uneven.of_one_rank_ns, per="step"),
+            evidence.share("standard deviation of the ranks' arithmetic within a recorded step, of its mean", unequal),
+        ),
+        saved=(saved * _SURE, saved, min(saved * _AT_MOST, idle)),
+        ranks=tuple(sorted(run.rank for run in runs)),
+        method="samples: in each step, no rank works longer than the mean of the ranks",
+        confidence=0.85,
+        remedy=CAUSE.remedies["dealt_out"],
+        rivals=("communication.straggler", "communication.exposed"),
+    )
+
+
+def _unequal_arithmetic(case: Case) -> float:
+    """The standard deviation of the ranks' arithmetic within a recorded step, of its mean; of the usual step."""
+    per_rank = []
+    for rank in case.ranks:
+        begin, work = rank.trace.steps["ts_ns"].to_numpy(), rank.workings.work
+        step = np.searchsorted(begin, rank.trace.operators["ts_ns"].to_numpy(), side="right") - 1
+        per_rank.append(np.bincount(step[step >= 0], weights=work.dense[step >= 0], minlength=len(begin)))
+    steps = min(map(len, per_rank))
+    # The last one goes on after its end.
+    sums = np.array([own[:steps] for own in per_rank])[:, :-1]
+    sums = sums[:, sums.all(axis=0)]
+    return float(np.median(sums.std(axis=0) / sums.mean(axis=0))) if sums.size else 0.0
 
 
 def _data_parallel(case: Case) -> bool:
@@ -95,4 +153,10 @@ def _balanced(case: Case, ranks: list[RankCase], unequal: float, follows: float)
     )
 
 
-RULE = Rule(CAUSE, (Finder(in_trace, ("trace", "several_ranks", "device_events", "steps", "operators", "shapes")),))
+RULE = Rule(
+    CAUSE,
+    (
+        Finder(in_trace, ("trace", "several_ranks", "device_events", "steps", "operators", "shapes")),
+        Finder(in_samples, ("trace", "samples", "no_device", "steps", "operators", "shapes")),
+    ),
+)
