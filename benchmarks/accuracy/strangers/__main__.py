@@ -1,6 +1,6 @@
 """Runs the strangers' jobs: the true gain by plain runs, what whystall says, and what its remedy is worth.
 
-    python -m benchmarks.accuracy.strangers [--second | --third | ... | --twentyseventh] [--only NAME ...]
+    python -m benchmarks.accuracy.strangers [--second | --third | ... | --twentyeighth] [--only NAME ...]
         [--out DIR] [--pairs N] [--seconds S] [--table | --recorded]
 
 For each job: plain runs of the original and of the author's repaired version in alternation, one `whystall run` of the
@@ -248,6 +248,7 @@ def main() -> int:
         "twentyfourth",
         "twentyfifth",
         "twentyseventh",
+        "twentyeighth",
     ):
         parser.add_argument(
             f"--{author}", dest="author", action="store_const", const=author, help=f"a {author} author's"

@@ -10,7 +10,7 @@ from tests.diagnosis.cases import found_in
 from tests.diagnosis.jobs import Job, is_worth, meet, message, together
 
 from whystall.diagnosis.finding import Finding
-from whystall.testing import TraceBuilder
+from whystall.testing import TraceBuilder, trace
 
 CAUSE: Final = "communication.buffer-broadcast"
 BUFFERS: Final = 60
@@ -94,6 +94,42 @@ def _is_worth_no_more(found: dict[str, Finding], step_ns: float) -> None:
     """No more than buffers take in steps that are so long."""
     gain = found[CAUSE].gain if CAUSE in found else None
     assert gain is None or gain.expected <= step_ns / (step_ns - (ranks()[1] - ranks(buffers=0)[1])) * 1.02
+
+
+def on_hosts(wait_ns: int, sent_ns: int) -> list[TraceBuilder]:
+    """Two ranks over gloo whose forward passes wait for a buffer that another thread of theirs sends meanwhile."""
+    out = []
+    for _ in range(2):
+        built, at = trace(), 0
+        for number in range(8):
+            begin = at
+            built.operator("aten::flatten_dense_tensors", at=at + 10_000, lasts=10_000)
+            built.operator("c10d::broadcast_", at=at + 20_000, lasts=50_000)
+            built.annotation("gloo:broadcast", at=at + 170_000, lasts=sent_ns, thread=7)
+            at += 70_000 + wait_ns
+            built.operator("aten::unflatten_dense_tensors", at=at, lasts=10_000)
+            built.operator("aten::copy_", at=at + 10_000, lasts=10_000)
+            built.operator("aten::mm", at=at + 20_000, lasts=10_000_000)
+            at += 10_020_000
+            built.annotation("DistributedDataParallel.forward", at=begin, lasts=at - begin)
+            built.operator("gloo:all_reduce", at=at, lasts=2_000_000, **message("all_reduce", 1 << 20))
+            at += 2_000_000
+            built.step(number, at=begin, lasts=at - begin)
+        out.append(built)
+    return out
+
+
+def test_a_library_on_the_host_sends_buffers_on_a_thread_of_its_own() -> None:
+    """The thread that steps waits for it between two calls, somewhat longer than it takes."""
+    finding = found_in(*on_hosts(5_000_000, 4_500_000))[CAUSE]
+    assert finding.evidence[0].value == 1
+    whole = 70_000 + 5_000_000 + 10_020_000 + 2_000_000
+    is_worth(finding, whole / (whole - 5_000_000), within=0.1)
+
+
+def test_what_is_mostly_something_else_is_no_wait_for_it() -> None:
+    found = found_in(*on_hosts(5_000_000, 500_000))
+    assert CAUSE not in found or (gain := found[CAUSE].gain) is None or gain.expected < 1.08
 
 
 @pytest.mark.parametrize(

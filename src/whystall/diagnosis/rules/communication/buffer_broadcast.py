@@ -24,6 +24,7 @@ from whystall.trace.link import rows_of
 CAUSE: Final = cause_beside(__name__)
 _BROADCAST: Final = re.compile(r"^c10d::broadcast_$")
 _KIND: Final = re.compile(r"^broadcast", re.IGNORECASE)
+_BY_THE_HOST: Final = re.compile(r"^(gloo|mpi|ucc):broadcast", re.IGNORECASE)
 _HOST_COPY: Final = re.compile(r"^Memcpy (HtoD|DtoH)", re.IGNORECASE)
 # What torch's broadcast of many tensors calls (c10d's _broadcast_coalesced): it joins them, sends them, and copies each
 # back. Older versions join with cat and part with narrow and view.
@@ -66,18 +67,29 @@ def _sent(rank: RankCase) -> tuple[Times, Times]:
     of_it = matching(table["name"], lambda name: bool(_OF_IT.match(name)))[order]
     sends = matching(table["name"], lambda name: bool(_BROADCAST.match(name)))[order]
     other = np.isin(order, _of_the_host(rank))
+    sent_begin, sent_end, _ = rank.intervals(
+        rank.host_named(lambda name: bool(_BY_THE_HOST.match(name)), ("annotations",))
+    )
     out: list[tuple[int, int]] = []
     for first, last, own in zip(begin.tolist(), end.tolist(), thread.tolist(), strict=True):
         rows = np.flatnonzero((at >= first) & (at < last) & (owner == own))
         rows = rows[: _leading(of_it[rows])]
         if sends[rows].any():
             apart = at[rows[1:]] - until[rows[:-1]] >= LONG_NS
+            apart &= ~_waits(until[rows[:-1]], at[rows[1:]], sent_begin, sent_end)
             cut = np.flatnonzero(apart | (other[rows[1:]] != other[rows[:-1]]))
             starts, stops = rows[np.append(0, cut + 1)], rows[np.append(cut, len(rows) - 1)]
             sent = ~other[starts]
             out += zip(at[starts[sent]].tolist(), until[stops[sent]].tolist(), strict=True)
     found = np.array(out, np.int64).reshape(-1, 2)
     return found[:, 0], found[:, 1]
+
+
+def _waits(begin: Times, end: Times, sent_begin: Times, sent_end: Times) -> NDArray[np.bool_]:
+    """In which stretches the thread waits: most of one is a broadcast that a library on the host carries out."""
+    first = np.maximum(begin[:, None], sent_begin[None, :])
+    last = np.minimum(end[:, None], sent_end[None, :])
+    return np.asarray(2 * np.maximum(last - first, 0).sum(axis=1) > end - begin, np.bool_)
 
 
 def _of_the_host(rank: RankCase) -> NDArray[np.intp]:
