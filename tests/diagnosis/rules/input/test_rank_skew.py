@@ -90,8 +90,9 @@ def on_cpus(
     of_one_rank: float = 0.0,
     collective: str = "gloo:all_reduce",
     on_core: float = 0.6,
+    every: int = 1,
 ) -> dict[str, Finding]:
-    """Two watched ranks on CPUs, six recorded steps of a product of so many tokens and a collective.
+    """Two watched ranks on CPUs, six recorded steps of a product of so many tokens and, in ``every`` nth, a collective.
 
     What the rank that works most in a step works above the mean, as shares of the step: in the mean, in the median,
     and of one and the same rank.
@@ -111,7 +112,8 @@ def on_cpus(
             count = tokens(rank, number)
             lasts = STEP_NS * count // 5000
             one.operator("aten::mm", at=at, lasts=lasts, **shaped([count, 512], [512, 512]))
-            one.annotation(collective, at=at + STEP_NS * 9 // 10, lasts=STEP_NS // 20)
+            if number % every == 0:
+                one.annotation(collective, at=at + STEP_NS * 9 // 10, lasts=STEP_NS // 20)
         built.append(one)
     runs = [run(rank=rank, on_cpu_share=on_core, uneven=uneven) for rank in range(2)]
     facts = RunFacts(cores=8, threads=1, processes=2)
@@ -141,6 +143,7 @@ def test_no_more_is_gained_than_ranks_wait() -> None:
         pytest.param(rotating, {"above": 0.05, "usual": 0.05}, id="hardly anything"),
         pytest.param(rotating, {"collective": "gloo:all_to_all"}, id="experts"),
         pytest.param(rotating, {"on_core": 0.97}, id="nobody waits"),
+        pytest.param(rotating, {"every": 2}, id="weights are averaged now and then"),
     ],
 )
 def test_other_uneven_work_of_a_watched_job_is_none(tokens: Callable[[int, int], int], about: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed, Sampled
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
-from whystall.diagnosis.detectors.collectives import EXCHANGE, are, collectives, has_stages
+from whystall.diagnosis.detectors.collectives import EXCHANGE, are, collectives, has_stages, step_of
 from whystall.diagnosis.detectors.kernels import durations
 from whystall.diagnosis.detectors.samples import from_samples, measured_runs
 from whystall.diagnosis.rank_case import RankCase
@@ -60,6 +60,8 @@ def in_samples(case: Case) -> Iterator[Sampled]:
     uneven = next((run.uneven for run in runs), None)
     if len(runs) < 2 or uneven is None or case.graph is None or not _data_parallel(case):
         return
+    if not all(_meets_in_each_step(case, rank) for rank in case.ranks):
+        return  # as weights that are averaged now and then: what steps differ in evens out until then
     slowest = max(runs, key=lambda run: (run.mean_ns, -run.rank))
     above = uneven.above_ns - uneven.of_one_rank_ns
     # Of a few steps it is something that is done now and then, of one rank a straggler.
@@ -88,6 +90,12 @@ def in_samples(case: Case) -> Iterator[Sampled]:
         remedy=CAUSE.remedies["dealt_out"],
         rivals=("communication.straggler", "communication.exposed"),
     )
+
+
+def _meets_in_each_step(case: Case, rank: RankCase) -> bool:
+    """Whether a rank has a collective in each of its recorded steps; the last one goes on after its end."""
+    found = step_of(rank, collectives(case, rank))
+    return set(range(len(rank.trace.steps) - 1)) <= set(found.tolist())
 
 
 def _unequal_arithmetic(case: Case) -> float:
