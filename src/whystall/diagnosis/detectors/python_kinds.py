@@ -11,6 +11,9 @@ from whystall.diagnosis.detectors.samples import AWAITS, share_of
 from whystall.run_folder.samples import CALLED
 
 _KINDS: Final = {
+    "locked": re.compile(
+        r"^(filelock|fasteners|portalocker)[.:]|\b(flock|lockf)\(|\b\w*FileLock\(|[Ll]ock\.(acquire|lock)\("
+    ),
     "encoded": re.compile(r"^PIL\.\w+:_encode|^PIL\.\w+:_?save\b|\bimencode\(|\bsavefig\("),
     "decoded": re.compile(r"^(PIL\.|cv2[:.]|imageio\.|skimage\.)"),
     "loaded": re.compile(
@@ -23,6 +26,8 @@ _KINDS: Final = {
     "waited": re.compile(rf"{AWAITS.pattern[:-1]}\n|\bsleep\("),
     "converted": re.compile(r"\btorch\.(tensor|as_tensor|(Float|Double|Long|Int|Bool)?Tensor)\(|\.to_?(py)?list\("),
 }
+_LEAST: Final = {"locked": 0.2}
+"""Of the time that is part of it, where that is less than half: whoever waits for a lock waits for what others do."""
 
 
 def kind_of_python(lines: Iterable[SampledLine]) -> str | None:
@@ -30,6 +35,7 @@ def kind_of_python(lines: Iterable[SampledLine]) -> str | None:
     found = list(lines)
     whole = share_of(found)
     for name, pattern in _KINDS.items():
-        if share_of([line for line in found if pattern.search(f"{line.leaf}\n{line.text}")]) > whole / 2:
+        least = _LEAST.get(name, 0.5)
+        if share_of([line for line in found if pattern.search(f"{line.leaf}\n{line.text}")]) > least * whole:
             return name
     return "called" if share_of([line for line in found if line.leaf == CALLED]) > whole / 2 else None

@@ -455,6 +455,10 @@ def test_short_pauses_that_a_profiler_makes_longer_are_no_python(pauses: int, fo
         ("shadow = copy.deepcopy(model)", "copy:_reconstruct", "torch._foreach_lerp_"),
         ("body = json.dumps(answer)", "json.encoder:iterencode", "tobytes()"),
         ("items.append(inbox.get(timeout=left))", "threading:wait", "get_nowait()"),
+        ("fcntl.flock(self.handle, MODE)", BEFORE, "LOCK_SH"),
+        ("with FileLock(path):", "filelock._api:acquire", "LOCK_SH"),
+        ("self.lock.acquire()", BEFORE, "LOCK_SH"),
+        ("with open_block(path):", "__main__:step", None),
         ("time.sleep(0.01)", "__main__:pace", "get_nowait()"),
         ("rows = rng.choice(len(p), size, p=p)", "__main__:draw", "np.searchsorted(sums"),
         ("rows = random.choices(rows, weights=odds, k=32)", "random:choices", "np.searchsorted(sums"),
@@ -472,6 +476,16 @@ def test_what_to_do_about_python_depends_on_what_it_does(text: str, leaf: str, i
         assert remedy.patch is None
     else:
         assert in_patch in (remedy.patch or "")
+
+
+@pytest.mark.parametrize(("share", "locked"), [(0.12, True), (0.04, False)])
+def test_a_lock_need_not_be_most_of_it(share: float, *, locked: bool) -> None:
+    """What others do under it is waited for as well."""
+    places = [line(0.4 - share, "rows = sample(graph)"), line(share, "fcntl.flock(handle, MODE)", leaf=BEFORE, at=8)]
+    sampled = run(places=[*places, line(0.6, part="backward", at=9)], shares={"other": 0.4, "backward": 0.6})
+    remedy = found_in_runs(sampled)["host.python"].remedy
+    assert remedy is not None
+    assert ("LOCK_SH" in (remedy.patch or "")) is locked
 
 
 @pytest.mark.parametrize(("text", "told"), [("dist.scatter_object_list(mine, parts)", False), ("shuffle(rows)", True)])
