@@ -50,16 +50,12 @@ def thrown_away(rank: RankCase, found: Collectives) -> tuple[NDArray[np.bool_], 
     followed = {
         step: next(other for other in others if other > step) for step in unused if step < max(others, default=0)
     }
-    cleared = _cleared(rank)
-    if (
-        len(unused) < _FEWEST_TURNS
-        or not followed
-        or not all(
-            turns[step].is_cleared_of(unused[step], cleared, until=turns[after].begin_ns)
-            for step, after in followed.items()
-        )
-    ):
+    if len(unused) < _FEWEST_TURNS or not followed:
         return nothing, 0.0
+    cleared = _cleared(rank)
+    for step, after in followed.items():
+        if not turns[step].is_cleared_of(unused[step], cleared, until=turns[after].begin_ns):
+            return nothing, 0.0
     out = nothing.copy()
     for step, other in unused.items():
         left = other.sizes.copy()
