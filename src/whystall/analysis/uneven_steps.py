@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
 from typing import Final
 
 import numpy as np
@@ -29,18 +28,24 @@ def uneven_steps(wholes: Sequence[RunSamples]) -> UnevenSteps | None:
     for place, whole in enumerate(wholes):
         if not {"step", "cpu_us", "flags"} <= set(whole.steps.columns):
             return None
-        plain = whole.steps.filter((pl.col("flags") & DISTURBED) == 0)
-        own.append(plain.select("step", pl.col("cpu_us").alias(str(place))))
-    common = reduce(lambda one, other: one.join(other, on="step"), own)
-    steps = common.sort("step").drop("step")[min(_WARM_UP, len(common) // 10) :]
-    counted = steps.drop_nulls()
+        plain = whole.steps.filter((pl.col("flags") & DISTURBED) == 0).select("step", "cpu_us").tail(_MOST)
+        own.append(plain.with_columns(rank=pl.lit(place, pl.Int32)))
+    every = pl.concat(own)
+    cpu = pl.col("cpu_us")
+    made_by_all = (
+        every.group_by("step")
+        .agg(ranks=pl.len(), counted=cpu.count(), most=cpu.max(), mean=cpu.mean())
+        .filter(pl.col("ranks") == len(wholes))
+        .sort("step")
+    )
+    steps = made_by_all[min(_WARM_UP, len(made_by_all) // 10) :]
+    counted = steps.filter(pl.col("counted") == len(wholes))
     if len(counted) < max(_FEWEST, _COUNTED * len(steps)):
         return None
-    cpu = counted.tail(_MOST).to_numpy().astype(np.float64) * 1000
-    above = cpu.max(axis=1) - cpu.mean(axis=1)
-    ranks = cpu.mean(axis=0)
+    above = (counted["most"] - counted["mean"]).to_numpy() * 1000
+    ranks = every.join(counted, on="step", how="semi").group_by("rank").agg(cpu.mean())["cpu_us"].to_numpy() * 1000
     return UnevenSteps(
-        steps=len(cpu),
+        steps=len(counted),
         above_ns=round(float(above.mean())),
         usual_ns=round(float(np.median(above))),
         of_one_rank_ns=round(float(ranks.max() - ranks.mean())),
