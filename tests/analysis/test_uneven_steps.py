@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
@@ -13,13 +14,19 @@ from whystall.run_folder.samples import PROFILED, STEP_COLUMNS
 from whystall.trace.samples import RunSamples
 
 
-def rank(*cpu_us: int | None, first: int = 1, flags: dict[int, int] | None = None, **more: Any) -> RunSamples:
+def rank(
+    *cpu_us: int | None,
+    first: int = 1,
+    flags: dict[int, int] | None = None,
+    durations_us: list[int] | None = None,
+    **more: Any,
+) -> RunSamples:
     """One rank's samples: how long its thread was on a core in each step."""
     rows: list[dict[str, int | None]] = [
         {
             **dict.fromkeys(STEP_COLUMNS, 0),
             "step": first + at,
-            "duration_us": 1000,
+            "duration_us": durations_us[at] if durations_us else 1000,
             "cpu_us": cpu,
             "flags": (flags or {}).get(first + at, 0),
         }
@@ -64,6 +71,33 @@ def test_of_one_rank_of_few_steps_and_of_steps_that_share_a_count_nothing_is_sai
     assert uneven_steps([rank(*[900] * 40)]) is None
     assert uneven_steps([rank(*[900] * 20), rank(*[500] * 20)]) is None
     assert uneven_steps([rank(*[900, None] * 40), rank(*[500] * 80)]) is None
+
+
+def test_ranks_that_do_not_wait_for_each_other_have_steps_of_different_length() -> None:
+    one, other = [900, 500] * 20, [500, 900] * 20
+    found = uneven_steps([rank(*one, durations_us=one), rank(*other, durations_us=other)])
+    assert found is not None
+    assert found.apart_ns == 400_000
+    together = uneven_steps([rank(*one), rank(*other)])
+    assert together is not None
+    assert together.apart_ns == 0
+
+
+def test_a_step_that_comes_twice_is_one() -> None:
+    """A damaged file: the numbers of one rank are no steps of the other."""
+    assert uneven_steps([rank(*[900] * 40, *[900] * 40), rank(*[500] * 40, first=200)]) is None
+    doubled = rank(*[900] * 40)
+    doubled = replace(doubled, steps=pl.concat([doubled.steps, doubled.steps]))
+    assert uneven_steps([doubled, rank(*[500] * 40, first=200)]) is None
+
+
+def test_steps_at_another_pace_are_not_counted() -> None:
+    """What the latest steps make is told of them: the summary's other figures are of that pace."""
+    slow, fast = [1_000_000] * 60, [100_000] * 60
+    one = rank(*[900_000, 500_000] * 30, *[60_000] * 60, durations_us=slow + fast)
+    other = rank(*[500_000, 900_000] * 30, *[60_000] * 60, durations_us=slow + fast, rank=1)
+    runs = run_summaries([one, other])
+    assert [run.uneven is not None and run.uneven.above_ns for run in runs] == [0, 0]
 
 
 def test_each_rank_of_a_job_is_told() -> None:

@@ -91,6 +91,9 @@ def test_a_command_that_is_found_by_its_name_needs_no_dashes(home: Path, monkeyp
     (home / "bin" / "torchrun").chmod(0o755)
     found = launch_of(words)
     assert (found.command, found.kind, found.what) == (tuple(words), "command", "torchrun --nproc-per-node 2 train.py")
+    (home / "torchrun.py").write_text("pass")
+    with pytest.raises(UsageError, match="torchrun: no such script"):
+        launch_of(words)  # that one may be meant
     (home / "torchrun").write_text("pass")
     assert launch_of(words).kind == "script"  # as Python itself would take it
 

@@ -125,13 +125,15 @@ class ChangedPace(Result):
 class UnevenSteps(Result):
     """What the rank that works most in a step works above the mean of the ranks; of so many steps that all made.
 
-    Its mean and its median, and what one and the same rank works above the mean of all in the long run.
+    Its mean and its median, and what one and the same rank works above the mean of all in the long run. The same step
+    is ``apart_ns`` longer on one rank than on another: hardly, where they wait for each other in each.
     """
 
     steps: int
     above_ns: int
     usual_ns: int
     of_one_rank_ns: int
+    apart_ns: int
 
 
 class RunSummary(Result):

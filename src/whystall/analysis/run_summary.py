@@ -50,7 +50,7 @@ def run_summaries(wholes: Sequence[RunSamples]) -> list[RunSummary]:
     """The account of each rank of a job in which a step was measured; what one rank uses is no other program's."""
     seen = [_ticks(whole.machine) for whole in wholes]
     found = []
-    uneven = uneven_steps(wholes)
+    uneven = uneven_steps([_at_one_pace(whole) for whole in wholes]) if len(wholes) > 1 else None
     for place, whole in enumerate(wholes):
         run = run_summary(whole, at_one_pace=True)
         if run is not None and len(wholes) > 1 and run.other_cores is not None:

@@ -26,15 +26,16 @@ def uneven_steps(wholes: Sequence[RunSamples]) -> UnevenSteps | None:
         return None
     own = []
     for place, whole in enumerate(wholes):
-        if not {"step", "cpu_us", "flags"} <= set(whole.steps.columns):
+        if not {"step", "duration_us", "cpu_us", "flags"} <= set(whole.steps.columns):
             return None
-        plain = whole.steps.filter((pl.col("flags") & DISTURBED) == 0).select("step", "cpu_us").tail(_MOST)
+        plain = whole.steps.filter((pl.col("flags") & DISTURBED) == 0).select("step", "duration_us", "cpu_us")
+        plain = plain.unique("step", keep="last", maintain_order=True).tail(_MOST)
         own.append(plain.with_columns(rank=pl.lit(place, pl.Int32)))
     every = pl.concat(own)
-    cpu = pl.col("cpu_us")
+    cpu, length = pl.col("cpu_us"), pl.col("duration_us")
     made_by_all = (
         every.group_by("step")
-        .agg(ranks=pl.len(), counted=cpu.count(), most=cpu.max(), mean=cpu.mean())
+        .agg(ranks=pl.len(), counted=cpu.count(), most=cpu.max(), mean=cpu.mean(), apart=length.max() - length.min())
         .filter(pl.col("ranks") == len(wholes))
         .sort("step")
     )
@@ -49,4 +50,5 @@ def uneven_steps(wholes: Sequence[RunSamples]) -> UnevenSteps | None:
         above_ns=round(float(above.mean())),
         usual_ns=round(float(np.median(above))),
         of_one_rank_ns=round(float(ranks.max() - ranks.mean())),
+        apart_ns=round(float(counted["apart"].mean() or 0.0) * 1000),  # type: ignore[arg-type]
     )

@@ -74,7 +74,8 @@ def launch_of(words: Sequence[str], *, is_module: bool = False, is_command: bool
     if script.is_file() and _is_binary(script):
         raise UsageError(f"{script}: a program and no script; a command other than Python goes after --")
     if not script.exists():
-        if script.name == words[0] and shutil.which(words[0]):
+        meant = Path(f"{words[0]}.py").exists()  # of `test` for test.py the machine has a command as well
+        if script.name == words[0] and not meant and shutil.which(words[0]):
             return launch_of(words, is_command=True)
         raise UsageError(f"{script}: no such script (a command other than Python goes after --)")
     return Launch((sys.executable, *words), script.stem, "script", _below_here(script))

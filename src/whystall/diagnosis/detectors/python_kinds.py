@@ -11,9 +11,7 @@ from whystall.diagnosis.detectors.samples import AWAITS, share_of
 from whystall.run_folder.samples import CALLED
 
 _KINDS: Final = {
-    "locked": re.compile(
-        r"^(filelock|fasteners|portalocker)[.:]|\b(flock|lockf)\(|\b\w*FileLock\(|[Ll]ock\.(acquire|lock)\("
-    ),
+    "locked": re.compile(r"^(filelock|fasteners|portalocker)[.:]|\b(flock|lockf)\(|\b\w*FileLock\("),
     "encoded": re.compile(r"^PIL\.\w+:_encode|^PIL\.\w+:_?save\b|\bimencode\(|\bsavefig\("),
     "decoded": re.compile(r"^(PIL\.|cv2[:.]|imageio\.|skimage\.)"),
     "loaded": re.compile(

@@ -207,6 +207,7 @@ def test_the_loop_of_a_base_class_does_not_say_which_optimizer_it_is(*, recorded
         pytest.param({}, ["Adagrad", "AdamW"], id="both in loops"),
         pytest.param({"Adagrad": "aten::coalesce"}, ["AdamW"], id="sparse gradients"),
         pytest.param({"AdamW": "aten::_fused_adamw_"}, ["Adagrad"], id="one is fused"),
+        pytest.param({"AdamW": "aten::_fused_rms_norm"}, ["Adagrad", "AdamW"], id="a model's own"),
         pytest.param({"Adagrad": "aten::coalesce", "AdamW": "aten::_fused_adamw_"}, [], id="nothing to join"),
     ],
 )

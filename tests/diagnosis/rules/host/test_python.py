@@ -457,7 +457,7 @@ def test_short_pauses_that_a_profiler_makes_longer_are_no_python(pauses: int, fo
         ("items.append(inbox.get(timeout=left))", "threading:wait", "get_nowait()"),
         ("fcntl.flock(self.handle, MODE)", BEFORE, "LOCK_SH"),
         ("with FileLock(path):", "filelock._api:acquire", "LOCK_SH"),
-        ("self.lock.acquire()", BEFORE, "LOCK_SH"),
+        ("self._lock.acquire()", BEFORE, None),
         ("with open_block(path):", "__main__:step", None),
         ("time.sleep(0.01)", "__main__:pace", "get_nowait()"),
         ("rows = rng.choice(len(p), size, p=p)", "__main__:draw", "np.searchsorted(sums"),

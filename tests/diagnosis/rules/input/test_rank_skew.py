@@ -88,20 +88,23 @@ def on_cpus(
     above: float = 0.25,
     usual: float = 0.2,
     of_one_rank: float = 0.0,
+    apart: float = 0.01,
+    products: Callable[[int, int], int] = lambda _rank, _step: 1,
     collective: str = "gloo:all_reduce",
     on_core: float = 0.6,
     every: int = 1,
 ) -> dict[str, Finding]:
-    """Two watched ranks on CPUs, six recorded steps of a product of so many tokens and, in ``every`` nth, a collective.
+    """Two watched ranks on CPUs, six recorded steps of products of so many tokens and, in ``every`` nth, a collective.
 
     What the rank that works most in a step works above the mean, as shares of the step: in the mean, in the median,
-    and of one and the same rank.
+    and of one and the same rank; and by how much longer the same step is on one of them.
     """
     uneven = UnevenSteps(
         steps=90,
         above_ns=round(above * STEP_NS),
         usual_ns=round(usual * STEP_NS),
         of_one_rank_ns=round(of_one_rank * STEP_NS),
+        apart_ns=round(apart * STEP_NS),
     )
     built = []
     for rank in range(2):
@@ -110,8 +113,9 @@ def on_cpus(
             at = number * STEP_NS
             one.step(number, at=at, lasts=STEP_NS)
             count = tokens(rank, number)
-            lasts = STEP_NS * count // 5000
-            one.operator("aten::mm", at=at, lasts=lasts, **shaped([count, 512], [512, 512]))
+            lasts = STEP_NS * count // 5000 // 4
+            for place in range(products(rank, number)):
+                one.operator("aten::mm", at=at + place * lasts, lasts=lasts, **shaped([count, 512], [512, 512]))
             if number % every == 0:
                 one.annotation(collective, at=at + STEP_NS * 9 // 10, lasts=STEP_NS // 20)
         built.append(one)
@@ -143,6 +147,13 @@ def test_no_more_is_gained_than_ranks_wait() -> None:
         pytest.param(rotating, {"above": 0.05, "usual": 0.05}, id="hardly anything"),
         pytest.param(rotating, {"collective": "gloo:all_to_all"}, id="experts"),
         pytest.param(rotating, {"on_core": 0.97}, id="nobody waits"),
+        pytest.param(rotating, {"apart": 0.2}, id="ranks that do not wait for each other in each step"),
+        pytest.param(lambda rank, number: 2048 + 576 * ((rank + number) % 2), {}, id="inputs explain a quarter of it"),
+        pytest.param(
+            equal,
+            {"products": lambda rank, number: 1 + 2 * ((rank + number) % 2)},
+            id="layers that are left out by chance",
+        ),
         pytest.param(rotating, {"every": 2}, id="weights are averaged now and then"),
     ],
 )

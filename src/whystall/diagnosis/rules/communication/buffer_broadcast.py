@@ -76,7 +76,9 @@ def _sent(rank: RankCase) -> tuple[Times, Times]:
         rows = rows[: _leading(of_it[rows])]
         if sends[rows].any():
             apart = at[rows[1:]] - until[rows[:-1]] >= LONG_NS
-            apart &= ~_waits(until[rows[:-1]], at[rows[1:]], sent_begin, sent_end)
+            long, (one, other_end) = np.flatnonzero(apart), np.searchsorted(sent_begin, (first, last))
+            ours = slice(int(one), int(other_end))
+            apart[long] = ~_waits(until[rows[long]], at[rows[long + 1]], sent_begin[ours], sent_end[ours])
             cut = np.flatnonzero(apart | (other[rows[1:]] != other[rows[:-1]]))
             starts, stops = rows[np.append(0, cut + 1)], rows[np.append(cut, len(rows) - 1)]
             sent = ~other[starts]

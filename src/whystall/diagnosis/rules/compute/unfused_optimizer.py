@@ -50,7 +50,7 @@ _LOOP: Final = re.compile(r"_single_tensor_(\w+)$")
 # What DistributedDataParallel does with gradients, which have the parameters' sizes.
 _REDUCER: Final = re.compile(r"^(torch(\.|::)distributed|c10d)")
 _ACCUMULATE: Final = "torch::autograd::AccumulateGrad"
-_WHOLE_STEP: Final = re.compile(r"^aten::(coalesce|_coalesce|_fused_)")
+_WHOLE_STEP: Final = re.compile(r"^aten::(coalesce$|_coalesced?_?$|_fused_(adamw?|sgd|adagrad)_$)")
 _BYTES: Final = 4
 _MOST_PRODUCTS: Final = 0.2
 # Optimizers that have nothing to join: they work on one long vector, or on other matrices each.
@@ -77,9 +77,10 @@ def _not_to_be_joined(rank: RankCase) -> set[str]:
     """The classes of optimizers whose steps are fused already, or get sparse gradients, which no fused form takes."""
     table, marks = rank.trace.operators, rank.trace.annotations
     at = np.sort(table["ts_ns"].to_numpy()[matching(table["name"], lambda name: bool(_WHOLE_STEP.search(name)))])
-    begin = marks["ts_ns"].to_numpy()
-    inside = np.searchsorted(at, begin + marks["duration_ns"].to_numpy()) > np.searchsorted(at, begin)
-    names = marks["name"].filter(inside).cast(str).unique().to_list()
+    begin, end, _ = rank.optimizer_steps  # without the closures that they call, which are passes of the model
+    inside = np.searchsorted(at, end) > np.searchsorted(at, begin)
+    marked = np.isin((marks["ts_ns"] + marks["duration_ns"]).to_numpy(), end[inside])
+    names = marks["name"].filter(marked).cast(str).unique().to_list()
     return {match[1] for name in names if (match := _MARKED.match(name))}
 
 

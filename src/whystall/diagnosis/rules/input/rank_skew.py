@@ -29,6 +29,8 @@ _LEAST_STEPS: Final = int(CAUSE.threshold("least_steps"))
 _OF_ONE_RANK: Final = CAUSE.threshold("of_one_rank")
 _USUAL: Final = CAUSE.threshold("usual")
 _LEAST_SAVED: Final = CAUSE.threshold("least_saved")
+_APART: Final = CAUSE.threshold("apart")
+_EXPLAINED: Final = CAUSE.threshold("explained")
 _SURE, _AT_MOST = 0.6, 1.2
 
 
@@ -67,10 +69,13 @@ def in_samples(case: Case) -> Iterator[Sampled]:
     # Of a few steps it is something that is done now and then, of one rank a straggler.
     if uneven.of_one_rank_ns > _OF_ONE_RANK * uneven.above_ns or uneven.usual_ns < _USUAL * uneven.above_ns:
         return
-    idle = float(np.mean([1 - run.on_cpu_share for run in runs]))
-    saved = min(above / max(slowest.mean_ns, 1.0), idle)
-    unequal = _unequal_arithmetic(case)
-    if saved < _LEAST_SAVED or unequal < _UNEQUAL:
+    if uneven.apart_ns > _APART * uneven.above_ns:
+        return  # they do not wait for each other in each step, or number their steps apart
+    works = float(np.mean([run.on_cpu_share for run in runs]))
+    most, unequal = _unequal_arithmetic(case)
+    saved = min(above / max(slowest.mean_ns, 1.0), 1 - works)
+    # What inputs do not explain is something else that ranks do in turn.
+    if saved < _LEAST_SAVED or unequal < _UNEQUAL or most * works < _EXPLAINED * saved:
         return
     yield from_samples(
         CAUSE.id,
@@ -83,7 +88,7 @@ def in_samples(case: Case) -> Iterator[Sampled]:
             evidence.time("of it, one and the same rank", uneven.of_one_rank_ns, per="step"),
             evidence.share("standard deviation of the ranks' arithmetic within a recorded step, of its mean", unequal),
         ),
-        saved=(saved * _SURE, saved, min(saved * _AT_MOST, idle)),
+        saved=(saved * _SURE, saved, min(saved * _AT_MOST, 1 - works)),
         ranks=tuple(sorted(run.rank for run in runs)),
         method="samples: in each step, no rank works longer than the mean of the ranks",
         confidence=0.85,
@@ -98,18 +103,26 @@ def _meets_in_each_step(case: Case, rank: RankCase) -> bool:
     return set(range(len(rank.trace.steps) - 1)) <= set(found.tolist())
 
 
-def _unequal_arithmetic(case: Case) -> float:
-    """The standard deviation of the ranks' arithmetic within a recorded step, of its mean; of the usual step."""
-    per_rank = []
+def _unequal_arithmetic(case: Case) -> tuple[float, float]:
+    """What the rank with most arithmetic in a recorded step has above the mean, of that; and the standard deviation.
+
+    Both of the usual step; nothing where products of the same sizes are made on all ranks, however many.
+    """
+    per_rank, sizes = [], []
+    steps = min(len(rank.trace.steps) for rank in case.ranks) - 1  # the last one goes on after its end
     for rank in case.ranks:
-        begin, work = rank.trace.steps["ts_ns"].to_numpy(), rank.workings.work
-        step = np.searchsorted(begin, rank.trace.operators["ts_ns"].to_numpy(), side="right") - 1
-        per_rank.append(np.bincount(step[step >= 0], weights=work.dense[step >= 0], minlength=len(begin)))
-    steps = min(map(len, per_rank))
-    # The last one goes on after its end.
-    sums = np.array([own[:steps] for own in per_rank])[:, :-1]
+        table, work = rank.trace.operators, rank.workings.work
+        step = np.searchsorted(rank.trace.steps["ts_ns"].to_numpy(), table["ts_ns"].to_numpy(), side="right") - 1
+        rows = np.flatnonzero((step >= 0) & (step < steps) & (work.dense > 0))
+        per_rank.append(np.bincount(step[rows], weights=work.dense[rows], minlength=max(steps, 0)))
+        given = zip(step[rows].tolist(), table["input_dims"][rows].cast(str).to_list(), strict=True)
+        sizes.append(set(given))
+    sums = np.array(per_rank)
     sums = sums[:, sums.all(axis=0)]
-    return float(np.median(sums.std(axis=0) / sums.mean(axis=0))) if sums.size else 0.0
+    if not sums.size or all(own == sizes[0] for own in sizes):
+        return 0.0, 0.0
+    mean = sums.mean(axis=0)
+    return float(np.median(sums.max(axis=0) / mean - 1)), float(np.median(sums.std(axis=0) / mean))
 
 
 def _data_parallel(case: Case) -> bool:
