@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final
 
@@ -16,6 +17,8 @@ from whystall.diagnosis.finding import Evidence
 from whystall.run_folder.description import RepeatedWork
 
 _SOLVES: Final = ("linalg_solve_ex", "linalg_solve")
+_MORE: Final = 1.1
+_LEAST_LISTED: Final = 0.5
 _PART_BY: Final = {"aten::convolution": "strided", "aten::randperm": "drawn"}
 """The remedy for what is read in part, by the operator that makes it."""
 
@@ -83,7 +86,7 @@ def that_nothing_reads(case: Case, cause: Cause) -> Iterator[Sampled]:
         if seen is None:
             continue
         # Following each operator makes steps longer; the operators take as long as in any other.
-        share = min(seen.again_ns / seen.steps / run.mean_ns, 0.99)
+        share = min(seen.again_ns / seen.steps / run.mean_ns, _at_these_lines(run, seen), 0.99)
         unsure = max(NINE_IN_TEN * seen.error, SPREAD * share)
         if share >= cause.threshold("least_share"):
             largest = max(seen.modules, key=lambda one: one.ns)
@@ -103,6 +106,23 @@ def that_nothing_reads(case: Case, cause: Cause) -> Iterator[Sampled]:
                 remedy=cause.remedies["unread"],
                 rivals=("host.small-operators", "host.python"),
             )
+
+
+def _at_these_lines(run: RunSummary, seen: RepeatedWork) -> float:
+    """The most that operators at some lines can be of a run: how often its thread was found there, and a tenth more.
+
+    Of the steps that were looked at some may hold what is done now and then. Where the thread was never found at the
+    line with most of it, that line goes by another name, and nothing is known.
+    """
+    found: defaultdict[tuple[str, int], float] = defaultdict(float)
+    for line in run.places:
+        found[line.file, line.line] += line.share
+    largest = max(seen.modules, key=lambda one: one.ns)
+    if not found[largest.file, largest.line]:
+        return 1.0
+    listed = sum(one.ns for one in seen.modules) / max(seen.again_ns, 1)
+    there = sum(found[at] for at in {(one.file, one.line) for one in seen.modules})
+    return _MORE * there / max(min(listed, 1.0), _LEAST_LISTED)
 
 
 def that_a_mask_drops(case: Case, cause: Cause) -> Iterator[Sampled]:

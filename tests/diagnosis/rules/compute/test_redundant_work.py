@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pytest
 import torch
-from tests.diagnosis.cases import found_in, found_in_runs, run
+from tests.diagnosis.cases import found_in, found_in_runs, line, run
 from tests.diagnosis.detectors.recordings import found_in as found_in_recording
 from tests.diagnosis.detectors.recordings import told_in
 from tests.diagnosis.jobs import Job, is_worth, shaped
@@ -250,6 +250,23 @@ def test_what_nothing_reads_is_worth_its_time_in_a_usual_step(share: float, *, f
         assert [(line.file, line.line) for line in finding.code] == [("train.py", 21)]
         assert finding.remedy is not None
         assert "needs_input_grad" in finding.remedy.text
+
+
+@pytest.mark.parametrize(
+    ("at", "expected"),
+    [
+        pytest.param(21, 1.1 * 0.3, id="found there in three of ten looks"),
+        pytest.param(99, 0.9, id="that line was never found"),
+    ],
+)
+def test_what_nothing_reads_now_and_then_is_no_more_than_the_run_was_found_at_it(at: int, expected: float) -> None:
+    """Steps that were looked at held more of it than others do: a network's speed is measured now and then."""
+    watched = run(places=[line(0.3, at=at, part="forward"), line(0.7, at=30, part="backward")])
+    ns = round(0.9 * watched.mean_ns)
+    called = RepeatedModule("aten::convolution", "train.py", 21, "step", "net(x)", 4 * ns)
+    seen = RepeatedWork(steps=4, calls=4, again_ns=4 * ns, measured_ns=8 * ns, error=0.01, modules=[called])
+    finding = found_in_runs(watched, unread={0: seen}, cores=4, threads=4)["compute.redundant-work"]
+    is_worth(finding, 1 / (1 - expected), within=0.01)
 
 
 def test_the_first_of_all_in_order_is_told_where_it_is_picked_by_numbers(tmp_path: Path) -> None:
