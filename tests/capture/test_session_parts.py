@@ -383,7 +383,8 @@ def test_samples_are_told_apart_by_their_numbers() -> None:
     assert rows_of(torch, (torch.randint(0, 9, (4, 3)), torch.randn(5))) == []  # few whole numbers, and no batch
     assert len(rows_of(torch, torch.randn(500, 9000), most=1 << 16)) == (1 << 16) // 9000
     large = torch.randn(2, 9000)  # of which one sample is more than that: it is known by its beginning
-    assert rows_of(torch, large, most=8000) == rows_of(torch, large[:1, :8000], most=8000)
+    assert rows_of(torch, large, most=8000, begins=True) == rows_of(torch, large[:1, :8000], most=8000)
+    assert rows_of(torch, large, most=8000) == []
     under = torch.func.vmap(lambda one: one.sum() + len(rows_of(torch, one)))(torch.randn(2, 4, 3))
     assert under.shape == (2,)  # what stands for others is not read
 

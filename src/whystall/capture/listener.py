@@ -146,7 +146,7 @@ class Heard:
         """
         if self._stepper.on_stepping_thread():
             self._parts.model_is_called(
-                lambda: rows_of(sys.modules.get("torch"), (given, named), most=_MOST_NUMBERS),
+                lambda: rows_of(sys.modules.get("torch"), (given, named), most=_MOST_NUMBERS, begins=True),
                 learns=learns,
                 trains=trains,
             )

@@ -44,10 +44,10 @@ def columns_of(torch: Any, value: object) -> list[int]:
     return []
 
 
-def rows_of(torch: Any, value: object, *, most: int = _OF_LARGE) -> list[int]:
+def rows_of(torch: Any, value: object, *, most: int = _OF_LARGE, begins: bool = False) -> list[int]:
     """A sum of each row of the first batch in a call's arguments: of each sample, as far as there are ``most`` numbers.
 
-    Of samples that have more it is that of the first ones of the first sample.
+    Of samples that have more it is nothing, or how the first one ``begins``.
     Of tensors that stand for others (``torch.func``) nothing is known, and rows of few numbers are alike by chance.
     """
     for item in tensors_in(torch, value):
@@ -58,7 +58,7 @@ def rows_of(torch: Any, value: object, *, most: int = _OF_LARGE) -> list[int]:
         if size < (_LEAST_FLOATS if item.is_floating_point() else _LEAST_WHOLES):
             continue
         with torch.no_grad(), contextlib.suppress(RuntimeError, TypeError):
-            flat = item.detach()[: max(most // size, 1)].resolve_neg().flatten(1)[:, :most].contiguous()
+            flat = item.detach()[: max(most // size, int(begins))].resolve_neg().flatten(1)[:, :most].contiguous()
             return _row_sums(flat)
     return []
 
