@@ -219,8 +219,7 @@ def test_a_run_that_changed_its_pace_for_good_is_told_at_that_of_its_latest_wind
     window_at: int, median_ns: int, input_share: float, file: str, told: tuple[int, int, int]
 ) -> None:
     found = changed_run(window_at=window_at)
-    account, whole = run_summary(found, at_one_pace=True), run_summary(found)
-    assert account is not None
+    (account,), whole = run_summaries([found]), run_summary(found)
     assert whole is not None
     assert account.median_ns == median_ns
     assert account.shares["input"] == pytest.approx(input_share)
@@ -235,25 +234,21 @@ def test_a_run_that_changed_its_pace_for_good_is_told_at_that_of_its_latest_wind
 def test_a_stretch_with_hardly_a_look_is_told_with_the_whole_run() -> None:
     found = changed_run(window_at=250)
     early = found.places.with_columns(pl.lit(180).alias("until"), pl.lit(0).alias("since"))
-    account = run_summary(replace(found, places=early), at_one_pace=True)
-    assert account is not None
+    (account,) = run_summaries([replace(found, places=early)])
     assert (account.changed, account.steps) == (None, 300)
-    without = run_summary(replace(found, places=early.clear()), at_one_pace=True)
-    assert without is not None
+    (without,) = run_summaries([replace(found, places=early.clear())])
     assert without.changed is not None  # there is no look to lose
 
 
 def test_other_programs_that_end_are_no_change_of_the_job() -> None:
     steps = [step(1400 if at < 140 else 1000) for at in range(450)]
-    account = run_summary(samples(*steps), at_one_pace=True)
-    assert account is not None
+    (account,) = run_summaries([samples(*steps)])
     assert account.changed is None
 
 
 def test_a_pace_that_comes_and_goes_is_no_change() -> None:
     steps = [step(4000 if at // 100 % 2 else 1000) for at in range(400)]
-    account = run_summary(samples(*steps), at_one_pace=True)
-    assert account is not None
+    (account,) = run_summaries([samples(*steps)])
     assert (account.changed, account.median_ns) == (None, run_summary(samples(*steps)).median_ns)  # type: ignore[union-attr]
 
 

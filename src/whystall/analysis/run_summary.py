@@ -47,12 +47,16 @@ _MAD_TO_SIGMA: Final = 1.4826
 
 
 def run_summaries(wholes: Sequence[RunSamples]) -> list[RunSummary]:
-    """The account of each rank of a job in which a step was measured; what one rank uses is no other program's."""
+    """The account of each rank of a job in which a step was measured; what one rank uses is no other program's.
+
+    Where a run changed its pace for good it is of the steps at the pace of its latest recorded window.
+    """
     seen = [_ticks(whole.machine) for whole in wholes]
     found = []
-    uneven = uneven_steps([_at_one_pace(whole) for whole in wholes]) if len(wholes) > 1 else None
-    for place, whole in enumerate(wholes):
-        run = run_summary(whole, at_one_pace=True)
+    at_one_pace = [_at_one_pace(whole) for whole in wholes]
+    uneven = uneven_steps(at_one_pace)
+    for place, (whole, samples) in enumerate(zip(wholes, at_one_pace, strict=True)):
+        run = _summary_of(whole, samples)
         if run is not None and len(wholes) > 1 and run.other_cores is not None:
             mates = seen[:place] + seen[place + 1 :]
             run = msgspec.structs.replace(run, other_cores=cores_of_others(seen[place], mates))
@@ -60,12 +64,13 @@ def run_summaries(wholes: Sequence[RunSamples]) -> list[RunSummary]:
     return found
 
 
-def run_summary(whole: RunSamples, *, at_one_pace: bool = False) -> RunSummary | None:
-    """The account of one rank's run; ``None`` when no step was measured.
+def run_summary(whole: RunSamples) -> RunSummary | None:
+    """The account of all of one rank's run, whatever its pace; ``None`` when no step was measured."""
+    return _summary_of(whole, whole)
 
-    ``at_one_pace``: where the run changed its pace for good, of the steps at the pace of its latest recorded window.
-    """
-    samples = _at_one_pace(whole) if at_one_pace else whole
+
+def _summary_of(whole: RunSamples, samples: RunSamples) -> RunSummary | None:
+    """The account of those ``samples`` of a run that count; ``None`` when no step of them was measured."""
     measured = samples.steps.filter((pl.col("flags") & DISTURBED) == 0)
     if measured.is_empty():
         return None

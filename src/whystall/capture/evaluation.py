@@ -75,7 +75,7 @@ class Evaluation:
             return
         self._running, self._ended_ns = False, time.perf_counter_ns()
         own = set(self._pass)
-        if len(own) >= _ONCE * len(self._pass) and len(own & self._samples) > _AGAIN * len(own):
+        if self._trains and len(own) >= _ONCE * len(self._pass) and len(own & self._samples) > _AGAIN * len(own):
             self._comes_again = True
         if len(self._samples) < _MOST_SAMPLES:
             self._samples |= own

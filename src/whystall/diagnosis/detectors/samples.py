@@ -30,8 +30,8 @@ NINE_IN_TEN: Final = 1.645
 """Nine in ten of a normal distribution lie within so many standard deviations."""
 AWAITS: Final = re.compile(r":(select|_?poll|wait|acquire|join|get|put)$")
 """Innermost functions in which a thread waits for others of its own accord."""
-# Where logging holds its lock while a process is forked.
 _MESSAGES: Final = re.compile(r"distributed_c10d:(i?recv|i?send|batch_isend_irecv)$")
+# Where logging holds its lock while a process is forked.
 _FORKS: Final = re.compile(r"^logging:_(acquire|release)Lock$")
 _OPENS: Final = re.compile(r"""\bopen\(.*["'][wax][bt+]*["']""")
 _ENDS_WORKERS: Final = re.compile(r"^(selectors:select|multiprocessing\.|torch\.utils\.data\.dataloader:)")
