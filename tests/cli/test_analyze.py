@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -104,10 +105,10 @@ def test_a_missing_folder_is_refused_before_the_analysis(cli: Cli, api: FakeApi,
 def test_a_full_disk_is_one_sentence_and_leaves_no_partial_file(
     cli: Cli, api: FakeApi, trace_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(self: Path, target: Path) -> Path:
+    def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "replace", full)
+    monkeypatch.setattr(os, "link", full)
 
     outcome = cli("analyze", trace_file, "-q", "-o", "report.html")
 

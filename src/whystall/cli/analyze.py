@@ -52,7 +52,7 @@ class Analyze:
         console.detail(f"analysed {report.source.events} events in {time.monotonic() - started:.2f} s")
         console.result(render(report, _stdout_format(options), console))
         for path, format_ in targets:
-            output.write_text(path, render(report, format_))
+            output.write_text(path, render(report, format_), force=options.force)
             console.note(f"wrote {path}")
         console.next(_next_command(options.paths, [path for path, _ in targets]))
         return 0

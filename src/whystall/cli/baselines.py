@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from whystall.cli import output
+from whystall.disk.writing import Over
 from whystall.errors import InputError, UsageError
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 FOLDER: Final = ".whystall/baselines"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _MARK: Final = b"whystall.baseline/"
-_HEAD_BYTES: Final = 256
 _MOST_NAMED: Final = 8
 
 
@@ -63,14 +63,13 @@ def read(name: str, folder: str) -> Baseline:
 
 def check_free(path: Path, *, force: bool) -> None:
     """Raises ``UsageError`` where a baseline would overwrite something: with ``force`` only another baseline is."""
-    if path.is_dir() or (path.exists() and not (force and _is_baseline(path))):
-        what = (
-            "it is no baseline: choose another name" if force else "add --force to replace it, or choose another name"
-        )
-        raise UsageError(f"{path} exists: {what}")
+    if force:
+        output.check_own(path, _is_baseline)
+    elif path.is_symlink() or path.exists():
+        raise UsageError(f"{path} exists: add --force to replace it, or choose another name")
 
 
-def write(path: Path, baseline: Baseline) -> None:
+def write(path: Path, baseline: Baseline, *, force: bool) -> None:
     """Writes a baseline, whole or not at all, and makes its folder."""
     from whystall.report.baseline import encode_baseline
 
@@ -79,15 +78,12 @@ def write(path: Path, baseline: Baseline) -> None:
     except OSError as error:
         raise UsageError(f"cannot make the folder {path.parent}: {error.strerror}") from error
     data = encode_baseline(baseline)
-    output.write(path, lambda stream: stream.write(data))
+    over = Over.OUR_OWN if force else Over.NOTHING
+    output.place(path, lambda stream: stream.write(data), over=over, is_ours=_is_baseline)
 
 
-def _is_baseline(path: Path) -> bool:
-    try:
-        with path.open("rb") as stream:
-            return _MARK in stream.read(_HEAD_BYTES)
-    except OSError:
-        return False
+def _is_baseline(head: bytes) -> bool:
+    return _MARK in head
 
 
 def _others(folder: Path, name: str) -> str:

@@ -144,7 +144,7 @@ def _save(conditions: Sequence[Threshold], options: Namespace, console: Console)
         baseline = baseline_of(reports)
     except ValueError as error:
         raise InputError(f"no baseline can be made: {error}") from None
-    baselines.write(path, baseline)
+    baselines.write(path, baseline, force=options.force)
     console.result(saved_json(baseline) if options.json else saved_text(baseline))
     console.note(f"wrote {path}")
     for condition in conditions:
@@ -181,7 +181,7 @@ def _print_and_write(
     console.result(render_comparison(comparison, format_, rows=_MANY_ROWS if console.verbose else 10))
     for path, wanted in targets:
         if wanted == "html":
-            output.write_page(path, lambda _: comparison_document(comparison))
+            output.write_page(path, lambda _: comparison_document(comparison), force=options.force)
         else:
-            output.write_text(path, render_comparison(comparison, wanted))
+            output.write_text(path, render_comparison(comparison, wanted), force=options.force)
         console.note(f"wrote {path}")

@@ -40,7 +40,7 @@ class Demo:
         report = whystall.analyze(whystall.demo_recording(), cache=False)
         console.result(render(report, "terminal", console))
         path = wanted or Path(tempfile.mkdtemp(prefix="whystall-demo-")) / "report.html"
-        output.write_text(path, render(report, "html"))
+        output.write_text(path, render(report, "html"), force=options.force)
         console.result(f"report: {path}")
         if not options.no_open and has_display():
             _open(path)

@@ -111,7 +111,7 @@ def _export_report(options: Namespace, console: Console) -> None:
     if path is None:
         console.result(text)
     else:
-        output.write_text(path, text)
+        output.write_text(path, text, force=options.force)
         console.result(str(path))
 
 
@@ -131,14 +131,14 @@ def _output_folder(options: Namespace) -> Path:
 
 def _write_folder(folder: Path, files: dict[str, Fill], options: Namespace, console: Console) -> None:
     for name in files:
-        if (folder / name).exists():
+        if folder.exists():
             output.check_free(folder / name, force=options.force)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"cannot make the folder {folder}: {error.strerror or error}") from None
     for name, fill in files.items():
-        output.write(folder / name, fill)
+        output.write(folder / name, fill, force=options.force)
         console.result(str(folder / name))
 
 
@@ -156,7 +156,7 @@ def _export_steps(export: RunFile, options: Namespace, console: Console) -> None
     if path is None:
         export.write(samples, sys.stdout.buffer)
         return
-    output.write(path, lambda stream: export.write(samples, stream))
+    output.write(path, lambda stream: export.write(samples, stream), force=options.force)
     console.result(str(path))
 
 
@@ -172,7 +172,7 @@ def _export_timeline(export: TraceFile, options: Namespace, console: Console) ->
     if path is None:
         write(sys.stdout.buffer, compress=False)
         return
-    output.write(path, lambda stream: write(stream, compress=path.suffix == ".gz"))
+    output.write(path, lambda stream: write(stream, compress=path.suffix == ".gz"), force=options.force)
     console.result(str(path))
     console.next(export.hint.format(path))
 

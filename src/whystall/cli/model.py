@@ -81,11 +81,12 @@ class Model:
         console.result(_as_json(profile, conventions) if options.json else tree())
         for path in written:
             if path.suffix == ".json":
-                output.write_text(path, _as_json(profile, conventions))
+                output.write_text(path, _as_json(profile, conventions), force=options.force)
             elif path.suffix == ".txt":
-                output.write_text(path, tree())
+                output.write_text(path, tree(), force=options.force)
             else:
-                output.write_text(path, render_model_page(profile, title=options.target, conventions=conventions))
+                page = render_model_page(profile, title=options.target, conventions=conventions)
+                output.write_text(path, page, force=options.force)
         if written:
             console.next(f"open {written[0]}")
         else:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from whystall.disk import writing
+from whystall.disk.writing import IsOurs, OccupiedError, Over, obstacle
 from whystall.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 STDOUT = "-"
 _SUFFIXES = (".html", ".json", ".txt")
 _TEXT_WIDTH = 100
+_LONGEST_SHOWN = 200
 
 
 def add_force(parser: ArgumentParser) -> None:
@@ -85,43 +87,85 @@ def print_and_write(
     console.result(json() if options.json else as_text(document(console.width), console.width))
     for path in targets(options):
         if path.suffix == ".html":
-            write_page(path, document)
+            write_page(path, document, force=options.force)
         else:
-            write_text(path, json() if path.suffix == ".json" else as_text(document(_TEXT_WIDTH), _TEXT_WIDTH))
+            text = json() if path.suffix == ".json" else as_text(document(_TEXT_WIDTH), _TEXT_WIDTH)
+            write_text(path, text, force=options.force)
         console.note(f"wrote {path}")
 
 
-def write_page(path: Path, document: Callable[[int], Document]) -> None:
+def write_page(path: Path, document: Callable[[int], Document], *, force: bool) -> None:
     """Writes a result as a page."""
     from whystall.report.document import PAGE_WIDTH
     from whystall.report.document_page import as_page
 
-    write_text(path, as_page(document(PAGE_WIDTH)))
+    write_text(path, as_page(document(PAGE_WIDTH)), force=force)
 
 
 def check_free(path: Path, *, force: bool) -> None:
     """Raises ``UsageError`` where writing ``path`` would overwrite something or cannot work."""
-    if path.is_dir():
-        raise UsageError(f"{path} is a folder: name a file in it")
-    if path.exists() and not force:
-        raise UsageError(f"{path} exists: add --force to overwrite it, or name another file")
-    if not path.parent.is_dir():
+    try:
+        why = obstacle(path, _over(force=force))
+        has_folder = path.parent.is_dir()
+    except (OSError, ValueError) as error:  # a name too long, a loop of links, a null character
+        raise UsageError(_unwritable(path, error)) from None
+    if why is not None:
+        raise UsageError(_taken(path, why))
+    if not has_folder:
         raise UsageError(f"cannot write {path}: the folder {path.parent} does not exist")
 
 
-def write_text(path: Path, text: str) -> None:
-    """Writes ``text`` to ``path``, which then holds all of it or is untouched."""
-    write(path, lambda stream: stream.write(text.encode("utf-8", "replace")))
-
-
-def write(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
-    """Writes to ``path`` what ``fill`` writes to the stream it is given; all of it or nothing."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+def check_own(path: Path, is_ours: IsOurs) -> None:
+    """Raises ``UsageError`` where something is at ``path`` that whystall did not write."""
     try:
-        with partial.open("wb") as stream:
-            fill(stream)
-        partial.replace(path)
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror or error}") from error
-    finally:
-        partial.unlink(missing_ok=True)
+        why = obstacle(path, Over.OUR_OWN, is_ours)
+    except (OSError, ValueError) as error:
+        raise UsageError(_unwritable(path, error)) from None
+    if why is not None:
+        raise UsageError(_taken(path, why))
+
+
+def write_text(path: Path, text: str, *, force: bool) -> None:
+    """Writes ``text`` to ``path``, which then holds all of it or is untouched."""
+    write(path, lambda stream: stream.write(text.encode("utf-8", "replace")), force=force)
+
+
+def write(path: Path, fill: Callable[[IO[bytes]], object], *, force: bool) -> None:
+    """Writes to ``path`` what ``fill`` writes to the stream it is given; all of it or nothing.
+
+    Raises ``UsageError`` where something is at ``path``, and with ``force`` where that is no regular file.
+    """
+    place(path, fill, over=_over(force=force))
+
+
+def write_own(path: Path, text: str) -> None:
+    """Writes ``text`` over a file of ours, such as the report in a run folder."""
+    place(path, lambda stream: stream.write(text.encode("utf-8", "replace")), over=Over.OUR_OWN)
+
+
+def place(path: Path, fill: Callable[[IO[bytes]], object], *, over: Over, is_ours: IsOurs | None = None) -> None:
+    """Writes a file (`whystall.disk.writing.write`). Raises ``UsageError`` where it cannot be written."""
+    try:
+        writing.write(path, fill, over=over, is_ours=is_ours)
+    except OccupiedError as error:
+        raise UsageError(_taken(path, str(error.strerror))) from None
+    except (OSError, ValueError) as error:
+        raise UsageError(_unwritable(path, error)) from error
+
+
+def _over(*, force: bool) -> Over:
+    return Over.A_FILE if force else Over.NOTHING
+
+
+def _taken(path: Path, why: str) -> str:
+    if why == "exists":
+        return f"{path} exists: add --force to overwrite it, or name another file"
+    if why == "is a folder":
+        return f"{path} is a folder: name a file in it"
+    return f"{path} {why}: it is left as it is, name another file"
+
+
+def _unwritable(path: Path, error: Exception) -> str:
+    name = str(path)
+    shown = name if len(name) <= _LONGEST_SHOWN else f"{name[:_LONGEST_SHOWN]}..."
+    return f"cannot write {shown!r}: {getattr(error, 'strerror', None) or error}"

@@ -41,7 +41,7 @@ class Report:
         format_ = output.format_of(path)
         output.check_free(path, force=options.force)
         report = output.to_share(inputs.report_from(options.paths, options, console), options)
-        output.write_text(path, render(report, format_))
+        output.write_text(path, render(report, format_), force=options.force)
         console.result(str(path))
         console.next(f"open {path} in a browser" if format_ == "html" else f"less {path}")
         return 0

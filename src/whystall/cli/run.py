@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from whystall._version import __version__
 from whystall.cli import inputs, launching, output
 from whystall.cli.rendering import render
+from whystall.disk.writing import Over
 from whystall.errors import InputError, UsageError
 
 if TYPE_CHECKING:
@@ -250,7 +251,7 @@ def _described(folder: Path, running: RunDescription, code: int) -> RunFolder:
         traces=[path.name for path in found.traces],
         samples=[path.name for path in found.samples],
     )
-    (folder / RUN_JSON).write_bytes(encode(whole))
+    output.place(folder / RUN_JSON, lambda stream: stream.write(encode(whole)), over=Over.OUR_OWN)
     return found
 
 
@@ -286,8 +287,8 @@ def _report(
         return
     if experiments and _experimented(folder, report, launch, code, console):
         report = whystall.analyze(folder, cache=False, workload=workload)
-    output.write_text(folder / REPORT_JSON, whystall.render(report, "json"))
-    output.write_text(folder / REPORT_HTML, whystall.render(report, "html"))
+    output.write_own(folder / REPORT_JSON, whystall.render(report, "json"))
+    output.write_own(folder / REPORT_HTML, whystall.render(report, "html"))
     console.note(render(report, "terminal").rstrip())  # stdout belongs to the job
     console.note(f"wrote {folder / REPORT_HTML}")
     cause = report.verdict.cause
@@ -311,7 +312,8 @@ def _experimented(folder: Path, report: Report, launch: Launch, code: int, conso
     if not outcomes:
         console.note("whystall: no experiments: none bears on what was found")
         return False
-    (folder / EXPERIMENTS_JSON).write_bytes(msgspec.json.format(msgspec.json.encode(outcomes), indent=1) + b"\n")
+    text = msgspec.json.format(msgspec.json.encode(outcomes), indent=1) + b"\n"
+    output.place(folder / EXPERIMENTS_JSON, lambda stream: stream.write(text), over=Over.OUR_OWN)
     return True
 
 

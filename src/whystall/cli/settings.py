@@ -1,5 +1,7 @@
 """Defaults for options from ``[tool.whystall]`` of ./pyproject.toml or from ``--config FILE``.
 
+The project file says neither what is written or sent where, nor lifts a bound: the folder may be anybody's.
+
 A key is an option's long name without the dashes. Keys on top hold for every verb that has the option; a table
 named like a verb holds for that verb alone and wins::
 
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 PROJECT_FILE = "pyproject.toml"
+# In the folder one happens to stand in, the project file is anybody's: what is written, where numbers go, and what is
+# bounded is said on the command line, or in a file that `--config` names.
+NEVER_OF_THE_FOLDER = frozenset({"output", "html", "metrics", "save", "baselines", "ray-address", "no-limits"})
 NEVER_CONFIGURED = frozenset({"help", "config", "force"})  # a file must not overwrite, nor point at another
 PATHS = frozenset({"kernel-classes"})  # relative to the file that names them
 
@@ -42,6 +47,8 @@ def defaults_for(
         return {}
     options = {name: _options(parser) for name, parser in parsers().items()}
     _reject_unknown(table, options, path)
+    if config is None:
+        _reject_for_the_folder(table, path)
     general = {key: value for key, value in table.items() if key in options[verb]}
     own = _table(table.get(verb, {}), verb, path)
     return {
@@ -91,6 +98,15 @@ def _reject_unknown(table: Mapping[str, object], options: Mapping[str, Mapping[s
                 raise UsageError(f"{path}: {key} has no option {min(unknown)!r}")
         elif key not in known:
             raise UsageError(f"{path}: no verb and no option is called {key!r}")
+
+
+def _reject_for_the_folder(table: Mapping[str, object], path: Path) -> None:
+    keys = {*table, *(key for value in table.values() if isinstance(value, dict) for key in value)}
+    if found := keys & NEVER_OF_THE_FOLDER:
+        key = min(found)
+        raise UsageError(
+            f"{path}: {key!r} is not read from the project file: give --{key}, or name the file with --config {path}"
+        )
 
 
 def _checked(key: str, value: object, action: Action, path: Path) -> object:

@@ -51,6 +51,7 @@ class Tune:
     def run(self, options: Namespace, console: Console) -> int:
         """Prints what was tried and what to set; 0."""
         from whystall.report.document import as_text
+        from whystall.report.document_page import as_page
         from whystall.run_folder.layout import TUNE_HTML, folder_for
         from whystall.verify.tune.measurer import Measurer, knob_of
         from whystall.verify.tune.search import search
@@ -88,7 +89,7 @@ class Tune:
         printed, kept = _documents(found, measurer.to_keep(found.settings))
         console.result(_json(found) if options.json else as_text(printed, console.width))
         page = Path(folder) / TUNE_HTML
-        output.write_page(page, lambda _: kept)
+        output.write_own(page, as_page(kept))
         console.note(f"wrote {page}")
         console.next("whystall verify --before COMMAND --after COMMAND, once the code is changed")
         return 0

@@ -9,7 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from whystall.cli import output
 from whystall.cli.browser import add_serving, check_port
+from whystall.disk.writing import Over
 from whystall.errors import InputError, UsageError
 
 if TYPE_CHECKING:
@@ -122,9 +124,12 @@ def _listener(metrics: str | None, console: Console) -> tuple[Callable[[Watched]
     if metrics is None:
         return lambda _watched: None, lambda: None
     from whystall.live.otlp import SCHEME, Collector
+    from whystall.report.metrics import are_metrics
 
     if "://" not in metrics:
-        return partial(_write_metrics, Path(metrics)), lambda: None
+        path = Path(metrics)
+        output.check_own(path, are_metrics)
+        return partial(_write_metrics, path), lambda: None
     if not metrics.startswith(SCHEME):
         raise UsageError(f"--metrics takes a file or {SCHEME}HOST:PORT, not {metrics}")
     collector = Collector(metrics, console.note)
@@ -313,15 +318,14 @@ class Watched:
 
 
 def _write_metrics(path: Path, watched: Watched) -> None:
-    """Writes the file of metrics, whole or not at all. Raises `UsageError` where it cannot be written."""
-    from whystall.report.metrics import metrics_text
+    """Writes the file of metrics, whole or not at all, and over nothing but an earlier one.
 
-    staged = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
-        staged.write_text(metrics_text(watched.run, watched.points()), "utf-8")
-        staged.replace(path)
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be written ({error.strerror or error})") from None
+    Raises `UsageError` where it cannot be written.
+    """
+    from whystall.report.metrics import are_metrics, metrics_text
+
+    text = metrics_text(watched.run, watched.points()).encode()
+    output.place(path, lambda stream: stream.write(text), over=Over.OUR_OWN, is_ours=are_metrics)
 
 
 def _send_metrics(collector: Collector, watched: Watched) -> None:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from whystall.report.names import clean
 from whystall.vocabulary.metrics import (
@@ -22,6 +22,9 @@ from whystall.vocabulary.metrics import (
 
 if TYPE_CHECKING:
     from whystall.report.schema import Report
+
+
+_BEGINNING: Final = f"# HELP {METRICS[0].name} ".encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,11 @@ def points_of_report(report: Report) -> Iterator[Point]:
             gains[finding.id] = max(found, gains.get(finding.id, found))
     for cause, (gain, severity) in gains.items():
         yield Point(GAIN, {"cause": clean(cause, 200), "severity": severity}, gain)
+
+
+def are_metrics(head: bytes) -> bool:
+    """Whether a file that begins so was written by `metrics_text`."""
+    return head.startswith(_BEGINNING)
 
 
 def metrics_text(run: str, points: Sequence[Point]) -> str:

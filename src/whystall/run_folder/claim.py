@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from whystall.disk.writing import Over, write
 from whystall.errors import UsageError
 from whystall.run_folder.description import is_run
-from whystall.run_folder.layout import RUN_JSON, is_written_by_a_run, staged_run
+from whystall.run_folder.layout import RUN_JSON, is_written_by_a_run
 
 _MOST_NAMED: Final = 3
 
@@ -80,9 +81,7 @@ def _mark(folder: Path, marker: bytes, since_s: float | None) -> None:
     path = folder / RUN_JSON
     if since_s is not None and path.exists() and path.stat().st_mtime >= since_s:
         return
-    staging = folder / staged_run(os.getpid())
-    staging.write_bytes(marker)
-    staging.replace(path)
+    write(path, lambda stream: stream.write(marker), over=Over.OUR_OWN)
 
 
 def _named(paths: tuple[Path, ...]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import shutil
 import sys
@@ -19,6 +18,7 @@ import msgspec
 from whystall.analysis.run_results import RunSummary
 from whystall.capture.config import CaptureConfig, Schedule, TrialSetup
 from whystall.diagnosis.causes import Statistic
+from whystall.disk.writing import OccupiedError, Over, write
 from whystall.errors import InputError, UsageError
 from whystall.run_folder.contents import read_run_folder
 from whystall.run_folder.layout import TUNE_DEEPSPEED, TUNE_JSON
@@ -154,6 +154,8 @@ class Measurer:
             elif not path.exists() and any(self.folder.iterdir()):
                 raise UsageError(f"{self.folder} holds other files: name another folder with -o")
             self._write()
+        except OccupiedError as error:
+            raise UsageError(f"{path} {error.strerror}: name another folder with -o") from None
         except OSError as error:
             raise UsageError(f"{self.folder} cannot be written: {error.strerror}") from None
         return len(self._state.runs)
@@ -186,7 +188,8 @@ class Measurer:
         self._state.result = result
         self._write()
         if self._config is not None and changes(result.settings):
-            (self.folder / TUNE_DEEPSPEED).write_text(self._config.copy(result.settings))
+            text = self._config.copy(result.settings).encode()
+            write(self.folder / TUNE_DEEPSPEED, lambda stream: stream.write(text), over=Over.OUR_OWN)
 
     def to_keep(self, settings: Settings) -> list[str]:
         """The command with what won of its own arguments; the copy of the configuration is one that is kept."""
@@ -194,10 +197,8 @@ class Measurer:
         return command_of(words, settings, self.knob)
 
     def _write(self) -> None:
-        path = self.folder / TUNE_JSON
-        staged = path.with_name(f".{TUNE_JSON}.{os.getpid()}")
-        staged.write_bytes(msgspec.json.format(msgspec.json.encode(self._state), indent=1))
-        staged.replace(path)
+        text = msgspec.json.format(msgspec.json.encode(self._state), indent=1)
+        write(self.folder / TUNE_JSON, lambda stream: stream.write(text), over=Over.OUR_OWN, is_ours=_is_state)
 
     def _enough_s(self) -> float:
         """After how long a run ends with fewer steps: one that is so much slower than another needs no more of them."""
@@ -230,6 +231,10 @@ class Measurer:
         told = outcome.failed_because if outcome.step_s is None else f"a step takes {outcome.step_s * 1e3:.4g} ms"
         self.progress(f"run {self._at + 1}: {', '.join(f'{a}={b}' for a, b in settings.items()) or 'as given'}: {told}")
         return outcome
+
+
+def _is_state(head: bytes) -> bool:
+    return STATE.encode() in head
 
 
 def _read(path: Path) -> State | None:
