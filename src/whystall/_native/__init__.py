@@ -1,15 +1,16 @@
-"""The native room: the streaming readers, the interval sweeps, replay, and the call that leaves no frame.
+"""The native room: the streaming readers, the interval sweeps, replay, and calls that are heard unseen.
 
 Everything here takes and returns numpy arrays; ``_ext.pyi`` holds the types.
 """
 
 from whystall._native._ext import (
+    HeardCalls,
     Scanner,
     Sieve,
     SnapshotReader,
-    TimedCall,
     call_on_main_thread,
     class_states,
+    hear_exit,
     match_allocations,
     nearest_marked,
     nest,
@@ -21,12 +22,13 @@ from whystall._native._ext import (
 )
 
 __all__ = [
+    "HeardCalls",
     "Scanner",
     "Sieve",
     "SnapshotReader",
-    "TimedCall",
     "call_on_main_thread",
     "class_states",
+    "hear_exit",
     "match_allocations",
     "nearest_marked",
     "nest",

@@ -112,26 +112,28 @@ def replay(
 def class_states(
     start: NDArray[np.int64], end: NDArray[np.int64], klass: NDArray[np.uint8]
 ) -> tuple[NDArray[np.int64], NDArray[np.uint8]]: ...
-def call_on_main_thread(call: Callable[[], object]) -> bool:
+def call_on_main_thread(pending: Callable[[], object]) -> bool:
     """Has the main thread call something as soon as it runs Python; ``False`` when too much waits for it already."""
 
-class TimedCall:
-    """A callable that tells ``before`` and ``after`` when ``function`` begins and ends, and leaves no frame.
+def hear_exit(exit: Callable[[int], object], listener: Callable[[], object]) -> None:  # noqa: A002
+    """Calls ``listener`` whenever ``exit`` (`os._exit`) is about to end the process; the function stays what it is.
 
-    With ``tells_whose``, ``before`` is given the first argument of the call: the object whose method it is. With
-    ``tells_result``, ``after`` is given what the call returned (``None`` when it raised).
+    The latest listener is called alone. Raises ``TypeError`` where ``exit`` is no function of Python's own.
+    """
+
+class HeardCalls:
+    """Hears the calls of one object, of a class written in Python, until `remove` is called.
+
+    ``before`` is given the arguments and the named ones, ``after`` nothing, and only where the call returned. What they
+    raise is dropped. Nothing is written to the object or its class, and neither is kept alive; the listeners are. One
+    object is heard by its latest listener alone. Raises ``TypeError`` for an object that cannot be heard.
     """
 
     def __init__(
         self,
-        function: Callable[..., Any],
-        before: Callable[..., object],
-        after: Callable[..., object],
-        *,
-        tells_whose: bool = False,
-        tells_result: bool = False,
+        object: object,  # noqa: A002
+        before: Callable[[tuple[Any, ...], dict[str, Any]], object],
+        after: Callable[[], object],
     ) -> None: ...
-    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
-    def __get__(self, instance: object, owner: type | None = None) -> Any: ...
-    @property
-    def __wrapped__(self) -> Callable[..., Any]: ...
+    def remove(self) -> None:
+        """Hears no more; may be called twice."""

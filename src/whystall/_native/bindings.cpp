@@ -21,7 +21,7 @@
 #include "sieve.hpp"
 #include "snapshot_bindings.hpp"
 #include "sweep.hpp"
-#include "timed_call.hpp"
+#include "heard_calls.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -304,7 +304,7 @@ nb::bytes sift_bytes(whystall::Sieve& sieve, const nb::bytes& data, const nb::ca
 NB_MODULE(_ext, m) {
   // Wrapped functions live as long as the program; its end must not be commented on in a user's terminal.
   nb::set_leak_warnings(false);
-  whystall::bind_timed_call(m);
+  whystall::bind_heard_calls(m);
   whystall::bind_snapshot(m);
   nb::class_<whystall::Scanner>(m, "Scanner")
       .def(

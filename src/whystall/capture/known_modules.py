@@ -19,7 +19,9 @@ class Known:
         """How many were seen in all."""
 
     def add(self, thing: object) -> None:
-        """Remembers one, by what it is and not by what it equals."""
+        """Remembers one, by what it is and not by what it equals; once, however often it is seen."""
+        if self._living.get(id(thing)) is thing:
+            return
         self._living[id(thing)] = thing
         self.ever += 1
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from whystall._native import TimedCall
+from whystall._native import hear_exit
 from whystall.capture.compile_limits import CompileLimits
 from whystall.capture.config import CaptureConfig
 from whystall.capture.ending import last_exception
@@ -114,7 +114,7 @@ class Session:
         guard("sampler", self._machine.start)()
         guard("stacks", self._stacks.start)()
         if whole_process:
-            os._exit = TimedCall(os._exit, self.close, lambda: None)
+            guard("end by os._exit", hear_exit)(os._exit, self.close)
             guard("signals", self._signals.listen)()
         os.register_at_fork(after_in_child=self._forget)
         atexit.register(self.close)

@@ -21,10 +21,10 @@ class TablesMade:
     def add(self, module: object) -> None:
         """Remembers a table of embeddings, as long as there are not many.
 
-        One that has a size by now is a copy, or comes from a file: it was made elsewhere.
+        One that has a table by now is a copy, comes from a file or is given another table: it was made elsewhere.
         """
         known = len(self._made) < MOST_TABLES and isinstance(module, self._torch.nn.Embedding)
-        if known and "num_embeddings" not in vars(module):
+        if known and "weight" not in vars(module).get("_parameters", ("weight",)):
             frame = sys._getframe(1)  # noqa: SLF001 - the documented way to the calling frame
             self._made.append((weakref.ref(module), place_of("", frame)))
 

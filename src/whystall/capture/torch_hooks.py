@@ -1,9 +1,9 @@
-"""Where torch tells of steps, input, forward and backward: its own hooks, and calls that leave no frame.
+"""Where torch tells of steps, input, forward and backward: its own hooks, and calls that are heard unseen.
 
-No function of the user is wrapped in Python, no module of the user is changed but for two hooks on the
-outermost one, and no synchronisation with the device is ever made. Modules are known by their constructors, on the
-threads that make them and by weak references: to ask the garbage collector for them would break what is under
-construction elsewhere.
+No function is replaced, no object of the user's is changed, and no synchronisation with the device is ever made. What
+is copied, pickled, scripted, exported or compiled holds nothing of ours. Modules are known as they are given
+parameters and parts, on the threads that make them and by weak references: to ask the garbage collector for them would
+break what is under construction elsewhere.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from collections.abc import Callable, Mapping, Sequence
 from types import CodeType
 from typing import Any, Protocol
 
-from whystall._native import TimedCall
+from whystall._native import HeardCalls
 from whystall.capture.evaluation import keeps_statistics
+from whystall.capture.heard_functions import hear
 from whystall.capture.known_modules import Known, outermost_module
 from whystall.capture.tables_made import TablesMade
 
@@ -69,7 +70,7 @@ class TorchHooks:
         self._keeps_statistics: Callable[[], bool] = bool
         self._kind: type | None = None
         self._newest: Callable[[], object | None] = _nothing
-        self._unwatch: list[Callable[[], object]] = []
+        self._heard: HeardCalls | None = None
         self._is_compiling = _followed_by(torch)
 
     def install(self, *, modules_made_before: bool = False) -> None:
@@ -79,7 +80,7 @@ class TorchHooks:
         """
         torch, listener = self._torch, self._listener
         self._made_before = modules_made_before
-        self._know_modules(torch.nn.Module)
+        self._know_modules()
         from torch.optim import optimizer  # noqa: PLC0415 - the user has imported torch
 
         handles = [
@@ -87,61 +88,79 @@ class TorchHooks:
             optimizer.register_optimizer_step_post_hook(lambda own, *_: listener.optimizer_ends(own)),
         ]
         self._undo += [handle.remove for handle in handles]
-        self._undo.append(_replace(optimizer.Optimizer, "__init__", self._counting(optimizer.Optimizer.__init__)))
         from torch.utils.data import dataloader  # noqa: PLC0415
 
         batches = dataloader._BaseDataLoaderIter  # noqa: SLF001 - what all kinds of loaders have in common
-        self._time(batches, "__next__", listener.input_begins, listener.input_ends, tells_result=True)
-        # An epoch's first batch waits for workers that start.
-        loader = dataloader.DataLoader
-        self._time(loader, "__iter__", listener.loader_begins, listener.loader_ends, tells_whose=True)
-        self._time(torch.amp.GradScaler, "step", listener.scaler_begins, listener.scaler_ends)
-        self._time(torch, "save", listener.save_begins, listener.save_ends)
-        self._time(torch.jit, "script", self._unhook, self._hook)  # it would compile the hooks into the user's module
         # Every backward pass goes through it, whoever asked for it (before torch 2.2 through no function but the public
         # one).
-        entry = "_engine_run_backward" if hasattr(torch.autograd, "_engine_run_backward") else "backward"
-        self._time(torch.autograd, entry, listener.backward_begins, listener.backward_ends)
-        self._time(torch.autograd.profiler.profile, "_prepare_trace", listener.user_profiler_begins, _nothing)
+        entry = getattr(torch.autograd, "_engine_run_backward", torch.autograd.backward)
+        self._hear_all(
+            (optimizer.Optimizer.__init__, self._optimizer_begins, _nothing),
+            (batches.__next__, lambda _: listener.input_begins(), listener.input_ends),
+            # An epoch's first batch waits for workers that start.
+            (dataloader.DataLoader.__iter__, listener.loader_begins, lambda _: listener.loader_ends()),
+            (torch.amp.GradScaler.step, lambda _: listener.scaler_begins(), lambda _: listener.scaler_ends()),
+            (torch.save, lambda _: listener.save_begins(), lambda _: listener.save_ends()),
+            (entry, lambda _: listener.backward_begins(), lambda _: listener.backward_ends()),
+            (torch.autograd.profiler.profile._prepare_trace, lambda _: listener.user_profiler_begins(), _nothing),  # noqa: SLF001
+        )
 
     def remove(self) -> None:
         """Takes every hook out again."""
-        for undo in (*reversed(self._undo), *self._unwatch, *self._let_go):
+        self.unwatch()
+        for undo in (*reversed(self._undo), *self._let_go):
             with contextlib.suppress(Exception):
                 undo()
-        self._undo, self._unwatch, self._let_go = [], [], []
+        self._undo, self._let_go = [], []
         self._kind = None
 
-    def _know_modules(self, kind: Any) -> None:
-        """Hears of every module that is made, copied or unpickled from now on.
+    def _know_modules(self) -> None:
+        """Hears of every module that is made, copied, unpickled or loaded from now on.
 
-        In plain Python, unlike the rest: torch's compiler follows the constructors of modules, and can follow functions
-        alone.
+        Of one that is made as soon as it is given a parameter, a buffer or a part: torch's compiler follows the
+        constructors of modules, and can follow these hooks.
         """
-        known = self._modules
+        from torch.nn.modules import module  # noqa: PLC0415 - the user has imported torch
 
-        def tell(module: object) -> None:
-            with contextlib.suppress(Exception):  # this is called in the user's constructors
-                known.add(module)
-                self.tables.add(module)
-                if type(module) is self._kind:
-                    self._another(module)
+        is_compiling, known = self._is_compiling, self._known
 
-        for name in ("__init__", "__setstate__"):
-            original = kind.__dict__[name]
-            self._let_go.append(_replace(kind, name, _telling(original, tell, self._is_compiling)))
+        def given(owner: object, *_: object) -> None:
+            if not is_compiling():
+                known(owner)
 
-    def _time(
+        for register in (
+            module.register_module_parameter_registration_hook,
+            module.register_module_buffer_registration_hook,
+            module.register_module_module_registration_hook,
+        ):
+            self._let_go.append(register(given).remove)
+        self._hear_all((module.Module.__setstate__, known, _nothing), until=self._let_go)
+        wrap = getattr(getattr(self._torch.jit, "_recursive", None), "wrap_cpp_module", None)
+        if wrap is not None:  # what `torch.jit.load` makes
+            self._hear_all((wrap, _nothing, known), until=self._let_go)
+
+    def _known(self, module: object) -> None:
+        """A module is made; this is called in the user's constructors."""
+        with contextlib.suppress(Exception):
+            self._modules.add(module)
+            self.tables.add(module)
+            if type(module) is self._kind:
+                self._another(module)
+
+    def _hear_all(
         self,
-        owner: Any,
-        name: str,
-        before: Callable[..., object],
-        after: Callable[..., object],
-        **tells: bool,
+        *calls: tuple[Callable[..., Any], Callable[..., object], Callable[..., object]],
+        until: list[Callable[[], object]] | None = None,
     ) -> None:
-        original = owner.__dict__.get(name)
-        if original is not None:
-            self._undo.append(_replace(owner, name, TimedCall(original, before, after, **tells)))
+        """Hears of calls of torch's functions; one that cannot be heard is named when all others are."""
+        failed: Exception | None = None
+        for function, before, after in calls:
+            try:
+                (self._undo if until is None else until).append(hear(function, before, after))
+            except (OSError, SyntaxError, TypeError) as error:
+                failed = error
+        if failed is not None:
+            raise failed
 
     def watch_outermost_module(self, optimizer: object) -> None:
         """Times the forward pass of the outermost module that holds the optimizer's parameters.
@@ -201,24 +220,17 @@ class TorchHooks:
         if self._watched() is None:
             self._watch_newest()
 
-    def _watch_newest(self, _gone: object = None) -> None:
-        with contextlib.suppress(Exception):  # this is called where the user lets a module go
-            module = self._newest()
-            if module is not None and self._kind is not None:
-                self.unwatch()
-                self.watch(module)
+    def _watch_newest(self) -> None:
+        module = self._newest()
+        if module is not None and self._kind is not None:
+            self.unwatch()
+            self.watch(module)
 
-    def _counting(self, original: Callable[..., None]) -> Callable[..., None]:
-        """The constructor of optimizers; it is counted before it works, since its first call imports for seconds."""
-
-        @functools.wraps(original)
-        def constructor(*args: Any, **kwargs: Any) -> None:
-            self.optimizers_made += 1
-            original(*args, **kwargs)
-            with contextlib.suppress(Exception):  # one that nothing can refer to weakly is not followed
-                self.optimizers_alive.add(args[0])
-
-        return constructor
+    def _optimizer_begins(self, optimizer: object) -> None:
+        """An optimizer is made: it is counted before its constructor works, whose first call imports for seconds."""
+        self.optimizers_made += 1
+        with contextlib.suppress(TypeError):  # one that nothing can refer to weakly is not followed
+            self.optimizers_alive.add(optimizer)
 
     def _watch_next_call(self, *, its_kind: bool = False) -> None:
         """Watches the module that is called next, and by no other: that of a session that began after it was made.
@@ -271,64 +283,35 @@ class TorchHooks:
 
     def watch(self, module: Any) -> None:
         """Times the forward pass of ``module``."""
-        # a hook on a module compiled in place would be compiled into it, which would change the user's graph
-        if module is None or getattr(module, "_compiled_call_impl", None) is not None:
+        if module is None:
             return
-        self._watched = weakref.ref(module, self._watch_newest)
+        self._watched = weakref.ref(module, self._gone)
         self._keeps_statistics = functools.cache(lambda: keeps_statistics(self._torch, self._watched()))
-        self._hook()
+        self._heard = HeardCalls(module, self._forward_begins, self._forward_ends)
 
-    def _hook(self) -> None:
-        """Puts the hooks on the module that is watched, if any is."""
-        module: Any = self._watched()
-        if module is None or self._unwatch:
+    def _forward_begins(self, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+        if self._is_compiling():
             return
-        begins = ModuleHook(self._forward_begins, self._is_compiling)
-        ends = ModuleHook(lambda *_: self._listener.forward_ends(), self._is_compiling)
-        kind = self._torch.nn.Module  # a graph of TorchScript has calls of hooks, and refuses to register them itself
-        handles = [
-            kind.register_forward_pre_hook(module, begins, with_kwargs=True),
-            kind.register_forward_hook(module, ends),
-        ]
-        self._unwatch = [handle.remove for handle in handles]
-
-    def _forward_begins(self, given: Any, named: Any) -> None:
         trains, learns = getattr(self._watched(), "training", True), self._torch.is_grad_enabled()
         learns = learns or (trains and self._keeps_statistics())
         self._listener.forward_begins(given, named, learns=learns, trains=trains)
 
-    def _unhook(self) -> None:
-        for remove in self._unwatch:
-            remove()
-        self._unwatch = []
+    def _forward_ends(self) -> None:
+        if not self._is_compiling():
+            self._listener.forward_ends()
+
+    def _gone(self, _reference: object) -> None:
+        """The module that is watched is let go: another may come to lie where it was."""
+        with contextlib.suppress(Exception):  # this is called where the user lets a module go
+            self.unwatch()
+            self._watch_newest()
 
     def unwatch(self) -> None:
         """Times no module any more."""
-        self._unhook()
+        heard, self._heard = self._heard, None
+        if heard is not None:
+            heard.remove()
         self._watched = _nothing
-
-
-class ModuleHook:
-    """A hook on a module of the user's, which goes no further than that module.
-
-    Copies and files of it get a silent one.
-    """
-
-    def __init__(self, tell: Callable[[Any, Any], None], is_compiling: Callable[[], bool]) -> None:
-        self._tell = tell
-        self._is_compiling = is_compiling
-
-    def __call__(self, _module: object, given: object, named_or_output: object) -> None:
-        """Tells that the module is called, and with what.
-
-        In a function that is compiled it is a part of the graph, which stays as it is.
-        """
-        if not self._is_compiling():
-            self._tell(given, named_or_output)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """What pickles and copies hold: a function of Python's own that takes anything and does nothing."""
-        return functools.partial, (sys.audit, "silent")
 
 
 def _followed_by(torch: Any) -> Callable[[], bool]:
@@ -347,33 +330,7 @@ def _calls_of(code: CodeType) -> int:
     return found
 
 
-def _telling(
-    original: Callable[..., None], tell: Callable[[object], None], is_compiling: Callable[[], bool]
-) -> Callable[..., None]:
-    """A method that also tells whose it is."""
-
-    @functools.wraps(original)
-    def method(self: object, *args: Any, **kwargs: Any) -> None:
-        original(self, *args, **kwargs)
-        if not is_compiling():
-            tell(self)
-
-    return method
-
-
-def _replace(owner: Any, name: str, new: object) -> Callable[[], None]:
-    """Puts something in place of an attribute; what takes it back unless somebody else has replaced it again."""
-    original = owner.__dict__[name]
-    setattr(owner, name, new)
-
-    def undo() -> None:
-        if owner.__dict__.get(name) is new:
-            setattr(owner, name, original)
-
-    return undo
-
-
-def _nothing() -> None:
+def _nothing(*_: object) -> None:
     pass
 
 

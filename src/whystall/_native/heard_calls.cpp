@@ -1,0 +1,170 @@
+#include "heard_calls.hpp"
+
+#include <algorithm>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+namespace nb = nanobind;
+
+namespace whystall {
+
+namespace {
+
+// Drops what a listener raised, except what must end the program (Ctrl-C).
+bool heard(PyObject* result) {
+  if (result != nullptr) {
+    Py_DECREF(result);
+  } else if (PyErr_ExceptionMatches(PyExc_Exception)) {
+    PyErr_Clear();
+  }
+  return PyErr_Occurred() == nullptr;
+}
+
+// --- calls of one object -----------------------------------------------------------------------------------------
+
+// An object is called through a slot of its type, which Python code does not see. A listener there is in no attribute
+// of the object and of the class, in no copy, no file, no traceback and no graph of torch's compiler.
+struct Watch {
+  PyObject* object;  // known by its identity alone: nothing is kept alive
+  nb::object before;
+  nb::object after;
+};
+
+struct Slot {
+  ternaryfunc original;
+  nb::object type;
+  std::vector<std::shared_ptr<Watch>> watches;
+};
+
+using Slots = std::unordered_map<PyTypeObject*, Slot>;
+
+Slots& slots() {
+  static auto* held = new Slots;  // never destroyed: the interpreter may be gone by then
+  return *held;
+}
+
+PyObject* call(PyObject* object, PyObject* args, PyObject* kwargs) {
+  auto found = slots().end();
+  for (PyTypeObject* type = Py_TYPE(object); type != nullptr && found == slots().end(); type = type->tp_base) {
+    found = slots().find(type);
+  }
+  if (found == slots().end()) {
+    PyErr_Format(PyExc_TypeError, "'%.200s' object is not callable", Py_TYPE(object)->tp_name);
+    return nullptr;
+  }
+  const ternaryfunc original = found->second.original;
+  std::shared_ptr<Watch> watch;
+  for (const auto& each : found->second.watches) {
+    if (each->object == object) watch = each;
+  }
+  if (watch == nullptr) return original(object, args, kwargs);
+  const nb::object named = kwargs == nullptr ? nb::object(nb::dict()) : nb::borrow(kwargs);
+  if (!heard(PyObject_CallFunctionObjArgs(watch->before.ptr(), args, named.ptr(), nullptr))) return nullptr;
+  PyObject* result = original(object, args, kwargs);
+  if (result != nullptr && !heard(PyObject_CallNoArgs(watch->after.ptr()))) {
+    Py_DECREF(result);
+    return nullptr;
+  }
+  return result;
+}
+
+class HeardCalls {
+ public:
+  HeardCalls(const nb::object& object, nb::object before, nb::object after) {
+    PyTypeObject* type = Py_TYPE(object.ptr());
+    if (PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) == 0 || type->tp_call == nullptr) {
+      throw nb::type_error("only objects of a class written in Python, with __call__, can be heard");
+    }
+    watch_ = std::make_shared<Watch>(Watch{object.ptr(), std::move(before), std::move(after)});
+    auto [place, is_new] = slots().try_emplace(type);
+    Slot& slot = place->second;
+    if (is_new) slot.type = nb::borrow(reinterpret_cast<PyObject*>(type));
+    if (type->tp_call != &call) {
+      slot.original = type->tp_call;
+      type->tp_call = &call;
+    }
+    slot.watches.push_back(watch_);
+    type_ = type;
+  }
+
+  void remove() {
+    if (watch_ == nullptr) return;
+    const auto found = slots().find(type_);
+    auto& watches = found->second.watches;
+    watches.erase(std::remove(watches.begin(), watches.end(), watch_), watches.end());
+    const std::shared_ptr<Watch> dropped = std::move(watch_);  // what it holds may run code when it is let go
+    watch_ = nullptr;
+    if (!watches.empty()) return;
+    if (type_->tp_call == &call) type_->tp_call = found->second.original;  // else the class was given another __call__
+    const Slot emptied = std::move(found->second);
+    slots().erase(found);
+  }
+
+ private:
+  PyTypeObject* type_;
+  std::shared_ptr<Watch> watch_;
+};
+
+// --- the end of the process --------------------------------------------------------------------------------------
+
+// `os._exit` stays the function it is, for pickles and for `is`; what it calls is ours.
+using Fast = PyObject* (*)(PyObject*, PyObject* const*, Py_ssize_t, PyObject*);
+PyMethodDef* exit_method = nullptr;
+PyCFunction exit_original = nullptr;
+PyObject* exit_listener = nullptr;
+
+PyObject* exit_called(PyObject* module, PyObject* const* args, Py_ssize_t count, PyObject* names) {
+  const Py_ssize_t given = count + (names == nullptr ? 0 : PyTuple_GET_SIZE(names));
+  if (given == 1 && PyLong_Check(args[0]) != 0 && exit_listener != nullptr) {  // else it raises, and the job goes on
+    const nb::object listener = nb::borrow(exit_listener);
+    if (!heard(PyObject_CallNoArgs(listener.ptr()))) return nullptr;
+  }
+  return reinterpret_cast<Fast>(reinterpret_cast<void (*)()>(exit_original))(module, args, count, names);
+}
+
+void hear_exit(const nb::object& exit, const nb::object& listener) {
+  if (!PyCFunction_Check(exit.ptr())) throw nb::type_error("os._exit was replaced: its calls cannot be heard");
+  PyMethodDef* method = reinterpret_cast<PyCFunctionObject*>(exit.ptr())->m_ml;
+  if (exit_method == nullptr) {
+    if (method->ml_flags != (METH_FASTCALL | METH_KEYWORDS)) {
+      throw nb::type_error("os._exit takes its arguments in a way that is not known: its calls cannot be heard");
+    }
+    exit_original = method->ml_meth;
+    method->ml_meth = reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&exit_called));
+    exit_method = method;
+  }
+  if (method != exit_method) throw nb::type_error("this is another function than os._exit");
+  PyObject* before = exit_listener;
+  exit_listener = nb::object(listener).release().ptr();
+  Py_XDECREF(before);
+}
+
+// --- calls on the main thread ------------------------------------------------------------------------------------
+
+// What the interpreter calls between two bytecodes of the main thread.
+int run_pending(void* held) {
+  const nb::object pending = nb::steal(static_cast<PyObject*>(held));
+  return heard(PyObject_CallNoArgs(pending.ptr())) ? 0 : -1;
+}
+
+// False when the interpreter's list of such calls is full.
+bool call_on_main_thread(const nb::object& pending) {
+  PyObject* held = nb::object(pending).release().ptr();
+  if (Py_AddPendingCall(&run_pending, held) == 0) return true;
+  Py_DECREF(held);
+  return false;
+}
+
+}  // namespace
+
+void bind_heard_calls(nb::module_& m) {
+  nb::class_<HeardCalls>(m, "HeardCalls")
+      .def(nb::init<const nb::object&, nb::object, nb::object>(), nb::arg("object"), nb::arg("before"),
+           nb::arg("after"))
+      .def("remove", &HeardCalls::remove);
+  m.def("hear_exit", &hear_exit, nb::arg("exit"), nb::arg("listener"));
+  m.def("call_on_main_thread", &call_on_main_thread, nb::arg("pending"));
+}
+
+}  // namespace whystall

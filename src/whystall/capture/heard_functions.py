@@ -1,0 +1,197 @@
+"""Functions of torch's that tell when they begin and end, and stay what they are.
+
+A function keeps its identity, name, signature, place and lines: its code alone is another one for a while, compiled
+from the function's own source with a call at its beginning and one at its end. So it is pickled, copied, inspected and
+shown in tracebacks as ever, whoever holds it tells, and nothing has to be put in its place.
+"""
+
+from __future__ import annotations
+import __future__
+
+import ast
+import contextlib
+import inspect
+import sys
+import tokenize
+from collections.abc import Callable, Iterator
+from types import CodeType, FunctionType
+from typing import Any, Final
+
+_FUTURE: Final = sum(getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
+# Stands in the code where the calls are to be: a constant that no source contains.
+_MARK: Final = "whystall\0heard"
+Before = Callable[..., object]
+After = Callable[..., object]
+
+
+class _Heard:
+    """What the code of one function calls."""
+
+    def __init__(self, original: CodeType) -> None:
+        self.original = original
+        self.listeners: tuple[tuple[Before, After], ...] = ()
+
+    def begins(self, *first: object) -> None:
+        """The function is called; ``first`` is its first argument, if it has one."""
+        for before, _ in self.listeners:
+            with contextlib.suppress(Exception):  # this runs in the user's job, whose call goes on
+                before(*first)
+
+    def ends(self, *result: Any) -> Any:
+        """The function returns ``result``, which is handed on; or, given nothing, it raises."""
+        given = result[0] if result else None
+        for _, after in self.listeners:
+            with contextlib.suppress(Exception):
+                after(given)
+        return given
+
+
+_heard: dict[FunctionType, tuple[_Heard, CodeType]] = {}
+
+
+def hear(function: Any, before: Before, after: After) -> Callable[[], None]:
+    """What ends the hearing of a function, which from now on calls ``before`` and ``after``.
+
+    ``before`` is given the first argument, where the function takes any by position; ``after`` what is returned, or
+    ``None`` where it raises. What they raise is dropped. Decorated functions are heard where they do their work. Raises
+    ``TypeError`` for what is no function written in Python, and ``OSError`` where its source is not there.
+    """
+    found = inspect.unwrap(function)
+    if not isinstance(found, FunctionType):
+        raise TypeError(f"{found!r} is no function written in Python: its calls cannot be heard")
+    known = _heard.get(found)
+    if known is None or found.__code__ is not known[1]:
+        calls = _Heard(found.__code__)
+        known = calls, _telling(found.__code__, calls)
+        _heard[found] = known
+        found.__code__ = known[1]
+    calls, code = known
+    pair = (before, after)
+    calls.listeners = (*calls.listeners, pair)
+
+    def end() -> None:
+        calls.listeners = tuple(each for each in calls.listeners if each is not pair)
+        if not calls.listeners and found.__code__ is code:
+            found.__code__ = calls.original
+            _heard.pop(found, None)
+
+    return end
+
+
+def _telling(code: CodeType, calls: _Heard) -> CodeType:
+    """The code of a function that calls ``calls`` at its beginning and its end, and is otherwise the same."""
+    flags = code.co_flags & _FUTURE
+    names = getattr(code, "co_qualname", code.co_name).split(".")
+    owner = names[-2] if len(names) > 1 and names[-2] != "<locals>" else None
+    try:
+        tree = _source(code, owner)
+        functions = [each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef) and each.name == code.co_name]
+        plain = _compiled(tree, code, flags)
+        if plain is None or not functions or _shape(plain) != _shape(code):
+            raise OSError(f"{code.co_name}: what runs is not its source by itself")
+    except SyntaxError as error:
+        raise OSError(f"{code.co_name}: what runs is not its source ({error})") from None
+    _instrument(functions[0])
+    made = _compiled(tree, code, flags)
+    if made is None:
+        raise OSError(f"{code.co_name}: no code was compiled")
+    consts = tuple(calls if isinstance(const, str) and const == _MARK else const for const in made.co_consts)
+    kept: dict[str, Any] = {"co_qualname": code.co_qualname} if sys.version_info >= (3, 11) else {}
+    return made.replace(co_consts=consts, co_firstlineno=code.co_firstlineno, **kept)
+
+
+def _shape(code: CodeType) -> tuple[Any, ...]:
+    """What two codes of one source have in common, whatever the compiler made of their jumps."""
+    within = tuple(_shape(const) for const in code.co_consts if isinstance(const, CodeType))
+    plain = {repr(const) for const in code.co_consts if not isinstance(const, CodeType)}
+    lines = {line for _, _, line in code.co_lines() if line is not None}
+    return code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars, plain, lines, within
+
+
+def _compiled(tree: ast.Module, code: CodeType, flags: int) -> CodeType | None:
+    return _named(compile(tree, code.co_filename, "exec", flags=flags, dont_inherit=True), code.co_name)
+
+
+def _source(code: CodeType, owner: str | None) -> ast.Module:
+    """The tree of the source of one function, with its own lines and columns; of a method, in a class of that name."""
+    with tokenize.open(code.co_filename) as file:
+        lines = file.readlines()
+    block = inspect.getblock(lines[code.co_firstlineno - 1 :])
+    indented = block[0][:1].isspace() if block else False
+    head = f"class {owner}:\n" if owner is not None else "if True:\n"
+    text = (head if indented else "\n") + "".join(block)
+    return ast.increment_lineno(ast.parse(text), code.co_firstlineno - 2)
+
+
+def _instrument(function: ast.FunctionDef) -> None:
+    """Puts a call at the beginning of a function, at every return and where it raises."""
+    body = function.body
+    documented = [body[0]] if ast.get_docstring(function, clean=False) is not None else []
+    rest = body[len(documented) :] or [ast.copy_location(ast.Pass(), body[0])]
+    place = rest[0]
+    arguments = function.args
+    first = [*arguments.posonlyargs, *arguments.args][:1]
+    begins = _at(place, ast.Expr(_call("begins", *(ast.Name(each.arg, ast.Load()) for each in first))))
+    for each in rest:
+        _Returns().visit(each)
+    if not isinstance(rest[-1], ast.Return | ast.Raise):
+        rest.append(_at(rest[-1], ast.Return(_call("ends", ast.Constant(None)))))
+    raised = ast.ExceptHandler(
+        type=_at(place, ast.Name("BaseException", ast.Load())),
+        name=None,
+        body=[_at(place, ast.Expr(_call("ends"))), _at(place, ast.Raise())],
+    )
+    guarded = _at(place, ast.Try(body=rest, handlers=[_at(place, raised)], orelse=[], finalbody=[]))
+    function.body = [*documented, begins, guarded]
+    function.decorator_list = []
+
+
+class _Returns(ast.NodeTransformer):
+    """Sends what a function returns through ``ends``; functions within it are left alone."""
+
+    def visit_Return(self, node: ast.Return) -> ast.Return:
+        value = node.value if node.value is not None else ast.copy_location(ast.Constant(None), node)
+        node.value = _at(node, _call("ends", value))
+        return node
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
+        return node
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AsyncFunctionDef:
+        return node
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.ClassDef:
+        return node
+
+    def visit_Lambda(self, node: ast.Lambda) -> ast.Lambda:
+        return node
+
+
+def _call(method: str, *arguments: ast.expr) -> ast.Call:
+    return ast.Call(ast.Attribute(ast.Constant(_MARK), method, ast.Load()), list(arguments), [])
+
+
+def _at(place: ast.AST, made: Any) -> Any:
+    """A made node and those below it that have no place yet, at the place of another."""
+    for node in _unplaced(made):
+        ast.copy_location(node, place)
+    return made
+
+
+def _unplaced(node: ast.AST) -> Iterator[ast.AST]:
+    if isinstance(node, ast.stmt | ast.expr | ast.excepthandler) and getattr(node, "lineno", None) is None:
+        yield node
+    for child in ast.iter_child_nodes(node):
+        yield from _unplaced(child)
+
+
+def _named(code: CodeType, name: str) -> CodeType | None:
+    """The code of a function among the constants of a module's or a class's."""
+    for const in code.co_consts:
+        if isinstance(const, CodeType):
+            if const.co_name == name:
+                return const
+            within = _named(const, name)
+            if within is not None:
+                return within
+    return None
