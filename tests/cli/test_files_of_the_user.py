@@ -55,7 +55,7 @@ def test_a_file_that_appears_while_a_report_is_made_is_kept(
 
     def meanwhile(*arguments: object, **options: object) -> object:
         path.write_text("theirs")
-        return analyze(*arguments, **options)  # type: ignore[arg-type]
+        return analyze(*arguments, **options)
 
     monkeypatch.setattr(whystall, "analyze", meanwhile)
     outcome = cli(verb, trace_file, *([trace_file] if verb == "compare" else []), "-o", path)

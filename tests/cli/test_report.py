@@ -1,11 +1,16 @@
 from __future__ import annotations
 
 import os
+import shutil
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
-from whystall.report.schema import encode
+import whystall
+from whystall.report.redaction import redacted
+from whystall.report.schema import decode, encode
+from whystall.trace.fingerprint import fingerprint
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,26 +50,118 @@ def test_a_stored_report_is_rendered_without_an_analysis(cli: Cli, api: FakeApi,
     assert (tmp_path / "report.html").read_text() == "<html> Nothing is slow."
 
 
-def test_a_run_folder_gives_its_stored_report(cli: Cli, api: FakeApi, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    run.mkdir()
-    (run / "rank0.trace.json").write_text("{}")
-    (run / "report.json").write_bytes(encode(api.report))
-    os.utime(run / "rank0.trace.json", ns=(0, 0))
+@pytest.fixture
+def run(tmp_path: Path, api: FakeApi) -> Path:
+    """A folder with a trace, in a folder below it another one, samples, and the report on them."""
+    folder = tmp_path / "run"
+    (folder / "below").mkdir(parents=True)
+    for name in ("rank0.trace.json", "below/rank1.trace.json", "rank0.samples.jsonl", "run.json"):
+        (folder / name).write_text("{}")
+    held = fingerprint(folder)
+    assert held is not None
+    report = msgspec.structs.replace(api.report, source=msgspec.structs.replace(api.report.source, inputs=held))
+    (folder / "report.json").write_bytes(encode(report))
+    return folder
+
+
+def test_a_run_folder_gives_its_stored_report(cli: Cli, api: FakeApi, run: Path) -> None:
+    os.utime(run / "report.json", ns=(0, 0))  # as `cp` without `-p` leaves it
 
     assert cli("report", run, "-v").code == 0
     assert api.analyzed == []
 
 
-def test_a_report_older_than_a_trace_beside_it_is_not_trusted(cli: Cli, api: FakeApi, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    run.mkdir()
-    (run / "rank0.trace.json").write_text("{}")
-    (run / "report.json").write_bytes(encode(api.report))
-    os.utime(run / "report.json", ns=(0, 0))
+@pytest.mark.parametrize("verb", ["report", "export"])
+@pytest.mark.parametrize(
+    "changed",
+    [
+        "rank0.trace.json",
+        "below/rank1.trace.json",
+        "new.json.gz",
+        "below/new.json",
+        "rank0.samples.jsonl",
+        "run.json",
+        "rank0.run.json",
+        "experiments.json",
+        "ranks.json",
+        "rank0.flight.pickle",
+    ],
+)
+def test_a_stored_report_of_other_content_is_made_again(
+    cli: Cli, api: FakeApi, run: Path, changed: str, verb: str
+) -> None:
+    (run / changed).write_text("[]")
+    os.utime(run / changed, ns=(0, 0))  # as `cp -p` and `rsync -t` leave it
+
+    outcome = cli(verb, run, *(["--format", "json"] if verb == "export" else []))
+
+    assert outcome.code == 0
+    assert len(api.analyzed) == 1
+    assert "not of what" in outcome.err
+
+
+def test_a_file_less_is_other_content(cli: Cli, api: FakeApi, run: Path) -> None:
+    (run / "below" / "rank1.trace.json").unlink()
 
     assert cli("report", run).code == 0
     assert len(api.analyzed) == 1
+
+
+def test_two_files_that_changed_places_are_other_content(cli: Cli, api: FakeApi, run: Path) -> None:
+    (run / "rank0.trace.json").write_text("[1]")
+    first = fingerprint(run)
+    (run / "rank0.trace.json").write_text("{}")
+    (run / "below" / "rank1.trace.json").write_text("[1]")
+
+    assert fingerprint(run) not in (first, None)
+
+
+def test_what_is_no_input_changes_nothing(cli: Cli, api: FakeApi, run: Path) -> None:
+    (run / "report.html").write_text("page")
+    (run / "model.pt").write_text("weights")
+
+    assert cli("report", run).code == 0
+    assert api.analyzed == []
+
+
+def test_a_report_without_its_recordings_is_shown(cli: Cli, api: FakeApi, tmp_path: Path) -> None:
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "report.json").write_bytes(encode(api.report))
+
+    assert cli("report", tmp_path / "kept").code == 0
+    assert api.analyzed == []
+
+
+def test_a_report_that_does_not_say_of_what_it_is_is_made_again(cli: Cli, api: FakeApi, run: Path) -> None:
+    (run / "report.json").write_bytes(encode(api.report))
+
+    assert cli("report", run).code == 0
+    assert len(api.analyzed) == 1
+
+
+@pytest.mark.parametrize("words", [("--tokens-per-step", "5"), ("--no-calibration",), ("--precision", "bf16")])
+def test_a_report_that_was_made_otherwise_is_not_what_was_asked_for(
+    cli: Cli, api: FakeApi, run: Path, words: tuple[str, ...]
+) -> None:
+    outcome = cli("report", run, *words)
+
+    assert outcome.code == 0
+    assert len(api.analyzed) == 1
+    assert words[0] in outcome.err
+
+
+def test_a_report_that_is_stored_with_its_traces_says_of_what_it_is(cli: Cli, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    shutil.copy(whystall.demo_recording(), folder / "rank0.trace.json.gz")
+
+    assert cli("analyze", folder, "--no-cache", "-o", folder).code == 0
+    report = decode((folder / "report.json").read_bytes())
+    assert report.source.inputs == fingerprint(folder) is not None
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    os.utime(copy / "rank0.trace.json.gz", ns=(0, 0))
+    assert fingerprint(copy) == report.source.inputs
+    assert redacted(report).source.inputs is None
 
 
 @pytest.mark.parametrize(

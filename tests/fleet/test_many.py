@@ -222,6 +222,18 @@ def test_an_entry_that_was_tampered_with_is_not_believed(tmp_path: Path) -> None
     assert SummaryCache(cache).read(entry.name.removesuffix(".summary")) is None
 
 
+def test_a_summary_under_another_name_or_behind_a_link_is_ignored(tmp_path: Path) -> None:
+    store = SummaryCache(tmp_path)
+    store.write("a" * 40, b"of one")
+    folder = tmp_path / "summaries"
+    (folder / f"{'b' * 40}.summary").write_bytes((folder / f"{'a' * 40}.summary").read_bytes())
+    (folder / f"{'b' * 40}.summary").chmod(0o600)
+    (folder / f"{'c' * 40}.summary").symlink_to(folder / f"{'a' * 40}.summary")
+    assert [store.read(name * 40) for name in "abc"] == [b"of one", None, None]
+    tmp_path.chmod(0o777)
+    assert store.read("a" * 40) is None
+
+
 def test_the_cache_of_summaries_has_a_bound(tmp_path: Path) -> None:
     store = SummaryCache(tmp_path)
     for number in range(4):

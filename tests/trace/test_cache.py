@@ -156,6 +156,69 @@ def test_an_entry_that_others_could_have_written_is_ignored(
     assert cache.read(key, path.name) is None
 
 
+def test_an_entry_under_another_name_is_ignored(cache: TraceCache, path: Path, tmp_path: Path) -> None:
+    key = stored(cache, path)
+    other = rich("another").write(tmp_path / "other.json")
+    theirs = cache.key(other, KINETO)
+    assert theirs is not None
+    shutil.copytree(cache.folder / key, cache.folder / theirs)
+    assert cache.read(theirs, other.name) is None
+    assert cache.read(key, path.name) is not None
+
+
+def test_a_link_to_an_entry_is_ignored_and_replaced(cache: TraceCache, path: Path) -> None:
+    key = stored(cache, path)
+    (cache.folder / key).rename(cache.folder / "elsewhere")
+    (cache.folder / key).symlink_to("elsewhere")
+    assert cache.read(key, path.name) is None
+    assert stored(cache, path) == key
+    assert not (cache.folder / key).is_symlink()
+    assert (cache.folder / "elsewhere").is_dir()
+    assert cache.read(key, path.name) is not None
+
+
+def test_a_link_within_an_entry_is_ignored(cache: TraceCache, path: Path, tmp_path: Path) -> None:
+    key = stored(cache, path)
+    for file in sorted((cache.folder / key).iterdir()):
+        file.rename(tmp_path / "moved")
+        file.symlink_to(tmp_path / "moved")
+        assert cache.read(key, path.name) is None, file.name
+        file.unlink()
+        (tmp_path / "moved").rename(file)
+    assert cache.read(key, path.name) is not None
+
+
+def test_the_folder_is_the_user_s_alone(cache: TraceCache, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = stored(cache, path)
+    assert stat.S_IMODE(cache.folder.stat().st_mode) == 0o700
+    cache.folder.chmod(0o770)
+    assert cache.read(key, path.name) is None
+    assert "others may write to it" in (cache.write(key, read(path)) or "")
+    cache.folder.chmod(0o755)
+    assert cache.read(key, path.name) is not None
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root gives folders away")
+def test_the_folder_of_another_user_is_left_alone(cache: TraceCache, path: Path) -> None:
+    key = stored(cache, path)
+    os.chown(cache.folder, 12_345, -1)
+    assert cache.read(key, path.name) is None
+    assert "another user's" in (cache.write(key, read(path)) or "")
+    os.chown(cache.folder, 0, -1)
+    (cache.folder / "link").symlink_to(cache.folder)
+    os.chown(cache.folder / "link", 12_345, -1, follow_symlinks=False)
+    assert TraceCache(cache.folder / "link", least_raw_bytes=0).read(key, path.name) is None
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root gives files away")
+def test_a_file_of_another_user_in_an_entry_is_ignored(cache: TraceCache, path: Path) -> None:
+    key = stored(cache, path)
+    for file in (cache.folder / key).iterdir():
+        os.chown(file, 12_345, -1)
+        assert cache.read(key, path.name) is None
+        os.chown(file, 0, -1)
+
+
 def test_eviction_keeps_the_newest_within_the_bound(tmp_path: Path) -> None:
     paths = [rich(f"kernel{i}").write(tmp_path / f"{i}.json") for i in range(4)]
     folder = tmp_path / "cache"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -47,15 +48,29 @@ class Analyze:
         targets = _targets(options.output)
         for path, _ in targets:
             output.check_free(path, force=options.force)
+        stored = [path for path, _ in targets if path.name == REPORT_JSON and _is_of(path.parent, options.paths)]
+        held = _held(stored[0].parent) if stored else None
         started = time.monotonic()
         report = inputs.analyze(options.paths, options, console)
         console.detail(f"analysed {report.source.events} events in {time.monotonic() - started:.2f} s")
         console.result(render(report, _stdout_format(options), console))
         for path, format_ in targets:
-            output.write_text(path, render(report, format_), force=options.force)
+            written = inputs.made_of(report, held) if path in stored else report
+            output.write_text(path, render(written, format_), force=options.force)
             console.note(f"wrote {path}")
         console.next(_next_command(options.paths, [path for path, _ in targets]))
         return 0
+
+
+def _is_of(folder: Path, paths: list[str]) -> bool:
+    """Whether a report in ``folder`` is of that folder."""
+    return len(paths) == 1 and os.path.realpath(paths[0]) == os.path.realpath(folder)
+
+
+def _held(folder: Path) -> str | None:
+    from whystall.trace.fingerprint import fingerprint
+
+    return fingerprint(folder)
 
 
 def _stdout_format(options: Namespace) -> str:

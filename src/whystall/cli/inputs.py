@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whystall.cli.progress import ReadingProgress
+from whystall.disk.reading import content, opened
 from whystall.errors import InputError, UsageError
 from whystall.run_folder.layout import REPORT_JSON
 
@@ -26,6 +27,14 @@ if TYPE_CHECKING:
 
 ENGINES = ("local", "ray")
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8", "fp4")
+_WORKLOAD = (
+    "tokens_per_step",
+    "samples_per_step",
+    "flops_per_step",
+    "throughput_reference",
+    "job_devices",
+    "precision",
+)
 _BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 HEAD_BYTES = 256  # `schema` is the first key of a report
 
@@ -182,33 +191,71 @@ def _import_once() -> None:
 
 
 def report_from(paths: Sequence[str], options: Namespace, console: Console) -> Report:
-    """The report stored at the only path, or a new one of the traces at ``paths``."""
-    stored = _stored_report(Path(paths[0])) if len(paths) == 1 else None
-    if stored is None:
-        return analyze(paths, options, console)
-    console.detail(f"reading the report stored in {stored}")
-    return _read_report(stored)
+    """The report stored at the only path, or a new one of the traces at ``paths``.
+
+    Of a folder the stored one is taken where it is of all that lies there now, and nothing else was asked for.
+    """
+    if len(paths) == 1:
+        path = Path(paths[0])
+        if _is_folder(path):
+            report = _stored_in(path, options, console)
+            if report is not None:
+                return report
+        elif _is_report(path):
+            console.detail(f"reading the report stored in {path}")
+            return _read_report(path)
+    return analyze(paths, options, console)
 
 
-def _stored_report(path: Path) -> Path | None:
-    """``path`` itself if it is a report, or the up-to-date one in the folder ``path``."""
+def _is_folder(path: Path) -> bool:
     try:
-        if path.is_dir():
-            path = path / REPORT_JSON
-            if not path.is_file() or not _is_newest(path):
-                return None
-        with path.open("rb") as stream:
-            head = stream.read(HEAD_BYTES)
+        return path.is_dir()
     except OSError:
-        return None  # the analysis says what is wrong with it
-    return path if b"whystall.report/" in head else None
+        return False
 
 
-def _is_newest(path: Path) -> bool:
-    """Whether no trace beside ``path`` was changed after it."""
-    modified = path.stat().st_mtime_ns
-    traces = (name for pattern in ("*.json", "*.json.gz") for name in path.parent.glob(pattern))
-    return all(trace.stat().st_mtime_ns <= modified for trace in traces)
+def _is_report(path: Path) -> bool:
+    try:
+        with opened(path) as stream:
+            return b"whystall.report/" in stream.read(HEAD_BYTES)
+    except (OSError, ValueError):
+        return False  # the analysis says what is wrong with it
+
+
+def _stored_in(folder: Path, options: Namespace, console: Console) -> Report | None:
+    """The report that a folder holds, if it is of what the folder holds."""
+    path = folder / REPORT_JSON
+    if not _is_report(path):
+        return None
+    if (asked := _asks_otherwise(options)) is not None:
+        console.note(f"whystall: {path} was made without {asked}: the folder is analysed again")
+        return None
+    from whystall.trace.fingerprint import fingerprint
+
+    try:
+        report, held = _read_report(path), fingerprint(folder)
+    except InputError as error:
+        console.note(f"whystall: {error}: the folder is analysed again")
+        return None
+    if held is None or held == report.source.inputs:  # without recordings it is all there is
+        console.detail(f"reading the report stored in {path}")
+        return report
+    console.note(f"whystall: {path} is not of what {folder} holds now: the folder is analysed again")
+    return None
+
+
+def made_of(report: Report, held: str | None) -> Report:
+    """The report as it is stored in the folder it is of, whose digest was ``held`` before it was analysed."""
+    import msgspec
+
+    return msgspec.structs.replace(report, source=msgspec.structs.replace(report.source, inputs=held))
+
+
+def _asks_otherwise(options: Namespace) -> str | None:
+    """The first option that makes another report of the same recordings."""
+    names = ("kernel_classes", "no_calibration", *_WORKLOAD)
+    asked = next((name for name in names if getattr(options, name, None)), None)
+    return None if asked is None else f"--{asked.replace('_', '-')}"
 
 
 def _read_report(path: Path) -> Report:
@@ -217,7 +264,7 @@ def _read_report(path: Path) -> Report:
     from whystall.report import schema
 
     try:
-        return schema.decode(path.read_bytes())
+        return schema.decode(content(path))
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from error
     except msgspec.DecodeError as error:

@@ -168,4 +168,4 @@ def _taken(path: Path, why: str) -> str:
 def _unwritable(path: Path, error: Exception) -> str:
     name = str(path)
     shown = name if len(name) <= _LONGEST_SHOWN else f"{name[:_LONGEST_SHOWN]}..."
-    return f"cannot write {shown!r}: {getattr(error, 'strerror', None) or error}"
+    return f"cannot write {shown}: {getattr(error, 'strerror', None) or error}"

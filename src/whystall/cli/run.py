@@ -279,15 +279,18 @@ def _report(
     for sentence in overhead_sentences(found):
         console.note(f"whystall: {sentence}")
     import whystall
+    from whystall.trace.fingerprint import fingerprint
 
+    held = fingerprint(folder)
     try:
         report = whystall.analyze(folder, cache=False, workload=workload)
     except InputError as error:
         console.note(f"whystall: {error}")
         return
     if experiments and _experimented(folder, report, launch, code, console):
+        held = fingerprint(folder)
         report = whystall.analyze(folder, cache=False, workload=workload)
-    output.write_own(folder / REPORT_JSON, whystall.render(report, "json"))
+    output.write_own(folder / REPORT_JSON, whystall.render(inputs.made_of(report, held), "json"))
     output.write_own(folder / REPORT_HTML, whystall.render(report, "html"))
     console.note(render(report, "terminal").rstrip())  # stdout belongs to the job
     console.note(f"wrote {folder / REPORT_HTML}")

@@ -107,7 +107,7 @@ def _local(whole: Whole, stated: Stated | None) -> RecordedFile:
             told = int.from_bytes(file.read(4), "little") if packed else 0
     except OSError:  # whoever reads it says why it cannot be read
         return msgspec.structs.replace(_file(str(path.absolute()), 0, "", packed=False), stated=stated)
-    mark = " ".join(f"{one.st_size}/{one.st_mtime_ns}/{one.st_ino}" for one in status)
+    mark = " ".join(f"{one.st_size}/{one.st_mtime_ns}/{one.st_ctime_ns}/{one.st_ino}" for one in status)
     size = sum(one.st_size for one in status)
     found = _file(str(path.absolute()), size, mark, packed=packed and len(status) == 1, told=told)
     return msgspec.structs.replace(found, name=whole.name, stated=stated)

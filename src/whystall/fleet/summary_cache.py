@@ -1,7 +1,7 @@
 """Summaries that are finished, kept in whystall's cache folder: a run that broke off goes on where it was.
 
-An entry is one file, whole or not there. What does not fit (another version, another user's, damaged) is ignored, and
-nothing in it is executed.
+An entry is one file, whole or not there. What does not fit (another version, another content's, another
+user's, a link, damaged) is ignored, and nothing in it is executed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from whystall.trace.cache import SCHEMA_VERSION, is_ours, sealed, unsealed
+from whystall.disk.owned import foreign, is_ours, make_private
+from whystall.disk.reading import content
+from whystall.trace.cache import SCHEMA_VERSION, sealed, unsealed
 
 VERSION: Final = 2
 """Raise whenever a summary of the same file becomes another."""
@@ -42,22 +44,23 @@ class SummaryCache:
         """What is kept under ``key``; ``None`` when there is nothing to trust."""
         path = self._folder / f"{key}{_SUFFIX}"
         try:
-            if not is_ours(path) or not is_ours(self._folder) or path.stat().st_size > _MOST_BYTES:
+            if foreign(self._folder.parent) is not None or not is_ours(self._folder) or not is_ours(path):
                 return None
-            body = unsealed(path.read_bytes())
+            body = unsealed(content(path, _MOST_BYTES))
             os.utime(path)
         except OSError:
             return None
-        return body
+        name = key.encode()
+        return body.removeprefix(name) if body is not None and body.startswith(name) else None
 
     def write(self, key: str, body: bytes) -> None:
         """Keeps a summary, where that is possible: it costs a later run time, and this one nothing."""
         with contextlib.suppress(OSError):
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(self._folder, below=self._folder.parent)
             handle, name = tempfile.mkstemp(prefix=_STAGING, dir=self._folder)
             try:
                 with os.fdopen(handle, "wb") as file:
-                    file.write(sealed(body))
+                    file.write(sealed(key.encode() + body))
                 Path(name).replace(self._folder / f"{key}{_SUFFIX}")
             finally:
                 Path(name).unlink(missing_ok=True)

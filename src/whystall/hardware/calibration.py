@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import re
-import tempfile
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +17,9 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
+from whystall.disk.owned import is_own_file, make_private
+from whystall.disk.reading import content
+from whystall.disk.writing import Over, write
 from whystall.hardware.accelerators import PARTITION, PRECISIONS, Accelerator
 
 SCHEMA: Final = "whystall.calibration/1"
@@ -127,21 +128,19 @@ def read_calibrations(folder: Path) -> tuple[list[Calibration], list[str]]:
 
 
 def _read(path: Path) -> Calibration:
-    if path.stat().st_size > _LARGEST_FILE:
-        raise ValueError("it is too large")
-    return msgspec.json.decode(path.read_bytes(), type=Calibration)
+    if not is_own_file(path):
+        raise ValueError("it is a link, or another user's")
+    return msgspec.json.decode(content(path, _LARGEST_FILE), type=Calibration)
 
 
 def write_calibration(calibration: Calibration, folder: Path) -> Path:
     """Keeps ``calibration``, together with what an earlier one of this device measured and this one did not."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_private(folder, below=folder.parent)
     path = folder / _file_name(calibration)
     with contextlib.suppress(OSError, ValueError):
         calibration = calibration.merged(_read(path))
-    handle, staged = tempfile.mkstemp(dir=folder, suffix=".part")
-    with os.fdopen(handle, "wb") as file:
-        file.write(msgspec.json.format(msgspec.json.encode(calibration), indent=1) + b"\n")
-    Path(staged).replace(path)
+    text = msgspec.json.format(msgspec.json.encode(calibration), indent=1) + b"\n"
+    write(path, lambda stream: stream.write(text), over=Over.OUR_OWN)
     return path
 
 

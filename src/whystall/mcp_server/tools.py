@@ -222,7 +222,10 @@ def _state(path: Path) -> tuple[object, ...]:
     """What changes when a file, or any file of a folder, does."""
     files = [path] if path.is_file() else list(walk(path))
     stats = [(file, file.stat()) for file in files if file.exists()]
-    return (str(path), *((str(file), stat.st_mtime_ns, stat.st_size) for file, stat in stats))
+    return (
+        str(path),
+        *((str(file), stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino, stat.st_size) for file, stat in stats),
+    )
 
 
 def _kind(path: Path, readers: Sequence[Reader]) -> Literal["trace", "report"] | None:

@@ -41,6 +41,7 @@ _OF_THE_MAKER: Final = frozenset({"cpu"})
 
 def redacted(report: Report) -> Report:
     """The same report with every name that is not public replaced, and without lines of code."""
+    report = msgspec.structs.replace(report, source=msgspec.structs.replace(report.source, inputs=None))
     return msgspec.convert(_Redaction().value(msgspec.json.decode(encode(report))), Report)
 
 

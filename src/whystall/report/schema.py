@@ -75,6 +75,9 @@ class Source(Result, frozen=True, kw_only=True):
     """The command of a watched job as one types it, its arguments left out."""
     began_unix_ns: int | None = None
     """When a watched job began."""
+    inputs: str | None = None
+    """Of a report that is stored in the folder it is of: a digest of all that the folder held. It is shown while that
+    is the same."""
 
 
 class Report(Result, frozen=True, kw_only=True):

@@ -1,8 +1,8 @@
 """A cache of parsed traces: Arrow IPC files, keyed by the file's content, the reader and this schema's version.
 
-An entry is a folder that appears whole or not at all. What is there and does not fit (another version,
-another user's, damaged) is ignored. Nothing in it is executed. A cache that cannot be written costs a
-sentence, never the result.
+An entry is a folder that appears whole or not at all. What is there and does not fit (another version, another
+content's, another user's, a link, damaged) is ignored. Nothing in it is executed. A cache that cannot be written
+costs a sentence, never the result.
 """
 
 from __future__ import annotations
@@ -23,17 +23,21 @@ import numpy as np
 import polars as pl
 from isal import isal_zlib
 
+from whystall.disk.owned import foreign, is_ours, is_own_file, make_private
+from whystall.disk.reading import content, opened
+from whystall.trace.fingerprint import digest_of
 from whystall.trace.metadata import Metadata
 from whystall.trace.model import TABLES, Source, Trace
 from whystall.trace.readers.reader import Reader
 from whystall.trace.together import whole_of
 
 # Raise whenever tables, columns or their meaning change.
-SCHEMA_VERSION: Final = 7
+SCHEMA_VERSION: Final = 9
 # Reading a smaller file takes no longer than looking it up.
 LEAST_RAW_BYTES: Final = 32 << 20
 LARGEST_BYTES: Final = 4 << 30
 _HOST_ORDER: Final = "host_order"
+_FILES: Final = (*TABLES, _HOST_ORDER)
 _STAGING: Final = ".writing-"
 _ABANDONED_S: Final = 86_400  # what a process that died left behind
 _DIGEST_BYTES: Final = 20
@@ -44,6 +48,8 @@ class _Entry(msgspec.Struct, frozen=True, kw_only=True):
     """What is not a table."""
 
     schema_version: int
+    key: str
+    """The entry's name when it was written: one that was copied or moved is of another file."""
     source: Source
     metadata: Metadata
     steps_from: str | None
@@ -80,7 +86,7 @@ class TraceCache:
         try:
             digest = hashlib.sha256()
             for file in whole_of(path, [reader]).files:
-                digest.update(_content(file))
+                digest.update(digest_of(file))
         except OSError:
             return None
         digest.update(f"{reader.name}/{reader.version}".encode())
@@ -92,12 +98,12 @@ class TraceCache:
             return None
         folder = self.folder / key
         try:
-            if not is_ours(folder):
+            if foreign(self.folder) is not None or not is_ours(folder):
                 return None
             entry = _read_entry(folder)
-            if entry is None:
+            if entry is None or entry.key != key:
                 return None
-            tables = {table: pl.read_ipc(folder / f"{table}.arrow") for table in (*TABLES, _HOST_ORDER)}
+            tables = {table: pl.read_ipc(folder / f"{table}.arrow") for table in _FILES}
             if {table: _columns(frame) for table, frame in tables.items()} != entry.columns:
                 return None
             order = tables.pop(_HOST_ORDER)["order"].to_numpy()
@@ -122,12 +128,12 @@ class TraceCache:
         if key is None or trace.source.raw_bytes < self._least_raw_bytes:
             return None
         try:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(self.folder)
             staging = Path(tempfile.mkdtemp(prefix=_STAGING, dir=self.folder))
         except OSError as error:
             return f"the cache {self.folder} cannot be written ({error.strerror}); the result is not affected"
         try:
-            _write_entry(staging, trace)
+            _write_entry(staging, trace, key)
             _put(staging, self.folder / key)
             self._evict(keep=key)
         except (OSError, pl.exceptions.PolarsError) as error:
@@ -146,7 +152,7 @@ class TraceCache:
                 if entry.name.startswith(_STAGING):
                     if used < time.time() - _ABANDONED_S:
                         shutil.rmtree(entry, ignore_errors=True)
-                elif entry.is_dir() and _ENTRY.fullmatch(entry.name):
+                elif entry.is_dir() and not entry.is_symlink() and _ENTRY.fullmatch(entry.name):
                     found.append(
                         (entry.name != keep, -used, entry, sum(file.stat().st_size for file in entry.iterdir()))
                     )
@@ -157,15 +163,11 @@ class TraceCache:
                 shutil.rmtree(entry, ignore_errors=True)
 
 
-def is_ours(folder: Path) -> bool:
-    """Whether nobody but this user could have written the entry."""
-    status = folder.stat()
-    return status.st_uid == os.getuid() and not status.st_mode & 0o022
-
-
 def _put(staging: Path, folder: Path) -> None:
     """Moves a finished entry to its place; where another process was faster, its entry is as good."""
-    if folder.exists():
+    if folder.is_symlink():
+        folder.unlink()
+    elif folder.exists():
         shutil.rmtree(folder, ignore_errors=True)
     try:
         staging.rename(folder)
@@ -176,13 +178,15 @@ def _put(staging: Path, folder: Path) -> None:
 
 def _read_entry(folder: Path) -> _Entry | None:
     """What the entry says of itself, if this version wrote it and every file is as it was written."""
-    body = unsealed((folder / "trace.json").read_bytes())
+    if not all(is_own_file(folder / name) for name in ("trace.json", *(f"{table}.arrow" for table in _FILES))):
+        return None
+    body = unsealed(content(folder / "trace.json"))
     if body is None:
         return None
     entry = msgspec.json.decode(body, type=_Entry)
     if entry.schema_version != SCHEMA_VERSION:
         return None
-    sound = all(_checksum(folder / f"{table}.arrow") == entry.checksums.get(table) for table in (*TABLES, _HOST_ORDER))
+    sound = all(_checksum(folder / f"{table}.arrow") == entry.checksums.get(table) for table in _FILES)
     return entry if sound else None
 
 
@@ -201,15 +205,10 @@ def _digest(body: bytes) -> bytes:
     return hashlib.blake2b(body, digest_size=_DIGEST_BYTES).digest()
 
 
-def _content(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").digest()
-
-
 def _checksum(path: Path) -> int:
     """CRC-32 of a file: a damaged column would be read as numbers that are wrong."""
     value = 0
-    with path.open("rb") as file:
+    with opened(path) as file:
         while chunk := file.read(1 << 20):
             value = isal_zlib.crc32(chunk, value)
     return value
@@ -219,13 +218,14 @@ def _columns(frame: pl.DataFrame) -> dict[str, str]:
     return {name: type(dtype).__name__ for name, dtype in frame.schema.items()}
 
 
-def _write_entry(folder: Path, trace: Trace) -> None:
+def _write_entry(folder: Path, trace: Trace, key: str) -> None:
     frames = {table: getattr(trace, table) for table in TABLES}
     frames[_HOST_ORDER] = pl.DataFrame({"order": trace.host_order})
     for table, frame in frames.items():
         frame.write_ipc(folder / f"{table}.arrow", compression="zstd")
     entry = _Entry(
         schema_version=SCHEMA_VERSION,
+        key=key,
         source=trace.source,
         metadata=trace.metadata,
         steps_from=trace.steps_from,

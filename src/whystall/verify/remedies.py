@@ -15,6 +15,8 @@ from typing import Final
 import msgspec
 
 from whystall.diagnosis.causes import Statistic
+from whystall.disk.owned import is_own_file
+from whystall.disk.reading import content
 
 VARIABLE: Final = "WHYSTALL_DATA"
 _FILE: Final = "remedies.jsonl"
@@ -58,9 +60,9 @@ def append(path: Path, tried: Tried) -> None:
 def read(path: Path) -> list[Tried]:
     """All remedies; what cannot be read is left out."""
     try:
-        if path.stat().st_size > _LARGEST_BYTES:
+        if not is_own_file(path):
             return []
-        lines = path.read_bytes().splitlines()
+        lines = content(path, _LARGEST_BYTES).splitlines()
     except OSError:
         return []
     out = []
