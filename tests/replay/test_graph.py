@@ -224,6 +224,38 @@ def test_a_full_queue_of_launches_is_a_wait_and_not_work(lasts: list[int], call:
     assert quicker.end.max() - quicker.start.min() < max(sum(durations) / 5, host_alone) + 600_000
 
 
+@pytest.mark.parametrize("lasts", [12_000, 30_000, 300_000])
+def test_a_queue_that_is_full_from_the_first_recorded_launch_on(lasts: int) -> None:
+    """The launches of the first 1,022 kernels came before the recording, and all that it shows waited for room."""
+    built = trace()
+    count, queue = 3_000, 1_022
+    for i in range(count):
+        runs_at = 10_000 + lasts * i
+        if i < queue:
+            built.kernel("k", at=runs_at, lasts=lasts)
+            continue
+        returns = 10_000 + lasts * (i - queue + 1) + 1_500  # a kernel ended and made room
+        begins = returns - lasts + 2_000
+        built.launch("k", at=begins, call_lasts=returns - begins, runs_at=runs_at, lasts=lasts)
+    graph = graph_of(built)
+    device = graph.kind == NodeKind.DEVICE
+    quicker = play(graph, Change(duration=np.where(device, graph.duration // 4, graph.duration)))
+    host_alone = (count - queue) * (5_000 + 1_500 + 2_000)  # a call, its return, and the pause before the next
+    assert quicker.end.max() - quicker.start.min() < max(count * lasts / 4, host_alone) * 1.05
+    assert graph.dropped_edges == 0
+
+
+def test_a_lead_that_grows_to_the_end_of_a_recording_is_no_full_queue() -> None:
+    """Launches of 2 us ahead of kernels of 20 us, then one that takes long for another reason."""
+    built = trace()
+    for i in range(600):
+        built.launch("k", at=3_000 * i, call_lasts=2_000, runs_at=10_000 + 20_000 * i, lasts=20_000)
+    built.launch("k", at=1_800_000, call_lasts=1_000_000, runs_at=12_010_000, lasts=20_000)
+    graph = graph_of(built)
+    long = np.flatnonzero((graph.kind == NodeKind.HOST) & (graph.duration >= 900_000))
+    assert len(long) == 1
+
+
 def test_a_copy_that_its_call_waited_for_begins_with_that_call_however_full_the_queue_is() -> None:
     """Four hundred kernels are queued, of which one ends as the copy does: the call waited for its copy still."""
     built = trace()

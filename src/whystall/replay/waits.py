@@ -8,22 +8,23 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from whystall.replay.device import DeviceNodes
+from whystall.replay.device import DeviceNodes, StreamEvents
 from whystall.replay.graph import LATENCY_NS, Times
 from whystall.replay.rank import DrawnRank
 from whystall.trace.columns import matching
 from whystall.trace.link import rows_of
 from whystall.vocabulary.runtime_calls import is_call
 
-# A launch that takes this long, or so many times the usual one, waits for room in the queue of launches, which holds
-# some hundreds at least (1024 by default; reference: replay.md, edge j).
-_STUCK_NS: Final = 50_000
-_TIMES_USUAL: Final = 10
+# A stream takes some hundreds of launches ahead of the device, then the next one waits for room (1,024 by default;
+# 1,021 kernels on a V100, 1,022 on an A100: other entries take room as well; reference: replay.md, edge j).
 _LEAST_QUEUE: Final = 256
-# A queue is full again where it is as long as it was when launches waited for room, but for its last entries; what is
-# launched then waits if it takes longer than where there was room.
+# A queue counts as full where it is as long as it ever was, but for its last entries.
 _AS_LONG: Final = 0.98
-_TIMES_USUAL_IN_FULL: Final = 2
+# That is a limit only if launches keep coming while the queue stays so long: fewer may be where the lead ended.
+_FEWEST_AT_LIMIT: Final = 32
+# A launch that found room takes so long, where a recording shows none that did.
+_USUAL_LAUNCH_NS: Final = 5_000
+_TIMES_USUAL: Final = 2
 # What a call does before it waits for the copy it started, at most.
 _CALL_NS: Final = 5_000
 # A graph's launch that got room still has all of it to hand over: on an H200 it returned 11 to 18 us after an event.
@@ -99,28 +100,40 @@ def _blocked_copies(
 def _stuck_launches(
     rank: DrawnRank, nodes: DeviceNodes, launch: NDArray[np.int32], start: Times, end: Times, copied: NDArray[np.intp]
 ) -> _Blocked:
-    """Launches that took long, returned as some event of the device ended, and had hundreds of events before them.
+    """Launches that waited for room in the queue of their stream.
 
-    Once some are known, the queue is as long as it was then (1,021 on a V100): shorter waits for room are known by
-    that. Those that waited for their own copy (``copied``) are not among them: what held them up is known.
+    They found it as long as it ever gets, took longer than launches that found room, and returned as an event of the
+    stream ended. Those that waited for their own copy (``copied``) are not among them: what held them up is known.
     """
-    events = nodes.events
-    calls = np.setdiff1d(launch[launch >= 0], copied).astype(np.intp)
+    none = np.zeros(0, np.int64)
+    found = [
+        _stuck_on(rank, nodes, stream, np.setdiff1d(own[own >= 0], copied).astype(np.intp), start, end)
+        for stream in nodes.streams.values()
+        for own in [launch[stream.place]]
+    ]
+    calls = np.concatenate([none, *(calls for calls, _ in found)]).astype(np.intp)
+    last = np.concatenate([none, *(last for _, last in found)])
+    return calls, last, start[calls] + _CALL_NS, False
+
+
+def _stuck_on(
+    rank: DrawnRank, nodes: DeviceNodes, stream: StreamEvents, calls: NDArray[np.intp], start: Times, end: Times
+) -> tuple[NDArray[np.intp], Times]:
+    """The calls that waited for room in one stream's queue, and the end of the event that made room."""
     if not len(calls):
-        return calls, calls, calls, False
+        return calls, np.zeros(0, np.int64)
     taken = end[calls] - start[calls]
-    ended = np.sort(events.end)
+    ended = np.sort(nodes.events.end[stream.place])
     done = np.searchsorted(ended, end[calls], side="right")
-    asked = np.searchsorted(np.sort(events.launches.start[events.launches.known]), start[calls], side="left")
-    before = asked - done
+    # An event whose launch was not recorded was launched before the recording, as those before it on its stream.
+    queued = np.searchsorted(stream.launched, start[calls], side="left") - done
     last = ended[np.maximum(done - 1, 0)]
     of_graphs = matching(rank.trace.runtime_calls["name"], lambda name: is_call(name, "graph"))[calls]
-    late = np.where(of_graphs, _GRAPH_NS, LATENCY_NS)
-    could = (done > 0) & (before >= _LEAST_QUEUE) & (end[calls] - last <= late)
-    stuck = could & (taken >= min(_STUCK_NS, _TIMES_USUAL * float(np.median(taken))))
-    if stuck.any():
-        room = float(np.median(before[stuck])) * _AS_LONG
-        free = taken[before < room * _AS_LONG]
-        usual = float(np.median(free)) if len(free) else _CALL_NS
-        stuck |= could & (before >= room) & (taken >= _TIMES_USUAL_IN_FULL * usual)
-    return calls[stuck], last[stuck], start[calls[stuck]] + _CALL_NS, False
+    late = end[calls] - last <= np.where(of_graphs, _GRAPH_NS, LATENCY_NS)
+    full = queued >= max(_AS_LONG * int(queued.max()), _LEAST_QUEUE)
+    room = taken[queued < _AS_LONG * _AS_LONG * int(queued.max())]
+    usual = float(np.median(room)) if len(room) else _USUAL_LAUNCH_NS
+    stuck = full & late & (done > 0) & (taken >= _TIMES_USUAL * usual)
+    if int(stuck.sum()) < _FEWEST_AT_LIMIT:
+        stuck[:] = False
+    return calls[stuck], last[stuck]
