@@ -99,7 +99,7 @@ def test_a_repeated_annotation() -> None:
     for i in range(4):
         built.annotation(f"## batch {i} ##", at=1000 * i, lasts=900).annotation("forward", at=1000 * i + 10, lasts=300)
     found, source = steps_of(built)
-    assert [(start, duration) for _, start, duration in found] == [(1000 * i, 900) for i in range(4)]
+    assert [(start, duration) for _, start, duration in found] == [(0, 1000), (1000, 1000), (2000, 1000), (3000, 900)]
     assert found[1][0] == "## batch 1 ## (2)"
     assert source is not None
     assert "repeated" in source
@@ -113,6 +113,27 @@ def test_annotations_that_overlap_or_cover_little_are_no_steps() -> None:
     few.annotation("a", at=0, lasts=900).annotation("a", at=1000, lasts=900)
     for built in (overlapping, little, few):
         assert steps_of(built) == ([], None)
+
+
+def test_layers_of_one_pass_are_no_steps() -> None:
+    built = trace()
+    for i in range(12):
+        built.annotation(f"encoder.layer.{i}", at=1000 * i, lasts=950)
+    assert steps_of(built) == ([], None)
+
+
+def test_parts_of_one_call_are_no_steps() -> None:
+    built = trace().annotation("infer 0", at=0, lasts=26).annotation("infer 1", at=30, lasts=1_960_000)
+    assert steps_of(built.annotation("infer 2", at=1_960_100, lasts=222)) == ([], None)
+
+
+def test_annotations_beside_most_of_the_work_are_no_steps() -> None:
+    built = trace()
+    for i in range(4):
+        built.annotation("prepare", at=100 * i, lasts=95)
+        built.launch("k", at=100 * i + 10, runs_at=100 * i + 20, lasts=10)
+    built.launch("k", at=1000, runs_at=1010, lasts=5000)
+    assert steps_of(built) == ([], None)
 
 
 def test_no_annotations() -> None:

@@ -15,7 +15,7 @@ from whystall.trace.metadata import sound_text
 from whystall.trace.model import Quarantine, Source, Trace
 from whystall.trace.readers.reader import RawTrace
 from whystall.trace.schema import DEVICE_KINDS, OPTIONAL, REQUIRED, WITHOUT_THREAD
-from whystall.trace.steps import find_steps, step_of_launch
+from whystall.trace.steps import Work, find_steps, step_of_launch
 
 _THREADS: Final = {"pid": pl.String, "tid": pl.String, "name": pl.String}
 _EXTRA: Final = {"table": pl.Categorical, "row": pl.Int64, "key": pl.Categorical, "value": pl.Categorical}
@@ -53,7 +53,10 @@ def assemble(raw: RawTrace, *, name: str, file_bytes: int) -> Trace:
     link_host(tables, nesting)
     link_device(tables)
     marked = raw.steps
-    steps, steps_from = find_steps(tables["annotations"]) if marked is None else (marked.table, marked.marked_by)
+    if marked is None:
+        steps, steps_from = find_steps(tables["annotations"], _work(tables))
+    else:
+        steps, steps_from = marked.table, marked.marked_by
     if raw.metadata.whole_steps is not None and raw.metadata.whole_steps > 0:
         steps = steps.head(raw.metadata.whole_steps)  # what ran when the job ended is no step
     launched = marked is None or not marked.of_device
@@ -79,6 +82,18 @@ def assemble(raw: RawTrace, *, name: str, file_bytes: int) -> Trace:
         host_order=nesting.order,
         **tables,
     )
+
+
+def _work(tables: dict[str, pl.DataFrame]) -> Work:
+    """The work that a recording shows: device events, from when they were launched; without any, operators."""
+    events, calls = tables["device_events"], tables["runtime_calls"]
+    if events.is_empty():
+        own = tables["operators"]
+        return Work(own["ts_ns"].to_numpy(), own["self_ns"].to_numpy())
+    asked = events["ts_ns"].to_numpy().copy()
+    launch = rows_of(events["launch"])
+    asked[launch >= 0] = calls["ts_ns"].to_numpy()[launch[launch >= 0]]
+    return Work(asked, events["duration_ns"].to_numpy())
 
 
 def _completed(table: str, given: pl.DataFrame | None, quarantined: list[Quarantine]) -> pl.DataFrame:

@@ -1,16 +1,20 @@
 """Steps of a trace: from the profiler's own marks or, failing that, from what repeats.
 
 Sources in order: ``ProfilerStep#N`` annotations; the ends of optimizer steps; annotations of one name
-(digits aside) that repeat without overlap and cover most of their thread's time.
+(digits aside) that repeat. A repeated annotation counts only if it behaves like a step: it does not nest in its own
+kind, its durations are alike, it covers most of its stretch of the thread, and most of the recorded work is launched
+in that stretch. The layers of a network and the parts of one call repeat as well, but not like that.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from whystall.trace.columns import codes, distinct, matching
 
@@ -18,13 +22,42 @@ _PROFILER_STEP: Final = re.compile(r"^ProfilerStep\s*#\s*\d+$")
 OPTIMIZER_STEP: Final = re.compile(r"^Optimizer\.step#.+\.step$")
 """What torch marks the steps of an optimizer with."""
 _DIGITS: Final = re.compile(r"\d+")
+# Names that count up, each of them once, number the layers of one pass as often as the steps of a loop: then the name
+# has to say that it is a step. (torch's own examples, Lightning's and PyTorch/XLA's annotations, vLLM, SGLang)
+_STEP_WORD: Final = re.compile(
+    r"step|iter|batch|epoch|train|valid|eval|infer|generat|decode|prefill|extend|request|sample|rollout|execute",
+    re.IGNORECASE,
+)
 _LEAST_REPEATS: Final = 3
 _LEAST_COVER: Final = 0.5
+# If all steps were as long as the median one, they would take at least this share of what they do take.
+_LEAST_ALIKE: Final = 0.5
+# Annotations shorter than this share of the median one are parts that are called alike, and no steps of their own.
+_LEAST_OF_MEDIAN: Final = 0.1
+# The stretch from the first step to the last holds at least this share of the recorded work.
+_LEAST_WORK: Final = 0.5
 STEP_SCHEMA: Final = {"name": pl.String, "ts_ns": pl.Int64, "duration_ns": pl.Int64, "thread": pl.Int32}
 
 
-def find_steps(annotations: pl.DataFrame) -> tuple[pl.DataFrame, str | None]:
-    """The steps in order of time and a sentence saying what they were taken from, or none and ``None``."""
+@dataclass(frozen=True, slots=True)
+class Work:
+    """When the work of a recording was asked for, and how long it took: what steps have to hold most of."""
+
+    asked_ns: NDArray[np.int64]
+    duration_ns: NDArray[np.int64]
+
+    def share_within(self, begin: int, end: int) -> float:
+        """The share of the work that was asked for between two instants; 1 where nothing was recorded."""
+        inside = (self.asked_ns >= begin) & (self.asked_ns < end)
+        whole = int(self.duration_ns.sum())
+        return int(self.duration_ns[inside].sum()) / whole if whole else 1.0
+
+
+def find_steps(annotations: pl.DataFrame, work: Work | None = None) -> tuple[pl.DataFrame, str | None]:
+    """The steps in order of time and a sentence saying what they were taken from, or none and ``None``.
+
+    ``work`` is what the recording shows of the device, or of operators where there is none.
+    """
     marks = _matching(annotations, _PROFILER_STEP)
     if not marks.is_empty():
         once = marks.unique("name", keep="first", maintain_order=True)
@@ -33,7 +66,7 @@ def find_steps(annotations: pl.DataFrame) -> tuple[pl.DataFrame, str | None]:
     steps = _between_optimizer_steps(marks)
     if not steps.is_empty():
         return steps, "optimizer steps (no ProfilerStep annotations)"
-    steps = _repeated(annotations)
+    steps = _repeated(annotations, work)
     if not steps.is_empty():
         return steps, "a repeated annotation (no ProfilerStep annotations, no optimizer steps)"
     return pl.DataFrame(schema=STEP_SCHEMA), None
@@ -67,8 +100,11 @@ def _between_optimizer_steps(marks: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _repeated(annotations: pl.DataFrame) -> pl.DataFrame:
-    """The repeating annotation that covers the largest part of its thread, if that is most of it."""
+def _repeated(annotations: pl.DataFrame, work: Work | None) -> pl.DataFrame:
+    """The repeating annotation that covers the largest part of its thread, if that is most of it.
+
+    A step lasts until the next one begins: what a loop does between its annotations belongs to its steps.
+    """
     best = pl.DataFrame(schema=STEP_SCHEMA)
     best_cover = _LEAST_COVER
     patterns: dict[str, int] = {}
@@ -77,12 +113,29 @@ def _repeated(annotations: pl.DataFrame) -> pl.DataFrame:
     repeated = annotations.with_columns(pattern).filter(pl.len().over("pattern", "thread") >= _LEAST_REPEATS)
     for group in repeated.partition_by("pattern", "thread", maintain_order=True):
         cover = _cover(group)
-        if cover > best_cover:
-            best, best_cover = group, cover
+        if cover > best_cover and _are_steps(group, work):
+            duration = group["duration_ns"].to_numpy()
+            best, best_cover = group.filter(duration >= _LEAST_OF_MEDIAN * np.median(duration)), cover
     if best.is_empty():
         return best
     named = [f"{name} ({i + 1})" for i, name in enumerate(best["name"].cast(pl.String).to_list())]
-    return best.select(pl.Series("name", named), "ts_ns", "duration_ns", pl.col("thread").cast(pl.Int32))
+    start = best["ts_ns"].to_numpy()
+    lasts = np.append(np.diff(start), best["duration_ns"][-1])
+    return best.select(
+        pl.Series("name", named), "ts_ns", pl.Series("duration_ns", lasts), pl.col("thread").cast(pl.Int32)
+    )
+
+
+def _are_steps(group: pl.DataFrame, work: Work | None) -> bool:
+    """Whether annotations that repeat are steps, and not layers of a pass or parts of one call."""
+    names = group["name"].cast(pl.String)
+    if names.n_unique() == len(names) and not _STEP_WORD.search(names[0]):
+        return False
+    duration = group["duration_ns"].to_numpy()
+    if float(np.median(duration)) * len(duration) < _LEAST_ALIKE * float(duration.sum()):
+        return False
+    begin, end = int(group["ts_ns"][0]), int(group["ts_ns"][-1] + duration[-1])
+    return work is None or work.share_within(begin, end) >= _LEAST_WORK
 
 
 def _cover(group: pl.DataFrame) -> float:
