@@ -26,14 +26,38 @@ def host_result(trace: Trace, rank: int) -> Host:
 
 
 def training_thread(trace: Trace) -> int | None:
-    """The thread that runs the steps: the one with their marks, else the one with the most operator time."""
+    """The thread that runs the steps: the one with their marks, else the one with the most operator time.
+
+    A thread on which autograd does nothing but run the backward pass works for another one.
+    """
     if not trace.steps.is_empty():
         return int(trace.steps["thread"].mode().sort()[0])
     for table in (trace.operators, trace.annotations, trace.python_functions):
         if not table.is_empty():
             thread, place = np.unique(table["thread"].to_numpy(), return_inverse=True)
-            return int(thread[np.argmax(np.bincount(place, weights=table["self_ns"].to_numpy()))])
+            spent = np.bincount(place, weights=table["self_ns"].to_numpy())
+            working = np.isin(thread, list(_only_backward(trace)), invert=True)
+            return int(thread[np.argmax(np.where(working, spent, -1.0) if working.any() else spent)])
     return None
+
+
+# Within the threads that autograd starts for devices a few operators lie in none of its calls, such as those of hooks.
+_MOSTLY_BACKWARD: Final = 0.9
+
+
+def _only_backward(trace: Trace) -> set[int]:
+    """The threads whose outermost operators belong to the backward pass: autograd has one for each device."""
+    operators = trace.operators
+    outermost = operators["parent"].is_null().to_numpy()
+    named = matching(operators["name"], lambda name: name.startswith("autograd::engine::") or _NODE.search(name))
+    backward = named | (operators["forward_thread"].fill_null(0) > 0).to_numpy()
+    thread, duration = operators["thread"].to_numpy(), operators["duration_ns"].to_numpy()
+    out = set()
+    for one in backward_threads(trace):
+        own = outermost & (thread == one)
+        if duration[own & backward].sum() >= _MOSTLY_BACKWARD * max(int(duration[own].sum()), 1):
+            out.add(one)
+    return out
 
 
 _NODE: Final = re.compile(r"^[A-Z]\w*Backward\d*$|\bAccumulateGrad$")
