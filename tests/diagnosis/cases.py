@@ -60,7 +60,7 @@ def of_framework(framework: str | None, case: Case) -> Case:
 def told_of(*built: TraceBuilder, facts: RunFacts | None = None, runs: Iterable[RunSummary] = ()) -> dict[str, Finding]:
     """All findings on built traces, one per rank, by cause; those that are only told among them."""
     found = diagnose(case_of(*built, facts=facts, runs=runs), RULES)
-    assert found.failures == []
+    assert found.failures == [], found.failures
     return {finding.id: finding for finding in found.findings}
 
 
@@ -114,7 +114,7 @@ def line(
 def found_in_runs(*runs: RunSummary, **facts: Any) -> dict[str, Finding]:
     """The findings that fire on sampled runs, one per rank, by cause."""
     found = diagnose(Case(runs=runs, facts=RunFacts(**facts)), RULES)
-    assert found.failures == []
+    assert found.failures == [], found.failures
     return {finding.id: finding for finding in found.findings if finding.severity != "info"}
 
 

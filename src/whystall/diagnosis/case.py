@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whystall.analysis.host_states import HostState
+from whystall.analysis.kernel_classes import COMMUNICATION
 from whystall.analysis.results import Step
 from whystall.analysis.run_results import RunSummary
 from whystall.analysis.steadiness import mean_step
@@ -25,6 +26,7 @@ from whystall.replay.graph import Change, Graph, Mask, NodeKind, Played, Times, 
 from whystall.replay.outcome import (
     Fidelity,
     Lanes,
+    busy_ns,
     critical_path,
     fidelity,
     has_steps,
@@ -80,10 +82,10 @@ class Case:
 
     @cached_property
     def startup(self) -> Mask:
-        """The nodes of calls that start something up, which no later step does again."""
+        """The host's nodes that start something up, which no later step does again."""
         out = np.zeros(len(self.replayed.start), np.bool_)
         for rank in self.ranks:
-            out |= self.nodes(rank, host=rank.startup)
+            out |= self.nodes(rank, host=rank.startup) | self.host_within(rank, *rank.preparations)
         return out
 
     def length_ns(self, change: Change | None = None) -> int:
@@ -119,6 +121,8 @@ class Case:
         if change is not None:
             # A window may begin with the host ahead of its device, and a replay of few steps spends that lead.
             length = max(length, longest_ns(self._host_lanes, self._durations(change)))
+        # Streams are not known to overlap more than they were seen to: they share one device.
+        length = max(length, self.left_on_devices_ns(change))
         if len(steps) < 2 or not steps.mean():
             return length, self.noise
         # Not by medians: of what comes in every other step they see nothing.
@@ -156,6 +160,19 @@ class Case:
         share = self._steady[0]
         durations = self._durations(change if share is None else scaled(self.replayed, change, share))
         return max(longest_ns(self._host_lanes, durations), longest_ns(self._device_lanes, durations))
+
+    def left_on_devices_ns(self, change: Change | None) -> int:
+        """The time in the replayed window in which the busiest device does what a change leaves as it is.
+
+        Between ranks communication is no work of one device: it lasts until the others come.
+        """
+        graph = self.replayed
+        stays = graph.kind == NodeKind.DEVICE
+        if change is not None and change.duration is not None:
+            stays &= np.asarray(change.duration) == graph.duration
+        if len(self.ranks) > 1:
+            stays &= graph.state != COMMUNICATION
+        return busy_ns(graph, stays, *self.replayed_window)
 
     def _durations(self, change: Change) -> NDArray[np.int64]:
         return self.replayed.duration if change.duration is None else change.duration
@@ -337,23 +354,28 @@ class Case:
         """Collectives' nodes together with the transfers that all their ranks wait for."""
         return transfers.with_transfers(self.replayed, self.leaving, nodes)
 
+    @cached_property
+    def replayed_window(self) -> tuple[int, int]:
+        """Begin and end of the replayed window, on the clock of the graph."""
+        return replayed_window(self.replayed, self.base)
+
     def in_window(self, nodes: Mask) -> Mask:
         """Those of the nodes that begin in the replayed window."""
         graph = self.replayed
-        begin, end = replayed_window(graph, self.base)
+        begin, end = self.replayed_window
         chosen: Mask = nodes & (graph.start >= begin) & (graph.start < end)
         return chosen
 
     def window_on(self, rank: RankCase) -> tuple[int, int]:
         """Begin and end of the replayed window on a rank's own clock."""
         graph = self.replayed
-        begin, end = graph.own_times(rank.rank, np.array(replayed_window(graph, self.base), np.int64)).tolist()
+        begin, end = graph.own_times(rank.rank, np.array(self.replayed_window, np.int64)).tolist()
         return begin, end
 
     def time_of(self, nodes: Mask) -> int:
         """The time that nodes take per step within the replayed window, start-up left out."""
         graph = self.replayed
-        begin, end = replayed_window(graph, self.base)
+        begin, end = self.replayed_window
         at = np.flatnonzero(nodes & ~self.startup)
         inside = np.minimum(graph.start[at] + graph.duration[at], end) - np.maximum(graph.start[at], begin)
         return int(np.maximum(inside, 0).sum()) // max(self.steps, 1)

@@ -48,7 +48,7 @@ def diagnose(case: Case, rules: Sequence[Rule]) -> Diagnosis:
         plan=plan(case, weighed.firing),
         fidelity=case.fidelity.share if case.graph is not None else None,
         noise=case.noise if case.has_steps else None,
-        failures=[*answers.failures, *unknown],
+        failures=[*answers.failures, *weighed.failures, *unknown],
         critical_path=_critical_path(case),
         blocking=held_up,
     )

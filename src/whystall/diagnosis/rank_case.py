@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from whystall.analysis.hosts import training_thread
 from whystall.analysis.trace_analysis import TraceAnalysis
 from whystall.analysis.workings import Workings
-from whystall.diagnosis.detectors.startup import startup_calls
+from whystall.diagnosis.detectors.startup import preparations, startup_calls
 from whystall.replay.graph import Mask, Times
 from whystall.trace.columns import codes, distinct, matching
 from whystall.trace.link import HOST_TABLES, rows_of
@@ -67,6 +67,11 @@ class RankCase:
     def startup(self) -> Mask:
         """Which host events are calls that start something up."""
         return startup_calls(self.trace, self.offsets)
+
+    @cached_property
+    def preparations(self) -> tuple[Times, Times]:
+        """Begin and end of the stretches in which a model was compiled or a graph captured, before a steady step."""
+        return preparations(self.trace) if self.on_device else (np.zeros(0, np.int64), np.zeros(0, np.int64))
 
     def host_named(self, test: Callable[[str], object], tables: Sequence[str] = HOST_TABLES) -> Mask:
         """Which host events (in their numbering) have a name that passes a test."""

@@ -109,7 +109,7 @@ class Teller:
         cause = self.causes[candidate.cause]
         return Finding(
             id=cause.id,
-            title=cause.title,
+            title=": ".join(filter(None, [cause.title, candidate.detail])),
             severity=candidate.severity,
             scope=Scope(ranks=list(candidate.ranks), steps=list(candidate.steps)),
             attributed_ns_per_step=candidate.attributed_ns,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from whystall.diagnosis.bounds import broken
 from whystall.diagnosis.candidate import Sampled, Valued, Weighed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.experiment import bearing, saved_by
@@ -43,11 +44,14 @@ class Verdicts:
     """What follows from one that fires, and that one: it is no finding of its own."""
     nameless: list[Weighed]
     quiet: list[Weighed]
+    failures: list[str]
+    """What came out beyond its limits, and is therefore in none of these."""
 
 
 def weigh(case: Case, candidates: Sequence[Valued]) -> Verdicts:
     """All candidates, weighed and told apart by whether their removal is worth while."""
-    weighed = merged(_by_tiers(case, candidates))
+    failures: list[str] = []
+    weighed = merged(_by_tiers(case, candidates, failures))
     firing = [one for one in weighed if _fires(case, one)]
     quiet = [one for one in weighed if not _fires(case, one)]
     firing.sort(key=lambda one: (-_weight(one), one.candidate.cause))
@@ -58,6 +62,7 @@ def weigh(case: Case, candidates: Sequence[Valued]) -> Verdicts:
         follows,
         [one for one in firing if one.candidate.nameless],
         quiet,
+        failures,
     )
 
 
@@ -113,17 +118,33 @@ def _fires(case: Case, one: Weighed) -> bool:
     return one.floor >= least and one.adds >= LEAST_SHARE and one.expected >= worth
 
 
-def _by_tiers(case: Case, candidates: Sequence[Valued]) -> list[Weighed]:
-    """All candidates weighed, tier by tier: a general cause counts for what it adds once the specific ones are gone."""
+def _by_tiers(case: Case, candidates: Sequence[Valued], failures: list[str]) -> list[Weighed]:
+    """All candidates weighed, tier by tier: a general cause counts for what it adds once the specific ones are gone.
+
+    Those that break their limits are left out, with a sentence among ``failures``.
+    """
     removed: Change | None = None
     out: list[Weighed] = []
     for tier in sorted({one.tier for one in candidates}):
         # Of one cause what samples say and what a replay does: what fires by the one goes with the other's change.
-        found = merged([_by_experiment(case, one.weigh(case, removed)) for one in candidates if one.tier == tier])
+        own = [_by_experiment(case, one.weigh(case, removed)) for one in candidates if one.tier == tier]
+        found = merged(_within_bounds(case, own, failures))
         for one in found:
             if _fires(case, one):
                 removed = together(case, removed, one.candidate.removal)
         out += found
+    return out
+
+
+def _within_bounds(case: Case, weighed: Sequence[Weighed], failures: list[str]) -> list[Weighed]:
+    """Those that keep to what the devices' own work allows; an experiment is a measurement and needs no limit."""
+    out = []
+    for one in weighed:
+        sentence = broken(case, one) if not one.tried else None
+        if sentence is None:
+            out.append(one)
+        else:
+            failures.append(sentence)
     return out
 
 

@@ -65,8 +65,8 @@ def step_lengths_ns(graph: Graph, played: Played) -> NDArray[np.int64]:
 def window_ns(graph: Graph, played: Played) -> tuple[int, int]:
     """Begin and end of the window: from the end of the first steady step before it to the end of the last one.
 
-    Of a single step: from its begin to its end. Without steps: all that was recorded, to the end of what ran on a
-    device.
+    Of a single step: from its begin to its end. Without steps: from the first to the last of what ran on devices, or
+    all that was recorded where nothing did.
     """
     ends = _ends_of_steps(graph, played)
     if len(ends) > 1:
@@ -78,15 +78,17 @@ def window_ns(graph: Graph, played: Played) -> tuple[int, int]:
         return min(_begin_of_step(graph, played), int(ends[0])), int(ends[0])
     if not len(played.start):
         return 0, 0
-    return int(played.start.min()), int(played.end[_outcome(graph)].max())
+    outcome = _outcome(graph)
+    return int(played.start[outcome].min()), int(played.end[outcome].max())
 
 
 def _begin_of_step(graph: Graph, played: Played) -> int:
-    """When the only step began: at its mark, or once devices were done with what was launched before it."""
-    first = graph.start[graph.step_nodes].min()
-    before = (graph.kind == NodeKind.DEVICE) & (graph.start + graph.duration < first)
-    mark = int(played.start[graph.opening].min())
-    return int(played.end[before].max(initial=mark))
+    """When the only step began: with its first device event, as its ledger does; on a CPU at its mark.
+
+    What the host did before that may have been hidden behind the step before, which was not recorded.
+    """
+    own = graph.step_nodes[graph.kind[graph.step_nodes] == NodeKind.DEVICE]
+    return int(played.start[own].min() if len(own) else played.start[graph.opening].min())
 
 
 def _outcome(graph: Graph) -> NDArray[np.intp]:
@@ -112,6 +114,27 @@ def longest_ns(lanes: Lanes, durations: NDArray[np.int64]) -> int:
     """The sum over the lane that has most to do."""
     nodes, first = lanes
     return int(np.add.reduceat(durations[nodes], first).max()) if len(nodes) else 0
+
+
+def busy_ns(graph: Graph, nodes: Mask, begin: int, end: int) -> int:
+    """The time between two instants in which the busiest device runs some of its nodes, as it was recorded."""
+    most = 0
+    for rows in _rows_of_devices(graph, nodes):
+        starts = np.maximum(graph.start[rows], begin)
+        ends = np.minimum(graph.start[rows] + graph.duration[rows], end)
+        reached = np.maximum.accumulate(np.append(begin, ends))[:-1]
+        most = max(most, int(np.maximum(ends - np.maximum(starts, reached), 0).sum()))
+    return most
+
+
+def _rows_of_devices(graph: Graph, nodes: Mask) -> list[NDArray[np.intp]]:
+    """Some device nodes of each device, by start, as a graph has its nodes."""
+    names = [name.partition(" stream ") for name in graph.lanes]
+    devices = {name: number for number, name in enumerate(dict.fromkeys(one for one, stream, _ in names if stream))}
+    device_of = np.array([devices[one] if stream else -1 for one, stream, _ in names], np.int64)
+    rows = np.flatnonzero(nodes & (graph.kind == NodeKind.DEVICE))
+    device = device_of[graph.lane[rows]] if len(rows) else np.zeros(0, np.int64)
+    return [rows[device == number] for number in devices.values()]
 
 
 def speedup(graph: Graph, base: Played, change: Change) -> float:
@@ -203,6 +226,7 @@ __all__ = [
     "EdgeKind",
     "Fidelity",
     "Lanes",
+    "busy_ns",
     "critical_path",
     "fidelity",
     "has_steps",

@@ -8,7 +8,19 @@ from functools import cache
 from importlib.resources import files
 from typing import Literal
 
-CallKind = Literal["sync", "allocate", "free", "free_that_waits", "graph", "launch", "copy", "load"]
+CallKind = Literal[
+    "sync",
+    "allocate",
+    "free",
+    "free_that_waits",
+    "graph",
+    "launch",
+    "copy",
+    "load",
+    "capture_begin",
+    "capture_end",
+    "instantiate",
+]
 
 
 @cache

@@ -1,7 +1,7 @@
-"""Calls that start something up: the first of their kind, far longer than others of their name, before a steady step.
+"""What happens once, before a steady step: calls far longer than others of their name, compilation, graph capture.
 
-Creating a context, loading a library, launching a kernel for the first time: what later steps never do again. It is
-told as such, counts for no step, and a recording that mostly holds it says nothing of what recurs.
+Creating a context, loading a library, launching a kernel for the first time, recording a graph: later steps never do it
+again. It counts for no step, and a recording that mostly holds it says nothing about what recurs.
 """
 
 from __future__ import annotations
@@ -13,16 +13,19 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from whystall.replay.graph import Mask
+from whystall.replay.graph import Mask, Times
 from whystall.trace.columns import codes, matching
 from whystall.trace.link import rows_of
 from whystall.trace.model import Trace
+from whystall.vocabulary.episodes import is_episode
 from whystall.vocabulary.runtime_calls import is_call
 
 # A call that only checks or queues takes microseconds; context creation, loading and first launches take milliseconds.
 _LEAST_NS: Final = 1_000_000
 # A first call so many times as long as the median one of its name did something else than they do.
 _TIMES_USUAL: Final = 20
+# What happens in each step happens at least this often in a recording that has no step marks.
+_FEWEST_RECURRING: Final = 3
 
 
 def startup_calls(trace: Trace, offsets: Mapping[str, tuple[int, int]]) -> Mask:
@@ -48,13 +51,58 @@ def startup_calls(trace: Trace, offsets: Mapping[str, tuple[int, int]]) -> Mask:
         }
     ).filter(~waits & np.isin(name, long_names))
     usual = table.group_by("name", maintain_order=True).agg(pl.col("ns").median().alias("usual"), pl.len().alias("all"))
-    first_of_kind = table.sort("ts", "row").unique(["name", "kernel"], keep="first", maintain_order=True)
-    long = first_of_kind.join(usual, on="name").filter(
-        (pl.col("ts") < _steady_from(trace))
-        & (pl.col("ns") >= _LEAST_NS)
-        & ((pl.col("all") == 1) | (pl.col("ns") >= _TIMES_USUAL * pl.col("usual")))
+    long = (
+        table.sort("ts", "row")
+        .with_columns(first=pl.struct("name", "kernel").is_first_distinct())
+        .join(usual, on="name", maintain_order="left")
+        .filter(
+            (pl.col("ns") >= _LEAST_NS)
+            & ((pl.col("all") == 1) | (pl.col("ns") >= _TIMES_USUAL * pl.col("usual")))
+            & (pl.col("ts") < _steady_from(trace))
+        )
+        .filter(pl.col("first") | (pl.len().over("name") < _FEWEST_RECURRING))
     )
     out[first + long["row"].to_numpy()] = True
+    return out
+
+
+def preparations(trace: Trace) -> tuple[Times, Times]:
+    """Begin and end of the stretches in which a model was compiled or a graph captured, before a steady step.
+
+    They may overlap, and are sorted by begin. Of a recording with two steps and more only those of the first are
+    known to happen once.
+    """
+    begin, end = (np.concatenate(parts) for parts in zip(_compilations(trace), *_captures(trace), strict=True))
+    early = begin < _steady_from(trace)
+    order = np.argsort(begin[early], kind="stable")
+    return begin[early][order], end[early][order]
+
+
+def _compilations(trace: Trace) -> tuple[Times, Times]:
+    """What torch's compiler marks, in annotations and by its Python frames."""
+    begin, end = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for table in (trace.annotations, trace.python_functions):
+        chosen = table.filter(pl.Series(matching(table["name"], lambda name: is_episode(name, "compilation", "event"))))
+        begin.append(chosen["ts_ns"].to_numpy())
+        end.append((chosen["ts_ns"] + chosen["duration_ns"]).to_numpy())
+    return np.concatenate(begin), np.concatenate(end)
+
+
+def _captures(trace: Trace) -> list[tuple[Times, Times]]:
+    """Per thread its captures of graphs, from their begin to their end, and the calls that instantiate the graphs."""
+    calls = trace.runtime_calls
+    begins_one = matching(calls["name"], lambda name: is_call(name, "capture_begin"))
+    ends_one = matching(calls["name"], lambda name: is_call(name, "capture_end"))
+    instantiates = matching(calls["name"], lambda name: is_call(name, "instantiate"))
+    begin, thread = calls["ts_ns"].to_numpy(), calls["thread"].to_numpy()
+    end = begin + calls["duration_ns"].to_numpy()
+    out = [(begin[instantiates], end[instantiates])]
+    for one in np.unique(thread[begins_one]).tolist():
+        begins = np.sort(begin[begins_one & (thread == one)])
+        ends = np.sort(end[ends_one & (thread == one)])
+        index = np.searchsorted(ends, begins)
+        closed = index < len(ends)
+        out.append((begins[closed], ends[index[closed]]))
     return out
 
 

@@ -75,10 +75,12 @@ def side_by_side(*, halves: tuple[tuple[int, int], ...] = ((600_000, 200_000), (
     return job
 
 
-def test_streams_that_run_side_by_side_do_so_across_a_wait_of_the_host_that_is_gone() -> None:
-    """After a wait all streams have ended, which says nothing of what one of them would have waited for."""
+def test_streams_that_were_seen_side_by_side_share_one_device() -> None:
+    """Without the wait they might overlap more: whether the device has room for that no recording shows."""
     job = side_by_side()
-    is_worth(found_in(job.built)["host.sync"], job.step_ns / (4 * 800_000 + 8 * GAP_NS))
+    found = told_of(job.built).get("host.sync")
+    busy = 4 * 800_000 * 2 - 4 * 200_000 * 2
+    assert found is None or found.gain is None or found.gain.expected <= job.step_ns / busy
 
 
 def test_a_long_wait_with_a_short_gap_after_it_costs_nothing() -> None:

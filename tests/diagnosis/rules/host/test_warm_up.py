@@ -89,3 +89,45 @@ def test_where_a_recording_is_one_of_a_start_the_first_call_is_marked() -> None:
     assert told.severity == "minor"
     assert told.in_step is not None
     assert sum(length for _, length in told.in_step.marks) == pytest.approx(42_000_000, rel=0.01)
+
+
+@pytest.mark.parametrize("api", ["cuda", "hip"])
+def test_a_recording_of_a_graph_being_captured_is_one_of_a_start(api: str) -> None:
+    """400 calls in Python between begin and end of the capture, none of which runs anything: nothing of it recurs."""
+    job = Job(api=api)
+    job.operator("aten::zeros", "fill", 20_000)
+    job.call("StreamBeginCapture", 3_000)
+    for _ in range(400):
+        job.python(150_000)
+        job.built.operator("aten::mm", at=job.at, lasts=30_000)
+        job.built.runtime(f"{api}LaunchKernel", at=job.at + 5_000, lasts=5_000)
+        job.python(30_000)
+    job.call("StreamEndCapture", 5_000)
+    job.call("GraphInstantiate", 1_500_000)
+    job.operator("aten::zeros", "fill", 20_000)
+    found = found_in(job.built)
+    assert set(found) == {"host.warm-up"}
+    assert "capture of graphs" in found["host.warm-up"].title
+
+
+def test_graphs_that_are_captured_in_every_step_are_no_start() -> None:
+    job = Job()
+    for _ in job.steps(8):
+        job.call("StreamBeginCapture", 3_000)
+        job.python(2_000_000)
+        job.call("StreamEndCapture", 5_000)
+        job.operator("aten::mm", "gemm", 2_000_000)
+        job.wait()
+    assert "host.warm-up" not in found_in(job.built)
+
+
+@pytest.mark.parametrize("before", [0, 3])
+def test_a_call_that_took_long_once_counts_for_no_recording(before: int) -> None:
+    """7 ms of 12, once among 300 calls of its name, be it the first of them or not."""
+    job = Job()
+    for number in range(300):
+        job.call("OccupancyMaxActiveBlocks", 7_000_000 if number == before else 1_000)
+        job.operator("aten::mm", "gemm", 18_000)
+    found = told_of(job.built)
+    assert found["host.warm-up"].attributed_ns_per_step == 7_000_000
+    assert "host.launch-bound" not in found or found["host.launch-bound"].severity == "info"

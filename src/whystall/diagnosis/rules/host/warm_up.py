@@ -17,6 +17,7 @@ from whystall.vocabulary.runtime_calls import is_call
 CAUSE: Final = cause_beside(__name__)
 _LEAST_SHARE: Final = CAUSE.threshold("least_share")
 _MOSTLY: Final = CAUSE.threshold("mostly")
+_PREPARES: Final = "compilation or the capture of graphs"
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
@@ -44,37 +45,44 @@ def in_trace(case: Case) -> Iterator[Replayed]:
 
 
 def at_the_start(case: Case) -> Iterator[Standing]:
-    """First calls far longer than others of their name; where they are most of it, nothing recurring is told.
+    """What happens once; where it is most of a recording, nothing that recurs is concluded from it.
 
-    They may lie before the steps that are replayed: then they are only told.
+    It may lie before the steps that are replayed: then it is only reported.
     """
     for rank in case.ranks:
-        nodes = case.nodes(rank, host=rank.startup)
+        nodes = case.startup & (case.replayed.rank == rank.rank)
         spent = int(case.replayed.duration[nodes].sum())
-        share = spent / max(_recorded_ns(rank), 1)
+        share = min(spent / max(_recorded_ns(case, rank), 1), 1.0)
         if share < _LEAST_SHARE:
             continue
         replayed = int(case.replayed.duration[case.in_window(nodes)].sum())
-        mostly = replayed >= _MOSTLY * case.recorded_ns
+        mostly = replayed >= _MOSTLY * case.recorded_ns or (share >= _MOSTLY and not case.has_steps)
+        calls = case.nodes(rank, host=rank.startup)
+        prepared = spent - int(case.replayed.duration[nodes & calls].sum())
         yield Standing(
             cause=CAUSE.id,
             attributed_ns=spent,
             evidence=(
-                evidence.time("in first calls of their kind, far longer than the others", spent, case.events_of(nodes)),
+                evidence.time(
+                    "in calls that happened once, far longer than the others", spent - prepared, case.events_of(nodes)
+                ),
+                evidence.time("compiling, or capturing graphs", prepared),
                 evidence.share("of the recording", share),
             ),
+            detail=_PREPARES if prepared * 2 >= spent else "",
             severity="minor" if mostly else "info",
             nodes=nodes,
-            method="first calls against others of the same name",
+            method="what happens once against what recurs",
             code=code_of(case, nodes, everywhere=True),
             ranks=(rank.rank,),
             overrules=mostly,
         )
 
 
-def _recorded_ns(rank: RankCase) -> int:
-    """How long what is replayed of a rank, and what lies before it, takes."""
-    return max((device.window_ns for device in rank.analysis.devices), default=0)
+def _recorded_ns(case: Case, rank: RankCase) -> int:
+    """How long the recording of a rank is, before its first device event as well."""
+    graph, own = case.replayed, case.replayed.rank == rank.rank
+    return int((graph.start + graph.duration)[own].max() - graph.start[own].min()) if own.any() else 0
 
 
 RULE = Rule(

@@ -1,0 +1,54 @@
+"""Limits of a gain that are known without the replay: what a remedy leaves on a device still takes its time.
+
+A gain that leaves the device's work as it is is at most window / busy of the same window, one of communication at most
+window / compute. A candidate that claims more is an error of ours: it is reported as a failure and left out.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from whystall.diagnosis.candidate import Replayed, Sampled, Weighed
+from whystall.diagnosis.case import Case
+from whystall.diagnosis.gains import MOST_SAVED, scaled, speedup
+
+# Families of causes whose removal leaves a device's work as it is.
+_OF_HOST: Final = ("host.", "input.", "episodic.")
+# Times are whole microseconds in many recordings: a window of some hundred events is known to so much.
+_ROUNDED: Final = 0.005
+
+
+def most_saved(case: Case, candidate: Replayed | Sampled) -> float:
+    """The largest share of a step that a candidate can save; 1 where nothing limits it.
+
+    Of samples it is what the devices of the recorded steps leave of a measured step. What happens in some steps only
+    may be more of a usual step than of those in the window.
+    """
+    if case.graph is None:
+        return 1.0
+    weight = 1.0
+    if isinstance(candidate, Replayed):
+        whole = case.window_ns
+        stays = case.left_on_devices_ns(candidate.removal)
+        if candidate.recurrence is not None:
+            weight = max(candidate.recurrence.weight(case.steps), 1.0)
+    else:
+        whole = candidate.step_ns or case.step_ns
+        known = candidate.removal is not None or candidate.cause.startswith(_OF_HOST)
+        stays = case.left_on_devices_ns(candidate.removal) // max(case.steps, 1) if known else 0
+    return scaled(1 - min(stays / whole, 1.0), weight) if whole > 0 else 1.0
+
+
+def broken(case: Case, one: Weighed) -> str | None:
+    """What a weighed candidate claims beyond its limit, as a sentence; ``None``: it keeps to it."""
+    candidate = one.candidate
+    if not isinstance(candidate, Replayed | Sampled):
+        return None
+    most = most_saved(case, candidate)
+    if one.expected <= most + _ROUNDED * (1 - most) or one.expected <= 0:
+        return None
+    claimed, limit = speedup(one.expected), speedup(min(most, MOST_SAVED))
+    return (
+        f"the gain of {candidate.cause} came out as {claimed:.2f} times, and the devices' own work allows {limit:.2f} "
+        "at most: an error of whystall's, so the finding is left out"
+    )
