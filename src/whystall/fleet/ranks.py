@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from whystall.analysis.exchanges import exchanges
 from whystall.analysis.shared_steps import marked_unshared
 from whystall.analysis.trace_analysis import TraceAnalysis, analyze_trace
 from whystall.errors import InputError
@@ -162,8 +163,9 @@ def _summarised(
 
 
 def _analyses(traces: Sequence[Trace], ranks: Sequence[int], manner: Manner) -> list[TraceAnalysis]:
+    classes = (*manner.classes(), *exchanges(traces))
     found = [
-        analyze_trace(trace, rank=rank, classes=manner.classes(), calibrations=manner.calibrations)
+        analyze_trace(trace, rank=rank, classes=classes, calibrations=manner.calibrations)
         for trace, rank in zip(traces, ranks, strict=True)
     ]
     return marked_unshared(traces, found)
