@@ -188,7 +188,30 @@ def _shipped_match(name: str) -> KernelClass | None:
     return first_match(shipped_kernel_classes(), name)
 
 
+# In mangled names (Itanium C++ ABI): literals and references to earlier parts hold numbers that are no lengths.
+_NO_LENGTHS: Final = re.compile(r"L[a-z]n?\d+E|[ST]\d*_")
+_LENGTH: Final = re.compile(r"\d+")
+
+
+def readable(name: str) -> str:
+    """The identifiers of a mangled name, or the name as it is.
+
+    >>> readable("_ZN5cudnn25bn_fw_tr_1C11_kernel_NCHWIffLi512EEEvPKT_")
+    'cudnn::bn_fw_tr_1C11_kernel_NCHW'
+    """
+    if not name.startswith("_Z"):
+        return name
+    text, at, found = _NO_LENGTHS.sub(" ", name), 2, []
+    while length := _LENGTH.search(text, at):
+        begin = length.end()
+        end = begin + int(length[0][:4])
+        at = end if text[begin:end].isidentifier() and end <= len(text) else begin
+        if at == end:
+            found.append(text[begin:end])
+    return "::".join(found) or name
+
+
 def first_match(rules: Sequence[KernelClass], name: str) -> KernelClass | None:
-    """The first rule that knows ``name``."""
-    shown = name[:_LONGEST_NAME]
+    """The first rule that knows ``name``, by its identifiers where it is mangled."""
+    shown = readable(name[:_LONGEST_NAME])
     return next((rule for rule in rules if rule.pattern.search(shown)), None)

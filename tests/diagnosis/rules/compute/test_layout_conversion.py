@@ -48,6 +48,31 @@ def test_conversions_are_worth_their_time(kernel: str, api: str) -> None:
     is_worth(finding, job.step_ns / (job.step_ns - 2 * 150_000))
 
 
+@pytest.mark.parametrize(
+    ("kernel", "reorders"),
+    [
+        ("triton_poi_fused_clone_permute_7", True),
+        ("triton_poi_fused_clone_transpose_view_3", True),
+        ("triton_poi_fused__unsafe_view_addmm_cat_clone_gelu_transpose_view_26", False),
+        ("triton_red_fused_add_mean_mul_pow_rsqrt_transpose_5", False),
+        ("triton_poi_fused_mul_transpose_unheard_of_9", False),
+    ],
+)
+def test_a_compiled_kernel_that_computes_as_well_is_no_conversion(kernel: str, *, reorders: bool) -> None:
+    """Inductor names all that it fused, the views of what it reads among it."""
+    job = network(kernel, 150_000, operator=kernel)
+    assert ("compute.layout-conversion" in found_in(job.built)) is reorders
+
+
+def test_a_name_by_itself_is_less_sure_than_an_operator_that_copies() -> None:
+    kernel = "void acme::transpose<float>(float*)"
+    asked, named = (
+        found_in(network(kernel, 150_000, operator=operator).built)["compute.layout-conversion"]
+        for operator in ("aten::copy_", "acme::layer")
+    )
+    assert named.confidence <= 0.6 < asked.confidence
+
+
 def test_the_copy_of_contiguous_is_a_conversion() -> None:
     """Its kernel has the name of any copy: what tells is the operator around it."""
     job = Job(api="cuda")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -11,6 +12,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from whystall.cost import kind_of
+from whystall.cost.compiled import fused_name
+from whystall.cost.registry import known_operators
 from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
@@ -34,6 +37,15 @@ _LEAST_CALLED: Final = 1 / 3
 # Some of the copies may be needed: what puts tensors in order once, for all that follows, is one of them.
 _UNSURE: Final = 0.3
 _TWO: Final = 2  # the target and the source of a copy; and matrices, which products read in either order
+# Views that change the order of dimensions, and what makes a copy in the new one.
+_REORDERING: Final = frozenset({"transpose", "permute", "t", "movedim", "swapaxes", "channel_shuffle"})
+_COPYING: Final = frozenset({"copy", "copy_", "clone", "contiguous"})
+_ASKS: Final = re.compile(
+    r"^aten::(copy_|clone|contiguous|_to_copy|to|reshape|channel_shuffle)$|conv(olution)?", re.IGNORECASE
+)
+_MOSTLY: Final = 0.5
+# A kernel's name by itself.
+_BY_NAME_ALONE: Final = 0.6
 _WITHOUT_CONVOLUTIONS: Final = Remedy(
     text="Keep tensors in the order in which they are used: drop .contiguous() where the next operator takes strides, "
     "and transpose the weights once instead of the activations in every step.",
@@ -53,7 +65,9 @@ def in_trace(case: Case) -> Iterator[Replayed]:
     """
     for rank in case.ranks:
         contiguous = _of_contiguous(rank)
-        chosen = (rank.workings.classified.has("layout") | contiguous) & ~rank.workings.could_use_tensor_cores
+        compiled = rank.device_named(lambda name: fused_name(name, known_operators()) is not None)
+        named = np.where(compiled, rank.device_named(_only_reorders), rank.workings.classified.has("layout"))
+        chosen = (named | contiguous) & ~rank.workings.could_use_tensor_cores
         if not chosen.any():
             continue
         convolves = bool((rank.workings.family == "convolution").any())
@@ -84,12 +98,32 @@ def in_trace(case: Case) -> Iterator[Replayed]:
             code=code_of(case, nodes),
             ranks=(rank.rank,),
             uncertainty=_UNSURE,
-            confidence=0.85,
+            confidence=0.85 if _asked_for(rank, chosen) else _BY_NAME_ALONE,
             rivals=("compute.fusible",),
             # A memory format is what convolutions have. Elsewhere a copy into another order is a link of a chain first.
             tier=0 if convolves else 2,
             remedy=CAUSE.remedies["carried"] if across.any() else otherwise,
         )
+
+
+def _only_reorders(name: str) -> bool:
+    """Whether the name of a kernel that Inductor made says that it does nothing but put a tensor into another order.
+
+    A kernel that computes names the views of what it reads, too.
+    """
+    fused = fused_name(name, known_operators())
+    if fused is None or fused.unknown or not _REORDERING.intersection(fused.operators):
+        return False
+    return all(one in _COPYING or kind_of(f"aten::{one}") in ("memory", "view") for one in fused.operators)
+
+
+def _asked_for(rank: RankCase, events: Mask) -> bool:
+    """Whether operators that copy, or convolutions, launched most of some kernels: more than names say so."""
+    operator = rows_of(rank.trace.device_events["operator"])
+    asks = matching(rank.trace.operators["name"], lambda name: bool(_ASKS.search(name)))
+    known = np.append(asks | rank.workings.tree.below(asks), values=False)[operator]
+    took = durations(rank)
+    return float(took[events & known].sum()) >= _MOSTLY * float(took[events].sum())
 
 
 def in_trace_of_a_cpu(case: Case) -> Iterator[Replayed]:

@@ -15,7 +15,10 @@ CAUSE: Final = cause_beside(__name__)
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
-    """Kernels of calls that tensor cores would take, by the calls' dtypes."""
+    """Kernels of calls that tensor cores would take, by the calls' dtypes, and that say that they use scalar units.
+
+    Of a kernel whose name says neither (those of Triton, AOTriton and many libraries) it is not known.
+    """
     for rank in case.ranks:
         work = rank.workings
         peak = work.peak
@@ -24,7 +27,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
         half = work.dtype_of("float16") | work.dtype_of("bfloat16")
         if not peak.tf32_tflops:
             half |= work.dtype_of("float32")
-        chosen = work.could_use_tensor_cores & ~work.uses_tensor_cores & half
+        chosen = work.could_use_tensor_cores & ~work.uses_tensor_cores & half & work.classified.has("cuda-cores")
         best = peak.fp16_tflops or peak.bf16_tflops
         if chosen.any() and best:
             yield faster_matrices(
