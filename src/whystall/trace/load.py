@@ -12,6 +12,7 @@ from whystall.trace.errors import InputError
 from whystall.trace.files import Limits, Progress, head_of
 from whystall.trace.metadata import sound_text
 from whystall.trace.model import Trace
+from whystall.trace.processes import recordings_of
 from whystall.trace.readers.reader import Reader, Whole
 from whystall.trace.readers.registry import READERS, installed_readers, reader_of
 from whystall.trace.together import whole_of
@@ -72,7 +73,9 @@ def _read(whole: Whole, reader: Reader, limits: Limits, progress: Progress | Non
     try:
         size = sum(file.stat().st_size for file in whole.files)
         traces = [
-            assemble(raw, name=name, file_bytes=size) for raw in reader.read(path, limits=limits, progress=progress)
+            assemble(part, name=name, file_bytes=size)
+            for raw in reader.read(path, limits=limits, progress=progress)
+            for part in recordings_of(raw)
         ]
     except (InputError, MemoryError):
         raise

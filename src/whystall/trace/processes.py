@@ -1,0 +1,156 @@
+"""Several ranks in one file: people merge the traces of a job to see them side by side, and each is a recording.
+
+A process of a merged file has operators and calls of the runtime of its own, and a device of its own, which runs what
+these calls launched: after each call, and soon after some. Numbers of launches repeat between processes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from whystall.trace.link import HOST_TABLES
+from whystall.trace.metadata import MOST_RANKS
+from whystall.trace.readers.reader import RawTrace
+
+# Fewer calls that carry the number of a launch do not tell whose device an event ran on.
+_FEWEST_CALLS: Final = 20
+# A device belongs to the process whose calls launched nearly all of its events, and before they began.
+_NEARLY_ALL: Final = 0.98
+_RANK: Final = "rank"
+
+
+@dataclass(frozen=True, slots=True)
+class _Owned:
+    """The processes that ran ranks, and per thread of the file the process whose it is (-1: of none)."""
+
+    processes: list[str]
+    process_of: NDArray[np.int64]
+
+
+def recordings_of(raw: RawTrace) -> list[RawTrace]:
+    """The recordings in what a reader took for one, a process each; the same one where it is of one process."""
+    if raw.process is not None or raw.steps is not None:
+        return [raw]
+    owned = _owned(raw)
+    if owned is None:
+        return [raw]
+    ordered = {name: table.sort("ts_ns", maintain_order=True) for name, table in raw.tables.items()}
+    return [_part(raw, ordered, owned, number) for number in range(len(owned.processes))]
+
+
+def _owned(raw: RawTrace) -> _Owned | None:
+    """Whose each thread of the file is; ``None`` where no two processes ran a rank each."""
+    calls, events = raw.tables.get("runtime_calls"), raw.tables.get("device_events")
+    if calls is None or events is None or not {"correlation", "device"} <= {*calls.columns, *events.columns}:
+        return None
+    pid = raw.threads["pid"].cast(pl.String).to_numpy()
+    counts = pl.Series(pid[calls["thread"].to_numpy()]).value_counts(sort=True, name="calls")
+    busy = [str(one) for one, count in counts.iter_rows() if count >= _FEWEST_CALLS]
+    works = set(pid[raw.tables["operators"]["thread"].to_numpy()]) if "operators" in raw.tables else set()
+    processes = sorted((one for one in busy if one in works), key=lambda one: (len(one), one))
+    if len(processes) < 2:
+        return None
+    owners = _stated(raw, processes, pid) or _owners(processes, pid, calls, events)
+    if owners is None or set(owners.values()) != set(range(len(processes))):
+        return None
+    lanes = events.select("thread", owner=pl.col("device").replace_strict(owners, return_dtype=pl.Int64))
+    of_lane = {pid[thread]: owner for thread, owner in lanes.unique("thread").iter_rows() if thread >= 0}
+    numbers = {**of_lane, **{name: number for number, name in enumerate(processes)}}
+    return _Owned(processes, np.array([numbers.get(one, -1) for one in pid], np.int64))
+
+
+def _stated(raw: RawTrace, processes: list[str], pid: NDArray[np.object_]) -> dict[int, int] | None:
+    """The process of each device by the rank that both state; ``None`` where they state none."""
+    if raw.extra_arguments is None:
+        return None
+    stated = raw.extra_arguments.filter(pl.col("key").cast(pl.String) == _RANK).select(
+        pl.col("table").cast(pl.String), "row", rank=pl.col("value").cast(pl.String)
+    )
+    found: dict[str, dict[object, str]] = {}
+    for name, column in (("operators", "thread"), ("device_events", "device")):
+        table = raw.tables[name].sort("ts_ns", maintain_order=True)
+        own = stated.filter((pl.col("table") == name) & (pl.col("row") < len(table)))
+        place = table[column].gather(own["row"])
+        known = pl.DataFrame({"place": pid[place.to_numpy()] if name == "operators" else place, "rank": own["rank"]})
+        unique = known.unique()
+        if unique.is_empty() or unique["place"].is_duplicated().any():
+            return None
+        found[name] = dict(unique.iter_rows())
+    rank_of = found["operators"]
+    numbers = {rank_of[name]: number for number, name in enumerate(processes) if name in rank_of}
+    if len(numbers) < len(processes) or not numbers.keys() >= set(found["device_events"].values()):
+        return None
+    return {int(str(device)): numbers[rank] for device, rank in found["device_events"].items()}
+
+
+def _owners(
+    processes: list[str], pid: NDArray[np.object_], calls: pl.DataFrame, events: pl.DataFrame
+) -> dict[int, int] | None:
+    """The process of each device by who launched its events, and soonest before them; ``None`` where one has none."""
+    launched = events.select("device", "correlation", at="ts_ns").drop_nulls()
+    mine = calls.select("correlation", called="ts_ns").with_columns(pid=pl.Series(pid[calls["thread"].to_numpy()]))
+    owners: dict[int, int] = {}
+    for [device], own in launched.group_by("device", maintain_order=True):
+        found: list[tuple[float, float, int]] = []
+        for number, process in enumerate(processes):
+            called = mine.filter(pl.col("pid") == process).unique("correlation", keep="none")
+            late = own.join(called, on="correlation").select(pl.col("at") - pl.col("called")).to_series().to_numpy()
+            if len(late) >= _NEARLY_ALL * len(own):
+                found.append((-round(float(np.mean(late >= 0)), 2), float(np.quantile(late, 0.05)), number))
+        if not found or -min(found)[0] < _NEARLY_ALL:
+            return None
+        owners[int(str(device))] = min(found)[2]
+    return owners
+
+
+def _part(raw: RawTrace, tables: dict[str, pl.DataFrame], owned: _Owned, number: int) -> RawTrace:
+    """One process's share of a file: the rows of its threads and of its device; what is nobody's goes to the first."""
+    rows = {}
+    for name, table in tables.items():
+        nobodys = np.full(len(table), 0 if number == 0 else -2, np.int64)
+        owner = owned.process_of[table["thread"].to_numpy()] if "thread" in table.columns else nobodys
+        rows[name] = (owner == number) | ((owner == -1) & (number == 0) & (name not in HOST_TABLES))
+    extra = _extra(raw.extra_arguments, rows)
+    parts = {name: table.filter(rows[name]) for name, table in tables.items()}
+    return dataclasses.replace(
+        raw,
+        tables=parts,
+        process=f"process {owned.processes[number]}",
+        events=sum(len(table) for table in parts.values()),
+        metadata=msgspec.structs.replace(raw.metadata, rank=_rank(extra)),
+        extra_arguments=extra,
+        warnings=raw.warnings if number == 0 else (),
+        quarantined=raw.quarantined if number == 0 else (),
+    )
+
+
+def _extra(arguments: pl.DataFrame | None, rows: dict[str, NDArray[np.bool_]]) -> pl.DataFrame | None:
+    """The arguments of the rows that are kept, by their new numbers."""
+    if arguments is None:
+        return None
+    parts = []
+    for name, kept in rows.items():
+        own = arguments.filter(pl.col("table").cast(pl.String) == name)
+        row = own["row"].to_numpy()
+        inside = (row >= 0) & (row < len(kept))
+        chosen = inside & kept[np.where(inside, row, 0)] if len(kept) else np.zeros(len(own), np.bool_)
+        number = (np.cumsum(kept) - 1)[row[chosen]] if len(kept) else np.zeros(0, np.int64)
+        parts.append(own.filter(chosen).with_columns(row=pl.Series(number, dtype=own["row"].dtype)))
+    return pl.concat(parts) if parts else arguments.clear()
+
+
+def _rank(arguments: pl.DataFrame | None) -> int | None:
+    """The rank that whoever merged the files wrote to each of the process's events."""
+    if arguments is None:
+        return None
+    stated = arguments.filter(pl.col("key").cast(pl.String) == _RANK)["value"].cast(pl.String).unique().to_list()
+    if len(stated) != 1 or not stated[0].isdecimal() or not stated[0].isascii():
+        return None
+    return int(stated[0]) if int(stated[0][:18]) < MOST_RANKS and len(stated[0]) <= len(str(MOST_RANKS)) else None
