@@ -147,6 +147,8 @@ def _kept_waiting(case: Case, rank: int, peers: Sequence[int], wait_ns: int, tol
         remedy=None if device_ratio is not None else _ON_A_CPU,
         symptom_of=OF_ONE_RANK,
         rivals=("communication.exposed", "communication.low-bandwidth", "device.throttled"),
+        if_hidden=f"rank {rank} is the last to come, and the others wait for it, but its own work is hardly longer than "
+        "theirs: as fast as they are it would save next to nothing",
     )
 
 
@@ -216,7 +218,7 @@ def _prompt_ratio(case: Case, rank: int, wait_ns: int) -> float:
 def _host_ratio(case: Case, rank: int, peers: Sequence[int]) -> float:
     """How much shorter a rank's host work would be if it were as fast as its peers' (1: it is)."""
     graph = case.replayed
-    host = (graph.kind == NodeKind.HOST) & (graph.state != HostState.COMMUNICATION)
+    host = case.in_window((graph.kind == NodeKind.HOST) & (graph.state != HostState.COMMUNICATION))
     sums = {one.rank: int(graph.duration[host & (graph.rank == one.rank)].sum()) for one in case.ranks}
     usual = float(np.median([sums[one] for one in peers]))
     return min(usual / max(sums[rank], 1), 1.0)
