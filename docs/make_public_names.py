@@ -18,8 +18,8 @@ ROOT = Path(__file__).parents[1]
 TARGET = ROOT / "src/whystall/report/public_names.txt"
 KERNELS = ROOT / "tests/analysis/kernel_names.tsv"
 NAMESPACES = re.compile(
- 
-  r"\b(at|c10|cub|thrust|cutlass|cute|cudnn|cublas|ck|ck_tile|rocprim|hipcub|at_cuda_detail|cuda_cub|flash|pytorch_flash)::"
+    r"\b(at|c10|cub|thrust|cutlass|cute|cudnn|cublas|ck|ck_tile|rocprim|hipcub|at_cuda_detail|cuda_cub|flash|"
+    r"pytorch_flash)::"
 )
 TORCH = Path(torch.__file__).parent
 VERSION = torch.__version__.partition("+")[0]
@@ -94,7 +94,8 @@ wgrad_alg0_engine_NHWC dgrad_engine Im2d2Col_v2 reduction_prod_kernel GeneralUna
 hipGetDevicePropertiesR0600 hipGetFuncBySymbol hipCtxGetCurrent hipPointerGetAttributes
 """
 FAMILIES = """
-sm cutlass ampere volta turing hopper blackwell maxwell pascal kepler nvjet Cijk Dijk cudnn cask trt xmma igemm naive batched
+sm cutlass ampere volta turing hopper blackwell maxwell pascal kepler
+nvjet Cijk Dijk cudnn cask trt xmma igemm naive batched
 ncclDevKernel ncclKernel ncclSymDevKernel ncclSymkDevKernel ncclDevKernelDebug mscclKernel fmha miopenSp
 """
 
