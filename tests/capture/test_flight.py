@@ -89,21 +89,19 @@ def test_it_is_made_anew_as_it_lasts_and_goes_when_the_job_goes_on(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("stood_still", "failed", "ended", "left"),
+    ("stood_still", "failed", "left"),
     [
-        (True, True, False, ["dump 0"]),  # as it was while it waited
-        (True, False, True, ["dump 0"]),
-        (True, False, False, []),  # it was done, and took its time to end
-        (False, True, False, ["dump 0"]),  # what it called last tells the others apart
-        (False, False, True, []),
-        (False, False, False, []),
+        (True, True, ["dump 0"]),  # as it was while it waited
+        (True, False, []),  # it was done, and took its time to end
+        (False, True, ["dump 0"]),  # what it called last tells the others apart
+        (False, False, []),
     ],
 )
-def test_at_the_end(tmp_path: Path, *, stood_still: bool, failed: bool, ended: bool, left: list[str]) -> None:
+def test_at_the_end(tmp_path: Path, *, stood_still: bool, failed: bool, left: list[str]) -> None:
     recorder = FlightRecorder(torch_of(), tmp_path)
     if stood_still:
         recorder.look(30, 11 * SECOND, 0)
-    recorder.close(30, failed=failed, ended=ended)
+    recorder.close(30, failed=failed)
     assert held(tmp_path) == left
 
 

@@ -42,12 +42,12 @@ class FlightRecorder:
         if still_ns > max(limit, self._next_ns) and self._dump(steps):
             self._next_ns = still_ns * _AGAIN
 
-    def close(self, steps: int, *, failed: bool, ended: bool) -> None:
-        """At the end of the process, which ``failed`` or was ``ended`` by somebody.
+    def close(self, steps: int, *, failed: bool) -> None:
+        """At the end of the process; not of one that is killed, whose dump stays.
 
-        What was held when it stood still is kept in both cases: once another rank is gone, nothing seems to wait.
+        What was held when it stood still is kept where it ``failed``: once another rank is gone, nothing seems to wait.
         """
-        if (failed or ended) and self._path is not None and steps == self._at_step:
+        if failed and self._path is not None and steps == self._at_step:
             return
         self._forget()
         if failed:

@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import sysconfig
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,8 +19,8 @@ from whystall.capture.canary import Canary
 from whystall.capture.config import VARIABLE, CaptureConfig, encode
 from whystall.errors import UsageError
 from whystall.run_folder.description import is_launched
+from whystall.run_folder.held import publish_held
 
-ROOT_VARIABLE: Final = "WHYSTALL_ROOT"
 INJECTED: Final = Path(__file__).parent / "inject"
 # Python options under which PYTHONPATH or sitecustomize are not looked at.
 _BLIND_OPTIONS: Final = {
@@ -130,7 +129,6 @@ def watched_environment(config: CaptureConfig, environment: dict[str, str]) -> d
         **environment,
         "PYTHONPATH": os.pathsep.join(paths),
         VARIABLE: encode(config),
-        ROOT_VARIABLE: sysconfig.get_path("platlib"),
     }
 
 
@@ -157,6 +155,8 @@ def run_watched(
         raise UsageError(f"{launch.command[0]}: permission denied") from None
     with _handing_on(process, on_request), meanwhile(process.terminate):
         code = process.wait()
+    with contextlib.suppress(OSError):
+        publish_held(Path(config.folder))
     return code if code >= 0 else 128 - code
 
 
@@ -198,4 +198,20 @@ def why_blind(command: Sequence[str]) -> str | None:
         for letter, reason in _BLIND_OPTIONS.items():
             if not word.startswith("--") and letter in word:
                 return f"Python was started with {word}, and {reason}: the capture could not get in"
+    if command[0] != sys.executable and not _has_whystall(command[0]):
+        return (
+            f"nothing was recorded: whystall is not installed in {command[0]}, which is another Python than its own; "
+            "install it there, or run the job with a Python that has it"
+        )
     return None
+
+
+def _has_whystall(python: str) -> bool:
+    """Whether an interpreter finds whystall by itself; true where it cannot be asked."""
+    code = "import importlib.util, sys; sys.exit(3 * (importlib.util.find_spec('whystall') is None))"
+    kept = {name: value for name, value in os.environ.items() if name != VARIABLE}
+    try:
+        done = subprocess.run([python, "-c", code], capture_output=True, env=kept, timeout=60, check=False)  # noqa: S603 - the user's own Python
+    except (OSError, subprocess.TimeoutExpired):
+        return True
+    return done.returncode != 3

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+import sys
+from types import FrameType, ModuleType
+from typing import Any, Final
+
+_IMPORT_SYSTEM: Final = "<frozen importlib"
+_TORCH: Final = "torch."
 
 
 def captures_graph(torch: Any) -> bool:
@@ -28,3 +33,23 @@ def in_backward(torch: Any) -> bool:
 def is_unfit(torch: Any) -> bool:
     """Whether a profiler that began or ended now would do harm."""
     return captures_graph(torch) or in_backward(torch)
+
+
+def imports() -> bool:
+    """Whether the calling thread is in an import, or a module of torch's is being imported by anybody.
+
+    What is imported then, by a profiler that begins, may meet a module that is half there: its import fails, and after
+    it the job's own.
+    """
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - the documented way to the calling frame
+    while frame is not None:
+        if frame.f_code.co_filename.startswith(_IMPORT_SYSTEM):
+            return True
+        frame = frame.f_back
+    return any(_is_half_there(module) for name, module in list(sys.modules.items()) if f"{name}.".startswith(_TORCH))
+
+
+def _is_half_there(module: object) -> bool:
+    """Whether the import of a module is under way; modules that make their attributes when asked are not asked."""
+    spec = vars(module).get("__spec__") if isinstance(module, ModuleType) else None
+    return bool(getattr(spec, "_initializing", False))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import inspect
 import os
 import shutil
+import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +87,8 @@ class Recorder:
                 experimental_config=_experimental_config(torch),
                 **_keeping_events(torch),
             )
-            self._profiler.start()
+            with _no_compiler_is_imported(torch):
+                self._profiler.start()
             _leave_events_alone(self._profiler)
         except Exception:
             self._profiler = None
@@ -97,7 +101,8 @@ class Recorder:
         self._marks += 1
         self.starting = True
         try:
-            self._profiler.step()
+            with _no_compiler_is_imported(self._torch):
+                self._profiler.step()
         finally:
             self.starting = False
 
@@ -157,6 +162,30 @@ class Recorder:
         finally:
             plain.unlink(missing_ok=True)
         self.export_ns += time.perf_counter_ns() - began
+
+
+@contextlib.contextmanager
+def _no_compiler_is_imported(torch: Any) -> Iterator[None]:
+    """Keeps a profiler that starts from importing torch's compiler, only to ask whether it uses CUDA graphs.
+
+    It asks by ``hasattr(torch, "_inductor")``, which imports 800 modules: a second or more of the job's time, and where
+    the job is in the midst of its own imports their end. A compiler that the job has not imported uses none.
+    """
+    module, name = sys.modules.get("torch.profiler.profiler"), "torch._inductor"
+    if module is None or name in sys.modules or "hasattr" in vars(module):
+        yield
+        return
+
+    def has(owner: Any, attribute: str) -> bool:
+        if owner is torch and attribute == "_inductor" and name not in sys.modules:
+            return False
+        return hasattr(owner, attribute)
+
+    vars(module)["hasattr"] = has
+    try:
+        yield
+    finally:
+        vars(module).pop("hasattr", None)
 
 
 def _keeping_events(torch: Any) -> dict[str, bool]:

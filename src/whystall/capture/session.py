@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from whystall._native import hear_exit
+from whystall._native import call_on_main_thread, hear_exit
 from whystall.capture.compile_limits import CompileLimits
 from whystall.capture.config import CaptureConfig
 from whystall.capture.ending import last_exception
@@ -22,9 +22,10 @@ from whystall.capture.flight import FlightRecorder
 from whystall.capture.listener import Heard, guarded
 from whystall.capture.loaders import LoadersSeen
 from whystall.capture.machine import MachineSampler, facts
+from whystall.capture.main_thread import once, waits
 from whystall.capture.memory_snapshots import MemorySnapshots
 from whystall.capture.module_search import ModuleSearch
-from whystall.capture.moments import is_unfit
+from whystall.capture.moments import imports, is_unfit
 from whystall.capture.overhead import Costs
 from whystall.capture.padding import LOADER, PaddingSeen
 from whystall.capture.python_tools import PythonTools
@@ -32,7 +33,6 @@ from whystall.capture.ranks import rank_of, ranks_of
 from whystall.capture.recording import Recording
 from whystall.capture.repeats import RepeatsSeen
 from whystall.capture.sampling import COUNT_EVERY_NS, StepSampler
-from whystall.capture.signals import Signals
 from whystall.capture.stacks import StackSampler
 from whystall.capture.stepless import NO_MORE_STEPS, NO_STEPS, SteplessWindow
 from whystall.capture.steps import StepFinder
@@ -40,7 +40,7 @@ from whystall.capture.torch_hooks import TorchHooks, compiles_now
 from whystall.capture.tuned import Change, change_for
 from whystall.capture.windows import Action
 from whystall.run_folder.description import RANKS_IN_WINDOWS, RankDescription, encode
-from whystall.run_folder.layout import CAPTURE_NOW, description_name, staged_description
+from whystall.run_folder.layout import CAPTURE_NOW, description_name, staged_description, trace_name
 from whystall.run_folder.samples import LOOKED_AT, PROFILED
 
 # Timing the forward pass costs some 10 us a step, the rest some 20 (benchmarks/bench_capture.py): of steps shorter than
@@ -80,7 +80,9 @@ class Session:
         self._look_at_padding = self.faults.guard("padding of batches", self._padding.look)
         self._repeats = RepeatsSeen(torch, self.on_stepping_thread)
         self._compiler = CompileLimits()
-        self._stepless = SteplessWindow(torch, config, self.folder, self._paused, self._steps_are_missing)
+        self._stepless = SteplessWindow(
+            torch, config, self.folder, self._paused, self._steps_are_missing, self._describe_what_is_held
+        )
         self._hooks = TorchHooks(torch, guarded(Heard(self, self._finder, self._sampler.parts, torch), self.faults))
         self._finder.is_alive = lambda known: any(id(one) == known for one in self._hooks.optimizers_alive)
         self._finder.several_optimizers = lambda: len(self._hooks.optimizers_alive) > 1
@@ -92,7 +94,6 @@ class Session:
         self._loaders = LoadersSeen()
         self._search = ModuleSearch()
         self._tools = PythonTools()
-        self._signals = Signals(self.close, self._recording.windows.request)
         self._closed = self._whole_process = False
         self._pid = os.getpid()
         self._began_ns = time.perf_counter_ns()
@@ -115,7 +116,6 @@ class Session:
         guard("stacks", self._stacks.start)()
         if whole_process:
             guard("end by os._exit", hear_exit)(os._exit, self.close)
-            guard("signals", self._signals.listen)()
         os.register_at_fork(after_in_child=self._forget)
         atexit.register(self.close)
 
@@ -124,7 +124,6 @@ class Session:
         self._closed = True
         self._stacks.forget()
         self._stop_listening()
-        self._signals.leave()
 
     def _stop_listening(self) -> None:
         self._hooks.remove()
@@ -150,9 +149,7 @@ class Session:
             self._note(told if self.steps else NO_STEPS)
         if self._recording.running:
             self._paused(self._recording.stop)
-        guard("flight recorder", self._flight.close)(
-            self.steps, failed=self._ended_by is not None, ended=self._signals.terminated
-        )
+        guard("flight recorder", self._flight.close)(self.steps, failed=self._ended_by is not None)
         guard("run.json", self._describe)()
         guard("samples", self._sampler.writer.close)()
         self._sampler.close_counters()
@@ -267,6 +264,7 @@ class Session:
         sampler.begin(now)
         if self._experiment is not None:
             guard("experiment", self._experiment.first_step)()
+        guard("run.json", self._describe)(ended=False)
         self._began_ns = now
         self._step_began_ns = time.perf_counter_ns()
 
@@ -310,7 +308,12 @@ class Session:
             if chosen is not None:
                 by_call = functools.partial(self._watch_called_module, its_kind=chosen == "by kind")
                 watch = self._watch_any_module if chosen == "guess" else by_call
-                self._signals.call_on_main_thread(self.faults.guard("module times", watch))
+                self._soon(once(self.faults.guard("module times", watch)))
+
+    def _soon(self, call: Callable[[], None]) -> None:
+        """Has the main thread do something soon; or, where that waits, the next thread that calls a module."""
+        if call_on_main_thread(call) and waits(threading.main_thread()):
+            self._hooks.at_next_call(call)
 
     def _steps_are_missing(self) -> bool:
         """Whether no step was seen, or too few to be recorded and then none for long."""
@@ -334,13 +337,15 @@ class Session:
         return not self._closed and self._finder.lacks_forward_passes
 
     def _watch_any_module(self) -> None:
-        if compiles_now():
+        if compiles_now() or imports():
             self._search.later()
         elif self._needs_forward():
             self._hooks.watch_any_module()
 
     def _watch_called_module(self, *, its_kind: bool = False) -> None:
-        if self._needs_forward():
+        if imports():
+            self._search.later()
+        elif self._needs_forward():
             self._hooks.watch_called_module(its_kind=its_kind)
 
     def write_line(self, line: dict[str, Any]) -> None:
@@ -364,10 +369,21 @@ class Session:
     def _describe(self, *, ended: bool = True) -> None:
         """Writes what this rank says of itself; the launcher joins the ranks into ``run.json``.
 
-        Also once a window is recorded: a job that is killed later says nothing any more.
+        Also at the first step and once a window is recorded: a job that is killed later says nothing any more.
         """
         if self.steps == 0 and not self._recording.recorder.files:
             return
+        rank = self._sampler.writer.rank
+        self._write_description(self._recording.recorder.files, ended=ended).replace(
+            self.folder / description_name(rank)
+        )
+
+    def _describe_what_is_held(self) -> None:
+        """Writes it beside its place for a window by the clock: if the job is killed, the launcher publishes both."""
+        self._write_description([trace_name(self._sampler.writer.rank)], ended=False, note=NO_STEPS)
+
+    def _write_description(self, traces: list[str], *, ended: bool, note: str | None = None) -> Path:
+        """Where the description was written, beside its place."""
         writer, recorder = self._sampler.writer, self._recording.recorder
         description = RankDescription(
             rank=writer.rank,
@@ -376,10 +392,10 @@ class Session:
             torch=str(self._torch.__version__),
             steps=self.steps,
             steps_from=self._finder.source,
-            traces=recorder.files,
+            traces=traces,
             samples=writer.path.name if writer.path else None,
             overhead=self._costs.told(recorder.export_ns, time.perf_counter_ns() - self._began_ns),
-            notes=self._notes,
+            notes=[*self._notes, *([note] if note is not None and not self.steps else [])],
             experiment=self._experiment.note if self._experiment is not None else None,
             trial=self._experiment.seen if self._experiment is not None else None,
             not_recorded=self.faults.reasons,
@@ -396,4 +412,4 @@ class Session:
         )
         staging = self.folder / staged_description(writer.rank, self._pid)
         staging.write_bytes(encode(description))
-        staging.replace(self.folder / description_name(writer.rank))
+        return staging

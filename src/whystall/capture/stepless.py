@@ -7,6 +7,7 @@ and then none: what a CUDA graph recorded in one of them may be replayed ever af
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,10 +15,10 @@ from typing import Any, Final
 
 from whystall._native import call_on_main_thread
 from whystall.capture.config import CaptureConfig
-from whystall.capture.moments import is_unfit
+from whystall.capture.moments import imports, is_unfit
 from whystall.capture.recorder import Recorder
 from whystall.capture.torch_hooks import compiles_now
-from whystall.run_folder.layout import rank_files
+from whystall.run_folder.layout import rank_files, staged_description
 
 NO_STEPS: Final = (
     "no step was seen (no optimizer step, no forward pass of a module, no data loader): a moment of the job was "
@@ -42,11 +43,16 @@ _MOST_WINDOWS: Final = 2
 _AGAIN_S: Final = 20.0
 
 
+def _nothing() -> None:
+    pass
+
+
 class SteplessWindow:
     """Opens and closes the window on the main thread, as ``look`` finds that it is time.
 
     ``pausing`` does what it is given, guarded, and counts for how long the job stood still. ``missing`` says whether
-    steps are missing still: the main thread may come to what it is asked for long after.
+    steps are missing still: the main thread may come to what it is asked for long after. ``ended`` is called when a
+    window has ended, and is held.
     """
 
     def __init__(
@@ -56,11 +62,12 @@ class SteplessWindow:
         folder: Path,
         pausing: Callable[[Callable[[], None]], None],
         missing: Callable[[], bool],
+        ended: Callable[[], None] = _nothing,
     ) -> None:
         self._torch = torch
         self._config = config
         self._folder = folder
-        self._pausing, self._missing = pausing, missing
+        self._pausing, self._missing, self._ended = pausing, missing, ended
         self._recorder: Recorder | None = None
         self._due_s = time.monotonic() + _AFTER_S
         self.rank = 0
@@ -94,12 +101,12 @@ class SteplessWindow:
         recorder.rank = self.rank
         if not recorder.is_busy():
             self._recorder = recorder
-            recorder.start_at_once()  # seconds, the first time: torch imports its compiler
+            recorder.start_at_once()
         self._due_s = time.monotonic() + self._lasts_s
 
     def _is_not_now(self) -> bool:
         """Whether a profiler would do harm at the moment; it is looked again soon."""
-        return is_unfit(self._torch) and self._put_off()
+        return (imports() or is_unfit(self._torch)) and self._put_off()
 
     def _put_off(self) -> bool:
         self._due_s = time.monotonic()
@@ -111,6 +118,7 @@ class SteplessWindow:
         began = time.monotonic()
         if self._recorder is not None:
             self._recorder.stop()
+            self._ended()
         ended = time.monotonic()
         bearable_s = self._lasts_s * _MOST_HELD_S / max(ended - began, 1e-3)
         if self._lasts_s == _FIRST_LASTS_S and bearable_s >= _WORTH_LONGER * _FIRST_LASTS_S:
@@ -138,6 +146,7 @@ class SteplessWindow:
         recorder, self._recorder = self._recorder, None
         if recorder is not None:
             recorder.drop()
+            (self._folder / staged_description(recorder.rank, os.getpid())).unlink(missing_ok=True)
 
     def no_more(self) -> None:
         """Steps come after all: what was recorded is deleted, and nothing more is."""
@@ -161,6 +170,7 @@ class SteplessWindow:
             return []
         if not stepped and (rank_files(self._folder, "samples") or rank_files(self._folder, "trace")):
             recorder.drop()
+            (self._folder / staged_description(recorder.rank, os.getpid())).unlink(missing_ok=True)
         else:
             recorder.stop()
             recorder.publish()

@@ -272,6 +272,24 @@ class TorchHooks:
         handle = register_module_forward_pre_hook(called)
         self._undo.append(handle.remove)
 
+    def at_next_call(self, then: Callable[[], None]) -> None:
+        """Has the next thread that calls a module do something; may be asked for on any thread.
+
+        Not once torch's compiler has worked: a hook on all modules would have it compile again.
+        """
+        if has_compiled():
+            return
+
+        def called(*_: object) -> None:
+            if not self._is_compiling():
+                handle.remove()
+                then()
+
+        from torch.nn.modules.module import register_module_forward_pre_hook  # noqa: PLC0415 - the user has imported torch
+
+        handle = register_module_forward_pre_hook(called)
+        self._undo.append(handle.remove)
+
     def _has_weights(self, module: Any) -> bool:
         """Whether it is a model: graphs of TorchScript may have theirs inside, quantized layers have packed ones.
 

@@ -50,8 +50,8 @@ def end(how: str) -> None:
         time.sleep(1.0)  # lines of short steps are written some four times a second
         os.kill(os.getpid(), signal.SIGKILL)
     if how == "terminated":
+        time.sleep(1.0)  # no signal is taken from a job: what was not written by now is lost
         os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(30)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,82 @@
+"""Nothing of ours begins while the job imports, and a profiler that begins imports nothing."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.capture.conftest import Jobs
+
+from whystall.capture.moments import imports
+
+JOB = """
+import sys, time
+import torch
+import slow_library
+print(slow_library.PROFILED)
+until = time.monotonic() + 5.0
+while time.monotonic() < until:  # no step is seen in it
+    torch.ones(64, 64) @ torch.ones(64, 64)
+"""
+SLOW = """
+import sys, time, torch
+PROFILED = 0
+compiler = set(sys.modules)
+until = time.monotonic() + 8.0  # a window by the clock is due after six
+while time.monotonic() < until:
+    PROFILED += torch.autograd.profiler._is_profiler_enabled
+PROFILED += len(set(sys.modules) - compiler)
+import torch._dynamo
+"""
+
+
+def test_no_window_opens_in_an_import_and_one_opens_after_it(jobs: Jobs) -> None:
+    (jobs.home / "job.py").write_text(JOB)
+    (jobs.home / "slow_library.py").write_text(SLOW)
+    jobs.folder.mkdir()
+    ran = jobs.watched("job.py")
+    assert (ran.code, ran.stdout) == (0, "0\n"), ran.stderr
+    assert (ran.folder / "rank0.trace.json.gz").exists()
+    assert json.loads((ran.folder / "rank0.run.json").read_text())["not_recorded"] == {}
+
+
+def test_an_import_is_known_on_the_thread_and_of_torch_anywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "asks_here.py").write_text("from whystall.capture.moments import imports\nFOUND = imports()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    import asks_here  # type: ignore[import-not-found]
+
+    assert asks_here.FOUND
+    assert not imports()
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch.fx.__spec__, "_initializing", True)
+    assert imports()
+
+
+BEGINS = """
+import sys, torch
+from pathlib import Path
+from whystall.capture.config import CaptureConfig
+from whystall.capture.recorder import Recorder
+recorder = Recorder(torch, CaptureConfig(folder="."), Path("."))
+before = set(sys.modules)
+recorder.start()
+for _ in range(6):
+    torch.ones(3) + 1
+    recorder.mark()
+recorder.stop()
+print(sorted(name for name in set(sys.modules) - before if name.startswith(("torch._dynamo", "torch._inductor", "torch.compiler"))))
+print("hasattr" in vars(torch.profiler.profiler), Path("rank0.trace.json.gz").exists())
+import torch._inductor
+recorder.start()
+recorder.stop()
+"""
+
+
+def test_a_profiler_that_begins_imports_no_compiler(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", BEGINS], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "[]\nFalse True\n"), done.stderr
