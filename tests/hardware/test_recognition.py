@@ -65,20 +65,40 @@ def test_of_parts_that_nothing_tells_apart_only_what_they_agree_on_is_known() ->
 @pytest.mark.parametrize(
     ("name", "traits"),
     [
-        ("AMD Instinct MI308X", Traits(capability=(9, 4), units=80, memory_bytes=192 * GIB)),
-        ("NVIDIA H20", Traits(capability=(9, 0), units=78, memory_bytes=150_754_820_096)),
-        ("NVIDIA GeForce RTX 4090 Laptop GPU", Traits(capability=(8, 9), units=76, memory_bytes=16 * GIB)),
-        ("NVIDIA GeForce RTX 4090 D", Traits(capability=(8, 9), units=114, memory_bytes=24 * GIB)),
         ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", Traits(capability=(9, 0), units=16, memory_bytes=10 * GIB)),
         ("GRID A100-4C", Traits(capability=(8, 0), units=108, memory_bytes=4 * GIB)),
-        ("Quadro", Traits(capability=(8, 6), units=72, memory_bytes=24 * GIB)),  # an A10, an A10G, a 3090? who knows
-        ("NVIDIA A100-PG509-200", Traits(capability=(8, 0), units=108)),
+        ("NVIDIA GeForce GTX 1080", Traits(capability=(6, 1), units=20, memory_bytes=8 * GIB)),  # no row is like it
         ("NVIDIA A100-PG509-200", Traits(units=108, memory_bytes=A100_PG509.memory_bytes)),
         (None, Traits()),
     ],
 )
 def test_other_parts_and_parts_of_parts_stay_unknown(name: str | None, traits: Traits) -> None:
     assert recognise(name, traits) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "traits", "fp32", "tf32"),
+    [  # what the makers' data sheets say of these parts
+        ("NVIDIA RTX A5000", Traits(capability=(8, 6), units=64, memory_bytes=24 * GIB), 27.8, 55.6),
+        ("NVIDIA RTX A4000", Traits(capability=(8, 6), units=48, memory_bytes=16 * GIB), 19.2, 38.3),
+        ("NVIDIA GeForce RTX 3060", Traits(capability=(8, 6), units=28, memory_bytes=12 * GIB), 12.7, 12.7),
+        ("NVIDIA GeForce RTX 4090 D", Traits(capability=(8, 9), units=114, memory_bytes=24 * GIB), 73.5, 73.5),
+        ("NVIDIA L20", Traits(capability=(8, 9), units=92, memory_bytes=48 * GIB), 59.8, 119.5),
+        ("NVIDIA GeForce RTX 2080 Ti", Traits(capability=(7, 5), units=68, memory_bytes=11 * GIB), 13.4, None),
+        ("NVIDIA H20", Traits(capability=(9, 0), units=78, memory_bytes=150_754_820_096), 44.0, 74.0),
+    ],
+)
+def test_peaks_of_parts_that_are_not_listed_follow_from_architecture_and_units(
+    name: str, traits: Traits, fp32: float, tf32: float | None
+) -> None:
+    found = recognise(name, traits)
+    assert found is not None
+    assert found.fp32_tflops == pytest.approx(fp32, rel=0.25)
+    assert found.tf32_tflops == (None if tf32 is None else pytest.approx(tf32, rel=0.25))
+    assert found.memory_gb_per_s is None
+    assert found.confidence == "low"
+    assert "derived" in found.source
+    assert "derived" in found.name
 
 
 @pytest.mark.parametrize(

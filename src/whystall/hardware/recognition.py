@@ -7,6 +7,7 @@ number of units and its memory in common with parts that the table knows, or it 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final
@@ -18,6 +19,13 @@ _LEAST_SHOWN: Final = 0.9
 _MOST_SHOWN: Final = 1.02
 # Parts that are told apart by nothing else agree in a number if it differs by no more: clocks of boards and coolers.
 _ALIKE: Final = 0.15
+# NVIDIA's GeForce parts do matrix products with single-precision accumulation at half the rate of others (whitepapers
+# of GA102 and Ada: RTX 4090 165.2 and 330.3 TFLOP/s).
+_GEFORCE: Final = re.compile(r"GeForce|TITAN", re.IGNORECASE)
+_GEFORCE_ROW: Final = re.compile(r"RTX \d{4}( Ti| Super)?$", re.IGNORECASE)
+_VIRTUAL: Final = re.compile(r"^GRID |vGPU|-\d+[ABCQ]$")
+_WITH_SINGLE_ACCUMULATION: Final = 0.5
+_NOT_SCALED: Final = frozenset({"bf16_achievable_tflops", "memory_gb_per_s", "link_gb_per_s"})
 _RATES: Final = tuple(
     field.name
     for field in fields(Accelerator)
@@ -42,7 +50,9 @@ def recognise(name: str | None, traits: Traits) -> Accelerator | None:
     """The row of a device's name; where no row knows it, what all parts agree on that have the device's traits.
 
     Of numbers that these parts have nearly in common the highest counts, so that a rating is at least what it says. A
-    row that the number of units contradicts is another part, or the device is a partition of it.
+    row that the number of units contradicts is another part, or the device is a partition of it. The peaks of a part
+    that no row is like follow from its architecture and its number of units, at the clock of a part that is listed;
+    its bandwidth stays unknown.
 
     >>> recognise("NVIDIA A100-PG509-200", Traits(capability=(8, 0), units=108, memory_bytes=42_297_524_224)).name
     'A100 SXM 40GB or A100 PCIe 40GB'
@@ -53,11 +63,13 @@ def recognise(name: str | None, traits: Traits) -> Accelerator | None:
     row = find(name, memory_gb=memory_gb) if name else None
     if row is not None:
         return row if traits.units is None or row.compute_units in (None, traits.units) else None
-    if (name and PARTITION.search(name)) or None in (traits.capability, traits.units, traits.memory_bytes):
+    if (name and (PARTITION.search(name) or _VIRTUAL.search(name))) or None in (traits.capability, traits.units):
         return None
-    alike = [row for row in table() if _has(row, traits)]
+    alike = [row for row in table() if traits.memory_bytes is not None and _has(row, traits)]
     # A row without units may be such a part as well; it takes one with these units to know of any.
-    return _agreed(alike, name, traits) if any(row.compute_units == traits.units for row in alike) else None
+    if any(row.compute_units == traits.units for row in alike):
+        return _agreed(alike, name, traits)
+    return _derived(name, traits)
 
 
 def _has(row: Accelerator, traits: Traits) -> bool:
@@ -83,6 +95,42 @@ def _agreed(rows: Sequence[Accelerator], name: str | None, traits: Traits) -> Ac
         confidence="low" if len(rows) > 1 else "medium",
         source=f"{how}; {'; '.join(sources)}",
         notes=how,
+    )
+
+
+def _derived(name: str | None, traits: Traits) -> Accelerator | None:
+    """What a named part of an architecture computes if each unit does what a listed part's unit does at its clock."""
+    if name is None or traits.units is None:
+        return None
+    rows = [row for row in table() if row.capability == traits.capability and row.compute_units and row.fp32_tflops]
+    named = find(name)  # a variant with another memory; the units of some parts do less than their architecture's
+    rows = [row for row in rows if named is None or row is named]
+    if not rows:
+        return None
+    is_geforce = bool(_GEFORCE.search(name))
+    same = [row for row in rows if bool(_GEFORCE_ROW.match(row.name)) == is_geforce]
+    row = min(same or rows, key=lambda one: (one.fp32_tflops or 0.0) / (one.compute_units or 1))
+    share = traits.units / (row.compute_units or 1)
+    halved = _WITH_SINGLE_ACCUMULATION if is_geforce and not same else 1.0
+    rates: dict[str, Any] = {}
+    for rate in _RATES:
+        known = getattr(row, rate) if rate.endswith("_tflops") else None
+        scaled = share * (1.0 if rate == "fp32_tflops" else halved)
+        rates[rate] = None if known is None or rate in _NOT_SCALED else known * scaled
+    how = (
+        f"derived: {traits.units} units of architecture {traits.capability[0]}.{traits.capability[1]}, "  # type: ignore[index]
+        f"each as fast as the {row.name}'s"
+    )
+    return replace(
+        row,
+        **rates,
+        name=f"{name[:80]} ({how})",
+        memory_gb=(),
+        compute_units=traits.units,
+        confidence="low",
+        source=f"{how}; {row.source}",
+        notes="its clock may differ, and its memory's bandwidth is not known",
+        measured=None,
     )
 
 
