@@ -103,3 +103,34 @@ def test_spectra_by_convolution_are_worth_what_transforms_of_the_frames_leave(pa
 def test_other_filters_of_frames_are_no_spectra(parts: int, channels: int) -> None:
     job = convolved([8, channels, 16_000], [parts, channels, 1024], stride="[256]")
     assert "compute.slow-convolution" not in told_of(job.built)
+
+
+def computed_by(inner: str, lasts: int = LASTS_NS) -> Job:
+    """Eight steps on a CPU: a convolution of 10 ms in an operator of its own, and a product of 5 ms."""
+    job = Job()
+    for _ in job.steps(8):
+        with job.inside("aten::convolution"), job.inside(inner):
+            job.python(lasts)
+        with job.inside("aten::mm"):
+            job.python(REST_NS)
+    return job
+
+
+@pytest.mark.parametrize(
+    "inner", ["aten::_slow_conv2d_forward", "aten::slow_conv_dilated2d", "aten::slow_conv3d_forward"]
+)
+def test_convolutions_that_no_library_took_are_told(inner: str) -> None:
+    finding = found_in(computed_by(inner).built)["compute.slow-convolution"]
+    assert finding.gain is not None
+    # oneDNN takes 0.1 to 0.8 of the time: at most 15 of 6 ms, at least 15 of 13
+    assert 1 < finding.gain.floor < 15 / 13 < finding.gain.expected < 15 / 6 < finding.gain.ceiling
+    assert finding.remedy is not None
+    assert "mkldnn" in (finding.remedy.patch or "")
+    assert inner.removeprefix("aten::") in finding.title
+
+
+@pytest.mark.parametrize(
+    "job", [computed_by("aten::mkldnn_convolution"), computed_by("aten::_slow_conv2d_forward", 200_000)]
+)
+def test_what_a_library_takes_and_what_is_short_is_not(job: Job) -> None:
+    assert "compute.slow-convolution" not in found_in(job.built)

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.diagnosis.cases import found_in as found_in_built
 from tests.diagnosis.detectors.recordings import found_in, told_in
+from tests.diagnosis.jobs import Job, is_worth
 
 from whystall.diagnosis.finding import Finding
 
@@ -69,3 +71,47 @@ def trained(net: Any) -> Callable[[], object]:
 )
 def test_others_are_not(step: Callable[[], object], tmp_path: Path) -> None:
     assert told(found_in(step, tmp_path)) is None
+
+
+def normalising(
+    *, training: str = "True", running: bool = True, around: str = "", after: str = "", api: str = "cuda"
+) -> Job:
+    """Six steps of two convolutions of 300 us, each followed by batch normalisation of 300 us."""
+    job = Job(api=api)
+    statistics = [64] if running else []
+    given = {
+        "Input Dims": [[32, 64, 56, 56], [64], [64], statistics, statistics, [], [], [], []],
+        "Input type": ["float"] * 9,
+        "Concrete Inputs": ["", "", "", "", "", training, "0.1", "1e-05", "True"],
+    }
+    for _ in job.steps(6):
+        for _ in range(2):
+            job.operator("aten::cudnn_convolution", "sm80_xmma_fprop_implicit_gemm_f16f16_cudnn", 300_000)
+            begin = job.at
+            job.operator("aten::batch_norm", "bn_fw_tr_1C11_kernel_NCHW", 300_000, **given)
+            if around:
+                job.built.operator(around, at=begin - 500, lasts=job.at - begin + 1_000)
+        if after:
+            job.operator(after, "nll_loss_forward_reduce", 5_000)
+        job.wait()
+    return job
+
+
+def test_statistics_of_each_batch_are_told_where_nothing_learns() -> None:
+    job = normalising()
+    finding = found_in_built(job.built)[ID]
+    is_worth(finding, job.step_ns / (job.step_ns - 2 * 300_000 / 3))
+    assert "eval()" in ((finding.remedy and finding.remedy.patch) or "")
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        pytest.param(normalising(training="False"), id="learned statistics"),
+        pytest.param(normalising(running=False), id="none were kept"),
+        pytest.param(normalising(around="aten::instance_norm"), id="instances"),
+        pytest.param(normalising(after="aten::nll_loss_forward"), id="a loss: the forward pass of a training step"),
+    ],
+)
+def test_other_normalisation_is_not(job: Job) -> None:
+    assert ID not in found_in_built(job.built)

@@ -6,6 +6,7 @@ Which algorithm a device chose is in no trace.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import log2, prod
@@ -45,6 +46,20 @@ _BY_STFT: Final = Remedy(
     "that nothing learns.",
     patch="found = torch.stft(signal, n_fft, hop_length, window=window, center=False, return_complex=True)",
     risk="Real and imaginary parts come as one complex tensor, which differs by rounding.",
+)
+
+
+_FALLBACK: Final = re.compile(r"^aten::(_?slow_conv|thnn_conv\dd_forward)")
+_LEAST_FALLBACK: Final = CAUSE.threshold("least_fallback")
+_LEFT_OF_FALLBACK: Final = CAUSE.threshold("left_of_fallback")
+_LEFT_AT_MOST: Final = CAUSE.threshold("left_at_most")
+_LEFT_AT_LEAST: Final = CAUSE.threshold("left_at_least")
+_BY_A_LIBRARY: Final = Remedy(
+    text="Let a library compute the convolutions: use a build of PyTorch that has oneDNN (or Arm Compute Library), do "
+    "not switch it off, and give it dtypes and shapes that it takes (float32 or bfloat16, no dilated transposed "
+    "convolution). python -c 'import torch; print(torch.backends.mkldnn.is_available())' says whether it is there.",
+    patch="torch.backends.mkldnn.enabled = True",
+    risk="Results differ by rounding.",
 )
 
 
@@ -103,6 +118,37 @@ def of_a_column_and_a_row(case: Case) -> Iterator[Replayed]:
         told = None if found is None else found.candidate(case, rank, CAUSE)
         if told is not None and told.attributed_ns >= _LEAST_SHARE * case.step_ns:
             yield told
+
+
+def by_the_fallback(case: Case) -> Iterator[Replayed]:
+    """Convolutions that torch computes with its own loops on a CPU, since no library took them."""
+    for rank in case.ranks:
+        slow = matching(rank.trace.operators["name"], lambda name: bool(_FALLBACK.match(name)))
+        nodes = case.work_of(rank, slow | rank.workings.tree.below(slow))
+        per_step = case.time_of(nodes)
+        if per_step < _LEAST_FALLBACK * case.step_ns:
+            continue
+        names = sorted(set(rank.trace.operators["name"].filter(slow).cast(str)))
+        yield Replayed(
+            cause=CAUSE.id,
+            attributed_ns=per_step,
+            evidence=(
+                evidence.time("in torch's own loops for convolutions", per_step, case.events_of(nodes), per=case.per),
+                evidence.count("such calls", int(np.count_nonzero(slow)), per="recording"),
+                evidence.text("operators", ", ".join(names)),
+            ),
+            removal=case.without(nodes, _LEFT_OF_FALLBACK),
+            floor=case.without(nodes, _LEFT_AT_MOST),
+            ceiling=case.without(nodes, _LEFT_AT_LEAST),
+            method="replay: the same convolutions by a library, as measured for usual sizes",
+            code=code_of(case, nodes),
+            ranks=(rank.rank,),
+            uncertainty=0.3,
+            confidence=0.85,
+            detail=f"{names[0].removeprefix('aten::')} is the fallback where no library takes a convolution",
+            remedy=_BY_A_LIBRARY,
+            rivals=("compute.training-mode",),
+        )
 
 
 def _with_transforms(rank: RankCase, found: _Long, slower: float) -> float:
@@ -170,4 +216,10 @@ def _plain(*sizes: Any) -> bool:
 
 
 _NEEDS: Final = ("trace", "no_device", "operators", "shapes")
-RULE = Rule(CAUSE, tuple(Finder(find, _NEEDS) for find in (on_a_cpu, of_a_column_and_a_row)))
+RULE = Rule(
+    CAUSE,
+    (
+        *(Finder(find, _NEEDS) for find in (on_a_cpu, of_a_column_and_a_row)),
+        Finder(by_the_fallback, ("trace", "no_device", "operators")),
+    ),
+)

@@ -1,7 +1,8 @@
-"""A model in training mode that nothing trains: dropout draws for each answer."""
+"""A model in training mode that nothing trains: dropout draws, and batch normalisation works out statistics."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Final
 
@@ -18,11 +19,16 @@ from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
 from whystall.replay.graph import Mask
-from whystall.trace.columns import matching
+from whystall.trace.columns import judged, matching
 
 CAUSE: Final = cause_beside(__name__)
 _LEAST_SHARE: Final = CAUSE.threshold("least_share")
 _LEFT_OF_ATTENTION: Final = CAUSE.threshold("left_of_attention")
+_NORMALISED: Final = CAUSE.threshold("normalised")
+_NORMALISED_AT_MOST: Final = CAUSE.threshold("normalised_at_most")
+# Arguments of aten::batch_norm(input, weight, bias, running_mean, running_var, training, …).
+_RUNNING_MEAN: Final = 3
+_TRAINING: Final = 5
 _DROPS: Final = frozenset({"aten::dropout", "aten::alpha_dropout", "aten::feature_dropout", "aten::native_dropout"})
 _DRAWS: Final = frozenset({"aten::bernoulli_", "aten::native_dropout"})
 
@@ -61,6 +67,63 @@ def in_trace(case: Case) -> Iterator[Replayed]:
         )
 
 
+def of_statistics(case: Case) -> Iterator[Replayed]:
+    """Batch normalisation by the statistics of each batch, where nothing is trained and no loss is worked out."""
+    for rank in case.ranks:
+        normalises = _by_the_batch(rank)
+        if not normalises.any():
+            continue
+        nodes = case.work_of(rank, normalises | rank.workings.tree.below(normalises))
+        per_step = case.time_of(nodes)
+        if per_step < _LEAST_SHARE * case.step_ns:
+            continue
+        # With gradients switched on a recording by hand may be the forward pass of a training step.
+        kept = bool((rank.trace.operators["sequence"].fill_null(-1).to_numpy() >= 0).any())
+        yield Replayed(
+            cause=CAUSE.id,
+            attributed_ns=per_step,
+            evidence=(
+                evidence.time("batch normalisation with training=True", per_step, case.events_of(nodes), per=case.per),
+                evidence.count("such calls in the recording", int(np.count_nonzero(normalises))),
+                evidence.text("backward passes, optimizer steps and losses", "none were recorded"),
+            ),
+            removal=case.without(nodes, _NORMALISED),
+            floor=case.without(nodes, _NORMALISED_AT_MOST),
+            ceiling=case.without(nodes),
+            method="replay: normalisation by learned statistics, at most folded into the convolutions before it",
+            code=code_of(case, nodes),
+            ranks=(rank.rank,),
+            uncertainty=0.3,
+            confidence=0.7 if kept and not case.runs else 0.9,
+            rivals=("compute.fusible",),
+        )
+
+
+def _by_the_batch(rank: RankCase) -> Mask:
+    """The calls of batch normalisation that work out statistics although they have learned ones."""
+    table = rank.trace.operators
+    nothing = np.zeros(len(table), np.bool_)
+    if rank.trains or len(rank.optimizer_steps[0]) or matching(table["name"], _is_loss).any():
+        return nothing
+    calls = matching(table["name"], "aten::batch_norm".__eq__)
+    calls &= ~rank.workings.tree.below(matching(table["name"], "aten::instance_norm".__eq__))
+    rows = np.flatnonzero(calls)
+    nothing[rows] = judged(table.select("input_dims", "concrete_inputs")[rows], _has_statistics)
+    return nothing
+
+
+def _is_loss(name: str) -> bool:
+    return "loss" in name or "cross_entropy" in name
+
+
+def _has_statistics(dims: str | None, values: str | None) -> bool:
+    """Whether a call is given running statistics, and told to train all the same."""
+    try:
+        return bool(json.loads(dims or "")[_RUNNING_MEAN]) and json.loads(values or "")[_TRAINING] == "True"
+    except (ValueError, TypeError, IndexError, KeyError, RecursionError):
+        return False
+
+
 def _drawing(rank: RankCase, *, watched: bool) -> Mask:
     """The calls of dropout that draw, where nothing is trained.
 
@@ -87,4 +150,10 @@ def _written_out(rank: RankCase, drops: Mask) -> Mask:
     return written & ~products & ~rank.workings.tree.below(drops) & ~drops
 
 
-RULE = Rule(CAUSE, (Finder(in_trace, ("trace", "operators")),))
+RULE = Rule(
+    CAUSE,
+    (
+        Finder(in_trace, ("trace", "operators")),
+        Finder(of_statistics, ("trace", "operators", "shapes")),
+    ),
+)
