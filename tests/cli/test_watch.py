@@ -13,6 +13,7 @@ from tests.trace.test_following import HEAD, row
 
 from whystall._api import demo_recording
 from whystall.cli.watch import Watched
+from whystall.run_folder.alive import this_process
 
 
 @pytest.fixture(autouse=True)
@@ -178,6 +179,20 @@ def test_a_job_that_keeps_its_pace_is_left_alone_and_one_that_ended_ends_the_wat
     assert "slower" not in done.out
     assert "the job has ended" in done.out
     assert not (tmp_path / "capture-now").exists()
+
+
+def test_a_job_that_was_killed_with_its_launcher_ends_the_watch(cli: Cli, tmp_path: Path) -> None:
+    """Nobody says so any more: the processes that the folder names are gone."""
+    here = this_process()
+    assert here is not None
+    gone = {"place": here.place, "pid": here.pid, "began_ticks": here.began_ticks - 1}
+    run_of(tmp_path, *EVEN)
+    found = json.loads((tmp_path / "run.json").read_text())
+    (tmp_path / "run.json").write_text(json.dumps(found | {"process": gone}))
+    (tmp_path / "rank2.run.json").write_text(json.dumps({"rank": 2, "ended": False, "process": gone}))
+    done = cli("watch", str(tmp_path))
+    assert done.code == 0
+    assert "the job has ended" in done.out
 
 
 def test_no_window_is_asked_for_where_none_is_wanted(cli: Cli, tmp_path: Path) -> None:

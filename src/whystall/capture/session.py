@@ -39,6 +39,7 @@ from whystall.capture.steps import StepFinder
 from whystall.capture.torch_hooks import TorchHooks, compiles_now
 from whystall.capture.tuned import Change, change_for
 from whystall.capture.windows import Action
+from whystall.run_folder.alive import this_process
 from whystall.run_folder.description import RANKS_IN_WINDOWS, RankDescription, encode
 from whystall.run_folder.layout import CAPTURE_NOW, description_name, staged_description, trace_name
 from whystall.run_folder.samples import LOOKED_AT, PROFILED
@@ -96,6 +97,7 @@ class Session:
         self._tools = PythonTools()
         self._closed = self._whole_process = False
         self._pid = os.getpid()
+        self._process = this_process()
         self._began_ns = time.perf_counter_ns()
         self._step_began_ns = 0
         self._asked_unix_ns = time.time_ns()
@@ -388,6 +390,7 @@ class Session:
         description = RankDescription(
             rank=writer.rank,
             pid=self._pid,
+            process=self._process,
             python=platform.python_version(),
             torch=str(self._torch.__version__),
             steps=self.steps,

@@ -55,10 +55,9 @@ class Capture:
 
 
 def _has_ended(folder: Path) -> bool:
-    from whystall.run_folder.description import read_document
-    from whystall.run_folder.layout import RUN_JSON
+    from whystall.run_folder.alive import has_ended
 
-    return read_document(folder / RUN_JSON).get("exit_code") is not None
+    return has_ended(folder)
 
 
 def _traces(folder: Path) -> dict[int, set[str]]:

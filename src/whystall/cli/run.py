@@ -6,7 +6,7 @@ import contextlib
 import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from whystall._version import __version__
 from whystall.cli import inputs, launching, output
@@ -83,6 +83,7 @@ class Run:
         from whystall.capture.config import MOST_SAMPLE_BYTES, CaptureConfig
         from whystall.capture.launch import run_watched, why_blind
         from whystall.run_folder import layout
+        from whystall.run_folder.alive import this_process
         from whystall.run_folder.description import RunDescription, encode
 
         launch = launching.launch_of_words(options)
@@ -96,6 +97,7 @@ class Run:
             began_unix_ns=time.time_ns(),
             schedule=schedule,
             arguments=launch.arguments,
+            process=this_process(),
         )
         workload = inputs.workload(options)
         _claim(folder, options, encode(running))
@@ -326,6 +328,13 @@ def _world_size() -> int:
     return int(said) if said.isdecimal() else 1
 
 
+def _has_said_all(rank: dict[str, Any]) -> bool:
+    """Whether a rank has ended, or was killed here."""
+    from whystall.run_folder.alive import is_gone
+
+    return bool(rank.get("ended", True)) or is_gone(rank.get("process"))
+
+
 def _when_all_ranks_are_there(folder: Path) -> RunFolder:
     """The run folder once every rank has written its description, or after a while."""
     from whystall.run_folder.contents import read_run_folder
@@ -333,7 +342,7 @@ def _when_all_ranks_are_there(folder: Path) -> RunFolder:
     wanted = _world_size() if "RANK" in os.environ else 0
     deadline = time.monotonic() + _WAIT_FOR_RANKS_S
     found = read_run_folder(folder)
-    while sum(bool(rank.get("ended", True)) for rank in found.ranks) < wanted and time.monotonic() < deadline:
+    while sum(_has_said_all(rank) for rank in found.ranks) < wanted and time.monotonic() < deadline:
         time.sleep(0.2)
         found = read_run_folder(folder)
     return found

@@ -158,10 +158,10 @@ class Watched:
 
     def look(self) -> bool:
         """Reads what was added, says what changed; whether the job has ended."""
-        from whystall.run_folder.description import read_document
-        from whystall.run_folder.layout import RUN_JSON, rank_files
+        from whystall.run_folder.alive import has_ended
+        from whystall.run_folder.layout import rank_files
 
-        ended = read_document(self._folder / RUN_JSON).get("exit_code") is not None
+        ended = has_ended(self._folder)
         for path in rank_files(self._folder, "samples"):
             self._follow(path)
         self._say_pace()

@@ -198,6 +198,8 @@ class RankDescription(msgspec.Struct, frozen=True, kw_only=True):
     loaders: list[dict[str, Any]]
     ended: bool = True
     """Whether the process had ended; else it goes on, or was killed."""
+    process: Any = None
+    """The process, as `whystall.run_folder.alive` knows it."""
     ended_by: str | None = None
     """The exception that ended the process, and where: its type, a file's base name and a line, and no message."""
     ended_unix_ns: int | None = None
@@ -247,6 +249,8 @@ class RunDescription(msgspec.Struct, frozen=True, kw_only=True):
     samples: list[str] = []
     arguments: int = 0
     """How many arguments it was given; what they say is left out."""
+    process: Any = None
+    """The launcher, as `whystall.run_folder.alive` knows it."""
 
 
 def encode(description: RankDescription | RunDescription) -> bytes:

@@ -1,0 +1,83 @@
+"""Whether the processes of a run are still there: one that was killed, with its launcher, says nothing of its end."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from whystall.run_folder.description import read_document
+from whystall.run_folder.layout import RUN_JSON, rank_files
+
+_PROC: Final = Path("/proc")
+_BEGAN: Final = 19
+_DEAD: Final = frozenset({"Z", "X", "x"})
+
+
+class Process(msgspec.Struct, frozen=True):
+    """A process, by what no other has: where its number counts, the number, and when it began."""
+
+    place: str
+    """The machine since it was started, and the space in which processes are numbered, as a digest."""
+    pid: int
+    began_ticks: int
+
+
+def this_process() -> Process | None:
+    """The calling process; ``None`` where the kernel does not tell."""
+    place, began = _place(), _began_ticks(os.getpid())
+    return Process(place, os.getpid(), began) if place is not None and began is not None else None
+
+
+def has_ended(folder: Path) -> bool:
+    """Whether a run has ended: its launcher said so, or it and all ranks that are known are gone from this machine.
+
+    Of processes on another machine, and of a run that names none, nothing is known: it has not ended.
+    """
+    run = read_document(folder / RUN_JSON)
+    if run.get("exit_code") is not None:
+        return True
+    ranks = [read_document(path) for path in rank_files(folder, "description")]
+    return is_gone(run.get("process")) and all(is_gone(rank.get("process")) for rank in ranks if not rank.get("ended"))
+
+
+def is_gone(process: object) -> bool:
+    """Whether a process that was described on this machine is no more; false where that is not known."""
+    if not isinstance(process, Mapping):
+        return False
+    try:
+        known = msgspec.convert(process, Process)
+    except msgspec.ValidationError:
+        return False
+    return known.place == _place() and _began_ticks(known.pid) != known.began_ticks
+
+
+def _place() -> str | None:
+    try:
+        boot = (_PROC / "sys/kernel/random/boot_id").read_bytes().strip()
+        numbered = (_PROC / "self/ns/pid").stat().st_ino
+    except OSError:
+        return None
+    return hashlib.blake2b(boot + str(numbered).encode(), digest_size=8).hexdigest()
+
+
+def _began_ticks(pid: int) -> int | None:
+    """When a process that lives began, in the kernel's ticks; ``None`` of one that is gone, or waits to be buried."""
+    fields = stat_fields(pid)
+    if fields is None or fields[0] in _DEAD:
+        return None
+    return int(fields[_BEGAN])
+
+
+def stat_fields(pid: int) -> list[str] | None:
+    """What the kernel says of a process after its name, the state letter first; ``None`` without it."""
+    try:
+        text = (_PROC / str(pid) / "stat").read_text("ascii", "replace")
+    except OSError:
+        return None
+    fields = text.rpartition(")")[2].split()
+    return fields if len(fields) > _BEGAN else None
