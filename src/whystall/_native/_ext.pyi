@@ -75,6 +75,13 @@ class SnapshotReader:
     def texts(self) -> list[str]: ...
     def plain(self, key: str) -> Any: ...
 
+def pickle_trap(data: bytes) -> str | None:
+    """What would make a pickle of plain values cost more than its size says; ``None`` where nothing would.
+
+    A key that is a list, dict or tuple; values that hold themselves, are nested too deep or hold each other too many
+    times; and whatever is no pickle of plain values.
+    """
+
 def match_allocations(
     move: NDArray[np.int8], address: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], int]: ...

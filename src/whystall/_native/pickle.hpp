@@ -88,6 +88,7 @@ class PickleMachine {
   bool floating(Value value, double& out) const;
 
  protected:
+  std::size_t objects() const { return objects_.size(); }
   // Makes a number of a dict that is put into a list, or leaves it as it is.
   virtual void fold(Value dict) = 0;
 
@@ -151,6 +152,20 @@ class PickleMachine {
   std::vector<std::uint32_t> spare_;  // contents that nobody has
   std::uint64_t held_ = 0;            // values in contents
   StringPool texts_;
+};
+
+// A pickle that another is to read: whether that costs what its size says. Nothing in it is folded.
+class PlainPickle final : public PickleMachine {
+ public:
+  // Says that nothing follows, and looks at what was built: a list may stand in another twice, and that in a third.
+  void end();
+
+ protected:
+  void fold(Value) override {}
+
+ private:
+  static constexpr std::size_t kDeepest = 100;
+  static constexpr std::uint64_t kMostValues = 256 << 20;  // counted as often as they are reached
 };
 
 }  // namespace whystall

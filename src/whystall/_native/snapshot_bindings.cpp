@@ -175,7 +175,21 @@ nb::tuple matched(const Input<std::int8_t>& move, const Input<std::int64_t>& add
 
 }  // namespace
 
+// What would make a pickle of plain values cost more than its size says; None where nothing would.
+nb::object trap_in(nb::bytes data) {
+  whystall::PlainPickle pickle;
+  {
+    nb::gil_scoped_release release;
+    pickle.feed(data.c_str(), data.size());
+    pickle.end();
+  }
+  const auto& found = pickle.failure();
+  if (found.kind == whystall::PickleFailure::Kind::None) return nb::none();
+  return nb::str(found.what.empty() ? "an instruction builds no plain value" : found.what.c_str());
+}
+
 void bind_snapshot(nb::module_& m) {
+  m.def("pickle_trap", &trap_in, "data"_a);
   m.def("match_allocations", &matched, "move"_a, "address"_a);
   nb::class_<SnapshotReader>(m, "SnapshotReader")
       .def(nb::init<>())

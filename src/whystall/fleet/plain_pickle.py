@@ -1,8 +1,9 @@
 """Pickles of plain values, read without running anything.
 
 A pickle is a program. This reader lets through only the instructions that build dicts, lists, tuples, strings,
-numbers, booleans and None, checks all of them before the first is carried out, and then knows no class. Memory is
-bounded too: no instruction may ask for a memo larger than any dump fills.
+numbers, booleans and None, checks all of them before the first is carried out, and then knows no class. Memory and time
+are bounded too: no instruction may ask for a memo larger than any dump fills, no key is a tuple (the hash of
+tuples that hold each other takes for ever), and values that hold each other are not more than their size says.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import pickle
 import re
 from typing import Any, Final, NoReturn
 
+from whystall._native import pickle_trap
 from whystall.errors import InputError
 from whystall.vocabulary.pickles import REFUSED
 
@@ -60,6 +62,8 @@ def loads(data: bytes) -> Any:
     whystall.errors.InputError: the pickle names a function or class (at byte 28), which no dump does: it was not run
     """
     _check(data)
+    if (trap := pickle_trap(data)) is not None:
+        raise InputError(f"the pickle is damaged, or no dump: {trap}")
     copyreg.clear_extension_cache()  # what is in it would come past find_class
     try:
         return _NoClasses(io.BytesIO(data)).load()
