@@ -13,19 +13,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from whystall._native import call_on_main_thread, hear_exit
+from whystall._native import hear_exit
 from whystall.capture.compile_limits import CompileLimits
 from whystall.capture.config import CaptureConfig
 from whystall.capture.ending import last_exception
 from whystall.capture.faults import Faults
 from whystall.capture.flight import FlightRecorder
+from whystall.capture.forward_search import ForwardSearch
 from whystall.capture.listener import Heard, guarded
 from whystall.capture.loaders import LoadersSeen
 from whystall.capture.machine import MachineSampler, facts
-from whystall.capture.main_thread import once, waits
 from whystall.capture.memory_snapshots import MemorySnapshots
-from whystall.capture.module_search import ModuleSearch
-from whystall.capture.moments import imports, is_unfit
+from whystall.capture.moments import is_unfit
 from whystall.capture.overhead import Costs
 from whystall.capture.padding import LOADER, PaddingSeen
 from whystall.capture.python_tools import PythonTools
@@ -36,7 +35,7 @@ from whystall.capture.sampling import COUNT_EVERY_NS, StepSampler
 from whystall.capture.stacks import StackSampler
 from whystall.capture.stepless import NO_MORE_STEPS, NO_STEPS, SteplessWindow
 from whystall.capture.steps import StepFinder
-from whystall.capture.torch_hooks import TorchHooks, compiles_now
+from whystall.capture.torch_hooks import TorchHooks
 from whystall.capture.tuned import Change, change_for
 from whystall.capture.windows import Action
 from whystall.run_folder.alive import this_process
@@ -93,7 +92,13 @@ class Session:
         self._experiment: Change | None = change_for(torch, config)
         self._notes: list[str] = []
         self._loaders = LoadersSeen()
-        self._search = ModuleSearch()
+        self._forwards = ForwardSearch(
+            self._hooks,
+            self._finder,
+            functools.partial(self.faults.guard, "module times"),
+            within_s=config.optimizer_within_s,
+            is_over=lambda: self._closed,
+        )
         self._tools = PythonTools()
         self._closed = self._whole_process = False
         self._pid = os.getpid()
@@ -302,20 +307,10 @@ class Session:
         self.faults.guard("samples", self._sampler.writer.flush)()
         self.faults.guard("memory snapshots", self._snapshots.look)()
         self._look_for_standstill(now)
-        self._search.heard(self._hooks.modules_made, self._hooks.modules_living, now)
         if not self._closed and self._steps_are_missing():
             self._stepless.look()
-        if self._needs_forward() and self._is_without_optimizer(now):
-            chosen = self._search.next(now)
-            if chosen is not None:
-                by_call = functools.partial(self._watch_called_module, its_kind=chosen == "by kind")
-                watch = self._watch_any_module if chosen == "guess" else by_call
-                self._soon(once(self.faults.guard("module times", watch)))
-
-    def _soon(self, call: Callable[[], None]) -> None:
-        """Has the main thread do something soon; or, where that waits, the next thread that calls a module."""
-        if call_on_main_thread(call) and waits(threading.main_thread()):
-            self._hooks.at_next_call(call)
+        if not self._closed:
+            self._forwards.look(now, self._began_ns)
 
     def _steps_are_missing(self) -> bool:
         """Whether no step was seen, or too few to be recorded and then none for long."""
@@ -327,28 +322,6 @@ class Session:
         began = self._step_began_ns or self._began_ns
         usual = (began - self._began_ns) / max(self.steps, 1)
         self.faults.guard("flight recorder", self._flight.look)(self.steps, now - began, usual)
-
-    def _is_without_optimizer(self, now: int) -> bool:
-        """Whether no optimizer is to be expected: none was made by when the model was complete, or none has stepped."""
-        if now - self._began_ns > self.config.optimizer_within_s * 1e9:
-            return True
-        complete = self._search.is_complete(now) or self._search.makes_them_anew(now)
-        return complete and self._hooks.optimizers_made == 0
-
-    def _needs_forward(self) -> bool:
-        return not self._closed and self._finder.lacks_forward_passes
-
-    def _watch_any_module(self) -> None:
-        if compiles_now() or imports():
-            self._search.later()
-        elif self._needs_forward():
-            self._hooks.watch_any_module()
-
-    def _watch_called_module(self, *, its_kind: bool = False) -> None:
-        if imports():
-            self._search.later()
-        elif self._needs_forward():
-            self._hooks.watch_called_module(its_kind=its_kind)
 
     def write_line(self, line: dict[str, Any]) -> None:
         """A line of a sampler's, once there are steps."""
