@@ -24,6 +24,7 @@ from whystall.diagnosis.experiment import Experiment
 from whystall.diagnosis.rule import RULES_GROUP, Rule
 from whystall.diagnosis.rules import RULES
 from whystall.diagnosis.run_facts import RunFacts
+from whystall.disk import reading
 from whystall.errors import InputError
 from whystall.fleet import find_hangs, read_dumps
 from whystall.plugins import brought
@@ -117,7 +118,7 @@ def _statistic_of(cause: str) -> Statistic:
 def _experiments(path: Path, failures: list[str]) -> list[Experiment]:
     """The outcomes of a run's experiments; none where it made none, and a warning where they cannot be read."""
     try:
-        with path.open("rb") as file:
+        with reading.opened(path) as file:
             return msgspec.json.decode(file.read(_LARGEST_EXPERIMENTS), type=list[Experiment])
     except FileNotFoundError:
         return []
@@ -133,7 +134,7 @@ def read_kernel_classes(path: str | Path | None, failures: list[str]) -> KernelC
     if path is None:
         return tuple(others)
     try:
-        return (*parse_kernel_classes(Path(path).read_text("utf-8")), *others)
+        return (*parse_kernel_classes(reading.text(Path(path))), *others)
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"the kernel classes {path} cannot be read: {error}") from None
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from whystall.cli import output
-from whystall.disk.writing import Over
+from whystall.disk import reading
+from whystall.disk.writing import Over, obstacle
 from whystall.errors import InputError, UsageError
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def read(name: str, folder: str) -> Baseline:
     if not path.is_file():
         raise InputError(f"no baseline is called {name!r} in {folder}: {_others(Path(folder), name)}")
     try:
-        with path.open("rb") as stream:
+        with reading.opened(path) as stream:
             data = stream.read(LARGEST_BYTES + 1)
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from error
@@ -63,10 +64,10 @@ def read(name: str, folder: str) -> Baseline:
 
 def check_free(path: Path, *, force: bool) -> None:
     """Raises ``UsageError`` where a baseline would overwrite something: with ``force`` only another baseline is."""
-    if force:
-        output.check_own(path, _is_baseline)
-    elif path.is_symlink() or path.exists():
+    if not force and (path.is_symlink() or path.exists()):
         raise UsageError(f"{path} exists: add --force to replace it, or choose another name")
+    if obstacle(path, Over.OUR_OWN, _is_baseline) is not None:
+        raise UsageError(f"{path} exists: it is no baseline: choose another name")
 
 
 def write(path: Path, baseline: Baseline, *, force: bool) -> None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from whystall.disk import reading
 from whystall.errors import InputError, UsageError
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def _read(path: Path) -> dict[str, object]:
     import tomllib
 
     try:
-        with path.open("rb") as stream:
+        with reading.opened(path) as stream:
             content = tomllib.load(stream)
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from error

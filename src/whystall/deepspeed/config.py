@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from whystall.disk import reading
 from whystall.errors import InputError, UsageError
 
 BLOCK = "flops_profiler"
@@ -43,7 +44,7 @@ def read_config(source: str | Path | Mapping[str, Any]) -> FlopsProfilerConfig:
 
 def _read(path: Path) -> Mapping[str, Any]:
     try:
-        content = json.loads(path.read_text("utf-8"))
+        content = json.loads(reading.text(path))
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from error
     except ValueError as error:

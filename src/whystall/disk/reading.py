@@ -9,8 +9,9 @@ import errno
 import io
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, Literal, overload
+from typing import IO, Final, Literal, overload
 
 _KINDS: Final = (
     (stat.S_ISFIFO, "a pipe"),
@@ -79,3 +80,11 @@ def content(path: Path, most_bytes: int | None = None) -> bytes:
 def text(path: Path, most_bytes: int | None = None) -> str:
     """The text of a regular file. Raises `OSError` likewise, and `UnicodeDecodeError`."""
     return content(path, most_bytes).decode("utf-8")
+
+
+def lines(file: IO[bytes], longest: int) -> Iterator[bytes]:
+    """The lines of a file; of one with more than ``longest`` bytes only so many and one more."""
+    while line := file.readline(longest + 1):
+        yield line
+        while len(line) > longest and not line.endswith(b"\n"):
+            line = file.readline(longest + 1)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from whystall.disk import reading
 from whystall.errors import InputError
 from whystall.fleet.recorder_dumps import Dump, read_dump
 from whystall.run_folder.layout import rank_files
@@ -91,7 +92,7 @@ def _read(path: Path, told: list[str]) -> RankDump | None:
         if path.stat().st_size > _LARGEST:
             told.append(f"{path.name} is left out: larger than {_LARGEST >> 20} MiB, which no recorder writes")
             return None
-        dump = read_dump(path.read_bytes())
+        dump = read_dump(reading.content(path))
     except InputError as error:
         told.append(f"{path.name} is left out: {error}")
         return None

@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from whystall.disk import reading
 from whystall.errors import InputError
 from whystall.fleet.engines.machine import free_bytes, needed_bytes
 from whystall.fleet.remote import RemoteFile, beginning, find_remote, is_address, name_of, shown
@@ -100,7 +101,7 @@ def _local(whole: Whole, stated: Stated | None) -> RecordedFile:
     path = whole.files[0]
     try:
         status = [file.stat() for file in whole.files]
-        with path.open("rb") as file:
+        with reading.opened(path) as file:
             packed = file.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
             if packed:
                 file.seek(-4, 2)

@@ -10,6 +10,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any, Final
 
+from whystall.disk import reading
 from whystall.errors import InputError
 from whystall.live import stacks
 from whystall.live.kinds import LineOf
@@ -124,6 +125,6 @@ def _lines_of(file: str) -> list[str]:
     try:
         if path.stat().st_size > _MOST_FILE_BYTES:
             return []
-        return path.read_text("utf-8", "replace").splitlines()
+        return reading.content(path).decode("utf-8", "replace").splitlines()
     except (OSError, ValueError):
         return []

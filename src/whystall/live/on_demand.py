@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from whystall.disk import reading
 from whystall.errors import InputError
 
 USE_DAEMON: Final = "KINETO_USE_DAEMON"
@@ -165,8 +166,8 @@ def _sender(ancillary: list[tuple[int, int, bytes]]) -> int | None:
 def _is_whole(path: Path) -> bool:
     """Whether all of the trace is there."""
     with contextlib.suppress(OSError, ValueError):
-        with path.open("rb") as file:
+        with reading.opened(path) as file:
             file.seek(-min(os.fstat(file.fileno()).st_size, _LONGEST_END), os.SEEK_END)
             end = file.read()
-        return end.rstrip().endswith(b"}") and isinstance(json.loads(path.read_bytes()), dict)
+        return end.rstrip().endswith(b"}") and isinstance(json.loads(reading.content(path)), dict)
     return False

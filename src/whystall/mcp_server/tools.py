@@ -21,6 +21,7 @@ import polars as pl
 from whystall import _api
 from whystall._inputs import known_rules
 from whystall.diagnosis.catalogue import described
+from whystall.disk import reading
 from whystall.errors import InputError, UsageError
 from whystall.mcp_server.folders import Folders, walk
 from whystall.report import schema
@@ -237,7 +238,7 @@ def _kind(path: Path, readers: Sequence[Reader]) -> Literal["trace", "report"] |
 
 def _is_report(path: Path) -> bool:
     try:
-        with path.open("rb") as stream:
+        with reading.opened(path) as stream:
             return b"whystall.report/" in stream.read(_HEAD_BYTES)
     except OSError:
         return False
@@ -247,7 +248,7 @@ def _stored(path: Path, shown: str) -> Report:
     if path.stat().st_size > _MOST_REPORT_BYTES:
         raise InputError(f"{shown} is larger than {_MOST_REPORT_BYTES >> 20} MiB: no report that whystall wrote")
     try:
-        return schema.decode(path.read_bytes())
+        return schema.decode(reading.content(path))
     except msgspec.DecodeError as error:
         raise InputError(f"{shown} is no report that this whystall can read: {error}") from None
 

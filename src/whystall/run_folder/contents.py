@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 
+from whystall.disk import reading
+from whystall.run_folder.description import LARGEST_BYTES
 from whystall.run_folder.layout import rank_files
 
 
@@ -26,7 +28,7 @@ def read_run_folder(path: Path) -> RunFolder:
     ranks = []
     for file in rank_files(path, "description"):
         try:
-            ranks.append(msgspec.json.decode(file.read_bytes(), type=dict[str, Any]))
+            ranks.append(msgspec.json.decode(reading.content(file, LARGEST_BYTES), type=dict[str, Any]))
         except (OSError, msgspec.DecodeError):
             continue
     return RunFolder(path, rank_files(path, "trace"), rank_files(path, "samples"), ranks)

@@ -11,6 +11,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from whystall.disk import reading
 from whystall.run_folder.layout import RUN_JSON, rank_files
 
 SCHEMA: Final = "whystall.run/1"
@@ -20,7 +21,7 @@ MOST_ACTIVE: Final = 8
 """... and so many at most: of a short job enough are to be left for the samples, which are not taken meanwhile."""
 MOST_OF_ROUNDS: Final = 35
 """So many where steps come in rounds: one that gathers what several learn from."""
-_LARGEST_BYTES: Final = 16 << 20
+LARGEST_BYTES: Final = 16 << 20
 MOST_SPARSE: Final = 16
 MOST_WINDOW_PLACES: Final = 100
 """So many places of looks in recorded windows are written."""
@@ -305,9 +306,7 @@ def ranks_of(path: Path) -> list[dict[str, Any]]:
 def read_document(path: Path) -> dict[str, Any]:
     """A JSON object in a file; empty where there is none that can be read."""
     try:
-        if not path.is_file() or path.stat().st_size > _LARGEST_BYTES:
-            return {}
-        return table(msgspec.json.decode(path.read_bytes()))
+        return table(msgspec.json.decode(reading.content(path, LARGEST_BYTES)))
     except (OSError, msgspec.DecodeError):
         return {}
 

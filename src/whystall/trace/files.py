@@ -7,6 +7,7 @@ reading, not the result.
 from __future__ import annotations
 
 import contextlib
+import os
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from typing import BinaryIO, Final
 
 from isal import igzip_lib
 
+from whystall.disk import reading
 from whystall.trace.errors import InputError
 
 Progress = Callable[[int, int | None], None]
@@ -77,8 +79,8 @@ def head_of(path: Path) -> Head:
 def opened(path: Path) -> Iterator[tuple[BinaryIO, int]]:
     """The open file and its size. Raises `InputError` where it cannot be opened, and where reading it fails."""
     try:
-        with path.open("rb", buffering=0) as file:
-            yield file, path.stat().st_size
+        with reading.opened(path, buffering=0) as file:
+            yield file, os.fstat(file.fileno()).st_size
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except IsADirectoryError:

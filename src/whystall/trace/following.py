@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
+from whystall.disk import reading
 from whystall.run_folder.samples import DISTURBED, SCHEMA, unix_ns
 from whystall.trace.errors import InputError
 
@@ -60,7 +61,7 @@ class Followed:
     def look(self) -> None:
         """Reads what was added. Raises `InputError` where the file cannot be read or holds no samples."""
         try:
-            with self.path.open("rb") as file:
+            with reading.opened(self.path) as file:
                 found = os.fstat(file.fileno())
                 if (
                     found.st_ino != self._inode or found.st_size < self._offset

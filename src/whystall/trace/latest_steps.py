@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from whystall.disk import reading
 from whystall.run_folder.samples import DISTURBED, SCHEMA
 
 _END_BYTES: Final = 32 << 10
@@ -26,7 +27,7 @@ class LatestSteps:
 def latest_steps(path: Path) -> LatestSteps | None:
     """What the last 32 KiB of ``path`` say; ``None`` where no step has ended or the file cannot be read."""
     try:
-        with path.open("rb") as file:
+        with reading.opened(path) as file:
             head = _decoded(file.readline(_HEAD_BYTES))
             begin = file.tell()
             end = file.seek(0, 2)

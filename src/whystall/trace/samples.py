@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 import polars as pl
 
+from whystall.disk import reading
 from whystall.run_folder.samples import NEEDED_COLUMNS, PLACE, SCHEMA, TICKS, WORKER, Kinds, unix_ns
 from whystall.trace.errors import InputError
 
@@ -98,8 +99,8 @@ def read_samples(path: Path) -> RunSamples:
     head: dict[str, Any] | None = None
     damaged = counted = 0
     try:
-        with path.open("rb") as file:
-            for line in file:
+        with reading.opened(path) as file:
+            for line in reading.lines(file, _LONGEST_LINE):
                 value = _value(line)
                 if head is None:
                     head = _head(value, path)

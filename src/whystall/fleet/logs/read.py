@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from whystall.disk import reading
 from whystall.errors import InputError
 from whystall.fleet.logs import deepspeed, inspector, nccl_tests, ras, traces
 from whystall.fleet.logs.results import CommLog
@@ -25,7 +26,7 @@ _LINES_LOOKED_AT: Final = 50
 def is_operation_log(path: Path) -> bool:
     """Whether a file is to be read as an operation log: it is Parquet, or is called so."""
     try:
-        with path.open("rb") as file:
+        with reading.opened(path) as file:
             return file.read(len(_PARQUET)) == _PARQUET or path.suffix == ".parquet"
     except OSError:
         return False
@@ -99,7 +100,7 @@ class _Read:
 def _holds_no_text(path: Path) -> bool:
     """Whether a file that nobody named, a core dump for instance, is none of these logs by its first bytes."""
     try:
-        with path.open("rb") as file:
+        with reading.opened(path) as file:
             start = file.read(1 << 12)
     except OSError:
         return True

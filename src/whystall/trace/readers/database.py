@@ -17,6 +17,7 @@ from typing import Final, Self
 
 import polars as pl
 
+from whystall.disk import reading
 from whystall.trace.errors import InputError
 from whystall.trace.files import Head, Limits
 from whystall.trace.readers.table_source import Kind, Wanted, columns_to_read, completed, dtype_of
@@ -216,7 +217,7 @@ class Database:
 def _sound_size(path: Path, limits: Limits) -> int:
     """The file's size. Raises `InputError` where it is no database that can be opened in place, or too large."""
     try:
-        with path.open("rb") as file:
+        with reading.opened(path) as file:
             header = file.read(_HEADER_BYTES)
         size = path.stat().st_size
     except OSError as error:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from whystall.disk import reading
 from whystall.trace.readers.protobuf import WireError, varint
 
 _MAGIC: Final = b"PAR1"
@@ -52,7 +53,7 @@ def unpacked(path: Path, columns: Collection[str]) -> Unpacked:
     """
     if path.stat().st_size <= _TAIL_BYTES:
         raise WireError("the file does not end as it should")
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+    with reading.opened(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         end = len(data) - _TAIL_BYTES
         begin = end - int.from_bytes(data[end : end + 4], "little")
         if data[end + 4 :] != _MAGIC or begin < len(_MAGIC):

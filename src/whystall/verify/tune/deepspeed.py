@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from whystall.disk import reading
 from whystall.verify.tune.results import Settings
 
 ZERO_SETTINGS: Final = ("zero_stage", "offload")
@@ -99,7 +100,7 @@ def _read(name: str) -> dict[str, Any] | None:
     try:
         if Path(name).stat().st_size > _LARGEST:
             return None
-        found = json.loads(Path(name).read_bytes())
+        found = json.loads(reading.content(Path(name)))
     except (OSError, ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) and any(key in found for key in _KEYS) else None

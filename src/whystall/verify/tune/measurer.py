@@ -18,6 +18,7 @@ import msgspec
 from whystall.analysis.run_results import RunSummary
 from whystall.capture.config import CaptureConfig, Schedule, TrialSetup
 from whystall.diagnosis.causes import Statistic
+from whystall.disk import reading
 from whystall.disk.writing import OccupiedError, Over, write
 from whystall.errors import InputError, UsageError
 from whystall.run_folder.contents import read_run_folder
@@ -239,7 +240,7 @@ def _is_state(head: bytes) -> bool:
 
 def _read(path: Path) -> State | None:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=State)
+        return msgspec.json.decode(reading.content(path), type=State)
     except (OSError, ValueError, RecursionError):
         return None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import zlib
 from pathlib import Path
 from typing import Any
@@ -254,7 +255,8 @@ def test_a_file_that_may_not_be_read(path: Path, monkeypatch: pytest.MonkeyPatch
     def denied(*_: Any, **__: Any) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "open", denied)
+    path.write_bytes(b"{}")
+    monkeypatch.setattr(os, "open", denied)
     assert refusal(path) == "trace.json: permission denied"
 
 
