@@ -140,3 +140,49 @@ def test_of_kernels_without_launches_nobody_says_why_the_device_waited() -> None
     assert not signals_of(built.load())["launch_calls"]
     found = told_of(built)
     assert not any(cause.startswith("host.") for cause in found)
+
+
+def launching(*, kernels: Callable[[int], bool], captured: bool = False) -> TraceBuilder:
+    """A hundred launches, some of which show a kernel."""
+    built = trace()
+    if captured:
+        built.runtime("cudaStreamBeginCapture_v2", at=0, lasts=500)
+    for number in range(100):
+        at = 1_000 + 10_000 * number
+        if kernels(number):
+            built.launch("gemm", at=at, runs_at=at + 5_000, lasts=4_000)
+        else:
+            built.runtime("cudaLaunchKernel", at=at, lasts=1_000, correlation=10_000 + number)
+    if captured:
+        built.runtime("cudaStreamEndCapture", at=1_100_000, lasts=500)
+        built.launch("gemm", at=1_200_000, runs_at=1_205_000, lasts=4_000)
+    return built
+
+
+@pytest.mark.parametrize(
+    ("built", "said"),
+    [
+        (
+            launching(kernels=lambda number: number % 3 > 0),
+            ["34 of 100 launches show no kernel: what they ran was not"],
+        ),
+        (launching(kernels=lambda number: number < 40), ["60 of 100 launches show no kernel: the recording ended"]),
+        (launching(kernels=lambda number: number % 50 > 0), []),  # some launches are refused
+        (launching(kernels=lambda _: False, captured=True), []),  # recorded into a graph, and not run
+        (
+            launching(kernels=lambda _: False),
+            ["100 launches and no device event: what the device did was not recorded"],
+        ),
+    ],
+)
+def test_launches_without_kernels_are_said_first(built: TraceBuilder, said: list[str]) -> None:
+    told = sentences(built)
+    assert len(told) == len(said)
+    assert all(sentence.startswith(start) for sentence, start in zip(told, said, strict=True))
+
+
+def test_annotations_alone_beside_a_device_are_no_job_on_a_cpu() -> None:
+    device = {"id": 0, "name": "NVIDIA H100 80GB HBM3", "computeMajor": 9, "computeMinor": 0}
+    built = trace(deviceProperties=[device]).annotation("forward", at=0, lasts=1_000_000)
+    (told,) = sentences(built)
+    assert told.startswith("annotations alone were recorded of a job on NVIDIA H100 80GB HBM3")

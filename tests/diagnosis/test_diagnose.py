@@ -88,9 +88,6 @@ def test_a_large_loss_without_a_cause_is_no_health() -> None:
         built.runtime("cudaLaunchKernel", at=number * 5_000_000 + 500_000, lasts=5_000)
     report = whystall.analyze(built.load())
     assert report.verdict.cause is None
-    lost = "the host running Python between operators"
-    assert report.verdict.summary == f"No cause was named for the largest loss, {lost}."
-    assert report.verdict.basis.startswith("Not judged: host.")
-    assert "host.python" in report.verdict.basis
-    assert "for want of device events" in report.verdict.basis
-    assert f"{lost} (80.0 %)" in report.verdict.basis
+    assert report.verdict.summary.startswith("5 launches and no device event: what the device did was not recorded")
+    assert report.verdict.basis.startswith("The host runs operators ")
+    assert "CPU computes" not in report.verdict.basis

@@ -22,6 +22,9 @@ from whystall.vocabulary.signals import Signal
 _FEWEST: Final = 20
 _FEWEST_NUMBERS: Final = 3
 _MOST: Final = 0.5
+# Some launches are refused or belong to another device: more without a kernel were lost.
+_MOST_UNSEEN: Final = 0.05
+_NEARLY_ALL: Final = 0.9
 _INDEXED: Final = ("operators", "annotations", "python_functions", "memory_events")
 
 
@@ -35,8 +38,69 @@ class Gap:
 
 def gaps_of(trace: Trace) -> list[Gap]:
     """All that a trace visibly lacks."""
-    found = (_thinned_operators(trace), _unseen_graphs(trace), _launchless(trace))
+    found = (
+        _unseen_device(trace),
+        _thinned_operators(trace),
+        _unseen_graphs(trace),
+        _unseen_kernels(trace),
+        _launchless(trace),
+    )
     return [gap for gap in found if gap is not None]
+
+
+UNSEEN_DEVICE: Final = (
+    "what the device did was not recorded: record with ProfilerActivity.CUDA where the driver lets CUPTI (or "
+    "roctracer) see it; whystall doctor says whether it does"
+)
+"""What to do about a recording of a job on a device that shows nothing of the device."""
+
+
+def launches_without_device(trace: Trace) -> int:
+    """How many calls asked a device for work, in a recording without any device event."""
+    if not trace.device_events.is_empty() or trace.runtime_calls.is_empty():
+        return 0
+    return int(matching(trace.runtime_calls["name"], lambda name: is_call(name, "launch", "graph")).sum())
+
+
+def _unseen_device(trace: Trace) -> Gap | None:
+    """Launches, or a device among the properties, without one event of it: no job on a CPU."""
+    launches = launches_without_device(trace)
+    if launches:
+        return Gap((), f"{launches:,} launches and no device event: {UNSEEN_DEVICE}")
+    named = next((one.name for one in trace.metadata.devices if one.name), None)
+    host_alone = trace.device_events.is_empty() and trace.operators.is_empty() and not trace.annotations.is_empty()
+    if named is None or not host_alone:
+        return None
+    return Gap((), f"annotations alone were recorded of a job on {named}: {UNSEEN_DEVICE}")
+
+
+def _unseen_kernels(trace: Trace) -> Gap | None:
+    """Launches of kernels of which some show none, outside captures of graphs, which run nothing."""
+    calls = trace.runtime_calls
+    if trace.device_events.is_empty() or calls.is_empty():
+        return None
+    launches = matching(calls["name"], lambda name: is_call(name, "kernel"))
+    begins = calls["ts_ns"].to_numpy()[matching(calls["name"], lambda name: is_call(name, "capture_begin"))]
+    ends = calls["ts_ns"].to_numpy()[matching(calls["name"], lambda name: is_call(name, "capture_end"))]
+    at = calls["ts_ns"].to_numpy()
+    captured = np.searchsorted(np.sort(begins), at) > np.searchsorted(np.sort(ends), at)
+    launches &= ~captured
+    seen = _launching(trace)
+    lost = launches & ~seen
+    count, whole = int(lost.sum()), int(launches.sum())
+    # Of kernels without a launch it is the number that links both that was lost.
+    unlinked = int((rows_of(trace.device_events["launch"]) < 0).sum())
+    if whole < _FEWEST or count - unlinked <= _MOST_UNSEEN * whole:
+        return None
+    last = int(at[launches & seen].max()) if (launches & seen).any() else -1
+    late = int((at[lost] > last).sum())
+    if late >= _NEARLY_ALL * count:
+        return Gap((), f"{late:,} of {whole:,} launches show no kernel: the recording ended before these ran")
+    return Gap(
+        (),
+        f"{count:,} of {whole:,} launches show no kernel: what they ran was not recorded, and the device was not idle "
+        "where it looks so",
+    )
 
 
 def shows_work_of_host(trace: Trace) -> bool:

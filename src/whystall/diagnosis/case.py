@@ -164,14 +164,16 @@ class Case:
     def left_on_devices_ns(self, change: Change | None) -> int:
         """The time in the replayed window in which the busiest device does what a change leaves as it is.
 
-        Between ranks communication is no work of one device: it lasts until the others come.
+        Communication counts where it is the only rank's, and where nothing that the device computes becomes shorter:
+        between ranks it lasts until the others come, and behind less work it hides other work.
         """
         graph = self.replayed
+        works = (graph.kind == NodeKind.DEVICE) & (graph.state != COMMUNICATION)
         stays = graph.kind == NodeKind.DEVICE
         if change is not None and change.duration is not None:
             stays &= np.asarray(change.duration) == graph.duration
-        if len(self.ranks) > 1:
-            stays &= graph.state != COMMUNICATION
+        if len(self.ranks) > 1 or (works & ~stays).any():
+            stays &= works
         return busy_ns(graph, stays, *self.replayed_window)
 
     def _durations(self, change: Change) -> NDArray[np.int64]:

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from whystall.analysis.hosts import training_thread
+from whystall.analysis.hosts import backward_threads, training_thread
 from whystall.analysis.trace_analysis import TraceAnalysis
 from whystall.analysis.workings import Workings
 from whystall.diagnosis.detectors.startup import preparations, startup_calls
@@ -57,6 +57,11 @@ class RankCase:
     def training(self) -> int | None:
         """The thread that runs the steps."""
         return training_thread(self.trace)
+
+    @cached_property
+    def backward_threads(self) -> list[int]:
+        """The threads that run its backward pass, where these are others."""
+        return sorted(backward_threads(self.trace) - {self.training})
 
     @property
     def workings(self) -> Workings:

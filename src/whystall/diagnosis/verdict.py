@@ -6,7 +6,7 @@ healthy.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Final
 
 from whystall.analysis.results import Device, Ledger
@@ -44,16 +44,18 @@ _OF_HOST: Final = ("idle_python", "idle_dispatch", "idle_launch", "idle_gap")
 """What a profiler makes longer."""
 
 
-def ledger_verdict(devices: Sequence[Device], warnings: Sequence[str] = (), *, longer: float = 1.0) -> Verdict:
+def ledger_verdict(
+    devices: Sequence[Device], warnings: Sequence[str] = (), *, longer: float = 1.0, unseen: Container[int] = ()
+) -> Verdict:
     """The verdict on the device that lost the largest share of its window; without one the first of ``warnings``.
 
-    Recording made the steps ``longer`` so many times.
+    Recording made the steps ``longer`` so many times. Of the ranks in ``unseen`` only the host was recorded.
     """
     worst = _worst(devices)
     if worst is None:
         reason = f"Nothing was measured. {warnings[0]}" if warnings else "No device or operator time in the trace"
         return Verdict(summary=f"{reason}.", cause=None, gain=None, confidence=0.0)
-    sentence = _sentence(worst, longer)
+    sentence = _of_host_alone(worst) if worst.rank in unseen else _sentence(worst, longer)
     measured = [device for device in devices if device.window_ns > 0]
     if len(measured) > 1:
         one_rank = len({device.rank for device in measured}) == 1
@@ -263,6 +265,12 @@ def _sentence(device: Device, longer: float) -> str:
             text += f", then {_LOSSES[second]} ({percent(second_share)})"
     text += hidden
     return text[0].upper() + text[1:] + "."
+
+
+def _of_host_alone(device: Device) -> str:
+    """What was recorded of a job whose device was not."""
+    computing = percent(_computing(device))
+    return f"The host runs operators {computing} of the time; what the device did was not recorded."
 
 
 def _shares(ledger: Ledger) -> dict[str, float]:

@@ -15,6 +15,7 @@ CallKind = Literal[
     "free_that_waits",
     "graph",
     "launch",
+    "kernel",
     "copy",
     "load",
     "capture_begin",

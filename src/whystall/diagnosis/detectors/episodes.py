@@ -38,7 +38,7 @@ def named_episodes(case: Case, cause: str, kind: Episode) -> Iterator[Replayed]:
 
 
 def named_times(rank: RankCase, *kinds: Episode) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Begin and end of the episodes of some kinds on the training thread.
+    """Begin and end of the episodes of some kinds on the training thread, or on those of its backward pass.
 
     What holds a whole step is the loop, whatever it is called.
     """
@@ -46,7 +46,8 @@ def named_times(rank: RankCase, *kinds: Episode) -> tuple[NDArray[np.int64], NDA
         lambda name: any(_is_episode(name, kind) for kind in kinds), ("annotations", "python_functions")
     )
     begin, end, thread = rank.intervals(events)
-    own = (thread == rank.training) & ~_holds_a_step(rank, begin, end)
+    # The training thread waits for autograd's threads: what happens there once holds it up as well.
+    own = ((thread == rank.training) | np.isin(thread, rank.backward_threads)) & ~_holds_a_step(rank, begin, end)
     return begin[own], end[own]
 
 

@@ -140,9 +140,13 @@ def stretches(case: Case, rank: RankCase, *, rare: bool) -> tuple[NDArray[np.int
 
 
 def recurrence(case: Case, rank: RankCase, begin: NDArray[np.int64]) -> Recurrence:
-    """How often something that begins at some instants happens in the window, and the steps between two times."""
+    """In how many steps of the window something happens that begins at some instants, and the steps between two.
+
+    What happens twice in a step happens in one step.
+    """
     first, last = case.window_on(rank)
-    count = int(np.count_nonzero((begin >= first) & (begin < last)))
-    step = np.unique(np.searchsorted(rank.trace.steps["ts_ns"].to_numpy(), begin, side="right"))
+    step_of = np.searchsorted(rank.trace.steps["ts_ns"].to_numpy(), begin, side="right")
+    step = np.unique(step_of)
+    count = len(np.unique(step_of[(begin >= first) & (begin < last)]))
     period = float(step[-1] - step[0]) / (len(step) - 1) if len(step) > 1 else None
     return Recurrence(count, period)

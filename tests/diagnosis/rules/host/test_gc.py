@@ -101,3 +101,11 @@ def test_python_that_no_event_names_is_a_collection_where_python_says_so(share: 
     found = found_in(job.built, runs=[measured])
     assert set(found) & {"host.gc", "host.python"} == {cause}
     is_worth(found[cause], mean / PRODUCT_NS, within=0.15)
+
+
+@pytest.mark.parametrize(("name", "explicit"), [("<built-in function collect>", True), ("Python GC", False)])
+def test_an_explicit_collection_is_to_be_left_out_and_not_switched_off(name: str, *, explicit: bool) -> None:
+    finding = found_in(training(name, 2_000_000).built)["host.gc"]
+    assert finding.remedy is not None
+    assert (finding.remedy.patch == "-gc.collect()") is explicit
+    assert ("gc.disable()" in (finding.remedy.patch or "")) is not explicit

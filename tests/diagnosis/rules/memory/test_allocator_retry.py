@@ -70,3 +70,37 @@ def test_retries_that_the_allocator_counts(retries: int, *, fires: bool) -> None
     if fires:
         finding = found["memory.allocator-retry"]
         assert (finding.severity, finding.evidence[0].value, finding.gain) == ("minor", 4, None)
+
+
+def emptying(frame: str | None) -> Job:
+    """Eight steps that give memory back within a Python frame, and ask for it again."""
+    job = Job()
+    for _ in job.steps(8):
+        begin = job.at
+        for _ in range(4):
+            job.call("Free", 1_000_000)
+        if frame is not None:
+            job.built.python(frame, at=begin - 500, lasts=job.at - begin + 1_000)
+        for _ in range(4):
+            job.call("Malloc", 200_000)
+        job.operator("aten::mm", "gemm", 2_000_000)
+        job.wait()
+    return job
+
+
+@pytest.mark.parametrize(
+    ("frame", "explicit"),
+    [
+        ("torch/cuda/memory.py(218): empty_cache", True),
+        ("<built-in method _cuda_emptyCache of module>", True),
+        ("train.py(88): main", False),
+        (None, False),
+    ],
+)
+def test_memory_that_the_program_itself_gives_back_is_no_matter_of_settings(
+    frame: str | None, *, explicit: bool
+) -> None:
+    finding = found_in(emptying(frame).built)["memory.allocator-retry"]
+    assert finding.remedy is not None
+    assert ("empty_cache" in (finding.remedy.patch or "")) is explicit
+    assert ("expandable_segments" in (finding.remedy.patch or "")) is not explicit

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from whystall.analysis.wholeness import graphs_without_kernels
+from whystall.analysis.wholeness import UNSEEN_DEVICE, graphs_without_kernels, launches_without_device
 from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Sampled
 from whystall.diagnosis.case import FEWEST_SAMPLED_STEPS, Case
@@ -47,6 +47,24 @@ def empty(case: Case) -> Iterator[Sampled]:
             overrules=True,
             if_hidden=f"the recording is mostly empty: device events fill {busy / 1e6:.3g} of "
             f"{whole / 1e6:.4g} ms, and a single gap is most of the rest; record a window in which the device works",
+        )
+
+
+def without_device(case: Case) -> Iterator[Sampled]:
+    """A recording of launches without one device event: the host alone says nothing of what holds a device up."""
+    for rank in case.ranks:
+        launches = launches_without_device(rank.trace)
+        if not launches:
+            continue
+        yield Sampled(
+            cause=CAUSE.id,
+            attributed_ns=case.step_ns,
+            evidence=(evidence.count("launches without a device event", launches),),
+            saved=(0.0, 0.0, 0.0),
+            method="none: the recording says too little",
+            ranks=(rank.rank,),
+            overrules=True,
+            if_hidden=f"{launches:,} launches and no device event: {UNSEEN_DEVICE}",
         )
 
 
@@ -100,6 +118,7 @@ RULE = Rule(
     CAUSE,
     (
         Finder(empty, ("trace", "device_events")),
+        Finder(without_device, ("trace",)),
         Finder(without_graphs, ("trace", "device_events")),
         Finder(unlike_the_run, ("trace", "samples")),
     ),

@@ -93,6 +93,9 @@ def in_trace(case: Case) -> Iterator[Replayed]:
         ranks=tuple(rank.rank for rank in case.ranks),
         remedy=None if any(rank.on_device for rank in case.ranks) else _BETWEEN_HOSTS,
         confidence=0.85,
+        # Which link is used no recording says, and no change of the program brings another one: what the program sends
+        # too often or in vain goes first.
+        tier=1,
         rivals=("communication.exposed", "communication.straggler", "communication.small-messages"),
     )
     unsure = spent_ns(case, slow.nodes & slow.unsure) > _MOST_UNSURE * per_step

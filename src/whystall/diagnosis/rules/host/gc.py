@@ -26,15 +26,18 @@ from whystall.diagnosis.detectors.slow_steps import of_slow_steps, slow_steps
 from whystall.diagnosis.detectors.stretches import recurrence
 from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rule import Finder, Rule
+from whystall.diagnosis.where import code_of
 
 CAUSE: Final = cause_beside(__name__)
 _BY_HAND: Final = re.compile(r"\bgc\.collect\(")
 # Looks need Python's lock, which a collection keeps: they find few of them.
 _MOSTLY_BY_HAND: Final = 0.25
+# What calls it in a recording: Python's own collections are events without such a frame.
+_CALLED: Final = re.compile(r"<built-in (function|method) collect\b|^gc\.py\(\d+\): collect")
 _LEFT_OUT: Final = Remedy(
     text="Leave gc.collect() out of the loop, or call it seldom (every some hundred steps): Python collects by itself "
-    "when there is something to collect.",
-    patch="-gc.collect()\n+if step % 500 == 0:\n+    gc.collect()",
+    "when there is something to collect. Switching automatic collection off does not stop an explicit call.",
+    patch="-gc.collect()",
     risk="Cycles that hold large tensors keep their memory until the next collection: find what makes them.",
 )
 
@@ -47,6 +50,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
             continue
         per_step = case.time_of(nodes)
         begin = case.replayed.own_times(rank.rank, case.replayed.start[nodes])
+        called = nodes & case.nodes(rank, host=rank.host_named(_CALLED.search, ("python_functions",)))
         yield Replayed(
             cause=CAUSE.id,
             attributed_ns=per_step,
@@ -57,6 +61,8 @@ def in_trace(case: Case) -> Iterator[Replayed]:
             removal=case.without(nodes),
             method="replay: without the collections",
             recurrence=recurrence(case, rank, begin),
+            code=code_of(case, nodes),
+            remedy=_LEFT_OUT if case.time_of(called) * 2 > per_step else None,
             ranks=(rank.rank,),
             uncertainty=0.1,
             rivals=("host.python",),

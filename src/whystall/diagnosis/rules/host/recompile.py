@@ -42,6 +42,15 @@ _TRACED: Final = Remedy(
     patch="traced = torch.jit.trace(model, example)  # once, before the loop",
     risk="A trace holds for the branches and sizes of its example.",
 )
+# torch/_inductor/cudagraph_trees.py, and what it marks with dynamo_timed.
+_GRAPH: Final = re.compile(r"CUDAGraphNode|cudagraph_trees")
+_RECORDED: Final = "CUDA graphs are recorded again"
+_FEWER_SIZES: Final = Remedy(
+    text="A graph is recorded for each new size: pad inputs to a few sizes, or compile without graphs "
+    '(mode="default").',
+    patch='torch.compile(mode="default")',
+    risk="Padding computes more; without graphs each launch costs the host time again.",
+)
 _ONE_VERSION: Final = Remedy(
     text="Compile one version for all sizes, or for a few of them: dynamic=True (or mark_dynamic) for a shape that "
     "changes, batches padded to a few lengths, a tensor for a number that changes. A higher "
@@ -53,7 +62,9 @@ _ONE_VERSION: Final = Remedy(
 
 def in_trace(case: Case) -> Iterator[Replayed]:
     """What torch marks while it compiles: its own annotations, and the function in its Python stacks."""
-    yield from named_episodes(case, CAUSE.id, "compilation")
+    for found in named_episodes(case, CAUSE.id, "compilation"):
+        graphs = any(_GRAPH.search(event.name) for one in found.evidence for event in one.events)
+        yield replace(found, detail=_RECORDED, remedy=_FEWER_SIZES) if graphs else found
 
 
 def in_samples(case: Case) -> Iterator[Sampled]:

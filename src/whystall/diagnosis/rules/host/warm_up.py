@@ -56,7 +56,7 @@ def at_the_start(case: Case) -> Iterator[Standing]:
         if share < _LEAST_SHARE:
             continue
         replayed = int(case.replayed.duration[case.in_window(nodes)].sum())
-        mostly = replayed >= _MOSTLY * case.recorded_ns or (share >= _MOSTLY and not case.has_steps)
+        mostly = replayed >= _MOSTLY * case.recorded_ns or (share >= _MOSTLY and len(rank.trace.steps) < 2)
         calls = case.nodes(rank, host=rank.startup)
         prepared = spent - int(case.replayed.duration[nodes & calls].sum())
         yield Standing(
