@@ -69,7 +69,8 @@ for _ in range(6):
     torch.ones(3) + 1
     recorder.mark()
 recorder.stop()
-print(sorted(name for name in set(sys.modules) - before if name.startswith(("torch._dynamo", "torch._inductor", "torch.compiler"))))
+compiler = ("torch._dynamo", "torch._inductor", "torch.compiler")
+print(sorted(name for name in set(sys.modules) - before if name.startswith(compiler)))
 print("hasattr" in vars(torch.profiler.profiler), Path("rank0.trace.json.gz").exists())
 import torch._inductor
 recorder.start()

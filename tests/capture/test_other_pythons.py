@@ -14,7 +14,8 @@ from whystall.capture.launch import watched_environment, why_blind
 
 ASKS = """
 import sys
-print([entry for entry in sys.path], [getattr(finder, '__name__', type(finder).__name__) for finder in sys.meta_path], len(sys.path_hooks))
+print([entry for entry in sys.path], len(sys.path_hooks))
+print([getattr(finder, '__name__', type(finder).__name__) for finder in sys.meta_path])
 print(sorted(set(sys.modules) - {"sitecustomize"}))
 for name in ("whystall", "msgspec", "numpy", "polars", "torch", "isal"):
     try:

@@ -28,14 +28,19 @@ def _usual() -> Iterator[None]:
 
 def test_it_is_shortened_and_given_back() -> None:
     one = Switching()
+    before = sys.getswitchinterval
     one.shorten()
     one.shorten()
-    assert sys.getswitchinterval() == pytest.approx(SHORT_S)
+    assert one.in_force_s() == pytest.approx(SHORT_S)
+    assert sys.getswitchinterval() == pytest.approx(0.005)  # what the program is told
+    assert sys.getswitchinterval is before
     one.give_back()
-    assert sys.getswitchinterval() == pytest.approx(0.005)
+    assert one.in_force_s() == sys.getswitchinterval() == pytest.approx(0.005)
+    one.give_back()
+    assert one.in_force_s() == pytest.approx(0.005)
 
 
-@pytest.mark.parametrize("chosen", [0.02, 0.0001])
+@pytest.mark.parametrize("chosen", [0.02, 0.0001, SHORT_S])
 def test_what_the_program_chooses_stays(chosen: float) -> None:
     one = Switching()
     one.shorten()
@@ -43,7 +48,9 @@ def test_what_the_program_chooses_stays(chosen: float) -> None:
     one.shorten()
     assert sys.getswitchinterval() == pytest.approx(chosen)
     one.give_back()
-    assert sys.getswitchinterval() == pytest.approx(chosen)
+    assert one.in_force_s() == sys.getswitchinterval() == pytest.approx(chosen)
+    with pytest.raises(ValueError, match="positive"):
+        sys.setswitchinterval(0.0)
 
 
 def test_a_program_that_chooses_our_interval_first_keeps_it() -> None:
@@ -114,7 +121,7 @@ one.shorten()
 os.register_at_fork(after_in_child=one.give_back)
 pid = os.fork()
 if pid == 0:
-    print(sys.getswitchinterval(), flush=True)
+    print(one.in_force_s(), flush=True)
     os._exit(0)
 os.waitpid(pid, 0)
 """

@@ -128,6 +128,19 @@ def hear_exit(exit: Callable[[int], object], listener: Callable[[], object]) -> 
     The latest listener is called alone. Raises ``TypeError`` where ``exit`` is no function of Python's own.
     """
 
+def shorten_interval(get: Callable[[], float], set: Callable[[float], None], seconds: float) -> None:  # noqa: A002
+    """Makes Python give its lock up after ``seconds``, until it is restored or the program chooses another interval.
+
+    ``get`` and ``set`` are `sys.getswitchinterval` and `sys.setswitchinterval`, which stay what they are and go on to
+    tell and take what the program would see without it.
+    """
+
+def restore_interval() -> bool:
+    """Whether the interval was shortened, and is again as it was."""
+
+def interval_in_force(get: Callable[[], float]) -> float:
+    """The interval in seconds that counts, shortened or not; ``get`` is `sys.getswitchinterval`."""
+
 class HeardCalls:
     """Hears the calls of one object, of a class written in Python, until `remove` is called.
 

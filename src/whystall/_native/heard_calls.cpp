@@ -140,6 +140,71 @@ void hear_exit(const nb::object& exit, const nb::object& listener) {
   Py_XDECREF(before);
 }
 
+// --- the interval after which Python gives its lock up --------------------------------------------------------------
+
+// A program that asks for it is told what it would be without us, also while it is shorter for our sake.
+PyMethodDef* get_method = nullptr;
+PyMethodDef* set_method = nullptr;
+PyCFunction get_original = nullptr;
+PyCFunction set_original = nullptr;
+PyObject* usual_interval = nullptr;  // while ours is in force
+
+PyObject* interval_asked(PyObject* module, PyObject* nothing) {
+  return usual_interval != nullptr ? Py_NewRef(usual_interval) : get_original(module, nothing);
+}
+
+PyObject* interval_chosen(PyObject* module, PyObject* seconds) {
+  PyObject* result = set_original(module, seconds);
+  if (result != nullptr) Py_CLEAR(usual_interval);  // the program's own choice
+  return result;
+}
+
+PyMethodDef* method_of(const nb::object& function, int flags) {
+  if (!PyCFunction_Check(function.ptr())) throw nb::type_error("this is no function of Python's own");
+  PyMethodDef* method = reinterpret_cast<PyCFunctionObject*>(function.ptr())->m_ml;
+  if (method->ml_flags != flags) throw nb::type_error("this function takes its arguments in a way that is not known");
+  return method;
+}
+
+void shorten_interval(const nb::object& get, const nb::object& set, const nb::object& seconds) {
+  if (get_method == nullptr) {
+    PyMethodDef* asked = method_of(get, METH_NOARGS);
+    set_method = method_of(set, METH_O);
+    get_method = asked;
+    get_original = get_method->ml_meth;
+    set_original = set_method->ml_meth;
+    get_method->ml_meth = &interval_asked;
+    set_method->ml_meth = &interval_chosen;
+  }
+  if (usual_interval != nullptr) return;
+  PyObject* usual = get_original(nullptr, nullptr);
+  if (usual == nullptr) throw nb::python_error();
+  PyObject* result = set_original(nullptr, seconds.ptr());
+  if (result == nullptr) {
+    Py_DECREF(usual);
+    throw nb::python_error();
+  }
+  Py_DECREF(result);
+  usual_interval = usual;
+}
+
+// Whether it was still ours.
+bool restore_interval() {
+  if (usual_interval == nullptr) return false;
+  PyObject* result = set_original(nullptr, usual_interval);
+  Py_CLEAR(usual_interval);
+  if (result == nullptr) throw nb::python_error();
+  Py_DECREF(result);
+  return true;
+}
+
+double interval_in_force(const nb::object& get) {
+  const nb::object seconds =
+      get_original != nullptr ? nb::steal(get_original(nullptr, nullptr)) : nb::steal(PyObject_CallNoArgs(get.ptr()));
+  if (!seconds.is_valid()) throw nb::python_error();
+  return nb::cast<double>(seconds);
+}
+
 // --- calls on the main thread ------------------------------------------------------------------------------------
 
 // What the interpreter calls between two bytecodes of the main thread.
@@ -164,6 +229,9 @@ void bind_heard_calls(nb::module_& m) {
            nb::arg("after"))
       .def("remove", &HeardCalls::remove);
   m.def("hear_exit", &hear_exit, nb::arg("exit"), nb::arg("listener"));
+  m.def("shorten_interval", &shorten_interval, nb::arg("get"), nb::arg("set"), nb::arg("seconds"));
+  m.def("restore_interval", &restore_interval);
+  m.def("interval_in_force", &interval_in_force, nb::arg("get"));
   m.def("call_on_main_thread", &call_on_main_thread, nb::arg("pending"));
 }
 

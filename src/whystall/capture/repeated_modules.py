@@ -18,6 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from whystall.capture.alike import AlikeRows
+from whystall.capture.global_hooks import put
 from whystall.capture.moments import in_backward
 from whystall.capture.rounds import Rounds
 from whystall.capture.sums import Sum, columns_of, is_derived_from, is_differentiated, rows_of, sizes_of_rows, sum_of
@@ -76,7 +77,7 @@ class RepeatedModules:
         self._torch = torch
         self._alike = AlikeRows(torch)
         self._on_stepping_thread = on_stepping_thread
-        self._handles: list[Any] = []
+        self._take_out: list[Callable[[], None]] = []
         self._open: list[_Call] = []
         self._times: defaultdict[int, int] = defaultdict(int)
         self._shortest: tuple[float, dict[int, int]] = (inf, {})
@@ -111,9 +112,9 @@ class RepeatedModules:
         """Starts to look; whether it could."""
         from torch.nn.modules import module  # noqa: PLC0415 - the user has imported torch
 
-        self._handles = [
-            module.register_module_forward_pre_hook(self._harmless(self._called)),
-            module.register_module_forward_hook(self._harmless(self._returned), with_kwargs=True),
+        self._take_out = [
+            put(module._global_forward_pre_hooks, self._harmless(self._called)),  # noqa: SLF001 - as its register function does
+            put(module._global_forward_hooks, self._harmless(self._returned), module._global_forward_hooks_with_kwargs),  # noqa: SLF001
         ]
         return True
 
@@ -185,9 +186,9 @@ class RepeatedModules:
 
     def close(self) -> bool:
         """Takes the hooks out."""
-        for handle in self._handles:
-            handle.remove()
-        self._handles = []
+        for take_out in self._take_out:
+            take_out()
+        self._take_out = []
         self._rounds.close()
         self._seen.clear()
         self._differentiated.clear()

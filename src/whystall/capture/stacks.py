@@ -101,7 +101,10 @@ def shown_file(file: str) -> str:
     if cell is not None:
         return f"cell {cell}"
     path = Path(file)
-    for base in (Path.cwd(), *(Path(entry) for entry in tuple(sys.path) if entry and isinstance(entry, str))):
+    here = []
+    with contextlib.suppress(OSError):  # a working folder may be deleted under a job
+        here.append(Path.cwd())
+    for base in (*here, *(Path(entry) for entry in tuple(sys.path) if entry and isinstance(entry, str))):
         with contextlib.suppress(ValueError):
             return str(path.relative_to(base))
     return path.name
@@ -310,7 +313,7 @@ class StackSampler:
             return
         frames.pop(threading.get_ident(), None)
         all_wait = all(other.f_code.co_name in _WAITING for other in frames.values())
-        taken_after_s = sys.getswitchinterval()
+        taken_after_s = self._switching.in_force_s()
         (self._switching.shorten if all_wait else self._switching.give_back)()
         if recording:
             at, place = time.time_ns(), self._place(part, frame)

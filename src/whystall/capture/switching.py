@@ -9,11 +9,16 @@ from __future__ import annotations
 import sys
 from typing import Final
 
+from whystall._native import interval_in_force, restore_interval, shorten_interval
+
 SHORT_S: Final = 0.001
 
 
 class Switching:
-    """Shortens the interval and gives it back; one that the program has chosen meanwhile is its own business."""
+    """Shortens the interval and gives it back; one that the program has chosen meanwhile is its own business.
+
+    The program is told the usual interval all the while.
+    """
 
     def __init__(self) -> None:
         self._usual_s = sys.getswitchinterval()
@@ -22,14 +27,19 @@ class Switching:
     def shorten(self) -> None:
         """Nobody contends for the lock: whoever looks gets it soon."""
         if self._usual_s > SHORT_S and _alike(sys.getswitchinterval(), self._usual_s):
-            sys.setswitchinterval(SHORT_S)
+            shorten_interval(sys.getswitchinterval, sys.setswitchinterval, SHORT_S)
             self._shortened = True
 
     def give_back(self) -> None:
         """As it was before we came."""
-        if self._shortened and _alike(sys.getswitchinterval(), SHORT_S):
-            sys.setswitchinterval(self._usual_s)
+        if self._shortened:
+            restore_interval()
         self._shortened = False
+
+    @staticmethod
+    def in_force_s() -> float:
+        """The interval that counts."""
+        return interval_in_force(sys.getswitchinterval)
 
 
 def _alike(one_s: float, other_s: float) -> bool:

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 from whystall._native import HeardCalls
 from whystall.capture.evaluation import keeps_statistics
+from whystall.capture.global_hooks import put
 from whystall.capture.heard_functions import hear
 from whystall.capture.known_modules import Known, outermost_module
 from whystall.capture.tables_made import TablesMade
@@ -83,11 +84,10 @@ class TorchHooks:
         self._know_modules()
         from torch.optim import optimizer  # noqa: PLC0415 - the user has imported torch
 
-        handles = [
-            optimizer.register_optimizer_step_pre_hook(lambda *_: listener.optimizer_begins()),
-            optimizer.register_optimizer_step_post_hook(lambda own, *_: listener.optimizer_ends(own)),
+        self._undo += [
+            put(optimizer._global_optimizer_pre_hooks, lambda *_: listener.optimizer_begins()),  # noqa: SLF001 - as its register function does
+            put(optimizer._global_optimizer_post_hooks, lambda own, *_: listener.optimizer_ends(own)),  # noqa: SLF001
         ]
-        self._undo += [handle.remove for handle in handles]
         from torch.utils.data import dataloader  # noqa: PLC0415
 
         batches = dataloader._BaseDataLoaderIter  # noqa: SLF001 - what all kinds of loaders have in common
@@ -128,12 +128,11 @@ class TorchHooks:
             if not is_compiling():
                 known(owner)
 
-        for register in (
-            module.register_module_parameter_registration_hook,
-            module.register_module_buffer_registration_hook,
-            module.register_module_module_registration_hook,
-        ):
-            self._let_go.append(register(given).remove)
+        self._let_go += [
+            put(module._global_parameter_registration_hooks, given),  # noqa: SLF001
+            put(module._global_buffer_registration_hooks, given),  # noqa: SLF001
+            put(module._global_module_registration_hooks, given),  # noqa: SLF001
+        ]
         self._hear_all((module.Module.__setstate__, known, _nothing), until=self._let_go)
         wrap = getattr(getattr(self._torch.jit, "_recursive", None), "wrap_cpp_module", None)
         if wrap is not None:  # what `torch.jit.load` makes
@@ -252,11 +251,11 @@ class TorchHooks:
             with contextlib.suppress(Exception):  # and this in their calls
                 asked += 1
                 if asked > _MOST_ASKED:
-                    handle.remove()
+                    take_out()
                 # this may begin in the midst of a call
                 elif _calls_of(call) <= 1 and self._has_weights(module):
                     if id(module) in seen or len(seen) >= _MOST_PARTS:
-                        handle.remove()
+                        take_out()
                         return
                     seen.add(id(module))
                     held = _numbers_in(module)
@@ -267,10 +266,8 @@ class TorchHooks:
                         self.watch(module)
                     most = max(most, held)
 
-        from torch.nn.modules.module import register_module_forward_pre_hook  # noqa: PLC0415 - the user has imported torch
-
-        handle = register_module_forward_pre_hook(called)
-        self._undo.append(handle.remove)
+        take_out = put(self._torch.nn.modules.module._global_forward_pre_hooks, called)  # noqa: SLF001
+        self._undo.append(take_out)
 
     def at_next_call(self, then: Callable[[], None]) -> None:
         """Has the next thread that calls a module do something; may be asked for on any thread.
@@ -282,13 +279,11 @@ class TorchHooks:
 
         def called(*_: object) -> None:
             if not self._is_compiling():
-                handle.remove()
+                take_out()
                 then()
 
-        from torch.nn.modules.module import register_module_forward_pre_hook  # noqa: PLC0415 - the user has imported torch
-
-        handle = register_module_forward_pre_hook(called)
-        self._undo.append(handle.remove)
+        take_out = put(self._torch.nn.modules.module._global_forward_pre_hooks, called)  # noqa: SLF001
+        self._undo.append(take_out)
 
     def _has_weights(self, module: Any) -> bool:
         """Whether it is a model: graphs of TorchScript may have theirs inside, quantized layers have packed ones.

@@ -1,0 +1,29 @@
+"""Hooks in torch's own lists of global ones, under numbers that torch gives to none.
+
+Handles of hooks are numbered through a job, and a model's own hooks are saved under their numbers: one of ours would
+move all that follow.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, MutableMapping
+from typing import Any, Final
+
+_numbers: Final = itertools.count(-1, -1)
+
+
+def put(
+    hooks: MutableMapping[Any, Any], hook: Callable[..., object], *flags: MutableMapping[Any, Any]
+) -> Callable[[], None]:
+    """What takes a hook out of a list again, where it is from now on; ``flags`` are lists that say how it is called."""
+    key = next(_numbers)
+    for flag in flags:
+        flag[key] = True
+    hooks[key] = hook
+
+    def take_out() -> None:
+        for each in (hooks, *flags):
+            each.pop(key, None)
+
+    return take_out

@@ -1,0 +1,123 @@
+"""Small jobs that end, fail and start others in one way each: run plain and watched, and compared from outside.
+
+Each is the source of a program; ``LEARNS`` comes first, and makes a model, an optimizer and some steps.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+LEARNS: Final = """
+import os, sys, time, signal, threading
+import torch
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+def step():
+    optimizer.zero_grad()
+    loss = model(torch.ones(2, 4)).sum()
+    loss.backward()
+    optimizer.step()
+    return loss.item()
+for _ in range(20):
+    last = step()
+print("learned", last.hex(), flush=True)
+"""
+
+PROGRAMS: Final[dict[str, str]] = {
+    "ends": "torch.save(model, 'model.pt')",
+    "exits with a code": "sys.exit(3)",
+    "exits with a word": "sys.exit('a word')",
+    "exits at once": "print('unflushed'); sys.stdout.flush(); os._exit(5)",
+    "exits at once on a thread": "threading.Thread(target=lambda: os._exit(6)).start(); time.sleep(60)",
+    "fails in forward": "model(torch.ones(3))",
+    "fails in backward": "torch.ones(2, requires_grad=True).backward()",
+    "fails in an optimizer": "optimizer.param_groups[0]['lr'] = None\nstep()",
+    "fails in saving": "torch.save(lambda: 0, 'model.pt')",
+    "fails in data": (
+        "class Data(torch.utils.data.Dataset):\n"
+        "    def __len__(self): return 4\n"
+        "    def __getitem__(self, at): raise KeyError(at)\n"
+        "for batch in torch.utils.data.DataLoader(Data()): pass"
+    ),
+    "fails on a thread": (
+        "thread = threading.Thread(target=lambda: model(torch.ones(3)), name='users')\nthread.start(); thread.join()"
+    ),
+    "is interrupted": "os.kill(os.getpid(), signal.SIGINT); time.sleep(60)",
+    "is terminated": "os.kill(os.getpid(), signal.SIGTERM); time.sleep(60)",
+    "hangs up": "os.kill(os.getpid(), signal.SIGHUP); time.sleep(60)",
+    "gets a signal of the user's": "os.kill(os.getpid(), signal.SIGUSR2); time.sleep(60)",
+    "handles its end": (
+        "def ends(number, frame):\n    print('saves', number); sys.exit(7)\n"
+        "print(signal.signal(signal.SIGTERM, ends)); os.kill(os.getpid(), signal.SIGTERM); time.sleep(60)"
+    ),
+    "ignores its end": (
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN); os.kill(os.getpid(), signal.SIGTERM); print('goes on')"
+    ),
+    "aborts": "os.abort()",
+    "is at a wrong address": (
+        "import resource; resource.setrlimit(resource.RLIMIT_CORE, (0, 0)); os.kill(os.getpid(), signal.SIGSEGV)"
+    ),
+    "has last words": "import atexit; atexit.register(lambda: print('last')); print('before')",
+    "leaves a thread": "threading.Thread(target=time.sleep, args=(60,), daemon=True).start()",
+    "spawns": (
+        "import multiprocessing\nif __name__ == '__main__':\n"
+        "    child = multiprocessing.get_context('spawn').Process(target=os._exit, args=(4,))\n"
+        "    child.start(); child.join(); print(child.exitcode)"
+    ),
+    "forks": (
+        "pid = os.fork()\nif not pid: print('child', step(), flush=True); os._exit(2)\n"
+        "print(os.waitpid(pid, 0)[1] >> 8)"
+    ),
+    "starts another": (
+        "import subprocess\ncode = 'import sys; print(sys.argv); sys.exit(9)'\n"
+        "print(subprocess.run([sys.executable, '-c', code, 'x'], capture_output=True, text=True))"
+    ),
+    "becomes another": "os.execv(sys.executable, [sys.executable, '-c', 'print(\"another\")'])",
+    "loads with workers": (
+        "data = torch.utils.data.TensorDataset(torch.arange(12.0))\nif __name__ == '__main__':\n"
+        "    for batch in torch.utils.data.DataLoader(data, batch_size=4, num_workers=2): print(batch)"
+    ),
+    "goes elsewhere": (
+        "import tempfile, shutil\nfolder = tempfile.mkdtemp(); os.chdir(folder); shutil.rmtree(folder)\n"
+        "for _ in range(20): step()\nprint('no folder')"
+    ),
+    "closes its streams": "sys.stdout.close(); sys.stderr.close(); os._exit(8) if False else None",
+    "reads its input": "print(sys.stdin.read())",
+    "asks for the interval": "seen = {sys.getswitchinterval() for _ in range(2000) if not step() * 0}\nprint(seen)",
+    "sets the interval": (
+        "sys.setswitchinterval(0.001); print(sys.getswitchinterval()); time.sleep(0.3)\nprint(sys.getswitchinterval())"
+    ),
+    "collects": "import gc\nprint(gc.collect() >= 0, gc.garbage, gc.isenabled())\nfor _ in range(3): gc.collect()",
+    "compiles": (
+        "compiled = torch.compile(model, backend='eager', fullgraph=True)\nprint(compiled(torch.ones(2, 4)))\n"
+        "print(torch._dynamo.utils.counters['stats'])"
+    ),
+    "is scripted": (
+        "torch.jit.script(model).save('scripted.pt'); print(torch.jit.load('scripted.pt')(torch.ones(1, 4)))"
+    ),
+}  # fmt: skip
+
+OFTEN: Final = (
+    "ends",
+    "exits at once",
+    "exits at once on a thread",
+    "fails in forward",
+    "fails in backward",
+    "fails in an optimizer",
+    "fails in data",
+    "fails on a thread",
+    "is interrupted",
+    "is terminated",
+    "gets a signal of the user's",
+    "handles its end",
+    "has last words",
+    "spawns",
+    "forks",
+    "starts another",
+    "loads with workers",
+    "goes elsewhere",
+    "asks for the interval",
+    "compiles",
+)
+"""Those that every run of the tests runs; the others where the whole battery is asked for."""
