@@ -44,7 +44,7 @@ def _run(arguments: list[str]) -> int:
     # Imported here, as the verb is: the help needs none of it.
     from whystall.cli._parser import parse
     from whystall.cli.console import Console
-    from whystall.errors import WhystallError
+    from whystall.errors import InputError, WhystallError
 
     console = Console()
     try:
@@ -58,6 +58,11 @@ def _run(arguments: list[str]) -> int:
         return error.exit_code
     except BrokenPipeError:
         raise
+    except MemoryError:
+        console.error(
+            "there is not enough memory for this: give it more, name fewer files, or record fewer steps at a time"
+        )
+        return InputError.exit_code
     except Exception as error:  # noqa: BLE001 - a bug ends in one sentence that says how to report it
         return _internal_error(error, console)
 

@@ -267,7 +267,7 @@ def _read_report(path: Path) -> Report:
         return schema.decode(content(path))
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from error
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"{path} is no report that this whystall can read: {error}") from error
 
 

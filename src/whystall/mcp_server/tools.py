@@ -249,7 +249,7 @@ def _stored(path: Path, shown: str) -> Report:
         raise InputError(f"{shown} is larger than {_MOST_REPORT_BYTES >> 20} MiB: no report that whystall wrote")
     try:
         return schema.decode(reading.content(path))
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"{shown} is no report that this whystall can read: {error}") from None
 
 

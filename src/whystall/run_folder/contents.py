@@ -29,7 +29,7 @@ def read_run_folder(path: Path) -> RunFolder:
     for file in rank_files(path, "description"):
         try:
             ranks.append(msgspec.json.decode(reading.content(file, LARGEST_BYTES), type=dict[str, Any]))
-        except (OSError, msgspec.DecodeError):
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             continue
     return RunFolder(path, rank_files(path, "trace"), rank_files(path, "samples"), ranks)
 

@@ -307,7 +307,7 @@ def read_document(path: Path) -> dict[str, Any]:
     """A JSON object in a file; empty where there is none that can be read."""
     try:
         return table(msgspec.json.decode(reading.content(path, LARGEST_BYTES)))
-    except (OSError, msgspec.DecodeError):
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return {}
 
 

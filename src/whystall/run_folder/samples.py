@@ -79,10 +79,16 @@ CALLED: Final = "(a call)"
 """In place of the innermost function: nobody held the lock, so that the line was in a call that needs none."""
 
 
+MOST_US: Final = 1 << 50
+"""What a step's numbers stay below: as nanoseconds, added to a time, they fit 64 bits."""
+MOST_UNIX_NS: Final = 1 << 62
+MOST_RANK: Final = 1 << 31
+
+
 def unix_ns(value: object) -> int:
     """A time as a file says it, 0 where that is none.
 
     >>> unix_ns(1_800_000_000_000_000_000), unix_ns(None), unix_ns(-1)
     (1800000000000000000, 0, 0)
     """
-    return value if type(value) is int and 0 <= value < 1 << 63 else 0
+    return value if type(value) is int and 0 <= value < MOST_UNIX_NS else 0

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from whystall.disk import reading
-from whystall.run_folder.samples import DISTURBED, SCHEMA, unix_ns
+from whystall.run_folder.samples import DISTURBED, MOST_RANK, MOST_US, SCHEMA, unix_ns
 from whystall.trace.errors import InputError
 
 _LONGEST_LINE: Final = 1 << 16
@@ -80,7 +80,7 @@ class Followed:
     def _take(self, line: bytes) -> None:
         try:
             value: Any = msgspec.json.decode(line)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return
         if not self._columns:
             self._head(value)
@@ -92,8 +92,8 @@ class Followed:
     def _machine(self, value: dict[str, Any]) -> None:
         """Keeps when a line was written, and the ticks until then of the machine's cores and of the job."""
         at, ticks = value.get("at_unix_ns"), value.get("cpu_ticks")
-        if type(at) is int and isinstance(ticks, list) and [type(one) for one in ticks] == [int, int]:
-            self._ticks.append((at, ticks[0], ticks[1]))
+        if unix_ns(at) and isinstance(ticks, list) and [unix_ns(one) for one in ticks] == ticks and len(ticks) == 2:
+            self._ticks.append((unix_ns(at), ticks[0], ticks[1]))
 
     def latest_ticks(self, lasting_s: float) -> list[tuple[int, int, int]]:
         """What was kept of the latest seconds: when (ns since 1970), busy ticks, and those that were the job's."""
@@ -107,7 +107,7 @@ class Followed:
         if not {"duration_us", "flags"} <= set(columns) or value.get("schema") != SCHEMA:
             raise InputError(f"{self.path.name} holds no samples of whystall")
         self._columns = columns
-        self.rank = value["rank"] if isinstance(value.get("rank"), int) else 0
+        self.rank = value["rank"] if type(value.get("rank")) is int and 0 <= value["rank"] < MOST_RANK else 0
         self.began_unix_ns = unix_ns(value.get("began_unix_ns"))
 
     def _step(self, row: list[Any]) -> None:
@@ -116,7 +116,7 @@ class Followed:
         step = named.get("step")
         if type(step) is int and step <= self._latest_step:
             return  # read before
-        if type(duration) is not int or type(flags) is not int or not 0 <= duration < 1 << 50:
+        if type(duration) is not int or type(flags) is not int or not 0 <= duration < MOST_US:
             return
         self.steps += 1
         self._latest_step = step if type(step) is int else -1
@@ -127,7 +127,11 @@ class Followed:
         self.buckets[next((at for at, bound in enumerate(BOUNDS_S) if seconds <= bound), len(BOUNDS_S))] += 1
         if self.steps <= _FIRST_STEPS:
             return
-        parts = [value if type(value) is int else 0 for name, value in named.items() if _PART.match(name)]
+        parts = [
+            value if type(value) is int and abs(value) < MOST_US else 0
+            for name, value in named.items()
+            if _PART.match(name)
+        ]
         kept = [duration, *parts]
         if len(self._first) < _KEPT:
             self._first.append(kept)

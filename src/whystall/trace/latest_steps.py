@@ -52,5 +52,5 @@ def _decoded(line: bytes) -> Any:
     """One line, or ``None`` for what is cut or none of ours."""
     try:
         return msgspec.json.decode(line)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None

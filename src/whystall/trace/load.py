@@ -13,8 +13,9 @@ from whystall.trace.files import Limits, Progress, head_of
 from whystall.trace.metadata import sound_text
 from whystall.trace.model import Trace
 from whystall.trace.processes import recordings_of
-from whystall.trace.readers.reader import Reader, Whole
+from whystall.trace.readers.reader import RawTrace, Reader, Whole
 from whystall.trace.readers.registry import READERS, installed_readers, reader_of
+from whystall.trace.room import Room
 from whystall.trace.together import whole_of
 
 # gzip makes traces at most some twenty times smaller: a smaller file is not worth looking up.
@@ -69,13 +70,13 @@ def load_traces(
 
 def _read(whole: Whole, reader: Reader, limits: Limits, progress: Progress | None) -> list[Trace]:
     """What a reader makes of a file, linked; whatever goes wrong in a reader ends as a sentence."""
-    path, name = whole.files[0], whole.name
+    path, name, room = whole.files[0], whole.name, Room(whole.name)
     try:
         size = sum(file.stat().st_size for file in whole.files)
         traces = [
             assemble(part, name=name, file_bytes=size)
             for raw in reader.read(path, limits=limits, progress=progress)
-            for part in recordings_of(raw)
+            for part in recordings_of(_with_room(raw, room))
         ]
     except (InputError, MemoryError):
         raise
@@ -88,6 +89,13 @@ def _read(whole: Whole, reader: Reader, limits: Limits, progress: Progress | Non
     if not traces:
         raise InputError(f"{name} holds no recording")
     return traces
+
+
+def _with_room(raw: RawTrace, room: Room) -> RawTrace:
+    """The recording, if there is memory to analyse it."""
+    on_devices = raw.tables.get("device_events")
+    room.require(raw.events, device_events=0 if on_devices is None else len(on_devices))
+    return raw
 
 
 def _with_warnings(trace: Trace, more: Sequence[str]) -> Trace:

@@ -10,7 +10,7 @@ import msgspec
 import polars as pl
 
 from whystall.disk import reading
-from whystall.run_folder.samples import NEEDED_COLUMNS, PLACE, SCHEMA, TICKS, WORKER, Kinds, unix_ns
+from whystall.run_folder.samples import MOST_RANK, MOST_US, NEEDED_COLUMNS, PLACE, SCHEMA, TICKS, WORKER, Kinds, unix_ns
 from whystall.trace.errors import InputError
 
 _LONGEST_LINE: Final = 1 << 16
@@ -104,14 +104,14 @@ def read_samples(path: Path) -> RunSamples:
                 value = _value(line)
                 if head is None:
                     head = _head(value, path)
-                elif isinstance(value, list) and len(value) == len(head["columns"]):
+                elif isinstance(value, list) and _is_row(value, head["columns"]):
                     rows.append(value)
                 elif isinstance(value, dict) and "stacks" in value:
                     places += [(*row, counted, len(rows)) for row in _rows(value["stacks"], _PLACE)]
                     beside += [(*row, counted, len(rows)) for row in _rows(value.get("beside"), _PLACE)]
                     counted = len(rows)
                 elif isinstance(value, dict):
-                    at = value.get("at_unix_ns")
+                    at = unix_ns(value.get("at_unix_ns")) or None
                     busy, own = (_rows([value.get("cpu_ticks")], _TICKS) or [(None, None)])[0]
                     machine.append({"at_unix_ns": at, "busy_ticks": busy, "own_ticks": own})
                     allocators += _of_devices(value, "allocator", _KEPT_OF_ALLOCATORS, _ALLOCATOR)
@@ -166,8 +166,21 @@ def _rows(value: Any, schema: dict[str, Any]) -> list[tuple[Any, ...]]:
         if isinstance(row, list)
         and len(row) == len(kinds)
         and all(type(cell) is kind for cell, kind in zip(row, kinds, strict=True))
-        and all(abs(cell) < 1 << 62 for cell in row if isinstance(cell, int))
+        and all(_is_sound(cell) for cell in row if isinstance(cell, int))
     ]
+
+
+def _is_row(cells: list[Any], columns: list[str]) -> bool:
+    """Whether the cells are those of a step, of which some things have to be known."""
+    return len(cells) == len(columns) and all(
+        _is_sound(cell) and (cell is not None or name not in NEEDED_COLUMNS)
+        for name, cell in zip(columns, cells, strict=True)
+    )
+
+
+def _is_sound(cell: Any) -> bool:
+    """Whether a cell of a step is a number that can be reckoned with in nanoseconds, or none."""
+    return cell is None or (type(cell) is int and abs(cell) < MOST_US)
 
 
 def _value(line: bytes) -> Any:
@@ -175,13 +188,18 @@ def _value(line: bytes) -> Any:
         return None
     try:
         return msgspec.json.decode(line)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
 
 def _head(value: Any, path: Path) -> dict[str, Any]:
     columns = value.get("columns") if isinstance(value, dict) else None
-    known = isinstance(value, dict) and value.get("schema") == SCHEMA and isinstance(value.get("rank"), int)
+    known = (
+        isinstance(value, dict)
+        and value.get("schema") == SCHEMA
+        and type(value.get("rank")) is int
+        and 0 <= value["rank"] < MOST_RANK
+    )
     if not known or not isinstance(columns, list) or not all(isinstance(column, str) for column in columns):
         raise InputError(f"{path.name} holds no samples of whystall")
     if not set(columns) >= NEEDED_COLUMNS or len(set(columns)) != len(columns) or len(columns) > _MOST_COLUMNS:

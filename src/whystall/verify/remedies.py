@@ -69,7 +69,7 @@ def read(path: Path) -> list[Tried]:
     for line in lines:
         try:
             out.append(msgspec.json.decode(line, type=Tried))
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             continue
     return out
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import polars as pl
 
 from whystall.trace.files import Head, Limits, Progress
+from whystall.trace.readers.kineto.categories import DEVICE
 from whystall.trace.readers.kineto.clock import clock_of
 from whystall.trace.readers.kineto.counters import take_counters
 from whystall.trace.readers.kineto.metadata import parse_metadata
@@ -51,6 +52,8 @@ def recording_of(scan: Scan) -> RawTrace:
     threads = number_threads(thread_table(scanner, raw, names), raw)
     raw, counters = take_counters(raw, threads, build)
     groups = group_tables(raw, names)
+    if scan.room is not None:
+        scan.room.require(scanner.counts()["events"], device_events=sum(table.rows for table in groups[DEVICE]))
     build.foreign = foreign_threads(threads, groups)
     del raw
     tables = {} if counters is None else {"counters": counters}

@@ -13,6 +13,7 @@ from whystall.run_folder.layout import WHOLE_STEPS
 from whystall.trace.errors import InputError
 from whystall.trace.files import CHUNK_BYTES, Limits, Progress, gunzipped, is_gzip, opened
 from whystall.trace.readers.kineto.parts import scanned_in_parts
+from whystall.trace.room import Room
 
 if TYPE_CHECKING:
     from whystall._native._ext import Counts
@@ -41,6 +42,9 @@ KEPT_METADATA: Final = (
 )
 
 
+_LOOKED_AT_EVERY: Final = 64 << 20
+
+
 @dataclass(frozen=True, slots=True)
 class Scan:
     """A scanned file: the scanner that holds its columns, sizes, and damage in plain sentences."""
@@ -49,6 +53,7 @@ class Scan:
     raw_bytes: int
     truncated: bool
     warnings: tuple[str, ...]
+    room: Room | None = None
 
 
 class Feed(Protocol):
@@ -70,8 +75,9 @@ def scan_file(
     """
     limits = limits or Limits()
     warnings: list[str] = []
+    room = Room(path.name)
     with opened(path) as (file, size):
-        scanner = _scanned(file, size, limits, warnings, progress, feed)
+        scanner = _scanned(file, size, limits, warnings, progress, feed, room)
     counts = scanner.counts()
     if not counts["is_json"]:
         raise InputError(f"{path.name} is not JSON: a PyTorch trace starts with '{{' or '['")
@@ -88,7 +94,7 @@ def scan_file(
         warnings.append(
             f"the file ends in the middle: everything before the break is kept ({counts['events']:,} events)"
         )
-    return Scan(scanner, counts["bytes"], truncated, tuple(warnings))
+    return Scan(scanner, counts["bytes"], truncated, tuple(warnings), room)
 
 
 def _holds_something(counts: Counts) -> bool:
@@ -101,7 +107,13 @@ def _is_open(scanner: Scanner) -> bool:
 
 
 def _scanned(
-    file: BinaryIO, size: int, limits: Limits, warnings: list[str], progress: Progress | None, feed: Feed | None
+    file: BinaryIO,
+    size: int,
+    limits: Limits,
+    warnings: list[str],
+    progress: Progress | None,
+    feed: Feed | None,
+    room: Room,
 ) -> Scanner:
     new = functools.partial(Scanner, KEPT_METADATA, limits.events, limits.value_bytes)
     packed = is_gzip(file)
@@ -111,9 +123,20 @@ def _scanned(
             return whole
     scanner = new()
     counts = (feed or _feed_all)(scanner, file, packed=packed, limits=limits, warnings=warnings)
-    _feed(counts, file, size, limits, warnings, progress)
+    _feed(_within(room, scanner, counts), file, size, limits, warnings, progress)
     scanner.finish()
     return scanner
+
+
+def _within(room: Room, scanner: Scanner, counts: Iterator[int]) -> Iterator[int]:
+    """The same counts, as long as there is memory for the events so far."""
+    since = 0
+    for count in counts:
+        since += count
+        if since >= _LOOKED_AT_EVERY:
+            since = 0
+            room.require(scanner.counts()["events"])
+        yield count
 
 
 def _feed(
