@@ -26,7 +26,11 @@ MS = 1_000_000
 def switching(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What samplers of the test ask of the interpreter's lock, and the interpreter does not hear of."""
     asked: list[str] = []
-    heard = SimpleNamespace(shorten=lambda: asked.append("short"), give_back=lambda: asked.append("usual"))
+    heard = SimpleNamespace(
+        shorten=lambda: asked.append("short"),
+        give_back=lambda: asked.append("usual"),
+        in_force_s=sys.getswitchinterval,
+    )
     monkeypatch.setattr("whystall.capture.stacks.Switching", lambda: heard)
     return asked
 
