@@ -21,7 +21,7 @@ from playwright.sync_api import Browser, sync_playwright
 
 HERE = Path(__file__).resolve().parent
 ASSETS = HERE / "assets"
-STRANGERS = HERE.parent / "benchmarks" / "accuracy" / "strangers" / "jobs"
+JOBS = HERE.parent / "benchmarks" / "jobs"
 TRACES = HERE.parents[1] / "shared" / "traces"
 LAPTOP: Final[dict[str, Any]] = {"viewport": {"width": 1280, "height": 860}, "color_scheme": "light"}
 VIEWS: Final[dict[str, dict[str, Any]]] = {
@@ -30,7 +30,13 @@ VIEWS: Final[dict[str, dict[str, Any]]] = {
     "phone": {"viewport": {"width": 390, "height": 844}, "color_scheme": "light", "is_mobile": True},
 }
 # Watched here, one of them with two ranks and one healthy, and recorded elsewhere on GPUs.
-WATCHED = ("satellite_decode", "gpt_attention", "rl_returns", "h_hf_bert", "ddp_lengths")
+WATCHED = (
+    "input/satellite_decode",
+    "compute/protein_family",
+    "host/per_dqn",
+    "healthy/h_vae_digits",
+    "input/ddp_transcripts",
+)
 RECORDED = ("recsys-2rank-v100.json.gz", "tp-decode-b200.json.gz", "resnet50-workers0-v100.json.gz")
 COLOURS = 128
 
@@ -43,8 +49,9 @@ def whystall(*arguments: str) -> None:
 def reports(folder: Path) -> dict[str, Path]:
     """The report of each of the eight jobs."""
     found = {}
-    for name in WATCHED:
-        job = [sys.executable, str(STRANGERS / f"{name}.py"), "--seconds", "15"]
+    for script in WATCHED:
+        name = script.rpartition("/")[2]
+        job = [sys.executable, str(JOBS / f"{script}.py"), "--seconds", "15"]
         whystall("run", "--quiet", "-o", str(folder / name), "--", *job)
         found[name] = folder / name / "report.html"
     for file in RECORDED:

@@ -1,8 +1,8 @@
-"""Runs a stranger's jobs on a GPU: plain, repaired and watched, one at a time on the device while the next ones start.
+"""Runs jobs whose fault is known on a GPU: plain, repaired and watched, one at a time while the next ones start.
 
 python -m benchmarks.gpu.jobs FOLDER [--only NAME ...] [--out DIR] [--seconds S] [--limit S]
 
-FOLDER holds ``truth*.toml`` and ``jobs/`` (`benchmarks/accuracy/strangers/twentysixth`). Results gather in
+FOLDER holds ``truth*.toml`` and ``jobs/`` (`benchmarks/gpu/watched`). Results gather in
 DIR/jobs.json, the run folders in DIR/NAME. After ``--limit`` seconds nothing more is started and what runs is ended.
 """
 

@@ -23,7 +23,7 @@ for part in ${*:-smoke memory times probe jobs hang}; do
   case $part in
     smoke) run smoke timeout 150 python3 -m pytest -q -x -p no:cacheprovider tests/capture/test_on_a_gpu.py || exit 1 ;;
     jobs)
-      timeout $((limit + 20)) python3 -m benchmarks.gpu.jobs benchmarks/accuracy/strangers/twentysixth \
+      timeout $((limit + 20)) python3 -m benchmarks.gpu.jobs benchmarks/gpu/watched \
         --out "$work/jobs" --limit "$limit" > "$work/jobs.txt" 2>&1 & ;;
     probe) alone probe python3 -m whystall probe all --device cuda --seconds 0.15 -o "$work/probe.json" -f & ;;
     memory) alone memory python3 -m benchmarks.gpu.memory "$work/memory.json" & ;;

@@ -18,7 +18,7 @@ from whystall.diagnosis.finding import CodeLocation, Evidence, Per, Remedy, Seve
 from whystall.diagnosis.gains import CPU_ERROR, CPU_MORE, MODEL_ERROR, MOST_SAVED, REMOVED_ERROR, saved_by, scaled
 from whystall.replay.graph import Change, Mask
 
-# What rules state is held against cases that no rule was made on (`docs/accuracy-history.md`, "Confidence").
+# What rules state is held against cases that no rule was made on (`docs/accuracy-diagnosis.md`, "Confidence").
 _JUDGED_DOUBT: Final = 0.3
 _OF_DOUBT: Final = 0.5
 

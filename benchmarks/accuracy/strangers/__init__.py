@@ -1,1 +1,0 @@
-"""Jobs written by a stranger to the tool, and what the tool says about them."""

@@ -1,0 +1,1 @@
+"""Jobs whose fault is known, and what whystall says of them."""
