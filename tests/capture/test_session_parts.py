@@ -13,7 +13,7 @@ import pytest
 from whystall.capture.config import CaptureConfig, Schedule
 from whystall.capture.faults import Faults
 from whystall.capture.listener import Heard, guarded
-from whystall.capture.overhead import Costs
+from whystall.capture.overhead import Costs, Within
 from whystall.capture.recording import Recording
 from whystall.capture.samples import ThreadCounters
 from whystall.capture.sampling import PartTimes
@@ -116,10 +116,24 @@ def test_costs_are_shares_of_the_steps_outside_windows() -> None:
     costs.profiled(500)
     costs.paused(40)
     costs.paused(2)
-    told = costs.told(export_ns=7, watched_ns=9_000)
+    costs.looked(900)  # of 200 usually
+    told = costs.told(export_ns=7, watched_ns=9_000, threads_ns=90)
+    assert (told.looked_ns, told.threads_share) == (700, 0.01)
     assert (told.hooks_share, told.profiled_over_unprofiled, told.export_ns) == (8 / 400, 2.5, 7)
     assert (told.paused_ns, told.watched_ns) == (42, 9_000)
     assert Costs().told(0, 0).profiled_over_unprofiled is None
+
+
+def test_our_time_within_a_step_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter(range(0, 10_000, 100))
+    monkeypatch.setattr("time.perf_counter_ns", lambda: next(clock))
+    within = Within()
+    assert within.timed(lambda given, *, by: given / by)(6, by=2) == 3.0
+    assert within.take() == 100
+    within.timed(lambda: within.without(40))()
+    with pytest.raises(ZeroDivisionError):
+        within.timed(lambda: 1 / 0)()
+    assert (within.take(), within.take()) == (160, 0)
 
 
 def test_a_job_that_profiles_itself_gets_no_window_of_ours(tmp_path: Path) -> None:

@@ -163,6 +163,10 @@ class Heard:
                 self._stepper.step_ended()
 
 
+def _as_it_is(call: Any) -> Any:
+    return call
+
+
 def shapes_of(values: Iterable[Any]) -> Shapes:
     """The shapes of those of some values that are tensors of plain sizes.
 
@@ -176,7 +180,7 @@ def shapes_of(values: Iterable[Any]) -> Shapes:
     return tuple(shape for shape in shapes if all(type(size) is int for size in shape))
 
 
-def guarded(heard: Heard, faults: Faults) -> Listener:
-    """The same, every method guarded under the name of what is lost when it fails."""
-    methods: dict[str, Any] = {name: faults.guard(part, getattr(heard, name)) for name, part in _PARTS.items()}
+def guarded(heard: Heard, faults: Faults, timed: Callable[[Any], Any] = _as_it_is) -> Listener:
+    """The same, every method guarded under the name of what is lost when it fails, and its calls ``timed``."""
+    methods: dict[str, Any] = {name: timed(faults.guard(part, getattr(heard, name))) for name, part in _PARTS.items()}
     return cast("Listener", SimpleNamespace(**methods))

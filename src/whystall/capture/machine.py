@@ -32,6 +32,8 @@ class MachineSampler:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._lines = 0
+        self.cpu_ns = 0
+        """How long this thread has computed."""
 
     def start(self) -> None:
         """Begins. What is imported is imported here.
@@ -55,6 +57,7 @@ class MachineSampler:
         due = time.monotonic()
         while not self._stop.wait(_LOOK_EVERY_S):
             look()
+            self.cpu_ns = time.thread_time_ns()
             if time.monotonic() >= due and self._session.steps > 0:
                 sample()
                 due = time.monotonic() + min(_EVERY_S * 2 ** (self._lines // _SLOWER_AFTER), _SLOWEST_S)

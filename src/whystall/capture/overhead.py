@@ -1,24 +1,64 @@
-"""What observation costs a job: our own time between steps, and how much longer steps take under the profiler."""
+"""What observation costs a job: our own time in steps and beside them, and how much longer recorded steps take."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
 from whystall.run_folder.description import Overhead
+
+_Arguments = ParamSpec("_Arguments")
+_Returned = TypeVar("_Returned")
+
+
+class Within:
+    """Our own time in calls that the job makes of us in the middle of a step, in nanoseconds."""
+
+    def __init__(self) -> None:
+        self._ns = 0
+
+    def timed(self, function: Callable[_Arguments, _Returned]) -> Callable[_Arguments, _Returned]:
+        """A function whose calls count."""
+
+        def called(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Returned:
+            began = time.perf_counter_ns()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self._ns += time.perf_counter_ns() - began
+
+        return called
+
+    def without(self, ns: int) -> None:
+        """So much of the call that goes on is counted elsewhere."""
+        self._ns -= ns
+
+    def take(self) -> int:
+        """What has come together since the last time."""
+        taken, self._ns = self._ns, 0
+        return taken
 
 
 class Costs:
     """Sums over the steps of a session, in nanoseconds."""
 
     def __init__(self) -> None:
-        self._hook_ns = self._outside_ns = self._profiled_ns = self._paused_ns = 0
-        self._outside_steps = self._profiled_steps = 0
+        self._hook_ns = self._outside_ns = self._profiled_ns = self._paused_ns = self._looked_ns = 0
+        self._outside_steps = self._profiled_steps = self._looked_steps = 0
 
     def profiled(self, duration: int) -> None:
         """Takes note of a step within a window."""
         self._profiled_ns += duration
         self._profiled_steps += 1
 
+    def looked(self, duration: int) -> None:
+        """Takes note of a step whose operators or modules were looked at."""
+        self._looked_ns += duration
+        self._looked_steps += 1
+
     def outside(self, duration: int, ours: int) -> None:
-        """Takes note of a step outside windows, and of our own time after it."""
+        """Takes note of a step outside windows, and of our own time in it and after it."""
         self._outside_ns += duration
         self._outside_steps += 1
         self._hook_ns += ours
@@ -27,10 +67,14 @@ class Costs:
         """Takes note of how long the job stood still while a window was opened, marked, or closed and written."""
         self._paused_ns += duration
 
-    def told(self, export_ns: int, watched_ns: int) -> Overhead:
-        """The costs as the run's description tells them."""
+    def told(self, export_ns: int, watched_ns: int, threads_ns: int = 0) -> Overhead:
+        """The costs as the run's description tells them; our threads have computed for ``threads_ns``."""
+        usual_ns = self._outside_ns / max(self._outside_steps, 1)
+        looked_ns = self._looked_ns - self._looked_steps * usual_ns if self._outside_steps else 0
         return Overhead(
             hooks_share=self._hook_ns / max(self._outside_ns, 1),
+            threads_share=threads_ns / max(watched_ns, 1),
+            looked_ns=max(round(looked_ns), 0),
             profiled_over_unprofiled=self._profiled_over_unprofiled(),
             export_ns=export_ns,
             paused_ns=self._paused_ns,

@@ -25,7 +25,7 @@ from whystall.capture.loaders import LoadersSeen
 from whystall.capture.machine import MachineSampler, facts
 from whystall.capture.memory_snapshots import MemorySnapshots
 from whystall.capture.moments import is_unfit
-from whystall.capture.overhead import Costs
+from whystall.capture.overhead import Costs, Within
 from whystall.capture.padding import LOADER, PaddingSeen
 from whystall.capture.python_tools import PythonTools
 from whystall.capture.ranks import rank_of, ranks_of
@@ -83,7 +83,9 @@ class Session:
         self._stepless = SteplessWindow(
             torch, config, self.folder, self._paused, self._steps_are_missing, self._describe_what_is_held
         )
-        self._hooks = TorchHooks(torch, guarded(Heard(self, self._finder, self._sampler.parts, torch), self.faults))
+        self._within = Within()
+        heard = Heard(self, self._finder, self._sampler.parts, torch)
+        self._hooks = TorchHooks(torch, guarded(heard, self.faults, self._within.timed))
         self._finder.is_alive = lambda known: any(id(one) == known for one in self._hooks.optimizers_alive)
         self._finder.several_optimizers = lambda: len(self._hooks.optimizers_alive) > 1
         self._finder.any_optimizer = lambda: self._hooks.optimizers_made > 0
@@ -103,8 +105,7 @@ class Session:
         self._closed = self._whole_process = False
         self._pid = os.getpid()
         self._process = this_process()
-        self._began_ns = time.perf_counter_ns()
-        self._step_began_ns = 0
+        self._began_ns, self._step_began_ns = time.perf_counter_ns(), 0
         self._asked_unix_ns = time.time_ns()
 
     # --- life ---------------------------------------------------------------------------------------
@@ -170,7 +171,7 @@ class Session:
         """A step has ended because the program says so; what else could end one is not asked any more."""
         if self._finder.program_steps():
             self.steps = 0  # the optimizer's first step came before the first call: the steps begin here
-        self.faults.guard("steps", self.step_ended)()
+        self._within.timed(self.faults.guard("steps", self.step_ended))()
 
     # --- what the listener heard --------------------------------------------------------------------
 
@@ -224,11 +225,15 @@ class Session:
             self.faults.guard("module times", self._judge_cost)(now)
         self._windows(duration, now, in_call=in_call)
         self._step_began_ns = time.perf_counter_ns()
+        within = self._within.take()
         if recording:
             self._costs.profiled(duration)
-        elif not looking:
-            # Opening a window is told by the steps in it.
-            self._costs.outside(duration, 0 if self._recording.recorder.running else self._step_began_ns - now)
+        elif looking:
+            self._costs.looked(duration)
+        else:  # opening a window is told by the steps in it
+            after = 0 if self._recording.recorder.running else self._step_began_ns - now
+            self._costs.outside(duration, within + after)
+        self._within.without(time.perf_counter_ns() - now)
         if self._experiment is not None:
             self.faults.guard("experiment", self._experiment.step_ended)(self.steps)
 
@@ -272,6 +277,8 @@ class Session:
         if self._experiment is not None:
             guard("experiment", self._experiment.first_step)()
         guard("run.json", self._describe)(ended=False)
+        self._within.take()
+        self._within.without(time.perf_counter_ns() - now)
         self._began_ns = now
         self._step_began_ns = time.perf_counter_ns()
 
@@ -370,7 +377,9 @@ class Session:
             steps_from=self._finder.source,
             traces=traces,
             samples=writer.path.name if writer.path else None,
-            overhead=self._costs.told(recorder.export_ns, time.perf_counter_ns() - self._began_ns),
+            overhead=self._costs.told(
+                recorder.export_ns, time.perf_counter_ns() - self._began_ns, self._stacks.cpu_ns + self._machine.cpu_ns
+            ),
             notes=[*self._notes, *([note] if note is not None and not self.steps else [])],
             experiment=self._experiment.note if self._experiment is not None else None,
             trial=self._experiment.seen if self._experiment is not None else None,

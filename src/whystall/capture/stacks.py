@@ -238,7 +238,7 @@ class StackSampler:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._counts, self._threads = OfSteps(), OfSteps()
-        self._looks = 0
+        self._looks = self.cpu_ns = 0
         self._loop = Loop()
         self.in_windows = WindowLooks(shown_file, text_of)
         """What was found while windows were recorded."""
@@ -279,7 +279,7 @@ class StackSampler:
     def _run(self) -> None:
         look = self._session.faults.guard("stacks", self._look)
         write = self._session.faults.guard("stacks", self._write)
-        unwritten = 0.0
+        unwritten, began_ns = 0.0, time.thread_time_ns()
         between = random.Random(os.getpid()).uniform  # noqa: S311 - no secret; and the user's own numbers stay as they are
         while True:
             # Of a step of even length an even pause would always find the same part.
@@ -288,6 +288,7 @@ class StackSampler:
             if self._stop.wait(pause):
                 return
             look(wanted, time.perf_counter_ns() - wanted, queued)
+            self.cpu_ns = time.thread_time_ns() - began_ns
             unwritten += pause
             if unwritten >= _WRITE_EVERY_S:
                 write()

@@ -43,11 +43,17 @@ def overhead_sentences(folder: RunFolder) -> list[str]:
         if not isinstance(share, float):
             continue
         text = f"rank {rank.get('rank')}: watching cost {share:.2%} of the steps outside windows"
+        threads = cost.get("threads_share")
+        if isinstance(threads, float) and threads > 0:
+            text += f", up to {share + threads:.2%} where our threads take a core or Python's lock from the job"
         paused, watched = cost.get("paused_ns"), cost.get("watched_ns")
         if isinstance(paused, int) and isinstance(watched, int) and 0 < paused <= watched:
             text += (
                 f" and recording held the job up for {paused / 1e9:.3g} s, {paused / watched:.1%} of the time watched"
             )
+        looked = cost.get("looked_ns")
+        if isinstance(looked, int) and isinstance(watched, int) and 0 < looked <= watched:
+            text += f"; looking at what is computed again took {looked / 1e9:.3g} s, {looked / watched:.1%}"
         ratio = cost.get("profiled_over_unprofiled")
         if isinstance(ratio, float):
             text += f"; steps under the profiler took {ratio:.2f} x as long (nothing is subtracted)"

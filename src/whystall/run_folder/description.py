@@ -40,11 +40,15 @@ _LAUNCHED: Final = re.compile(
 class Overhead(msgspec.Struct, frozen=True, kw_only=True):
     """What observation cost: shares of the steps' time, and the time it took to write traces.
 
-    ``paused_ns`` is how long the job stood still in all, to open windows and to close and write them, of the
-    ``watched_ns`` from its first step to its end.
+    ``hooks_share`` is our own time on the job's thread, within steps and after them. ``threads_share`` is the time that
+    our threads computed beside it, of which the job loses what it waits for a core or for Python's lock. ``paused_ns``
+    is how long the job stood still in all, to open windows and to close and write them, and ``looked_ns`` by how much
+    longer steps took whose operators were looked at, of the ``watched_ns`` from its first step to its end.
     """
 
     hooks_share: float
+    threads_share: float = 0.0
+    looked_ns: int = 0
     profiled_over_unprofiled: float | None
     export_ns: int
     paused_ns: int = 0
