@@ -159,6 +159,28 @@ def test_a_long_name_is_written_or_refused_in_a_sentence(
         assert (tmp_path / name).is_file()
 
 
+@pytest.mark.parametrize(
+    "words",
+    [("analyze", "x.json"), ("report", "TRACE"), ("export", "TRACE", "--format", "csv", "-o", "tables"), ("doctor",),
+     ("demo", "--no-open"), ("run", "--", "true"), ("tune", "--", "true"), ("memory", "."),
+     ("analyze", "TRACE", "-o", "x.html"), ("compare", "--save", "x", "TRACE"), ("analyze", "../x.json")],
+    ids=" ".join,
+)  # fmt: skip
+def test_a_working_folder_that_is_gone(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    try:
+        outcome = cli(*(str(whystall.demo_recording()) if word == "TRACE" else word for word in words))
+    finally:
+        os.chdir(tmp_path)
+
+    assert outcome.code in (2, 3), outcome
+    assert outcome.err.count("\n") <= 3
+
+
 def test_a_baseline_that_appears_while_it_is_saved_is_kept(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -199,3 +199,16 @@ def test_what_was_computed_again_is_read_back(tmp_path: Path) -> None:
 def test_what_cannot_have_been_computed_again_is_none(tmp_path: Path, change: dict[str, Any]) -> None:
     module = dict(zip(("name", "file", "line", "function", "text", "ns"), REPEATED["modules"][0], strict=True))
     assert repeated(tmp_path, REPEATED | {"modules": [module]} | change) is None
+
+
+@pytest.mark.parametrize(
+    "name", ["rank\u0663.run.json", "rank1\u0663.samples.jsonl", "rank\uff11.trace.json.gz", ".run.json.\u0663"]
+)
+def test_digits_of_other_scripts_are_of_no_run(name: str) -> None:
+    assert layout.rank_file(name) is None
+    assert not layout.is_written_by_a_run(name)
+
+
+def test_what_a_killed_process_left_of_a_file_is_of_a_run() -> None:
+    assert layout.is_written_by_a_run(".whystall-0123456789abcdef")
+    assert not layout.is_written_by_a_run(".whystall-notes")

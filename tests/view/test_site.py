@@ -105,3 +105,9 @@ def test_evidence_is_cut_once(job: Fetching, ui: PerfettoUi) -> None:
         own.answer("timeline/0", BASE)
         own.answer("trace/0/input.synchronous-loader.json.gz", BASE)
     assert cuts == [0]
+
+
+@pytest.mark.parametrize("number", ["\u0660", "\uff10", "1\u0663", "\u00b2", "\u0966"])
+@pytest.mark.parametrize("place", ["timeline/{}", "trace/{}/x.json.gz"])
+def test_digits_of_other_scripts_name_no_finding(job: Fetching, ui: PerfettoUi, place: str, number: str) -> None:
+    assert site(job, ui).answer(place.format(number), BASE).status == HTTPStatus.NOT_FOUND

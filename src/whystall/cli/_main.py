@@ -44,7 +44,6 @@ def _run(arguments: list[str]) -> int:
     # Imported here, as the verb is: the help needs none of it.
     from whystall.cli._parser import parse
     from whystall.cli.console import Console
-    from whystall.errors import InputError, WhystallError
 
     console = Console()
     try:
@@ -53,18 +52,39 @@ def _run(arguments: list[str]) -> int:
         return command.run(options, console)
     except SystemExit as end:  # argparse, after --help of a verb or a usage error
         return end.code if isinstance(end.code, int) else 0
-    except WhystallError as error:
-        console.error(str(error))
-        return error.exit_code
     except BrokenPipeError:
         raise
-    except MemoryError:
+    except Exception as error:  # noqa: BLE001 - whatever it is ends in one sentence
+        return _told(error, console)
+
+
+def _told(error: Exception, console: Console) -> int:
+    """The exit code, after a sentence on what went wrong."""
+    from whystall.errors import InputError, UsageError, WhystallError
+
+    if isinstance(error, WhystallError):
+        console.error(str(error))
+        return error.exit_code
+    if isinstance(error, MemoryError):
         console.error(
             "there is not enough memory for this: give it more, name fewer files, or record fewer steps at a time"
         )
         return InputError.exit_code
-    except Exception as error:  # noqa: BLE001 - a bug ends in one sentence that says how to report it
-        return _internal_error(error, console)
+    if isinstance(error, FileNotFoundError) and _is_gone():
+        console.error("the folder you stand in is gone: change to one that exists")
+        return UsageError.exit_code
+    return _internal_error(error, console)
+
+
+def _is_gone() -> bool:
+    """Whether the working folder was deleted."""
+    from pathlib import Path
+
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def _internal_error(error: Exception, console: Console) -> int:

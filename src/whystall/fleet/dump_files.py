@@ -16,8 +16,8 @@ from whystall.run_folder.layout import rank_files
 __all__ = ["RankDump", "read_dumps"]
 
 _LARGEST: Final = 512 << 20  # bytes; 2,000 entries with deep stacks are about 3 MB
-_RANK: Final = re.compile(r"rank[_-]?(\d{1,7})(?!.*rank[_-]?\d)", re.IGNORECASE)
-_LAST_NUMBER: Final = re.compile(r"(\d{1,7})\D*$")
+_RANK: Final = re.compile(r"rank[_-]?([0-9]{1,7})(?!.*rank[_-]?\d)", re.IGNORECASE)
+_LAST_NUMBER: Final = re.compile(r"([0-9]{1,7})\D*$")
 _SUFFIXES: Final = frozenset({".json", ".pickle", ".pkl", ".txt", ".log", ".dump"})
 _MOST_NAMED: Final = 5
 

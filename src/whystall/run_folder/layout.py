@@ -30,13 +30,13 @@ TRACE_SUFFIX: Final = ".trace.json.gz"
 FLIGHT_SUFFIX: Final = ".flight.pickle"
 _OOM: Final = ".oom.pickle"
 
-_NUMBER: Final = r"(0|[1-9]\d{0,8})"
+_NUMBER: Final = r"(0|[1-9][0-9]{0,8})"
 _OF_A_RANK: Final = re.compile(
-    rf"rank{_NUMBER}(?:(?P<samples>\.samples\.jsonl)|(?P<description>\.run\.json)|(?P<flight>\.flight\.pickle)|(?P<memory>\.(?:memory|oom)\.pickle)|(?:\.window(?P<window>0|[1-9]\d{{0,8}}))?(?P<trace>\.trace\.json\.gz))"
+    rf"rank{_NUMBER}(?:(?P<samples>\.samples\.jsonl)|(?P<description>\.run\.json)|(?P<flight>\.flight\.pickle)|(?P<memory>\.(?:memory|oom)\.pickle)|(?:\.window(?P<window>0|[1-9][0-9]{{0,8}}))?(?P<trace>\.trace\.json\.gz))"
 )
 # What is written beside its place and then moved there; a process that was killed leaves it.
 _STAGED: Final = re.compile(
-    rf"\.window{_NUMBER}\.begins(?:\.\d+)?|\.run\.json\.\d+|rank{_NUMBER}\.run\.\d+|rank{_NUMBER}\.flight\.\d+|\.rank{_NUMBER}\.(?:memory|oom)\.pickle\.\d+|\.rank{_NUMBER}\.samples\.jsonl\.\d+|\.rank{_NUMBER}(?:\.window{_NUMBER})?\.trace\.json\.gz\.\d+(?:\.json)?"
+    rf"\.whystall-[0-9a-f]{{16}}|\.window{_NUMBER}\.begins(?:\.[0-9]+)?|\.run\.json\.[0-9]+|rank{_NUMBER}\.run\.[0-9]+|rank{_NUMBER}\.flight\.[0-9]+|\.rank{_NUMBER}\.(?:memory|oom)\.pickle\.[0-9]+|\.rank{_NUMBER}\.samples\.jsonl\.[0-9]+|\.rank{_NUMBER}(?:\.window{_NUMBER})?\.trace\.json\.gz\.[0-9]+(?:\.json)?"
 )
 _OF_THE_RUN: Final = frozenset((REPORT_JSON, REPORT_HTML, EXPERIMENTS_JSON))
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]+")

@@ -14,9 +14,9 @@ import polars as pl
 
 from whystall.trace.model import Trace
 
-_RANK_IN_NAME: Final = re.compile(r"rank[-_]?(\d{1,6})", re.IGNORECASE)
+_RANK_IN_NAME: Final = re.compile(r"rank[-_]?([0-9]{1,6})", re.IGNORECASE)
 _TIMED_TABLES: Final = ("operators", "python_functions", "runtime_calls", "device_events", "annotations")
-_NUMBERED_STEP: Final = re.compile(r"^ProfilerStep\s*#\s*(\d+)$")
+_NUMBERED_STEP: Final = re.compile(r"^ProfilerStep\s*#\s*([0-9]+)$")
 _COMPARE: Final = "two runs are compared with `whystall compare`"
 _MOST_NAMES: Final = 4
 _MOST_DIGITS: Final = 18

@@ -20,7 +20,7 @@ from whystall.view.site import Answer, Answering
 ADDRESS: Final = "127.0.0.1"
 _TOKEN_BYTES: Final = 24
 _PATIENCE_S: Final = 60
-_OWN_NAMES: Final = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d{1,5})?")
+_OWN_NAMES: Final = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:[0-9]{1,5})?")
 # Where a browser says who asks: this server's own pages, or somebody who follows a link or types the address.
 _OWN_SITES: Final = frozenset({"same-origin", "none"})
 _ALWAYS: Final = {

@@ -21,7 +21,7 @@ TIMELINE: Final = "timeline/"
 STEP: Final = "step"
 _TRACES: Final = "trace/"
 _UI: Final = "ui/"
-_ASKED: Final = re.compile(rf"(?:{STEP}|\d{{1,4}})")
+_ASKED: Final = re.compile(rf"(?:{STEP}|[0-9]{{1,4}})")
 PAGE_POLICY: Final = "frame-ancestors 'none'"  # the page itself says the rest
 _TEXT: Final = "text/plain; charset=utf-8"
 HTML: Final = "text/html; charset=utf-8"
