@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from whystall.capture.config import Schedule
-from whystall.capture.windows import PATIENCE_STEPS, Action, SteadyState, Windows
+from whystall.capture.windows import PATIENCE_LONG_STEPS, PATIENCE_STEPS, Action, SteadyState, Windows
 
 MS = 1_000_000
 
@@ -24,6 +24,18 @@ def test_warm_up_and_compilation_are_passed_over() -> None:
     found = actions(Schedule(wait=0, warmup=1, active=2), [9000, 4000, 3000, 100, 100, 100, 100, 100, 100, 100])
     assert found.index(Action.START) == 6  # the fourth of four steps that agree
     assert found[7:] == [Action.MARK, Action.MARK, Action.STOP]
+
+
+def test_of_long_steps_two_that_agree_are_enough() -> None:
+    """A run of sixteen steps of six seconds has three to be recorded, also where they differ."""
+    found = actions(Schedule(), [9_000.0] + [6_000.0 + 100 * (at % 3) for at in range(9)])
+    assert found.index(Action.STOP) == 7
+    assert found[3:8] == [Action.START, Action.MARK, Action.MARK, Action.MARK, Action.STOP]
+    differ = actions(Schedule(), [6_000.0 * (1 + at % 3) for at in range(16)])
+    assert differ.index(Action.STOP) < 16
+    assert differ.index(Action.START) == PATIENCE_LONG_STEPS + 1
+    settling = actions(Schedule(), [9_000.0, 5_000.0, 4_000.0, 3_000.0, *[2_000.0] * 6])
+    assert settling.index(Action.START) == 6
 
 
 def test_wait_is_counted_from_the_steady_state() -> None:

@@ -51,6 +51,15 @@ def test_of_several_ranks_the_first_that_failed_is_told(tmp_path: Path) -> None:
     assert told(tmp_path)[0].startswith("The job ended with exit code 1 (rank 1: ValueError at data.py:9), after 40")
 
 
+def test_a_window_of_long_steps_begins_sooner(tmp_path: Path) -> None:
+    rank = {"rank": 0, "steps": 6, "traces": [], "overhead": {"watched_ns": 36_000_000_000}}
+    about = {"schema": "whystall.run/1", "exit_code": 0, "schedule": SCHEDULE, "ranks": [rank]}
+    (tmp_path / "run.json").write_text(json.dumps(about))
+    assert "a window takes at least 9" in told(tmp_path)[0]
+    (tmp_path / "run.json").write_text(json.dumps(about | {"ranks": [rank | {"overhead": {"watched_ns": 6_000}}]}))
+    assert "a window takes at least 11" in told(tmp_path)[0]
+
+
 @pytest.mark.parametrize(("steps", "is_short"), [(1, True), (6, True), (10, True), (40, False)])
 def test_a_job_too_short_for_a_window_is_told_how_long_it_takes(tmp_path: Path, steps: int, *, is_short: bool) -> None:
     found = run(tmp_path, steps=steps, traces=[])

@@ -16,6 +16,11 @@ STEADY_STEPS: Final = 4
 STEADY_WITHIN: Final = 0.25
 # Differences that the scheduler of a busy machine makes are no warm-up.
 JITTER_NS: Final = 5_000_000
+# Of long steps two that agree so well are enough, and patience ends sooner: a short run has no others to give.
+LONG_STEP_NS: Final = 1_000_000_000
+STEADY_LONG_STEPS: Final = 2
+STEADY_LONG_WITHIN: Final = 0.1
+PATIENCE_LONG_STEPS: Final = 6
 # A job whose steps never agree (variable lengths) is taken as steady after so many.
 PATIENCE_STEPS: Final = 12
 _REMEMBERED_STEPS: Final = 64
@@ -67,14 +72,22 @@ class SteadyState:
         if len(self._recent) <= _LATEST_STEPS or self._seen % _USUAL_EVERY == 0:
             self._usual_ns = None
         if not self.steady:
-            self.steady = self._agrees() or self._seen > PATIENCE_STEPS
+            patience = PATIENCE_LONG_STEPS if min(self._recent) >= LONG_STEP_NS else PATIENCE_STEPS
+            self.steady = self._agrees() or self._agree_and_are_long() or self._seen > patience
 
     def _agrees(self) -> bool:
-        if len(self._recent) < STEADY_STEPS:
+        return self._last_agree(STEADY_STEPS, STEADY_WITHIN)
+
+    def _agree_and_are_long(self) -> bool:
+        latest = self._recent[-1]
+        return latest >= LONG_STEP_NS and self._last_agree(STEADY_LONG_STEPS, STEADY_LONG_WITHIN)
+
+    def _last_agree(self, count: int, within: float) -> bool:
+        if len(self._recent) < count:
             return False
-        last = list(self._recent)[-STEADY_STEPS:]
+        last = list(self._recent)[-count:]
         middle = statistics.median(last)
-        return all(abs(duration - middle) <= max(STEADY_WITHIN * middle, JITTER_NS) for duration in last)
+        return all(abs(duration - middle) <= max(within * middle, JITTER_NS) for duration in last)
 
     def enough(self) -> float:
         """Of how many steps, as those remembered, the mean is known within `_MEAN_WITHIN` (one standard error)."""

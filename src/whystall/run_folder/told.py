@@ -17,6 +17,9 @@ _WORTH_TELLING_NS: Final = 100_000_000
 # A job is steady at the earliest when its first step has ended, another has paid for late starts, and four agree; at
 # the latest after some twelve (`capture/windows.py`).
 _EARLIEST: Final = 6
+# Of steps of a second and more two that agree are enough.
+_EARLIEST_LONG: Final = 4
+_LONG_STEP_NS: Final = 1_000_000_000
 _LATEST: Final = 14
 
 
@@ -67,12 +70,18 @@ def _short(run: dict[str, Any], ranks: list[dict[str, Any]]) -> Iterator[str]:
     wanted.append(LEAST_ACTIVE if active is None else active)
     if recorded or not steps or not all(isinstance(one, int) for one in wanted) or not schedule["repeat"]:
         return
-    needed = _EARLIEST + schedule["wait"] + schedule["warmup"] + wanted[-1]
+    earliest = _EARLIEST_LONG if any(_steps_are_long(rank) for rank in ranks) else _EARLIEST
+    needed = earliest + schedule["wait"] + schedule["warmup"] + wanted[-1]
     if steps <= _LATEST + schedule["wait"] + schedule["warmup"]:
         yield (
             f"Too short to be recorded: the job made {steps:,} step{'s' * (steps != 1)}, and a window takes at least "
             f"{needed}, since it begins once steps are steady: let it make some {2 * needed} or more"
         )
+
+
+def _steps_are_long(rank: dict[str, Any]) -> bool:
+    watched, steps = table(rank.get("overhead")).get("watched_ns"), rank.get("steps")
+    return isinstance(watched, int) and isinstance(steps, int) and watched >= _LONG_STEP_NS * max(steps, 1)
 
 
 def _pauses(ranks: list[dict[str, Any]]) -> Iterator[str]:
