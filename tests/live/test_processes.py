@@ -76,6 +76,13 @@ def test_a_process_that_is_not_there_is_told(proc: Path) -> None:
         watch(77, 0.0, proc=proc)
 
 
+def test_a_process_that_has_ended_and_is_not_buried_is_told(proc: Path) -> None:
+    (proc / "60").mkdir()
+    (proc / "60" / "stat").write_text("60 (python) Z 1 60 60 0")
+    with pytest.raises(InputError, match="process 60 has ended"):
+        watch(60, 0.0, proc=proc)
+
+
 def test_a_process_whose_threads_are_hidden_is_told(proc: Path) -> None:
     (proc / "50").mkdir()
     with pytest.raises(InputError, match="another user's"):

@@ -45,9 +45,17 @@ class _Process:
 
 
 def require(pid: int, proc: Path = _PROC) -> None:
-    """Raises `InputError` where no process has that number."""
+    """Raises `InputError` where no process has that number, or only what is left of one that has ended."""
     if not (proc / str(pid)).is_dir():
         raise InputError(f"there is no process {pid}")
+    try:
+        state = (proc / str(pid) / "stat").read_text("ascii", "replace").rpartition(")")[2].split()[:1]
+    except OSError:
+        return
+    if state in (["Z"], ["X"]):
+        raise InputError(
+            f"process {pid} has ended and waits for its parent to take note (a zombie): nothing runs in it"
+        )
 
 
 def watch(
