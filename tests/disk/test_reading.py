@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import os
 import socket
 from pathlib import Path
 
 import pytest
 
-from whystall.disk.reading import NotRegularError, content, opened, require_regular
+from whystall.disk.reading import NotRegularError, content, lines, opened, require_regular
 
 
 def test_a_file_is_read_through_links(tmp_path: Path) -> None:
@@ -57,3 +58,18 @@ def test_a_pipe_that_took_the_place_meanwhile_is_refused_too(tmp_path: Path, mon
     monkeypatch.setattr(Path, "stat", before)
     with pytest.raises(NotRegularError, match="a pipe"):
         opened(tmp_path / "pipe")
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (b"ab\ncd\n", [b"ab\n", b"cd\n"]),
+        (b"abcdefghij\ncd", [b"abcde", b"cd"]),
+        (b"abcde" * 5 + b"\nx\n", [b"abcde", b"x\n"]),
+        (b"abcd\nabcde\n", [b"abcd\n", b"abcde"]),
+        (b"abcdefgh", [b"abcde"]),
+        (b"", []),
+    ],
+)
+def test_a_long_line_is_cut_and_the_next_one_is_whole(text: bytes, found: list[bytes]) -> None:
+    assert list(lines(io.BytesIO(text), 4)) == found

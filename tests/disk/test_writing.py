@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from whystall.disk.writing import OccupiedError, Over, obstacle, write
+from whystall.disk.writing import OccupiedError, Over, append, obstacle, write
 
 
 def _put(path: Path, text: bytes = b"new", over: Over = Over.NOTHING) -> None:
@@ -206,3 +206,15 @@ def test_the_longest_name_that_a_file_may_have(tmp_path: Path) -> None:
 
 def test_a_free_place_has_no_obstacle(tmp_path: Path) -> None:
     assert all(obstacle(tmp_path / "free", over) is None for over in Over)
+
+
+def test_a_line_is_added_to_a_file_and_to_nothing_else(tmp_path: Path) -> None:
+    for line in (b"one\n", b"two\n"):
+        append(tmp_path / "remedies.jsonl", line)
+    assert (tmp_path / "remedies.jsonl").read_bytes() == b"one\ntwo\n"
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("remedies.jsonl")
+    for name in ("pipe", "link"):
+        with pytest.raises(OccupiedError):
+            append(tmp_path / name, b"three\n")
+    assert (tmp_path / "remedies.jsonl").read_bytes() == b"one\ntwo\n"

@@ -144,3 +144,21 @@ def test_a_damaged_file_is_replaced(tmp_path: Path) -> None:
     path.write_bytes(b"{")
     write_calibration(calibration(), tmp_path)
     assert read_calibrations(tmp_path) == ([calibration()], [])
+
+
+def test_a_link_is_not_believed(tmp_path: Path) -> None:
+    theirs = write_calibration(calibration(), tmp_path / "theirs")
+    (tmp_path / "mine").mkdir(mode=0o700)
+    (tmp_path / "mine" / theirs.name).symlink_to(theirs)
+    found, problems = read_calibrations(tmp_path / "mine")
+    assert found == []
+    assert "it is a link, or another user's" in problems[0]
+    with pytest.raises(OSError, match="is a link"):
+        write_calibration(calibration(), tmp_path / "mine")
+
+
+def test_a_folder_that_others_may_write_to_is_not_written_to(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine").chmod(0o777)
+    with pytest.raises(PermissionError, match="others may write to it"):
+        write_calibration(calibration(), tmp_path / "mine")

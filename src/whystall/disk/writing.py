@@ -172,3 +172,19 @@ def _pour(staged: Path, place: Path) -> None:
             raise OccupiedError(errno.EEXIST, f"is {kind_of(os.fstat(raw).st_mode)}", str(place))
         target.truncate(0)
         shutil.copyfileobj(source, target)
+
+
+def append(path: Path, line: bytes) -> None:
+    """Adds a line to a file of ours, which is made where it is missing. Raises `OccupiedError` for what is no file."""
+    try:
+        raw = os.open(
+            path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600
+        )
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):  # a link; a pipe that nobody reads
+            raise OccupiedError(errno.EEXIST, "is no file", str(path)) from None
+        raise
+    with os.fdopen(raw, "wb") as file:
+        if not stat.S_ISREG(os.fstat(raw).st_mode):
+            raise OccupiedError(errno.EEXIST, f"is {kind_of(os.fstat(raw).st_mode)}", str(path))
+        file.write(line)

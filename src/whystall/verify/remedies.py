@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from whystall.diagnosis.causes import Statistic
+from whystall.disk import writing
 from whystall.disk.owned import is_own_file
 from whystall.disk.reading import content
 
@@ -53,8 +54,7 @@ def record_file(environment: dict[str, str] | None = None) -> Path:
 def append(path: Path, tried: Tried) -> None:
     """Adds a remedy. Raises ``OSError`` where that cannot be written."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("ab") as file:
-        file.write(msgspec.json.encode(tried) + b"\n")
+    writing.append(path, msgspec.json.encode(tried) + b"\n")
 
 
 def read(path: Path) -> list[Tried]:
