@@ -14,6 +14,7 @@ from whystall.diagnosis.asking import ask
 from whystall.diagnosis.blocking import blocking
 from whystall.diagnosis.candidate import Standing, Valued
 from whystall.diagnosis.case import Case
+from whystall.diagnosis.detectors.hot_spot import HotSpot, biggest_gap, hot_spots
 from whystall.diagnosis.detectors.limits import far_from_limits
 from whystall.diagnosis.finding import Blocking, Diagnosis, PathPart, Verdict
 from whystall.diagnosis.planning import plan
@@ -93,9 +94,12 @@ def diagnose_run(
     diagnosis = msgspec.structs.replace(diagnosis, failures=[*failures, *diagnosis.failures])
     named = any(finding.severity != "info" for finding in diagnosis.findings)
     far = far_from_limits(case) if case.graph is not None and not named else None
+    hot, gap = _hot(case) if not named else ([], "")
     step_ns = case.told_step_ns(measured.rank) if case.graph is not None else case.step_ns
     least = least_expected(case)
-    verdict = finding_verdict(measured, diagnosis, step_ns, devices, least=least, far=far, longer=longer)
+    verdict = finding_verdict(
+        measured, diagnosis, step_ns, devices, least=least, far=far, hot=hot, gap=gap, longer=longer
+    )
     recorded = step_ns if case.has_steps else 0
     return msgspec.structs.replace(verdict, step_ns=recorded or _run_step_ns(runs)), diagnosis
 
@@ -118,6 +122,14 @@ def _blocking(case: Case) -> tuple[list[Blocking], list[str]]:
         return blocking(case), []
     except Exception as error:  # noqa: BLE001 - findings are worth saying without it
         return [], [f"what communication holds up could not be told ({type(error).__name__}: {error})"]
+
+
+def _hot(case: Case) -> tuple[list[HotSpot], str]:
+    """What takes most of the time, or nothing where that cannot be worked out: a verdict is due all the same."""
+    try:
+        return hot_spots(case), biggest_gap(case)
+    except Exception:  # noqa: BLE001 - a sentence less is no failure of the diagnosis
+        return [], ""
 
 
 def _critical_path(case: Case) -> list[PathPart]:

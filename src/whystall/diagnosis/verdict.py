@@ -13,6 +13,7 @@ from whystall.analysis.results import Device, Ledger
 from whystall.analysis.run_results import RunSummary
 from whystall.analysis.steadiness import mean_step
 from whystall.diagnosis.case import FEWEST_SAMPLED_STEPS
+from whystall.diagnosis.detectors.hot_spot import HotSpot
 from whystall.diagnosis.detectors.limits import FarFamily, FewBlocks
 from whystall.diagnosis.finding import Diagnosis, Finding, Gain, Verdict
 from whystall.diagnosis.gains import percent, speedup
@@ -36,6 +37,8 @@ _LOSSES: Final[dict[str, str]] = {
 }
 # Below this share nothing is worth naming as the loss.
 _SMALL: Final = 0.05
+# Where causes worth so much of a step would not be seen, nothing is known of its health.
+_MOST_UNSEEN: Final = 0.2
 _HIDDEN: Final = 0.9
 _LARGE: Final = 0.2
 
@@ -113,17 +116,19 @@ def finding_verdict(
     *,
     least: float = LEAST_SHARE,
     far: FarFamily | FewBlocks | None = None,
+    hot: Sequence[HotSpot] = (),
+    gap: str = "",
     longer: float = 1.0,
 ) -> Verdict:
     """The verdict with the cause that is worth most.
 
     ``measured`` is what the ledger of ``devices`` or the samples say, ``least`` the share of a step from which a cause
-    was named, ``far`` the kernels that are farthest from what the device could do, ``longer`` how many times as long
-    recording made the steps.
+    was named, ``far`` the kernels that are farthest from what the device could do, ``hot`` the operators that take most
+    of the time, ``gap`` the device's longest idle stretch, ``longer`` how many times as long recording made the steps.
     """
     named = [finding for finding in diagnosis.findings if finding.severity != "info"]
     if not named:
-        return _without_cause(measured, diagnosis, _large_loss(devices, diagnosis, least, longer), least, far)
+        return _without_cause(measured, diagnosis, _large_loss(devices, diagnosis, least, longer), least, far, hot, gap)
     best = named[0]
     ranks = best.scope.ranks
     return Verdict(
@@ -156,29 +161,31 @@ _NOTHING: Final = Gain(floor=1.0, expected=1.0, ceiling=1.0, method="")
 
 
 def _without_cause(
-    measured: Verdict, diagnosis: Diagnosis, loss: str | None, least: float, far: FarFamily | FewBlocks | None
+    measured: Verdict,
+    diagnosis: Diagnosis,
+    loss: str | None,
+    least: float,
+    far: FarFamily | FewBlocks | None,
+    hot: Sequence[HotSpot],
+    gap: str,
 ) -> Verdict:
     perturbed = next((finding for finding in diagnosis.findings if finding.id == "capture.perturbed"), None)
-    # What costs time and has no name, or only perhaps one, is no health.
+    # What costs time and has no name, or only perhaps one, is no health; what may be worth nothing is no headline.
     unsure = [one for one in diagnosis.findings if one.gain is not None and one.gain.expected >= speedup(LEAST_SHARE)]
-    told = perturbed or max(unsure, key=lambda one: (one.gain or _NOTHING).expected, default=None)
+    sure = [one for one in unsure if (one.gain or _NOTHING).floor > 1]
+    told = perturbed or max(sure, key=lambda one: (one.gain or _NOTHING).expected, default=None)
     looked = f"no cause that was looked for is worth {percent(least)} of a step"
-    basis = measured.summary
+    basis = " ".join(filter(None, [str(hot[0]) if hot else "", gap, measured.summary]))
     if told is not None:
-        summary = f"{told.title}."
+        summary, basis = f"{told.title}.", basis if told is not perturbed else measured.summary
     elif diagnosis.fidelity is not None and loss is not None:
         summary = f"No cause was named for the largest loss, {_LOSSES[loss]}."
-        basis = f"{_unjudged(loss, diagnosis)}{measured.summary}"
+        basis = f"{_unjudged(loss, diagnosis)}{basis}"
     elif diagnosis.fidelity is not None and diagnosis.fidelity >= _EXPLAINED:
-        summary = f"Healthy: {looked}."
-        if any(one.id == "host.few-threads" for one in diagnosis.findings):
-            summary = (
-                f"{looked[0].upper()}{looked[1:]}, yet a core stands idle: operators use fewer threads than cores."
-            )
-        elif far is not None:
-            summary = f"{looked[0].upper()}{looked[1:]}, yet the device could be faster: {far}."
+        summary = _nothing_found(diagnosis, looked, least, far, hot, unsure=bool(unsure))
+        basis = measured.summary if summary.startswith("Healthy") else basis
     else:
-        summary, basis = measured.summary, ""
+        summary, basis = measured.summary, str(hot[0]) if hot else ""
     return Verdict(
         summary=summary,
         basis=basis,
@@ -188,6 +195,28 @@ def _without_cause(
         rank=measured.rank,
         device=measured.device,
     )
+
+
+def _nothing_found(
+    diagnosis: Diagnosis,
+    looked: str,
+    least: float,
+    far: FarFamily | FewBlocks | None,
+    hot: Sequence[HotSpot],
+    *,
+    unsure: bool,
+) -> str:
+    """What is said where no cause fires: healthy only if each expensive operator is known to be near its limit."""
+    if any(one.id == "host.few-threads" for one in diagnosis.findings):
+        return f"{looked[0].upper()}{looked[1:]}, yet a core stands idle: operators use fewer threads than cores."
+    if least > _MOST_UNSEEN:
+        unseen = f"less than {percent(least)} of a step" if least < 1 else "less than a whole step"
+        return f"The recorded steps differ too much: a cause worth {unseen} would not be seen; record more of them."
+    if far is not None:
+        return f"{looked[0].upper()}{looked[1:]}, yet the device could be faster: {far}."
+    if unsure or least > _SMALL or any(one.times is None for one in hot):
+        return f"Nothing was found: {looked}."
+    return f"Healthy: {looked}."
 
 
 # The causes, or families of them, that a loss may come from.

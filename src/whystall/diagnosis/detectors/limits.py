@@ -63,13 +63,13 @@ def _reached(rank: RankCase, peak: Accelerator) -> tuple[float, bool]:
     """Of the time of compute kernels what their work takes at least, and whether that is mostly moving bytes."""
     computes = rank.workings.classified.class_of == COMPUTE
     duration = durations(rank)
-    products, moves = _least_ns(rank.workings, peak)
+    products, moves = least_of_events(rank.workings, peak)
     least = np.where(computes, np.minimum(np.maximum(products, moves), duration), 0.0)
     reached = float(least.sum()) / max(float(duration[computes].sum()), 1.0)
     return reached, float(least[moves > products].sum()) > float(least.sum()) / 2
 
 
-def _least_ns(work: Workings, peak: Accelerator) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def least_of_events(work: Workings, peak: Accelerator) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Per event what its arithmetic takes at the best measured rate, and its bytes at the bandwidth of copies."""
     flops = work.flops()
     rate = np.full(len(flops), np.inf)
@@ -155,7 +155,7 @@ def _far_families(rank: RankCase) -> Iterator[FarFamily]:
     # a call's work stands at its main event, its time in all of its events
     owned = computes & (work.events.owner >= 0)
     call_ns = np.bincount(owner[owned], weights=durations(rank)[owned], minlength=len(work.work.causal))
-    least = np.maximum(*_least_ns(work, work.peak))
+    least = np.maximum(*least_of_events(work, work.peak))
     known = computes & work.events.main & (least > 0)
     for family in sorted(set(work.family[known].tolist())):
         chosen = known & (work.family == family)

@@ -1,0 +1,172 @@
+"""What takes most of the time where no cause applies: an operator or a kernel, its place in the code, and its limit.
+
+A verdict without a cause still says where the time goes. "Healthy" is claimed only where each expensive operator is
+known to be near a limit of the device.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whystall.analysis.kernel_classes import readable
+from whystall.diagnosis.case import Case
+from whystall.diagnosis.detectors.kernels import durations
+from whystall.diagnosis.detectors.limits import least_of_events
+from whystall.diagnosis.rank_case import RankCase
+from whystall.diagnosis.where import code_of
+from whystall.replay.graph import Mask, NodeKind
+from whystall.trace.columns import codes, distinct, rows_by_value
+from whystall.trace.link import rows_of
+
+# An operator is expensive from this share of the busy time on (as of `limits`).
+_EXPENSIVE: Final = 0.2
+# The limit of an operator is known where it is known of so much of its time.
+_KNOWN: Final = 0.5
+# Recorded sizes that explain so little of an operator's time are not those of its work.
+_MOST_TIMES: Final = 50
+_LONGEST_NAME: Final = 80
+_OPERATOR: Final = re.compile(r"^(?!autograd::|torch::autograd)\w+::\w")
+_TEMPLATE: Final = re.compile(r"<[^<>]*>")
+
+
+@dataclass(frozen=True, slots=True)
+class HotSpot:
+    """An operator, or a kernel that no operator launched."""
+
+    what: str
+    share: float
+    """Of the time in which the device, or without one the training thread's operators, worked."""
+    on_device: bool
+    times: float | None
+    """How many times as long it takes as its arithmetic and bytes need at least; ``None``: that is not known."""
+    limit: str
+    """What the limit is, or why it is not known."""
+    place: str
+    """Where it is called from, or an empty text."""
+
+    def __str__(self) -> str:
+        busy = "the device's busy time" if self.on_device else "the time in operators"
+        far = f"{self.times:.1f} times what {self.limit} allows" if self.times is not None else self.limit
+        return f"The largest part of {busy} goes to {self.what}{self.place} ({self.share:.0%}): {far}."
+
+
+def hot_spots(case: Case) -> list[HotSpot]:
+    """The operators that take most of the busy time, the costliest first: the first one, and all that are expensive."""
+    if case.graph is None:
+        return []
+    ranks = [one for one in case.ranks if one.on_device] or list(case.ranks)
+    busiest = max(ranks, key=lambda one: int(_times(case, one).sum()), default=None)
+    if busiest is None:
+        return []
+    time = _times(case, busiest)
+    total = float(time.sum())
+    if total <= 0:
+        return []
+    names, name_of = _names(busiest)
+    spent = np.bincount(name_of, weights=time, minlength=len(names))
+    order = np.argsort(-spent, kind="stable")
+    chosen = [one for place, one in enumerate(order.tolist()) if spent[one] >= _EXPENSIVE * total or place == 0]
+    return [_spot(case, busiest, names[one], name_of == one, spent[one] / total) for one in chosen if spent[one] > 0]
+
+
+def _times(case: Case, rank: RankCase) -> NDArray[np.float64]:
+    """Per device event, or per operator of a job without a device, its own time in the replayed window."""
+    begin, end = case.window_on(rank)
+    if rank.on_device:
+        start, took = rank.trace.device_events["ts_ns"].to_numpy(), durations(rank)
+    else:
+        start = rank.trace.operators["ts_ns"].to_numpy()
+        took = rank.trace.operators["self_ns"].to_numpy().astype(np.float64)
+    return np.where((start >= begin) & (start < end), took, 0.0)
+
+
+def _names(rank: RankCase) -> tuple[list[str], NDArray[np.int64]]:
+    """What each device event, or each operator, is called: by its operator where one launched it."""
+    operators = distinct(rank.trace.operators["name"])
+    of_name = codes(rank.trace.operators["name"]).astype(np.int64)
+    if not rank.on_device:
+        return operators, of_name
+    events = rank.trace.device_events
+    kernels = [short_name(name) for name in distinct(events["name"])]
+    # A region that was compiled is no operator: what its kernels are called says more.
+    named = np.array([bool(_OPERATOR.match(name)) for name in operators], np.bool_)
+    of_operator = np.append(np.where(named[of_name], of_name, -1) if len(named) else of_name, -1)[
+        rows_of(events["operator"])
+    ]
+    of_kernel = len(operators) + codes(events["name"]).astype(np.int64)
+    return [*operators, *kernels], np.where(of_operator >= 0, of_operator, of_kernel)
+
+
+def short_name(kernel: str) -> str:
+    """A kernel's name without its result, template arguments and parameters.
+
+    >>> short_name("void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float> >(int, float)")
+    'at::native::vectorized_elementwise_kernel'
+    """
+    name = readable(kernel)
+    while (shorter := _TEMPLATE.sub("", name)) != name:
+        name = shorter
+    name = name.replace("(anonymous namespace)::", "").partition("(")[0].strip()
+    return (name.rpartition(" ")[2] or kernel)[:_LONGEST_NAME]
+
+
+def _spot(case: Case, rank: RankCase, name: str, chosen: Mask, share: float) -> HotSpot:
+    nodes = case.nodes(rank, device=chosen) if rank.on_device else case.work_of(rank, chosen)
+    lines = code_of(case, nodes).lines
+    place = f", called at {lines[0].file}:{lines[0].line}" if lines and lines[0].line is not None else ""
+    if not rank.on_device:
+        return HotSpot(name, share, False, None, "how far a CPU's operators are from its limits is not known", place)
+    times, limit = _limit(rank, chosen)
+    return HotSpot(name, share, True, times, limit, place)
+
+
+def _limit(rank: RankCase, chosen: Mask) -> tuple[float | None, str]:
+    """How many times its least an operator takes, and which limit that is; else ``None`` and why it is not known."""
+    work = rank.workings
+    if work.peak is None:
+        return None, "how far it is from its limit is not known, since the device's peaks are not"
+    if not rank.analysis.signals.get("shapes"):
+        return None, "how far it is from its limit is not known without shapes (record_shapes=True)"
+    products, moves = least_of_events(work, work.peak)
+    least = np.maximum(products, moves)
+    owner = np.maximum(work.events.owner, 0)
+    owned = work.events.owner >= 0
+    call_ns = np.bincount(owner[owned], weights=durations(rank)[owned], minlength=int(owner.max(initial=0)) + 1)
+    known = chosen & work.events.main & (least > 0)
+    taken, needed = float(call_ns[owner[known]].sum()), float(least[known].sum())
+    if needed * _MOST_TIMES <= taken or taken < _KNOWN * float(durations(rank)[chosen].sum()):
+        lacks = "no formula is known for its work"
+        if needed > 0:
+            lacks = "the recorded sizes explain next to nothing of it"
+        elif work.peak.memory_gb_per_s is None:
+            lacks = f"the bandwidth of {work.peak.name} is not known"
+        return None, f"how far it is from its limit is not known: {lacks}"
+    bandwidth = float(moves[known].sum()) > float(products[known].sum())
+    return max(taken / needed, 1.0), "the memory's bandwidth" if bandwidth else "its arithmetic at the device's peak"
+
+
+def biggest_gap(case: Case) -> str:
+    """The longest stretch in which the busiest device runs nothing, as a sentence; an empty text where it is short."""
+    if case.graph is None:
+        return ""
+    graph = case.replayed
+    begin, end = case.replayed_window
+    found: list[tuple[int, str]] = []
+    for rank in (one for one in case.ranks if one.on_device):
+        rows = case.rows(rank, NodeKind.DEVICE)
+        rows = rows[np.argsort(graph.start[rows], kind="stable")]
+        for lane in rows_by_value(rank.trace.device_events["device"].to_numpy()[graph.event[rows]]).values():
+            own = rows[lane]
+            reached = np.maximum.accumulate(graph.start[own] + graph.duration[own])
+            gap = np.append(0, np.minimum(graph.start[own][1:], end) - np.maximum(reached[:-1], begin))
+            at = int(np.argmax(gap))
+            if gap[at] > 0:
+                name = short_name(case.name_of(rank, int(own[at])))
+                found.append((int(gap[at]), f"the longest gap, {gap[at] / 1e6:.3g} ms, ends with {name}"))
+    longest, sentence = max(found, default=(0, ""))
+    return f"{sentence[0].upper()}{sentence[1:]}." if longest >= _EXPENSIVE * (end - begin) else ""

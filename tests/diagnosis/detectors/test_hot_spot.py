@@ -1,0 +1,97 @@
+"""What takes most of the time where no cause applies, and how far it is from its limit."""
+
+from __future__ import annotations
+
+import pytest
+from tests.diagnosis.cases import case_of
+from tests.diagnosis.jobs import A100, Job, shaped
+
+from whystall.diagnosis.detectors.hot_spot import HotSpot, biggest_gap, hot_spots, short_name
+
+SIZE = [4096, 4096]
+BYTES = 3 * 4096 * 4096 * 4
+BANDWIDTH = 2039e9
+UNKNOWN_PART = {"id": 0, "name": "Whatever 9000", "computeMajor": 3, "computeMinor": 0, "numSms": 4}
+
+
+def adding(times: float, *, device: dict[str, object] | None = A100, shapes: bool = True, kernel: str = "add") -> Job:
+    """Six steps of an addition at ``1 / times`` of the bandwidth, and a product a tenth as long."""
+    job = Job(device)
+    lasts = round(times * BYTES / BANDWIDTH * 1e9)
+    for _ in job.steps(6):
+        job.operator("aten::add", kernel, lasts, **(shaped(SIZE, SIZE, []) if shapes else {}))
+        job.operator("aten::mm", "sm80_gemm_f32", lasts // 10, **(shaped(SIZE, SIZE) if shapes else {}))
+        job.wait()
+    return job
+
+
+def first(job: Job) -> HotSpot:
+    return hot_spots(case_of(job.built))[0]
+
+
+@pytest.mark.parametrize("times", [1.25, 4.0, 20.0])
+def test_an_operator_is_held_against_the_bandwidth_that_it_needs(times: float) -> None:
+    spot = first(adding(times))
+    assert spot.what == "aten::add"
+    assert spot.share == pytest.approx(10 / 11, rel=0.02)
+    assert spot.times == pytest.approx(times * 0.85, rel=0.02)  # copies reach 85 % of the data sheet's bandwidth
+    assert "the memory's bandwidth" in spot.limit
+    assert "called at" not in spot.place
+
+
+@pytest.mark.parametrize(
+    ("job", "why"),
+    [
+        (adding(4, shapes=False), "without shapes"),
+        (adding(4, device=None), "the device's peaks are not"),
+        (adding(4, device=UNKNOWN_PART), "the device's peaks are not"),
+        (adding(900), "the recorded sizes explain next to nothing of it"),
+    ],
+)
+def test_where_the_limit_is_not_known_the_reason_is_said(job: Job, why: str) -> None:
+    spot = first(job)
+    assert spot.times is None
+    assert why in str(spot)
+
+
+def test_a_job_on_a_cpu_names_its_operator() -> None:
+    job = Job()
+    for _ in job.steps(6):
+        with job.inside("aten::randn"):
+            job.python(10_000_000)
+        with job.inside("aten::mm"):
+            job.python(1_000_000)
+    spot = first(job)
+    assert (spot.what, spot.on_device) == ("aten::randn", False)
+    assert "The largest part of the time in operators goes to aten::randn (91%)" in str(spot)
+
+
+def test_the_longest_gap_is_said_where_it_is_long() -> None:
+    job = Job()
+    for number in range(20):
+        job.operator("aten::mm", "gemm", 100_000)
+        if number == 9:
+            job.wait()
+            job.python(5_000_000)
+    assert biggest_gap(case_of(job.built)).startswith("The longest gap, 5.0")
+    assert biggest_gap(case_of(adding(4).built)) == ""
+
+
+@pytest.mark.parametrize(
+    ("kernel", "name"),
+    [
+        (
+            "std::enable_if<!(false), void>::type internal::gemvx::kernel<int, float, 7>(int, float)",
+            "internal::gemvx::kernel",
+        ),
+        (
+            "void at::native::(anonymous namespace)::softmax_warp_forward<float, 10, false>(float*)",
+            "at::native::softmax_warp_forward",
+        ),
+        ("ampere_bf16_s16816gemm_128x128", "ampere_bf16_s16816gemm_128x128"),
+        ("_ZN5cudnn25bn_fw_tr_1C11_kernel_NCHWIffLi512EEEvPKT_", "cudnn::bn_fw_tr_1C11_kernel_NCHW"),
+        ("<<<", "<<<"),
+    ],
+)
+def test_names_are_short_enough_for_a_sentence(kernel: str, name: str) -> None:
+    assert short_name(kernel) == name
