@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import io
 import pickle
 import sys
+import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -14,7 +16,7 @@ import pytest
 
 from whystall.capture.moments import in_backward
 from whystall.capture.repeated_operators import _mode_of
-from whystall.capture.unread import Unread
+from whystall.capture.unread import _READS, Unread
 from whystall.run_folder.description import RepeatedWork
 
 torch = pytest.importorskip("torch")
@@ -430,3 +432,21 @@ def test_a_copy_that_nothing_reads_is_told_within_inference() -> None:
     found = unread_in(step)
     assert found is not None
     assert {one.name for one in found.modules} >= {"aten::contiguous"}
+
+
+def test_methods_of_tensors_are_pickled_and_described_as_ever_while_a_look_goes_on() -> None:
+    before = {name: getattr(torch.Tensor, name) for name in _READS}
+    seen = Unread(torch)
+    seen.begin()
+    try:
+        for name, method in before.items():
+            now = getattr(torch.Tensor, name)
+            assert pickle.loads(pickle.dumps(now)) is now  # noqa: S301 - our own
+            assert copy.deepcopy(now) is weakref.ref(now)() is now
+            assert (now.__name__, now.__doc__) == (method.__name__, method.__doc__)
+            assert inspect.isfunction(now)
+            if inspect.isfunction(method):
+                assert now is method
+    finally:
+        seen.close()
+    assert {name: getattr(torch.Tensor, name) for name in _READS} == before

@@ -8,14 +8,16 @@ one after it has ended. Storages are known by weak references, which keep torch 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from types import FrameType
+from types import FrameType, FunctionType
 from typing import Any, Final
 
+from whystall.capture.heard_functions import hear
 from whystall.capture.masks import MOST_READ, Rows, by_rows, joined_in, masks_of, read_of
 from whystall.capture.parts import Part, Reading, Readings, read_in_part
 from whystall.capture.tally import Place, Tally, place_of
@@ -78,6 +80,7 @@ class Unread:
         self._read_outside: dict[int, set[Part | None]] = {}
         """The places that Python has read, by storage; ``None`` are all of one."""
         self._patched: dict[str, tuple[Any, Any]] = {}
+        self._ends: list[Callable[[], None]] = []
         self._deaf = False
         self._pid = os.getpid()
 
@@ -85,8 +88,12 @@ class Unread:
         """Follows what Python reads."""
         for name in _READS:
             before = getattr(self._torch.Tensor, name, None)
+            if isinstance(before, FunctionType):
+                with contextlib.suppress(OSError):
+                    self._ends.append(hear(before, self._is_read, lambda _: None))
+                    continue
             if before is not None:
-                ours = self._reading(before)
+                ours = self._reading(name, before)
                 self._patched[name] = (self._torch.Tensor.__dict__.get(name), ours)
                 setattr(self._torch.Tensor, name, ours)
 
@@ -99,6 +106,9 @@ class Unread:
                 else:
                     setattr(self._torch.Tensor, name, own)
         self._patched.clear()
+        for end in self._ends:
+            end()
+        self._ends.clear()
         self._steps = [_Step(), _Step()]
         self._read_outside.clear()
 
@@ -272,19 +282,25 @@ class Unread:
                 plain &= all_plain
         return found, plain
 
-    def _reading(self, before: Callable[..., Any]) -> Callable[..., Any]:
-        """A method of tensors, by which something outside of torch's operators reads one."""
+    def _is_read(self, tensor: Any) -> None:
+        """Something outside of torch's operators reads a tensor."""
+        try:
+            # not what a look reads itself, nor a loader's worker that was forked meanwhile and keeps the method
+            if self.our_thread != threading.get_ident() and os.getpid() == self._pid:
+                for address in self._storages((tensor,))[0]:
+                    self._read_outside.setdefault(address, set()).add(self._readings.part_of(tensor))
+        except Exception:  # noqa: BLE001 - this is called in the user's job
+            self._deaf = True
+
+    def _reading(self, name: str, before: Callable[..., Any]) -> Callable[..., Any]:
+        """A method of tensors that is not written in Python, for the steps of a look; pickled as the one it calls."""
 
         def reads(tensor: Any, *given: Any, **named: Any) -> Any:
-            try:
-                # not what a look reads itself, nor a loader's worker that was forked meanwhile and keeps the method
-                if self.our_thread != threading.get_ident() and os.getpid() == self._pid:
-                    for address in self._storages((tensor,))[0]:
-                        self._read_outside.setdefault(address, set()).add(self._readings.part_of(tensor))
-            except Exception:  # noqa: BLE001 - this is called in the user's job
-                self._deaf = True
+            self._is_read(tensor)
             return before(tensor, *given, **named)
 
+        reads.__module__, reads.__qualname__, reads.__name__ = "torch", f"Tensor.{name}", name
+        reads.__doc__ = before.__doc__
         return reads
 
 
