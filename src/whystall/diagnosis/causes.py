@@ -64,6 +64,8 @@ def cause_beside(module: str) -> Cause:
     package, _, name = module.rpartition(".")
     family = package.rpartition(".")[2]
     data = tomllib.loads((_folder(package) / f"{name}.toml").read_text("utf-8"))
+    # A remedy without a patch or a risk leaves it out: TOML has no null.
+    data["remedies"] = {kind: {"patch": None, "risk": None, **one} for kind, one in data.get("remedies", {}).items()}
     return msgspec.convert({"id": f"{family}.{name}".replace("_", "-"), **data}, Cause)
 
 

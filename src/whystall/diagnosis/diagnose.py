@@ -14,6 +14,7 @@ from whystall.diagnosis.asking import ask
 from whystall.diagnosis.blocking import blocking
 from whystall.diagnosis.candidate import Standing, Valued
 from whystall.diagnosis.case import Case
+from whystall.diagnosis.circumstances import circumstances
 from whystall.diagnosis.detectors.hot_spot import HotSpot, biggest_gap, hot_spots
 from whystall.diagnosis.detectors.limits import far_from_limits
 from whystall.diagnosis.finding import Blocking, Diagnosis, PathPart, Verdict
@@ -40,7 +41,7 @@ def diagnose(case: Case, rules: Sequence[Rule]) -> Diagnosis:
     valued = on_all_ranks(case, [one for one in heard if isinstance(one, Valued)])
     standing = once([one for one in heard if isinstance(one, Standing)])
     weighed = weigh(case, valued)
-    teller = Teller(case, {rule.cause.id: rule.cause for rule in rules})
+    teller = Teller(case, {rule.cause.id: rule.cause for rule in rules}, circumstances(case))
     findings = teller.findings(weighed, standing)
     held_up, unknown = _blocking(case)
     return Diagnosis(

@@ -11,6 +11,7 @@ from msgspec import structs
 from whystall.diagnosis.candidate import OF_ONE_RANK, Candidate, Replayed, Standing, Valued, Weighed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import Cause
+from whystall.diagnosis.circumstances import fitting
 from whystall.diagnosis.finding import Evidence, Finding, Gain, Per, Rejected, Remedy, Scope, Verification
 from whystall.diagnosis.frameworks import in_words_of
 from whystall.diagnosis.gains import MOST_SAVED, percent, saved_by, scaled, severity_of, speedup, together
@@ -38,6 +39,8 @@ class Teller:
 
     case: Case
     causes: Mapping[str, Cause]
+    circumstances: tuple[str, ...] = ()
+    """Those of the job that remedies are chosen by (`whystall.diagnosis.circumstances`)."""
 
     def findings(self, weighed: Verdicts, standing: Sequence[Standing]) -> list[Finding]:
         """The findings, the most valuable first; what is hidden comes last."""
@@ -90,7 +93,7 @@ class Teller:
 
     def _remedy(self, cause: Cause, candidate: Candidate) -> Remedy:
         """The candidate's own, or the cause's, as one applies it to what runs the loop."""
-        remedy = candidate.remedy or Remedy(text=cause.remedy, patch=cause.patch, risk=cause.risk)
+        remedy = candidate.remedy or fitting(cause, self.circumstances)
         return in_words_of(self.case.facts.trainer, cause.id, remedy)
 
     def _title(self, candidate: Valued) -> str:

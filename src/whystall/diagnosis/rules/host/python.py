@@ -26,6 +26,7 @@ from whystall.diagnosis.detectors.episodes import (
 )
 from whystall.diagnosis.detectors.host_calls import hidden
 from whystall.diagnosis.detectors.python_kinds import kind_of_python
+from whystall.diagnosis.detectors.python_work import PythonWork, python_work
 from whystall.diagnosis.detectors.samples import (
     LEAST_SEEN,
     MOST_STRETCHED,
@@ -105,6 +106,8 @@ def _without_python(case: Case, rank: RankCase, nodes: Mask) -> Replayed:
     collected = collected_ns(case, rank)
     # Python itself says of a watched run how long it collects.
     known = rank.analysis.signals.get("python_stacks") or (collected is not None and collected < _SELDOM * per_step)
+    work = python_work(case, rank, nodes)
+    beneath = () if work is None else (evidence.text("the costliest function in it", _told(work)),)
     return Replayed(
         cause=CAUSE.id,
         detail="" if known else "its own work or its garbage collection, which only Python stacks tell apart",
@@ -112,7 +115,9 @@ def _without_python(case: Case, rank: RankCase, nodes: Mask) -> Replayed:
         evidence=(
             evidence.time("Python between operators, in long stretches", per_step, case.events_of(nodes), per=case.per),
             evidence.count("such stretches", count_of_stretches(case, rank, nodes), per=case.per),
+            *beneath,
         ),
+        remedy=CAUSE.remedies[work.kind] if work is not None and work.kind is not None else None,
         removal=case.without(nodes),
         method="replay: without the stretches of Python",
         code=code_of(case, nodes),
@@ -124,6 +129,10 @@ def _without_python(case: Case, rank: RankCase, nodes: Mask) -> Replayed:
         rivals=("host.launch-bound", "host.sync", "input.synchronous-loader"),
         if_hidden=hidden(rank, "Python takes a large part of the host's time"),
     )
+
+
+def _told(work: PythonWork) -> str:
+    return f"{work.function} ({work.share:.0%})"
 
 
 def _episodic(case: Case, rank: RankCase) -> Mask:

@@ -1,0 +1,58 @@
+"""Under which circumstances a remedy is given: what runs the loop, whether anything learns, what graphs do already.
+
+A cause's entry may hold a remedy for a circumstance (`[remedies.when_serving]`). The first circumstance that holds and
+that the entry has a remedy for goes before the general one.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from whystall.diagnosis.case import Case
+from whystall.diagnosis.causes import Cause
+from whystall.diagnosis.finding import Remedy
+from whystall.diagnosis.rank_case import RankCase
+from whystall.trace.columns import distinct, matching
+from whystall.trace.link import rows_of
+from whystall.vocabulary.job_kinds import JobKind, kinds_told_by
+from whystall.vocabulary.runtime_calls import is_call
+
+# Where graphs launch at least this share of the device's time, launching by graphs is no advice.
+_MOSTLY: Final = 0.5
+_NAMED: Final = ("annotations", "operators", "python_functions")
+
+
+def circumstances(case: Case) -> tuple[str, ...]:
+    """The circumstances that hold, the most specific first."""
+    if not case.ranks:
+        return ()
+    kinds: set[JobKind] = set()
+    for rank in case.ranks:
+        for table in _NAMED:
+            kinds |= kinds_told_by(distinct(getattr(rank.trace, table)["name"]))
+    trains = any(rank.trains or len(rank.optimizer_steps[0]) for rank in case.ranks) or bool(case.runs)
+    holds = {
+        "when_graphs": any(_by_graphs(rank) for rank in case.ranks),
+        "when_serving": "serving" in kinds and not trains,
+        "when_sharded": "sharded" in kinds,
+        "when_inference": not trains,
+        "when_not_replicated": "replicated" not in kinds and not case.runs,
+    }
+    return tuple(name for name, true in holds.items() if true)
+
+
+def fitting(cause: Cause, holds: tuple[str, ...]) -> Remedy:
+    """The remedy of a cause's entry that fits the circumstances."""
+    special = next((cause.remedies[one] for one in holds if one in cause.remedies), None)
+    return special or Remedy(text=cause.remedy, patch=cause.patch, risk=cause.risk)
+
+
+def _by_graphs(rank: RankCase) -> bool:
+    events = rank.trace.device_events
+    calls = matching(rank.trace.runtime_calls["name"], lambda name: is_call(name, "graph"))
+    if events.is_empty() or not calls.any():
+        return False
+    launch, took = rows_of(events["launch"]), events["duration_ns"].to_numpy()
+    return float(took[np.append(calls, np.False_)[launch]].sum()) >= _MOSTLY * float(took.sum())

@@ -1,0 +1,86 @@
+"""Remedies fit what runs the loop: a server gets no training remedies, a sharded model no buckets of DDP."""
+
+from __future__ import annotations
+
+import pytest
+from tests.diagnosis.cases import case_of, found_in
+from tests.diagnosis.jobs import Job
+
+from whystall.diagnosis.catalogue import causes
+from whystall.diagnosis.circumstances import circumstances, fitting
+
+
+def job(*marks: str, trains: bool = False, frames: tuple[str, ...] = ()) -> Job:
+    """Six steps of four short products, each behind Python of 200 us, read at their end."""
+    built = Job()
+    for number in built.steps(6):
+        begin = built.at
+        for _ in range(4):
+            built.python(200_000)
+            built.operator("aten::mm", "gemm", 20_000)
+        if trains:
+            built.operator("aten::mm", "gemm", 20_000, **{"Fwd thread id": 1, "Sequence number": number})
+        with built.inside("aten::item"):
+            built.wait()
+        for mark in marks:
+            built.built.annotation(mark, at=begin, lasts=built.at - begin - 1_000)
+        for depth, frame in enumerate(frames):
+            built.built.python(frame, at=begin + depth, lasts=built.at - begin - 2 * depth)
+    return built
+
+
+@pytest.mark.parametrize(
+    ("marks", "frames", "first"),
+    [
+        (("execute_context_1(8192)_generation_0(0)",), (), "when_serving"),
+        (("step[DECODE bs=32]",), (), "when_serving"),
+        ((), ("vllm/v1/worker/gpu_worker.py(88): execute_model",), "when_serving"),
+        (("FSDP::all_gather",), (), "when_sharded"),
+        (("DistributedDataParallel.forward",), (), "when_inference"),
+        ((), (), "when_inference"),
+    ],
+)
+def test_what_runs_a_job_is_known_by_the_names_that_it_leaves(
+    marks: tuple[str, ...], frames: tuple[str, ...], first: str
+) -> None:
+    assert circumstances(case_of(job(*marks, frames=frames).built))[0] == first
+
+
+def test_a_training_loop_is_neither_served_nor_inference() -> None:
+    holds = circumstances(case_of(job("DistributedDataParallel.forward", trains=True).built))
+    assert holds == ()
+
+
+@pytest.mark.parametrize("cause", ["host.sync", "host.python", "host.launch-bound"])
+def test_a_server_gets_no_words_of_training(cause: str) -> None:
+    text = fitting(causes()[cause], ("when_serving", "when_inference")).text
+    assert "loss" not in text
+    assert "loader" not in text
+
+
+def test_a_remedy_for_another_wrapper_names_no_buckets_of_ddp() -> None:
+    for cause in ("communication.exposed", "communication.small-messages"):
+        for circumstance in ("when_serving", "when_sharded", "when_not_replicated"):
+            assert "bucket_cap_mb" not in str(fitting(causes()[cause], (circumstance,)).patch)
+        assert "bucket_cap_mb" in str(fitting(causes()[cause], ()).patch)
+
+
+@pytest.mark.parametrize(
+    ("frames", "words"),
+    [
+        (("train.py(88): main", "torch/optim/adam.py(680): _multi_tensor_adam"), "fused or foreach"),
+        (("train.py(88): main", "deepspeed/ops/adam/cpu_adam.py(120): step"), "numactl"),
+        (("train.py(88): main", "torch/distributed/tensor/_dispatch.py(200): dispatch"), "dispatched once"),
+        (
+            ("train.py(88): main", "torch/nn/modules/module.py(2868): named_modules", "<built-in method add of set>"),
+            "keep the list",
+        ),
+        (("train.py(88): main", "transformers/tokenization_utils_base.py(2800): __call__"), "fast tokenizer"),
+    ],
+)
+def test_python_is_mended_by_what_does_the_work(frames: tuple[str, ...], words: str) -> None:
+    finding = found_in(job(trains=True, frames=frames).built)["host.python"]
+    assert finding.remedy is not None
+    assert words in finding.remedy.text
+    told = {one.what: one.value for one in finding.evidence}["the costliest function in it"]
+    assert str(told).startswith([frame for frame in frames if ".py(" in frame][-1])
