@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -100,33 +101,49 @@ def _blocked_copies(
 def _stuck_launches(
     rank: DrawnRank, nodes: DeviceNodes, launch: NDArray[np.int32], start: Times, end: Times, copied: NDArray[np.intp]
 ) -> _Blocked:
-    """Launches that waited for room in the queue of their stream.
+    """Launches that waited for room in the queue of their stream, or in one that all streams of the device share.
 
-    They found it as long as it ever gets, took longer than launches that found room, and returned as an event of the
-    stream ended. Those that waited for their own copy (``copied``) are not among them: what held them up is known.
+    They found it as long as it ever gets, took longer than launches that found room, and returned as an event ended.
+    Which of the two queues it is the recording says: the one that explains more of the waiting. Launches that waited
+    for their own copy (``copied``) are not among them: what held them up is known.
     """
-    none = np.zeros(0, np.int64)
-    found = [
-        _stuck_on(rank, nodes, stream, np.setdiff1d(own[own >= 0], copied).astype(np.intp), start, end)
-        for stream in nodes.streams.values()
-        for own in [launch[stream.place]]
-    ]
-    calls = np.concatenate([none, *(calls for calls, _ in found)]).astype(np.intp)
-    last = np.concatenate([none, *(last for _, last in found)])
+    streams = list(nodes.streams.values())
+    kinds = [[[stream] for stream in streams], *([[streams]] if len(streams) > 1 else [])]
+    found = [_stuck_in(queues, rank, nodes, launch, start, end, copied) for queues in kinds]
+    calls, last = max(found, key=lambda one: int((end - start)[one[0]].sum()))
     return calls, last, start[calls] + _CALL_NS, False
 
 
-def _stuck_on(
-    rank: DrawnRank, nodes: DeviceNodes, stream: StreamEvents, calls: NDArray[np.intp], start: Times, end: Times
+def _stuck_in(
+    queues: Sequence[Sequence[StreamEvents]],
+    rank: DrawnRank,
+    nodes: DeviceNodes,
+    launch: NDArray[np.int32],
+    start: Times,
+    end: Times,
+    copied: NDArray[np.intp],
 ) -> tuple[NDArray[np.intp], Times]:
-    """The calls that waited for room in one stream's queue, and the end of the event that made room."""
-    if not len(calls):
-        return calls, np.zeros(0, np.int64)
+    """The calls that waited for room in some queues, each of some streams, and when events ended that made room."""
+    found = []
+    for streams in queues:
+        place = np.concatenate([stream.place for stream in streams])
+        own = launch[place]
+        calls = np.setdiff1d(own[own >= 0], copied).astype(np.intp)
+        if len(calls):
+            found.append(_stuck_on(rank, np.sort(nodes.events.end[place]), streams, calls, start, end))
+    calls = np.concatenate([np.zeros(0, np.intp), *(one for one, _ in found)])
+    return calls, np.concatenate([np.zeros(0, np.int64), *(last for _, last in found)])
+
+
+def _stuck_on(
+    rank: DrawnRank, ended: Times, streams: Sequence[StreamEvents], calls: NDArray[np.intp], start: Times, end: Times
+) -> tuple[NDArray[np.intp], Times]:
+    """The calls that waited for room in one queue, of which the events ended at some instants."""
     taken = end[calls] - start[calls]
-    ended = np.sort(nodes.events.end[stream.place])
     done = np.searchsorted(ended, end[calls], side="right")
     # An event whose launch was not recorded was launched before the recording, as those before it on its stream.
-    queued = np.searchsorted(stream.launched, start[calls], side="left") - done
+    asked = sum(np.searchsorted(stream.launched, start[calls], side="left") for stream in streams)
+    queued = asked - done
     last = ended[np.maximum(done - 1, 0)]
     of_graphs = matching(rank.trace.runtime_calls["name"], lambda name: is_call(name, "graph"))[calls]
     late = end[calls] - last <= np.where(of_graphs, _GRAPH_NS, LATENCY_NS)
