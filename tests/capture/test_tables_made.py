@@ -9,16 +9,22 @@ from pathlib import Path
 import torch
 from tests.capture.conftest import Jobs
 
+from whystall.capture.global_hooks import put
 from whystall.capture.tables_made import TablesMade
 from whystall.run_folder.description import MOST_TABLES
 
 
 def table(made: TablesMade, rows: int, size: int) -> torch.nn.Embedding:
-    """A table of which is heard while it is made, when it has no size yet."""
-    module = torch.nn.Embedding.__new__(torch.nn.Embedding)
-    made.add(module)
-    torch.nn.Embedding.__init__(module, rows, size)
-    return module
+    """A table of which is heard while it is made, when it has no weight yet."""
+
+    def given(owner: torch.nn.Module, *_: object) -> None:
+        made.add(owner)
+
+    take_out = put(torch.nn.modules.module._global_parameter_registration_hooks, given)
+    try:
+        return torch.nn.Embedding(rows, size)
+    finally:
+        take_out()
 
 
 def test_tables_are_told_once_for_each_line_and_size_while_they_live() -> None:
@@ -26,11 +32,12 @@ def test_tables_are_told_once_for_each_line_and_size_while_they_live() -> None:
     kept = [table(made, 100, 8), table(made, 100, 8), table(made, 7, 3)]
     made.add(torch.nn.Linear(2, 2))
     made.add(copy.deepcopy(kept[0]))
+    made.add(kept[2])  # it is given another weight
     table(made, 9, 9)
     gc.collect()
     assert [(one.rows, one.size, one.at.text) for one in made.told()] == [
-        (100, 8, "made.add(module)"),
-        (7, 3, "made.add(module)"),
+        (100, 8, "made.add(owner)"),
+        (7, 3, "made.add(owner)"),
     ]
 
 
