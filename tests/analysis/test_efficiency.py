@@ -154,3 +154,20 @@ def test_tensor_core_share_by_time_by_family_and_by_flops() -> None:
     assert found.tensor_core_flops_share == pytest.approx(2 / 2.25)
     families = {row.family: row.tensor_core_share for row in analysed.kernel_families}
     assert families == {"gemm": pytest.approx(20 / 50), "elementwise": None}
+
+
+def test_operators_of_a_graph_that_is_captured_did_no_work() -> None:
+    """Their kernels ran nowhere: a product that launched nothing is no FLOP of the device's window."""
+    shapes: dict[str, Any] = {"Input Dims": [[4096, 4096], [4096, 4096]], "Input type": ["c10::Half", "c10::Half"]}
+    built = trace(deviceProperties=[{"id": 0, "name": "NVIDIA A100-SXM4-80GB", "computeMajor": 8, "computeMinor": 0}])
+    for number in range(100):
+        at = 20_000 * number
+        built.operator("aten::mm", at=at, lasts=10_000, **shapes)
+        if number == 0:
+            built.launch("ampere_h16816gemm", at=at + 1_000, runs_at=at + 5_000, lasts=600_000)
+        else:
+            built.runtime("cudaLaunchKernel", at=at + 1_000, lasts=2_000)
+    rated = analyze_trace(built.load()).efficiency[0]
+    assert sum(row.flops for row in rated.by_dtype) == 2 * 4096**3
+    assert rated.mfu is not None
+    assert rated.mfu <= 1

@@ -105,8 +105,16 @@ def test_numbers_of_a_report_keep_within_bounds(path: str) -> None:
         assert 0 <= device.compute_ns <= device.busy_ns <= device.window_ns
         assert device.ledger.total_ns == device.window_ns
     ranks = {device.rank for device in report.devices}
+    figures = report.efficiency
+    assert all(0 <= value <= 1 for value in (figures.mfu, figures.hfu, figures.tensor_core_share) if value is not None)
     for finding in report.findings:
         gain = finding.gain
+        shares = [row.value for row in finding.evidence if row.unit == "share"]
+        assert all(0 <= float(value) <= 1 for value in shares), finding.id
+        if gain is not None and finding.severity != "info" and gain.method.startswith("replay"):
+            saved = (gain.step_ns or 0) * (1 - 1 / gain.expected)
+            told = any(row.what.startswith("of the saving, by what waits") for row in finding.evidence)
+            assert told or saved <= finding.attributed_ns_per_step * 1.06 + 1_000, finding.id
         if gain is None:
             continue
         assert 1 <= gain.floor <= gain.expected <= gain.ceiling

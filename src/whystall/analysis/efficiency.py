@@ -110,10 +110,13 @@ def device_efficiency(
     mine = events["device"].to_numpy() == device.device
     duration = events["duration_ns"].to_numpy()
     tf32 = uses_tf32(classified)
+    # Operators that launched nothing, such as those of a graph that is captured, did no work on the device.
+    ran = np.zeros(len(work.dense), np.bool_)
+    ran[owner.owner[mine & (owner.owner >= 0)]] = True
     by_dtype = [
-        _by_dtype(dtype, number, work, tf32=tf32, peak=peak)
+        _by_dtype(dtype, ran & (work.dtype_of == number), work, tf32=tf32, peak=peak)
         for number, dtype in enumerate(work.dtypes)
-        if work.dense[work.dtype_of == number].any()
+        if work.dense[ran & (work.dtype_of == number)].any()
     ]
     total = sum(row.flops for row in by_dtype)
     unrated = sum(row.flops for row in by_dtype if row.peak_flops_per_s is None)
@@ -137,8 +140,9 @@ def device_efficiency(
     )
 
 
-def _by_dtype(dtype: str, number: int, work: OperatorWork, *, tf32: bool, peak: Accelerator | None) -> WorkByDtype:
-    rows = work.dtype_of == number
+def _by_dtype(
+    dtype: str, rows: NDArray[np.bool_], work: OperatorWork, *, tf32: bool, peak: Accelerator | None
+) -> WorkByDtype:
     precision = precision_of(dtype, tf32=tf32)
     return WorkByDtype(
         dtype=dtype,

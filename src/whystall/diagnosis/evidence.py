@@ -22,6 +22,11 @@ def share(what: str, value: float) -> Evidence:
     return Evidence(what=what, value=round(float(value), 4), unit="share")
 
 
+def times(what: str, value: float) -> Evidence:
+    """How many times as much as something else."""
+    return Evidence(what=what, value=round(float(value), 4), unit="x")
+
+
 def text(what: str, value: str) -> Evidence:
     """A name."""
     return Evidence(what=what, value=value, unit="")

@@ -12,6 +12,7 @@ from whystall.diagnosis.candidate import OF_ONE_RANK, Candidate, Replayed, Stand
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import Cause
 from whystall.diagnosis.circumstances import fitting
+from whystall.diagnosis.evidence import time
 from whystall.diagnosis.finding import Evidence, Finding, Gain, Per, Rejected, Remedy, Scope, Verification
 from whystall.diagnosis.frameworks import in_words_of
 from whystall.diagnosis.gains import MOST_SAVED, percent, saved_by, scaled, severity_of, speedup, together
@@ -20,6 +21,8 @@ from whystall.diagnosis.recording import USUAL_NS, Unrecorded
 from whystall.diagnosis.weighing import LEAST_SHARE, Verdicts, least_saved
 from whystall.replay.graph import Change
 
+# A saving that exceeds what was spent by no more than this share of it is the same amount.
+_ROUNDED: Final = 0.05
 # What is named although its removal gains nothing must be at least this share of the step.
 _LARGE: Final = 0.2
 # Others that are off their cores for this share of what a cause takes wait for the rank that it is on.
@@ -73,7 +76,7 @@ class Teller:
                 of=per,
             ),
             confidence=round(candidate.certainty(case), 2),
-            evidence=[*candidate.evidence, *_why_below(one, per), *before, *guessed],
+            evidence=[*candidate.evidence, *self._beyond(one, per), *_why_below(one, per), *before, *guessed],
             code=list(candidate.code.lines),
             code_explains=candidate.code.explains,
             rejected=[*_rejected(one, weighed.quiet, per), *_beside(one, weighed.firing)],
@@ -83,6 +86,15 @@ class Teller:
             verify=_verification(cause, self.case.facts.command),
             in_step=in_step(case, candidate),
         )
+
+    def _beyond(self, one: Weighed, per: Per) -> list[Evidence]:
+        """Why more is saved than is spent in it: what waits for it is over sooner as well."""
+        candidate = one.candidate
+        saved = round(self._step_ns(candidate) * one.expected)
+        more = saved - candidate.attributed_ns
+        if not isinstance(candidate, Replayed) or more <= _ROUNDED * candidate.attributed_ns:
+            return []
+        return [time("of the saving, by what waits for it or is done with it", more, per=per)]
 
     def _step_ns(self, candidate: Valued) -> int:
         """The length of what a gain is of, as it is told."""

@@ -47,7 +47,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
         attributed_ns=round(spread * mean) // max(len(case.ranks[0].trace.steps), 1),
         evidence=(
             *((evidence.text("the rank with the most work", f"rank {busiest}"),) if one else ()),
-            evidence.share("the rank with most has above the mean, each time", spread),
+            evidence.times("work of the rank with most, each time, over the mean of all", 1 + spread),
             evidence.text(
                 "kernels that differ from rank to rank", ", ".join(sorted(set(uneven["name"].to_list())))[:200]
             ),

@@ -133,7 +133,7 @@ def _kept_waiting(case: Case, rank: int, peers: Sequence[int], wait_ns: int, tol
             *told,
             *(
                 (evidence.share("its device's work takes longer than its peers' by", device_ratio - 1),)
-                if device_ratio
+                if device_ratio is not None and device_ratio > 1
                 else ()
             ),
             evidence.share("its host takes longer than its peers' by", 1 / max(ratio, 1e-9) - 1),
