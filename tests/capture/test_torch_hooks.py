@@ -6,6 +6,7 @@ import copy
 import gc
 import io
 import pickle
+import subprocess
 import sys
 import weakref
 from collections.abc import Iterator
@@ -369,3 +370,40 @@ def test_a_tensor_that_refuses_to_be_asked_breaks_no_call(hooks: TorchHooks) -> 
     hooks.watch(model)
     given = torch.ones(4, 4).as_subclass(Refusing)
     assert model(given) is given
+
+
+COMPILED = """
+import sys
+from types import SimpleNamespace
+import torch
+def made(given):
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4))
+    return model(given).sum()
+def compiled():
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    graphs = []
+    def backend(graph, _given):
+        graphs.append(graph.code)
+        return graph.forward
+    function = torch.compile(made, backend=backend)
+    function(torch.ones(4, 4)), function(torch.ones(4, 4))
+    return graphs, dict(torch._dynamo.utils.counters["stats"]), len(torch._dynamo.utils.counters["graph_break"])
+before = compiled()
+from whystall.capture.torch_hooks import TorchHooks
+class Listener:
+    def __getattr__(self, name):
+        return lambda *_, **_named: None
+hooks = TorchHooks(torch, Listener())
+hooks.install()
+print(compiled() == before, len(before[0]))
+hooks.remove()
+"""
+
+
+def test_modules_that_are_made_in_compiled_code_are_compiled_as_ever() -> None:
+    """Also where the compiler was at work before, which puts a function of its own over one that is heard."""
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", COMPILED], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    same, graphs = done.stdout.split()
+    assert (same, int(graphs) > 0) == ("True", True)

@@ -118,7 +118,8 @@ def _source(code: CodeType, owner: str | None) -> ast.Module:
         lines = file.readlines()
     block = inspect.getblock(lines[code.co_firstlineno - 1 :])
     indented = block[0][:1].isspace() if block else False
-    head = f"class {owner}:\n" if owner is not None else "if True:\n"
+    around = f"def around({', '.join(code.co_freevars)}):\n"  # what it takes from a function around it comes from here
+    head = f"class {owner}:\n" if owner is not None else around
     text = (head if indented else "\n") + "".join(block)
     return ast.increment_lineno(ast.parse(text), code.co_firstlineno - 2)
 

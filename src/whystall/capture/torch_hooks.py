@@ -72,6 +72,7 @@ class TorchHooks:
         self._kind: type | None = None
         self._newest: Callable[[], object | None] = _nothing
         self._heard: HeardCalls | None = None
+        self._failed: Exception | None = None
         self._is_compiling = _followed_by(torch)
 
     def install(self, *, modules_made_before: bool = False) -> None:
@@ -104,6 +105,8 @@ class TorchHooks:
             (entry, lambda _: listener.backward_begins(), lambda _: listener.backward_ends()),
             (torch.autograd.profiler.profile._prepare_trace, lambda _: listener.user_profiler_begins(), _nothing),  # noqa: SLF001
         )
+        if self._failed is not None:
+            raise self._failed
 
     def remove(self) -> None:
         """Takes every hook out again."""
@@ -151,15 +154,12 @@ class TorchHooks:
         *calls: tuple[Callable[..., Any], Callable[..., object], Callable[..., object]],
         until: list[Callable[[], object]] | None = None,
     ) -> None:
-        """Hears of calls of torch's functions; one that cannot be heard is named when all others are."""
-        failed: Exception | None = None
+        """Hears of calls of torch's functions; one that cannot be heard is named once all others are."""
         for function, before, after in calls:
             try:
                 (self._undo if until is None else until).append(hear(function, before, after))
-            except (OSError, SyntaxError, TypeError) as error:
-                failed = error
-        if failed is not None:
-            raise failed
+            except (OSError, TypeError) as error:
+                self._failed = error
 
     def watch_outermost_module(self, optimizer: object) -> None:
         """Times the forward pass of the outermost module that holds the optimizer's parameters.
