@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, get_args
 
@@ -16,10 +17,11 @@ from whystall.diagnosis.case import FEWEST_SAMPLED_STEPS, Case
 from whystall.diagnosis.detectors.stretches import recurrence, stretches
 from whystall.diagnosis.rank_case import RankCase
 from whystall.replay.graph import Change, EdgeKind, Mask
-from whystall.trace.columns import codes, distinct, rows_by_value
+from whystall.trace.columns import codes, distinct, matching, rows_by_value
 from whystall.vocabulary.episodes import Episode, is_episode
 from whystall.vocabulary.runtime_calls import is_call
 
+_PRODUCT: Final = re.compile(r"^aten::(addmm|mm|bmm|baddbmm|linear|matmul|_?convolution|.*attention)(_backward)?$")
 # Before a state is saved it is copied from the device: in many copies, or in a few large ones.
 _MANY_COPIES: Final = 16
 _STATE_BYTES: Final = 1 << 22
@@ -42,13 +44,36 @@ def named_times(rank: RankCase, *kinds: Episode) -> tuple[NDArray[np.int64], NDA
 
     What holds a whole step is the loop, whatever it is called.
     """
-    events = rank.host_named(
-        lambda name: any(_is_episode(name, kind) for kind in kinds), ("annotations", "python_functions")
-    )
-    begin, end, thread = rank.intervals(events)
+    saves = [kind for kind in kinds if kind == "checkpoint"]
+    parts = [_named(rank, [kind for kind in kinds if kind != "checkpoint"])] if len(saves) < len(kinds) else []
+    if saves:
+        begin, end, thread = _named(rank, saves)
+        # A save multiplies no matrices: what does is called so because its activations are recomputed.
+        kept = ~_multiplies(rank, begin, end)
+        parts.append((begin[kept], end[kept], thread[kept]))
+    begin, end, thread = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    order = np.argsort(begin, kind="stable")
+    begin, end, thread = begin[order], end[order], thread[order]
     # The training thread waits for autograd's threads: what happens there once holds it up as well.
     own = ((thread == rank.training) | np.isin(thread, rank.backward_threads)) & ~_holds_a_step(rank, begin, end)
     return begin[own], end[own]
+
+
+def _named(rank: RankCase, kinds: Sequence[Episode]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Begin, end and thread of annotations and Python frames that name an episode of some kinds."""
+    return rank.intervals(
+        rank.host_named(
+            lambda name: any(_is_episode(name, kind) for kind in kinds), ("annotations", "python_functions")
+        )
+    )
+
+
+def _multiplies(rank: RankCase, begin: NDArray[np.int64], end: NDArray[np.int64]) -> Mask:
+    """In which of some intervals, on any thread, an operator multiplies matrices or convolves."""
+    products = matching(rank.trace.operators["name"], lambda name: bool(_PRODUCT.search(name)))
+    at = np.sort(rank.trace.operators["ts_ns"].to_numpy()[products])
+    inside: Mask = np.searchsorted(at, end) > np.searchsorted(at, begin)
+    return inside
 
 
 def _holds_a_step(rank: RankCase, begin: NDArray[np.int64], end: NDArray[np.int64]) -> Mask:

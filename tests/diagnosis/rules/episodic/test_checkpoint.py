@@ -165,3 +165,22 @@ def test_lines_that_write_objects_or_arrays_save(text: str, *, fires: bool) -> N
 def test_what_is_saved_within_the_forward_pass_is_no_checkpoint() -> None:
     place = line(0.28, text="pickle.dump(seen, f)", part="forward")
     assert "episodic.checkpoint" not in found_in_runs(run(shares={"forward": 0.5}, places=[place]))
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        "torch/distributed/algorithms/_checkpoint/checkpoint_wrapper.py(170): forward",
+        "my_layers/checkpointing.py(31): checkpointed_block",
+        "model.py(12): checkpoint_block",
+    ],
+)
+def test_what_multiplies_matrices_recomputes_activations_whatever_it_is_called(frame: str) -> None:
+    job = Job()
+    for _ in job.steps(12):
+        begin = job.at
+        job.python(2_000_000)
+        job.operator("aten::mm", "gemm", PRODUCT_NS)
+        job.built.python(frame, at=begin, lasts=job.at - begin)
+        job.wait()
+    assert "episodic.checkpoint" not in found_in(job.built)
