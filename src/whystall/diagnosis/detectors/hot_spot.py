@@ -131,7 +131,8 @@ def _limit(rank: RankCase, chosen: Mask) -> tuple[float | None, str]:
     if work.peak is None:
         return None, "how far it is from its limit is not known, since the device's peaks are not"
     if not rank.analysis.signals.get("shapes"):
-        return None, "how far it is from its limit is not known without shapes (record_shapes=True)"
+        how = " (record_shapes=True)" if rank.trace.metadata.may_be_pytorch else ""
+        return None, f"how far it is from its limit is not known without shapes{how}"
     products, moves = least_of_events(work, work.peak)
     least = np.maximum(products, moves)
     owner = np.maximum(work.events.owner, 0)

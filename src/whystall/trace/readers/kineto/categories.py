@@ -52,10 +52,16 @@ TABLE_OF_CATEGORY: Final[dict[str, str]] = {
     "fwdbwd": FLOW,
     "forward_backward": FLOW,
     "cuda_sync": SYNCHRONIZATION,
+    # Converters of Nsight Systems' and nvprof's databases (nsys2json, nvprof2json) call kernels and calls alike "cuda".
+    "cuda": DEVICE,
+    "cuda_api": RUNTIME,
+    "nvtx": ANNOTATION,
+    "nvtx-kernel": DEVICE_ANNOTATION,
 }
 
 _DEVICE_KINDS: Final[dict[str, str]] = {
     "kernel": "kernel",
+    "cuda": "kernel",
     "gpu_memcpy": "memcpy",
     "memcpy": "memcpy",
     "gpu_memset": "memset",

@@ -13,7 +13,13 @@ from whystall.trace.readers.kineto.counters import take_counters
 from whystall.trace.readers.kineto.metadata import parse_metadata
 from whystall.trace.readers.kineto.order import number_threads
 from whystall.trace.readers.kineto.raw import RawTable
-from whystall.trace.readers.kineto.repair import REPAIRED, move_marks, place_device_events, place_python_functions
+from whystall.trace.readers.kineto.repair import (
+    REPAIRED,
+    move_calls,
+    move_marks,
+    place_device_events,
+    place_python_functions,
+)
 from whystall.trace.readers.kineto.scan import Scan, scan_file
 from whystall.trace.readers.kineto.strangers import foreign_threads
 from whystall.trace.readers.kineto.tables import KINDS, Build, build_table, group_tables, without_rows
@@ -27,7 +33,7 @@ class KinetoReader:
     """Traces of the PyTorch profiler."""
 
     name = "kineto"
-    version = 4
+    version = 5
     describes = "traces of the PyTorch profiler (JSON that starts with '{' or '[')"
     suffixes = (".json", ".gz", ".trace")
 
@@ -64,6 +70,7 @@ def recording_of(scan: Scan) -> RawTrace:
             tables[kind] = without_rows(kind)
         groups[kind].clear()
     place_device_events(tables, threads, build)
+    move_calls(tables, build)
     move_marks(tables, build)
     place_python_functions(tables, threads)
     return RawTrace(

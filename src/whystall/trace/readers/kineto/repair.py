@@ -14,10 +14,11 @@ from whystall.trace.readers.kineto import categories
 from whystall.trace.readers.kineto.raw import nullable
 from whystall.trace.readers.kineto.tables import Build
 
-REPAIRED: Final = (categories.DEVICE, categories.OPERATOR, categories.ANNOTATION, categories.PYTHON)
+REPAIRED: Final = (categories.DEVICE, categories.RUNTIME, categories.OPERATOR, categories.ANNOTATION, categories.PYTHON)
 """The tables that are looked at here, also those without rows."""
 _MARK: Final = re.compile(r"^(ProfilerStep\s*#|Optimizer\.(step|zero_grad)#|enumerate\(DataLoader\)#)")
-_STREAM_NAME: Final = re.compile(r"^\s*(?:stream\s+)?(-?\d{1,18})\s*$")
+_STREAM_NAME: Final = re.compile(r"^\s*(?:(?:stream|device)\s+)?(-?\d{1,18})\s*$", re.IGNORECASE)
+_CALL: Final = re.compile(r"^cu(da)?[A-Z]\w*(_v\d+)?$")
 
 
 def place_device_events(tables: dict[str, pl.DataFrame], threads: pl.DataFrame, build: Build) -> None:
@@ -48,6 +49,29 @@ def place_device_events(tables: dict[str, pl.DataFrame], threads: pl.DataFrame, 
 def _number(text: str | None) -> int | None:
     match = _STREAM_NAME.match(text) if text is not None else None
     return int(match[1]) if match else None
+
+
+def move_calls(tables: dict[str, pl.DataFrame], build: Build) -> None:
+    """Moves calls of the runtime that a converter wrote under the category of kernels to the calls.
+
+    (nvprof2json and nsys2json have one category, "cuda", for both.)
+    """
+    events = tables["device_events"]
+    calls = pl.Series(matching(events["name"], _CALL.match))
+    if not calls.any():
+        return
+    moved = events.filter(calls)
+    tables["device_events"] = events.filter(~calls)
+    known = tables["runtime_calls"]
+    columns = [
+        pl.col(name) if name in moved.columns else pl.lit(None, dtype).alias(name)
+        for name, dtype in known.schema.items()
+    ]
+    both = stacked([known, moved.select(columns)])
+    tables["runtime_calls"] = both[both["ts_ns"].arg_sort().to_numpy()]
+    # Arguments without a column belong to rows, which are others now.
+    lost = (categories.DEVICE, categories.RUNTIME)
+    build.extra[:] = [extra for extra in build.extra if not len(extra) or extra["table"][0] not in lost]
 
 
 def move_marks(tables: dict[str, pl.DataFrame], build: Build) -> None:
