@@ -20,13 +20,16 @@ _OF_DERIVATIVES: Final = re.compile(
     r"|full|matmul|mm|mul_?|narrow|neg|new_empty|new_zeros|(ones|zeros)_like|permute|pow|reciprocal|reshape|rsub|select"
     r"|slice|sqrt|squeeze|sub|sum(_to_size)?|t|to|transpose|unsqueeze|view|where|zeros)$"
 )
+# Of the products of a pass that no backward pass uses, so many are done by the differentiated one too.
+_REPEATED: Final = 0.9
 _PRODUCTS: Final = frozenset({"aten::mm", "aten::addmm", "aten::bmm", "aten::convolution"})
 
 
 def repeated_operators(rank: RankCase) -> tuple[Mask, Mask]:
     """Operators of a forward pass that run again during the backward pass, and those no backward operator refers to.
 
-    Autograd numbers what it will differentiate; a backward operator carries the number of its forward.
+    Autograd numbers what it will differentiate; a backward operator carries the number of its forward. What no backward
+    operator refers to counts where the differentiated pass does the same: a frozen model's pass is needed.
     """
     table = rank.trace.operators
     nothing = np.zeros(len(table), np.bool_)
@@ -48,7 +51,7 @@ def repeated_operators(rank: RankCase) -> tuple[Mask, Mask]:
     again_own &= _computed_again(rank, again_own, outside=~inside, nodes=backward)
     again = again_own | tree.below(again_own)
     unused = (unused_own | tree.below(unused_own)) & ~inside
-    return again, unused if _does_matrices(table, unused) else nothing
+    return again, unused if _repeats_products(table, unused, forward & ~unused & ~inside) else nothing
 
 
 def _computed_again(rank: RankCase, numbered: Mask, *, outside: Mask, nodes: Mask) -> Mask:
@@ -74,5 +77,14 @@ def _computed_again(rank: RankCase, numbered: Mask, *, outside: Mask, nodes: Mas
     return again[node_of]
 
 
-def _does_matrices(table: pl.DataFrame, rows: Mask) -> bool:
-    return bool(matching(table["name"], _PRODUCTS.__contains__)[rows].any())
+def _repeats_products(table: pl.DataFrame, rows: Mask, others: Mask) -> bool:
+    """Whether these operators multiply matrices, and nearly all of their products are among the others' too."""
+    products = matching(table["name"], _PRODUCTS.__contains__)
+    by = [name for name in ("name", "input_dims") if name in table.columns]
+    own = table.filter(pl.Series(products & rows)).group_by(by).len("own")
+    other = table.filter(pl.Series(products & others)).group_by(by).len("other")
+    if own.is_empty():
+        return False
+    both = own.join(other, on=by, how="left", nulls_equal=True)
+    repeated = float(np.minimum(both["own"].to_numpy(), both["other"].fill_null(0).to_numpy()).sum())
+    return repeated >= _REPEATED * float(both["own"].sum())

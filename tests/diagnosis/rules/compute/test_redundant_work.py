@@ -104,6 +104,16 @@ def test_a_forward_pass_that_no_backward_pass_uses_is_worth_its_time(kernel: str
     is_worth(finding, job.step_ns / (job.step_ns - LAYERS * FORWARD_NS))
 
 
+def test_the_pass_of_a_frozen_model_is_not_for_nothing() -> None:
+    """It has more layers than the trained one: what it computes is what the trained one learns from."""
+
+    def frozen(job: Job, first: int) -> None:
+        for layer in range(3 * LAYERS):
+            forward(job, first + layer, CUDA)
+
+    assert "compute.redundant-work" not in found_in(trained(between=frozen).built)
+
+
 def test_a_call_whose_first_view_is_not_used_is_used_by_its_product() -> None:
     """As matmul of a matrix and a batch: it turns one over for a look at it, and numbers are counted from there."""
     job = Job()
