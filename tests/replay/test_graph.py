@@ -245,6 +245,32 @@ def test_a_queue_that_is_full_from_the_first_recorded_launch_on(lasts: int) -> N
     assert graph.dropped_edges == 0
 
 
+def test_few_launches_that_wait_behind_long_kernels_are_waits_however_many_are_queued() -> None:
+    """Events take room of the queue as well, in each step in other places: no two steps queue as many kernels."""
+    built = trace()
+    durations = ([10_000] * 800 + [40_000_000]) * 8
+    room = 1_024
+    taken = [1 + (i % 801 < 40 * (i // 801)) for i in range(len(durations))]
+    ends = list(accumulate(durations, initial=10_000))[1:]
+    host, entries, first = 0, 0, 0
+    for i, duration in enumerate(durations):
+        begins = host
+        entries += taken[i]
+        host += 4_000
+        while entries > room or (entries and ends[first] <= host and first < i):
+            if entries > room:
+                host = max(host, ends[first] + 1_000)
+            entries -= taken[first]
+            first += 1
+        built.launch("k", at=begins, call_lasts=host - begins, runs_at=ends[i] - duration, lasts=duration)
+        host += 1_000
+    graph = graph_of(built)
+    device = (graph.kind == NodeKind.DEVICE) & (graph.duration >= 40_000_000)
+    quicker = play(graph, Change(duration=np.where(device, graph.duration // 10, graph.duration)))
+    alone = sum(duration // 10 if duration >= 40_000_000 else duration for duration in durations)
+    assert quicker.end.max() - quicker.start.min() < alone * 1.15
+
+
 def test_a_lead_that_grows_to_the_end_of_a_recording_is_no_full_queue() -> None:
     """Launches of 2 us ahead of kernels of 20 us, then one that takes long for another reason."""
     built = trace()

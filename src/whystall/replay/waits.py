@@ -23,6 +23,11 @@ _LEAST_QUEUE: Final = 256
 _AS_LONG: Final = 0.98
 # That is a limit only if launches keep coming while the queue stays so long: fewer may be where the lead ended.
 _FEWEST_AT_LIMIT: Final = 32
+# Few long ones tell as much, however long the queue was (events take room as well): each took as long as what a
+# device was at then (a collective), and returned as that ended.
+_FEWEST_LONG: Final = 4
+_TIMES_LONG: Final = 100
+_MOST_ENDED: Final = 2
 # A launch that found room takes so long, where a recording shows none that did.
 _USUAL_LAUNCH_NS: Final = 5_000
 _TIMES_USUAL: Final = 2
@@ -153,4 +158,8 @@ def _stuck_on(
     stuck = full & late & (done > 0) & (taken >= _TIMES_USUAL * usual)
     if int(stuck.sum()) < _FEWEST_AT_LIMIT:
         stuck[:] = False
+    one = done - np.searchsorted(ended, start[calls], side="right") <= _MOST_ENDED
+    long = (queued >= _LEAST_QUEUE) & late & (done > 0) & one & (taken >= _TIMES_LONG * usual)
+    if int(long.sum()) >= _FEWEST_LONG:
+        stuck |= long
     return calls[stuck], last[stuck]
