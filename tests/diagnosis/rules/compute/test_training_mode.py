@@ -79,7 +79,7 @@ def normalising(
     """Six steps of two convolutions of 300 us, each followed by batch normalisation of 300 us."""
     job = Job(api=api)
     statistics = [64] if running else []
-    given = {
+    given: dict[str, Any] = {
         "Input Dims": [[32, 64, 56, 56], [64], [64], statistics, statistics, [], [], [], []],
         "Input type": ["float"] * 9,
         "Concrete Inputs": ["", "", "", "", "", training, "0.1", "1e-05", "True"],
