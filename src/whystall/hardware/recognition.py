@@ -56,8 +56,9 @@ def recognise(name: str | None, traits: Traits) -> Accelerator | None:
 
     >>> recognise("NVIDIA A100-PG509-200", Traits(capability=(8, 0), units=108, memory_bytes=42_297_524_224)).name
     'A100 SXM 40GB or A100 PCIe 40GB'
-    >>> recognise("NVIDIA A100-SXM4-40GB", Traits(capability=(8, 0), units=14, memory_bytes=5_000_000_000)) is None
-    True
+    >>> of = Traits(capability=(8, 0), units=14, memory_bytes=5_000_000_000)  # a partition: 312 * 14 / 108
+    >>> round(recognise("NVIDIA A100-SXM4-40GB", of).bf16_tflops, 1)
+    40.4
     """
     memory_gb = None if traits.memory_bytes is None else traits.memory_bytes / 1e9
     row = find(name, memory_gb=memory_gb) if name else None

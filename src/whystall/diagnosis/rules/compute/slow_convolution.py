@@ -124,6 +124,8 @@ def by_the_fallback(case: Case) -> Iterator[Replayed]:
     """Convolutions that torch computes with its own loops on a CPU, since no library took them."""
     for rank in case.ranks:
         slow = matching(rank.trace.operators["name"], lambda name: bool(_FALLBACK.match(name)))
+        if not slow.any():
+            continue
         nodes = case.work_of(rank, slow | rank.workings.tree.below(slow))
         per_step = case.time_of(nodes)
         if per_step < _LEAST_FALLBACK * case.step_ns:
