@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from whystall.analysis.exchanges import exchanges
+from whystall.analysis.kernel_classes import CLASSES, classify
 from whystall.testing import TraceBuilder, trace
 
 RANKS = 4
@@ -44,6 +45,15 @@ def names(ranks: list[TraceBuilder]) -> list[str]:
 @pytest.mark.parametrize("offset_ns", [0, 7_000_000])
 def test_what_ends_together_and_differs_manyfold_in_length_waits(offset_ns: int) -> None:
     assert names(job(waits=True, offset_ns=offset_ns)) == ["zorblax_push"]
+
+
+def test_a_mangled_name_is_classified_by_the_rule_that_was_found_for_it() -> None:
+    mangled = "_ZN7zorblax4pushIfEEvPT_i"
+    ranks = [built.load() for built in job(waits=True, name=mangled)]
+    found = classify(ranks[0].device_events, exchanges(ranks))
+    assert {CLASSES[one] for one in found.class_of[ranks[0].device_events["name"].cast(str) == mangled]} == {
+        "communication"
+    }
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from whystall.analysis.kernel_classes import KernelClass, shipped_class
+from whystall.analysis.kernel_classes import KernelClass, shipped_class, shown
 from whystall.trace.columns import codes, distinct
 from whystall.trace.model import Trace
 
@@ -39,7 +39,7 @@ def exchanges(traces: Sequence[Trace]) -> list[KernelClass]:
     for name in sorted(shared):
         known = shipped_class(name)
         if (known is None or known.class_ == "compute") and _waits([table[name] for table in tables]):
-            found.append(KernelClass("communication", "exchange", re.compile(rf"^{re.escape(name)}$")))
+            found.append(KernelClass("communication", "exchange", re.compile(rf"^{re.escape(shown(name))}$")))
     return found
 
 

@@ -211,7 +211,12 @@ def readable(name: str) -> str:
     return "::".join(found) or name
 
 
+def shown(name: str) -> str:
+    """What rules see of a name: so many characters, or its identifiers where it is mangled."""
+    return readable(name[:_LONGEST_NAME])
+
+
 def first_match(rules: Sequence[KernelClass], name: str) -> KernelClass | None:
-    """The first rule that knows ``name``, by its identifiers where it is mangled."""
-    shown = readable(name[:_LONGEST_NAME])
-    return next((rule for rule in rules if rule.pattern.search(shown)), None)
+    """The first rule that knows ``name``."""
+    seen = shown(name)
+    return next((rule for rule in rules if rule.pattern.search(seen)), None)

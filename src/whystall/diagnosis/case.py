@@ -37,6 +37,7 @@ from whystall.replay.outcome import (
     step_lengths_ns,
 )
 from whystall.replay.outcome import window_ns as replayed_window
+from whystall.trace.columns import rows_by_value
 from whystall.trace.link import HOST_TABLES, rows_of
 
 _ALIKE: Final = 0.05
@@ -174,7 +175,19 @@ class Case:
             stays &= np.asarray(change.duration) == graph.duration
         if len(self.ranks) > 1 or (works & ~stays).any():
             stays &= works
-        return busy_ns(graph, stays, *self.replayed_window)
+        window = self.replayed_window
+        return max((busy_ns(graph, rows[stays[rows]], *window) for _, rows in self.device_rows), default=0)
+
+    @cached_property
+    def device_rows(self) -> list[tuple[RankCase, NDArray[np.intp]]]:
+        """Per device the rank whose it is, and its nodes by start."""
+        out = []
+        for rank in self.ranks:
+            rows = self.rows(rank, NodeKind.DEVICE)
+            rows = rows[np.argsort(self.replayed.start[rows], kind="stable")]
+            device = rank.trace.device_events["device"].to_numpy()[self.replayed.event[rows]]
+            out += [(rank, rows[place]) for place in rows_by_value(device).values()]
+        return out
 
     def _durations(self, change: Change) -> NDArray[np.int64]:
         return self.replayed.duration if change.duration is None else change.duration

@@ -92,10 +92,10 @@ def diagnose_run(
         ledger_verdict(devices, warnings, longer=longer, unseen=unseen) if devices or not runs else run_verdict(runs)
     )
     diagnosis = diagnose(case, [*RULES, *more_rules])
-    diagnosis = msgspec.structs.replace(diagnosis, failures=[*failures, *diagnosis.failures])
     named = any(finding.severity != "info" for finding in diagnosis.findings)
     far = far_from_limits(case) if case.graph is not None and not named else None
-    hot, gap = _hot(case) if not named else ([], "")
+    hot, gap, unknown = _hot(case) if not named else ([], "", [])
+    diagnosis = msgspec.structs.replace(diagnosis, failures=[*failures, *diagnosis.failures, *unknown])
     step_ns = case.told_step_ns(measured.rank) if case.graph is not None else case.step_ns
     least = least_expected(case)
     verdict = finding_verdict(
@@ -125,12 +125,12 @@ def _blocking(case: Case) -> tuple[list[Blocking], list[str]]:
         return [], [f"what communication holds up could not be told ({type(error).__name__}: {error})"]
 
 
-def _hot(case: Case) -> tuple[list[HotSpot], str]:
-    """What takes most of the time, or nothing where that cannot be worked out: a verdict is due all the same."""
+def _hot(case: Case) -> tuple[list[HotSpot], str, list[str]]:
+    """What takes most of the time and the longest gap, or nothing and the reason."""
     try:
-        return hot_spots(case), biggest_gap(case)
-    except Exception:  # noqa: BLE001 - a sentence less is no failure of the diagnosis
-        return [], ""
+        return hot_spots(case), biggest_gap(case), []
+    except Exception as error:  # noqa: BLE001 - a verdict is due all the same
+        return [], "", [f"what takes most of the time could not be worked out ({type(error).__name__}: {error})"]
 
 
 def _critical_path(case: Case) -> list[PathPart]:

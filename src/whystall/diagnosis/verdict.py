@@ -214,7 +214,7 @@ def _nothing_found(
         return f"The recorded steps differ too much: a cause worth {unseen} would not be seen; record more of them."
     if far is not None:
         return f"{looked[0].upper()}{looked[1:]}, yet the device could be faster: {far}."
-    if unsure or least > _SMALL or any(one.times is None for one in hot):
+    if unsure or least > _SMALL or not hot or any(one.times is None for one in hot):
         return f"Nothing was found: {looked}."
     return f"Healthy: {looked}."
 

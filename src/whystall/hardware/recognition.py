@@ -25,7 +25,6 @@ _GEFORCE: Final = re.compile(r"GeForce|TITAN", re.IGNORECASE)
 _GEFORCE_ROW: Final = re.compile(r"RTX \d{4}( Ti| Super)?$", re.IGNORECASE)
 _VIRTUAL: Final = re.compile(r"^GRID |vGPU|-\d+[ABCQ]$")
 _WITH_SINGLE_ACCUMULATION: Final = 0.5
-_NOT_SCALED: Final = frozenset({"bf16_achievable_tflops", "memory_gb_per_s", "link_gb_per_s"})
 _RATES: Final = tuple(
     field.name
     for field in fields(Accelerator)
@@ -115,9 +114,8 @@ def _derived(name: str | None, traits: Traits) -> Accelerator | None:
     halved = _WITH_SINGLE_ACCUMULATION if is_geforce and not same else 1.0
     rates: dict[str, Any] = {}
     for rate in _RATES:
-        known = getattr(row, rate) if rate.endswith("_tflops") else None
-        scaled = share * (1.0 if rate == "fp32_tflops" else halved)
-        rates[rate] = None if known is None or rate in _NOT_SCALED else known * scaled
+        known = getattr(row, rate) if rate.endswith("_tflops") and rate != "bf16_achievable_tflops" else None
+        rates[rate] = None if known is None else known * share * (1.0 if rate == "fp32_tflops" else halved)
     how = (
         f"derived: {traits.units} units of architecture {traits.capability[0]}.{traits.capability[1]}, "  # type: ignore[index]
         f"each as fast as the {row.name}'s"

@@ -116,25 +116,12 @@ def longest_ns(lanes: Lanes, durations: NDArray[np.int64]) -> int:
     return int(np.add.reduceat(durations[nodes], first).max()) if len(nodes) else 0
 
 
-def busy_ns(graph: Graph, nodes: Mask, begin: int, end: int) -> int:
-    """The time between two instants in which the busiest device runs some of its nodes, as it was recorded."""
-    most = 0
-    for rows in _rows_of_devices(graph, nodes):
-        starts = np.maximum(graph.start[rows], begin)
-        ends = np.minimum(graph.start[rows] + graph.duration[rows], end)
-        reached = np.maximum.accumulate(np.append(begin, ends))[:-1]
-        most = max(most, int(np.maximum(ends - np.maximum(starts, reached), 0).sum()))
-    return most
-
-
-def _rows_of_devices(graph: Graph, nodes: Mask) -> list[NDArray[np.intp]]:
-    """Some device nodes of each device, by start, as a graph has its nodes."""
-    names = [name.partition(" stream ") for name in graph.lanes]
-    devices = {name: number for number, name in enumerate(dict.fromkeys(one for one, stream, _ in names if stream))}
-    device_of = np.array([devices[one] if stream else -1 for one, stream, _ in names], np.int64)
-    rows = np.flatnonzero(nodes & (graph.kind == NodeKind.DEVICE))
-    device = device_of[graph.lane[rows]] if len(rows) else np.zeros(0, np.int64)
-    return [rows[device == number] for number in devices.values()]
+def busy_ns(graph: Graph, rows: NDArray[np.intp], begin: int, end: int) -> int:
+    """The time between two instants in which at least one of some nodes ran, as recorded; ``rows`` are by start."""
+    starts = np.maximum(graph.start[rows], begin)
+    ends = np.minimum(graph.start[rows] + graph.duration[rows], end)
+    reached = np.maximum.accumulate(np.append(begin, ends))[:-1]
+    return int(np.maximum(ends - np.maximum(starts, reached), 0).sum())
 
 
 def speedup(graph: Graph, base: Played, change: Change) -> float:

@@ -18,9 +18,10 @@ from whystall.diagnosis.case import Case
 from whystall.diagnosis.detectors.kernels import durations
 from whystall.diagnosis.detectors.limits import least_of_events
 from whystall.diagnosis.rank_case import RankCase
+from whystall.diagnosis.units import duration
 from whystall.diagnosis.where import code_of
-from whystall.replay.graph import Mask, NodeKind
-from whystall.trace.columns import codes, distinct, rows_by_value
+from whystall.replay.graph import Mask
+from whystall.trace.columns import codes, distinct
 from whystall.trace.link import rows_of
 
 # An operator is expensive from this share of the busy time on (as of `limits`).
@@ -158,16 +159,12 @@ def biggest_gap(case: Case) -> str:
     graph = case.replayed
     begin, end = case.replayed_window
     found: list[tuple[int, str]] = []
-    for rank in (one for one in case.ranks if one.on_device):
-        rows = case.rows(rank, NodeKind.DEVICE)
-        rows = rows[np.argsort(graph.start[rows], kind="stable")]
-        for lane in rows_by_value(rank.trace.device_events["device"].to_numpy()[graph.event[rows]]).values():
-            own = rows[lane]
-            reached = np.maximum.accumulate(graph.start[own] + graph.duration[own])
-            gap = np.append(0, np.minimum(graph.start[own][1:], end) - np.maximum(reached[:-1], begin))
-            at = int(np.argmax(gap))
-            if gap[at] > 0:
-                name = short_name(case.name_of(rank, int(own[at])))
-                found.append((int(gap[at]), f"the longest gap, {gap[at] / 1e6:.3g} ms, ends with {name}"))
+    for rank, rows in case.device_rows:
+        reached = np.maximum.accumulate(graph.start[rows] + graph.duration[rows])
+        gap = np.append(0, np.minimum(graph.start[rows][1:], end) - np.maximum(reached[:-1], begin))
+        at = int(np.argmax(gap))
+        if gap[at] > 0:
+            name = short_name(case.name_of(rank, int(rows[at])))
+            found.append((int(gap[at]), f"The longest gap, {duration(int(gap[at]))}, ends with {name}."))
     longest, sentence = max(found, default=(0, ""))
-    return f"{sentence[0].upper()}{sentence[1:]}." if longest >= _EXPENSIVE * (end - begin) else ""
+    return sentence if longest >= _EXPENSIVE * (end - begin) else ""

@@ -34,6 +34,15 @@ def test_kernels_and_calls_are_told_apart(tmp_path: Path) -> None:
     assert trace.annotations["name"].to_list() == ["forward"]
 
 
+def test_a_kernel_that_is_called_like_a_call_stays_one(tmp_path: Path) -> None:
+    """As apex's, by the short name that a converter writes."""
+    path = converted(tmp_path / "trace.json")
+    path.write_text(path.read_text("utf-8").replace("ampere_sgemm_128x64_nn", "cuApplyLayerNorm"), "utf-8")
+    trace = whystall.load(path)
+    assert set(trace.device_events["name"]) == {"cuApplyLayerNorm"}
+    assert set(trace.runtime_calls["name"]) == {"cudaLaunchKernel"}
+
+
 def test_such_a_trace_is_analysed(tmp_path: Path) -> None:
     report = whystall.analyze(converted(tmp_path / "trace.json"))
     [device] = report.devices

@@ -57,7 +57,9 @@ def move_calls(tables: dict[str, pl.DataFrame], build: Build) -> None:
     (nvprof2json and nsys2json have one category, "cuda", for both.)
     """
     events = tables["device_events"]
-    calls = pl.Series(matching(events["name"], _CALL.match))
+    # Kernels are called like calls, too (cuApplyLayerNorm), and lie on a stream.
+    nowhere = (events["device"].fill_null(-1) < 0) & (events["stream"].fill_null(-1) < 0)
+    calls = pl.Series(matching(events["name"], _CALL.match)) & nowhere
     if not calls.any():
         return
     moved = events.filter(calls)
