@@ -91,7 +91,9 @@ PROGRAMS: Final[dict[str, str]] = {
     "collects": "import gc\nprint(gc.collect() >= 0, gc.garbage, gc.isenabled())\nfor _ in range(3): gc.collect()",
     "compiles": (
         "compiled = torch.compile(model, backend='eager', fullgraph=True)\nprint(compiled(torch.ones(2, 4)))\n"
-        "print(torch._dynamo.utils.counters['stats'])"
+        "print(torch._dynamo.utils.counters['stats'])\n"
+        "made = torch.compile(lambda x: x * len(torch.optim.SGD([x], lr=0.1).param_groups), backend='eager')\n"
+        "print(made(torch.ones(2, requires_grad=True)))"
     ),
     "is scripted": (
         "torch.jit.script(model).save('scripted.pt'); print(torch.jit.load('scripted.pt')(torch.ones(1, 4)))"

@@ -378,7 +378,9 @@ from types import SimpleNamespace
 import torch
 def made(given):
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4))
-    return model(given).sum()
+    optimizer = torch.optim.SGD([weight], lr=0.1)  # torch's compiler follows its constructor, which is heard
+    return model(given).sum() * len(optimizer.param_groups)
+weight = torch.ones(4, requires_grad=True)
 def compiled():
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()

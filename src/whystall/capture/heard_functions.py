@@ -2,7 +2,8 @@
 
 A function keeps its identity, name, signature, place and lines: its code alone is another one for a while, compiled
 from the function's own source with a call at its beginning and one at its end. So it is pickled, copied, inspected and
-shown in tracebacks as ever, whoever holds it tells, and nothing has to be put in its place.
+shown in tracebacks as ever, whoever holds it tells, and nothing has to be put in its place. While torch's compiler
+follows it, it makes no call: the compiler knows none of ours.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import inspect
 import sys
 import tokenize
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import CodeType, FunctionType
 from typing import Any, Final
 
@@ -62,7 +64,7 @@ def hear(function: Any, before: Before, after: After) -> Callable[[], None]:
     known = _heard.get(found)
     if known is None or found.__code__ is not known[1]:
         calls = _Heard(found.__code__)
-        known = calls, _telling(found.__code__, calls)
+        known = calls, _telling(found.__code__, calls, may_be_compiled=_knows_torch(found))
         _heard[found] = known
         found.__code__ = known[1]
     calls, code = known
@@ -78,7 +80,15 @@ def hear(function: Any, before: Before, after: After) -> Callable[[], None]:
     return end
 
 
-def _telling(code: CodeType, calls: _Heard) -> CodeType:
+def _knows_torch(function: FunctionType) -> bool:
+    """Whether ``torch.compiler.is_compiling`` says in a function's own words that torch's compiler follows it."""
+    code = function.__code__
+    torch = None if "torch" in {*code.co_varnames, *code.co_cellvars, *code.co_freevars} else sys.modules.get("torch")
+    known = torch is not None and function.__globals__.get("torch") is torch
+    return known and hasattr(getattr(torch, "compiler", None), "is_compiling")
+
+
+def _telling(code: CodeType, calls: _Heard, *, may_be_compiled: bool) -> CodeType:
     """The code of a function that calls ``calls`` at its beginning and its end, and is otherwise the same."""
     flags = code.co_flags & _FUTURE
     names = getattr(code, "co_qualname", code.co_name).split(".")
@@ -91,7 +101,7 @@ def _telling(code: CodeType, calls: _Heard) -> CodeType:
             raise OSError(f"{code.co_name}: what runs is not its source by itself")
     except SyntaxError as error:
         raise OSError(f"{code.co_name}: what runs is not its source ({error})") from None
-    _instrument(functions[0])
+    _instrument(functions[0], may_be_compiled=may_be_compiled)
     made = _compiled(tree, code, flags)
     if made is None:
         raise OSError(f"{code.co_name}: no code was compiled")
@@ -124,23 +134,25 @@ def _source(code: CodeType, owner: str | None) -> ast.Module:
     return ast.increment_lineno(ast.parse(text), code.co_firstlineno - 2)
 
 
-def _instrument(function: ast.FunctionDef) -> None:
+def _instrument(function: ast.FunctionDef, *, may_be_compiled: bool) -> None:
     """Puts a call at the beginning of a function, at every return and where it raises."""
+    call = partial(_call, may_be_compiled=may_be_compiled)
     body = function.body
     documented = [body[0]] if ast.get_docstring(function, clean=False) is not None else []
     rest = body[len(documented) :] or [ast.copy_location(ast.Pass(), body[0])]
     place = rest[0]
     arguments = function.args
     first = [*arguments.posonlyargs, *arguments.args][:1]
-    begins = _at(place, ast.Expr(_call("begins", *(ast.Name(each.arg, ast.Load()) for each in first))))
+    begins = _at(place, ast.Expr(call("begins", *(ast.Name(each.arg, ast.Load()) for each in first))))
+    returns = _Returns(call)
     for each in rest:
-        _Returns().visit(each)
+        returns.visit(each)
     if not isinstance(rest[-1], ast.Return | ast.Raise):
-        rest.append(_at(rest[-1], ast.Return(_call("ends", ast.Constant(None)))))
+        rest.append(_at(rest[-1], ast.Return(call("ends", ast.Constant(None)))))
     raised = ast.ExceptHandler(
         type=_at(place, ast.Name("BaseException", ast.Load())),
         name=None,
-        body=[_at(place, ast.Expr(_call("ends"))), _at(place, ast.Raise())],
+        body=[_at(place, ast.Expr(call("ends"))), _at(place, ast.Raise())],
     )
     guarded = _at(place, ast.Try(body=rest, handlers=[_at(place, raised)], orelse=[], finalbody=[]))
     function.body = [*documented, begins, guarded]
@@ -150,9 +162,12 @@ def _instrument(function: ast.FunctionDef) -> None:
 class _Returns(ast.NodeTransformer):
     """Sends what a function returns through ``ends``; functions within it are left alone."""
 
+    def __init__(self, call: Callable[..., ast.expr]) -> None:
+        self._call = call
+
     def visit_Return(self, node: ast.Return) -> ast.Return:
         value = node.value if node.value is not None else ast.copy_location(ast.Constant(None), node)
-        node.value = _at(node, _call("ends", value))
+        node.value = _at(node, self._call("ends", value))
         return node
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
@@ -168,8 +183,17 @@ class _Returns(ast.NodeTransformer):
         return node
 
 
-def _call(method: str, *arguments: ast.expr) -> ast.Call:
-    return ast.Call(ast.Attribute(ast.Constant(_MARK), method, ast.Load()), list(arguments), [])
+def _call(method: str, *arguments: ast.expr, may_be_compiled: bool) -> ast.expr:
+    """A call of ours; while torch's compiler follows the function, what the call is given instead."""
+    call = ast.Call(_attribute(ast.Constant(_MARK), method), list(arguments), [])
+    if not may_be_compiled:
+        return call
+    is_compiling = _attribute(_attribute(ast.Name("torch", ast.Load()), "compiler"), "is_compiling")
+    return ast.IfExp(ast.Call(is_compiling, [], []), arguments[0] if arguments else ast.Constant(None), call)
+
+
+def _attribute(of: ast.expr, name: str) -> ast.Attribute:
+    return ast.Attribute(of, name, ast.Load())
 
 
 def _at(place: ast.AST, made: Any) -> Any:
